@@ -1,0 +1,116 @@
+"""What dray needs of a message bus: a durable, sequenced, fenced log; questions; leases."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from dray.domain.errors import PermanentError, TemporaryError
+from dray.messages.base import Delivered, Outgoing
+
+
+class BusUnavailableError(TemporaryError):
+    """The bus can't be reached, or did not answer in time: the outcome is unknown."""
+
+
+class StaleSequenceError(PermanentError):
+    """An append expected a last sequence that is not the log's: somebody else appended."""
+
+
+class StreamMissingError(PermanentError):
+    """The stream does not exist: it was never made, or its log was lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamState:
+    """A stream as the server reports it. ``created`` tells a re-created one apart."""
+
+    name: str
+    first_sequence: int
+    last_sequence: int
+    created: str
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSpec:
+    """How a stream keeps its messages."""
+
+    name: str
+    subjects: tuple[str, ...]
+    last_per_subject: bool = False
+    max_age_s: float | None = None
+    message_ttl: bool = False
+    duplicate_window_s: float = 120.0
+    purpose: str = ""
+
+
+class Delivery(Protocol):
+    """A message of a durable consumer, to be answered exactly once."""
+
+    @property
+    def message(self) -> Delivered: ...
+    @property
+    def attempts(self) -> int: ...
+    async def ack(self) -> None: ...
+    async def retry(self, delay_s: float) -> None:
+        """Deliver it again after ``delay_s``."""
+
+    async def reject(self, reason: str) -> None:
+        """Never deliver it again; it is published to ``dray.dead.…`` with the reason."""
+
+
+class Bus(Protocol):
+    """The bus. Every method raises BusUnavailableError while it can't be reached."""
+
+    @property
+    def connected(self) -> bool: ...
+
+    async def ensure(self, stream: StreamSpec) -> bool:
+        """Make the stream if it is missing; True if it was made now. Idempotent."""
+
+    async def delete_stream(self, name: str) -> None:
+        """Delete a stream; absent is fine."""
+
+    async def state(self, stream: str) -> StreamState | None:
+        """The stream's state, or None where it does not exist."""
+
+    async def publish(self, message: Outgoing) -> int:
+        """Store in the stream of the subject; its sequence. Duplicates within the window are
+        dropped by ``Nats-Msg-Id``. Raises StreamMissingError."""
+
+    async def append(self, message: Outgoing, *, expected_last: int) -> int:
+        """Store only if the stream's last sequence is ``expected_last``; the new sequence.
+        Calls may overlap with predicted sequences; they reach the server in call order.
+        Raises StaleSequenceError, StreamMissingError."""
+
+    def read(
+        self, stream: str, *, subjects: Sequence[str] = (), start: int = 1
+    ) -> AsyncIterator[Delivered]:
+        """Every message from ``start`` on, in order, without end, resuming after a
+        disconnection without loss or repetition. Raises StreamMissingError when the stream is
+        missing or was re-created (its reader must forget what it folded)."""
+
+    def consume(
+        self, stream: str, *, durable: str, subjects: Sequence[str] = ()
+    ) -> AsyncIterator[Delivery]:
+        """Messages of a durable consumer, shared by all who use the same name."""
+
+    async def notify(self, subject: str, payload: bytes) -> None:
+        """Publish without storing."""
+
+    async def request(self, subject: str, payload: bytes, *, timeout_s: float) -> bytes:
+        """Ask and wait. Raises BusUnavailableError when nobody answers in time."""
+
+    async def serve(
+        self, subject: str, handler: Callable[[bytes], Awaitable[bytes]], *, queue: str
+    ) -> None:
+        """Answer questions until the bus closes; one of ``queue`` answers each."""
+
+    async def acquire(self, key: str, holder: str, *, ttl_s: float) -> bool:
+        """Take or renew the lease on ``key``; False while another holds it. It lapses by
+        itself ``ttl_s`` after the last renewal. A lease is a courtesy, never a fence."""
+
+    async def release(self, key: str, holder: str) -> None:
+        """Give the lease up, if ``holder`` has it."""
+
+    async def close(self) -> None:
+        """Finish what is in flight, then disconnect."""

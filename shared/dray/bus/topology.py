@@ -1,0 +1,97 @@
+"""Which streams exist, and who may publish and subscribe to what. Data, no calls.
+
+The same table makes nats-server's permissions in the local stack and in the chart.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dray.bus.ports import StreamSpec
+from dray.messages.base import Message, subject_prefix
+from dray.messages.commands import VoidClaim
+from dray.messages.decisions import log_stream, log_subject
+from dray.messages.events import ClaimPrepared, ExecutionStep, PodRequested
+from dray.messages.facts import FACTS, InventoryObserved
+from dray.messages.rpc import LOOKUP_SUBJECT
+
+FACTS_STREAM = "DRAY_FACTS"
+EVENTS_STREAM = "DRAY_EVENTS"
+COMMANDS_STREAM = "DRAY_COMMANDS"
+DEAD_STREAM = "DRAY_DEAD"
+DAY_S = 86_400.0
+
+STREAMS: tuple[StreamSpec, ...] = (
+    StreamSpec(
+        FACTS_STREAM,
+        ("dray.state.>",),
+        last_per_subject=True,
+        message_ttl=True,
+        purpose="the cluster as observed: last value of every object, folded in order",
+    ),
+    StreamSpec(
+        EVENTS_STREAM,
+        ("dray.evt.>",),
+        max_age_s=DAY_S,
+        purpose="what happened to pods, for timelines; no state depends on it",
+    ),
+    StreamSpec(
+        COMMANDS_STREAM, ("dray.cmd.>",), max_age_s=DAY_S, purpose="wishes with one addressee"
+    ),
+    StreamSpec(
+        DEAD_STREAM, ("dray.dead.>",), max_age_s=7 * DAY_S, purpose="messages nobody could handle"
+    ),
+)
+
+
+def log_spec(domain: str, epoch: int) -> StreamSpec:
+    """The stream of a domain's decision log. Only the claim-controller's leader makes it."""
+    return StreamSpec(
+        log_stream(domain, epoch),
+        (log_subject(domain, epoch),),
+        duplicate_window_s=1.0,
+        purpose=f"decisions of {domain}, epoch {epoch}",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What one role may publish and subscribe to (beside its inbox and JetStream's API)."""
+
+    role: str
+    publish: tuple[str, ...]
+    subscribe: tuple[str, ...] = ()
+    """Plain subscriptions; streams are read through JetStream's API."""
+    makes_streams: bool = False
+
+
+def _subjects(*messages: type[Message]) -> tuple[str, ...]:
+    return tuple(f"{subject_prefix(message)}.>" for message in messages)
+
+
+_OBSERVED = tuple(
+    subject
+    for fact in FACTS
+    if fact is not InventoryObserved
+    for subject in (subject_prefix(fact), f"{subject_prefix(fact)}.>")
+)
+
+ACCESS: tuple[Access, ...] = (
+    Access("webhook", (*_subjects(PodRequested), LOOKUP_SUBJECT, "dray.dead.>")),
+    Access(
+        "claim-controller",
+        (*_OBSERVED, *_subjects(ExecutionStep), "dray.decision.>", "dray.dead.>"),
+        (LOOKUP_SUBJECT,),
+        makes_streams=True,
+    ),
+    Access("allocator", ("dray.decision.>", *_subjects(VoidClaim), "dray.dead.>")),
+    Access("node-agent", (*_subjects(InventoryObserved, ClaimPrepared), "dray.dead.>")),
+    Access("reader", ()),
+)
+
+
+def access_of(role: str) -> Access:
+    """The access of a role. Raises KeyError for an unknown one."""
+    return {access.role: access for access in ACCESS}[role]
+
+
+STREAM_NAMES: Sequence[str] = tuple(spec.name for spec in STREAMS)

@@ -1,0 +1,96 @@
+"""Claims, what is allocated to them, and the attempts to do so."""
+
+from dataclasses import dataclass, field
+
+from dray.domain.devices import DeviceId, OpaqueConfig, Toleration
+
+EPOCH_SPAN = 1_000_000
+"""Attempts of epoch *e* are ``e * EPOCH_SPAN + 1`` and up, so that attempts of a claim only
+grow and voiding the last attempt of an epoch voids the whole epoch."""
+
+
+def first_attempt(epoch: int) -> int:
+    """The lowest attempt of ``epoch``."""
+    return epoch * EPOCH_SPAN + 1
+
+
+def last_attempt_before(epoch: int) -> int:
+    """The attempt whose voiding voids everything decided before ``epoch``."""
+    return epoch * EPOCH_SPAN
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRequest:
+    """One entry of ``spec.devices.requests`` in its ``exactly`` form."""
+
+    name: str
+    device_class: str
+    selectors: tuple[str, ...] = ()
+    mode: str = "ExactCount"
+    count: int = 1
+    capacity: dict[str, str] = field(default_factory=dict)
+    tolerations: tuple[Toleration, ...] = ()
+    admin_access: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """``matchAttribute`` or ``distinctAttribute`` over requests (empty: all)."""
+
+    requests: tuple[str, ...] = ()
+    match_attribute: str | None = None
+    distinct_attribute: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimSpec:
+    """``ResourceClaimSpec``. ``unsupported`` names what dray can't allocate yet."""
+
+    requests: tuple[DeviceRequest, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
+    config: tuple[OpaqueConfig, ...] = ()
+    unsupported: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AllocatedDevice:
+    """One ``DeviceRequestAllocationResult``. Quantities as text."""
+
+    request: str
+    id: DeviceId
+    share_id: str | None = None
+    consumed: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """What a claim holds. ``node`` is empty where any node may use it."""
+
+    devices: tuple[AllocatedDevice, ...]
+    node: str = ""
+    config: tuple[OpaqueConfig, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A ResourceClaim as last observed."""
+
+    uid: str
+    namespace: str
+    name: str
+    resource_version: int
+    pool: str
+    """GPUPool asked for (label of derived templates), or empty."""
+    spec: ClaimSpec
+    pod_uid: str = ""
+    """Owner, for claims stamped from a template."""
+    pod_name: str = ""
+    allocation: Allocation | None = None
+    reserved_for: tuple[str, ...] = ()
+    """UIDs of the pods that may use the allocation."""
+    decision: int = 0
+    """Highest attempt whose execution has begun (annotation)."""
+    void: int = 0
+    """Attempts up to this one must never be committed (annotation)."""
+    deleting: bool = False
+    created_unix_s: float = 0.0

@@ -1,0 +1,118 @@
+"""Devices as drivers publish them (``ResourceSlice``, ``DeviceClass``)."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A semantic version, the fourth kind of attribute value."""
+
+    version: str
+
+
+AttributeValue = bool | int | str | Version
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class DeviceId:
+    """What identifies a device in the whole cluster."""
+
+    driver: str
+    pool: str
+    device: str
+
+    def __str__(self) -> str:
+        return f"{self.driver}/{self.pool}/{self.device}"
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """A taint of a device or of a node."""
+
+    key: str
+    value: str = ""
+    effect: str = "NoSchedule"
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """``core/v1`` and ``resource.k8s.io/v1`` tolerations agree in what is read here."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+    def tolerates(self, taint: Taint) -> bool:
+        """Whether this toleration covers ``taint``; an empty effect or key covers all."""
+        if self.effect and self.effect != taint.effect:
+            return False
+        if self.key and self.key != taint.key:
+            return False
+        if self.operator == "Exists":
+            return True
+        return bool(self.key) and self.value == taint.value
+
+
+@dataclass(frozen=True, slots=True)
+class RequestPolicy:
+    """How a request for a shared capacity is rounded. Quantities as text."""
+
+    default: str | None = None
+    valid_values: tuple[str, ...] = ()
+    minimum: str | None = None
+    maximum: str | None = None
+    step: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """One consumable amount of a device."""
+
+    value: str
+    policy: RequestPolicy | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One allocatable unit. Attribute and capacity keys are as published (domain optional)."""
+
+    name: str
+    attributes: dict[str, AttributeValue] = field(default_factory=dict)
+    capacity: dict[str, Capacity] = field(default_factory=dict)
+    allow_multiple_allocations: bool = False
+    taints: tuple[Taint, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceSlice:
+    """One published part of a pool of devices, bound to a node."""
+
+    name: str
+    uid: str
+    driver: str
+    pool: str
+    generation: int
+    slice_count: int
+    node: str
+    """Empty for slices that are not of one node; dray's own always are."""
+    devices: tuple[Device, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OpaqueConfig:
+    """Driver parameters that a class or claim hands to the node."""
+
+    driver: str
+    parameters: dict[str, object]
+    requests: tuple[str, ...] = ()
+    source: str = "FromClaim"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceClass:
+    """What an administrator names: selectors and configuration."""
+
+    name: str
+    selectors: tuple[str, ...] = ()
+    config: tuple[OpaqueConfig, ...] = ()

@@ -1,0 +1,89 @@
+"""The names that users, Kubernetes and the services share: one definition each."""
+
+from typing import Final
+
+PREFIX: Final = "tensor-fusion.ai/"
+API_GROUP: Final = "tensor-fusion.ai"
+API_VERSION: Final = "tensor-fusion.ai/v1"
+
+DRIVER: Final = "tensor-fusion.ai.dra-driver"
+DEVICE_CLASS: Final = DRIVER
+DRAY_SCHEDULER: Final = "tensor-fusion-scheduler"
+"""``schedulerName`` of pods that dray binds itself."""
+DEFAULT_SCHEDULER: Final = "default-scheduler"
+
+CLAIM_REFERENCE: Final = "tensor-fusion-gpu-claim"
+"""Name of the injected entry of ``pod.spec.resourceClaims``."""
+BASE_TEMPLATE: Final = "tensor-fusion-gpu-template"
+GPU_REQUEST: Final = "gpu-request"
+"""The request of the base template that a pod's shape completes (seed 001 §3.2)."""
+ALLOCATION_GATE: Final = PREFIX + "allocation"
+CLAIM_FINALIZER: Final = "resource.kubernetes.io/delete-protection"
+POD_CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"
+
+# Annotations that users write on pods (seed 001 §4).
+DRA_ENABLED: Final = PREFIX + "dra-enabled"
+TFLOPS_REQUEST: Final = PREFIX + "tflops-request"
+VRAM_REQUEST: Final = PREFIX + "vram-request"
+GPUPOOL: Final = PREFIX + "gpupool"
+GPU_COUNT: Final = PREFIX + "gpu-count"
+GPU_MODEL: Final = PREFIX + "gpu-model"
+QOS: Final = PREFIX + "qos"
+DRA_CEL_EXPRESSION: Final = PREFIX + "dra-cel-expression"
+TFLOPS_LIMIT: Final = PREFIX + "tflops-limit"
+VRAM_LIMIT: Final = PREFIX + "vram-limit"
+POD_ANNOTATIONS: Final = (
+    DRA_ENABLED,
+    TFLOPS_REQUEST,
+    VRAM_REQUEST,
+    GPUPOOL,
+    GPU_COUNT,
+    GPU_MODEL,
+    QOS,
+    DRA_CEL_EXPRESSION,
+    TFLOPS_LIMIT,
+    VRAM_LIMIT,
+)
+
+# Annotations that only dray writes; the webhook overwrites them on every call.
+REQUEST_ID: Final = PREFIX + "request-id"
+TRACEPARENT: Final = PREFIX + "traceparent"
+SHAPE: Final = PREFIX + "shape"
+"""Canonical JSON of the derived ResourceClaimTemplateSpec, on the pod."""
+DECISION: Final = PREFIX + "decision"
+"""On a claim: the highest attempt whose execution has begun."""
+VOID: Final = PREFIX + "void"
+"""On a claim: attempts up to this one must never be committed."""
+ALLOCATED: Final = PREFIX + "allocated"
+OWN_ANNOTATIONS: Final = (REQUEST_ID, TRACEPARENT, SHAPE, DECISION, VOID, ALLOCATED)
+
+# Labels and taints.
+POOL_LABEL: Final = PREFIX + "gpupool"
+"""On nodes: membership. On derived templates and their claims: the pool asked for."""
+QOS_LABEL: Final = PREFIX + "qos"
+TEMPLATE_LABEL: Final = PREFIX + "resource-claim-template"
+DERIVED_FROM_LABEL: Final = PREFIX + "derived-from"
+DEDICATED_TAINT: Final = PREFIX + "dedicated"
+"""Node taint ``tensor-fusion.ai/dedicated=<pool>:NoSchedule`` of a dedicated pool."""
+OWNER_TAINT: Final = PREFIX + "owner"
+"""Device taint ``tensor-fusion.ai/owner=dray:NoSchedule`` that no claim may tolerate."""
+OWNER_DRAY: Final = "dray"
+OWNER_KUBE_SCHEDULER: Final = "kube-scheduler"
+
+# Capacities of a card. Requests always consume the virtual pair.
+TFLOPS: Final = "tflops"
+VRAM: Final = "vram"
+VIRTUAL_TFLOPS: Final = "virtual_tflops"
+VIRTUAL_VRAM: Final = "virtual_vram"
+
+QOS_LEVELS: Final = ("low", "medium", "high", "critical")
+DEFAULT_QOS: Final = "medium"
+MAX_GPUS_PER_CLAIM: Final = 32
+"""``AllocationResultsMaxSize`` in resource.k8s.io/v1 types.go."""
+
+DRAY_NAMESPACE: Final = "dray-system"
+
+
+def qualified(name: str, driver: str = DRIVER) -> str:
+    """``name`` with the driver as its domain, unless it has a domain already."""
+    return name if "/" in name else f"{driver}/{name}"

@@ -1,0 +1,126 @@
+"""What pods ask of a node, and nodes and pools as the claim-controller publishes them."""
+
+from dataclasses import dataclass, field
+
+from dray.domain.devices import Taint, Toleration
+
+
+@dataclass(frozen=True, slots=True)
+class NodeExpression:
+    """One ``matchExpressions`` or ``matchFields`` entry of a node selector term."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+    is_field: bool = False
+
+
+NodeTerm = tuple[NodeExpression, ...]
+"""Expressions that must all hold; a pod's terms are alternatives."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodNeeds:
+    """What dray's node fit reads from a pod's spec, and the names of what it doesn't read."""
+
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    node_selector: dict[str, str] = field(default_factory=dict)
+    node_terms: tuple[NodeTerm, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    unread: tuple[str, ...] = ()
+    """Needs such as "pod affinity" or "volumes": such a pod takes the gated path."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodClaim:
+    """A reference of the pod to a claim; ``claim`` is empty until the claim exists."""
+
+    reference: str
+    claim: str = ""
+    template: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod that uses claims of ours, as last observed."""
+
+    uid: str
+    namespace: str
+    name: str
+    resource_version: int
+    pool: str
+    scheduler: str
+    gated: bool = False
+    """Whether dray's scheduling gate is still on."""
+    other_gates: bool = False
+    """Whether somebody else's gate is on; dray decides nothing until it is lifted."""
+    node: str = ""
+    phase: str = "Pending"
+    deleting: bool = False
+    priority: int = 0
+    needs: PodNeeds = PodNeeds()
+    claims: tuple[PodClaim, ...] = ()
+    request_id: str = ""
+    traceparent: str = ""
+    created_unix_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node's allocatable, what its pods sum to, and which pool it is in."""
+
+    name: str
+    uid: str
+    pool: str = ""
+    """GPUPool, or empty: in none, in two, or moving; then nothing is allocated there."""
+    owner: str = "dray"
+    """``spec.owner`` of its pool."""
+    qos: str = "medium"
+    tflops_ratio: str = "1"
+    vram_ratio: str = "1"
+    dedicated: bool = False
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    pods: int = 0
+    used_cpu_milli: int = 0
+    used_memory_bytes: int = 0
+    used_pods: int = 0
+    labels: dict[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
+    ready: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """A GPUPool as the services need it."""
+
+    name: str
+    uid: str
+    owner: str = "dray"
+    dedicated: bool = False
+    default: bool = False
+    template: str = ""
+    """Name of its SchedulingConfigTemplate, or empty."""
+    node_selector: dict[str, str] | None = None
+    """Absent: nodes labelled ``tensor-fusion.ai/gpupool=<name>``."""
+    default_qos: str = "medium"
+    tflops_ratio: str = "1"
+    vram_ratio: str = "1"
+    isolation: str = ""
+    allowed_namespaces: tuple[str, ...] = ()
+    """Empty: all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A SchedulingConfigTemplate as the services need it."""
+
+    name: str
+    uid: str
+    dra_enabled: bool = False
+    claim_template: str = ""
+    placement: str = "CompactFirst"
+    version: int = 0
+    """``metadata.generation``: a changed policy is a new version."""

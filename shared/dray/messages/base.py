@@ -1,0 +1,150 @@
+"""The envelope: CloudEvents in binary mode over NATS headers, subjects derived from types.
+
+Payload = data only. ``Nats-Msg-Id`` = ``ce-id`` = UUIDv5 of type and key, where the key
+contains what makes the fact unique (uid *and* resourceVersion, generation or attempt):
+a redelivery repeats the id, healthy → sick → healthy does not.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal, TypeVar
+from uuid import UUID, uuid5
+
+import msgspec
+
+from dray.domain.errors import PermanentError
+
+Kind = Literal["state", "evt", "cmd", "rpc", "decision"]
+_NAMESPACE = UUID("6f0f2d0e-6a0b-5b1c-9a1e-0d7c5f3b2a11")
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Base of every wire type. Subclasses set ``KIND`` and ``NAME`` and give ids and key."""
+
+    KIND: ClassVar[Kind]
+    NAME: ClassVar[str]
+    """Dotted name, such as ``claim.void``; part of subject and ``ce-type``."""
+    VERSION: ClassVar[int] = 1
+    EXPIRES_S: ClassVar[int | None] = None
+
+    def ids(self) -> tuple[str, ...]:
+        """The identifiers that end the subject, in order."""
+        raise NotImplementedError(f"{type(self).__name__}.ids")
+
+    def key(self) -> str:
+        """What makes this message unique among those of its type."""
+        raise NotImplementedError(f"{type(self).__name__}.key")
+
+    def expires_s(self) -> int | None:
+        """Seconds after which the stream drops it, or None."""
+        return None
+
+
+M = TypeVar("M", bound=Message)
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A message as the bus carries it."""
+
+    subject: str
+    payload: bytes
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """A message as the bus delivered it."""
+
+    subject: str
+    payload: bytes
+    headers: Mapping[str, str]
+    stream: str
+    sequence: int
+    time_unix_s: float
+    """When the stream stored it."""
+    pending: int = 0
+    """Messages of the subscription still behind this one."""
+
+
+class UndecodableMessageError(PermanentError):
+    """The payload is not what its type says."""
+
+
+def token(identifier: str) -> str:
+    """An identifier as one subject token: dots become ``_`` (absent from DNS names).
+
+    Slashes of DRA pool names become ``__``; an empty identifier becomes ``-``.
+    """
+    return identifier.replace("/", "__").replace(".", "_") or "-"
+
+
+def ce_type(message: type[Message]) -> str:
+    """The CloudEvents type, such as ``dev.dray.claim.void.v1``."""
+    return f"dev.dray.{message.NAME}.v{message.VERSION}"
+
+
+def subject_prefix(message: type[Message]) -> str:
+    """The subject up to, and without, the identifiers."""
+    return f"dray.{message.KIND}.{message.NAME}.v{message.VERSION}"
+
+
+def subject_of(message: Message) -> str:
+    """The full subject of one message."""
+    return ".".join((subject_prefix(type(message)), *(token(part) for part in message.ids())))
+
+
+def message_id(message: Message) -> str:
+    """UUIDv5 of type and key."""
+    return str(uuid5(_NAMESPACE, f"{ce_type(type(message))}/{message.key()}"))
+
+
+def encode(
+    message: Message,
+    *,
+    source: str,
+    correlation_id: str = "",
+    causation_id: str = "",
+    traceparent: str = "",
+    now_unix_s: float | None = None,
+) -> Outgoing:
+    """The message with its envelope, ready for the bus."""
+    identity = message_id(message)
+    moment = time.time() if now_unix_s is None else now_unix_s
+    headers = {
+        "Nats-Msg-Id": identity,
+        "ce-specversion": "1.0",
+        "ce-id": identity,
+        "ce-type": ce_type(type(message)),
+        "ce-source": source,
+        "ce-time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(moment))
+        + f".{int(moment % 1 * 1e6):06d}Z",
+        "ce-datacontenttype": "application/json",
+    }
+    optional = {
+        "ce-correlationid": correlation_id,
+        "ce-causationid": causation_id,
+        "traceparent": traceparent,
+    }
+    headers.update({name: value for name, value in optional.items() if value})
+    if (expires_s := message.expires_s()) is not None:
+        headers["Nats-TTL"] = f"{expires_s}s"
+    return Outgoing(subject_of(message), msgspec.json.encode(message), headers)
+
+
+def decode(delivered: Delivered | bytes, message: type[M]) -> M:
+    """The message of the given type.
+
+    Raises:
+        UndecodableMessageError: the payload does not fit the type.
+    """
+    payload = delivered if isinstance(delivered, bytes) else delivered.payload
+    try:
+        return msgspec.json.decode(payload, type=message)
+    except msgspec.MsgspecError as error:
+        where = "" if isinstance(delivered, bytes) else f" on {delivered.subject}"
+        raise UndecodableMessageError(
+            f"{ce_type(message)}{where} can't be decoded: {error}; "
+            "was it written by another version of dray?"
+        ) from error

@@ -1,0 +1,153 @@
+"""The records of a domain's decision log, the only thing that reserves devices.
+
+The log is one stream per domain and epoch, appended with the expected last sequence: who has
+not folded every record can't add one. The claim-controller consumes it as its commands;
+standbys, ``dray explain`` and replay read it.
+"""
+
+from dataclasses import field
+from typing import ClassVar
+
+import msgspec
+
+from dray.domain.claims import Allocation
+from dray.messages.base import Kind, Message, token
+from dray.reasons import Reason
+
+
+class Record(Message, frozen=True, kw_only=True, tag_field="record"):
+    """What every record says: where it belongs and what its writer had seen."""
+
+    KIND: ClassVar[Kind] = "decision"
+    NAME: ClassVar[str] = "log"
+
+    domain: str
+    epoch: int
+    writer: str
+    """Instance that wrote it."""
+    facts_sequence: int
+    """Last fact applied before; nobody decides on this log with fewer."""
+    now_unix_s: float
+    """The time the decision was given."""
+
+    def ids(self) -> tuple[str, ...]:
+        return (self.domain, str(self.epoch))
+
+    def key(self) -> str:
+        """Unused: records are fenced by sequence, not deduplicated by id."""
+        return f"{self.domain}.{self.epoch}.{self.writer}.{self.now_unix_s}"
+
+
+class Opened(Record, frozen=True, kw_only=True, tag="opened"):
+    """The first record, written by the claim-controller's leader."""
+
+
+class ClaimDecision(msgspec.Struct, frozen=True, kw_only=True):
+    """What one claim gets."""
+
+    uid: str
+    namespace: str
+    name: str
+    attempt: int
+    allocation: Allocation
+
+
+class PodDecision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where a pod goes and what its claims get; executed as a whole."""
+
+    pod_uid: str
+    namespace: str
+    name: str
+    node: str
+    binder: str
+    """``dray`` binds itself; for ``kube-scheduler`` the gate is lifted."""
+    claims: tuple[ClaimDecision, ...]
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    request_id: str = ""
+    traceparent: str = ""
+    considered_devices: int = 0
+    took_us: int = 0
+    """Time the decision took, for people; replay ignores it."""
+
+
+class Decided(Record, frozen=True, kw_only=True, tag="decided"):
+    """Devices were chosen: one record however many pods it touches."""
+
+    policy_version: int
+    pods: tuple[PodDecision, ...]
+
+
+class Waiting(Record, frozen=True, kw_only=True, tag="waiting"):
+    """A pod's reason to wait changed."""
+
+    pod_uid: str
+    namespace: str
+    name: str
+    reasons: tuple[Reason, ...]
+    request_id: str = ""
+    traceparent: str = ""
+
+
+class Release(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One reservation that ended."""
+
+    claim_uid: str
+    attempt: int
+    why: str
+    """``committed``, ``voided``, ``withdrawn``, ``deleted``."""
+    exclude_node: str = ""
+    """Node not to be tried again soon for this claim."""
+
+
+class Released(Record, frozen=True, kw_only=True, tag="released"):
+    """Reservations that ended: committed ones live on in ``ResourceClaim.status``."""
+
+    releases: tuple[Release, ...]
+
+
+class NodeLeft(Record, frozen=True, kw_only=True, tag="node-left"):
+    """The domain has nothing in flight on a node that is no longer in it."""
+
+    node: str
+    node_revision: int
+    """Revision of the node fact that took it away."""
+
+
+class Checkpoint(Record, frozen=True, kw_only=True, tag="checkpoint"):
+    """All reservations in flight, so that the log can be trimmed below this record."""
+
+    in_flight: tuple[PodDecision, ...] = ()
+    waiting: tuple[str, ...] = ()
+    excluded: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Per claim uid, nodes not to be tried soon."""
+
+
+AnyRecord = Opened | Decided | Waiting | Released | NodeLeft | Checkpoint
+RECORDS: tuple[type[Record], ...] = (Opened, Decided, Waiting, Released, NodeLeft, Checkpoint)
+
+
+def log_stream(domain: str, epoch: int) -> str:
+    """Stream of a domain's decision log; the epoch is in the name, so that a writer of a
+    lost log finds no stream."""
+    return f"DRAY_DECISIONS_{token(domain)}_{epoch}"
+
+
+def log_subject(domain: str, epoch: int) -> str:
+    """Subject of a domain's decision log."""
+    return f"dray.decision.{token(domain)}.{epoch}"
+
+
+def encode_record(record: AnyRecord) -> bytes:
+    """The record's payload."""
+    return msgspec.json.encode(record)
+
+
+def decode_record(payload: bytes) -> AnyRecord:
+    """The record in ``payload``.
+
+    Raises:
+        msgspec.MsgspecError: the payload is no known record.
+    """
+    record: AnyRecord = msgspec.json.decode(payload, type=AnyRecord)
+    return record

@@ -1,0 +1,205 @@
+"""Facts: the state of the cluster as the claim-controller (and node-agents) observed it.
+
+One stream, last value per subject, folded in order by the allocator and the webhook.
+A deleted object leaves a tombstone (``deleted``) that expires. Every fact of an object
+carries the resourceVersion (or generation) it was read at, and never goes back.
+"""
+
+from typing import Any, ClassVar
+
+from dray.domain.claims import Claim
+from dray.domain.devices import DeviceClass, ResourceSlice
+from dray.domain.pods import Node, Pod, Policy, Pool
+from dray.messages.base import Kind, Message
+
+TOMBSTONE_S = 3600
+"""How long a tombstone stays: longer than any reader may lag."""
+
+
+class Fact(Message, frozen=True, kw_only=True):
+    """A state of one object."""
+
+    KIND: ClassVar[Kind] = "state"
+
+    revision: int
+    """resourceVersion the fact was computed from (the highest, if from several objects)."""
+    deleted: bool = False
+
+    def expires_s(self) -> int | None:
+        return TOMBSTONE_S if self.deleted else None
+
+    def key(self) -> str:
+        return f"{'/'.join(self.ids())}@{self.revision}{'!' if self.deleted else ''}"
+
+
+class ClaimObserved(Fact, frozen=True, kw_only=True):
+    """A ResourceClaim of our class, or one that holds a device of our driver."""
+
+    NAME: ClassVar[str] = "claim"
+    claim: Claim
+
+    def ids(self) -> tuple[str, ...]:
+        return (self.claim.pool, self.claim.uid)
+
+
+class PodObserved(Fact, frozen=True, kw_only=True):
+    """A pod that refers to claims of ours."""
+
+    NAME: ClassVar[str] = "pod"
+    pod: Pod
+
+    def ids(self) -> tuple[str, ...]:
+        return (self.pod.pool, self.pod.uid)
+
+
+class NodeObserved(Fact, frozen=True, kw_only=True):
+    """A node: membership, allocatable, and the sum of its pods' requests."""
+
+    NAME: ClassVar[str] = "node"
+    node: Node
+    counted_pods: tuple[str, ...] = ()
+    """UIDs of dray's pods that the sum contains."""
+
+    def ids(self) -> tuple[str, ...]:
+        return (self.node.name,)
+
+
+class SliceObserved(Fact, frozen=True, kw_only=True):
+    """A ResourceSlice of any driver."""
+
+    NAME: ClassVar[str] = "slice"
+    slice: ResourceSlice
+
+    def ids(self) -> tuple[str, ...]:
+        return (self.slice.name,)
+
+
+class DeviceClassObserved(Fact, frozen=True, kw_only=True):
+    """A DeviceClass."""
+
+    NAME: ClassVar[str] = "deviceclass"
+    device_class: DeviceClass
+
+    def ids(self) -> tuple[str, ...]:
+        return (self.device_class.name,)
+
+
+class PoolObserved(Fact, frozen=True, kw_only=True):
+    """A GPUPool."""
+
+    NAME: ClassVar[str] = "pool"
+    pool: Pool
+
+    def ids(self) -> tuple[str, ...]:
+        return (self.pool.name,)
+
+
+class PolicyObserved(Fact, frozen=True, kw_only=True):
+    """A SchedulingConfigTemplate."""
+
+    NAME: ClassVar[str] = "policy"
+    policy: Policy
+
+    def ids(self) -> tuple[str, ...]:
+        return (self.policy.name,)
+
+
+class TemplateObserved(Fact, frozen=True, kw_only=True):
+    """A base ResourceClaimTemplate (labelled, or named as one is expected to be)."""
+
+    NAME: ClassVar[str] = "template"
+    namespace: str
+    name: str
+    labels: dict[str, str]
+    spec: dict[str, Any]
+    """``ResourceClaimTemplateSpec`` as Kubernetes returned it."""
+
+    def ids(self) -> tuple[str, ...]:
+        return (self.namespace, self.name)
+
+
+class DomainObserved(Fact, frozen=True, kw_only=True):
+    """A scheduling domain and the epoch of its decision log. ``revision`` is the epoch."""
+
+    NAME: ClassVar[str] = "domain"
+    domain: str
+    epoch: int
+
+    def ids(self) -> tuple[str, ...]:
+        return (self.domain,)
+
+
+class InventoryObserved(Fact, frozen=True, kw_only=True):
+    """Health of a node's devices from its node-agent; it can only remove devices.
+
+    ``revision`` is the agent's persisted, growing generation.
+    """
+
+    NAME: ClassVar[str] = "inventory"
+    node: str
+    driver: str
+    unhealthy: tuple[str, ...] = ()
+    """Device names."""
+
+    def ids(self) -> tuple[str, ...]:
+        return (self.node,)
+
+
+class ClusterObserved(Fact, frozen=True, kw_only=True):
+    """What the API server keeps, probed by the claim-controller; the webhook reads it."""
+
+    NAME: ClassVar[str] = "cluster"
+    version: str = ""
+    consumable_capacity: bool = True
+    """Whether ``allowMultipleAllocations`` and capacity requests are kept."""
+    device_taints: bool = True
+    allocation_timestamp: bool = True
+
+    def ids(self) -> tuple[str, ...]:
+        return ()
+
+    def key(self) -> str:
+        return f"{self.revision}"
+
+
+class Synced(Fact, frozen=True, kw_only=True):
+    """Everything that existed at ``revision`` has been published before this."""
+
+    NAME: ClassVar[str] = "synced"
+    instance: str
+
+    def ids(self) -> tuple[str, ...]:
+        return ()
+
+    def key(self) -> str:
+        return f"{self.instance}@{self.revision}"
+
+
+class Tick(Fact, frozen=True, kw_only=True):
+    """Lets time pass for the decisions. ``revision`` is the count of the publisher."""
+
+    NAME: ClassVar[str] = "tick"
+    now_unix_s: float
+
+    def ids(self) -> tuple[str, ...]:
+        return ()
+
+    def key(self) -> str:
+        return f"{self.now_unix_s:.3f}"
+
+
+FACTS: tuple[type[Fact], ...] = (
+    ClaimObserved,
+    PodObserved,
+    NodeObserved,
+    SliceObserved,
+    DeviceClassObserved,
+    PoolObserved,
+    PolicyObserved,
+    TemplateObserved,
+    DomainObserved,
+    InventoryObserved,
+    ClusterObserved,
+    Synced,
+    Tick,
+)

@@ -1,0 +1,39 @@
+"""One reason: what failed, and on how many of how many devices or nodes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """A cause of waiting, counted over what it was looked for on.
+
+    ``kind`` is one of ``clause`` (a selector clause is false), ``clause-error`` (it can't be
+    evaluated), ``capacity`` (too little is left), ``taint``, ``in-use``, ``node`` (cpu, memory,
+    pods, selector, taint …), ``count`` (too few devices on one node), ``pool``, ``unsupported``.
+    """
+
+    kind: str
+    what: str
+    """The clause, capacity or predicate, as a person knows it."""
+    failed: int
+    of: int
+    unit: str = "device"
+    detail: str = ""
+
+    def __str__(self) -> str:
+        units = self.unit if self.of == 1 else self.unit + "s"
+        text = f"{self.what}: fails on {self.failed} of {self.of} {units}"
+        return f"{text} ({self.detail})" if self.detail else text
+
+
+def in_words(reasons: Sequence[Reason], limit_bytes: int = 4096) -> str:
+    """The reasons as lines, cut at a line's end where they exceed ``limit_bytes``."""
+    lines: list[str] = []
+    size = 0
+    for reason in reasons:
+        size += len(str(reason).encode()) + 1
+        if size > limit_bytes:
+            break
+        lines.append(str(reason))
+    return "\n".join(lines)
