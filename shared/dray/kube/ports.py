@@ -4,7 +4,7 @@ Objects are dicts as the server wrote them: typed models cost a millisecond and 
 slice. ``convert`` turns what is decided upon into ``dray.domain`` values.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -160,7 +160,7 @@ class Kube(Protocol):
         self,
         resource: Resource,
         name: str,
-        patch: Mapping[str, Any] | list[dict[str, Any]],
+        patch: Mapping[str, Any] | Sequence[Mapping[str, Any]],
         namespace: str = "",
         *,
         kind: PatchType = "merge",
