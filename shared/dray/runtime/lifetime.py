@@ -1,0 +1,104 @@
+"""The life of a process: named root loops until a signal, then an orderly end."""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from typing import Any
+
+import structlog
+
+from dray.domain.errors import DrayError
+from dray.runtime.health import HealthPages
+
+Loop = Callable[[], Coroutine[Any, Any, None]]
+"""A root task: runs until cancelled."""
+
+SECOND_SIGNAL = 130
+"""Exit code when a second signal cuts the orderly end short."""
+
+
+class LoopEndedError(DrayError):
+    """A root loop returned although nobody asked it to: a fault of the program."""
+
+
+async def serve(
+    *,
+    health: HealthPages | None = None,
+    close: Sequence[Callable[[], Awaitable[None]]] = (),
+    grace_s: float = 10.0,
+    **loops: Loop,
+) -> None:
+    """Run the loops until SIGTERM or SIGINT, or until one fails or returns.
+
+    On a signal: readiness off, loops cancelled, then ``close`` in order, all within
+    ``grace_s``; a second signal exits at once. Health pages, if given, are started first.
+
+    Raises:
+        LoopEndedError: a loop returned.
+        BaseExceptionGroup: loops failed; each failure is one member.
+    """
+    log = structlog.get_logger()
+    stopping = asyncio.Event()
+    async with _signals(stopping):
+        if health is not None:
+            await health.start()
+        try:
+            await _run_until(stopping, health, grace_s, loops)
+        finally:
+            await _finish([*close, *([health.stop] if health else [])], grace_s)
+            log.info("stopped")
+
+
+async def _run_until(
+    stopping: asyncio.Event, health: HealthPages | None, grace_s: float, loops: dict[str, Loop]
+) -> None:
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(_root(name, loop), name=name) for name, loop in loops.items()]
+        waiter = group.create_task(stopping.wait(), name="signals")
+        await waiter
+        if health is not None:
+            health.drain()
+        structlog.get_logger().info("stopping", loops=[task.get_name() for task in tasks])
+        for task in tasks:
+            task.cancel()
+        _, stuck = await asyncio.wait(tasks, timeout=grace_s)
+        if stuck:
+            names = sorted(task.get_name() for task in stuck)
+            structlog.get_logger().error("loops did not end in time", loops=names)
+            os._exit(1)
+
+
+async def _root(name: str, loop: Loop) -> None:
+    await loop()
+    raise LoopEndedError(f"the loop {name!r} returned; it must run until it is cancelled")
+
+
+async def _finish(close: Sequence[Callable[[], Awaitable[None]]], grace_s: float) -> None:
+    for step in close:
+        try:
+            async with asyncio.timeout(grace_s):
+                await step()
+        except (TimeoutError, DrayError, OSError) as error:
+            structlog.get_logger().warning(
+                "did not close in order", step=repr(step), error=str(error)
+            )
+
+
+@contextlib.asynccontextmanager
+async def _signals(stopping: asyncio.Event) -> AsyncIterator[None]:
+    loop = asyncio.get_running_loop()
+
+    def on_signal() -> None:
+        if stopping.is_set():
+            os._exit(SECOND_SIGNAL)
+        stopping.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)

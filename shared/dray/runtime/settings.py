@@ -1,0 +1,180 @@
+"""Settings: the environment (``DRAY_NATS__URL``) over a TOML file named by ``DRAY_CONFIG``.
+
+A service subclasses ``Settings`` and adds its own groups; ``load`` reads them once, at the
+composition root, and stops the process with every wrong setting named.
+"""
+
+import os
+import socket
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, NoReturn, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_settings import (
+    BaseSettings,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+    TomlConfigSettingsSource,
+)
+
+from dray.domain.names import DRAY_NAMESPACE
+from dray.runtime.redaction import is_secret
+from dray.runtime.units import ByteSize, Duration, split_commas
+
+__all__ = [
+    "ByteSize",
+    "CommaList",
+    "Duration",
+    "Group",
+    "Health",
+    "Kube",
+    "Log",
+    "Nats",
+    "Settings",
+    "load",
+]
+
+PREFIX = "DRAY_"
+CONFIG_VARIABLE = "DRAY_CONFIG"
+WRONG_SETTINGS = 2
+"""Exit code of a process whose settings are wrong."""
+
+CommaList = Annotated[tuple[str, ...], NoDecode, BeforeValidator(split_commas)]
+"""Texts separated by commas in the environment, a list in TOML."""
+
+
+class Group(BaseModel):
+    """A nested group of settings. Unknown names are warned of by ``load``, not refused."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", validate_default=True)
+
+
+class Nats(Group):
+    """How to reach the bus."""
+
+    url: str = "nats://127.0.0.1:4222"
+    """Servers, separated by commas."""
+    user: str = ""
+    password: SecretStr = SecretStr("")
+
+
+class Kube(Group):
+    """How to reach Kubernetes."""
+
+    kubeconfig: str | None = None
+    """A file; absent: in-cluster, else the variable KUBECONFIG."""
+
+
+class Health(Group):
+    """Where /healthz, /readyz and /metrics are served."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=0, ge=0, le=65_535)
+    """0: any free one."""
+
+
+class Log(Group):
+    """What is logged, and as what."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["json", "console"] = "json"
+
+
+class Settings(BaseSettings):
+    """What every process has. Subclasses add their groups as fields."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_nested_delimiter="__", extra="ignore", frozen=True
+    )
+
+    instance: str = Field(default_factory=socket.gethostname, min_length=1)
+    """This process among those of its service."""
+    namespace: str = Field(default=DRAY_NAMESPACE, min_length=1)
+    """dray's own namespace."""
+    nats: Nats = Nats()
+    kube: Kube = Kube()
+    health: Health = Health()
+    log: Log = Log()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Arguments, then the environment, then the TOML file."""
+        sources = (init_settings, env_settings)
+        if path := os.environ.get(CONFIG_VARIABLE):
+            return (*sources, TomlConfigSettingsSource(settings_cls, Path(path)))
+        return sources
+
+
+S = TypeVar("S", bound=Settings)
+
+
+def load(cls: type[S]) -> S:
+    """The settings of this process; prints every wrong one by name and exits with 2."""
+    try:
+        _require_config_file()
+        settings = cls()
+    except ValidationError as error:
+        _stop([_described(cls, problem) for problem in error.errors()])
+    except (SettingsError, OSError, ValueError) as error:
+        _stop([str(error)])
+    for name in unknown_variables(cls, os.environ):
+        print(f"dray: {name} is not a setting of this service; is it misspelt?", file=sys.stderr)
+    return settings
+
+
+def unknown_variables(cls: type[Settings], environment: Mapping[str, str]) -> Iterator[str]:
+    """Variables that name a group of ``cls`` but no setting in it."""
+    groups = {
+        f"{PREFIX}{name.upper()}__": set(field.annotation.model_fields)
+        for name, field in cls.model_fields.items()
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
+    }
+    for variable in sorted(environment):
+        for prefix, known in groups.items():
+            if variable.upper().startswith(prefix):
+                name = variable[len(prefix) :].lower().split("__")[0]
+                if name not in known:
+                    yield variable
+
+
+def _require_config_file() -> None:
+    path = os.environ.get(CONFIG_VARIABLE)
+    if path and not Path(path).is_file():
+        raise ValueError(f"{CONFIG_VARIABLE}: there is no file {path!r}; name one, or unset it")
+
+
+def _stop(problems: list[str]) -> NoReturn:
+    for problem in problems:
+        print(f"dray: {problem}", file=sys.stderr)
+    raise SystemExit(WRONG_SETTINGS)
+
+
+def _described(cls: type[Settings], problem: Any) -> str:
+    path = [str(part) for part in problem["loc"]]
+    name = PREFIX + "__".join(part.upper() for part in path)
+    if problem["type"] == "missing":
+        return f"{name} is not set; expected: {_purpose(cls, path)}"
+    seen = "(hidden)" if is_secret(name) else repr(problem["input"])
+    message = str(problem["msg"]).removeprefix("Value error, ")
+    return f"{name} is {seen}; {message[0].lower()}{message[1:]}"
+
+
+def _purpose(cls: type[BaseModel], path: list[str]) -> str:
+    field: FieldInfo | None = None
+    model: Any = cls
+    for part in path:
+        field = getattr(model, "model_fields", {}).get(part)
+        model = field.annotation if field else None
+    return (field.description if field else None) or "a value"
