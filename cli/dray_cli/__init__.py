@@ -1,1 +1,1 @@
-"""TBD."""
+"""The ``dray`` command: one module per verb. The top layer; it may import everything."""

@@ -1,0 +1,58 @@
+"""``dray``: the composition of all verbs. Verbs are imported only when they are called."""
+
+import importlib
+import sys
+from typing import Any
+
+import click
+
+from dray.domain.errors import DrayError
+
+VERBS = {
+    "up": ("dray_cli.up", "up", "Start a local stack that stays."),
+    "down": ("dray_cli.down", "down", "Stop a local stack."),
+    "demo": ("dray_cli.demo.verb", "demo", "Run the main job and print each pod's timeline."),
+    "convert": ("dray_cli.convert", "convert", "Bring manifests to the valid form."),
+    "cel": ("dray_cli.cel", "cel", "Translate and evaluate device selectors."),
+    "explain": ("dray_cli.explain", "explain", "Say why a pod waits, or what it got."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose verbs are modules, imported on first use: ``--help`` stays instant."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        module, attribute, _ = VERBS[cmd_name]
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(verb, text) for verb, (_, _, text) in VERBS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="dray", prog_name="dray")
+def cli() -> None:
+    """GPUs for Kubernetes pods, whole or in fractions, through Dynamic Resource Allocation.
+
+    Exit codes: 0 done, 1 failed, 2 used wrongly.
+    """
+
+
+def main(arguments: list[str] | None = None) -> Any:
+    """Run the command line; failures that dray knows are one sentence, never a traceback."""
+    try:
+        return cli.main(args=arguments, prog_name="dray", standalone_mode=True)
+    except DrayError as error:
+        click.echo(f"dray: {error}", err=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,195 @@
+"""Watches Kubernetes and the bus, and tells each pod's story what it saw.
+
+Times are those of the first sighting: of the API server's watch for Kubernetes objects, of
+the stream for messages. Both clocks are this machine's in the local stack.
+"""
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Callable
+
+import msgspec
+
+from dray.bus.ports import Bus, StreamMissingError
+from dray.bus.topology import EVENTS_STREAM, FACTS_STREAM
+from dray.domain import names
+from dray.kube.ports import (
+    BIND_REQUESTS,
+    CLAIMS,
+    PODS,
+    TEMPLATES,
+    Changed,
+    Kube,
+    Listed,
+    Object,
+    Resource,
+)
+from dray.messages.base import ce_type, decode, subject_prefix
+from dray.messages.decisions import Decided, PodDecision, Waiting, decode_record, log_stream
+from dray.messages.events import ClaimPrepared, PodRequested
+from dray.messages.facts import DomainObserved
+from dray.reasons import in_words
+from dray_cli.demo.story import Story, devices_text, understood_text
+
+
+class Collector:
+    """Follows the pods it was told to follow until closed."""
+
+    def __init__(self, kube: Kube, bus: Bus) -> None:
+        self._kube = kube
+        self._bus = bus
+        self._stories: dict[tuple[str, str], Story] = {}
+        self._templates: dict[tuple[str, str], float] = {}
+        self._bound_by: dict[str, str] = {}
+        self._early: dict[str, list[Callable[[Story], None]]] = defaultdict(list)
+        """What was seen of a pod before the pod itself, by uid or request id."""
+        self._changed = asyncio.Event()
+
+    def follow(self, namespace: str, name: str) -> Story:
+        """Begin a pod's story now, when it is asked for."""
+        story = Story(namespace, name, time.time())
+        self._stories[namespace, name] = story
+        return story
+
+    async def until(self, condition: Callable[[], bool], timeout_s: float) -> bool:
+        """Wait until ``condition`` holds; False if it did not within ``timeout_s``."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not condition():
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def run(self) -> None:
+        """Watch everything until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._watch(PODS, self._see_pod))
+            group.create_task(self._watch(CLAIMS, self._see_claim))
+            group.create_task(self._watch(TEMPLATES, self._see_template))
+            group.create_task(self._watch(BIND_REQUESTS, self._see_bind_request))
+            group.create_task(self._read_events())
+            group.create_task(self._read_domains(group))
+
+    async def _watch(self, resource: Resource, see: Callable[[Object, float], None]) -> None:
+        async for event in self._kube.watch(resource):
+            objects = event.objects if isinstance(event, Listed) else (event.object,)
+            if isinstance(event, Listed | Changed):
+                for obj in objects:
+                    see(obj, time.time())
+            self._changed.set()
+
+    def _see_pod(self, pod: Object, now: float) -> None:
+        metadata, status = pod["metadata"], pod.get("status", {})
+        story = self._stories.get((metadata["namespace"], metadata["name"]))
+        if story is None or (story.uid and story.uid != metadata["uid"]):
+            return
+        annotations = metadata.get("annotations", {})
+        story.uid = metadata["uid"]
+        story.request_id = annotations.get(names.REQUEST_ID, "")
+        story.trace_id = (annotations.get(names.TRACEPARENT, "").split("-") + [""] * 2)[1]
+        for key in (story.uid, story.request_id):
+            for tell in self._early.pop(key, ()):
+                tell(story)
+        for reference in pod["spec"].get("resourceClaims", []):
+            template = reference.get("resourceClaimTemplateName", "")
+            seen = self._templates.get((story.namespace, template))
+            if seen is not None:
+                story.saw("template", seen, template)
+        if node := pod["spec"].get("nodeName"):
+            story.saw("bound", now, f"to {node}{self._bound_by.get(story.uid, '')}")
+        if status.get("phase") == "Running":
+            story.saw("running", now, "every container is running")
+
+    def _see_claim(self, claim: Object, now: float) -> None:
+        metadata = claim["metadata"]
+        allocation = claim.get("status", {}).get("allocation")
+        for owner in metadata.get("ownerReferences", []):
+            self._tell(owner["uid"], "claim", now, metadata["name"])
+            if allocation:
+                count = len(allocation["devices"]["results"])
+                text = f"ResourceClaim.status: {count} device{'s' if count > 1 else ''}"
+                self._tell(owner["uid"], "committed", now, text)
+
+    def _see_template(self, template: Object, now: float) -> None:
+        metadata = template["metadata"]
+        self._templates.setdefault((metadata["namespace"], metadata["name"]), now)
+
+    def _see_bind_request(self, request: Object, now: float) -> None:
+        spec, status = request.get("spec", {}), request.get("status", {})
+        text = f" by {spec.get('binder', '?')}, BindRequest {status.get('phase', 'Pending')}"
+        uid = spec.get("podUID", "")
+        self._bound_by[uid] = text
+        for story in self._stories.values():
+            bound = story.steps.get("bound")
+            if story.uid == uid and bound is not None:
+                node = bound.text.split(" by ")[0]
+                story.steps["bound"] = type(bound)("bound", bound.at_unix_s, node + text)
+
+    async def _read_events(self) -> None:
+        async for delivered in self._bus.read(EVENTS_STREAM):
+            kind = delivered.headers.get("ce-type", "")
+            at = delivered.time_unix_s
+            if kind == ce_type(PodRequested):
+                requested = decode(delivered, PodRequested)
+                text = understood_text(requested.understood)
+                text += f"  (webhook {requested.took_us / 1000:.1f} ms)"
+                self._tell(requested.request_id, "admitted", at, text)
+            elif kind == ce_type(ClaimPrepared):
+                self._see_prepared(decode(delivered, ClaimPrepared))
+            self._changed.set()
+
+    def _see_prepared(self, prepared: ClaimPrepared) -> None:
+        env = " ".join(f"{key}={value}" for key, value in sorted(prepared.env.items()))
+        text = f"{' '.join(prepared.cdi_device_ids)}  {env}"
+        for story in self._stories.values():
+            claim = story.steps.get("claim")
+            if story.namespace == prepared.namespace and claim and claim.text == prepared.name:
+                story.saw("prepared", prepared.now_unix_s, text)
+
+    async def _read_domains(self, group: asyncio.TaskGroup) -> None:
+        following: set[str] = set()
+        subject = f"{subject_prefix(DomainObserved)}.>"
+        async for delivered in self._bus.read(FACTS_STREAM, subjects=[subject]):
+            fact = decode(delivered, DomainObserved)
+            stream = log_stream(fact.domain, fact.epoch)
+            if not fact.deleted and stream not in following:
+                following.add(stream)
+                group.create_task(self._read_log(stream))
+
+    async def _read_log(self, stream: str) -> None:
+        try:
+            async for delivered in self._bus.read(stream):
+                record = decode_record(delivered.payload)
+                self._see_record(record, delivered.time_unix_s)
+        except (StreamMissingError, msgspec.MsgspecError):
+            return  # the log was lost or is of another version; a new epoch is a new stream
+
+    def _see_record(self, record: object, at: float) -> None:
+        match record:
+            case Decided():
+                for pod in record.pods:
+                    self._tell(pod.pod_uid, "decided", at, _decision_text(pod, record.writer))
+            case Waiting():
+                text = in_words(record.reasons).replace("\n", "; ")
+                self._tell(record.pod_uid, "waiting", at, text)
+        self._changed.set()
+
+    def _tell(self, key: str, step: str, at: float, text: str) -> None:
+        for story in self._stories.values():
+            if key and key in (story.uid, story.request_id):
+                story.saw(step, at, text)
+                return
+        self._early[key].append(lambda story: story.saw(step, at, text))
+
+
+def _decision_text(pod: PodDecision, writer: str) -> str:
+    devices = [
+        (allocated.id.device, allocated.consumed)
+        for claim in pod.claims
+        for allocated in claim.allocation.devices
+    ]
+    where = f"node {pod.node}: {devices_text(devices)}"
+    return f"{where}  ({writer}, {pod.took_us} µs, {pod.considered_devices} devices considered)"

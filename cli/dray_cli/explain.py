@@ -1,0 +1,135 @@
+"""``dray explain pod/NAME``: why a pod waits, clause by clause, or what it got."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from dray.domain import names
+from dray.domain.errors import InvalidInputError
+from dray.kube.ports import BIND_REQUESTS, CLAIMS, PODS, Kube, NotFoundError, Object
+from dray_cli.output import output_option, print_json
+from dray_cli.target import connect_kube, kubeconfig_option
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What is known of a pod's allocation, all from Kubernetes objects."""
+
+    pod: Object
+    bind_request: Object | None
+    claims: tuple[Object, ...]
+
+    @property
+    def phase(self) -> str:
+        return str(self.pod.get("status", {}).get("phase", "Pending"))
+
+    @property
+    def allocated(self) -> bool:
+        return bool(self.claims) and all(
+            claim.get("status", {}).get("allocation") for claim in self.claims
+        )
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why it waits, one line each; empty once it has its devices."""
+        status = (self.bind_request or {}).get("status", {})
+        return [] if self.allocated else str(status.get("explanation", "")).splitlines()
+
+    def lines(self) -> list[str]:
+        """The explanation as a person reads it."""
+        metadata = self.pod["metadata"]
+        pool = metadata.get("annotations", {}).get(names.GPUPOOL, "")
+        head = f"Pod {metadata['namespace']}/{metadata['name']} is {self.phase}"
+        if self.allocated:
+            return [f"{head} and has its GPUs:", *self._holdings()]
+        if not pool:
+            return [f"{head}. It asks for no GPU of dray: it has no {names.GPUPOOL} annotation."]
+        if not self.claims:
+            return [f"{head}: its ResourceClaim does not exist yet."]
+        if not self.reasons:
+            return [f"{head}: no decision has been made yet for pool {pool!r}."]
+        return [f"{head}: it waits for GPUs of pool {pool!r} because", *_indent(self.reasons)]
+
+    def _holdings(self) -> list[str]:
+        lines = []
+        for claim in self.claims:
+            for result in claim["status"]["allocation"]["devices"]["results"]:
+                consumed = result.get("consumedCapacity", {})
+                amounts = " ".join(f"{key}={value}" for key, value in sorted(consumed.items()))
+                lines.append(f"  {result['device']} on {result['pool']}  {amounts}".rstrip())
+        return lines
+
+    def as_json(self) -> dict[str, Any]:
+        """The explanation as data."""
+        return {
+            "namespace": self.pod["metadata"]["namespace"],
+            "pod": self.pod["metadata"]["name"],
+            "phase": self.phase,
+            "allocated": self.allocated,
+            "reasons": self.reasons,
+            "bindRequest": (self.bind_request or {}).get("status"),
+            "claims": [
+                {
+                    "name": claim["metadata"]["name"],
+                    "allocation": claim.get("status", {}).get("allocation"),
+                }
+                for claim in self.claims
+            ],
+        }
+
+
+def _indent(lines: list[str]) -> list[str]:
+    return [f"  {line}" for line in lines]
+
+
+async def explain_pod(kube: Kube, namespace: str, name: str) -> Explanation:
+    """Read everything that explains a pod.
+
+    Raises:
+        NotFoundError: there is no such pod.
+    """
+    pod = await kube.get(PODS, name, namespace)
+    try:
+        bind_request = await kube.get(BIND_REQUESTS, name, namespace)
+    except NotFoundError:
+        bind_request = None
+    statuses = pod.get("status", {}).get("resourceClaimStatuses", [])
+    claim_names = [s["resourceClaimName"] for s in statuses if s.get("resourceClaimName")]
+    claims = [await kube.get(CLAIMS, claim, namespace) for claim in claim_names]
+    return Explanation(pod, bind_request, tuple(claims))
+
+
+def pod_name(target: str) -> str:
+    """``NAME`` of ``pod/NAME``, ``pods/NAME`` or ``NAME``.
+
+    Raises:
+        InvalidInputError: another kind was named.
+    """
+    kind, slash, name = target.rpartition("/")
+    if slash and kind not in ("pod", "pods", "po"):
+        raise InvalidInputError(f"{target!r}: only pods can be explained, as pod/NAME")
+    return name
+
+
+@click.command()
+@click.argument("target", metavar="pod/NAME")
+@click.option("-n", "--namespace", default="default", show_default=True)
+@kubeconfig_option
+@output_option
+def explain(target: str, namespace: str, kubeconfig: str | None, output: str) -> None:
+    """Say why a pod waits: which clause or capacity fails, on how many devices."""
+    found = asyncio.run(_explain(kubeconfig, namespace, pod_name(target)))
+    if output == "json":
+        print_json(found.as_json())
+    else:
+        click.echo("\n".join(found.lines()))
+
+
+async def _explain(kubeconfig: str | None, namespace: str, name: str) -> Explanation:
+    kube = await connect_kube(kubeconfig)
+    try:
+        return await explain_pod(kube, namespace, name)
+    finally:
+        await kube.close()

@@ -1,0 +1,35 @@
+"""How verbs print data: for people, as JSON, and as YAML the way kubectl writes it."""
+
+import json
+from typing import Any
+
+import click
+import yaml
+
+output_option = click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Print for people, or as JSON for programs.",
+)
+
+
+class _KubectlDumper(yaml.SafeDumper):
+    """Quotes with double quotes where quotes are needed, as kubectl does."""
+
+    def choose_scalar_style(self) -> str:
+        style: str = super().choose_scalar_style()  # type: ignore[no-untyped-call]
+        return '"' if style == "'" else style
+
+
+def as_yaml(obj: dict[str, Any]) -> str:
+    """The object as ``kubectl get -o yaml`` prints it."""
+    text: str = yaml.dump(obj, Dumper=_KubectlDumper, sort_keys=True)
+    return text
+
+
+def print_json(data: Any) -> None:
+    """Data on standard output, two spaces deep."""
+    click.echo(json.dumps(data, indent=2, sort_keys=False))
