@@ -60,6 +60,8 @@ class AllocatedDevice:
     id: DeviceId
     share_id: str | None = None
     consumed: dict[str, str] = field(default_factory=dict)
+    admin_access: bool = False
+    """Such a result uses nothing up."""
 
 
 @dataclass(frozen=True, slots=True)

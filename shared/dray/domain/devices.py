@@ -82,6 +82,8 @@ class Device:
     capacity: dict[str, Capacity] = field(default_factory=dict)
     allow_multiple_allocations: bool = False
     taints: tuple[Taint, ...] = ()
+    unsupported: tuple[str, ...] = ()
+    """What dray doesn't read, such as "consumesCounters": such a device is never allocated."""
 
 
 @dataclass(frozen=True, slots=True)

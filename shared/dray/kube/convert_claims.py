@@ -1,0 +1,195 @@
+"""ResourceClaims (resource.k8s.io/v1) as domain values, and allocations as the server wants them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dray.domain.claims import (
+    AllocatedDevice,
+    Allocation,
+    Claim,
+    ClaimSpec,
+    Constraint,
+    DeviceRequest,
+)
+from dray.domain.devices import DeviceId, OpaqueConfig
+from dray.domain.names import DECISION, POOL_LABEL, VOID
+from dray.kube.convert_devices import configs_from, selectors_from
+from dray.kube.convert_metadata import (
+    attempt_annotation,
+    controlling_pod,
+    is_deleting,
+    label,
+    revision_of,
+    time_from,
+    time_to,
+    tolerations_from,
+)
+from dray.kube.ports import Object
+
+_NODE_NAME_FIELD = "metadata.name"
+
+
+def claim_from(obj: Object) -> Claim:
+    """A ResourceClaim with what dray's annotations and label on it say."""
+    metadata = obj["metadata"]
+    status = obj.get("status") or {}
+    pod_uid, pod_name = controlling_pod(obj)
+    allocation = status.get("allocation")
+    return Claim(
+        uid=metadata["uid"],
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        resource_version=revision_of(obj),
+        pool=label(obj, POOL_LABEL),
+        spec=claim_spec_from(obj.get("spec") or {}),
+        pod_uid=pod_uid,
+        pod_name=pod_name,
+        allocation=allocation_from(allocation) if allocation else None,
+        reserved_for=tuple(entry["uid"] for entry in status.get("reservedFor") or ()),
+        decision=attempt_annotation(obj, DECISION),
+        void=attempt_annotation(obj, VOID),
+        deleting=is_deleting(obj),
+        created_unix_s=time_from(metadata.get("creationTimestamp")),
+    )
+
+
+def claim_spec_from(spec: Mapping[str, Any]) -> ClaimSpec:
+    """``ResourceClaimSpec``. What the values can't represent is named in ``unsupported``."""
+    devices = spec.get("devices") or {}
+    requests = devices.get("requests") or ()
+    constraints = devices.get("constraints") or ()
+    return ClaimSpec(
+        requests=tuple(_request(entry) for entry in requests if entry.get("exactly")),
+        constraints=tuple(_constraint(entry) for entry in constraints),
+        config=configs_from(devices.get("config"), "FromClaim"),
+        unsupported=(
+            *(
+                f"firstAvailable in request {entry['name']}"
+                for entry in requests
+                if not entry.get("exactly")
+            ),
+            *(
+                f"constraint {index} of an unknown kind"
+                for index, entry in enumerate(constraints)
+                if not (entry.get("matchAttribute") or entry.get("distinctAttribute"))
+            ),
+        ),
+    )
+
+
+def allocation_from(allocation: Mapping[str, Any]) -> Allocation:
+    """``status.allocation``. ``node`` is what its node selector pins it to, or empty."""
+    devices = allocation.get("devices") or {}
+    return Allocation(
+        devices=tuple(_result(entry) for entry in devices.get("results") or ()),
+        node=_pinned_node(allocation.get("nodeSelector")),
+        config=configs_from(devices.get("config"), "FromClaim"),
+    )
+
+
+def allocation_to(
+    allocation: Allocation, *, timestamp_unix_s: float | None = None
+) -> dict[str, Any]:
+    """The value of ``status.allocation``.
+
+    ``timestamp_unix_s`` becomes ``allocationTimestamp``: set it wherever the server keeps it,
+    or kube-scheduler can't reserve the claim (1.36: "status.allocation: field is immutable").
+    """
+    devices: dict[str, Any] = {"results": [_result_to(entry) for entry in allocation.devices]}
+    if allocation.config:
+        devices["config"] = [_config_to(entry) for entry in allocation.config]
+    value: dict[str, Any] = {"devices": devices}
+    if allocation.node:
+        field = {"key": _NODE_NAME_FIELD, "operator": "In", "values": [allocation.node]}
+        value["nodeSelector"] = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    if timestamp_unix_s is not None:
+        value["allocationTimestamp"] = time_to(timestamp_unix_s)
+    return value
+
+
+def status_to(
+    allocation: Allocation,
+    *,
+    timestamp_unix_s: float | None = None,
+    reserved_for: Sequence[tuple[str, str]] = (),
+) -> dict[str, Any]:
+    """A claim's whole ``status``; ``reserved_for`` are pods as (name, uid)."""
+    status: dict[str, Any] = {
+        "allocation": allocation_to(allocation, timestamp_unix_s=timestamp_unix_s)
+    }
+    if reserved_for:
+        status["reservedFor"] = [
+            {"resource": "pods", "name": name, "uid": uid} for name, uid in reserved_for
+        ]
+    return status
+
+
+def _request(entry: Mapping[str, Any]) -> DeviceRequest:
+    exactly = entry["exactly"]
+    capacity = (exactly.get("capacity") or {}).get("requests") or {}
+    return DeviceRequest(
+        name=entry["name"],
+        device_class=exactly["deviceClassName"],
+        selectors=selectors_from(exactly.get("selectors")),
+        mode=exactly.get("allocationMode") or "ExactCount",
+        count=int(exactly.get("count") or 1),
+        capacity={name: str(amount) for name, amount in capacity.items()},
+        tolerations=tolerations_from(exactly.get("tolerations")),
+        admin_access=bool(exactly.get("adminAccess")),
+    )
+
+
+def _constraint(entry: Mapping[str, Any]) -> Constraint:
+    return Constraint(
+        requests=tuple(entry.get("requests") or ()),
+        match_attribute=entry.get("matchAttribute"),
+        distinct_attribute=entry.get("distinctAttribute"),
+    )
+
+
+def _result(entry: Mapping[str, Any]) -> AllocatedDevice:
+    consumed = entry.get("consumedCapacity") or {}
+    return AllocatedDevice(
+        request=entry["request"],
+        id=DeviceId(entry["driver"], entry["pool"], entry["device"]),
+        share_id=entry.get("shareID"),
+        consumed={name: str(amount) for name, amount in consumed.items()},
+        admin_access=bool(entry.get("adminAccess")),
+    )
+
+
+def _result_to(device: AllocatedDevice) -> dict[str, Any]:
+    result: dict[str, Any] = {
+        "request": device.request,
+        "driver": device.id.driver,
+        "pool": device.id.pool,
+        "device": device.id.device,
+    }
+    if device.admin_access:
+        result["adminAccess"] = True
+    if device.share_id is not None:
+        result["shareID"] = device.share_id
+    if device.consumed:
+        result["consumedCapacity"] = dict(device.consumed)
+    return result
+
+
+def _config_to(config: OpaqueConfig) -> dict[str, Any]:
+    value: dict[str, Any] = {
+        "source": config.source,
+        "opaque": {"driver": config.driver, "parameters": config.parameters},
+    }
+    if config.requests:
+        value["requests"] = list(config.requests)
+    return value
+
+
+def _pinned_node(selector: Mapping[str, Any] | None) -> str:
+    terms = (selector or {}).get("nodeSelectorTerms") or ()
+    if len(terms) != 1:
+        return ""
+    for entry in terms[0].get("matchFields") or ():
+        if entry["key"] == _NODE_NAME_FIELD and entry["operator"] == "In":
+            values = entry.get("values") or ()
+            return str(values[0]) if len(values) == 1 else ""
+    return ""

@@ -1,0 +1,74 @@
+"""What every Kubernetes object has: revisions, times, owners, tolerations."""
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from dray.domain.devices import Taint, Toleration
+from dray.kube.ports import Object
+
+
+def revision_of(obj: Object) -> int:
+    """The object's resourceVersion; comparable since Kubernetes 1.35 (KEP-5504). 0: none."""
+    return int(obj.get("metadata", {}).get("resourceVersion") or 0)
+
+
+def time_from(text: str | None) -> float:
+    """Seconds since 1970 of an RFC 3339 time; 0 where there is none."""
+    if not text:
+        return 0.0
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+
+
+def time_to(unix_s: float) -> str:
+    """``metav1.Time``: whole seconds, UTC."""
+    return datetime.fromtimestamp(int(unix_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def annotation(obj: Object, name: str) -> str:
+    """An annotation's value, or empty."""
+    return str((obj["metadata"].get("annotations") or {}).get(name, ""))
+
+
+def attempt_annotation(obj: Object, name: str) -> int:
+    """An annotation that holds an attempt; 0 where it is absent or not a number."""
+    text = annotation(obj, name)
+    return int(text) if text.isdecimal() else 0
+
+
+def label(obj: Object, name: str) -> str:
+    """A label's value, or empty."""
+    return str((obj["metadata"].get("labels") or {}).get(name, ""))
+
+
+def is_deleting(obj: Object) -> bool:
+    """Whether deletion has begun."""
+    return bool(obj["metadata"].get("deletionTimestamp"))
+
+
+def controlling_pod(obj: Object) -> tuple[str, str]:
+    """UID and name of the pod that controls the object, or two empty texts."""
+    for owner in obj["metadata"].get("ownerReferences") or ():
+        if owner.get("kind") == "Pod" and owner.get("controller"):
+            return owner["uid"], owner["name"]
+    return "", ""
+
+
+def tolerations_from(entries: Iterable[Mapping[str, Any]] | None) -> tuple[Toleration, ...]:
+    """Tolerations of a pod or of a device request."""
+    return tuple(
+        Toleration(
+            key=entry.get("key") or "",
+            operator=entry.get("operator") or "Equal",
+            value=entry.get("value") or "",
+            effect=entry.get("effect") or "",
+        )
+        for entry in entries or ()
+    )
+
+
+def taints_from(entries: Iterable[Mapping[str, Any]] | None) -> tuple[Taint, ...]:
+    """Taints of a node or of a device."""
+    return tuple(
+        Taint(entry["key"], entry.get("value") or "", entry["effect"]) for entry in entries or ()
+    )

@@ -1,0 +1,100 @@
+"""Pods and nodes (core/v1) as domain values."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from dray.domain.names import (
+    ALLOCATION_GATE,
+    DEFAULT_QOS,
+    DEFAULT_SCHEDULER,
+    GPUPOOL,
+    QOS_LABEL,
+    REQUEST_ID,
+    TRACEPARENT,
+)
+from dray.domain.pods import Node, Pod, PodClaim
+from dray.domain.quantities import parse_quantity
+from dray.kube.convert_metadata import (
+    annotation,
+    is_deleting,
+    label,
+    revision_of,
+    taints_from,
+    time_from,
+)
+from dray.kube.convert_needs import pod_needs
+from dray.kube.ports import Object
+
+_DEFAULT_PODS: Final = "110"
+"""The kubelet's default, for a node that states none."""
+
+
+def pod_from(obj: Object) -> Pod:
+    """A pod, its claims named as far as they exist."""
+    metadata = obj["metadata"]
+    spec = obj["spec"]
+    status = obj.get("status") or {}
+    gates = [gate["name"] for gate in spec.get("schedulingGates") or ()]
+    return Pod(
+        uid=metadata["uid"],
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        resource_version=revision_of(obj),
+        pool=annotation(obj, GPUPOOL),
+        scheduler=spec.get("schedulerName") or DEFAULT_SCHEDULER,
+        gated=ALLOCATION_GATE in gates,
+        other_gates=any(gate != ALLOCATION_GATE for gate in gates),
+        node=spec.get("nodeName") or "",
+        phase=status.get("phase") or "Pending",
+        deleting=is_deleting(obj),
+        priority=int(spec.get("priority") or 0),
+        needs=pod_needs(spec),
+        claims=_claims(spec, status),
+        request_id=annotation(obj, REQUEST_ID),
+        traceparent=annotation(obj, TRACEPARENT),
+        created_unix_s=time_from(metadata.get("creationTimestamp")),
+    )
+
+
+def node_from(obj: Object) -> Node:
+    """A node's own facts; its pool, and what its pods use, are for the caller to add."""
+    metadata = obj["metadata"]
+    spec = obj.get("spec") or {}
+    status = obj.get("status") or {}
+    allocatable = status.get("allocatable") or status.get("capacity") or {}
+    return Node(
+        name=metadata["name"],
+        uid=metadata.get("uid", ""),
+        qos=label(obj, QOS_LABEL) or DEFAULT_QOS,
+        cpu_milli=parse_quantity(str(allocatable.get("cpu", "0"))).milli,
+        memory_bytes=parse_quantity(str(allocatable.get("memory", "0"))).value,
+        pods=parse_quantity(str(allocatable.get("pods", _DEFAULT_PODS))).value,
+        labels=dict(metadata.get("labels") or {}),
+        taints=taints_from(spec.get("taints")),
+        unschedulable=bool(spec.get("unschedulable")),
+        ready=_is_ready(status),
+    )
+
+
+def _claims(spec: Mapping[str, Any], status: Mapping[str, Any]) -> tuple[PodClaim, ...]:
+    made = {
+        entry["name"]: entry.get("resourceClaimName") or ""
+        for entry in status.get("resourceClaimStatuses") or ()
+    }
+    return tuple(
+        PodClaim(
+            reference=entry["name"],
+            claim=entry.get("resourceClaimName") or made.get(entry["name"], ""),
+            template=entry.get("resourceClaimTemplateName") or "",
+        )
+        for entry in spec.get("resourceClaims") or ()
+    )
+
+
+def _is_ready(status: Mapping[str, Any]) -> bool:
+    # As kube-scheduler: a node that says nothing is judged by its taints alone.
+    return all(
+        condition["status"] == "True"
+        for condition in status.get("conditions") or ()
+        if condition["type"] == "Ready"
+    )
