@@ -1,0 +1,323 @@
+"""The custom resources of group ``tensor-fusion.ai``: what people write and read in them.
+
+The one source of truth: ``python -m dray.kube.crds`` makes the CRD manifests from these
+models, field descriptions included. Unknown fields are ignored here as the API server prunes
+them there.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from dray.kube.ports import BIND_REQUESTS, POLICIES, POOLS, Resource
+
+QoS = Literal["low", "medium", "high", "critical"]
+Owner = Literal["dray", "kube-scheduler"]
+Isolation = Literal["shared", "soft", "hard", "partitioned"]
+PlacementMode = Literal["CompactFirst", "LowLoadFirst"]
+"""What the allocator can do; the design's other modes join when it can do them."""
+BindPhase = Literal["Pending", "Binding", "Succeeded", "Failed"]
+EXPLANATION_LIMIT = 4096
+"""Characters that ``BindRequest.status.explanation`` may have."""
+
+
+class Fields(BaseModel):
+    """A part of a custom resource: snake_case here, camelCase in the manifest."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True
+    )
+
+    def manifest(self) -> dict[str, Any]:
+        """What was set, as the manifest spells it."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_unset=True)
+
+
+class Column(BaseModel):
+    """An ``additionalPrinterColumns`` entry."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    path: str
+    kind: str = "string"
+    wide: bool = False
+
+
+class CustomResource(Fields):
+    """A whole object; subclasses say what kind it is and what ``kubectl get`` shows."""
+
+    RESOURCE: ClassVar[Resource]
+    SINGULAR: ClassVar[str]
+    SHORT_NAMES: ClassVar[tuple[str, ...]] = ()
+    COLUMNS: ClassVar[tuple[Column, ...]] = ()
+
+
+class Condition(Fields):
+    """One aspect of the object's state, as meta/v1 defines it."""
+
+    type: Annotated[str, Field(max_length=316)]
+    status: Literal["True", "False", "Unknown"]
+    reason: Annotated[str, Field(min_length=1, max_length=1024)]
+    message: Annotated[str, Field(max_length=32768)] = ""
+    last_transition_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+    observed_generation: int | None = None
+
+
+Conditions = Annotated[
+    list[Condition],
+    Field(
+        description="Latest observations, one per type.",
+        json_schema_extra={
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["type"],
+        },
+    ),
+]
+
+
+class QoSConfig(Fields):
+    """Quality of service of the pool's cards."""
+
+    default_qos: QoS = Field(
+        default="medium",
+        alias="defaultQoS",
+        description="Level of cards on nodes without the label tensor-fusion.ai/qos.",
+    )
+
+
+Ratio = Annotated[float, Field(ge=1, le=1000)]
+
+
+class Oversubscription(Fields):
+    """How much more is sold than there is."""
+
+    tflops_ratio: Ratio = Field(default=1, description="Virtual compute over physical compute.")
+    vram_ratio: Ratio = Field(default=1, description="Virtual memory over physical memory.")
+
+
+class CapacityConfig(Fields):
+    """What a card's budget is made of."""
+
+    oversubscription: Oversubscription | None = Field(
+        default=None,
+        description="Ratios of the virtual capacities to the physical ones; absent: 1.",
+    )
+
+
+class GPUPoolSpec(Fields):
+    """Which nodes the pool has, and how their cards are given out."""
+
+    node_selector: dict[str, str] | None = Field(
+        default=None,
+        description="Labels of the pool's nodes; absent: tensor-fusion.ai/gpupool=<pool name>.",
+    )
+    owner: Owner = Field(
+        default="dray",
+        description="Who allocates the pool's devices. Never both: devices of a dray pool carry "
+        "a taint that no claim tolerates.",
+    )
+    dedicated: bool = Field(
+        default=False,
+        description="Nodes are tainted tensor-fusion.ai/dedicated=<pool>:NoSchedule and dray "
+        "binds pods itself.",
+    )
+    scheduling_config_template: str = Field(
+        default="", description="Name of the SchedulingConfigTemplate that the pool follows."
+    )
+    default: bool = Field(
+        default=False,
+        description="Pods that name no pool get this one; at most one pool may say so.",
+    )
+    qos_config: QoSConfig | None = Field(default=None, description="Quality of service.")
+    capacity_config: CapacityConfig | None = Field(default=None, description="Budget of a card.")
+    isolation: Isolation | None = Field(
+        default=None,
+        description="How sharers of a card are kept apart; stored until nodes enforce it.",
+    )
+    allowed_namespaces: list[str] | None = Field(
+        default=None, description="Namespaces whose pods may use the pool; absent or empty: all."
+    )
+
+
+class Amounts(Fields):
+    """One capacity over all cards of a pool, as quantities."""
+
+    total: str = Field(default="0", description="Physical amount of all cards.")
+    virtual: str = Field(default="0", description="Budget of all cards, oversubscription included.")
+    free: str = Field(default="0", description="What is left of the budget.")
+
+
+class DecisionLog(Fields):
+    """The log that reserves the pool's devices."""
+
+    epoch: int = Field(
+        default=0, ge=0, description="Epoch of the log; grows when a log was lost. Never lower it."
+    )
+    last_sequence: int = Field(
+        default=0,
+        ge=0,
+        description="A sequence the log has reached; a log that ends below it was lost.",
+    )
+
+
+class GPUPoolStatus(Fields):
+    """What the claim-controller observed."""
+
+    nodes: int = Field(default=0, description="Nodes in the pool.")
+    gpus: int = Field(default=0, description="Cards on them.")
+    tflops: Amounts | None = Field(default=None, description="Compute, in TFLOPS.")
+    vram: Amounts | None = Field(default=None, description="Memory, in bytes.")
+    waiting_pods: int = Field(default=0, description="Pods that wait for a device of this pool.")
+    observed_generation: int | None = Field(
+        default=None, description="Generation the status is of."
+    )
+    conditions: Conditions = []
+    decision_log: DecisionLog | None = Field(default=None, description="The pool's decision log.")
+
+
+class GPUPool(CustomResource):
+    """Nodes whose GPUs are given out together, by one owner and under one policy."""
+
+    RESOURCE = POOLS
+    SINGULAR = "gpupool"
+    COLUMNS = (
+        Column(name="Owner", path=".spec.owner"),
+        Column(name="Nodes", path=".status.nodes", kind="integer"),
+        Column(name="GPUs", path=".status.gpus", kind="integer"),
+        Column(name="TFLOPS", path=".status.tflops.total"),
+        Column(name="Virtual", path=".status.tflops.virtual", wide=True),
+        Column(name="Free", path=".status.tflops.free"),
+        Column(name="VRAM", path=".status.vram.total"),
+        Column(name="Virtual VRAM", path=".status.vram.virtual", wide=True),
+        Column(name="Free VRAM", path=".status.vram.free"),
+        Column(name="Waiting", path=".status.waitingPods", kind="integer"),
+        Column(name="Ready", path='.status.conditions[?(@.type=="Ready")].status'),
+        Column(name="Dedicated", path=".spec.dedicated", kind="boolean", wide=True),
+        Column(name="Default", path=".spec.default", kind="boolean", wide=True),
+        Column(name="Age", path=".metadata.creationTimestamp", kind="date"),
+    )
+
+    spec: GPUPoolSpec = Field(default_factory=GPUPoolSpec, description="What is wanted.")
+    status: GPUPoolStatus | None = Field(default=None, description="What is observed.")
+
+
+class DRASettings(Fields):
+    """Dynamic Resource Allocation for the pods of a pool."""
+
+    enable: bool = Field(
+        default=False,
+        description="Whether pods of the pool use DRA unless their annotation "
+        "tensor-fusion.ai/dra-enabled says otherwise.",
+    )
+    resource_claim_template_name: str = Field(
+        default="tensor-fusion-gpu-template",
+        description="Base ResourceClaimTemplate, looked up in the pod's namespace, then dray's.",
+    )
+
+
+class Placement(Fields):
+    """Where a pod goes among the nodes and cards that fit."""
+
+    mode: PlacementMode = Field(
+        default="CompactFirst", description="How nodes and cards are scored."
+    )
+
+
+class SchedulingConfigTemplateSpec(Fields):
+    """The policy of the pools that name it."""
+
+    dra: DRASettings | None = Field(default=None, description="Dynamic Resource Allocation.")
+    placement: Placement | None = Field(default=None, description="Scoring of nodes and cards.")
+
+
+class SchedulingConfigTemplate(CustomResource):
+    """A policy that GPUPools follow: whether DRA applies and how pods are placed."""
+
+    RESOURCE = POLICIES
+    SINGULAR = "schedulingconfigtemplate"
+    COLUMNS = (
+        Column(name="DRA", path=".spec.dra.enable", kind="boolean"),
+        Column(name="Placement", path=".spec.placement.mode"),
+        Column(name="Template", path=".spec.dra.resourceClaimTemplateName", wide=True),
+        Column(name="Age", path=".metadata.creationTimestamp", kind="date"),
+    )
+
+    spec: SchedulingConfigTemplateSpec = Field(
+        default_factory=SchedulingConfigTemplateSpec, description="What is wanted."
+    )
+
+
+class ClaimAllocation(Fields):
+    """What one claim of the pod gets."""
+
+    name: str = Field(description="Name of the ResourceClaim.")
+    allocation: dict[str, Any] | None = Field(
+        default=None, description="resource.k8s.io/v1 AllocationResult, as written to the claim."
+    )
+
+
+class BindRequestSpec(Fields):
+    """One attempt to give a pod its devices and its node; replaced per attempt."""
+
+    pod_uid: str = Field(alias="podUID", description="UID of the pod of the same name.")
+    selected_node: str = Field(
+        default="", description="Node decided upon; empty while the pod waits."
+    )
+    resource_claim_allocations: list[ClaimAllocation] | None = Field(
+        default=None, description="What each claim gets."
+    )
+    attempt: int = Field(
+        default=0, ge=0, description="Highest attempt; 0 before the first decision."
+    )
+    binder: Owner | None = Field(default=None, description="Who binds the pod to the node.")
+    backoff_limit: int = Field(
+        default=0, ge=0, description="Failed attempts after which no more are made; 0: no limit."
+    )
+
+
+class BindRequestStatus(Fields):
+    """How far it came, and why it waits."""
+
+    phase: BindPhase = Field(default="Pending", description="How far the attempt came.")
+    reason: str | None = Field(
+        default=None, description="Why the phase is what it is, in one word."
+    )
+    failed_attempts: int = Field(default=0, ge=0, description="Attempts that came to nothing.")
+    explanation: Annotated[str, Field(max_length=EXPLANATION_LIMIT)] | None = Field(
+        default=None,
+        description="Which clause, capacity or node predicate failed on how many devices.",
+    )
+    conditions: Conditions = []
+
+
+class BindRequest(CustomResource):
+    """The decision about one pod and its execution; same name as the pod, owned by it."""
+
+    RESOURCE = BIND_REQUESTS
+    SINGULAR = "bindrequest"
+    COLUMNS = (
+        Column(name="Node", path=".spec.selectedNode"),
+        Column(name="Phase", path=".status.phase"),
+        Column(name="Binder", path=".spec.binder"),
+        Column(name="Attempt", path=".spec.attempt", kind="integer", wide=True),
+        Column(name="Reason", path=".status.reason", wide=True),
+        Column(name="Age", path=".metadata.creationTimestamp", kind="date"),
+    )
+
+    spec: BindRequestSpec = Field(description="What is to be done.")
+    status: BindRequestStatus | None = Field(default=None, description="What was done.")
+
+
+CUSTOM_RESOURCES: tuple[type[CustomResource], ...] = (
+    GPUPool,
+    SchedulingConfigTemplate,
+    BindRequest,
+)
+
+
+def parse(kind: type[CustomResource], obj: Mapping[str, Any]) -> CustomResource:
+    """The object as its model. Raises pydantic.ValidationError where it does not fit."""
+    return kind.model_validate(obj)
