@@ -1,0 +1,111 @@
+"""A device as a selector sees it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dray.cel.errors import CelEvaluationError
+from dray.cel.semver import SemverError, parse_semver
+from dray.cel.values import Value
+from dray.domain.devices import AttributeValue, Device, Version
+from dray.domain.errors import InvalidInputError
+from dray.domain.quantities import Quantity, parse_quantity
+
+_INT64 = range(-(2**63), 2**63)
+
+
+class Domains(dict[str, dict[str, Value]]):
+    """Values by domain and name. An unknown domain reads as an empty map, but is not ``in``."""
+
+    def __missing__(self, domain: str) -> dict[str, Value]:
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceView:
+    """What CEL's variable ``device`` holds.
+
+    Keys are ``domain/name``, or a plain name, whose domain is then the driver. As in Kubernetes,
+    one attribute that can't be converted (a version that is none) fails every expression on
+    the device; ``broken`` says which.
+    """
+
+    driver: str
+    attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
+    capacity: Mapping[str, Quantity] = field(default_factory=dict)
+    allow_multiple_allocations: bool = False
+    broken: str = ""
+    attributes_by_domain: Domains = field(init=False, repr=False, compare=False)
+    capacity_by_domain: Domains = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        attributes, capacity = Domains(), Domains()
+        for name, value in self.attributes.items():
+            try:
+                _put(attributes, self.driver, name, _converted(value))
+            except ValueError as error:
+                if not self.broken:
+                    object.__setattr__(self, "broken", f"attribute {name}: {error}")
+        for name, amount in self.capacity.items():
+            _put(capacity, self.driver, name, amount)
+        object.__setattr__(self, "attributes_by_domain", attributes)
+        object.__setattr__(self, "capacity_by_domain", capacity)
+
+    def check(self) -> None:
+        """Refuse a device that has an attribute without a usable value.
+
+        Raises:
+            CelEvaluationError: it has one.
+        """
+        if self.broken:
+            raise CelEvaluationError(self.broken)
+
+
+def view_of(driver: str, device: Device) -> DeviceView:
+    """The view of a device of a slice of ``driver``; what can't be read makes it broken."""
+    capacity, broken = {}, ""
+    for name, amount in device.capacity.items():
+        try:
+            capacity[name] = parse_quantity(amount.value)
+        except InvalidInputError as error:
+            broken = broken or f"capacity {name}: {error}"
+    return DeviceView(
+        driver, device.attributes, capacity, device.allow_multiple_allocations, broken
+    )
+
+
+def view_from_json(driver: str, device: Mapping[str, Any]) -> DeviceView:
+    """The view of a device written as in a ``resource.k8s.io/v1`` ResourceSlice."""
+    attributes: dict[str, AttributeValue] = {}
+    capacity, broken = {}, ""
+    for name, value in device.get("attributes", {}).items():
+        found = next((value[k] for k in ("int", "bool", "string") if k in value), None)
+        if "version" in value:
+            found = Version(value["version"])
+        if found is None:
+            broken = broken or f"attribute {name}: unsupported attribute value"
+        else:
+            attributes[name] = found
+    for name, amount in device.get("capacity", {}).items():
+        try:
+            capacity[name] = parse_quantity(str(amount["value"]))
+        except InvalidInputError as error:
+            broken = broken or f"capacity {name}: {error}"
+    shared = device.get("allowMultipleAllocations") is True
+    return DeviceView(driver, attributes, capacity, shared, broken)
+
+
+def _put(domains: Domains, driver: str, name: str, value: Value) -> None:
+    domain, slash, short = name.rpartition("/")
+    domains.setdefault(domain if slash else driver, {})[short] = value
+
+
+def _converted(value: AttributeValue) -> Value:
+    if isinstance(value, Version):
+        try:
+            return parse_semver(value.version)
+        except SemverError as error:
+            raise ValueError(f"parse semantic version: {error}") from None
+    if not isinstance(value, bool) and isinstance(value, int) and value not in _INT64:
+        raise ValueError(f"{value} exceeds 64 bits")
+    return value

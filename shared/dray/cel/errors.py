@@ -1,0 +1,60 @@
+"""What can be wrong with an expression, and with evaluating it on one device."""
+
+from difflib import get_close_matches
+
+from dray.domain.errors import InvalidInputError, PermanentError
+
+_LONGEST_LINE = 400
+
+
+class CelError(PermanentError):
+    """An expression that can't be used, or can't be evaluated on some device."""
+
+
+class CelCompileError(CelError, InvalidInputError):
+    """The expression itself is at fault: message, position and a caret line.
+
+    ``line`` and ``column`` count from 1 and name the place that Kubernetes' compiler names.
+    """
+
+    def __init__(self, reason: str, source: str, line: int, column: int) -> None:
+        super().__init__(f"{line}:{column}: {reason}\n{caret_line(source, line, column)}")
+        self.reason = reason
+        self.line = line
+        self.column = column
+
+
+class CelSyntaxError(CelCompileError):
+    """The text is not CEL, or exceeds a limit on length or nesting."""
+
+
+class CelTypeError(CelCompileError):
+    """Undeclared name, no matching overload, unknown field, or a result that is not a bool."""
+
+
+class CelUnsupportedError(CelCompileError):
+    """Kubernetes accepts the function, but dray can't evaluate it: refused, never guessed."""
+
+    def __init__(self, function: str, source: str, line: int, column: int) -> None:
+        reason = f"the function '{function}' is CEL that dray can't evaluate"
+        super().__init__(reason, source, line, column)
+        self.function = function
+
+
+class CelEvaluationError(CelError):
+    """Evaluation on one device failed, for instance ``no such key: model``."""
+
+
+def caret_line(source: str, line: int, column: int) -> str:
+    """The line of ``source`` with a caret under ``column``, as Kubernetes prints it."""
+    lines = source.split("\n")
+    text = lines[line - 1] if line <= len(lines) else ""
+    start = max(0, column - _LONGEST_LINE // 2)
+    shown = text[start : start + _LONGEST_LINE].replace("\t", " ")
+    return f" | {shown}\n | {'.' * (column - 1 - start)}^"
+
+
+def nearest(name: str, known: list[str]) -> str:
+    """`` (nearest known name: 'x')``, or nothing where no known name is near."""
+    found = get_close_matches(name, known, n=1, cutoff=0.6)
+    return f" (nearest known name: '{found[0]}')" if found else ""

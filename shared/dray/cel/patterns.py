@@ -1,0 +1,45 @@
+"""The door to RE2: the regular expressions of CEL, linear in time whatever the pattern."""
+
+from collections.abc import Iterator
+from functools import lru_cache
+from importlib import import_module
+from typing import Any
+
+_LONGEST_PATTERN = 1000
+
+
+class PatternError(ValueError):
+    """Not a pattern of RE2, or RE2 (google-re2) is not installed."""
+
+
+@lru_cache(maxsize=256)
+def compiled(pattern: str) -> Any:
+    """A compiled pattern.
+
+    Raises:
+        PatternError: RE2 refuses it, or is not installed.
+    """
+    if len(pattern) > _LONGEST_PATTERN:
+        raise PatternError(f"a pattern has at most {_LONGEST_PATTERN} characters")
+    try:
+        re2 = import_module("re2")
+    except ModuleNotFoundError:
+        raise PatternError("regular expressions need the package google-re2") from None
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return re2.compile(pattern, options=options)
+    except re2.error as error:
+        reason = error.args[0] if error.args else "not a regular expression"
+        text = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
+        raise PatternError(f"error parsing regexp: {text}") from None
+
+
+def found_in(text: str, pattern: str) -> bool:
+    """Whether ``pattern`` matches somewhere in ``text``."""
+    return compiled(pattern).search(text) is not None
+
+
+def all_in(text: str, pattern: str) -> Iterator[str]:
+    """All matches that don't overlap, from the left."""
+    return (match.group() for match in compiled(pattern).finditer(text))

@@ -1,0 +1,74 @@
+"""Semantic versions as CEL compares them: by precedence, build metadata left out."""
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+_NUMBER: Final = r"(?:0|[1-9][0-9]*)"
+_PATTERN: Final = re.compile(
+    rf"(?P<major>{_NUMBER})\.(?P<minor>{_NUMBER})\.(?P<patch>{_NUMBER})"
+    r"(?:-(?P<pre>[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?"
+    r"(?:\+(?P<build>[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?"
+)
+_LARGEST: Final = 2**64 - 1
+
+
+class SemverError(ValueError):
+    """The text is not a semantic version."""
+
+
+@dataclass(frozen=True, slots=True)
+class Semver:
+    """A version; two are equal whatever their build metadata."""
+
+    major: int
+    minor: int
+    patch: int
+    pre: tuple[tuple[int, int, str], ...]
+    """Pre-release identifiers in a form that orders: numbers before words."""
+    text: str
+
+    def key(self) -> tuple[int, int, int, bool, tuple[tuple[int, int, str], ...]]:
+        """What orders versions: a release comes after its pre-releases."""
+        return self.major, self.minor, self.patch, not self.pre, self.pre
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Semver) and self.key() == other.key()
+
+    def __hash__(self) -> int:
+        return hash(self.key())
+
+
+@lru_cache(maxsize=1024)
+def parse_semver(text: str, *, normalize: bool = False) -> Semver:
+    """The version that ``text`` is; ``normalize`` admits a ``v``, missing parts, leading zeros.
+
+    Raises:
+        SemverError: it is none.
+    """
+    match = _PATTERN.fullmatch(_normalized(text) if normalize else text)
+    if match is None:
+        raise SemverError(f"{text[:64]!r} is not a semantic version such as 1.2.3")
+    numbers = [int(match[part]) for part in ("major", "minor", "patch")]
+    pre = tuple(map(_identifier, match["pre"].split("."))) if match["pre"] else ()
+    if max(*numbers, *(number for _, number, _ in pre), 0) > _LARGEST:
+        raise SemverError(f"{text[:64]!r} is not a semantic version: a number exceeds 64 bits")
+    return Semver(numbers[0], numbers[1], numbers[2], pre, text)
+
+
+def _identifier(word: str) -> tuple[int, int, str]:
+    if not word.isdigit():
+        return 1, 0, word
+    if len(word) > 1 and word.startswith("0"):
+        raise SemverError(f"pre-release number {word[:64]!r} has leading zeros")
+    return 0, int(word), ""
+
+
+def _normalized(text: str) -> str:
+    text = text.strip().removeprefix("v")
+    core = re.match(r"[^-+]*", text)
+    whole = core.group() if core else ""
+    parts = whole.split(".")
+    parts += ["0"] * (3 - len(parts))
+    return ".".join(part.lstrip("0") or "0" for part in parts) + text[len(whole) :]
