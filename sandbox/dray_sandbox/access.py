@@ -1,0 +1,94 @@
+"""Who may talk to a local API server: users, bearer tokens, kubeconfig files."""
+
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from dray_sandbox.certificates import ServerFiles, make_server_files, write_secret
+
+ADMIN = "dray-admin"
+SCHEDULER = "system:kube-scheduler"
+CONTROLLERS = "system:kube-controller-manager"
+KUBELET = "dray-kubelet-standin"
+CLAIM_CONTROLLER = "dray-claim-controller"
+NODE_AGENT = "dray-node-agent"
+WEBHOOK = "dray-webhook"
+
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    ADMIN: ("system:masters",),
+    SCHEDULER: (),
+    CONTROLLERS: ("system:masters",),
+    KUBELET: ("dray-services",),
+    CLAIM_CONTROLLER: ("dray-services",),
+    NODE_AGENT: ("dray-services",),
+    WEBHOOK: ("dray-services",),
+}
+"""Every user and its groups. kube-controller-manager runs without a service account per
+controller here, so it needs what its controllers need together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What an API server is started with, and its users' tokens."""
+
+    directory: Path
+    server: ServerFiles
+    token_file: Path
+    tokens: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A running API server and how each user reaches it."""
+
+    url: str
+    authority: Path
+    tokens: Mapping[str, str]
+    kubeconfigs: Mapping[str, Path]
+
+    @property
+    def admin_kubeconfig(self) -> Path:
+        """The kubeconfig of the user who may do everything."""
+        return self.kubeconfigs[ADMIN]
+
+
+def make_credentials(directory: Path) -> Credentials:
+    """New certificates, and a new random token for every user of GROUPS."""
+    tokens = {user: secrets.token_urlsafe(24) for user in GROUPS}
+    rows = [
+        f'{tokens[user]},{user},{user},"{",".join(groups)}"\n' for user, groups in GROUPS.items()
+    ]
+    token_file = directory / "tokens.csv"
+    write_secret(token_file, "".join(rows).encode())
+    server = make_server_files(directory, ("127.0.0.1", "localhost"))
+    return Credentials(directory, server, token_file, tokens)
+
+
+def endpoint(credentials: Credentials, url: str, context: str) -> Endpoint:
+    """Write one kubeconfig per user, with a context called ``context``."""
+    paths = {
+        user: credentials.directory / f"{user.removeprefix('system:')}.kubeconfig"
+        for user in credentials.tokens
+    }
+    for user, path in paths.items():
+        content = kubeconfig(
+            url, credentials.server.authority, user, credentials.tokens[user], context
+        )
+        write_secret(path, content)
+    return Endpoint(url, credentials.server.authority, credentials.tokens, paths)
+
+
+def kubeconfig(url: str, authority: Path, user: str, token: str, context: str) -> bytes:
+    """A kubeconfig file for one user. JSON, which is YAML too."""
+    cluster = {"server": url, "certificate-authority": str(authority)}
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": context, "cluster": cluster}],
+        "users": [{"name": user, "user": {"token": token}}],
+        "contexts": [{"name": context, "context": {"cluster": context, "user": user}}],
+        "current-context": context,
+    }
+    return json.dumps(content, indent=2).encode() + b"\n"

@@ -1,0 +1,121 @@
+"""Apply the few objects that a local stack is made of, with plain requests to the API."""
+
+import asyncio
+import ssl
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import aiohttp
+import yaml
+
+from dray.domain.errors import PermanentError
+from dray_sandbox.access import ADMIN, Endpoint
+
+Object = dict[str, Any]
+
+_PLURALS = {
+    "Namespace": "namespaces",
+    "Node": "nodes",
+    "ClusterRole": "clusterroles",
+    "ClusterRoleBinding": "clusterrolebindings",
+    "CustomResourceDefinition": "customresourcedefinitions",
+    "DeviceClass": "deviceclasses",
+    "MutatingWebhookConfiguration": "mutatingwebhookconfigurations",
+    "ValidatingWebhookConfiguration": "validatingwebhookconfigurations",
+    "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
+    "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
+}
+"""Cluster-scoped kinds that a stack installs."""
+
+
+class ApplyError(PermanentError):
+    """The API server refused an object, or did not establish it in time."""
+
+
+class Installer:
+    """Creates or replaces objects as the administrator. Use it as a context manager."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._url = endpoint.url
+        self._context = ssl.create_default_context(cafile=str(endpoint.authority))
+        self._headers = {"Authorization": f"Bearer {endpoint.tokens[ADMIN]}"}
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(headers=self._headers)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def apply(self, objects: Iterable[Object]) -> None:
+        """Create each object, or replace it where it exists.
+
+        Raises:
+            ApplyError: the server refused one; its message is in the error.
+        """
+        for obj in objects:
+            await self._apply_one(obj)
+
+    async def established(self, crds: Iterable[Object], *, within_s: float = 20.0) -> None:
+        """Wait until every custom resource is served."""
+        deadline = time.monotonic() + within_s
+        for crd in crds:
+            spec = crd["spec"]
+            for version in (v["name"] for v in spec["versions"] if v.get("served", True)):
+                path = f"/apis/{spec['group']}/{version}/{spec['names']['plural']}?limit=1"
+                while (await self._request("GET", path))[0] != 200:
+                    if time.monotonic() > deadline:
+                        raise ApplyError(f"{path} is not served after {within_s:g} s")
+                    await asyncio.sleep(0.05)
+
+    async def _apply_one(self, obj: Object) -> None:
+        collection = _path(obj)
+        status, answer = await self._request("POST", collection, obj)
+        name = obj["metadata"]["name"]
+        if status == 409:
+            _, current = await self._request("GET", f"{collection}/{name}")
+            metadata = obj["metadata"] | {
+                "resourceVersion": current.get("metadata", {}).get("resourceVersion", "")
+            }
+            status, answer = await self._request(
+                "PUT", f"{collection}/{name}", obj | {"metadata": metadata}
+            )
+        if status >= 300:
+            raise ApplyError(
+                f"{obj['kind']} {name} was refused ({status}): {answer.get('message', answer)}"
+            )
+
+    async def _request(
+        self, method: str, path: str, body: Object | None = None
+    ) -> tuple[int, Object]:
+        if self._session is None:
+            raise RuntimeError("Installer is used outside its context")
+        async with self._session.request(
+            method, self._url + path, json=body, ssl=self._context
+        ) as response:
+            answer = await response.json(content_type=None)
+            return response.status, answer if isinstance(answer, dict) else {}
+
+
+def documents(path: Path) -> list[Object]:
+    """The objects of one YAML file, or of all YAML files of a folder, by name."""
+    files = sorted(path.glob("*.yaml")) if path.is_dir() else [path]
+    return [
+        obj for file in files for obj in yaml.safe_load_all(file.read_text(encoding="utf-8")) if obj
+    ]
+
+
+def _path(obj: Object) -> str:
+    version = obj["apiVersion"]
+    root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+    return f"{root}/{_PLURALS[obj['kind']]}"

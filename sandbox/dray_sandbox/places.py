@@ -1,0 +1,56 @@
+"""Where the local stack keeps its files, and which ports it takes."""
+
+import os
+import random
+import socket
+from pathlib import Path
+
+_FIRST_PORT, _LAST_PORT = 20_000, 32_000
+"""Below the usual ephemeral range, so that no outgoing connection holds a port we choose."""
+_LONGEST_SOCKET_DIRECTORY = 45
+"""Unix socket paths end at 108 bytes; a kubelet's plugin sockets need about 60 below this."""
+
+
+def checkout() -> Path:
+    """The root of the source tree this package runs from.
+
+    Raises:
+        FileNotFoundError: the package is not in a checkout, so the custom resources and the
+            control plane's Go module are missing.
+    """
+    root = Path(__file__).resolve().parents[2]
+    if not (root / "pyproject.toml").is_file():
+        raise FileNotFoundError(
+            f"the local stack needs dray's source tree, and {root} is not one: "
+            "clone the repository and run `make setup` there"
+        )
+    return root
+
+
+def stack_directory(name: str) -> Path:
+    """The run directory of a local stack, inside the checkout's cache folder."""
+    return checkout() / ".cache" / "dray" / name
+
+
+def user_cache() -> Path:
+    """Where built programs are kept across checkouts: ``$XDG_CACHE_HOME/dray``."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if base else Path.home() / ".cache") / "dray"
+
+
+def fits_unix_sockets(directory: Path) -> bool:
+    """Whether a kubelet's sockets below ``directory`` stay within a socket path's length."""
+    return len(str(directory)) <= _LONGEST_SOCKET_DIRECTORY
+
+
+def free_port() -> int:
+    """A TCP port of 127.0.0.1 that nobody listens on now. Another program may still take it."""
+    while True:
+        port = random.randint(_FIRST_PORT, _LAST_PORT)
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        return port

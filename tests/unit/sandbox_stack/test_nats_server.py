@@ -1,0 +1,152 @@
+"""nats-server with one user per role: each may do its own work and nobody else's."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import nats
+import pytest
+from nats.aio.client import Client
+
+from dray.bus.topology import ACCESS, STREAMS, access_of
+from dray_sandbox import nats_server
+from dray_sandbox.nats_server import NatsAccess, configuration, permissions, start_nats
+from dray_sandbox.processes import Runner
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[NatsAccess]:
+    runner = Runner(tmp_path / "logs")
+    yield await start_nats(runner, tmp_path)
+    await runner.stop_all()
+
+
+class Session:
+    """A connection as one role, with the permission errors that the server sent."""
+
+    def __init__(self) -> None:
+        self.refused: asyncio.Queue[str] = asyncio.Queue()
+        self.client: Client
+
+    async def open(self, access: NatsAccess, role: str) -> Client:
+        async def note(error: Exception) -> None:
+            self.refused.put_nowait(str(error).lower())
+
+        self.client = await nats.connect(
+            access.url, user=role, password=access.passwords[role], error_cb=note
+        )
+        return self.client
+
+
+@pytest.fixture
+async def session() -> AsyncIterator[Session]:
+    session = Session()
+    yield session
+    await session.client.close()
+
+
+async def stored(server: NatsAccess, stream: str) -> int:
+    admin = await nats.connect(server.url, user="admin", password=server.passwords["admin"])
+    try:
+        answer = await admin.request(f"$JS.API.STREAM.INFO.{stream}", b"", timeout=5)
+    finally:
+        await admin.close()
+    return int(json.loads(answer.data)["state"]["messages"])
+
+
+async def make_streams(server: NatsAccess) -> None:
+    admin = await nats.connect(server.url, user="admin", password=server.passwords["admin"])
+    try:
+        for spec in STREAMS:
+            request = json.dumps({"name": spec.name, "subjects": list(spec.subjects)}).encode()
+            await admin.request(f"$JS.API.STREAM.CREATE.{spec.name}", request, timeout=5)
+    finally:
+        await admin.close()
+
+
+async def test_a_wrong_password_is_refused(server: NatsAccess) -> None:
+    with pytest.raises(Exception, match=r"(?i)authorization"):
+        await nats.connect(server.url, user="allocator", password="guess", allow_reconnect=False)
+
+
+async def test_a_role_publishes_its_own_subjects(server: NatsAccess, session: Session) -> None:
+    await make_streams(server)
+    client = await session.open(server, "node-agent")
+    answer = await client.request("dray.state.inventory.v1.node-0", b"{}", timeout=5)
+    assert json.loads(answer.data)["stream"] == "DRAY_FACTS"
+
+
+@pytest.mark.parametrize(
+    ("role", "subject"),
+    [
+        ("webhook", "dray.state.node.v1.node-0"),
+        ("webhook", "dray.decision.team-a.1"),
+        ("allocator", "dray.state.claim.v1.default.uid"),
+        ("node-agent", "dray.decision.team-a.1"),
+        ("node-agent", "dray.state.claim.v1.default.uid"),
+        ("reader", "dray.cmd.claim.void.v1.team-a.uid"),
+        ("allocator", "$JS.API.STREAM.DELETE.DRAY_FACTS"),
+        ("webhook", "$JS.API.STREAM.PURGE.DRAY_FACTS"),
+    ],
+)
+async def test_a_role_is_refused_a_foreign_subject(
+    server: NatsAccess, session: Session, role: str, subject: str
+) -> None:
+    await make_streams(server)
+    client = await session.open(server, role)
+    await client.publish(subject, b"{}")
+    refusal = await asyncio.wait_for(session.refused.get(), 5)
+    assert "permissions violation" in refusal
+    assert subject.lower() in refusal
+    assert await stored(server, "DRAY_FACTS") == 0
+
+
+async def test_a_role_is_refused_a_foreign_subscription(
+    server: NatsAccess, session: Session
+) -> None:
+    client = await session.open(server, "webhook")
+    await client.subscribe("dray.decision.>")
+    refusal = await asyncio.wait_for(session.refused.get(), 5)
+    assert "permissions violation" in refusal
+    assert "dray.decision.>" in refusal
+
+
+async def test_the_claim_controller_alone_makes_streams(
+    server: NatsAccess, session: Session
+) -> None:
+    client = await session.open(server, "claim-controller")
+    request = json.dumps({"name": "DRAY_FACTS", "subjects": ["dray.state.>"]}).encode()
+    answer = await client.request("$JS.API.STREAM.CREATE.DRAY_FACTS", request, timeout=5)
+    assert "error" not in json.loads(answer.data)
+    makers = [access.role for access in ACCESS if access.makes_streams]
+    assert makers == ["claim-controller"]
+
+
+async def test_what_was_acknowledged_survives_kill_and_restart_on_the_same_port(
+    tmp_path: Path,
+) -> None:
+    runner = Runner(tmp_path / "logs")
+    try:
+        server = await start_nats(runner, tmp_path)
+        await make_streams(server)
+        admin = await nats.connect(server.url, user="admin", password=server.passwords["admin"])
+        await admin.request("dray.state.node.v1.node-0", b"{}", timeout=5)
+        await admin.close()
+        await runner.kill("nats-server")
+        await runner.restart("nats-server")
+        assert await stored(server, "DRAY_FACTS") == 1
+    finally:
+        await runner.stop_all()
+
+
+def test_every_role_has_a_user_and_acks_are_after_fsync() -> None:
+    passwords = {role: role for role in (*(a.role for a in ACCESS), "admin")}
+    content = json.loads(configuration(4222, Path("store"), passwords, sync_interval="always"))
+    assert {user["user"] for user in content["authorization"]["users"]} == passwords.keys()
+    assert content["jetstream"]["sync_interval"] == "always"
+
+
+def test_only_who_answers_questions_may_publish_to_inboxes() -> None:
+    assert nats_server._INBOX in permissions(access_of("claim-controller"))["publish"]["allow"]
+    assert nats_server._INBOX not in permissions(access_of("allocator"))["publish"]["allow"]
