@@ -18,6 +18,9 @@ FACTS_STREAM = "DRAY_FACTS"
 EVENTS_STREAM = "DRAY_EVENTS"
 COMMANDS_STREAM = "DRAY_COMMANDS"
 DEAD_STREAM = "DRAY_DEAD"
+LEASES_STREAM = "DRAY_LEASES"
+LEASE_PREFIX = "dray.lease."
+"""Subjects of leases: one per key, made and answered by the bus door alone."""
 DAY_S = 86_400.0
 
 STREAMS: tuple[StreamSpec, ...] = (
@@ -39,6 +42,13 @@ STREAMS: tuple[StreamSpec, ...] = (
     ),
     StreamSpec(
         DEAD_STREAM, ("dray.dead.>",), max_age_s=7 * DAY_S, purpose="messages nobody could handle"
+    ),
+    StreamSpec(
+        LEASES_STREAM,
+        (f"{LEASE_PREFIX}>",),
+        last_per_subject=True,
+        message_ttl=True,
+        purpose="who serves which domain; a courtesy, lapses by message time-to-live",
     ),
 )
 
@@ -79,11 +89,20 @@ ACCESS: tuple[Access, ...] = (
     Access("webhook", (*_subjects(PodRequested), LOOKUP_SUBJECT, "dray.dead.>")),
     Access(
         "claim-controller",
-        (*_OBSERVED, *_subjects(ExecutionStep), "dray.decision.>", "dray.dead.>"),
+        (
+            *_OBSERVED,
+            *_subjects(ExecutionStep),
+            "dray.decision.>",
+            "dray.dead.>",
+            f"{LEASE_PREFIX}>",
+        ),
         (LOOKUP_SUBJECT,),
         makes_streams=True,
     ),
-    Access("allocator", ("dray.decision.>", *_subjects(VoidClaim), "dray.dead.>")),
+    Access(
+        "allocator",
+        ("dray.decision.>", *_subjects(VoidClaim), "dray.dead.>", f"{LEASE_PREFIX}>"),
+    ),
     Access("node-agent", (*_subjects(InventoryObserved, ClaimPrepared), "dray.dead.>")),
     Access("reader", ()),
 )

@@ -1,4 +1,4 @@
-"""ResourceClaims (resource.k8s.io/v1) as domain values, and allocations as the server wants them."""
+"""ResourceClaims (resource.k8s.io/v1) as domain values, and allocations back."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -185,11 +185,11 @@ def _config_to(config: OpaqueConfig) -> dict[str, Any]:
 
 
 def _pinned_node(selector: Mapping[str, Any] | None) -> str:
-    terms = (selector or {}).get("nodeSelectorTerms") or ()
+    terms = list((selector or {}).get("nodeSelectorTerms") or ())
     if len(terms) != 1:
         return ""
     for entry in terms[0].get("matchFields") or ():
         if entry["key"] == _NODE_NAME_FIELD and entry["operator"] == "In":
-            values = entry.get("values") or ()
+            values = list(entry.get("values") or ())
             return str(values[0]) if len(values) == 1 else ""
     return ""

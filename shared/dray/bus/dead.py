@@ -1,0 +1,22 @@
+"""Messages that nobody could handle: where they go, and what is written on them."""
+
+from dray.messages.base import Delivered, Outgoing
+
+PREFIX = "dray.dead."
+_DROPPED = ("Nats-Msg-Id", "Nats-TTL")
+
+
+def dead_letter(message: Delivered, reason: str) -> Outgoing:
+    """The message under ``dray.dead.…`` with the reason and where it came from."""
+    headers = {
+        name: value
+        for name, value in message.headers.items()
+        if name not in _DROPPED and not name.startswith("Nats-Expected")
+    }
+    headers |= {
+        "dray-dead-reason": " ".join(reason.split()),
+        "dray-dead-stream": message.stream,
+        "dray-dead-sequence": str(message.sequence),
+        "Nats-Msg-Id": f"dead.{message.stream}.{message.sequence}",
+    }
+    return Outgoing(PREFIX + message.subject.removeprefix("dray."), message.payload, headers)

@@ -1,0 +1,223 @@
+"""The bus in memory: the same port and rules as the real door, for tests and simulation."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+
+from dray.bus.dead import dead_letter
+from dray.bus.memory_consumer import MemoryConsumer, MemoryDelivery
+from dray.bus.memory_store import MemoryServer, matches, with_pending
+from dray.bus.ports import (
+    BusUnavailableError,
+    Delivery,
+    StreamMissingError,
+    StreamSpec,
+    StreamState,
+)
+from dray.messages.base import Delivered, Outgoing
+
+Handler = Callable[[bytes], Awaitable[bytes]]
+Hook = Callable[[], Awaitable[None]]
+
+
+class MemoryBus:
+    """One connection to an in-memory server; ``peer`` makes further ones to the same server.
+
+    For tests: ``disconnect`` and ``reconnect``, ``fail_next`` (before the call, or after it so
+    that only the answer is lost), and ``before[method]`` = an async callable awaited first.
+    """
+
+    def __init__(
+        self,
+        server: MemoryServer | None = None,
+        *,
+        now_unix_s: Callable[[], float] = time.time,
+    ) -> None:
+        self.server = server or MemoryServer(now_unix_s)
+        self.before: dict[str, Hook] = {}
+        self._connected = True
+        self._closed = False
+        self._moved = asyncio.Event()
+        self._faults: dict[str, deque[tuple[Exception, bool]]] = {}
+        self._consumers: dict[tuple[str, str], MemoryConsumer] = {}
+        self._answers: list[tuple[str, str, Handler]] = []
+
+    def peer(self) -> "MemoryBus":
+        """Another connection to the same server."""
+        other = MemoryBus(self.server)
+        other._consumers = self._consumers
+        other._answers = self._answers
+        return other
+
+    def fail_next(self, method: str, error: Exception, *, after: bool = False) -> None:
+        """Make the next call of ``method`` raise, before or after it has done its work."""
+        self._faults.setdefault(method, deque()).append((error, after))
+
+    def disconnect(self) -> None:
+        """Every call raises BusUnavailableError, readers wait, until ``reconnect``."""
+        self._connected = False
+        self._wake()
+
+    def reconnect(self) -> None:
+        """Undo ``disconnect``."""
+        self._connected = True
+        self._wake()
+
+    @property
+    def connected(self) -> bool:
+        """Whether calls can succeed."""
+        return self._connected and not self._closed
+
+    async def ensure(self, stream: StreamSpec) -> bool:
+        """See ``Bus.ensure``."""
+        await self._enter("ensure")
+        return self.server.ensure(stream)
+
+    async def delete_stream(self, name: str) -> None:
+        """See ``Bus.delete_stream``."""
+        await self._enter("delete_stream")
+        self.server.delete(name)
+
+    async def state(self, stream: str) -> StreamState | None:
+        """See ``Bus.state``."""
+        await self._enter("state")
+        found = self.server.streams.get(stream)
+        return None if found is None else found.state
+
+    async def publish(self, message: Outgoing) -> int:
+        """See ``Bus.publish``."""
+        await self._enter("publish")
+        sequence = self.server.of_subject(message.subject).store(message, deduplicate=True)
+        self._leave("publish")
+        return sequence
+
+    async def append(self, message: Outgoing, *, expected_last: int) -> int:
+        """See ``Bus.append``."""
+        await self._enter("append")
+        sequence = self.server.of_subject(message.subject).append(message, expected_last)
+        self._leave("append")
+        return sequence
+
+    async def read(
+        self, stream: str, *, subjects: Sequence[str] = (), start: int = 1
+    ) -> AsyncIterator[Delivered]:
+        """See ``Bus.read``."""
+        await self._until_connected()
+        source = self.server.named(stream)
+        position = start
+        while True:
+            await self._until_connected()
+            if source.deleted:
+                raise StreamMissingError(f"the stream {stream} was deleted; forget what it said")
+            changed = source.changed
+            batch = source.after(position, subjects)
+            for index, message in enumerate(batch):
+                await self._until_connected()
+                if source.deleted:
+                    break
+                position = message.sequence + 1
+                yield with_pending(batch, index)
+            if not batch:
+                await self._until_moved(changed)
+
+    async def consume(
+        self, stream: str, *, durable: str, subjects: Sequence[str] = ()
+    ) -> AsyncIterator[Delivery]:
+        """See ``Bus.consume``. Raises StreamMissingError when the stream is missing."""
+        await self._until_connected()
+        source = self.server.named(stream)
+        consumer = self._consumers.get((stream, durable))
+        if consumer is None or consumer.stream is not source:
+            consumer = self._consumers[stream, durable] = MemoryConsumer(source, tuple(subjects))
+        while True:
+            await self._until_connected()
+            if source.deleted:
+                raise StreamMissingError(f"the stream {stream} was deleted")
+            changed = source.changed
+            if (taken := consumer.take()) is not None:
+                yield MemoryDelivery(consumer, *taken, bury=self._bury)
+            else:
+                await self._until_moved(changed, consumer.next_due_s())
+
+    async def notify(self, subject: str, payload: bytes) -> None:
+        """See ``Bus.notify``: kept by a stream of the subject, if there is one."""
+        await self._enter("notify")
+        try:
+            self.server.of_subject(subject).store(Outgoing(subject, payload), deduplicate=False)
+        except StreamMissingError:
+            return
+
+    async def request(self, subject: str, payload: bytes, *, timeout_s: float) -> bytes:
+        """See ``Bus.request``."""
+        await self._enter("request")
+        for pattern, _, handler in self._answers:
+            if matches(subject, pattern):
+                try:
+                    async with asyncio.timeout(timeout_s):
+                        return await handler(payload)
+                except TimeoutError:
+                    break
+        raise BusUnavailableError(f"nobody answered {subject} within {timeout_s} s")
+
+    async def serve(self, subject: str, handler: Handler, *, queue: str) -> None:
+        """See ``Bus.serve``."""
+        entry = (subject, queue, handler)
+        self._answers.append(entry)
+        try:
+            while not self._closed:
+                await self._moved.wait()
+        finally:
+            self._answers.remove(entry)
+
+    async def acquire(self, key: str, holder: str, *, ttl_s: float) -> bool:
+        """See ``Bus.acquire``."""
+        await self._enter("acquire")
+        return self.server.take_lease(key, holder, ttl_s)
+
+    async def release(self, key: str, holder: str) -> None:
+        """See ``Bus.release``."""
+        await self._enter("release")
+        if self.server.leases.get(key, ("", 0.0))[0] == holder:
+            del self.server.leases[key]
+
+    async def close(self) -> None:
+        """See ``Bus.close``."""
+        self._closed = True
+        self._wake()
+
+    async def _bury(self, message: Delivered, reason: str) -> None:
+        await self.publish(dead_letter(message, reason))
+
+    async def _enter(self, method: str) -> None:
+        if (hook := self.before.get(method)) is not None:
+            await hook()
+        if not self.connected:
+            raise BusUnavailableError(f"{method}: the in-memory bus is disconnected")
+        self._raise_fault(method, after=False)
+
+    def _leave(self, method: str) -> None:
+        self._raise_fault(method, after=True)
+
+    def _raise_fault(self, method: str, *, after: bool) -> None:
+        faults = self._faults.get(method)
+        if faults and faults[0][1] is after:
+            raise faults.popleft()[0]
+
+    def _wake(self) -> None:
+        self._moved.set()
+        self._moved = asyncio.Event()
+
+    async def _until_connected(self) -> None:
+        while not self._connected and not self._closed:
+            await self._moved.wait()
+        if self._closed:
+            raise BusUnavailableError("the bus was closed")
+
+    async def _until_moved(self, changed: asyncio.Event, within_s: float | None = None) -> None:
+        waits = [asyncio.ensure_future(event.wait()) for event in (changed, self._moved)]
+        try:
+            await asyncio.wait(waits, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()

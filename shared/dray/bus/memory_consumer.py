@@ -1,0 +1,92 @@
+"""A durable consumer in memory: explicit answers, redelivery of what was not answered."""
+
+import heapq
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from dray.bus.memory_store import MemoryStream
+from dray.messages.base import Delivered
+
+ACK_WAIT_S = 30.0
+"""How long an unanswered message stays with its taker, as in the real door."""
+
+Bury = Callable[[Delivered, str], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class MemoryConsumer:
+    """The place in a stream that all who use one name share."""
+
+    stream: MemoryStream
+    subjects: tuple[str, ...]
+    position: int = 1
+    _attempts: dict[int, int] = field(default_factory=dict)
+    _due: list[tuple[float, int]] = field(default_factory=list)
+    """Times at which sequences are delivered again."""
+
+    def take(self) -> tuple[Delivered, int] | None:
+        """The next message and which delivery of it this is, or None."""
+        now_unix_s = self.stream.now_unix_s()
+        while self._due and self._due[0][0] <= now_unix_s:
+            _, sequence = heapq.heappop(self._due)
+            if sequence in self._attempts:
+                return self._deliver(sequence)
+        for message in self.stream.after(self.position, self.subjects):
+            self.position = message.sequence + 1
+            self._attempts[message.sequence] = 0
+            return self._deliver(message.sequence)
+        return None
+
+    def next_due_s(self) -> float | None:
+        """Seconds until something is delivered again, or None."""
+        if not self._due:
+            return None
+        return max(0.0, self._due[0][0] - self.stream.now_unix_s())
+
+    def answer(self, sequence: int) -> None:
+        """Never deliver it again."""
+        self._attempts.pop(sequence, None)
+
+    def again(self, sequence: int, delay_s: float) -> None:
+        """Deliver it again after a while."""
+        self._due = [entry for entry in self._due if entry[1] != sequence]
+        heapq.heapify(self._due)
+        self._later(sequence, delay_s)
+        self.stream.wake()
+
+    def _deliver(self, sequence: int) -> tuple[Delivered, int] | None:
+        message = self.stream.messages.get(sequence)
+        if message is None:
+            self._attempts.pop(sequence, None)
+            return self.take()
+        self._attempts[sequence] += 1
+        self._later(sequence, ACK_WAIT_S)
+        return message, self._attempts[sequence]
+
+    def _later(self, sequence: int, delay_s: float) -> None:
+        heapq.heappush(self._due, (self.stream.now_unix_s() + delay_s, sequence))
+
+
+class MemoryDelivery:
+    """One delivered message, to be answered once."""
+
+    def __init__(
+        self, consumer: MemoryConsumer, message: Delivered, attempts: int, *, bury: Bury
+    ) -> None:
+        self.message = message
+        self.attempts = attempts
+        self._consumer = consumer
+        self._bury = bury
+
+    async def ack(self) -> None:
+        """It was handled."""
+        self._consumer.answer(self.message.sequence)
+
+    async def retry(self, delay_s: float) -> None:
+        """Deliver it again after ``delay_s``."""
+        self._consumer.again(self.message.sequence, delay_s)
+
+    async def reject(self, reason: str) -> None:
+        """Never deliver it again; publish it as a dead letter."""
+        await self._bury(self.message, reason)
+        self._consumer.answer(self.message.sequence)

@@ -1,0 +1,192 @@
+"""Streams in memory, with the rules of JetStream that dray relies on."""
+
+import asyncio
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from dray.bus.ports import StaleSequenceError, StreamMissingError, StreamSpec, StreamState
+from dray.messages.base import Delivered, Outgoing
+
+MESSAGE_ID = "Nats-Msg-Id"
+TTL = "Nats-TTL"
+_created = itertools.count(1)
+
+
+def matches(subject: str, pattern: str) -> bool:
+    """Whether a subject is in a pattern with the wildcards ``*`` and ``>``."""
+    parts = subject.split(".")
+    wanted = pattern.split(".")
+    for index, want in enumerate(wanted):
+        if want == ">":
+            return len(parts) > index
+        if index >= len(parts) or want not in ("*", parts[index]):
+            return False
+    return len(parts) == len(wanted)
+
+
+def matches_any(subject: str, patterns: Sequence[str]) -> bool:
+    """Whether a subject is in one of the patterns; no patterns: in all."""
+    return not patterns or any(matches(subject, pattern) for pattern in patterns)
+
+
+def ttl_s(headers: dict[str, str]) -> float | None:
+    """Seconds of a ``Nats-TTL`` header such as ``3600s``."""
+    text = headers.get(TTL)
+    return None if text is None else float(text.removesuffix("s"))
+
+
+@dataclass(slots=True)
+class MemoryStream:
+    """One stream: messages by sequence, and somebody to wake when one arrives."""
+
+    spec: StreamSpec
+    now_unix_s: Callable[[], float]
+    created: str = field(default_factory=lambda: f"memory-{next(_created)}")
+    last_sequence: int = 0
+    deleted: bool = False
+    messages: dict[int, Delivered] = field(default_factory=dict)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _expires: dict[int, float] = field(default_factory=dict)
+    _by_subject: dict[str, int] = field(default_factory=dict)
+    _seen: dict[str, tuple[float, int]] = field(default_factory=dict)
+
+    @property
+    def state(self) -> StreamState:
+        """What a server would report."""
+        self.expire()
+        first = next(iter(self.messages), self.last_sequence + 1)
+        return StreamState(self.spec.name, first, self.last_sequence, self.created)
+
+    def store(self, message: Outgoing, *, deduplicate: bool) -> int:
+        """Keep a message; its sequence, or that of the duplicate within the window."""
+        self.expire()
+        now_unix_s = self.now_unix_s()
+        identity = message.headers.get(MESSAGE_ID) if deduplicate else None
+        if identity is not None:
+            stored_unix_s, sequence = self._seen.get(identity, (0.0, 0))
+            if sequence and now_unix_s - stored_unix_s < self.spec.duplicate_window_s:
+                return sequence
+        self.last_sequence += 1
+        if identity is not None:
+            self._seen[identity] = (now_unix_s, self.last_sequence)
+        self._keep(message, now_unix_s)
+        self.wake()
+        return self.last_sequence
+
+    def append(self, message: Outgoing, expected_last: int) -> int:
+        """Keep a message if the last sequence is the expected one. Raises StaleSequenceError."""
+        if expected_last != self.last_sequence:
+            raise StaleSequenceError(
+                f"append to {self.spec.name} expected the last sequence {expected_last}, but it is "
+                f"{self.last_sequence}: somebody else appended; fold what is new and decide again"
+            )
+        return self.store(message, deduplicate=False)
+
+    def after(self, sequence: int, subjects: Sequence[str]) -> list[Delivered]:
+        """Messages from ``sequence`` on that are in ``subjects``."""
+        self.expire()
+        return [
+            message
+            for number, message in self.messages.items()
+            if number >= sequence and matches_any(message.subject, subjects)
+        ]
+
+    def purge(self) -> None:
+        """Drop every message; the last sequence stays, as in JetStream."""
+        self.messages.clear()
+        self._by_subject.clear()
+        self._expires.clear()
+
+    def expire(self) -> None:
+        """Drop what has outlived its time."""
+        now_unix_s = self.now_unix_s()
+        for sequence in [number for number, at in self._expires.items() if at <= now_unix_s]:
+            self._drop(sequence)
+
+    def wake(self) -> None:
+        """Let everybody who waits look again."""
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+    def _keep(self, message: Outgoing, now_unix_s: float) -> None:
+        sequence = self.last_sequence
+        if self.spec.last_per_subject and (older := self._by_subject.get(message.subject)):
+            self._drop(older)
+        self._by_subject[message.subject] = sequence
+        ages = (self.spec.max_age_s, ttl_s(message.headers) if self.spec.message_ttl else None)
+        if lives := [age for age in ages if age is not None]:
+            self._expires[sequence] = now_unix_s + min(lives)
+        self.messages[sequence] = Delivered(
+            subject=message.subject,
+            payload=message.payload,
+            headers=dict(message.headers),
+            stream=self.spec.name,
+            sequence=sequence,
+            time_unix_s=now_unix_s,
+        )
+
+    def _drop(self, sequence: int) -> None:
+        self._expires.pop(sequence, None)
+        message = self.messages.pop(sequence, None)
+        if message is not None and self._by_subject.get(message.subject) == sequence:
+            del self._by_subject[message.subject]
+
+
+class MemoryServer:
+    """What a NATS server holds: streams, durable consumers' places, leases, questions."""
+
+    def __init__(self, now_unix_s: Callable[[], float]) -> None:
+        self.now_unix_s = now_unix_s
+        self.streams: dict[str, MemoryStream] = {}
+        self.leases: dict[str, tuple[str, float]] = {}
+        """Holder and the time the lease lapses, by key."""
+
+    def ensure(self, spec: StreamSpec) -> bool:
+        """Make the stream if it is missing."""
+        if spec.name in self.streams:
+            self.streams[spec.name].spec = spec
+            return False
+        self.streams[spec.name] = MemoryStream(spec, self.now_unix_s)
+        return True
+
+    def delete(self, name: str) -> None:
+        """Delete a stream, and wake its readers."""
+        stream = self.streams.pop(name, None)
+        if stream is not None:
+            stream.deleted = True
+            stream.wake()
+
+    def lose_everything(self) -> None:
+        """Start again on an empty store."""
+        for name in list(self.streams):
+            self.delete(name)
+        self.leases.clear()
+
+    def named(self, name: str) -> MemoryStream:
+        """The stream. Raises StreamMissingError."""
+        stream = self.streams.get(name)
+        if stream is None:
+            raise StreamMissingError(f"there is no stream {name}; who makes it has not run yet?")
+        return stream
+
+    def of_subject(self, subject: str) -> MemoryStream:
+        """The stream that keeps the subject. Raises StreamMissingError."""
+        for stream in self.streams.values():
+            if matches_any(subject, stream.spec.subjects):
+                return stream
+        raise StreamMissingError(f"no stream keeps {subject}: it was never made, or was lost")
+
+    def take_lease(self, key: str, holder: str, ttl_s: float) -> bool:
+        """Take or renew a lease; False while another holds it."""
+        now_unix_s = self.now_unix_s()
+        owner, lapses_unix_s = self.leases.get(key, ("", 0.0))
+        if owner != holder and lapses_unix_s > now_unix_s:
+            return False
+        self.leases[key] = (holder, now_unix_s + ttl_s)
+        return True
+
+
+def with_pending(batch: Sequence[Delivered], index: int) -> Delivered:
+    """The message of a batch, told how many of the batch are behind it."""
+    return replace(batch[index], pending=len(batch) - 1 - index)
