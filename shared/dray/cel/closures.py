@@ -194,7 +194,7 @@ def _logical(node: tree.Logical, scope: Scope) -> Closure:
                 failure = failure or error
                 continue
             if value is deciding:
-                return deciding
+                return bool(value)
             if type(value) is not bool:
                 failure = failure or no_overload(f"_{node.operator}_", value)
         if failure is not None:

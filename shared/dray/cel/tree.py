@@ -3,7 +3,8 @@
 Two trees are equal when they mean the same text; where a node stood is not compared.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 
@@ -227,3 +228,38 @@ def children(node: Expr) -> tuple[Expr, ...]:
             return (node.operand, *node.arguments)
         case Bind():
             return (node.value, node.body)
+
+
+def with_children(node: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    """``node`` with ``change`` applied to each expression directly below it."""
+    match node:
+        case Literal() | Ident():
+            return node
+        case Select() | Has() | Unary():
+            return replace(node, operand=change(node.operand))
+        case Index():
+            return replace(node, operand=change(node.operand), key=change(node.key))
+        case Call():
+            target = None if node.target is None else change(node.target)
+            return replace(node, target=target, arguments=tuple(map(change, node.arguments)))
+        case Binary():
+            return replace(node, left=change(node.left), right=change(node.right))
+        case Logical():
+            return replace(node, terms=tuple(map(change, node.terms)))
+        case Macro():
+            arguments = tuple(map(change, node.arguments))
+            return replace(node, operand=change(node.operand), arguments=arguments)
+        case Bind():
+            return replace(node, value=change(node.value), body=change(node.body))
+        case Conditional():
+            condition, then = change(node.condition), change(node.then)
+            return replace(node, condition=condition, then=then, otherwise=change(node.otherwise))
+        case ListLiteral():
+            items = (replace(item, value=change(item.value)) for item in node.items)
+            return replace(node, items=tuple(items))
+        case MapLiteral():
+            entries = (replace(e, key=change(e.key), value=change(e.value)) for e in node.entries)
+            return replace(node, entries=tuple(entries))
+        case Message():
+            fields = (replace(part, value=change(part.value)) for part in node.fields)
+            return replace(node, fields=tuple(fields))

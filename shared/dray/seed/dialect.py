@@ -1,0 +1,100 @@
+"""From the seed's dialect of CEL to the dialect that Kubernetes accepts.
+
+| seed | DRA |
+|---|---|
+| ``device.attributes["model"]`` | ``device.attributes["tensor-fusion.ai.dra-driver"].model`` |
+| ``device.capacity["vram"].AsApproximateFloat64()`` | ``….vram.asApproximateFloat()`` |
+| the same on an attribute such as ``node_total_vram`` | ``quantity(….node_total_vram)…`` |
+| an attribute that a device lacks | ``has(…) && …``: see ``guards`` |
+
+Rewritten on the tree, never in the text. What is valid already comes back byte for byte, so a
+second translation changes nothing.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+from dray.cel import tree
+from dray.cel.check import check_selector
+from dray.cel.errors import CelUnsupportedError
+from dray.cel.lexer import tokens
+from dray.cel.syntax import parse
+from dray.cel.tree import Expr
+from dray.cel.unparse import unparse
+from dray.seed.guards import guarded
+from dray.seed.rewriting import Rewriter, uses_seed_dialect
+
+_MANY_COMPARISONS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """A valid selector, what was changed to get it, and advice. Empty ``changes``: unchanged."""
+
+    expression: str
+    changes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def translate(expression: str) -> Translation:
+    """The valid form of a selector written in the seed's dialect or in DRA's.
+
+    Raises:
+        CelSyntaxError: not CEL.
+        CelTypeError: in neither dialect a selector.
+        SeedDialectError: in the seed's dialect, but an unknown name or an unconverted quantity.
+    """
+    root = parse(expression)
+    if not uses_seed_dialect(root):
+        _check(root, expression)
+        return Translation(expression, (), _complexity(root))
+    rewriter = Rewriter(expression)
+    rewritten = rewriter.rewritten(root)
+    _check(rewritten, expression)
+    result, guards = guarded(rewritten, frozenset(rewriter.read))
+    changes = list(rewriter.changes)
+    for guard in dict.fromkeys(map(unparse, guards)):
+        changes.append(f"added {guard}: a device without it must not match, nor stop the pod")
+    if _has_comments(expression):
+        changes.append("dropped the comments: they stood in text that was rewritten")
+    lines = "\n" in expression.strip()
+    text = unparse(result, lines=lines) + ("\n" if expression.endswith("\n") else "")
+    return Translation(text, tuple(changes), _complexity(root))
+
+
+def _check(root: Expr, source: str) -> None:
+    """Refuse what Kubernetes refuses; functions that only dray lacks are Kubernetes' to judge."""
+    try:
+        check_selector(root, source)
+    except CelUnsupportedError:
+        return
+
+
+def _complexity(root: Expr) -> tuple[str, ...]:
+    """The seed's third advice (§5.7): alternatives of conjunctions are hard to maintain."""
+    comparisons = _comparisons(root)
+    nested = isinstance(root, tree.Logical) and _alternates(root)
+    if not nested or comparisons < _MANY_COMPARISONS:
+        return ()
+    return (
+        f"{comparisons} comparisons in alternatives of conjunctions: too complex to maintain; "
+        "prefer several pods or pools with simple selectors (seed §5.7)",
+    )
+
+
+def _alternates(root: Expr) -> bool:
+    if isinstance(root, tree.Logical) and root.operator == "||":
+        return any(isinstance(t, tree.Logical) and t.operator == "&&" for t in root.terms)
+    return isinstance(root, tree.Logical) and any(map(_alternates, root.terms))
+
+
+def _comparisons(root: Expr) -> int:
+    if isinstance(root, tree.Binary) and root.operator in ("==", "!=", "<", "<=", ">", ">=", "in"):
+        return 1
+    return sum(map(_comparisons, tree.children(root)))
+
+
+def _has_comments(source: str) -> bool:
+    found = tokens(source)
+    gaps = [(0, found[0].start), *((a.end, b.start) for a, b in pairwise(found))]
+    return any("//" in source[start:end] for start, end in gaps)

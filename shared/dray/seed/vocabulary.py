@@ -1,0 +1,36 @@
+"""The names that seed 001 gives to devices (§5.2, §5.3), and why some others are refused."""
+
+from typing import Final
+
+ATTRIBUTES: Final = {
+    "model": "string",
+    "pool_name": "string",
+    "pod_namespace": "string",
+    "uuid": "string",
+    "phase": "string",
+    "used_by": "string",
+    "node_name": "string",
+    "qos": "string",
+    "node_total_tflops": "quantity",
+    "node_total_vram": "quantity",
+    "node_total_gpus": "int",
+    "node_managed_gpus": "int",
+    "node_virtual_tflops": "quantity",
+    "node_virtual_vram": "quantity",
+}
+"""§5.2. ``quantity`` attributes are published as strings such as ``320Gi``."""
+
+CAPACITIES: Final = ("tflops", "vram", "virtual_tflops", "virtual_vram")
+"""§5.3."""
+
+_QUOTA: Final = "quota belongs to a namespace, it is not an attribute of a device (seed §5.8.1)"
+_LIMIT: Final = "limits are enforced while the pod runs and never select devices (seed §5.8.2)"
+REFUSED: Final = {
+    "quota": _QUOTA,
+    "quotas": _QUOTA,
+    "limit": _LIMIT,
+    "limits": _LIMIT,
+    "tflops_limit": _LIMIT,
+    "vram_limit": _LIMIT,
+}
+"""Names that a reader of the seed may try, with the seed's reason against them."""
