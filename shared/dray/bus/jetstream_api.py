@@ -1,0 +1,138 @@
+"""JetStream's JSON API: requests, and its errors as the port's."""
+
+from typing import Any, Final
+
+import msgspec
+
+from dray.bus.link import Link, NoRespondersError, Session
+from dray.bus.ports import (
+    BusUnavailableError,
+    StaleSequenceError,
+    StreamMissingError,
+    StreamSpec,
+    StreamState,
+)
+from dray.domain.errors import DrayError, PermanentError
+from dray.messages.base import Outgoing
+
+API: Final = "$JS.API."
+TIMEOUT_S: Final = 5.0
+NANO: Final = 1_000_000_000
+
+STREAM_NOT_FOUND: Final = 10059
+STREAM_NAME_IN_USE: Final = 10058
+CONSUMER_NOT_FOUND: Final = 10014
+NO_MESSAGE: Final = 10037
+WRONG_LAST_SEQUENCE: Final = (10071, 10164)
+_SERVICE_UNAVAILABLE: Final = 503
+
+
+async def ask(
+    session: Session, subject: str, body: object = None, *, timeout_s: float = TIMEOUT_S
+) -> dict[str, Any]:
+    """One API request; the answer without its error. Raises as ``error_of`` and ``request``."""
+    payload = b"" if body is None else msgspec.json.encode(body)
+    try:
+        reply = await session.request(API + subject, payload, timeout_s=timeout_s)
+    except NoRespondersError:
+        raise BusUnavailableError(
+            f"JetStream does not answer {subject}: is it enabled on the server?"
+        ) from None
+    return _answer(reply.data, subject)
+
+
+async def store(session: Session, message: Outgoing, *, timeout_s: float) -> dict[str, Any]:
+    """Publish into a stream; its acknowledgement. Raises StreamMissingError where none is."""
+    try:
+        reply = await session.request(
+            message.subject, message.payload, timeout_s=timeout_s, headers=message.headers
+        )
+    except NoRespondersError:
+        raise StreamMissingError(
+            f"no stream keeps {message.subject}: it was never made, or was lost"
+        ) from None
+    return _answer(reply.data, message.subject)
+
+
+def _answer(data: bytes, what: str) -> dict[str, Any]:
+    answer: dict[str, Any] = msgspec.json.decode(data)
+    if problem := answer.get("error"):
+        raise error_of(problem, what)
+    return answer
+
+
+class JetStreamRefusedError(PermanentError):
+    """JetStream refused a request for a reason the port has no name for."""
+
+    def __init__(self, what: str, code: int, description: str) -> None:
+        super().__init__(f"JetStream refused {what}: {description} (error {code})")
+        self.code = code
+
+
+def error_of(problem: dict[str, Any], what: str) -> DrayError:
+    """JetStream's error as the port's."""
+    code = int(problem.get("err_code") or 0)
+    description = str(problem.get("description") or problem)
+    if code in WRONG_LAST_SEQUENCE:
+        return StaleSequenceError(
+            f"{what}: {description}: somebody else appended; fold what is new and decide again"
+        )
+    if code == STREAM_NOT_FOUND:
+        return StreamMissingError(f"{what}: {description}")
+    if int(problem.get("code") or 0) == _SERVICE_UNAVAILABLE:
+        return BusUnavailableError(f"{what}: {description}")
+    return JetStreamRefusedError(what, code, description)
+
+
+def stream_config(spec: StreamSpec) -> dict[str, Any]:
+    """A stream's configuration: files, no limit but those of the spec."""
+    return {
+        "name": spec.name,
+        "description": spec.purpose,
+        "subjects": list(spec.subjects),
+        "storage": "file",
+        "retention": "limits",
+        "discard": "old",
+        "num_replicas": 1,
+        "max_age": int((spec.max_age_s or 0) * NANO),
+        "max_msgs_per_subject": 1 if spec.last_per_subject else -1,
+        "duplicate_window": int(spec.duplicate_window_s * NANO),
+        "allow_msg_ttl": spec.message_ttl,
+        "allow_direct": True,
+    }
+
+
+async def stream_info(session: Session, name: str) -> dict[str, Any]:
+    """Raises StreamMissingError."""
+    return await ask(session, f"STREAM.INFO.{name}")
+
+
+def state_from(info: dict[str, Any]) -> StreamState:
+    """The port's view of a stream's info."""
+    state = info["state"]
+    name = info["config"]["name"]
+    return StreamState(name, int(state["first_seq"]), int(state["last_seq"]), info["created"])
+
+
+async def ensure_stream(link: Link, spec: StreamSpec) -> bool:
+    """Make the stream if it is missing, or bring its configuration up to the spec's."""
+    session = link.session()
+    wanted = stream_config(spec)
+    try:
+        found = (await stream_info(session, spec.name))["config"]
+    except StreamMissingError:
+        try:
+            await ask(session, f"STREAM.CREATE.{spec.name}", wanted)
+        except JetStreamRefusedError as error:
+            if error.code != STREAM_NAME_IN_USE:
+                raise
+            return False
+        return True
+    if any(found.get(key, _absent(value)) != value for key, value in wanted.items()):
+        await ask(session, f"STREAM.UPDATE.{spec.name}", {**found, **wanted})
+    return False
+
+
+def _absent(value: object) -> object:
+    # The server leaves out what is empty, false or zero.
+    return value if value in (0, "", False) else None

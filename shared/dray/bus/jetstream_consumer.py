@@ -1,0 +1,96 @@
+"""Durable consumers: explicit answers, redelivery, dead letters."""
+
+import contextlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+import structlog
+from nats.aio.msg import Msg
+
+from dray.bus.dead import dead_letter
+from dray.bus.jetstream_api import NANO, ask
+from dray.bus.jetstream_pull import FlowEndedError, Position, delivered, pull
+from dray.bus.link import Link, Session
+from dray.bus.ports import BusUnavailableError
+from dray.messages.base import Delivered, Outgoing
+from dray.runtime.backoff import Backoff
+
+ACK_WAIT_S: Final = 30
+_BATCH: Final = 16
+_MOST_UNANSWERED: Final = 1024
+
+Publish = Callable[[Outgoing], Awaitable[int]]
+
+
+class JetStreamDelivery:
+    """One delivered message, to be answered once; a lost answer means another delivery."""
+
+    def __init__(
+        self, session: Session, reply: str, message: Delivered, attempts: int, publish: Publish
+    ) -> None:
+        self.message = message
+        self.attempts = attempts
+        self._session = session
+        self._reply = reply
+        self._publish = publish
+
+    async def ack(self) -> None:
+        """It was handled."""
+        await self._session.send(self._reply, b"+ACK")
+
+    async def retry(self, delay_s: float) -> None:
+        """Deliver it again after ``delay_s``."""
+        delay = msgspec.json.encode({"delay": int(delay_s * NANO)})
+        await self._session.send(self._reply, b"-NAK " + delay)
+
+    async def reject(self, reason: str) -> None:
+        """Never deliver it again; publish it as a dead letter."""
+        await self._publish(dead_letter(self.message, reason))
+        await self._session.send(self._reply, b"+TERM " + " ".join(reason.split()).encode())
+
+
+async def consume(
+    link: Link, stream: str, durable: str, subjects: Sequence[str], publish: Publish
+) -> AsyncGenerator[JetStreamDelivery, None]:
+    """Messages of a durable consumer, over reconnections. Raises StreamMissingError."""
+    backoff = Backoff(0.02, 2.0)
+    while True:
+        session = await link.next_session()
+        try:
+            await ask(
+                session,
+                f"CONSUMER.CREATE.{stream}.{durable}",
+                {"stream_name": stream, "config": _config(durable, subjects)},
+            )
+            flow = pull(session, stream, durable, batch=_BATCH)
+            async with contextlib.aclosing(flow) as messages:
+                async for message, position in messages:
+                    backoff.reset()
+                    yield _delivery(session, message, position, stream, publish)
+        except (FlowEndedError, BusUnavailableError) as error:
+            if link.closed:
+                raise BusUnavailableError("the bus was closed") from error
+            structlog.get_logger().debug("consuming again", stream=stream, why=str(error))
+        await backoff.pause()
+
+
+def _delivery(
+    session: Session, message: Msg, position: Position, stream: str, publish: Publish
+) -> JetStreamDelivery:
+    plain = delivered(message, position, stream)
+    return JetStreamDelivery(session, message.reply, plain, position.attempts, publish)
+
+
+def _config(durable: str, subjects: Sequence[str]) -> dict[str, Any]:
+    return {
+        "durable_name": durable,
+        "name": durable,
+        "deliver_policy": "all",
+        "ack_policy": "explicit",
+        "ack_wait": ACK_WAIT_S * NANO,
+        "max_deliver": -1,
+        "max_ack_pending": _MOST_UNANSWERED,
+        "replay_policy": "instant",
+        "filter_subjects": list(subjects),
+    }

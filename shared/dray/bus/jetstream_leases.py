@@ -1,0 +1,92 @@
+"""Leases: one message per key that lives as long as the lease, replaced by compare-and-set."""
+
+import base64
+import math
+from typing import Final
+
+from dray.bus.jetstream_api import (
+    NO_MESSAGE,
+    JetStreamRefusedError,
+    ask,
+    ensure_stream,
+    store,
+)
+from dray.bus.link import Link
+from dray.bus.ports import StaleSequenceError, StreamMissingError
+from dray.bus.topology import LEASE_PREFIX, LEASES_STREAM, STREAMS
+from dray.messages.base import Outgoing
+
+_EXPECTED: Final = "Nats-Expected-Last-Subject-Sequence"
+_TIMEOUT_S: Final = 2.0
+
+
+class Leases:
+    """Who holds what, as far as this process wrote it."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._mine: dict[str, int] = {}
+        """Sequence of the message last written per key and holder."""
+
+    async def acquire(self, key: str, holder: str, ttl_s: float) -> bool:
+        """Take or renew; False while another holds it. Time-to-live is in whole seconds."""
+        try:
+            return await self._take(key, holder, ttl_s)
+        except StreamMissingError:
+            self._mine.clear()
+            await self._make_stream()
+            return await self._take(key, holder, ttl_s)
+
+    async def release(self, key: str, holder: str) -> None:
+        """Give it up, if ``holder`` has it."""
+        try:
+            sequence, owner = await self._current(key)
+        except StreamMissingError:
+            return
+        self._mine.pop(f"{key} {holder}", None)
+        if owner == holder:
+            try:
+                await self._write(key, b"", sequence, ttl_s=1.0)
+            except StaleSequenceError:
+                return
+
+    async def _take(self, key: str, holder: str, ttl_s: float) -> bool:
+        mine = f"{key} {holder}"
+        for _ in range(2):
+            try:
+                expected = self._mine.get(mine, 0)
+                self._mine[mine] = await self._write(key, holder.encode(), expected, ttl_s)
+            except StaleSequenceError:
+                self._mine.pop(mine, None)
+                sequence, owner = await self._current(key)
+                if owner not in ("", holder):
+                    return False
+                self._mine[mine] = sequence
+            else:
+                return True
+        self._mine.pop(mine, None)
+        return False
+
+    async def _write(self, key: str, value: bytes, expected: int, ttl_s: float) -> int:
+        headers = {_EXPECTED: str(expected), "Nats-TTL": f"{max(1, math.ceil(ttl_s))}s"}
+        message = Outgoing(LEASE_PREFIX + key, value, headers)
+        answer = await store(self._link.session(), message, timeout_s=_TIMEOUT_S)
+        return int(answer["seq"])
+
+    async def _current(self, key: str) -> tuple[int, str]:
+        """Sequence and holder; (0, "") where nobody holds it."""
+        body = {"last_by_subj": LEASE_PREFIX + key}
+        try:
+            answer = await ask(
+                self._link.session(), f"STREAM.MSG.GET.{LEASES_STREAM}", body, timeout_s=_TIMEOUT_S
+            )
+        except JetStreamRefusedError as error:
+            if error.code == NO_MESSAGE:
+                return 0, ""
+            raise
+        message = answer["message"]
+        return int(message["seq"]), base64.b64decode(message.get("data", "")).decode()
+
+    async def _make_stream(self) -> None:
+        spec = next(spec for spec in STREAMS if spec.name == LEASES_STREAM)
+        await ensure_stream(self._link, spec)
