@@ -1,0 +1,232 @@
+"""Which webhooks a request meets, in which order, and what becomes of the object.
+
+Order and words follow the real server: namespaceSelector, objectSelector, rules, then
+matchConditions; mutating webhooks one after the other by configuration name (again once where
+`reinvocationPolicy: IfNeeded` and the object changed since), validating ones all together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from . import matchconditions
+from .patches import json_patch
+from .resources import Resource
+from .selectors import label_selector, matches_labels
+from .status import ApiError, Object, forbidden
+from .store import Store
+from .webhooks import CallFailed, Verdict, WebhookClient, denial
+
+_CONFIGURATIONS = "admissionregistration.k8s.io"
+Redecode = Callable[[Object], Object]
+"""Reads an object again after a patch: defaults and canonical values."""
+
+
+@dataclass(frozen=True)
+class Attributes:
+    """What admission knows about a request."""
+
+    operation: str
+    resource: Resource
+    namespace: str
+    name: str
+    user: Object
+    obj: Object | None = None
+    old: Object | None = None
+    subresource: str = ""
+    kind: tuple[str, str, str] | None = None
+    """Group, version, kind of the object where it isn't the resource's own (Binding)."""
+    dry_run: bool = False
+    options: Object = field(default_factory=dict)
+
+    def group_version_kind(self) -> tuple[str, str, str]:
+        """The kind of `obj`."""
+        resource = self.resource
+        return self.kind or (resource.group, resource.version, resource.kind)
+
+
+class Admission:
+    """Calls the webhooks that the store's configurations name."""
+
+    def __init__(self, store: Store, client: WebhookClient) -> None:
+        self._store = store
+        self._client = client
+
+    async def mutate(
+        self, attributes: Attributes, redecode: Redecode, warnings: list[str]
+    ) -> Object | None:
+        """The object after every matching mutating webhook; raises the first denial."""
+        called: list[tuple[Object, Object | None]] = []
+        for webhook in self._webhooks("mutatingwebhookconfigurations"):
+            if self._matches(webhook, attributes):
+                attributes = await self._mutated(webhook, attributes, redecode, warnings)
+                called.append((webhook, attributes.obj))
+        for webhook, left_as in called:
+            needed = webhook.get("reinvocationPolicy") == "IfNeeded"
+            if needed and left_as != attributes.obj and self._matches(webhook, attributes):
+                attributes = await self._mutated(webhook, attributes, redecode, warnings)
+        return attributes.obj
+
+    async def validate(self, attributes: Attributes, warnings: list[str]) -> None:
+        """Raise the first denial of the matching validating webhooks, in their order."""
+        webhooks = [
+            webhook
+            for webhook in self._webhooks("validatingwebhookconfigurations")
+            if self._matches(webhook, attributes)
+        ]
+        answers = await asyncio.gather(
+            *(self._call(webhook, attributes, warnings) for webhook in webhooks),
+            return_exceptions=True,
+        )
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+
+    def _webhooks(self, plural: str) -> Iterator[Object]:
+        for configuration in self._store.items(f"{_CONFIGURATIONS}/{plural}"):
+            yield from configuration.get("webhooks") or []
+
+    async def _mutated(
+        self, webhook: Object, attributes: Attributes, redecode: Redecode, warnings: list[str]
+    ) -> Attributes:
+        verdict = await self._call(webhook, attributes, warnings)
+        if verdict is None or not verdict.patch or attributes.obj is None:
+            return attributes
+        try:
+            patched = json_patch(attributes.obj, verdict.patch)
+        except ApiError as error:
+            raise _internal(error.message) from error
+        return replace(attributes, obj=redecode(patched))
+
+    async def _call(
+        self, webhook: Object, attributes: Attributes, warnings: list[str]
+    ) -> Verdict | None:
+        name = webhook["name"]
+        try:
+            verdict = await self._client.call(webhook, _request(attributes))
+        except CallFailed as error:
+            if webhook.get("failurePolicy", "Fail") == "Ignore":
+                return None
+            raise _internal(
+                f'failed calling webhook "{name}": failed to call webhook: {error}'
+            ) from error
+        warnings.extend(verdict.warnings)
+        if not verdict.allowed:
+            raise denial(name, verdict.status)
+        return verdict
+
+    def _matches(self, webhook: Object, attributes: Attributes) -> bool:
+        if attributes.resource.group == _CONFIGURATIONS:
+            return False
+        return (
+            self._namespace_matches(webhook, attributes)
+            and _object_matches(webhook, attributes)
+            and any(_rule_matches(rule, attributes) for rule in webhook.get("rules") or [])
+            and _conditions_hold(webhook, attributes)
+        )
+
+    def _namespace_matches(self, webhook: Object, attributes: Attributes) -> bool:
+        terms = label_selector(webhook.get("namespaceSelector"))
+        if not terms:
+            return True
+        if attributes.resource.kind == "Namespace":
+            carrier = attributes.obj or attributes.old
+        elif not attributes.resource.namespaced:
+            return True
+        else:
+            carrier = self._store.get(("/namespaces", "", attributes.namespace))
+        return matches_labels(terms, (carrier or {}).get("metadata", {}).get("labels"))
+
+
+def _object_matches(webhook: Object, attributes: Attributes) -> bool:
+    terms = label_selector(webhook.get("objectSelector"))
+    if not terms:
+        return True
+    return any(
+        matches_labels(terms, item["metadata"].get("labels"))
+        for item in (attributes.obj, attributes.old)
+        if item is not None
+    )
+
+
+def _rule_matches(rule: Object, attributes: Attributes) -> bool:
+    resource = attributes.resource
+    scope = rule.get("scope") or "*"
+    if scope != "*" and (scope == "Namespaced") != resource.namespaced:
+        return False
+    return (
+        _listed(rule.get("operations"), attributes.operation)
+        and _listed(rule.get("apiGroups"), resource.group)
+        and _listed(rule.get("apiVersions"), resource.version)
+        and any(
+            _resource_listed(entry, resource.plural, attributes.subresource)
+            for entry in rule.get("resources") or []
+        )
+    )
+
+
+def _listed(entries: list[str] | None, value: str) -> bool:
+    return any(entry in ("*", value) for entry in entries or [])
+
+
+def _resource_listed(entry: str, plural: str, subresource: str) -> bool:
+    wanted, _, wanted_sub = entry.partition("/")
+    return wanted in ("*", plural) and (wanted_sub == subresource or wanted_sub == "*")
+
+
+def _conditions_hold(webhook: Object, attributes: Attributes) -> bool:
+    """False when a condition is false; an error counts by failurePolicy unless one is false."""
+    failed: list[str] = []
+    variables = {
+        "object": attributes.obj,
+        "oldObject": attributes.old,
+        "request": _request(attributes),
+    }
+    for condition in webhook.get("matchConditions") or []:
+        try:
+            if not matchconditions.evaluate(condition["expression"], variables):
+                return False
+        except matchconditions.ExpressionError as error:
+            failed.append(f"expression '{condition['expression']}' resulted in error: {error}")
+    if not failed:
+        return True
+    if webhook.get("failurePolicy", "Fail") == "Ignore":
+        return False
+    resource = attributes.resource
+    raise forbidden(resource.plural, resource.group, attributes.name, "; ".join(failed))
+
+
+def _request(attributes: Attributes) -> Object:
+    group, version, kind = attributes.group_version_kind()
+    resource = attributes.resource
+    served = {"group": resource.group, "version": resource.version, "resource": resource.plural}
+    request: Object = {
+        "uid": str(uuid.uuid4()),
+        "kind": {"group": group, "version": version, "kind": kind},
+        "resource": served,
+        "requestKind": {"group": group, "version": version, "kind": kind},
+        "requestResource": served,
+    }
+    if attributes.subresource:
+        request["subResource"] = request["requestSubResource"] = attributes.subresource
+    if attributes.name:
+        request["name"] = attributes.name
+    if attributes.namespace:
+        request["namespace"] = attributes.namespace
+    return request | {
+        "operation": attributes.operation,
+        "userInfo": attributes.user,
+        "object": attributes.obj,
+        "oldObject": attributes.old,
+        "dryRun": attributes.dry_run,
+        "options": attributes.options or None,
+    }
+
+
+def _internal(message: str) -> ApiError:
+    details: dict[str, Any] = {"causes": [{"message": message}]}
+    return ApiError(500, "InternalError", f"Internal error occurred: {message}", details)

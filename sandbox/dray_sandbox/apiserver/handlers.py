@@ -1,0 +1,353 @@
+"""From an HTTP request on a resource to an operation and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from . import events, metadata, status, subresources
+from .apply import apply_patch
+from .deletion import Deleted, DeleteOptions, Deletion
+from .listing import check_version, list_page
+from .operations import Context, Operations
+from .patches import json_patch, merge_patch, strategic_patch
+from .requests import (
+    APPLY_PATCH,
+    JSON_PATCH,
+    MERGE_PATCH,
+    STRATEGIC_PATCH,
+    Target,
+    answer,
+    body_of,
+    context_of,
+    flag,
+    wants_table,
+)
+from .resources import Resource
+from .selectors import predicate
+from .status import ApiError, Object, bad_request
+from .store import Store
+from .tables import table
+from .watch import Watches, WatchRequest, WatchSettings
+
+_NEW_EVENTS = "events.k8s.io"
+
+
+class Handlers:
+    """One method per verb; errors are `ApiError`s."""
+
+    def __init__(
+        self,
+        operations: Operations,
+        deletion: Deletion,
+        watches: Watches,
+        settings: WatchSettings,
+    ) -> None:
+        self._operations = operations
+        self._deletion = deletion
+        self._store: Store = operations.store
+        self._watches = watches
+        self._settings = settings
+
+    async def handle(self, request: web.Request, target: Target, who: Object) -> web.StreamResponse:
+        """Serve one request on a resource."""
+        resource = self._operations.registry.find(target.group, target.version, target.plural)
+        if resource is None or (target.namespace and not resource.namespaced):
+            raise status.no_such_resource()
+        if target.subresource and target.subresource not in (*resource.subresources, "finalize"):
+            raise status.no_such_resource()
+        verb = request.method
+        context = context_of(request, who)
+        if verb == "GET" and target.name:
+            return self._get(request, resource, target)
+        if verb == "GET":
+            return await self._list_or_watch(request, resource, target)
+        if verb == "POST":
+            return await self._create(request, resource, target, context)
+        if verb in ("PUT", "PATCH") and target.name:
+            return await self._update(request, resource, target, context)
+        if verb == "DELETE" and not target.subresource:
+            return await self._delete(request, resource, target, context)
+        raise status.method_not_allowed(resource.plural, resource.group, verb.lower())
+
+    def _get(self, request: web.Request, resource: Resource, target: Target) -> web.Response:
+        item = self._operations.existing(resource, target.namespace, target.name)
+        return self._one(request, resource, item)
+
+    def _one(
+        self,
+        request: web.Request,
+        resource: Resource,
+        item: Object,
+        code: int = 200,
+        warnings: list[str] | None = None,
+    ) -> web.Response:
+        if wants_table(request):
+            meta = {"resourceVersion": item["metadata"].get("resourceVersion", "")}
+            include = request.query.get("includeObject") or "Metadata"
+            shown = table(resource, [_wire(resource, item)], meta, include)
+            return answer(shown, code, warnings)
+        return answer(_wire(resource, item), code, warnings)
+
+    async def _list_or_watch(
+        self, request: web.Request, resource: Resource, target: Target
+    ) -> web.StreamResponse:
+        if flag(request, "watch"):
+            return await self._watch(request, resource, target)
+        page = list_page(self._store, resource, target.namespace, request.query)
+        items = [_wire(resource, item) for item in page.items]
+        if wants_table(request):
+            include = request.query.get("includeObject") or "Metadata"
+            return answer(table(resource, items, page.meta, include))
+        if resource.crd is None:
+            # Items of typed lists carry no type of their own; kubernetes clients know this.
+            items = [{k: v for k, v in i.items() if k not in _TYPE} for i in items]
+        body = {
+            "kind": f"{resource.kind}List",
+            "apiVersion": resource.api_version,
+            "metadata": page.meta,
+            "items": items,
+        }
+        return answer(body)
+
+    async def _watch(
+        self, request: web.Request, resource: Resource, target: Target
+    ) -> web.StreamResponse:
+        wanted = self._watch_request(request, resource, target)
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        await response.prepare(request)
+        as_table, first = wants_table(request), True
+        include = request.query.get("includeObject") or "Metadata"
+        async for event in self._watches.events(wanted):
+            item = event["object"]
+            if event["type"] not in ("ERROR", "BOOKMARK"):
+                item = _wire(resource, item)
+            if as_table and event["type"] != "ERROR":
+                item = _event_table(resource, event["type"], item, include, first)
+                first = False
+            line = msgspec.json.encode({"type": event["type"], "object": item})
+            await response.write(line + b"\n")
+        await response.write_eof()
+        return response
+
+    def _watch_request(
+        self, request: web.Request, resource: Resource, target: Target
+    ) -> WatchRequest:
+        query = request.query
+        version = query.get("resourceVersion", "")
+        if version not in ("", "0"):
+            check_version(self._store, version)
+        initial = flag(request, "sendInitialEvents")
+        if initial and not self._settings.send_initial_events:
+            field = "sendInitialEvents"
+            text = (
+                "sendInitialEvents is forbidden for watch unless the WatchList feature gate is "
+                "enabled"
+            )
+            found = [status.forbidden_field(field, text)]
+            raise status.invalid_object("ListOptions", "meta.k8s.io", "", found)
+        fields = query.get("fieldSelector", "")
+        if target.name:
+            fields = f"metadata.name={target.name}"
+        timeout = query.get("timeoutSeconds") or query.get("timeout", "").removesuffix("s")
+        return WatchRequest(
+            resource_key=resource.store_key,
+            kind=resource.kind,
+            api_version=resource.api_version,
+            namespace=target.namespace,
+            predicate=predicate(query.get("labelSelector", ""), fields, resource.field_selectors),
+            version=version,
+            bookmarks=flag(request, "allowWatchBookmarks"),
+            initial_events=initial,
+            timeout_s=float(timeout) if timeout and timeout != "0" else None,
+        )
+
+    async def _create(
+        self, request: web.Request, resource: Resource, target: Target, context: Context
+    ) -> web.Response:
+        body = await body_of(request)
+        if target.subresource in ("binding", "eviction"):
+            result = await self._pod_verb(resource, target, body, context)
+            return answer(result, 201, context.warnings)
+        if target.name or (resource.namespaced and not target.namespace):
+            raise status.method_not_allowed(resource.plural, resource.group, "create")
+        used, body = _stored_as(self._operations, resource, body)
+        created = await self._operations.create(used, target.namespace, body, context)
+        return self._one(request, resource, created, 201, context.warnings)
+
+    async def _pod_verb(
+        self, resource: Resource, target: Target, body: Any, context: Context
+    ) -> Object:
+        if not isinstance(body, dict):
+            raise bad_request("the body of the request is not an object")
+        where = (resource, target.namespace, target.name)
+        if target.subresource == "binding":
+            return await subresources.bind(self._operations, *where, body, context)
+        return await subresources.evict(self._deletion, *where, body, context)
+
+    async def _update(
+        self, request: web.Request, resource: Resource, target: Target, context: Context
+    ) -> web.Response:
+        body = await body_of(request)
+        used, body = _stored_as(self._operations, resource, body)
+        if request.method == "PUT":
+            transform, patch = _replacement(body), False
+        else:
+            transform, patch = _patch(request, used, body, context), True
+            if request.content_type == APPLY_PATCH and not target.subresource:
+                created = await self._applied_new(used, target, body, context)
+                if created is not None:
+                    return self._one(request, resource, created, 201, context.warnings)
+        updated = await self._operations.update(
+            used,
+            target.namespace,
+            target.name,
+            transform,
+            context,
+            subresource=target.subresource.replace("finalize", ""),
+            patch=patch,
+        )
+        return self._one(request, resource, updated, 200, context.warnings)
+
+    async def _applied_new(
+        self, resource: Resource, target: Target, body: Any, context: Context
+    ) -> Object | None:
+        try:
+            self._operations.existing(resource, target.namespace, target.name)
+        except ApiError:
+            new = apply_patch(
+                None,
+                body,
+                manager=context.field_manager,
+                force=False,
+                strategic=resource.strategic,
+                now=metadata.now(),
+            )
+            new.setdefault("metadata", {}).setdefault("name", target.name)
+            return await self._operations.create(resource, target.namespace, new, context)
+        return None
+
+    async def _delete(
+        self, request: web.Request, resource: Resource, target: Target, context: Context
+    ) -> web.Response:
+        options = await _delete_options(request)
+        if options[1]:
+            context = replace(context, dry_run=True)
+        if target.name:
+            where = (resource, target.namespace, target.name)
+            deleted = await self._deletion.delete(*where, options[0], context)
+            return answer(_deletion_answer(resource, deleted), 200, context.warnings)
+        page = list_page(self._store, resource, target.namespace, request.query)
+        for item in page.items:
+            meta = item["metadata"]
+            where = (resource, meta.get("namespace", ""), meta["name"])
+            await self._deletion.delete(*where, options[0], context)
+        body = {
+            "kind": f"{resource.kind}List",
+            "apiVersion": resource.api_version,
+            "metadata": page.meta,
+            "items": [_wire(resource, item) for item in page.items],
+        }
+        return answer(body, 200, context.warnings)
+
+
+_TYPE = ("kind", "apiVersion")
+
+
+def _wire(resource: Resource, item: Object) -> Object:
+    """An object as this version of the resource shows it."""
+    if resource.group == _NEW_EVENTS:
+        return events.to_new(item)
+    if item.get("apiVersion") != resource.api_version:
+        return {**item, "apiVersion": resource.api_version}
+    return item
+
+
+def _stored_as(operations: Operations, resource: Resource, body: Any) -> tuple[Resource, Any]:
+    """events.k8s.io Events are stored as core ones."""
+    if resource.group != _NEW_EVENTS or not isinstance(body, dict):
+        return resource, body
+    core = operations.registry.find("", "v1", "events")
+    if core is None:
+        raise AssertionError("core events are always served")
+    return core, events.to_core(body)
+
+
+def _event_table(resource: Resource, kind: str, item: Object, include: str, first: bool) -> Object:
+    meta = {"resourceVersion": item["metadata"].get("resourceVersion", "")}
+    rows = [] if kind == "BOOKMARK" else [item]
+    return table(resource, rows, meta, include, with_columns=first)
+
+
+def _replacement(body: Any) -> Callable[[Object | None], Object]:
+    if not isinstance(body, dict):
+        raise bad_request("the body of the request is not an object")
+    body.setdefault("metadata", {})
+    return lambda _: dict(body)
+
+
+def _patch(
+    request: web.Request, resource: Resource, body: Any, context: Context
+) -> Callable[[Object | None], Object]:
+    kind = request.content_type
+    accepted = [JSON_PATCH, MERGE_PATCH, APPLY_PATCH]
+    if resource.strategic:
+        accepted.insert(2, STRATEGIC_PATCH)
+    if kind not in accepted:
+        raise status.unsupported_media_type(kind, accepted)
+
+    def transform(current: Object | None) -> Object:
+        old = current or {}
+        if kind == JSON_PATCH:
+            result: Any = json_patch(old, body)
+        elif kind == APPLY_PATCH:
+            result = apply_patch(
+                old,
+                body,
+                manager=context.field_manager,
+                force=flag(request, "force"),
+                strategic=resource.strategic,
+                now=metadata.now(),
+            )
+        elif not isinstance(body, dict):
+            raise bad_request("the body of the patch is not an object")
+        elif kind == MERGE_PATCH:
+            result = merge_patch(old, body)
+        else:
+            result = strategic_patch(old, body)
+        if not isinstance(result, dict) or not isinstance(result.get("metadata"), dict):
+            raise bad_request("the patched object has no metadata")
+        return result
+
+    return transform
+
+
+async def _delete_options(request: web.Request) -> tuple[DeleteOptions, bool]:
+    """Options from the body, else from the query; and whether this is a dry run."""
+    body: Any = {}
+    if request.can_read_body and (await request.read()).strip():
+        body = await body_of(request)
+    if not isinstance(body, dict):
+        raise bad_request("the body of the request is not a DeleteOptions")
+    query = request.query
+    merged = dict(body)
+    if "gracePeriodSeconds" in query:
+        merged["gracePeriodSeconds"] = int(query["gracePeriodSeconds"])
+    if "propagationPolicy" in query:
+        merged["propagationPolicy"] = query["propagationPolicy"]
+    return DeleteOptions.read(merged), bool(body.get("dryRun"))
+
+
+def _deletion_answer(resource: Resource, deleted: Deleted) -> Object:
+    """The object while it remains (and always for pods), else a Success."""
+    if not deleted.gone or resource.store_key in ("/pods", "/services", "/serviceaccounts"):
+        return _wire(resource, deleted.obj)
+    meta = deleted.obj["metadata"]
+    details = {"name": meta["name"], "kind": resource.plural, "uid": meta["uid"]}
+    if resource.group:
+        details["group"] = resource.group
+    return {**subresources.SUCCESS, "details": details}

@@ -1,0 +1,45 @@
+"""The door to celpy: match conditions of webhooks and validation rules of CRDs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import celpy
+from celpy import celtypes
+
+
+class ExpressionError(Exception):
+    """An expression that doesn't parse, or fails on this input."""
+
+
+@lru_cache(maxsize=256)
+def _program(expression: str) -> Any:
+    environment = celpy.Environment()
+    try:
+        return environment.program(environment.compile(expression))
+    except celpy.CELParseError as error:
+        raise ExpressionError(f"compilation failed: {error}") from error
+
+
+def check(expression: str) -> str | None:
+    """Why an expression doesn't parse; None when it does."""
+    try:
+        _program(expression)
+    except ExpressionError as error:
+        return str(error)
+    return None
+
+
+def evaluate(expression: str, variables: Mapping[str, Any]) -> bool:
+    """The truth of an expression over JSON values; `ExpressionError` when it has none."""
+    program = _program(expression)
+    activation = {name: celpy.json_to_cel(value) for name, value in variables.items()}
+    try:
+        result = program.evaluate(activation)
+    except (celpy.CELEvalError, TypeError, ValueError) as error:
+        raise ExpressionError(f"evaluation failed: {error}") from error
+    if not isinstance(result, celtypes.BoolType | bool):
+        raise ExpressionError(f"the result is not a bool but {type(result).__name__}")
+    return bool(result)

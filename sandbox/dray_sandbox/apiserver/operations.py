@@ -1,0 +1,302 @@
+"""Create, update and patch: the order of admission, rules, conflicts and the write itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from . import metadata, status
+from .admission import Admission, Attributes
+from .crds import CrdRules, CustomRules
+from .resources import Registry, Resource
+from .rules import Rules
+from .rules_core import built_in_rules
+from .status import ApiError, FieldError, Object, bad_request
+from .store import Conflict, Key, Store, copy
+
+_RETRIES = 5
+Transform = Callable[[Object | None], Object]
+
+
+@dataclass
+class Context:
+    """Who asks, and how: the parts of a request that every operation needs."""
+
+    user: Object
+    dry_run: bool = False
+    field_manager: str = ""
+    field_validation: str = "Warn"
+    """`Strict` refuses unknown fields, `Warn` drops them with a warning, `Ignore` silently."""
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def strict(self) -> bool:
+        """Are unknown fields an error?"""
+        return self.field_validation == "Strict"
+
+    def options(self, kind: str) -> Object:
+        """The options object that webhooks see."""
+        options: Object = {"kind": kind, "apiVersion": "meta.k8s.io/v1"}
+        if self.dry_run:
+            options["dryRun"] = ["All"]
+        if self.field_manager:
+            options["fieldManager"] = self.field_manager
+        if kind != "DeleteOptions":
+            options["fieldValidation"] = self.field_validation
+        return options
+
+
+def system(name: str) -> Context:
+    """The context of one of the server's own loops."""
+    user = {"username": f"system:{name}", "uid": "", "groups": ["system:authenticated"]}
+    return Context(user, field_validation="Ignore")
+
+
+def rules_of(resource: Resource) -> Rules:
+    """The rules of any resource."""
+    if resource.schema is not None:
+        return CustomRules(resource)
+    if resource.plural == "customresourcedefinitions":
+        return CrdRules(resource)
+    return built_in_rules(resource)
+
+
+def key_of(resource: Resource, namespace: str, name: str) -> Key:
+    """Where an object is stored."""
+    return (resource.store_key, namespace if resource.namespaced else "", name)
+
+
+class Operations:
+    """Writes to the store on behalf of a request."""
+
+    def __init__(self, store: Store, registry: Registry, admission: Admission) -> None:
+        self.store = store
+        self.registry = registry
+        self.admission = admission
+
+    def existing(self, resource: Resource, namespace: str, name: str) -> Object:
+        """The object; 404 when there is none."""
+        found = self.store.get(key_of(resource, namespace, name))
+        if found is None:
+            raise status.not_found(resource.plural, resource.group, name)
+        return found
+
+    async def create(
+        self, resource: Resource, namespace: str, body: Object, context: Context
+    ) -> Object:
+        """Store a new object."""
+        rules = rules_of(resource)
+        obj = self._read(rules, body, context)
+        meta = obj["metadata"]
+        _check_namespace(resource, namespace, meta)
+        if resource.namespaced:
+            self._namespace_open(resource, namespace, meta.get("name", ""))
+        if meta.get("resourceVersion") not in (None, "", "0"):
+            raise _create_with_version()
+        meta.pop("resourceVersion", None)
+        attributes = Attributes(
+            operation="CREATE",
+            resource=resource,
+            namespace=namespace,
+            name=meta.get("name", ""),
+            user=context.user,
+            obj=obj,
+            dry_run=context.dry_run,
+            options=context.options("CreateOptions"),
+        )
+        obj = await self._mutate(rules, attributes, context)
+        meta = obj["metadata"]
+        metadata.fill_new(meta)
+        metadata.generate_name(meta)
+        metadata.tidy(meta)
+        if meta.get("name"):
+            rules.prepare_create(obj)
+        self._refuse(resource, meta, [*rules.metadata_errors(meta), *rules.validate_create(obj)])
+        checked = _with(attributes, obj)
+        await self.admission.validate(checked, context.warnings)
+        return self._insert(resource, namespace, obj, context)
+
+    def _insert(self, resource: Resource, namespace: str, obj: Object, context: Context) -> Object:
+        key = key_of(resource, namespace, obj["metadata"]["name"])
+        if self.store.get(key) is not None:
+            raise status.already_exists(resource.plural, resource.group, key[2])
+        if resource.namespaced:
+            self._namespace_open(resource, namespace, key[2])
+        return obj if context.dry_run else self.store.write(key, obj, None)
+
+    async def update(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        transform: Transform,
+        context: Context,
+        *,
+        subresource: str = "",
+        patch: bool = False,
+    ) -> Object:
+        """Replace an object by what `transform` makes of it.
+
+        A patch that names no version is tried again when somebody else wrote meanwhile.
+        """
+        for attempt in range(_RETRIES):
+            old = self.existing(resource, namespace, name)
+            candidate = transform(copy(old))
+            try:
+                return await self._replace(resource, old, candidate, context, subresource)
+            except Conflict as error:
+                pinned = candidate["metadata"].get("resourceVersion") and not patch
+                if pinned or attempt == _RETRIES - 1:
+                    raise status.conflict(resource.plural, resource.group, name) from error
+        raise AssertionError("the loop above always returns or raises")
+
+    async def _replace(
+        self, resource: Resource, old: Object, candidate: Object, context: Context, subresource: str
+    ) -> Object:
+        rules = rules_of(resource)
+        new = self._read(rules, candidate, context)
+        self._check_identity(resource, new["metadata"], old["metadata"])
+        meta = old["metadata"]
+        attributes = Attributes(
+            operation="UPDATE",
+            resource=resource,
+            namespace=meta.get("namespace", ""),
+            name=meta["name"],
+            user=context.user,
+            obj=new,
+            old=old,
+            subresource=subresource,
+            dry_run=context.dry_run,
+            options=context.options("UpdateOptions"),
+        )
+        new = await self._mutate(rules, attributes, context)
+        found = self._prepare(rules, new, old, subresource)
+        self._refuse(resource, meta, found)
+        await self.admission.validate(_with(attributes, new), context.warnings)
+        return self._commit(resource, new, old, context)
+
+    def _prepare(
+        self, rules: Rules, new: Object, old: Object, subresource: str
+    ) -> list[FieldError]:
+        metadata.keep_server_fields(new["metadata"], old["metadata"])
+        metadata.tidy(new["metadata"])
+        if subresource == "status":
+            rules.prepare_status(new, old)
+            metadata.tidy(new["metadata"])
+            return list(rules.validate_status(new, old))
+        rules.prepare_update(new, old)
+        found = rules.metadata_errors(new["metadata"])
+        found += metadata.update_errors(new["metadata"], old["metadata"])
+        return found + list(rules.validate_update(new, old))
+
+    def _commit(self, resource: Resource, new: Object, old: Object, context: Context) -> Object:
+        meta = old["metadata"]
+        key = key_of(resource, meta.get("namespace", ""), meta["name"])
+        if self.store.get(key) is not old:
+            raise Conflict(key)
+        new["metadata"]["resourceVersion"] = meta["resourceVersion"]
+        if new == old:
+            return old
+        if context.dry_run:
+            return new
+        finished = (
+            "deletionTimestamp" in meta
+            and meta.get("finalizers")
+            and not new["metadata"].get("finalizers")
+            and not meta.get("deletionGracePeriodSeconds")
+        )
+        if finished:
+            new = self.store.write(key, new, old)
+            return self.store.write(key, None, new)
+        return self.store.write(key, new, old)
+
+    def _read(self, rules: Rules, body: Object, context: Context) -> Object:
+        resource = rules.resource
+        if not isinstance(body, dict):
+            raise bad_request("the body of the request is not an object")
+        for field_name, wanted in (("apiVersion", resource.api_version), ("kind", resource.kind)):
+            if body.get(field_name, wanted) != wanted:
+                raise bad_request(
+                    f"the {field_name} in the data ({body[field_name]}) does not match the "
+                    f"expected {field_name} ({wanted})"
+                )
+        obj, unknown = rules.read(copy(body), strict=context.strict)
+        if context.field_validation == "Warn":
+            context.warnings.extend(f'unknown field "{name}"' for name in unknown)
+        return {"kind": resource.kind, "apiVersion": resource.api_version} | obj
+
+    async def _mutate(self, rules: Rules, attributes: Attributes, context: Context) -> Object:
+        def redecode(patched: Object) -> Object:
+            obj, _ = rules.read(patched, strict=False)
+            return obj
+
+        mutated = await self.admission.mutate(attributes, redecode, context.warnings)
+        if mutated is None:
+            raise AssertionError("a webhook can't remove the object")
+        result: Object = copy(mutated)
+        return result
+
+    def _check_identity(self, resource: Resource, new: Object, old: Object) -> None:
+        name = old["name"]
+        if new.get("name", name) != name:
+            text = f"the name of the object ({new['name']}) does not match the name on the URL"
+            raise bad_request(f"{text} ({name})")
+        if new.get("namespace", old.get("namespace")) != old.get("namespace"):
+            raise _wrong_namespace()
+        if new.get("uid") and new["uid"] != old["uid"]:
+            why = (
+                f"Precondition failed: UID in precondition: {new['uid']}, "
+                f"UID in object meta: {old['uid']}"
+            )
+            raise status.conflict(resource.plural, resource.group, name, why)
+        version = new.get("resourceVersion")
+        if not version and not resource.unconditional_update:
+            text = "must be specified for an update"
+            found = [status.invalid("metadata.resourceVersion", 0, text)]
+            raise status.invalid_object(resource.kind, resource.group, name, found)
+        if version and version != old["resourceVersion"]:
+            raise status.conflict(resource.plural, resource.group, name)
+
+    def _namespace_open(self, resource: Resource, namespace: str, name: str) -> None:
+        found = self.store.get(("/namespaces", "", namespace))
+        if found is None:
+            raise status.not_found("namespaces", "", namespace)
+        if "deletionTimestamp" in found["metadata"]:
+            why = (
+                f"unable to create new content in namespace {namespace} because it is being "
+                "terminated"
+            )
+            cause = {
+                "reason": "NamespaceTerminating",
+                "message": f"namespace {namespace} is being terminated",
+                "field": "metadata.namespace",
+            }
+            raise status.forbidden(resource.plural, resource.group, name, why, [cause])
+
+    def _refuse(self, resource: Resource, meta: Object, found: list[FieldError]) -> None:
+        if found:
+            name = meta.get("name", "")
+            raise status.invalid_object(resource.kind, resource.group, name, found)
+
+
+def _with(attributes: Attributes, obj: Object) -> Attributes:
+    return replace(attributes, obj=obj)
+
+
+def _check_namespace(resource: Resource, namespace: str, meta: dict[str, Any]) -> None:
+    if not resource.namespaced:
+        meta.pop("namespace", None)
+    elif meta.setdefault("namespace", namespace) != namespace:
+        raise _wrong_namespace()
+
+
+def _wrong_namespace() -> ApiError:
+    return bad_request(
+        "the namespace of the provided object does not match the namespace sent on the request"
+    )
+
+
+def _create_with_version() -> ApiError:
+    message = "resourceVersion should not be set on objects to be created"
+    return ApiError(500, "", message)

@@ -1,0 +1,104 @@
+"""What a kind adds to the generic handling: defaults, who owns which part, validation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from . import metadata, typed
+from .resources import Resource
+from .status import FieldError, Object, invalid
+from .store import copy
+
+
+class Rules:
+    """The behaviour of an ordinary built-in kind; kinds override what differs."""
+
+    has_status: bool = False
+    """Does the kind have a status subresource?"""
+
+    def __init__(self, resource: Resource) -> None:
+        self.resource = resource
+
+    def read(self, obj: Object, *, strict: bool) -> tuple[Object, list[str]]:
+        """The object as it would be stored, with defaults; and the fields dropped."""
+        result, unknown = typed.decode(
+            obj,
+            self.resource.table,
+            what=self.resource.kind,
+            version=self.resource.version,
+            strict=strict,
+        )
+        result.setdefault("metadata", {})
+        self.default(result)
+        return result, unknown
+
+    def default(self, obj: Object) -> None:
+        """Fill in what the API's defaults are."""
+
+    def prepare_create(self, obj: Object) -> None:
+        """Reset what a client can't set at creation."""
+        if self.has_status:
+            obj.pop("status", None)
+        if self.resource.tracks_generation:
+            obj["metadata"]["generation"] = 1
+
+    def prepare_update(self, new: Object, old: Object) -> None:
+        """An update of the object itself leaves its status alone."""
+        if self.has_status:
+            _take(new, old, "status")
+        if self.resource.tracks_generation and self.spec_of(new) != self.spec_of(old):
+            new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+
+    def spec_of(self, obj: Object) -> Object:
+        """The part whose change moves the generation."""
+        return {k: v for k, v in obj.items() if k not in ("metadata", "status")}
+
+    def prepare_status(self, new: Object, old: Object) -> None:
+        """An update of the status leaves everything else alone."""
+        for field in [*new, *old]:
+            if field not in ("status", "metadata"):
+                _take(new, old, field)
+        keep_metadata(new, old)
+
+    def validate_create(self, obj: Object) -> Sequence[FieldError]:
+        """Findings about a new object beyond its metadata."""
+        return []
+
+    def validate_update(self, new: Object, old: Object) -> Sequence[FieldError]:
+        """Findings about a change."""
+        return self.validate_create(new)
+
+    def validate_status(self, new: Object, old: Object) -> Sequence[FieldError]:
+        """Findings about a change of the status."""
+        return []
+
+    def metadata_errors(self, meta: Object) -> list[FieldError]:
+        """Findings about metadata."""
+        return metadata.errors(meta, metadata.name_rule(self.resource.plural))
+
+
+class WithStatus(Rules):
+    """A kind with a status subresource."""
+
+    has_status = True
+
+
+def _take(new: Object, old: Object, field: str) -> None:
+    new.pop(field, None)
+    if field in old:
+        new[field] = old[field]
+
+
+def keep_metadata(new: Object, old: Object) -> None:
+    """Only the version of the sent metadata counts."""
+    sent = new["metadata"]
+    new["metadata"] = copy(old["metadata"])
+    if "managedFields" in sent:
+        new["metadata"]["managedFields"] = sent["managedFields"]
+
+
+def immutable(field: str, new: object, old: object) -> list[FieldError]:
+    """The finding about a changed field that may not change."""
+    if new == old:
+        return []
+    return [invalid(field, new, "field is immutable")]

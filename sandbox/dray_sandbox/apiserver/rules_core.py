@@ -1,0 +1,192 @@
+"""The remaining built-in kinds, and which rules belong to which resource."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Sequence
+
+from . import matchconditions
+from .names import qualified_name
+from .resources import Resource
+from .rules import Rules, WithStatus
+from .rules_claims import ClaimRules, ClassRules, TemplateRules
+from .rules_pods import PodRules
+from .rules_slices import SliceRules
+from .status import FieldError, Object, invalid, not_supported, required
+
+
+class NamespaceRules(WithStatus):
+    """Namespace: labelled with its own name, Active until it is deleted."""
+
+    def default(self, obj: Object) -> None:
+        meta = obj["metadata"]
+        if meta.get("name"):
+            meta.setdefault("labels", {})["kubernetes.io/metadata.name"] = meta["name"]
+        obj.setdefault("spec", {})
+        obj.setdefault("status", {})
+
+    def prepare_create(self, obj: Object) -> None:
+        name = obj["metadata"]["name"]
+        obj["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = name
+        obj["spec"] = {"finalizers": ["kubernetes"]}
+        obj["status"] = {"phase": "Active"}
+
+    def prepare_update(self, new: Object, old: Object) -> None:
+        super().prepare_update(new, old)
+        new["spec"] = old.get("spec") or {}
+
+
+class NodeRules(WithStatus):
+    """Node. Its status may be given at creation, as kubelets do."""
+
+    def default(self, obj: Object) -> None:
+        obj.setdefault("spec", {})
+        status = obj.setdefault("status", {})
+        if "allocatable" not in status and "capacity" in status:
+            status["allocatable"] = dict(status["capacity"])
+
+    def prepare_create(self, obj: Object) -> None:
+        """Nothing is reset: whoever registers a node also reports it."""
+
+    def validate_create(self, obj: Object) -> Sequence[FieldError]:
+        found: list[FieldError] = []
+        effects = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+        for index, taint in enumerate(obj["spec"].get("taints") or []):
+            field = f"spec.taints[{index}]"
+            key, effect = taint.get("key", ""), taint.get("effect", "")
+            found += [invalid(f"{field}.key", key, text) for text in qualified_name(key)]
+            if not effect:
+                found.append(required(f"{field}.effect"))
+            elif effect not in effects:
+                found.append(not_supported(f"{field}.effect", effect, effects))
+        return found
+
+
+class EventRules(Rules):
+    """core/v1 Event: it lives in the namespace of what it is about."""
+
+    def default(self, obj: Object) -> None:
+        for field in ("metadata", "involvedObject", "source"):
+            obj.setdefault(field, {})
+        for field in ("firstTimestamp", "lastTimestamp", "eventTime"):
+            obj.setdefault(field, None)
+        obj.setdefault("reportingComponent", "")
+        obj.setdefault("reportingInstance", "")
+
+    def validate_create(self, obj: Object) -> Sequence[FieldError]:
+        about = obj["involvedObject"].get("namespace", "")
+        namespace = obj["metadata"].get("namespace", "")
+        if (about or "default") != namespace:
+            text = "does not match event.namespace"
+            return [invalid("involvedObject.namespace", about, text)]
+        return []
+
+
+class SecretRules(Rules):
+    """Secret: stringData is written into data."""
+
+    def default(self, obj: Object) -> None:
+        obj.setdefault("type", "Opaque")
+        for key, value in (obj.pop("stringData", None) or {}).items():
+            obj.setdefault("data", {})[key] = base64.b64encode(str(value).encode()).decode()
+
+
+class ServiceRules(WithStatus):
+    """Service: no address is allocated, everything else is stored."""
+
+    def default(self, obj: Object) -> None:
+        obj.setdefault("spec", {}).setdefault("type", "ClusterIP")
+        obj["spec"].setdefault("sessionAffinity", "None")
+        obj.setdefault("status", {"loadBalancer": {}})
+
+
+class WebhookRules(Rules):
+    """Mutating and validating webhook configurations."""
+
+    def default(self, obj: Object) -> None:
+        for webhook in obj.get("webhooks") or []:
+            for key, value in (
+                ("failurePolicy", "Fail"),
+                ("matchPolicy", "Equivalent"),
+                ("namespaceSelector", {}),
+                ("objectSelector", {}),
+                ("timeoutSeconds", 10),
+            ):
+                webhook.setdefault(key, value)
+            if self.resource.kind == "MutatingWebhookConfiguration":
+                webhook.setdefault("reinvocationPolicy", "Never")
+            for rule in webhook.get("rules") or []:
+                rule.setdefault("scope", "*")
+
+    def validate_create(self, obj: Object) -> Sequence[FieldError]:
+        found: list[FieldError] = []
+        for index, webhook in enumerate(obj.get("webhooks") or []):
+            found += _webhook(webhook, f"webhooks[{index}]")
+        return found
+
+
+def _webhook(webhook: Object, field: str) -> list[FieldError]:
+    found: list[FieldError] = []
+    name = webhook.get("name", "")
+    if name.count(".") < 2:
+        text = "should be a domain with at least three segments separated by dots"
+        found.append(invalid(f"{field}.name", name, text) if name else required(f"{field}.name"))
+    effects = webhook.get("sideEffects")
+    if effects not in ("None", "NoneOnDryRun"):
+        where, allowed = f"{field}.sideEffects", ("None", "NoneOnDryRun")
+        found.append(required(where, "must specify one of None, NoneOnDryRun")
+                     if effects is None else not_supported(where, effects, allowed))  # fmt: skip
+    if "v1" not in (webhook.get("admissionReviewVersions") or []):
+        text = "must include at least one of v1, v1beta1"
+        versions = webhook.get("admissionReviewVersions") or []
+        found.append(invalid(f"{field}.admissionReviewVersions", versions, text))
+    found += _client(webhook.get("clientConfig") or {}, f"{field}.clientConfig")
+    timeout_s = webhook["timeoutSeconds"]
+    if not 1 <= timeout_s <= 30:
+        text = "the timeout value must be between 1 and 30 seconds"
+        found.append(invalid(f"{field}.timeoutSeconds", timeout_s, text))
+    for number, condition in enumerate(webhook.get("matchConditions") or []):
+        problem = matchconditions.check(condition.get("expression", ""))
+        if problem:
+            where = f"{field}.matchConditions[{number}].expression"
+            found.append(invalid(where, condition.get("expression", ""), problem))
+    return found
+
+
+def _client(config: Object, field: str) -> list[FieldError]:
+    url, service = config.get("url"), config.get("service")
+    if (url is None) == (service is None):
+        return [required(field, "exactly one of url or service is required")]
+    found: list[FieldError] = []
+    if url is not None and not url.startswith("https://"):
+        text = "'https' is the only allowed URL scheme; desired format: https://host[/path]"
+        found.append(invalid(f"{field}.url", url.split(":")[0], text))
+    bundle = config.get("caBundle")
+    if bundle:
+        try:
+            base64.b64decode(bundle, validate=True)
+        except binascii.Error:
+            found.append(invalid(f"{field}.caBundle", bundle, "illegal base64 data"))
+    return found
+
+
+_BY_RESOURCE: dict[str, type[Rules]] = {
+    "/namespaces": NamespaceRules,
+    "/nodes": NodeRules,
+    "/pods": PodRules,
+    "/events": EventRules,
+    "/secrets": SecretRules,
+    "/services": ServiceRules,
+    "resource.k8s.io/resourceclaims": ClaimRules,
+    "resource.k8s.io/resourceclaimtemplates": TemplateRules,
+    "resource.k8s.io/resourceslices": SliceRules,
+    "resource.k8s.io/deviceclasses": ClassRules,
+    "admissionregistration.k8s.io/mutatingwebhookconfigurations": WebhookRules,
+    "admissionregistration.k8s.io/validatingwebhookconfigurations": WebhookRules,
+}
+
+
+def built_in_rules(resource: Resource) -> Rules:
+    """The rules of a built-in resource."""
+    return _BY_RESOURCE.get(resource.store_key, Rules)(resource)

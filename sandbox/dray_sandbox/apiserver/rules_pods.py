@@ -1,0 +1,305 @@
+"""Pods: defaults that schedulers and kubectl rely on, and what an update may still change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from . import metadata
+from .names import dns_label, dns_subdomain, qualified_name
+from .rules import WithStatus
+from .status import (
+    FieldError,
+    Object,
+    duplicate,
+    forbidden_field,
+    go_value,
+    invalid,
+    not_supported,
+    required,
+)
+from .store import copy
+
+_UPDATABLE = (
+    "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,"
+    "`spec.tolerations` (only additions to existing tolerations),"
+    "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
+)
+_GATED_MESSAGE = "Scheduling is blocked due to non-empty scheduling gates"
+_ONE_OF = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
+_AT_MOST_ONE = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
+
+
+class PodRules(WithStatus):
+    """Pod."""
+
+    def default(self, obj: Object) -> None:
+        spec = obj.setdefault("spec", {})
+        for key, value in (
+            ("restartPolicy", "Always"),
+            ("dnsPolicy", "ClusterFirst"),
+            ("schedulerName", "default-scheduler"),
+            ("terminationGracePeriodSeconds", 30),
+            ("enableServiceLinks", True),
+            ("priority", 0),
+            ("preemptionPolicy", "PreemptLowerPriority"),
+        ):
+            spec.setdefault(key, value)
+        spec.setdefault("securityContext", {})
+        if spec.get("serviceAccountName"):
+            spec.setdefault("serviceAccount", spec["serviceAccountName"])
+        for container in _containers(spec):
+            _default_container(container)
+        for field in ("schedulingGates", "resourceClaims", "tolerations", "nodeSelector"):
+            if field in spec and not spec[field]:
+                del spec[field]
+        obj.setdefault("status", {})
+
+    def prepare_create(self, obj: Object) -> None:
+        obj["metadata"]["generation"] = 1
+        obj["status"] = {"phase": "Pending", "qosClass": _qos_class(obj["spec"])}
+        if obj["spec"].get("schedulingGates"):
+            obj["status"]["conditions"] = [
+                {
+                    "type": "PodScheduled",
+                    "status": "False",
+                    "lastProbeTime": None,
+                    "lastTransitionTime": None,
+                    "reason": "SchedulingGated",
+                    "message": _GATED_MESSAGE,
+                }
+            ]
+
+    def prepare_status(self, new: Object, old: Object) -> None:
+        sent = new["metadata"]
+        super().prepare_status(new, old)
+        # Unlike other kinds, a pod's status update may carry labels, annotations and finalizers.
+        for field in ("labels", "annotations", "finalizers"):
+            new["metadata"].pop(field, None)
+            if field in sent:
+                new["metadata"][field] = sent[field]
+        status = new["status"]
+        status.setdefault("qosClass", (old.get("status") or {}).get("qosClass", "BestEffort"))
+
+    def validate_create(self, obj: Object) -> Sequence[FieldError]:
+        spec = obj["spec"]
+        found = _claims(spec.get("resourceClaims") or [])
+        found += _container_list(spec, "containers", required_list=True)
+        found += _container_list(spec, "initContainers", required_list=False)
+        policies = ("Always", "OnFailure", "Never")
+        if spec["restartPolicy"] not in policies:
+            found.append(not_supported("spec.restartPolicy", spec["restartPolicy"], policies))
+        gates = spec.get("schedulingGates") or []
+        if gates and spec.get("nodeName"):
+            text = "cannot be set until all schedulingGates have been cleared"
+            found.append(forbidden_field("spec.nodeName", text))
+        return found + _gates(gates)
+
+    def validate_update(self, new: Object, old: Object) -> Sequence[FieldError]:
+        found = _changed_gates(new["spec"], old["spec"])
+        found += _changed_tolerations(new["spec"], old["spec"])
+        if found:
+            return found
+        if _fixed_part(new["spec"], old["spec"]) != old["spec"]:
+            text = f"pod updates may not change fields other than {_UPDATABLE}"
+            changed = _difference(new["spec"], old["spec"])
+            return [forbidden_field("spec", f"{text}\n{changed}")]
+        return list(self.validate_create(new))
+
+    def validate_status(self, new: Object, old: Object) -> Sequence[FieldError]:
+        names = [claim.get("name") for claim in new["spec"].get("resourceClaims") or []]
+        found: list[FieldError] = []
+        for index, status in enumerate(new["status"].get("resourceClaimStatuses") or []):
+            if status.get("name") not in names:
+                field = f"status.resourceClaimStatuses[{index}].name"
+                text = "must match the name of an entry in `spec.resourceClaims`"
+                found.append(invalid(field, status.get("name", ""), text))
+        before = (old.get("status") or {}).get("qosClass")
+        if before and new["status"].get("qosClass") != before:
+            field = "status.qosClass"
+            found.append(invalid(field, new["status"].get("qosClass"), "field is immutable"))
+        return found
+
+
+def scheduled(pod: Object, node: str) -> Object:
+    """The pod bound to a node, with its PodScheduled condition."""
+    result: Object = copy(pod)
+    result["spec"]["nodeName"] = node
+    status = result.setdefault("status", {})
+    status.pop("nominatedNodeName", None)
+    others = [c for c in status.get("conditions") or [] if c.get("type") != "PodScheduled"]
+    condition = {
+        "type": "PodScheduled",
+        "status": "True",
+        "lastProbeTime": None,
+        "lastTransitionTime": metadata.now(),
+    }
+    status["conditions"] = [*others, condition]
+    return result
+
+
+def _containers(spec: Object) -> list[Object]:
+    return [*(spec.get("initContainers") or []), *(spec.get("containers") or [])]
+
+
+def _default_container(container: Object) -> None:
+    image = str(container.get("image", ""))
+    tag = image.rpartition("/")[2].partition(":")[2]
+    always = not tag or tag == "latest"
+    container.setdefault(
+        "imagePullPolicy", "Always" if always and "@" not in image else "IfNotPresent"
+    )
+    container.setdefault("terminationMessagePath", "/dev/termination-log")
+    container.setdefault("terminationMessagePolicy", "File")
+    resources = container.setdefault("resources", {})
+    for name, amount in (resources.get("limits") or {}).items():
+        resources.setdefault("requests", {}).setdefault(name, amount)
+    for port in container.get("ports") or []:
+        port.setdefault("protocol", "TCP")
+
+
+def _qos_class(spec: Object) -> str:
+    requests: list[Object] = []
+    limits: list[Object] = []
+    for container in _containers(spec):
+        resources = container.get("resources") or {}
+        requests.append({k: v for k, v in (resources.get("requests") or {}).items() if k in _QOS})
+        limits.append({k: v for k, v in (resources.get("limits") or {}).items() if k in _QOS})
+    if not any(requests) and not any(limits):
+        return "BestEffort"
+    if all(set(limit) == _QOS for limit in limits) and requests == limits:
+        return "Guaranteed"
+    return "Burstable"
+
+
+_QOS = {"cpu", "memory"}
+
+
+def _container_list(spec: Object, field: str, *, required_list: bool) -> list[FieldError]:
+    containers = spec.get(field) or []
+    if required_list and not containers:
+        return [required(f"spec.{field}")]
+    claims = [claim.get("name") for claim in spec.get("resourceClaims") or []]
+    found: list[FieldError] = []
+    seen: list[str] = []
+    for index, container in enumerate(containers):
+        where, name = f"spec.{field}[{index}]", container.get("name", "")
+        if not name:
+            found.append(required(f"{where}.name"))
+        found += [invalid(f"{where}.name", name, text) for text in dns_label(name) if name]
+        if name in seen:
+            found.append(duplicate(f"{where}.name", name))
+        seen.append(name)
+        if not container.get("image"):
+            found.append(required(f"{where}.image"))
+        found += _used_claims(container, f"{where}.resources.claims", claims)
+    return found
+
+
+def _used_claims(container: Object, field: str, claims: list[Any]) -> list[FieldError]:
+    found: list[FieldError] = []
+    seen: list[tuple[Any, Any]] = []
+    for index, claim in enumerate((container.get("resources") or {}).get("claims") or []):
+        name, where = claim.get("name", ""), f"{field}[{index}]"
+        if not name:
+            found.append(required(f"{where}.name"))
+        elif name not in claims:
+            body = f"Not found: {go_value(name)}"
+            found.append(FieldError("FieldValueNotFound", where, body))
+        key = (name, claim.get("request", ""))
+        if key in seen:
+            found.append(duplicate(where, name))
+        seen.append(key)
+    return found
+
+
+def _claims(claims: list[Object]) -> list[FieldError]:
+    found: list[FieldError] = []
+    seen: list[str] = []
+    for index, claim in enumerate(claims):
+        field, name = f"spec.resourceClaims[{index}]", claim.get("name", "")
+        if not name:
+            found.append(required(f"{field}.name"))
+        elif name in seen:
+            found.append(duplicate(f"{field}.name", name))
+        else:
+            found += [invalid(f"{field}.name", name, text) for text in dns_label(name)]
+        seen.append(name)
+        references = [k for k in ("resourceClaimName", "resourceClaimTemplateName") if k in claim]
+        if len(references) == 2:
+            found.append(invalid(field, claim, _AT_MOST_ONE))
+        if not references:
+            found.append(invalid(field, claim, _ONE_OF))
+        for key in references:
+            found += [invalid(f"{field}.{key}", claim[key], t) for t in dns_subdomain(claim[key])]
+    return found
+
+
+def _gates(gates: list[Object]) -> list[FieldError]:
+    found: list[FieldError] = []
+    seen: list[str] = []
+    for index, gate in enumerate(gates):
+        field, name = f"spec.schedulingGates[{index}]", gate.get("name", "")
+        found += [invalid(field, name, text) for text in qualified_name(name)]
+        if name in seen:
+            found.append(duplicate(field, name))
+        seen.append(name)
+    return found
+
+
+def _changed_gates(new: Object, old: Object) -> list[FieldError]:
+    before = [gate["name"] for gate in old.get("schedulingGates") or []]
+    return [
+        forbidden_field(
+            f"spec.schedulingGates[{index}].name",
+            f"only deletion is allowed, but found new scheduling gate '{gate.get('name', '')}'",
+        )
+        for index, gate in enumerate(new.get("schedulingGates") or [])
+        if gate.get("name") not in before
+    ]
+
+
+def _changed_tolerations(new: Object, old: Object) -> list[FieldError]:
+    def without_seconds(toleration: Object) -> Object:
+        return {k: v for k, v in toleration.items() if k != "tolerationSeconds"}
+
+    now = [without_seconds(toleration) for toleration in new.get("tolerations") or []]
+    if all(without_seconds(toleration) in now for toleration in old.get("tolerations") or []):
+        return []
+    text = "existing toleration can not be modified except its tolerationSeconds"
+    return [forbidden_field("spec.tolerations", text)]
+
+
+def _fixed_part(new: Object, old: Object) -> Object:
+    """The new spec with everything that may change set back to the old."""
+    spec: Object = copy(new)
+    fields = ["tolerations", "schedulingGates", "activeDeadlineSeconds"]
+    if old.get("schedulingGates"):
+        fields += _narrowed(new, old)
+    for field in fields:
+        spec.pop(field, None)
+        if field in old:
+            spec[field] = old[field]
+    for field in ("containers", "initContainers"):
+        before = old.get(field) or []
+        for index, container in enumerate(spec.get(field) or []):
+            if index < len(before):
+                container["image"] = before[index].get("image")
+    return spec
+
+
+def _narrowed(new: Object, old: Object) -> list[str]:
+    """A gated pod may get a narrower node selector and its first node affinity."""
+    fields = []
+    selector = new.get("nodeSelector") or {}
+    if all(selector.get(k) == v for k, v in (old.get("nodeSelector") or {}).items()):
+        fields.append("nodeSelector")
+    if not (old.get("affinity") or {}).get("nodeAffinity"):
+        fields.append("affinity")
+    return fields
+
+
+def _difference(new: Object, old: Object) -> str:
+    changed = sorted(k for k in {*new, *old} if new.get(k) != old.get(k))
+    lines = [f"- {k}: {go_value(old.get(k))}\n+ {k}: {go_value(new.get(k))}" for k in changed]
+    return "\n".join(lines)

@@ -1,0 +1,63 @@
+"""A running server for tests and for other parts of the sandbox."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiohttp import web
+
+from .requests import Tokens, user
+from .server import STORE, WATCHES, Settings, create_app
+from .store import Store
+from .tls import make_files, server_context
+from .watch import Watches
+
+ADMIN_TOKEN = "sandbox-admin"
+
+
+@dataclass(frozen=True)
+class Running:
+    """Where a server listens and how to reach it."""
+
+    url: str
+    token: str
+    ca_file: Path
+    app: web.Application
+
+    @property
+    def store(self) -> Store:
+        """The objects, for tests that look behind the API."""
+        return self.app[STORE]
+
+    @property
+    def watches(self) -> Watches:
+        """The open watches, for tests that end them."""
+        return self.app[WATCHES]
+
+    def client_context(self) -> ssl.SSLContext:
+        """TLS for a client that trusts this server."""
+        return ssl.create_default_context(cafile=str(self.ca_file))
+
+
+@asynccontextmanager
+async def serve(
+    directory: Path, settings: Settings | None = None, *, port: int = 0
+) -> AsyncIterator[Running]:
+    """Serve on a free local port; certificates go to `directory`. One admin token is known."""
+    files = make_files(directory)
+    tokens = Tokens({ADMIN_TOKEN: user("kubernetes-admin", "admin", ["system:masters"])})
+    app = create_app(tokens, settings)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+    await runner.setup()
+    try:
+        context = server_context(files.cert, files.key)
+        site = web.TCPSite(runner, "127.0.0.1", port, ssl_context=context)
+        await site.start()
+        bound = runner.addresses[0][1]
+        yield Running(f"https://127.0.0.1:{bound}", ADMIN_TOKEN, files.ca, app)
+    finally:
+        await runner.cleanup()

@@ -1,0 +1,194 @@
+"""The application: store, admission, loops and routes put together."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aiohttp import web
+
+from . import discovery, metadata, status
+from .admission import Admission
+from .deletion import Deletion
+from .garbage import GarbageCollector, follow_crds
+from .handlers import Handlers
+from .journal import Journal
+from .manifests import apply_directory
+from .operations import Operations
+from .requests import Tokens, answer, failure, parse_path
+from .resources import Registry
+from .reviews import review
+from .status import ApiError
+from .store import Store
+from .watch import Watches, WatchSettings
+from .webhooks import WebhookClient
+
+log = logging.getLogger(__name__)
+NAMESPACES = ("default", "kube-system", "dray-system")
+_MAX_BODY_BYTES = 3 * 1024 * 1024
+STORE: web.AppKey[Store] = web.AppKey("store", Store)
+WATCHES: web.AppKey[Watches] = web.AppKey("watches", Watches)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the server is set up."""
+
+    data_dir: Path | None = None
+    """Where writes are kept; None: in memory only."""
+    crds: tuple[Path, ...] = ()
+    """Directories of CustomResourceDefinition manifests applied at start."""
+    history_size: int = 20_000
+    """Changes kept for watches that resume."""
+    watch: WatchSettings = field(default_factory=WatchSettings)
+
+
+def create_app(tokens: Tokens, settings: Settings | None = None) -> web.Application:
+    """The API server as an aiohttp application."""
+    settings = settings or Settings()
+    journal = Journal(settings.data_dir) if settings.data_dir else None
+    store = Store(journal, settings.history_size)
+    registry = Registry()
+    follow_crds(store, registry)
+    client = WebhookClient()
+    operations = Operations(store, registry, Admission(store, client))
+    deletion = Deletion(operations)
+    watches = Watches(store, settings.watch)
+    handlers = Handlers(operations, deletion, watches, settings.watch)
+    routes = _Routes(tokens, registry, handlers)
+    app = web.Application(client_max_size=_MAX_BODY_BYTES, middlewares=[_errors])
+    app[STORE], app[WATCHES] = store, watches
+    app.router.add_route("*", "/{path:.*}", routes.serve)
+
+    async def lifetime(_: web.Application) -> AsyncIterator[None]:
+        collector = GarbageCollector(operations, deletion)
+        _ensure_namespaces(store)
+        for directory in settings.crds:
+            await apply_directory(operations, directory)
+        task = asyncio.create_task(collector.run())
+        yield
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        await client.close()
+        store.close()
+
+    async def end_watches(_: web.Application) -> None:
+        watches.end_all()
+
+    app.cleanup_ctx.append(lifetime)
+    app.on_shutdown.append(end_watches)
+    return app
+
+
+def _ensure_namespaces(store: Store) -> None:
+    for name in NAMESPACES:
+        key = ("/namespaces", "", name)
+        if store.get(key) is None:
+            meta = {"name": name, "labels": {"kubernetes.io/metadata.name": name}}
+            metadata.fill_new(meta)
+            item = {
+                "kind": "Namespace",
+                "apiVersion": "v1",
+                "metadata": meta,
+                "spec": {"finalizers": ["kubernetes"]},
+                "status": {"phase": "Active"},
+            }
+            store.write(key, item, None)
+
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@web.middleware
+async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Every error leaves as a v1.Status."""
+    try:
+        return await handler(request)
+    except ApiError as error:
+        return failure(error)
+    except web.HTTPRequestEntityTooLarge:
+        limit = _MAX_BODY_BYTES
+        return failure(
+            ApiError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {limit}")
+        )
+    except (ConnectionResetError, asyncio.CancelledError):
+        raise
+    except Exception as error:
+        # The client must get a Status, and the operator the trace.
+        log.exception("%s %s failed", request.method, request.path_qs)
+        return failure(ApiError(500, "InternalError", f"Internal error occurred: {error!r}"))
+
+
+class _Routes:
+    """Paths that are no resource, and the way to those that are."""
+
+    def __init__(self, tokens: Tokens, registry: Registry, handlers: Handlers) -> None:
+        self._tokens = tokens
+        self._registry = registry
+        self._handlers = handlers
+
+    async def serve(self, request: web.Request) -> web.StreamResponse:
+        path = request.path.rstrip("/") or "/"
+        if path in ("/healthz", "/readyz", "/livez") or path.startswith(("/readyz/", "/livez/")):
+            return web.Response(text="ok")
+        if path == "/version":
+            return answer(discovery.VERSION)
+        who = self._tokens.user(request)
+        parts = path.strip("/").split("/")
+        if parts[0] == "openapi":
+            return self._openapi(parts)
+        found = self._discovery(request, parts)
+        if found is not None:
+            return found
+        target = parse_path(request.path)
+        if target is None:
+            raise status.no_such_resource()
+        reviews = discovery.REVIEWS.get((target.group, target.version), {})
+        if target.plural in reviews and request.method == "POST":
+            raw = await request.read()
+            return answer(review(target.group, target.plural, raw, who), 201)
+        return await self._handlers.handle(request, target, who)
+
+    def _discovery(self, request: web.Request, parts: list[str]) -> web.Response | None:
+        registry = self._registry
+        match parts:
+            case ["api"]:
+                body = discovery.core_versions(request.host)
+            case ["apis"]:
+                body = discovery.group_list(registry)
+            case ["api", version]:
+                found = discovery.resource_list(registry, "", version)
+                body = _found(found)
+            case ["apis", name]:
+                body = _found(discovery.group(registry, name))
+            case ["apis", name, version]:
+                body = _found(discovery.resource_list(registry, name, version))
+            case ["" | "index.html"]:
+                body = {"paths": ["/api", "/apis", "/healthz", "/openapi/v3", "/version"]}
+            case _:
+                return None
+        return answer(body)
+
+    def _openapi(self, parts: list[str]) -> web.Response:
+        match parts:
+            case ["openapi", "v2"]:
+                return answer(discovery.openapi_v2(self._registry))
+            case ["openapi", "v3"]:
+                return answer(discovery.openapi_index(self._registry))
+            case ["openapi", "v3", "api", version]:
+                return answer(_found(discovery.openapi(self._registry, "", version)))
+            case ["openapi", "v3", "apis", name, version]:
+                return answer(_found(discovery.openapi(self._registry, name, version)))
+            case _:
+                raise status.no_such_resource()
+
+
+def _found(body: status.Object | None) -> status.Object:
+    if body is None:
+        raise status.no_such_resource()
+    return body

@@ -1,0 +1,173 @@
+"""Objects, versions and history: the etcd of the sandbox.
+
+Everything is synchronous, so between two awaits nothing else writes. Objects handed out are
+shared and must not be changed; `copy` gives one of your own.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from .journal import Journal, Line
+from .status import Object, gone
+
+Key = tuple[str, str, str]
+"""(resource as `group/plural`, namespace or empty, name)."""
+
+
+class Conflict(Exception):
+    """The object is not at the version the writer saw."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One write: the object before and after (None: absent)."""
+
+    version: int
+    key: Key
+    old: Object | None
+    new: Object | None
+
+
+def copy(value: Any) -> Any:
+    """A deep copy of JSON."""
+    return msgspec.json.decode(msgspec.json.encode(value))
+
+
+class Store:
+    """All objects by key, one growing version, and the last `history_size` changes."""
+
+    def __init__(self, journal: Journal | None = None, history_size: int = 20_000) -> None:
+        self._objects: dict[str, dict[tuple[str, str], Object]] = {}
+        self._history: deque[Change] = deque()
+        self._history_size = history_size
+        self._journal = journal
+        self._listeners: list[Callable[[Change], None]] = []
+        self.version = 1
+        self.compacted = 1
+        """Changes up to this version are forgotten."""
+        if journal is not None:
+            self._load(journal)
+
+    def listen(self, listener: Callable[[Change], None]) -> Callable[[], None]:
+        """Call `listener` with every change from now on; the result ends that."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def get(self, key: Key) -> Object | None:
+        """The object now, or None."""
+        return self._objects.get(key[0], {}).get(key[1:])
+
+    def items(self, resource: str, namespace: str = "") -> list[Object]:
+        """Objects of a resource in the order of their keys (namespace, name)."""
+        found = self._objects.get(resource, {})
+        keys = sorted(k for k in found if not namespace or k[0] == namespace)
+        return [found[k] for k in keys]
+
+    def resources(self) -> list[str]:
+        """Resources that have ever held an object."""
+        return list(self._objects)
+
+    def items_at(self, resource: str, namespace: str, version: int) -> list[Object]:
+        """Objects as they were at an old version; 410 when that is forgotten."""
+        if version < self.compacted:
+            raise gone(
+                "The provided continue parameter is too old to display a consistent list result. "
+                "You must start a new list without the continue parameter."
+            )
+        found = dict(self._objects.get(resource, {}))
+        for change in reversed(self._history):
+            if change.version <= version:
+                break
+            if change.key[0] != resource:
+                continue
+            if change.old is None:
+                found.pop(change.key[1:], None)
+            else:
+                found[change.key[1:]] = change.old
+        keys = sorted(k for k in found if not namespace or k[0] == namespace)
+        return [found[k] for k in keys]
+
+    def since(self, version: int, resource: str) -> Iterator[Change]:
+        """Changes of a resource after `version`; 410 when some are forgotten."""
+        if version < self.compacted:
+            raise gone(f"too old resource version: {version} ({self.compacted})")
+        return iter([c for c in self._history if c.version > version and c.key[0] == resource])
+
+    def write(self, key: Key, new: Object | None, seen: Object | None) -> Object:
+        """Replace what `seen` was read as; None for absent on either side.
+
+        Returns the stored object (the last state, with the deletion's version, when deleted).
+        Raises `Conflict` when the object is not `seen` any more.
+        """
+        old = self.get(key)
+        if old is not seen:
+            raise Conflict(key)
+        version = self.version + 1
+        stamped: Object = dict(new if new is not None else old or {})
+        stamped["metadata"] = {**stamped["metadata"], "resourceVersion": str(version)}
+        if self._journal is not None:
+            self._journal.append(_line(version, key, stamped if new is not None else None))
+        self._put(Change(version, key, old, stamped if new is not None else None))
+        return stamped
+
+    def _put(self, change: Change) -> None:
+        self.version = change.version
+        objects = self._objects.setdefault(change.key[0], {})
+        if change.new is None:
+            objects.pop(change.key[1:], None)
+        else:
+            objects[change.key[1:]] = change.new
+        self._history.append(change)
+        while len(self._history) > self._history_size:
+            self.compacted = self._history.popleft().version
+        for listener in list(self._listeners):
+            listener(change)
+
+    def compact(self) -> None:
+        """Forget the whole history, as a real server does every five minutes."""
+        self._history.clear()
+        self.compacted = self.version
+
+    def close(self) -> None:
+        """Close the journal."""
+        if self._journal is not None:
+            self._journal.close()
+
+    def _load(self, journal: Journal) -> None:
+        for line in journal.snapshot():
+            if "key" not in line:
+                self.version = self.compacted = line["version"]
+            else:
+                resource, namespace, name = line["key"]
+                self._objects.setdefault(resource, {})[namespace, name] = line["object"]
+        for line in journal.entries():
+            if line["version"] > self.version:
+                key: Key = tuple(line["key"])
+                self._put(Change(line["version"], key, self.get(key), line.get("object")))
+        journal.restart(self._snapshot_lines(), self._history_lines())
+
+    def _snapshot_lines(self) -> Iterator[Line]:
+        """The state just before the retained history."""
+        yield {"version": self.compacted}
+        for resource in self._objects:
+            for item in self.items_at(resource, "", self.compacted):
+                meta = item["metadata"]
+                key = (resource, meta.get("namespace", ""), meta["name"])
+                yield {"key": key, "object": item}
+
+    def _history_lines(self) -> Iterator[Line]:
+        for change in self._history:
+            yield _line(change.version, change.key, change.new)
+
+
+def _line(version: int, key: Key, new: Object | None) -> Line:
+    line: Line = {"version": version, "key": key}
+    if new is not None:
+        line["object"] = new
+    return line

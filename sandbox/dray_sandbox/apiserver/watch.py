@@ -1,0 +1,193 @@
+"""Watches: resume from a version, bookmarks, 410 as an event, and ends that come early."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+from .selectors import Predicate
+from .status import ApiError, Object
+from .store import Change, Store
+
+Event = Object
+_INITIAL_END = "k8s.io/initial-events-end"
+
+
+@dataclass(frozen=True)
+class WatchSettings:
+    """How unkind the server is to its watchers."""
+
+    bookmark_interval_s: float = 10.0
+    """Time between bookmarks; a real server takes about 60 s."""
+    life_s: tuple[float, float] = (1800.0, 3600.0)
+    """A watch without timeoutSeconds ends after a random time in this range, as on a real one."""
+    buffer: int = 2000
+    """Unread events after which a slow watcher is cut off ("very short watch")."""
+    send_initial_events: bool = True
+    """Accept `sendInitialEvents=true` (beta)? Else it is refused with 422."""
+    seed: int = 1
+    """Of the random life times."""
+
+
+@dataclass(frozen=True)
+class WatchRequest:
+    """One watch as asked for."""
+
+    resource_key: str
+    kind: str
+    api_version: str
+    namespace: str
+    predicate: Predicate
+    version: str
+    bookmarks: bool = False
+    initial_events: bool = False
+    timeout_s: float | None = None
+
+
+class Watches:
+    """Serves watches of one store; `end_all` cuts every open one."""
+
+    def __init__(self, store: Store, settings: WatchSettings) -> None:
+        self._store = store
+        self._settings = settings
+        self._random = random.Random(settings.seed)
+        self._open: dict[int, Callable[[], None]] = {}
+
+    def end_all(self) -> None:
+        """End every open watch now, without an error, as a restarting server would."""
+        for end in list(self._open.values()):
+            end()
+
+    async def events(self, request: WatchRequest) -> AsyncIterator[Event]:
+        """Events until the watch ends; a version that is forgotten yields one ERROR event."""
+        feed = _Feed(self._store, request, self._settings.buffer)
+        self._open[id(feed)] = feed.end
+        try:
+            try:
+                initial = list(feed.start())
+            except ApiError as error:
+                yield {"type": "ERROR", "object": error.body()}
+                return
+            for event in initial:
+                yield event
+            async for event in self._live(feed, request):
+                yield event
+        finally:
+            feed.stop()
+            del self._open[id(feed)]
+
+    async def _live(self, feed: _Feed, request: WatchRequest) -> AsyncIterator[Event]:
+        loop = asyncio.get_running_loop()
+        low, high = self._settings.life_s
+        life_s = request.timeout_s or self._random.uniform(low, high)
+        ends = loop.time() + life_s
+        next_bookmark = loop.time() + self._settings.bookmark_interval_s
+        while not feed.ended:
+            wait_s = min(ends, next_bookmark if request.bookmarks else ends) - loop.time()
+            for event in await feed.next(max(wait_s, 0.0)):
+                yield event
+            now = loop.time()
+            if now >= ends:
+                return
+            if request.bookmarks and now >= next_bookmark:
+                next_bookmark = now + self._settings.bookmark_interval_s
+                yield feed.bookmark()
+
+
+class _Feed:
+    """Changes of one resource, turned into the events of one watcher."""
+
+    def __init__(self, store: Store, request: WatchRequest, buffer: int) -> None:
+        self._store = store
+        self._request = request
+        self._buffer = buffer
+        self._pending: deque[Event] = deque()
+        self._wake = asyncio.Event()
+        self._unlisten: Callable[[], None] | None = None
+        self.ended = False
+
+    def start(self) -> list[Event]:
+        """Events that are there already; from here on changes are collected."""
+        request = self._request
+        initial: list[Event] = []
+        version = request.version
+        if version in ("", "0") or request.initial_events:
+            initial = [
+                {"type": "ADDED", "object": item}
+                for item in self._store.items(request.resource_key, request.namespace)
+                if request.predicate(item)
+            ]
+            if request.initial_events:
+                initial.append(self.bookmark({_INITIAL_END: "true"}))
+        else:
+            for change in self._store.since(int(version), request.resource_key):
+                event = self._event(change)
+                if event is not None:
+                    initial.append(event)
+        self._unlisten = self._store.listen(self._changed)
+        return initial
+
+    def stop(self) -> None:
+        """Collect no more."""
+        if self._unlisten is not None:
+            self._unlisten()
+            self._unlisten = None
+
+    def end(self) -> None:
+        """Let the reader finish what is pending and stop."""
+        self.ended = True
+        self._wake.set()
+
+    async def next(self, timeout_s: float) -> list[Event]:
+        """What came in; empty when nothing did within the time."""
+        if not self._pending:
+            try:
+                await asyncio.wait_for(self._wake.wait(), timeout_s)
+            except TimeoutError:
+                return []
+        self._wake.clear()
+        events = list(self._pending)
+        self._pending.clear()
+        return events
+
+    def bookmark(self, annotations: Object | None = None) -> Event:
+        """Everything up to the store's version has been sent (nothing is pending)."""
+        meta: Object = {"resourceVersion": str(self._store.version), "creationTimestamp": None}
+        if annotations:
+            meta["annotations"] = annotations
+        item = {
+            "kind": self._request.kind,
+            "apiVersion": self._request.api_version,
+            "metadata": meta,
+        }
+        return {"type": "BOOKMARK", "object": item}
+
+    def _changed(self, change: Change) -> None:
+        if change.key[0] != self._request.resource_key:
+            return
+        event = self._event(change)
+        if event is None:
+            return
+        if len(self._pending) >= self._buffer:
+            self.end()
+            return
+        if not self.ended:
+            self._pending.append(event)
+            self._wake.set()
+
+    def _event(self, change: Change) -> Event | None:
+        request = self._request
+        if request.namespace and change.key[1] != request.namespace:
+            return None
+        before = change.old is not None and request.predicate(change.old)
+        after = change.new is not None and request.predicate(change.new)
+        if after:
+            return {"type": "MODIFIED" if before else "ADDED", "object": change.new}
+        if not before or change.old is None:
+            return None
+        gone = dict(change.old)
+        gone["metadata"] = {**gone["metadata"], "resourceVersion": str(change.version)}
+        return {"type": "DELETED", "object": gone}
