@@ -1,0 +1,168 @@
+"""The agent's loops: watch the board, follow the node's state, publish, serve, sweep."""
+
+import asyncio
+from dataclasses import replace
+
+import structlog
+
+from dray.domain.errors import DrayError, TemporaryError
+from dray.runtime.backoff import Backoff
+from dray_node_agent.boards.ports import Board, BoardUnavailableError, Reading
+from dray_node_agent.following import Reporter
+from dray_node_agent.inventory import NodeState, offers, unhealthy
+from dray_node_agent.kubelet.preparing import Preparer, Stock
+from dray_node_agent.kubelet.server import KubeletServer
+from dray_node_agent.publishing import Publisher
+from dray_node_agent.settings import NodeGroup
+
+
+class NodeAgent:
+    """One node's agent. Its loops run for ever; ``app`` runs them side by side."""
+
+    def __init__(
+        self, *, node: NodeGroup, board: Board, publisher: Publisher, reporter: Reporter
+    ) -> None:
+        self._node = node
+        self._board = board
+        self._publisher = publisher
+        self._reporter = reporter
+        self._reading: Reading | None = None
+        self._state: NodeState | None = None
+        self._read = asyncio.Event()
+        self._told = asyncio.Event()
+        self._wake = asyncio.Event()
+        self._restored = asyncio.Event()
+        self._log = structlog.get_logger().bind(node=node.name)
+        self.generation = 0
+        """Of the pool as published; 0 before."""
+        self.registration = "the kubelet has not called yet"
+        """Empty once the kubelet has registered the plugin."""
+        self.board_problem = "the board has not been read yet"
+        self.publishing_problem = "nothing has been published yet"
+
+    def stock(self) -> Stock | None:
+        """What claims can get here now; None before the first reading."""
+        if self._reading is None:
+            return None
+        state = self._state or NodeState(self._node.name)
+        return Stock({one.device: one for one in offers(self._reading, state)}, state.qos)
+
+    def on_state(self, state: NodeState) -> None:
+        """The bus told the node's state."""
+        self._told.set()
+        if state != self._state:
+            self._log.info("node state", pool=state.pool, owner=state.owner, qos=state.qos)
+            self._state = state
+            self._wake.set()
+
+    def on_registered(self, problem: str) -> None:
+        """The kubelet's verdict; it may have wiped the slices while the plugin was away."""
+        self.registration = problem
+        self._wake.set()
+
+    def wake(self) -> None:
+        """Read the board and publish soon."""
+        self._wake.set()
+
+    async def watch_board(self) -> None:
+        """Loop: read the cards; tell the publisher what changed."""
+        while True:
+            try:
+                reading = await asyncio.to_thread(self._board.read)
+                self.board_problem = ""
+                if reading != self._reading:
+                    self._report_health(reading)
+                    self._reading = reading
+                    self._read.set()
+                    self._wake.set()
+            except BoardUnavailableError as error:
+                if self.board_problem != str(error):
+                    self._log.error("the board can't be read", error=str(error))
+                self.board_problem = str(error)
+            await asyncio.sleep(self._node.poll)
+
+    async def publish(self) -> None:
+        """Loop: keep slices and the health fact as the board and the pool say."""
+        await self._read.wait()
+        self._state = self._state or await self._first_state()
+        backoff = Backoff(most_s=self._node.resync)
+        while True:
+            self._wake.clear()
+            try:
+                await self._publish_once()
+                backoff.reset()
+                wait_s = self._node.resync
+            except DrayError as error:
+                self.publishing_problem = str(error)
+                self._log.warning("slices not published, trying again", error=str(error))
+                wait_s = backoff.next_s()
+                await asyncio.sleep(wait_s)
+                continue
+            await self._woken_within(wait_s)
+
+    async def serve(self, preparer: Preparer, server: KubeletServer) -> None:
+        """Loop: take up what an earlier agent left, then serve the kubelet."""
+        await self._read.wait()
+        self._state = self._state or await self._first_state()
+        backoff = Backoff()
+        while True:
+            try:
+                await preparer.restore()
+                break
+            except TemporaryError as error:
+                self._log.warning("claims not restored, trying again", error=str(error))
+                await backoff.pause()
+        self._restored.set()
+        await server.start()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await server.stop(self._node.grace)
+
+    async def sweep(self, preparer: Preparer) -> None:
+        """Loop: forget claims that ended without Unprepare."""
+        await self._restored.wait()
+        while True:
+            try:
+                await preparer.sweep()
+            except DrayError as error:
+                self._log.info("sweep postponed", error=str(error))
+            await asyncio.sleep(self._node.sweep)
+
+    async def _publish_once(self) -> None:
+        reading, state = self._reading, self._state
+        if reading is None or state is None:
+            return
+        generation = await self._publisher.publish(reading, state)
+        self.publishing_problem = ""
+        if generation != self.generation:
+            self._log.info("slices published", generation=generation, cards=len(reading.cards))
+        self.generation = generation
+        self._reporter.inventory(generation, unhealthy(reading))
+
+    async def _first_state(self) -> NodeState:
+        """As remembered; a node that never had one waits a little for the bus to tell it."""
+        remembered = (await self._publisher.record()).node
+        if remembered is not None:
+            return replace(remembered, name=self._node.name)
+        try:
+            async with asyncio.timeout(self._node.patience):
+                await self._told.wait()
+        except TimeoutError:
+            self._log.warning("no pool known for this node: publishing without one")
+        return self._state or NodeState(self._node.name)
+
+    async def _woken_within(self, wait_s: float) -> None:
+        try:
+            async with asyncio.timeout(wait_s):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+    def _report_health(self, reading: Reading) -> None:
+        before = set(unhealthy(self._reading)) if self._reading else set()
+        now = set(unhealthy(reading))
+        if sick := sorted(now - before):
+            self._log.error("cards fell ill", devices=sick)
+        if well := sorted(before - now):
+            self._log.info("cards are well again", devices=well)

@@ -1,0 +1,107 @@
+"""The composition root: puts the node-agent together and runs it."""
+
+import asyncio
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from dray.bus import jetstream
+from dray.bus.ports import Bus
+from dray.domain.names import DRIVER
+from dray.kube import api
+from dray.kube.ports import Kube
+from dray.runtime import lifetime, logs
+from dray.runtime.clock import SystemClock
+from dray.runtime.health import HealthPages
+from dray_node_agent.agent import NodeAgent
+from dray_node_agent.boards.ports import Board
+from dray_node_agent.boards.simulated import SimulatedBoard
+from dray_node_agent.disk import sole_user
+from dray_node_agent.following import NodeFollower, Reporter
+from dray_node_agent.kubelet.cdi import CdiFolder
+from dray_node_agent.kubelet.checkpoint import CheckpointFile, boot_id
+from dray_node_agent.kubelet.preparing import Preparer
+from dray_node_agent.kubelet.server import KubeletServer
+from dray_node_agent.kubelet.sockets import endpoint_socket, registration_socket
+from dray_node_agent.metrics import expose
+from dray_node_agent.publishing import Publisher
+from dray_node_agent.record import RecordFile
+from dray_node_agent.settings import NodeAgentSettings, NodeGroup
+
+SERVICE = "node-agent"
+
+
+async def run(settings: NodeAgentSettings) -> None:
+    """Run until SIGTERM or SIGINT. Raises AlreadyServedError if another agent is here."""
+    logs.configure(SERVICE, settings.instance, level=settings.log.level, format=settings.log.format)
+    with sole_user(settings.node.state_dir):
+        await _run(settings)
+
+
+async def _run(settings: NodeAgentSettings) -> None:
+    bus = await jetstream.connect(
+        settings.nats.url,
+        name=f"{SERVICE} {settings.node.name}",
+        user=settings.nats.user,
+        password=settings.nats.password.get_secret_value(),
+    )
+    kube = await api.connect(settings.kube.kubeconfig, user_agent=f"dray-{SERVICE}")
+    board = open_board(settings.node)
+    health = HealthPages(settings.health.host, settings.health.port)
+    loops: dict[str, Any] = assemble(settings.node, settings.instance, bus, kube, board, health)
+
+    async def close_board() -> None:
+        await asyncio.to_thread(board.close)
+
+    await lifetime.serve(health=health, close=(bus.close, kube.close, close_board), **loops)
+
+
+def open_board(node: NodeGroup) -> Board:
+    """The board that the settings name. Raises BoardUnavailableError without NVML."""
+    if node.board == "simulated":
+        health_file = node.health_file or node.state_dir / "unhealthy"
+        return SimulatedBoard(node.name, node.model, node.count, health_file)
+    from dray_node_agent.boards.nvml import NvmlBoard  # only real nodes load NVML
+
+    return NvmlBoard()
+
+
+def assemble(
+    node: NodeGroup, instance: str, bus: Bus, kube: Kube, board: Board, health: HealthPages
+) -> dict[str, lifetime.Loop]:
+    """The agent's loops on the given doors; tests give it doors of memory."""
+    publisher = Publisher(kube, node.name, RecordFile(node.state_dir / "record.json"))
+    reporter = Reporter(bus, node.name, f"dray/{SERVICE}/{instance}")
+    agent = NodeAgent(node=node, board=board, publisher=publisher, reporter=reporter)
+    preparer = Preparer(
+        kube=kube,
+        node=node.name,
+        stock=agent.stock,
+        checkpoint=CheckpointFile(node.state_dir / "checkpoint.json", boot_id()),
+        cdi=CdiFolder(node.cdi_dir),
+        clock=SystemClock(),
+        on_prepared=reporter.prepared,
+    )
+    server = KubeletServer(
+        preparer,
+        driver=DRIVER,
+        endpoint=endpoint_socket(Path(node.plugins_dir), DRIVER),
+        registration=registration_socket(Path(node.registry_dir), DRIVER),
+        on_registered=agent.on_registered,
+    )
+    follower = NodeFollower(bus, node.name, agent.on_state)
+    health.check("bus", lambda: None if bus.connected else "the bus is away")
+    health.check("board", lambda: agent.board_problem or None)
+    health.check("slices", lambda: agent.publishing_problem or None)
+    health.report("kubelet", lambda: agent.registration or None)
+    health.report("api-server", lambda: f"drops {publisher.dropped}" if publisher.dropped else None)
+    expose(health.registry, agent, preparer, publisher, reporter)
+    return {
+        "board": agent.watch_board,
+        "facts": follower.run,
+        "publish": agent.publish,
+        "kubelet": partial(agent.serve, preparer, server),
+        "sweep": partial(agent.sweep, preparer),
+        "inventory": reporter.report_inventory,
+        "events": reporter.report_events,
+    }

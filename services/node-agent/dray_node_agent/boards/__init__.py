@@ -1,0 +1,1 @@
+"""Where cards are read from: real ones through NVML, or simulated ones."""

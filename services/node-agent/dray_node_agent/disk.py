@@ -1,0 +1,62 @@
+"""Writing files so that a crash leaves the old content or the new, never a part."""
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from dray.domain.errors import PermanentError
+
+
+class AlreadyServedError(PermanentError):
+    """Another node-agent works on the same state folder."""
+
+
+def write_atomically(path: Path, content: bytes, *, mode: int = 0o600) -> None:
+    """Temporary file in the same folder, fsync, rename, fsync of the folder. Raises OSError."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def sole_user(folder: Path) -> Iterator[None]:
+    """Hold the state folder until the end of the block; the kernel frees it if we are killed.
+
+    Raises:
+        AlreadyServedError: another process holds it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "agent.lock"
+    with path.open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            holder = lock.read().strip() or "unknown"
+            raise AlreadyServedError(
+                f"{folder} is held by another node-agent (pid {holder}): two on one node would "
+                "undo each other's work; stop that one, or give this one its own state folder"
+            ) from None
+        lock.truncate(0)
+        lock.write(f"{os.getpid()}\n")
+        lock.flush()
+        yield
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

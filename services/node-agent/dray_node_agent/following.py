@@ -1,0 +1,134 @@
+"""The agent's two conversations with the bus: its node's state in, its reports out."""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+
+import structlog
+
+from dray.bus.ports import Bus, BusUnavailableError, StreamMissingError
+from dray.bus.topology import FACTS_STREAM
+from dray.domain.names import DRIVER
+from dray.messages.base import (
+    Message,
+    UndecodableMessageError,
+    decode,
+    encode,
+    subject_prefix,
+    token,
+)
+from dray.messages.events import ClaimPrepared
+from dray.messages.facts import InventoryObserved, NodeObserved
+from dray.runtime.backoff import Backoff
+from dray_node_agent.inventory import NodeState
+from dray_node_agent.kubelet.preparing import Prepared
+
+WAITING_EVENTS = 1000
+"""Events kept while the bus is away; older ones are dropped, they only make timelines."""
+
+
+class NodeFollower:
+    """Hands every published state of ``node`` to ``on_state``; in no pool once it is gone."""
+
+    def __init__(self, bus: Bus, node: str, on_state: Callable[[NodeState], None]) -> None:
+        self._bus = bus
+        self._node = node
+        self._on_state = on_state
+
+    async def run(self) -> None:
+        """Read for ever; a lost stream is read from its start once it is back."""
+        backoff = Backoff()
+        while True:
+            try:
+                await self._read(backoff)
+            except (StreamMissingError, BusUnavailableError) as error:
+                structlog.get_logger().info("no facts to read yet", error=str(error))
+            await backoff.pause()
+
+    async def _read(self, backoff: Backoff) -> None:
+        subject = f"{subject_prefix(NodeObserved)}.{token(self._node)}"
+        async for delivered in self._bus.read(FACTS_STREAM, subjects=[subject]):
+            backoff.reset()
+            try:
+                fact = decode(delivered, NodeObserved)
+            except UndecodableMessageError as error:
+                structlog.get_logger().error("node fact ignored", error=str(error))
+                continue
+            if fact.node.name == self._node:
+                gone = NodeState(self._node, fact.node.uid)
+                self._on_state(gone if fact.deleted else NodeState.of(fact.node))
+
+
+class Reporter:
+    """Publishes the node's health (the last one counts) and what was prepared (each one)."""
+
+    def __init__(self, bus: Bus, node: str, source: str) -> None:
+        self._bus = bus
+        self._node = node
+        self._source = source
+        self._inventory: InventoryObserved | None = None
+        self._inventory_changed = asyncio.Event()
+        self._events: asyncio.Queue[ClaimPrepared] = asyncio.Queue(WAITING_EVENTS)
+        self.dropped_events = 0
+
+    def inventory(self, generation: int, unhealthy: tuple[str, ...]) -> None:
+        """Report health with the next chance; repeating it republishes."""
+        self._inventory = InventoryObserved(
+            revision=generation, node=self._node, driver=DRIVER, unhealthy=unhealthy
+        )
+        self._inventory_changed.set()
+
+    def prepared(self, prepared: Prepared) -> None:
+        """Report a claim that became ready. Never blocks."""
+        if self._events.full():
+            self._events.get_nowait()
+            self.dropped_events += 1
+        claim = prepared.claim
+        self._events.put_nowait(
+            ClaimPrepared(
+                claim_uid=claim.uid,
+                namespace=claim.namespace,
+                name=claim.name,
+                node=self._node,
+                cdi_device_ids=tuple(
+                    dict.fromkeys(one for device in claim.devices for one in device.cdi_ids)
+                ),
+                env=claim.env,
+                now_unix_s=prepared.now_unix_s,
+                took_us=prepared.took_us,
+                traceparent=claim.traceparent,
+            )
+        )
+
+    async def report_inventory(self) -> None:
+        """Loop: publish the newest inventory until the bus has it."""
+        while True:
+            await self._inventory_changed.wait()
+            self._inventory_changed.clear()
+            if self._inventory is not None:
+                await self._publish(lambda: self._inventory)
+
+    async def report_events(self) -> None:
+        """Loop: publish events in their order."""
+        while True:
+            event = await self._events.get()
+            await self._publish(partial(_same, event), traceparent=event.traceparent)
+
+    async def _publish(
+        self, newest: Callable[[], Message | None], *, traceparent: str = ""
+    ) -> None:
+        backoff = Backoff()
+        while (message := newest()) is not None:
+            try:
+                await self._bus.publish(
+                    encode(message, source=self._source, traceparent=traceparent)
+                )
+            except (BusUnavailableError, StreamMissingError) as error:
+                structlog.get_logger().debug("not published yet", error=str(error))
+                await backoff.pause()
+            else:
+                return
+
+
+def _same(message: Message) -> Message:
+    return message

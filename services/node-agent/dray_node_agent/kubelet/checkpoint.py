@@ -1,0 +1,105 @@
+"""What this node has prepared, on disk: all that Unprepare needs when the claim is gone.
+
+A JSON envelope around the data: format version, SHA-256 of the data's bytes as written (so
+that a field added later does not break the sum), the data. An entry is written before its
+CDI file (``PrepareStarted``) and again after it (``PrepareCompleted``).
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from dray_node_agent.disk import write_atomically
+from dray_node_agent.kubelet.prepared import PreparedClaim
+
+FORMAT = 1
+"""Raised only when an older agent could not use what a newer one wrote."""
+
+
+class Data(msgspec.Struct, frozen=True, kw_only=True):
+    """The content under the checksum."""
+
+    boot_id: str
+    claims: dict[str, PreparedClaim]
+
+
+class _Envelope(msgspec.Struct, frozen=True):
+    version: int
+    checksum: str
+    data: msgspec.Raw
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What the disk held. ``corrupt`` says why it could not be used, and where it is now."""
+
+    claims: dict[str, PreparedClaim]
+    boot_id: str = ""
+    corrupt: str = ""
+    fresh: bool = False
+    """There was no file."""
+
+
+class CheckpointFile:
+    """The file. Methods block for the time of an fsync, and raise OSError."""
+
+    def __init__(self, path: Path, boot_id: str) -> None:
+        self.path = path
+        self._boot_id = boot_id
+
+    def load(self) -> Loaded:
+        """The claims as last written; an unreadable file is moved aside, never overwritten."""
+        try:
+            content = self.path.read_bytes()
+        except FileNotFoundError:
+            return Loaded({}, fresh=True)
+        try:
+            data = _decode(content)
+        except ValueError as error:
+            aside = self._move_aside()
+            return Loaded({}, corrupt=f"{error}; kept as {aside.name}")
+        return Loaded(data.claims, data.boot_id)
+
+    def save(self, claims: Mapping[str, PreparedClaim]) -> None:
+        """Replace the file."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        data = msgspec.json.encode(Data(boot_id=self._boot_id, claims=dict(claims)))
+        envelope = _Envelope(FORMAT, _checksum(data), msgspec.Raw(data))
+        write_atomically(self.path, msgspec.json.encode(envelope))
+
+    def _move_aside(self) -> Path:
+        number = 1
+        while (aside := self.path.with_name(f"{self.path.name}.corrupt-{number}")).exists():
+            number += 1
+        self.path.rename(aside)
+        return aside
+
+
+def boot_id() -> str:
+    """What tells one boot of this machine from the next; empty where the kernel has none."""
+    path = Path("/proc/sys/kernel/random/boot_id")
+    return path.read_text().strip() if path.exists() else ""
+
+
+def _checksum(data: bytes) -> str:
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def _decode(content: bytes) -> Data:
+    """Raises ValueError with what is wrong."""
+    try:
+        envelope = msgspec.json.decode(content, type=_Envelope)
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"it is not a checkpoint: {error}") from error
+    if envelope.version != FORMAT:
+        raise ValueError(f"its format is {envelope.version}, this agent reads {FORMAT}")
+    raw = bytes(envelope.data)
+    if envelope.checksum != _checksum(raw):
+        raise ValueError(f"its checksum is {envelope.checksum}, its data's {_checksum(raw)}")
+    try:
+        return msgspec.json.decode(raw, type=Data)
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"its data can't be read: {error}") from error

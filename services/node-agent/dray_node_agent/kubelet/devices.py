@@ -1,0 +1,189 @@
+"""What a claim means on this node: which cards, how much of each, under which limits. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from dray.domain.claims import AllocatedDevice, Claim
+from dray.domain.devices import OpaqueConfig
+from dray.domain.errors import PermanentError
+from dray.domain.names import DRIVER, VIRTUAL_TFLOPS, VIRTUAL_VRAM, qualified
+from dray.domain.quantities import Quantity, parse_quantity
+from dray_node_agent.inventory import Offer
+from dray_node_agent.kubelet.prepared import PreparedClaim, PreparedDevice
+
+LIMITS_KIND = "GPULimits"
+VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
+_CONFIG_ENV = {
+    "tflopsLimit": "TENSOR_FUSION_TFLOPS_LIMIT",
+    "vramLimit": "TENSOR_FUSION_VRAM_LIMIT",
+    "qos": "TENSOR_FUSION_QOS",
+    "isolation": "TENSOR_FUSION_ISOLATION",
+}
+_REQUEST_ENV = {
+    VIRTUAL_TFLOPS: "TENSOR_FUSION_TFLOPS_REQUEST",
+    VIRTUAL_VRAM: "TENSOR_FUSION_VRAM_REQUEST",
+}
+
+
+class NotPreparedError(PermanentError):
+    """A claim can't be prepared here; the kubelet shows the message on the pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """One card's part in a claim: all results on the same device together."""
+
+    offer: Offer
+    results: tuple[AllocatedDevice, ...]
+
+    @property
+    def consumed(self) -> dict[str, Quantity]:
+        """What the results take of the card's budget, in sum."""
+        return {
+            name: _total([_taken(result, name, full) for result in self.results])
+            for name, full in self.offer.budget.items()
+        }
+
+    @property
+    def requests(self) -> tuple[str, ...]:
+        """Names in ``spec.devices.requests``, without subrequests, each once."""
+        return tuple(dict.fromkeys(base_request(result.request) for result in self.results))
+
+
+def base_request(name: str) -> str:
+    """``main`` of ``main/sub``: the kubelet knows requests, not subrequests."""
+    return name.split("/", 1)[0]
+
+
+def uses(claim: Claim, uid: str, node: str, offers: Mapping[str, Offer]) -> tuple[Use, ...]:
+    """The cards of ``node`` that ``claim`` holds, in the order of its results.
+
+    Raises:
+        NotPreparedError: the claim is another one, unallocated, or names what is not here.
+    """
+    where = f"claim {claim.namespace}/{claim.name}"
+    if claim.uid != uid:
+        raise NotPreparedError(
+            f"{where} has uid {claim.uid}, but uid {uid} was asked for: it was made anew"
+        )
+    if claim.allocation is None:
+        raise NotPreparedError(f"{where} is not allocated: wait until status.allocation is set")
+    ours = [one for one in claim.allocation.devices if one.id.driver == DRIVER]
+    if not ours:
+        raise NotPreparedError(f"{where} holds no device of driver {DRIVER}")
+    if elsewhere := sorted({str(one.id) for one in ours if one.id.pool != node}):
+        raise NotPreparedError(f"{where} holds {elsewhere}, which are not of node {node}")
+    if missing := sorted({str(one.id) for one in ours if one.id.device not in offers}):
+        raise NotPreparedError(f"{where} holds {missing}, but node {node} has no such card now")
+    grouped: dict[str, list[AllocatedDevice]] = {}
+    for one in ours:
+        grouped.setdefault(one.id.device, []).append(one)
+    return tuple(Use(offers[device], tuple(results)) for device, results in grouped.items())
+
+
+def require_room(wanted: Sequence[Use], held: Iterable[PreparedClaim]) -> None:
+    """The last line of defence: no card is given out beyond its virtual capacity.
+
+    A card held without a share id is held whole. Claims with admin access take no part.
+
+    Raises:
+        NotPreparedError: a card would be oversold; names the claims that hold it.
+    """
+    holders = list(held)
+    for use in wanted:
+        if all(result.admin_access for result in use.results):
+            continue
+        others = [
+            (claim, device)
+            for claim in holders
+            for device in claim.devices
+            if device.device == use.offer.device and not device.admin_access
+        ]
+        if others and (_whole(use) or any(device.whole for _, device in others)):
+            raise NotPreparedError(_in_words(use, others, "is held as a whole"))
+        for name, amount in use.consumed.items():
+            total = amount + _total([_held(device, name) for _, device in others])
+            if total > use.offer.budget[name]:
+                problem = f"would give out {total} of {use.offer.budget[name]} {name}"
+                raise NotPreparedError(_in_words(use, others, problem))
+
+
+def environment(use: Use, every: Sequence[Use], claim: Claim, qos: str) -> dict[str, str]:
+    """Environment of a container that gets this card.
+
+    The visible devices are the whole claim's on each card, because a container gets one
+    environment from all its cards and the last one written wins.
+    """
+    env = {VISIBLE_DEVICES: ",".join(one.offer.card.uuid for one in every)}
+    env |= {_REQUEST_ENV[name]: str(amount) for name, amount in use.consumed.items()}
+    env["TENSOR_FUSION_QOS"] = qos
+    config = claim.allocation.config if claim.allocation else ()
+    for entry in sorted(config, key=lambda one: one.source != "FromClass"):
+        if entry.driver == DRIVER and _concerns(entry, use):
+            env |= _limits(entry)
+    env["TENSOR_FUSION_CLAIM_UID"] = claim.uid
+    env["TENSOR_FUSION_GPU_COUNT"] = str(len(every))
+    return env
+
+
+def prepared_devices(use: Use, cdi_id: str) -> tuple[PreparedDevice, ...]:
+    """What the checkpoint keeps and the kubelet is told of one card."""
+    return tuple(
+        PreparedDevice(
+            request=base_request(result.request),
+            pool=result.id.pool,
+            device=result.id.device,
+            cdi_ids=(cdi_id,),
+            share_id=result.share_id,
+            admin_access=result.admin_access,
+            consumed={
+                name: str(_taken(result, name, full)) for name, full in use.offer.budget.items()
+            },
+        )
+        for result in use.results
+    )
+
+
+def _taken(result: AllocatedDevice, name: str, full: Quantity) -> Quantity:
+    text = result.consumed.get(name, result.consumed.get(qualified(name)))
+    return full if text is None else parse_quantity(text)
+
+
+def _held(device: PreparedDevice, name: str) -> Quantity:
+    return parse_quantity(device.consumed.get(name, "0"))
+
+
+def _whole(use: Use) -> bool:
+    return any(result.share_id is None and not result.admin_access for result in use.results)
+
+
+def _total(amounts: Sequence[Quantity]) -> Quantity:
+    total = amounts[0] if amounts else Quantity(0)
+    for amount in amounts[1:]:
+        total = total + amount
+    return total
+
+
+def _in_words(
+    use: Use, others: Sequence[tuple[PreparedClaim, PreparedDevice]], problem: str
+) -> str:
+    names = sorted({f"{claim.namespace}/{claim.name}" for claim, _ in others})
+    held_by = f"; prepared for {', '.join(names)}" if names else ""
+    return f"card {use.offer.device} {problem}{held_by}: two claims were allocated the same budget"
+
+
+def _concerns(config: OpaqueConfig, use: Use) -> bool:
+    if not config.requests:
+        return True
+    named = {base_request(name) for name in config.requests}
+    return any(base_request(result.request) in named for result in use.results)
+
+
+def _limits(config: OpaqueConfig) -> dict[str, str]:
+    if config.parameters.get("kind") != LIMITS_KIND:
+        return {}
+    return {
+        variable: str(config.parameters[field])
+        for field, variable in _CONFIG_ENV.items()
+        if config.parameters.get(field) not in (None, "")
+    }

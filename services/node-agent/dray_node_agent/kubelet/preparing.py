@@ -1,0 +1,338 @@
+"""Preparing and unpreparing claims: the order of writes that survives a crash anywhere.
+
+Prepare: verify against the API → checkpoint ``PrepareStarted`` → CDI file → checkpoint
+``PrepareCompleted``. Unprepare: remove the CDI file → remove the entry. Each claim is worked
+on by one task at a time, to its end even if the kubelet hangs up meanwhile.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from weakref import WeakValueDictionary
+
+import msgspec
+import structlog
+
+from dray.domain.claims import Claim
+from dray.domain.errors import DrayError, TemporaryError
+from dray.domain.names import TRACEPARENT
+from dray.kube.convert import claim_from
+from dray.kube.ports import CLAIMS, Kube, NotFoundError, Object
+from dray.runtime.clock import Clock
+from dray_node_agent.inventory import Offer
+from dray_node_agent.kubelet.cdi import CdiFolder, cdi_device, cdi_id, device_entry, spec_of
+from dray_node_agent.kubelet.checkpoint import CheckpointFile
+from dray_node_agent.kubelet.devices import (
+    NotPreparedError,
+    Use,
+    environment,
+    prepared_devices,
+    require_room,
+    uses,
+)
+from dray_node_agent.kubelet.prepared import PreparedClaim
+
+T = TypeVar("T")
+REMEMBERED_UNPREPARES = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRef:
+    """A claim as the kubelet names it."""
+
+    namespace: str
+    uid: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stock:
+    """The node's cards by device name, and the node's quality of service."""
+
+    offers: Mapping[str, Offer]
+    qos: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A claim that became ready just now."""
+
+    claim: PreparedClaim
+    now_unix_s: float
+    took_us: int
+
+
+class Preparer:
+    """The claims prepared on ``node``. Call ``restore`` once before anything else."""
+
+    def __init__(
+        self,
+        *,
+        kube: Kube,
+        node: str,
+        stock: Callable[[], Stock | None],
+        checkpoint: CheckpointFile,
+        cdi: CdiFolder,
+        clock: Clock,
+        on_prepared: Callable[[Prepared], None] = lambda _: None,
+    ) -> None:
+        self._kube = kube
+        self._node = node
+        self._stock = stock
+        self._checkpoint = checkpoint
+        self._cdi = cdi
+        self._clock = clock
+        self._on_prepared = on_prepared
+        self._claims: dict[str, PreparedClaim] = {}
+        self._unprepared: OrderedDict[str, None] = OrderedDict()
+        self._changing = asyncio.Lock()
+        self._of_claim: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._log = structlog.get_logger().bind(node=node)
+        self.failures = 0
+        """Claims that could not be prepared since the start."""
+
+    @property
+    def claims(self) -> Mapping[str, PreparedClaim]:
+        """What is prepared, by claim uid."""
+        return dict(self._claims)
+
+    async def prepare(self, refs: Sequence[ClaimRef]) -> dict[str, PreparedClaim | str]:
+        """Every claim asked for, prepared, or in words why not. Repeating it changes nothing."""
+        answers = await self._to_the_end([self._prepare_or_say(ref) for ref in refs])
+        return dict(zip((ref.uid for ref in refs), answers, strict=True))
+
+    async def unprepare(self, refs: Sequence[ClaimRef]) -> dict[str, str]:
+        """Every claim asked for with an error, or an empty text. Unknown ones are done already."""
+        answers = await self._to_the_end([self._unprepare_or_say(ref) for ref in refs])
+        return dict(zip((ref.uid for ref in refs), answers, strict=True))
+
+    async def restore(self) -> None:
+        """Take up what an earlier process left: checkpoint, CDI files, half-done claims.
+
+        A checkpoint that can't be read is kept aside and replaced by what the API knows.
+
+        Raises:
+            KubeUnavailableError: the checkpoint must be rebuilt and the API is away; call again.
+        """
+        loaded = await asyncio.to_thread(self._checkpoint.load)
+        claims = loaded.claims
+        if loaded.corrupt:
+            self._log.error(
+                "the checkpoint could not be used; rebuilding it from allocated claims",
+                why=loaded.corrupt,
+                lost="which of the allocated claims were really prepared",
+            )
+        if loaded.corrupt or (loaded.fresh and self._cdi.claims()):
+            claims = await self._rebuilt()
+        async with self._changing:
+            for uid, claim in claims.items():
+                await asyncio.to_thread(self._restore_file, uid, claim)
+            self._claims = {
+                uid: claim for uid, claim in claims.items() if claim.phase == "PrepareCompleted"
+            }
+            await asyncio.to_thread(self._checkpoint.save, self._claims)
+        self._log.info("claims restored", prepared=len(self._claims), found=len(claims))
+
+    async def sweep(self) -> tuple[str, ...]:
+        """Forget claims that are gone from the API or hold nothing any more; their uids.
+
+        Raises:
+            KubeUnavailableError: the API is away; what was swept so far stays swept.
+        """
+        gone = [uid for uid in sorted(self._claims) if await self._swept(uid)]
+        if gone:
+            self._log.warning("claims were gone without Unprepare", uids=gone)
+        return tuple(gone)
+
+    async def drain(self) -> None:
+        """Wait for the claims being worked on."""
+        while self._tasks:
+            await asyncio.wait(set(self._tasks))
+
+    async def _to_the_end(self, work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+        """Run concurrently, and go on when the caller is cancelled: a thread may be writing."""
+        tasks = [asyncio.create_task(one) for one in work]
+        for task in tasks:
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        return await asyncio.shield(asyncio.gather(*tasks))
+
+    def _lock_of(self, uid: str) -> asyncio.Lock:
+        return self._of_claim.setdefault(uid, asyncio.Lock())
+
+    async def _prepare_or_say(self, ref: ClaimRef) -> PreparedClaim | str:
+        try:
+            async with self._lock_of(ref.uid):
+                return await self._prepare(ref)
+        except (DrayError, OSError) as error:
+            self.failures += 1
+            self._log.warning(
+                "claim not prepared",
+                claim=f"{ref.namespace}/{ref.name}",
+                uid=ref.uid,
+                error=str(error),
+                temporary=isinstance(error, TemporaryError),
+            )
+            return str(error)
+
+    async def _prepare(self, ref: ClaimRef) -> PreparedClaim:
+        started_s = self._clock.monotonic_s()
+        known = self._claims.get(ref.uid)
+        if known is not None and known.phase == "PrepareCompleted":
+            await asyncio.to_thread(self._cdi.write, known.uid, known.cdi)
+            return known
+        obj, claim = await self._fetch(ref)
+        self._refuse_late_retry(claim)
+        wanted, qos = self._uses(claim, ref.uid)
+        entry = planned(claim, wanted, qos, _traceparent(obj))
+        await self._reserve(wanted, entry)
+        await asyncio.to_thread(self._cdi.write, entry.uid, entry.cdi)
+        done = msgspec.structs.replace(entry, phase="PrepareCompleted")
+        async with self._changing:
+            await self._save(self._claims | {done.uid: done})
+        took_us = int((self._clock.monotonic_s() - started_s) * 1e6)
+        self._log.info("claim prepared", claim=f"{ref.namespace}/{ref.name}", uid=ref.uid)
+        self._on_prepared(Prepared(done, self._clock.now_unix_s(), took_us))
+        return done
+
+    async def _fetch(self, ref: ClaimRef) -> tuple[Object, Claim]:
+        try:
+            obj = await self._kube.get(CLAIMS, ref.name, ref.namespace)
+        except NotFoundError as error:
+            raise NotPreparedError(
+                f"claim {ref.namespace}/{ref.name} does not exist: it was deleted"
+            ) from error
+        return obj, claim_from(obj)
+
+    def _refuse_late_retry(self, claim: Claim) -> None:
+        """The kubelet reserves before it prepares: this call was overtaken by its Unprepare."""
+        if claim.uid in self._unprepared and not claim.reserved_for:
+            raise NotPreparedError(
+                f"claim {claim.namespace}/{claim.name} was unprepared here and no pod reserves it: "
+                "a late retry"
+            )
+
+    def _uses(self, claim: Claim, uid: str) -> tuple[tuple[Use, ...], str]:
+        stock = self._stock()
+        if stock is None:
+            raise NotPreparedError(f"the cards of node {self._node} have not been read yet")
+        return uses(claim, uid, self._node, stock.offers), stock.qos
+
+    async def _reserve(self, wanted: Sequence[Use], entry: PreparedClaim) -> None:
+        """Checkpoint the claim as started, if its cards have room beside the live ones."""
+        async with self._changing:
+            try:
+                require_room(wanted, self._others(entry.uid))
+            except NotPreparedError:
+                # Holders may have died without Unprepare; only live ones count.
+                await self._drop_dead_holders(wanted, entry.uid)
+                require_room(wanted, self._others(entry.uid))
+            await self._save(self._claims | {entry.uid: entry})
+
+    def _others(self, uid: str) -> list[PreparedClaim]:
+        return [claim for claim in self._claims.values() if claim.uid != uid]
+
+    async def _drop_dead_holders(self, wanted: Sequence[Use], uid: str) -> None:
+        cards = {use.offer.device for use in wanted}
+        for holder in self._others(uid):
+            if not any(device.device in cards for device in holder.devices):
+                continue
+            if not self._lock_of(holder.uid).locked() and not await self._is_live(holder):
+                await self._remove(holder.uid)
+
+    async def _unprepare_or_say(self, ref: ClaimRef) -> str:
+        try:
+            async with self._lock_of(ref.uid), self._changing:
+                await self._remove(ref.uid)
+        except OSError as error:
+            self._log.error("claim not unprepared", uid=ref.uid, error=str(error))
+            return f"claim {ref.namespace}/{ref.name}: {error}"
+        self._unprepared[ref.uid] = None
+        while len(self._unprepared) > REMEMBERED_UNPREPARES:
+            self._unprepared.popitem(last=False)
+        return ""
+
+    async def _swept(self, uid: str) -> bool:
+        async with self._lock_of(uid):
+            claim = self._claims.get(uid)
+            if claim is None or await self._is_live(claim):
+                return False
+            async with self._changing:
+                await self._remove(uid)
+            return True
+
+    async def _is_live(self, entry: PreparedClaim) -> bool:
+        """Whether the API still has this very claim, allocated."""
+        try:
+            obj = await self._kube.get(CLAIMS, entry.name, entry.namespace)
+        except NotFoundError:
+            return False
+        claim = claim_from(obj)
+        return claim.uid == entry.uid and claim.allocation is not None
+
+    async def _remove(self, uid: str) -> None:
+        """File first: an entry without a file is repaired, a file without an entry is not."""
+        await asyncio.to_thread(self._cdi.remove, uid)
+        if uid in self._claims:
+            await self._save({key: one for key, one in self._claims.items() if key != uid})
+
+    async def _save(self, claims: dict[str, PreparedClaim]) -> None:
+        await asyncio.to_thread(self._checkpoint.save, claims)
+        self._claims = claims
+
+    def _restore_file(self, uid: str, claim: PreparedClaim) -> None:
+        if claim.phase == "PrepareCompleted":
+            self._cdi.write(uid, claim.cdi)
+        else:
+            self._cdi.remove(uid)
+
+    async def _rebuilt(self) -> dict[str, PreparedClaim]:
+        """What the API says this node holds, as if all of it had been prepared."""
+        listed = await self._kube.list(CLAIMS)
+        rebuilt: dict[str, PreparedClaim] = {}
+        for obj in listed.objects:
+            claim = claim_from(obj)
+            if not claim.reserved_for:
+                continue
+            try:
+                wanted, qos = self._uses(claim, claim.uid)
+            except NotPreparedError:
+                continue
+            entry = planned(claim, wanted, qos, _traceparent(obj))
+            rebuilt[claim.uid] = msgspec.structs.replace(entry, phase="PrepareCompleted")
+        known = {obj["metadata"]["uid"] for obj in listed.objects}
+        for uid in self._cdi.claims():
+            if uid not in known:
+                await asyncio.to_thread(self._cdi.remove, uid)
+        return rebuilt
+
+
+def planned(claim: Claim, wanted: Sequence[Use], qos: str, traceparent: str) -> PreparedClaim:
+    """The entry of a claim whose preparation starts. Pure."""
+    environments = [environment(use, wanted, claim, qos) for use in wanted]
+    entries = [
+        device_entry(cdi_device(claim.uid, use.offer.device), env, use.offer.card.device_nodes)
+        for use, env in zip(wanted, environments, strict=True)
+    ]
+    devices = [
+        device
+        for use in wanted
+        for device in prepared_devices(use, cdi_id(claim.uid, use.offer.device))
+    ]
+    return PreparedClaim(
+        uid=claim.uid,
+        namespace=claim.namespace,
+        name=claim.name,
+        phase="PrepareStarted",
+        devices=tuple(devices),
+        cdi=spec_of(entries),
+        env=environments[-1],
+        traceparent=traceparent,
+    )
+
+
+def _traceparent(obj: Object) -> str:
+    return str((obj["metadata"].get("annotations") or {}).get(TRACEPARENT, ""))

@@ -1,0 +1,188 @@
+"""The kubelet's gRPC services on unix sockets: the only module of the agent with grpc.
+
+``pluginregistration.Registration`` tells the kubelet where ``DRAPlugin`` is; v1 and v1beta1
+of the latter differ in one field and share their handlers.
+"""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import grpc
+import structlog
+
+from dray.domain.errors import PermanentError
+from dray_node_agent.kubelet.generated import (
+    dra_v1_pb2,
+    dra_v1beta1_pb2,
+    plugin_registration_pb2,
+)
+from dray_node_agent.kubelet.prepared import PreparedClaim, PreparedDevice
+from dray_node_agent.kubelet.preparing import ClaimRef, Preparer
+from dray_node_agent.kubelet.sockets import remove_stale
+
+PLUGIN_TYPE = "DRAPlugin"
+REGISTRATION_SERVICE = "pluginregistration.Registration"
+SERVICES: dict[str, tuple[str, ModuleType]] = {
+    "v1.DRAPlugin": ("k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin", dra_v1_pb2),
+    "v1beta1.DRAPlugin": ("k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin", dra_v1beta1_pb2),
+}
+"""What the kubelet calls a version of the service, its full name and its messages."""
+
+Handler = Callable[[Any, Any], Awaitable[Any]]
+
+
+class SocketError(PermanentError):
+    """A socket can't be served."""
+
+
+class KubeletServer:
+    """Serves ``preparer`` to the kubelet. ``on_registered`` hears the kubelet's verdict:
+    an empty text, or why it refused."""
+
+    def __init__(
+        self,
+        preparer: Preparer,
+        *,
+        driver: str,
+        endpoint: Path,
+        registration: Path,
+        on_registered: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._preparer = preparer
+        self._driver = driver
+        self._endpoint = endpoint
+        self._registration = registration
+        self._on_registered = on_registered
+        self._plugin_server: Any = None
+        self._registrar: Any = None
+
+    async def start(self) -> None:
+        """Serve; the registrar comes last, because the kubelet calls at once.
+
+        Raises:
+            SocketError: a socket can't be bound.
+            InvalidInputError: something else has a socket's path.
+        """
+        plugin = [self._plugin_handler(name, messages) for name, messages in SERVICES.values()]
+        self._plugin_server = await _serving(self._endpoint, plugin)
+        self._registrar = await _serving(self._registration, [self._registration_handler()])
+
+    async def stop(self, grace_s: float) -> None:
+        """Leave the registry first, then finish what is in flight. Repeating it is harmless."""
+        if self._registrar is not None:
+            await self._registrar.stop(grace_s)
+            self._registration.unlink(missing_ok=True)
+        if self._plugin_server is not None:
+            await self._plugin_server.stop(grace_s)
+            self._endpoint.unlink(missing_ok=True)
+        self._registrar = self._plugin_server = None
+        await self._preparer.drain()
+
+    def _registration_handler(self) -> Any:
+        messages = plugin_registration_pb2
+
+        async def get_info(_: Any, __: Any) -> Any:
+            return messages.PluginInfo(
+                type=PLUGIN_TYPE,
+                name=self._driver,
+                endpoint=str(self._endpoint),
+                supported_versions=list(SERVICES),
+            )
+
+        async def notify(status: Any, _: Any) -> Any:
+            problem = "" if status.plugin_registered else status.error or "no reason given"
+            self._on_registered(problem)
+            log = structlog.get_logger()
+            if problem:
+                log.error("the kubelet refused the plugin", error=problem)
+            else:
+                log.info("the kubelet registered the plugin", driver=self._driver)
+            return messages.RegistrationStatusResponse()
+
+        return _handlers(
+            REGISTRATION_SERVICE,
+            {
+                "GetInfo": (get_info, messages.InfoRequest),
+                "NotifyRegistrationStatus": (notify, messages.RegistrationStatus),
+            },
+        )
+
+    def _plugin_handler(self, service: str, messages: Any) -> Any:
+        async def prepare(request: Any, _: Any) -> Any:
+            answers = await self._preparer.prepare(_refs(request))
+            return messages.NodePrepareResourcesResponse(
+                claims={uid: _prepared(messages, answer) for uid, answer in answers.items()}
+            )
+
+        async def unprepare(request: Any, _: Any) -> Any:
+            answers = await self._preparer.unprepare(_refs(request))
+            return messages.NodeUnprepareResourcesResponse(
+                claims={
+                    uid: messages.NodeUnprepareResourceResponse(error=error)
+                    for uid, error in answers.items()
+                }
+            )
+
+        return _handlers(
+            service,
+            {
+                "NodePrepareResources": (prepare, messages.NodePrepareResourcesRequest),
+                "NodeUnprepareResources": (unprepare, messages.NodeUnprepareResourcesRequest),
+            },
+        )
+
+
+async def _serving(path: Path, handlers: list[Any]) -> Any:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    remove_stale(path)
+    server = grpc.aio.server()
+    for handler in handlers:
+        server.add_generic_rpc_handlers((handler,))
+    try:
+        server.add_insecure_port(f"unix:{path}")
+    except RuntimeError as error:
+        raise SocketError(f"can't serve on {path}: {error}; is its folder writable?") from error
+    await server.start()
+    return server
+
+
+def _handlers(service: str, methods: dict[str, tuple[Handler, Any]]) -> Any:
+    return grpc.method_handlers_generic_handler(
+        service,
+        {
+            name: grpc.unary_unary_rpc_method_handler(
+                handler,
+                request_deserializer=request.FromString,
+                response_serializer=lambda answer: answer.SerializeToString(),
+            )
+            for name, (handler, request) in methods.items()
+        },
+    )
+
+
+def _refs(request: Any) -> list[ClaimRef]:
+    """The claims asked for, each once."""
+    refs = {claim.uid: ClaimRef(claim.namespace, claim.uid, claim.name) for claim in request.claims}
+    return list(refs.values())
+
+
+def _prepared(messages: Any, answer: PreparedClaim | str) -> Any:
+    if isinstance(answer, str):
+        return messages.NodePrepareResourceResponse(error=answer)
+    return messages.NodePrepareResourceResponse(
+        devices=[_device(messages, device) for device in answer.devices]
+    )
+
+
+def _device(messages: Any, device: PreparedDevice) -> Any:
+    made = messages.Device(
+        request_names=[device.request],
+        pool_name=device.pool,
+        device_name=device.device,
+        cdi_device_ids=list(device.cdi_ids),
+    )
+    if device.share_id is not None and "share_id" in made.DESCRIPTOR.fields_by_name:
+        made.share_id = device.share_id
+    return made

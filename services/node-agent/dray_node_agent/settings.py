@@ -1,0 +1,50 @@
+"""The node-agent's settings; the groups common to all services are in ``dray.runtime``."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from dray.runtime.settings import Duration, Group, Settings
+from dray_node_agent.boards.simulated import MODELS
+
+
+class NodeGroup(Group):
+    """The node, its cards and the folders it shares with the kubelet."""
+
+    name: str = Field(min_length=1, max_length=253, description="the name of this agent's Node")
+    board: Literal["nvml", "simulated"] = "nvml"
+    model: str = "H100"
+    """Model of simulated cards."""
+    count: int = Field(default=8, ge=0, le=256)
+    """How many simulated cards."""
+    health_file: Path | None = None
+    """Names simulated cards that are sick; default: ``unhealthy`` in the state folder."""
+    plugins_dir: Path = Path("/var/lib/kubelet/plugins")
+    registry_dir: Path = Path("/var/lib/kubelet/plugins_registry")
+    cdi_dir: Path = Path("/var/run/cdi")
+    state_dir: Path = Path("/var/lib/dray/node-agent")
+    """Checkpoint and record; must outlive reboots."""
+    poll: Duration = 1.0
+    """How often the board is read."""
+    resync: Duration = 30.0
+    """How often the slices are compared with the API server when nothing changed."""
+    patience: Duration = 5.0
+    """How long a node's first start waits for its pool before it publishes without one."""
+    sweep: Duration = 600.0
+    """How often prepared claims are compared with the API server."""
+    grace: Duration = 5.0
+    """How long calls in flight may take at the end."""
+
+    @field_validator("model")
+    @classmethod
+    def _can_be_simulated(cls, model: str) -> str:
+        if model not in MODELS:
+            raise ValueError(f"expected one of {', '.join(MODELS)}")
+        return model
+
+
+class NodeAgentSettings(Settings):
+    """Everything the node-agent reads from the environment or its TOML file."""
+
+    node: NodeGroup = Field(description="this node; at least DRAY_NODE__NAME")
