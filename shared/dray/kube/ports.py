@@ -15,7 +15,14 @@ Object = dict[str, Any]
 
 
 class KubeUnavailableError(TemporaryError):
-    """The API server can't be reached, is overloaded, or failed: the outcome is unknown."""
+    """The API server can't be reached, is overloaded, or failed: the outcome is unknown.
+
+    ``retry_after_s`` is what the server asked for (``Retry-After``), or 0.
+    """
+
+    def __init__(self, message: str = "", retry_after_s: float = 0.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class ConflictError(TemporaryError):

@@ -1,0 +1,207 @@
+"""The real Kubernetes API, through kubernetes_asyncio's configuration and connections."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Final
+
+from dray.kube.api_transport import GoneError, Transport, configuration
+from dray.kube.api_watch import watch
+from dray.kube.ports import (
+    NODES,
+    PODS,
+    ConflictError,
+    KubeUnavailableError,
+    Listed,
+    NotFoundError,
+    Object,
+    PatchType,
+    RefusedError,
+    Resource,
+    WatchEvent,
+)
+
+PAGE: Final = "500"
+_RELISTS: Final = 3
+_PATCH_TYPES: Final[dict[PatchType, str]] = {
+    "merge": "application/merge-patch+json",
+    "json": "application/json-patch+json",
+    "strategic": "application/strategic-merge-patch+json",
+    "apply": "application/apply-patch+yaml",
+}
+_UNPROCESSABLE: Final = 422
+
+
+async def connect(kubeconfig: str | None, *, user_agent: str) -> "KubeApi":
+    """The API as the kubeconfig (or the pod's service account) describes it.
+
+    Nothing is sent yet. Raises InvalidInputError where there is no usable configuration.
+    """
+    return KubeApi(Transport(await configuration(kubeconfig), user_agent), user_agent)
+
+
+class KubeApi:
+    """``Kube`` over HTTP."""
+
+    def __init__(self, transport: Transport, manager: str) -> None:
+        self._transport = transport
+        self._manager = {"fieldManager": manager}
+
+    async def get(self, resource: Resource, name: str, namespace: str = "") -> Object:
+        """See ``Kube.get``."""
+        return await self._transport.call("GET", resource.path(namespace, name))
+
+    async def list(
+        self,
+        resource: Resource,
+        namespace: str = "",
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
+    ) -> Listed:
+        """See ``Kube.list``; read in pages."""
+        selectors = _selectors(label_selector, field_selector)
+        for _ in range(_RELISTS):
+            try:
+                return await self._pages(resource, resource.path(namespace), selectors)
+            except GoneError:
+                continue
+        raise KubeUnavailableError(
+            f"listing {resource.plural}: its pages expired {_RELISTS} times before the last was read"
+        )
+
+    def watch(
+        self,
+        resource: Resource,
+        namespace: str = "",
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
+    ) -> AsyncIterator[WatchEvent]:
+        """See ``Kube.watch``. A kind that isn't served yet (404) is waited for."""
+
+        async def relist() -> Listed:
+            return await self.list(
+                resource, namespace, label_selector=label_selector, field_selector=field_selector
+            )
+
+        selectors = _selectors(label_selector, field_selector)
+        return watch(self._transport, resource, resource.path(namespace), selectors, relist)
+
+    async def create(
+        self, resource: Resource, obj: Object, namespace: str = "", *, dry_run: bool = False
+    ) -> Object:
+        """See ``Kube.create``."""
+        place = namespace or obj["metadata"].get("namespace", "")
+        query = {**self._manager, **({"dryRun": "All"} if dry_run else {})}
+        body = {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
+        return await self._transport.call("POST", resource.path(place), query=query, body=body)
+
+    async def update(self, resource: Resource, obj: Object, *, subresource: str = "") -> Object:
+        """See ``Kube.update``."""
+        metadata = obj["metadata"]
+        path = resource.path(metadata.get("namespace", ""), metadata["name"], subresource)
+        body = {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
+        return await self._transport.call("PUT", path, query=self._manager, body=body)
+
+    async def patch(
+        self,
+        resource: Resource,
+        name: str,
+        patch: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        namespace: str = "",
+        *,
+        kind: PatchType = "merge",
+        subresource: str = "",
+    ) -> Object:
+        """See ``Kube.patch``; ``apply`` takes fields over from other managers."""
+        query = {**self._manager, **({"force": "true"} if kind == "apply" else {})}
+        try:
+            return await self._transport.call(
+                "PATCH",
+                resource.path(namespace, name, subresource),
+                query=query,
+                body=patch,
+                content_type=_PATCH_TYPES[kind],
+            )
+        except RefusedError as error:
+            if kind == "json" and error.status == _UNPROCESSABLE and "test" in str(error):
+                raise ConflictError(str(error)) from error
+            raise
+
+    async def delete(
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str = "",
+        *,
+        uid: str = "",
+        resource_version: int | None = None,
+        grace_period_s: int | None = None,
+    ) -> None:
+        """See ``Kube.delete``."""
+        preconditions: dict[str, str] = {"uid": uid} if uid else {}
+        if resource_version is not None:
+            preconditions["resourceVersion"] = str(resource_version)
+        options: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "propagationPolicy": "Background",
+        }
+        if preconditions:
+            options["preconditions"] = preconditions
+        if grace_period_s is not None:
+            options["gracePeriodSeconds"] = grace_period_s
+        try:
+            await self._transport.call("DELETE", resource.path(namespace, name), body=options)
+        except NotFoundError:
+            return
+
+    async def bind(self, pod: str, namespace: str, *, uid: str, node: str) -> None:
+        """See ``Kube.bind``."""
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": pod, "namespace": namespace, "uid": uid},
+            "target": {"apiVersion": "v1", "kind": NODES.kind, "name": node},
+        }
+        path = PODS.path(namespace, pod, "binding")
+        await self._transport.call("POST", path, query=self._manager, body=body)
+
+    async def evict(self, pod: str, namespace: str) -> None:
+        """See ``Kube.evict``."""
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod, "namespace": namespace},
+        }
+        try:
+            await self._transport.call("POST", PODS.path(namespace, pod, "eviction"), body=body)
+        except KubeUnavailableError as error:
+            if "disruption budget" in str(error):
+                raise ConflictError(str(error)) from error
+            raise
+
+    async def version(self) -> str:
+        """See ``Kube.version``."""
+        answer = await self._transport.call("GET", "/version")
+        return str(answer["gitVersion"])
+
+    async def close(self) -> None:
+        """See ``Kube.close``."""
+        await self._transport.close()
+
+    async def _pages(self, resource: Resource, path: str, selectors: dict[str, str]) -> Listed:
+        objects: list[Object] = []
+        query = {"limit": PAGE, **selectors}
+        while True:
+            page = await self._transport.call("GET", path, query=query)
+            for obj in page.get("items") or ():
+                # Lists leave out what they say once for all.
+                objects.append({"apiVersion": resource.api_version, "kind": resource.kind, **obj})
+            if not (token := page["metadata"].get("continue")):
+                return Listed(tuple(objects), int(page["metadata"]["resourceVersion"]))
+            query["continue"] = token
+
+
+def _selectors(label_selector: str, field_selector: str) -> dict[str, str]:
+    named = {"labelSelector": label_selector, "fieldSelector": field_selector}
+    return {name: selector for name, selector in named.items() if selector}

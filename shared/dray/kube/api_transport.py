@@ -1,0 +1,198 @@
+"""Requests to a real API server: configuration, auth and connections by kubernetes_asyncio.
+
+Bodies are plain JSON both ways: the library's typed models cost a millisecond per object.
+"""
+
+import contextlib
+import os
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import aiohttp
+import msgspec
+from kubernetes_asyncio import config
+from kubernetes_asyncio.client.api_client import ApiClient
+from kubernetes_asyncio.client.configuration import Configuration
+
+from dray.domain.errors import DrayError, InvalidInputError
+from dray.kube.ports import (
+    AlreadyExistsError,
+    ConflictError,
+    KubeUnavailableError,
+    NotFoundError,
+    RefusedError,
+)
+
+TIMEOUT_S: Final = 30.0
+_CONNECT_S: Final = 5.0
+_JSON: Final = "application/json"
+_GONE: Final = 410
+_SERVER_FAULTS: Final = 500
+_TOO_MANY: Final = 429
+
+Query = Mapping[str, str]
+
+
+class GoneError(DrayError):
+    """The resourceVersion or continuation asked for is too old (410): list again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A response without its body's meaning."""
+
+    status: int
+    reason: str
+    message: str
+    causes: str
+    retry_after_s: float
+
+
+async def configuration(kubeconfig: str | None) -> Configuration:
+    """From the file; without one in-cluster, else from KUBECONFIG.
+
+    Raises:
+        InvalidInputError: there is no such file, or it can't be used.
+    """
+    settings = Configuration()
+    try:
+        if kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ:
+            config.load_incluster_config(client_configuration=settings)
+        else:
+            await config.load_kube_config(
+                config_file=kubeconfig, client_configuration=settings, persist_config=False
+            )
+    except (config.ConfigException, OSError) as error:
+        where = kubeconfig or os.environ.get("KUBECONFIG") or "the default kubeconfig"
+        raise InvalidInputError(
+            f"can't use {where}: {error}; set DRAY_KUBE__KUBECONFIG or KUBECONFIG"
+        ) from error
+    settings.connection_pool_maxsize = 0
+    return settings
+
+
+class Transport:
+    """Sends requests and maps failures to the port's errors."""
+
+    def __init__(self, settings: Configuration, user_agent: str) -> None:
+        self._settings = settings
+        self._client = ApiClient(settings)
+        self._user_agent = user_agent
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Query | None = None,
+        body: object = None,
+        content_type: str = _JSON,
+    ) -> dict[str, Any]:
+        """One request and its JSON answer. Raises the port's errors, and GoneError."""
+        timeout = aiohttp.ClientTimeout(total=TIMEOUT_S, sock_connect=_CONNECT_S)
+        payload = None if body is None else msgspec.json.encode(body)
+        try:
+            async with self._request(
+                method, path, query, timeout, data=payload, content_type=content_type
+            ) as response:
+                data = await response.read()
+                if response.status >= 400:
+                    raise error_of(answer_of(response, data), f"{method} {path}")
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise KubeUnavailableError(
+                f"{method} {path}: no answer from the API server: {error or type(error).__name__}"
+            ) from error
+        answer: dict[str, Any] = msgspec.json.decode(data) if data else {}
+        return answer
+
+    async def lines(
+        self, path: str, query: Query, *, silence_s: float
+    ) -> AsyncIterator[dict[str, Any]]:
+        """The JSON lines of a watch until it ends; lines of any length.
+
+        Raises the port's errors, and GoneError.
+        """
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S, sock_read=silence_s)
+        try:
+            async with self._request("GET", path, query, timeout) as response:
+                if response.status >= 400:
+                    raise error_of(answer_of(response, await response.read()), f"watch {path}")
+                rest = b""
+                async for chunk in response.content.iter_any():
+                    *complete, rest = (
+                        (rest + chunk).split(b"\n") if b"\n" in chunk else (rest + chunk,)
+                    )
+                    for line in complete:
+                        if line.strip():
+                            yield msgspec.json.decode(line)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise KubeUnavailableError(
+                f"watch {path}: the connection was lost: {error or type(error).__name__}"
+            ) from error
+
+    async def close(self) -> None:
+        """Close connections."""
+        await self._client.close()
+
+    @contextlib.asynccontextmanager
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        query: Query | None,
+        timeout: aiohttp.ClientTimeout,
+        *,
+        data: bytes | None = None,
+        content_type: str = _JSON,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        headers = {"Accept": _JSON, "User-Agent": self._user_agent}
+        if data is not None:
+            headers["Content-Type"] = content_type
+        parameters: list[tuple[str, str]] = list((query or {}).items())
+        await self._client.update_params_for_auth(headers, parameters, ["BearerToken"])
+        url = self._settings.host + path + (f"?{urlencode(parameters)}" if parameters else "")
+        options: dict[str, Any] = {"headers": headers, "timeout": timeout, "data": data}
+        if self._settings.proxy:
+            options["proxy"] = self._settings.proxy
+        if self._settings.tls_server_name:
+            options["server_hostname"] = self._settings.tls_server_name
+        session: aiohttp.ClientSession = self._client.rest_client.pool_manager
+        async with session.request(method, url, **options) as response:
+            yield response
+
+
+def answer_of(response: aiohttp.ClientResponse, data: bytes) -> Answer:
+    """What a failed response says: a ``Status`` object, or plain text."""
+    try:
+        status = msgspec.json.decode(data)
+    except msgspec.MsgspecError:
+        status = None
+    if not isinstance(status, dict):
+        status = {"message": data.decode(errors="replace").strip() or response.reason}
+    details = status.get("details") or {}
+    retry_after = response.headers.get("Retry-After", "") or str(details.get("retryAfterSeconds"))
+    return Answer(
+        status=response.status,
+        reason=status.get("reason") or "",
+        message=status.get("message") or "",
+        causes="; ".join(str(cause.get("message")) for cause in details.get("causes") or ()),
+        retry_after_s=float(retry_after) if retry_after.isdecimal() else 0.0,
+    )
+
+
+def error_of(answer: Answer, what: str) -> DrayError:
+    """The port's error for a failed response, with the server's own message."""
+    causes = f" ({answer.causes})" if answer.causes and answer.causes not in answer.message else ""
+    message = f"{what}: {answer.message}{causes}"
+    if answer.status == 404:
+        return NotFoundError(message)
+    if answer.status == 409:
+        already = answer.reason == "AlreadyExists"
+        return AlreadyExistsError(message) if already else ConflictError(message)
+    if answer.status == _GONE:
+        return GoneError(message)
+    if answer.status == _TOO_MANY or answer.status >= _SERVER_FAULTS:
+        return KubeUnavailableError(message, answer.retry_after_s)
+    return RefusedError(message, answer.status)

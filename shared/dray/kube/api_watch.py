@@ -1,0 +1,90 @@
+"""List, then watch, for ever: resumes after early ends, lists again when told 410."""
+
+import contextlib
+import random
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any, Final
+
+import structlog
+
+from dray.kube.api_transport import GoneError, Transport
+from dray.kube.ports import (
+    Changed,
+    Deleted,
+    KubeUnavailableError,
+    Listed,
+    NotFoundError,
+    Resource,
+    WatchEvent,
+)
+from dray.runtime.backoff import Backoff
+
+_LEAST_S: Final = 240
+_MOST_S: Final = 480
+_SILENCE_S: Final = 30.0
+"""How much longer than its time-out a watch may stay silent before it is given up."""
+
+
+async def watch(
+    transport: Transport,
+    resource: Resource,
+    path: str,
+    selectors: dict[str, str],
+    relist: Callable[[], Awaitable[Listed]],
+) -> AsyncGenerator[WatchEvent, None]:
+    """See ``Kube.watch``."""
+    backoff = Backoff(0.1, 10.0)
+    log = structlog.get_logger().bind(watch=resource.plural)
+    version: int | None = None
+    while True:
+        wait_s = 0.0
+        try:
+            if version is None:
+                listed = await relist()
+                version = listed.resource_version
+                yield listed
+            flow = _events(transport, path, selectors, version)
+            async with contextlib.aclosing(flow) as events:
+                async for kind, obj in events:
+                    version = int(obj["metadata"]["resourceVersion"])
+                    backoff.reset()
+                    if kind != "BOOKMARK":
+                        yield _event(resource, kind, obj)
+        except GoneError as error:
+            version = None
+            log.info("listing again", why=str(error))
+        except (KubeUnavailableError, NotFoundError) as error:
+            wait_s = getattr(error, "retry_after_s", 0.0)
+            log.warning("the watch is away", error=str(error))
+        await backoff.pause(wait_s)
+
+
+async def _events(
+    transport: Transport, path: str, selectors: dict[str, str], version: int
+) -> AsyncGenerator[tuple[str, dict[str, Any]], None]:
+    # Spread, so that not all watches of a fleet end in one second.
+    timeout_s = random.randint(_LEAST_S, _MOST_S)
+    query = {
+        "watch": "true",
+        "allowWatchBookmarks": "true",
+        "resourceVersion": str(version),
+        "timeoutSeconds": str(timeout_s),
+        **selectors,
+    }
+    async for line in transport.lines(path, query, silence_s=timeout_s + _SILENCE_S):
+        if line["type"] == "ERROR":
+            raise _failure(line["object"])
+        yield line["type"], line["object"]
+
+
+def _failure(status: dict[str, Any]) -> GoneError | KubeUnavailableError:
+    message = str(status.get("message") or status)
+    if status.get("code") == 410 or status.get("reason") in ("Expired", "Gone"):
+        return GoneError(message)
+    return KubeUnavailableError(f"the watch ended with an error: {message}")
+
+
+def _event(resource: Resource, kind: str, obj: dict[str, Any]) -> WatchEvent:
+    obj.setdefault("apiVersion", resource.api_version)
+    obj.setdefault("kind", resource.kind)
+    return Deleted(obj) if kind == "DELETED" else Changed(obj)
