@@ -1,0 +1,141 @@
+"""The seed's claim templates, and claims of the same form, to ``resource.k8s.io/v1``."""
+
+from typing import Any, Final
+
+from dray.cel.errors import CelError
+from dray.domain.errors import InvalidInputError
+from dray.domain.names import DEVICE_CLASS, TEMPLATE_LABEL
+from dray.seed import yaml_door
+from dray.seed.dialect import translate
+from dray.seed.notes import Notes
+from dray.seed.yaml_door import Mapping
+
+_BESIDE: Final = ("deviceClassName", "selector", "selectors", "allocationMode", "count",
+                  "adminAccess", "tolerations", "capacity")  # fmt: skip
+"""Fields that v1 has inside ``exactly``."""
+
+
+def convert_template(content: Mapping, notes: Notes) -> None:
+    """A ResourceClaimTemplate, in place."""
+    spec = _mapping(content, "spec")
+    _copy_label(content, spec, notes)
+    inner = spec.get("spec")
+    if isinstance(inner, dict):
+        _convert_devices(inner, "spec.spec", notes)
+
+
+def convert_claim(content: Mapping, notes: Notes) -> None:
+    """A ResourceClaim, in place."""
+    _convert_devices(_mapping(content, "spec"), "spec", notes)
+
+
+def convert_class(content: Mapping, notes: Notes) -> None:
+    """A DeviceClass, in place: only its selectors can be the seed's."""
+    _convert_selectors(_mapping(content, "spec"), "spec", notes)
+
+
+def _mapping(content: Mapping, key: str) -> Mapping:
+    found = content.get(key)
+    return found if isinstance(found, dict) else {}
+
+
+def _copy_label(content: Mapping, spec: Mapping, notes: Notes) -> None:
+    value = _mapping(_mapping(content, "metadata"), "labels").get(TEMPLATE_LABEL)
+    metadata = spec.get("metadata")
+    labels = _mapping(metadata, "labels") if isinstance(metadata, dict) else {}
+    if value is None or TEMPLATE_LABEL in labels:
+        return
+    if not isinstance(metadata, dict):
+        metadata = yaml_door.mapping()
+        yaml_door.insert_after(spec, "", "metadata", metadata)
+    if "labels" not in metadata:
+        metadata["labels"] = yaml_door.mapping()
+    metadata["labels"][TEMPLATE_LABEL] = value
+    notes.change(
+        f"label {TEMPLATE_LABEL} copied into spec.metadata.labels: "
+        "only the labels there reach the claims"
+    )
+
+
+def _convert_devices(spec: Mapping, path: str, notes: Notes) -> None:
+    requests = _mapping(spec, "devices").get("requests")
+    for request in requests if isinstance(requests, list) else []:
+        if isinstance(request, dict):
+            _convert_request(request, f"{path}.devices.requests[{request.get('name', '')}]", notes)
+
+
+def _convert_request(request: Mapping, path: str, notes: Notes) -> None:
+    alternatives = request.get("firstAvailable")
+    if isinstance(alternatives, list):
+        for part in alternatives:
+            if isinstance(part, dict):
+                _convert_exactly(part, f"{path}.firstAvailable[{part.get('name', '')}]", notes)
+        return
+    exactly = request.get("exactly")
+    if not isinstance(exactly, dict):
+        exactly = request["exactly"] = yaml_door.mapping()
+        notes.change(f"{path}.exactly added: v1 has the request inside it")
+    _move_inside(request, exactly, path, notes)
+    _convert_exactly(exactly, f"{path}.exactly", notes)
+
+
+def _move_inside(request: Mapping, exactly: Mapping, path: str, notes: Notes) -> None:
+    for key in _BESIDE:
+        if key not in request:
+            continue
+        if key in exactly and exactly[key] != request[key]:
+            raise InvalidInputError(
+                f"{path}: {key} stands beside exactly and inside it, with different values; "
+                "keep the one inside"
+            )
+        value = request.pop(key)
+        if key not in exactly:
+            yaml_door.insert_after(exactly, "count", key, value)
+        notes.change(f"{path}.{key} moved into exactly: v1 knows it only there")
+
+
+def _convert_exactly(exactly: Mapping, path: str, notes: Notes) -> None:
+    if not exactly.get("deviceClassName"):
+        after = "allocationMode" if "allocationMode" in exactly else "count"
+        exactly.pop("deviceClassName", None)
+        yaml_door.insert_after(exactly, after, "deviceClassName", DEVICE_CLASS)
+        notes.change(f"{path}.deviceClassName: {DEVICE_CLASS} added: a class is required")
+    _drop_empty_capacity(exactly, path, notes)
+    if exactly["deviceClassName"] == DEVICE_CLASS:
+        _convert_selectors(exactly, path, notes)
+
+
+def _drop_empty_capacity(exactly: Mapping, path: str, notes: Notes) -> None:
+    capacity = exactly.get("capacity")
+    if isinstance(capacity, dict) and not capacity.get("requests"):
+        del exactly["capacity"]
+        notes.change(
+            f"{path}.capacity dropped: its requests are empty, and what a claim doesn't state it "
+            "takes whole; the capacities come from the pod's annotations"
+        )
+
+
+def _convert_selectors(holder: Mapping, path: str, notes: Notes) -> None:
+    if "selector" in holder:
+        selector = holder["selector"]
+        yaml_door.rename(holder, "selector", "selectors", yaml_door.sequence([selector]))
+        notes.change(f"{path}.selector → selectors: v1 has a list of them")
+    selectors = holder.get("selectors")
+    for position, selector in enumerate(selectors if isinstance(selectors, list) else []):
+        cel = selector.get("cel") if isinstance(selector, dict) else None
+        if isinstance(cel, dict) and isinstance(cel.get("expression"), str):
+            _translate(cel, f"{path}.selectors[{position}]", notes)
+
+
+def _translate(cel: Mapping, path: str, notes: Notes) -> None:
+    original: Any = cel["expression"]
+    try:
+        translation = translate(original)
+    except CelError as error:
+        raise InvalidInputError(f"{path}.cel.expression: {error}") from error
+    if translation.expression != original:
+        cel["expression"] = yaml_door.like(translation.expression, original)
+    for change in translation.changes:
+        notes.change(f"{path}.cel.expression: {change}")
+    for warning in translation.warnings:
+        notes.warn(f"{path}.cel.expression: {warning}")

@@ -1,0 +1,108 @@
+"""The seed's ResourceSlices to ``resource.k8s.io/v1``, with the capacities that dray sells."""
+
+from typing import Final
+
+from dray.domain.names import DRIVER, TFLOPS, VIRTUAL_TFLOPS, VIRTUAL_VRAM, VRAM
+from dray.seed import yaml_door
+from dray.seed.notes import Notes
+from dray.seed.yaml_door import Mapping
+
+_VALUES: Final = {
+    "stringValue": "string",
+    "intValue": "int",
+    "boolValue": "bool",
+    "versionValue": "version",
+}
+_PAIRS: Final = {TFLOPS: VIRTUAL_TFLOPS, VRAM: VIRTUAL_VRAM}
+_POOL_NAME: Final = "pool_name"
+
+
+def convert_slice(content: Mapping, notes: Notes) -> None:
+    """A ResourceSlice, in place. Pools and capacities only where the driver is dray's."""
+    spec = content.get("spec")
+    if not isinstance(spec, dict):
+        return
+    devices = spec.get("devices")
+    listed = devices if isinstance(devices, list) else []
+    found: list[Mapping] = [device for device in listed if isinstance(device, dict)]
+    _rename_values(found, notes)
+    if spec.get("driver") == DRIVER:
+        _rename_pool(spec, found, notes)
+        _set_capacities(found, notes)
+
+
+def _attributes(device: Mapping) -> Mapping:
+    found = device.get("attributes")
+    return found if isinstance(found, dict) else {}
+
+
+def _rename_values(devices: list[Mapping], notes: Notes) -> None:
+    renamed: dict[str, None] = {}
+    for device in devices:
+        for value in _attributes(device).values():
+            for old, new in _VALUES.items():
+                if isinstance(value, dict) and old in value:
+                    yaml_door.rename(value, old, new, value[old])
+                    renamed[f"attributes: {old} → {new}: the name in v1"] = None
+    for text in renamed:
+        notes.change(text)
+
+
+def _rename_pool(spec: Mapping, devices: list[Mapping], notes: Notes) -> None:
+    pool, node = spec.get("pool"), spec.get("nodeName")
+    if not isinstance(pool, dict) or not node or pool.get("name") == node:
+        return
+    gpu_pool = str(pool.get("name", ""))
+    pool["name"] = node
+    notes.change(
+        f"pool.name {gpu_pool} → {node}: the slices of a pool must be complete together, "
+        "so the pool is the node"
+    )
+    for device in devices:
+        if gpu_pool and _POOL_NAME not in _attributes(device):
+            if "attributes" not in device:
+                device["attributes"] = yaml_door.mapping()
+            value = yaml_door.mapping()
+            value["string"] = yaml_door.quoted(gpu_pool)
+            device["attributes"][_POOL_NAME] = value
+            notes.change(f"device {device.get('name', '')}: the GPUPool kept as {_POOL_NAME}")
+
+
+def _set_capacities(devices: list[Mapping], notes: Notes) -> None:
+    for device in devices:
+        capacity = device.get("capacity")
+        if device.get("allowMultipleAllocations") is not True or not isinstance(capacity, dict):
+            continue
+        name = f"device {device.get('name', '')}"
+        for physical, virtual in _PAIRS.items():
+            _sell_virtually(capacity, physical, virtual, name, notes)
+
+
+def _sell_virtually(
+    capacity: Mapping, physical: str, virtual: str, device: str, notes: Notes
+) -> None:
+    """Give the pair its request policies: only the virtual one is consumed, never for nothing."""
+    amount = capacity.get(physical)
+    if not isinstance(amount, dict) or "value" not in amount:
+        return
+    if virtual not in capacity:
+        budget = yaml_door.mapping()
+        budget["value"] = amount["value"]
+        yaml_door.insert_after(capacity, physical, virtual, budget)
+        notes.change(f"{device}: {virtual} added, equal to {physical}: requests consume it")
+    if "requestPolicy" not in amount:
+        policy = yaml_door.mapping()
+        policy["default"] = yaml_door.quoted("0")
+        policy["validValues"] = yaml_door.short_sequence([yaml_door.quoted("0")])
+        yaml_door.append(amount, "requestPolicy", policy)
+        notes.change(f"{device}: requests of {physical} may only be 0: they consume {virtual}")
+    budget = capacity[virtual]
+    if isinstance(budget, dict) and "value" in budget and "requestPolicy" not in budget:
+        policy = yaml_door.mapping()
+        policy["default"] = budget["value"]
+        policy["validRange"] = yaml_door.mapping()
+        policy["validRange"]["min"] = yaml_door.quoted("1")
+        yaml_door.append(budget, "requestPolicy", policy)
+        notes.change(
+            f"{device}: {virtual} defaults to its full value: a claim that states none takes all"
+        )
