@@ -1,0 +1,209 @@
+"""Where a pod goes, in the order of kube-scheduler's plugins. Pure.
+
+Written from kube-scheduler 1.36's plugins, not from dray's own node fit: the stand-in must be
+able to disagree with it. For claims: ``dynamicresources.go`` PreFilter, Filter, PostFilter
+and PreBind; a claim without allocation is never allocated here.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+
+from dray.domain.devices import Taint
+from dray.domain.pods import Node, NodeExpression, NodeTerm, Pod
+from dray_sandbox.scheduler.cluster import Cluster, SeenClaim
+
+_UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable")
+_REPELLING = ("NoSchedule", "NoExecute")
+_MOST_RESERVATIONS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Reserve the claims that are not yet the pod's, then bind it."""
+
+    node: str
+    reserve: tuple[SeenClaim, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Unschedulable:
+    """No node takes the pod. ``clear`` is the claim whose allocation PostFilter drops."""
+
+    message: str
+    clear: SeenClaim | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A node was found, and binding fails there each time."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotQueued:
+    """PreEnqueue keeps the pod back; nothing is written about it."""
+
+    message: str
+
+
+Verdict = Place | Unschedulable | Failed | NotQueued
+
+
+def is_candidate(pod: Pod, cluster: Cluster, scheduler: str) -> bool:
+    """Whether the pod is this scheduler's to place now."""
+    return (
+        pod.scheduler == scheduler
+        and not pod.node
+        and not pod.gated
+        and not pod.other_gates
+        and not pod.deleting
+        and pod.phase == "Pending"
+        and pod.uid not in cluster.assumed
+    )
+
+
+def decide(pod: Pod, cluster: Cluster) -> Verdict:
+    """Where the pod goes now, or why nowhere."""
+    claims, missing = _claims_of(pod, cluster)
+    if missing:
+        return NotQueued(missing)
+    if busy := [claim for claim in claims if claim.allocated and not _reservable(claim, pod)]:
+        return _nowhere(cluster, f"resourceclaim in use: {busy[0].name}")
+    if not cluster.nodes:
+        return Unschedulable("no nodes available to schedule pods")
+    refusals: Counter[str] = Counter()
+    unavailable: dict[str, SeenClaim] = {}
+    fitting: list[Node] = []
+    for node in cluster.nodes.values():
+        why = _node_refusal(pod, node, cluster) or _claims_refusal(claims, node, unavailable)
+        if why:
+            refusals[why] += 1
+        else:
+            fitting.append(node)
+    if not fitting:
+        return Unschedulable(_summary(cluster, refusals), _to_clear(pod, unavailable))
+    return _place(pod, claims, min(fitting, key=lambda node: _load(pod, node, cluster)))
+
+
+def _claims_of(pod: Pod, cluster: Cluster) -> tuple[list[SeenClaim], str]:
+    """The pod's claims, or what one of them lacks before the pod may be queued."""
+    claims = []
+    for reference in pod.claims:
+        claim = cluster.claims.get((pod.namespace, reference.claim)) if reference.claim else None
+        if claim is None:
+            return [], f"waiting for the claim {reference.reference!r} to be created"
+        if claim.deleting:
+            return [], f'resourceclaim "{claim.name}" is being deleted'
+        if reference.template and claim.owner_uid != pod.uid:
+            return [], f"claim {claim.name} was not created for pod {pod.namespace}/{pod.name}"
+        claims.append(claim)
+    return claims, ""
+
+
+def _reservable(claim: SeenClaim, pod: Pod) -> bool:
+    return pod.uid in claim.reserved_for or len(claim.reserved_for) < _MOST_RESERVATIONS
+
+
+def _node_refusal(pod: Pod, node: Node, cluster: Cluster) -> str:
+    needs = pod.needs
+    if node.unschedulable and not any(t.tolerates(_UNSCHEDULABLE) for t in needs.tolerations):
+        return "node(s) were unschedulable"
+    for taint in node.taints:
+        if taint.effect in _REPELLING and not any(t.tolerates(taint) for t in needs.tolerations):
+            return f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"
+    selected = all(node.labels.get(key) == value for key, value in needs.node_selector.items())
+    if not selected or (needs.node_terms and not matches(needs.node_terms, node)):
+        return "node(s) didn't match Pod's node affinity/selector"
+    used = cluster.used(node.name)
+    if used.pods + 1 > node.pods:
+        return "Too many pods"
+    if needs.cpu_milli and used.cpu_milli + needs.cpu_milli > node.cpu_milli:
+        return "Insufficient cpu"
+    if needs.memory_bytes and used.memory_bytes + needs.memory_bytes > node.memory_bytes:
+        return "Insufficient memory"
+    return ""
+
+
+def _claims_refusal(claims: list[SeenClaim], node: Node, unavailable: dict[str, SeenClaim]) -> str:
+    """Why the claims keep the pod off a node that fits otherwise; notes who is to blame."""
+    elsewhere = [
+        claim
+        for claim in claims
+        if claim.node_terms is not None and not matches(claim.node_terms, node)
+    ]
+    if not all(claim.allocated for claim in claims):
+        return "cannot allocate all claims"
+    unavailable.update({claim.uid: claim for claim in elsewhere})
+    return "resourceclaim not available on the node" if elsewhere else ""
+
+
+def _to_clear(pod: Pod, unavailable: dict[str, SeenClaim]) -> SeenClaim | None:
+    """PostFilter: the first allocation that no other pod uses (kube-scheduler: a random one)."""
+    for claim in unavailable.values():
+        if claim.reserved_for in ((), (pod.uid,)):
+            return claim
+    return None
+
+
+def _place(pod: Pod, claims: list[SeenClaim], node: Node) -> Verdict:
+    reserve = tuple(claim for claim in claims if pod.uid not in claim.reserved_for)
+    for claim in reserve:
+        if not claim.stamped:
+            # PreBind stamps the time while it reserves, and an allocation can't be changed.
+            return Failed(
+                f"reserving claim {claim.namespace}/{claim.name}: "
+                "status.allocation: Invalid value: field is immutable"
+            )
+    return Place(node.name, reserve)
+
+
+def _load(pod: Pod, node: Node, cluster: Cluster) -> tuple[float, str]:
+    """Least allocated first, as the default weights have it; names break ties."""
+    used = cluster.used(node.name)
+    cpu = (used.cpu_milli + pod.needs.cpu_milli) / max(node.cpu_milli, 1)
+    memory = (used.memory_bytes + pod.needs.memory_bytes) / max(node.memory_bytes, 1)
+    return cpu + memory, node.name
+
+
+def _nowhere(cluster: Cluster, why: str) -> Unschedulable:
+    count = len(cluster.nodes)
+    return Unschedulable(f"0/{count} nodes are available: {why}.")
+
+
+def _summary(cluster: Cluster, refusals: Counter[str]) -> str:
+    parts = sorted(f"{count} {why}" for why, count in refusals.items())
+    return f"0/{len(cluster.nodes)} nodes are available: {', '.join(parts)}."
+
+
+def matches(terms: tuple[NodeTerm, ...], node: Node) -> bool:
+    """Whether a node selector takes the node: any term whose expressions all hold.
+
+    An empty term matches nothing (``nodeaffinity.go``).
+    """
+    return any(term and all(_holds(expression, node) for expression in term) for term in terms)
+
+
+def _holds(expression: NodeExpression, node: Node) -> bool:
+    labels = {"metadata.name": node.name} if expression.is_field else node.labels
+    value = labels.get(expression.key)
+    match expression.operator:
+        case "In":
+            return value in expression.values
+        case "NotIn":
+            return value not in expression.values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt" | "Lt":
+            return _compares(expression, value)
+    return False
+
+
+def _compares(expression: NodeExpression, value: str | None) -> bool:
+    try:
+        seen, wanted = int(value or ""), int(expression.values[0])
+    except (ValueError, IndexError):
+        return False
+    return seen > wanted if expression.operator == "Gt" else seen < wanted

@@ -1,0 +1,236 @@
+"""Watches pods, nodes and claims, and carries out what the rules say."""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any
+
+import structlog
+
+from dray.domain.errors import DrayError
+from dray.domain.pods import Pod
+from dray.kube.ports import (
+    CLAIMS,
+    EVENTS,
+    NODES,
+    PODS,
+    Changed,
+    ConflictError,
+    Deleted,
+    Kube,
+    Listed,
+    NotFoundError,
+    Object,
+    RefusedError,
+    Resource,
+)
+from dray_sandbox.events import event_of
+from dray_sandbox.scheduler.cluster import Cluster, SeenClaim, claim_seen
+from dray_sandbox.scheduler.queue import Queue
+from dray_sandbox.scheduler.rules import (
+    Failed,
+    NotQueued,
+    Place,
+    Unschedulable,
+    decide,
+    is_candidate,
+)
+
+COMPONENT = "default-scheduler"
+
+
+class Scheduler:
+    """One scheduler for all pods of ``name``."""
+
+    def __init__(self, kube: Kube, name: str = COMPONENT) -> None:
+        self._kube = kube
+        self._name = name
+        self._cluster = Cluster()
+        self._queue = Queue()
+        self._wake = asyncio.Event()
+        self._synced: set[str] = set()
+        self._said: dict[str, tuple[str, str]] = {}
+        self._log = structlog.get_logger()
+
+    async def run(self) -> None:
+        """Schedule until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._watch(NODES, self._see_node, self._drop_node))
+            group.create_task(self._watch(CLAIMS, self._see_claim, self._drop_claim))
+            group.create_task(self._watch(PODS, self._see_pod, self._drop_pod))
+            group.create_task(self._schedule(group))
+
+    async def _watch(
+        self,
+        resource: Resource,
+        see: Callable[[Object], None],
+        drop: Callable[[Object], None],
+    ) -> None:
+        known: dict[str, Object] = {}
+        async for event in self._kube.watch(resource):
+            match event:
+                case Listed(objects):
+                    present = {obj["metadata"]["uid"] for obj in objects}
+                    for uid in known.keys() - present:
+                        drop(known.pop(uid))
+                    for obj in objects:
+                        known[obj["metadata"]["uid"]] = obj
+                        see(obj)
+                    self._synced.add(resource.plural)
+                case Changed(obj):
+                    known[obj["metadata"]["uid"]] = obj
+                    see(obj)
+                case Deleted(obj):
+                    known.pop(obj["metadata"]["uid"], None)
+                    drop(obj)
+            self._wake.set()
+
+    def _see_node(self, obj: Object) -> None:
+        if self._cluster.see_node(obj):
+            self._queue.activate_all()
+
+    def _drop_node(self, obj: Object) -> None:
+        self._cluster.forget_node(obj["metadata"]["name"])
+
+    def _see_claim(self, obj: Object) -> None:
+        claim = self._cluster.see_claim(obj)
+        if claim is not None:
+            self._activate_users(claim)
+
+    def _drop_claim(self, obj: Object) -> None:
+        self._cluster.forget_claim(obj)
+
+    def _activate_users(self, claim: SeenClaim) -> None:
+        for pod in self._cluster.users_of(claim):
+            if is_candidate(pod, self._cluster, self._name):
+                self._queue.activate(pod.uid)
+
+    def _see_pod(self, obj: Object) -> None:
+        before, pod = self._cluster.see_pod(obj)
+        if not is_candidate(pod, self._cluster, self._name):
+            self._queue.remove(pod.uid)
+        elif before is None or _placement(before) != _placement(pod):
+            self._queue.activate(pod.uid)
+        if before is not None and before.node and before.phase != pod.phase:
+            self._queue.activate_all()
+
+    def _drop_pod(self, obj: Object) -> None:
+        uid = obj["metadata"]["uid"]
+        self._cluster.forget_pod(uid)
+        self._queue.remove(uid)
+        self._said.pop(uid, None)
+        self._queue.activate_all()
+
+    async def _schedule(self, group: asyncio.TaskGroup) -> None:
+        while True:
+            pause_s = self._queue.next_due_s(time.monotonic())
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._wake.wait()
+            self._wake.clear()
+            if self._synced >= {"nodes", "resourceclaims", "pods"}:
+                for pod in self._queue.due(self._cluster.pods, time.monotonic()):
+                    await self._try(pod, group)
+
+    async def _try(self, pod: Pod, group: asyncio.TaskGroup) -> None:
+        verdict = decide(pod, self._cluster)
+        match verdict:
+            case Place(node, reserve):
+                self._queue.remove(pod.uid)
+                self._cluster.assume(pod, node)
+                group.create_task(self._bind(pod, node, reserve))
+            case Unschedulable(message, clear):
+                self._queue.tried(pod.uid, time.monotonic())
+                if clear is not None:
+                    await self._guarded(pod, self._clear(clear))
+                await self._guarded(pod, self._say(pod, "Unschedulable", message))
+            case Failed(message):
+                self._queue.tried(pod.uid, time.monotonic())
+                self._queue.activate(pod.uid)
+                await self._guarded(pod, self._say(pod, "SchedulerError", message))
+            case NotQueued():
+                self._queue.parked(pod.uid, time.monotonic())
+
+    async def _bind(self, pod: Pod, node: str, reserve: tuple[SeenClaim, ...]) -> None:
+        try:
+            for claim in reserve:
+                await self._reserve(claim, pod)
+            await self._kube.bind(pod.name, pod.namespace, uid=pod.uid, node=node)
+        except DrayError as error:
+            self._cluster.withdraw(pod.uid)
+            self._queue.tried(pod.uid, time.monotonic())
+            self._queue.activate(pod.uid)
+            self._wake.set()
+            await self._guarded(pod, self._say(pod, "SchedulerError", str(error)))
+            return
+        message = f"Successfully assigned {pod.namespace}/{pod.name} to {node}"
+        await self._guarded(pod, self._event(pod, "Normal", "Scheduled", message))
+
+    async def _reserve(self, claim: SeenClaim, pod: Pod) -> None:
+        """Add the pod to ``reservedFor``, again from the newest claim after a conflict."""
+        consumer = {"resource": "pods", "name": pod.name, "uid": pod.uid}
+        while True:
+            current = await self._kube.get(CLAIMS, claim.name, claim.namespace)
+            seen = claim_seen(current)
+            if seen.uid != claim.uid or seen.deleting or not seen.allocated:
+                raise ConflictError(
+                    f"claim {claim.namespace}/{claim.name} was deleted, replaced or deallocated "
+                    "while the pod was being bound: it is tried again"
+                )
+            if pod.uid in seen.reserved_for:
+                return
+            status = current["status"]
+            status["reservedFor"] = [*(status.get("reservedFor") or ()), consumer]
+            try:
+                await self._kube.update(CLAIMS, current, subresource="status")
+            except ConflictError:
+                continue
+            return
+
+    async def _clear(self, claim: SeenClaim) -> None:
+        """PostFilter's deallocation, from the state the decision was made on."""
+        current = await self._kube.get(CLAIMS, claim.name, claim.namespace)
+        if current["metadata"]["resourceVersion"] != claim.resource_version:
+            return
+        for key in ("allocation", "reservedFor", "devices"):
+            current["status"].pop(key, None)
+        await self._kube.update(CLAIMS, current, subresource="status")
+        self._log.info("deallocated a claim", claim=claim.name, namespace=claim.namespace)
+
+    async def _say(self, pod: Pod, reason: str, message: str) -> None:
+        """PodScheduled=False, written only when it says something new."""
+        if self._said.get(pod.uid) == (reason, message):
+            return
+        self._said[pod.uid] = (reason, message)
+        condition = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": reason,
+            "message": message,
+            "lastTransitionTime": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        }
+        patch = {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}
+        await self._kube.patch(
+            PODS, pod.name, patch, pod.namespace, kind="strategic", subresource="status"
+        )
+        await self._event(pod, "Warning", "FailedScheduling", message)
+
+    async def _event(self, pod: Pod, kind: str, reason: str, message: str) -> None:
+        event = event_of("Pod", pod.namespace, pod.name, pod.uid, kind, reason, message, COMPONENT)
+        await self._kube.create(EVENTS, event, pod.namespace)
+
+    async def _guarded(self, pod: Pod, call: Coroutine[Any, Any, None]) -> None:
+        """What can fail without harm: the pod is tried again anyway."""
+        try:
+            await call
+        except (NotFoundError, ConflictError, RefusedError) as error:
+            self._log.info("not written", pod=pod.name, error=str(error))
+        except DrayError as error:
+            self._queue.activate(pod.uid)
+            self._log.warning("the API server did not answer", pod=pod.name, error=str(error))
+
+
+def _placement(pod: Pod) -> tuple[object, ...]:
+    """What of a pod may change whether it can be placed."""
+    return (pod.gated, pod.other_gates, pod.needs, pod.claims, pod.priority)
