@@ -1,0 +1,84 @@
+"""The composition root: settings, adapters and loops."""
+
+import ssl
+
+import prometheus_client
+
+from dray.bus import jetstream
+from dray.runtime import logs
+from dray.runtime.health import HealthPages
+from dray.runtime.lifetime import serve
+from dray_webhook.cache import Cache
+from dray_webhook.certificates import Certificates, ensure_certificates
+from dray_webhook.pools import Rules
+from dray_webhook.publisher import Publisher
+from dray_webhook.registration import MUTATE_CLAIMS, MUTATE_PODS, VALIDATE_CLAIMS
+from dray_webhook.server import Server
+from dray_webhook.settings import WebhookSettings
+from dray_webhook.shell import Webhook
+
+SERVICE = "webhook"
+
+
+async def run(settings: WebhookSettings) -> None:
+    """Serve until SIGTERM."""
+    logs.configure(SERVICE, settings.instance, level=settings.log.level, format=settings.log.format)
+    certificates = ensure_certificates(settings.webhook.certificate_dir, settings.names())
+    bus = await jetstream.connect(
+        settings.nats.url,
+        name=f"{SERVICE}/{settings.instance}",
+        user=settings.nats.user,
+        password=settings.nats.password.get_secret_value(),
+    )
+    cache = Cache(bus)
+    publisher = Publisher(bus, capacity=settings.webhook.event_queue)
+    webhook = Webhook(
+        cache,
+        publisher,
+        Rules(settings.namespace, settings.service_users()),
+        source=f"/{SERVICE}/{settings.instance}",
+        sampling_ratio=settings.webhook.sampling_ratio,
+        lookup_timeout_s=settings.webhook.lookup_timeout,
+    )
+    health = HealthPages(settings.health.host, settings.health.port)
+    server = Server(
+        {
+            MUTATE_PODS: webhook.mutate_pod,
+            MUTATE_CLAIMS: webhook.mutate_claim,
+            VALIDATE_CLAIMS: webhook.validate_claim,
+        },
+        host=settings.webhook.host,
+        port=settings.webhook.port,
+        tls=_tls(certificates),
+        body_limit_bytes=settings.webhook.body_limit,
+        registry=health.registry,
+    )
+    _count_events(publisher, health.registry)
+    health.check("cache", lambda: cache.problem)
+    health.check("https", lambda: None if server.listening else "not listening yet")
+    health.report("bus", lambda: None if bus.connected else "away; answering from memory")
+    await serve(
+        health=health,
+        close=[publisher.flush, bus.close],
+        facts=cache.run,
+        events=publisher.run,
+        https=server.run,
+    )
+
+
+def _tls(certificates: Certificates) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(certificates.certificate, certificates.key)
+    return context
+
+
+def _count_events(publisher: Publisher, registry: prometheus_client.CollectorRegistry) -> None:
+    waiting = prometheus_client.Gauge(
+        "dray_webhook_events_waiting", "pod.requested events not yet published", registry=registry
+    )
+    waiting.set_function(lambda: len(publisher))
+    dropped = prometheus_client.Gauge(
+        "dray_webhook_events_dropped", "pod.requested events given up", registry=registry
+    )
+    dropped.set_function(lambda: publisher.dropped)

@@ -1,0 +1,144 @@
+"""ResourceClaims and templates that people write by hand. Pure.
+
+Mutated: a claim of our class that asks for the physical ``tflops``/``vram`` asks for the
+virtual pair, which is what requests consume. Validated: nobody tolerates the owner taint, and
+where the server drops taints, nobody claims dray's devices past dray.
+"""
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+from dray.domain.errors import InvalidInputError
+from dray.domain.names import (
+    CLAIM_REFERENCE,
+    DERIVED_FROM_LABEL,
+    DEVICE_CLASS,
+    OWN_ANNOTATIONS,
+    OWNER_DRAY,
+    POD_CLAIM_NAME,
+    POOL_LABEL,
+    TFLOPS,
+    VIRTUAL_TFLOPS,
+    VIRTUAL_VRAM,
+    VRAM,
+    qualified,
+)
+from dray.domain.quantities import InvalidQuantityError, parse_quantity
+from dray_webhook.jsonpatch import difference
+from dray_webhook.mutation import DENIED
+from dray_webhook.review import Answer, Object, Request
+from dray_webhook.shape import refuse_owner_toleration
+from dray_webhook.view import View
+
+TEMPLATE_KIND = "ResourceClaimTemplate"
+_PAIRS = ((TFLOPS, VIRTUAL_TFLOPS), (VRAM, VIRTUAL_VRAM))
+
+
+def mutate_claim(request: Request) -> Answer:
+    """The answer of /mutate-claims: capacities mapped, dray's own annotations stripped."""
+    claim = request.object or {}
+    if request.operation != "CREATE" or request.kind.kind == TEMPLATE_KIND:
+        return Answer()
+    changed = copy.deepcopy(claim)
+    warnings: list[str] = []
+    for entry in _entries(_spec(changed, request)):
+        warnings.extend(_map_capacities(entry))
+    annotations = (changed.get("metadata") or {}).get("annotations") or {}
+    for name in OWN_ANNOTATIONS:
+        if annotations.pop(name, None) is not None:
+            warnings.append(f"annotation {name} is written by dray only; yours was removed")
+    if any(True for _ in _entries(_spec(claim, request))) and not _labels(claim).get(POOL_LABEL):
+        warnings.append(
+            f"the claim has no label {POOL_LABEL}: dray allocates only claims that name a GPUPool"
+        )
+    return Answer(patch=tuple(difference(claim, changed)), warnings=tuple(warnings))
+
+
+def validate_claim(request: Request, view: View) -> Answer:
+    """The answer of /validate-claims, for claims and templates at CREATE."""
+    if request.operation != "CREATE":
+        return Answer()
+    claim = request.object or {}
+    spec = _spec(claim, request)
+    kind = request.kind.kind or claim.get("kind", "")
+    name = (claim.get("metadata") or {}).get("name") or request.name
+    errors: list[str] = []
+    try:
+        refuse_owner_toleration(
+            (spec.get("devices") or {}).get("requests") or (), f'{kind} "{name}"'
+        )
+    except InvalidInputError as error:
+        errors.append(str(error))
+    if kind != TEMPLATE_KIND and not view.cluster.device_taints:
+        errors.extend(_past_dray(claim, spec, view))
+    if not errors:
+        return Answer()
+    return Answer(allowed=False, message="\n".join(errors), code=DENIED)
+
+
+def _past_dray(claim: Object, spec: Object, view: View) -> Iterator[str]:
+    pools = sorted(pool.name for pool in view.pools.values() if pool.owner == OWNER_DRAY)
+    if pools and any(True for _ in _entries(spec)) and not _is_derived(claim):
+        names = ", ".join(f'"{name}"' for name in pools)
+        yield (
+            "this API server drops device taints (DRADeviceTaints is off), so kube-scheduler could "
+            f'allocate devices of GPUPool {names} to a hand-written claim of class "{DEVICE_CLASS}"'
+            " while dray decides about them: use pod annotations instead"
+        )
+
+
+def _is_derived(claim: Object) -> bool:
+    """Whether the claim was stamped from a template that dray derived, for a pod."""
+    metadata = claim.get("metadata") or {}
+    owners = [owner.get("kind") for owner in metadata.get("ownerReferences") or ()]
+    annotations = metadata.get("annotations") or {}
+    return (
+        "Pod" in owners
+        and annotations.get(POD_CLAIM_NAME) == CLAIM_REFERENCE
+        and DERIVED_FROM_LABEL in _labels(claim)
+    )
+
+
+def _labels(claim: Object) -> dict[str, str]:
+    return (claim.get("metadata") or {}).get("labels") or {}
+
+
+def _spec(obj: Object, request: Request) -> Object:
+    spec: Object = obj.get("spec") or {}
+    if (request.kind.kind or obj.get("kind")) == TEMPLATE_KIND:
+        spec = spec.get("spec") or {}
+    return spec
+
+
+def _entries(spec: Object) -> Iterator[Object]:
+    """Every request or subrequest of our class."""
+    for request in (spec.get("devices") or {}).get("requests") or ():
+        for entry in (request.get("exactly") or {}, *(request.get("firstAvailable") or ())):
+            if entry.get("deviceClassName") == DEVICE_CLASS:
+                yield entry
+
+
+def _map_capacities(entry: Object) -> Iterator[str]:
+    amounts: dict[str, Any] = (entry.get("capacity") or {}).get("requests") or {}
+    for physical, virtual in _PAIRS:
+        for spelling in (physical, qualified(physical)):
+            if spelling not in amounts or _is_zero(amounts[spelling]):
+                continue
+            amount = amounts.pop(spelling)
+            stated = next((amounts[n] for n in (virtual, qualified(virtual)) if n in amounts), None)
+            if stated is None:
+                amounts[virtual] = amount
+                yield f"capacity request {spelling}: {amount} is taken as {virtual}: {amount}"
+            else:
+                yield (
+                    f"capacity request {spelling}: {amount} is left out, "
+                    f"because {virtual}: {stated} is requested too"
+                )
+
+
+def _is_zero(amount: object) -> bool:
+    try:
+        return parse_quantity(str(amount)).nano == 0
+    except InvalidQuantityError:
+        return False

@@ -1,0 +1,163 @@
+"""A pod with its claim: references, scheduler or gate, toleration and dray's annotations."""
+
+import copy
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from dray.domain.devices import Taint, Toleration
+from dray.domain.names import (
+    ALLOCATED,
+    ALLOCATION_GATE,
+    CLAIM_REFERENCE,
+    DECISION,
+    DEDICATED_TAINT,
+    DEFAULT_SCHEDULER,
+    DRAY_SCHEDULER,
+    GPUPOOL,
+    REQUEST_ID,
+    SHAPE,
+    TRACEPARENT,
+    VOID,
+)
+from dray.domain.pods import Pool
+from dray_webhook.shape import HASH_DIGITS
+
+Object = dict[str, Any]
+_DERIVED = re.compile(rf"(?P<base>.+)-[0-9a-f]{{{HASH_DIGITS}}}")
+NEVER_ON_PODS_AT_BIRTH = (DECISION, VOID, ALLOCATED)
+
+
+@dataclass(frozen=True, slots=True)
+class Ids:
+    """What differs between two calls for one pod; the shell draws them."""
+
+    request_id: str
+    traceparent: str
+
+
+@dataclass(frozen=True, slots=True)
+class Injection:
+    """What goes into the pod."""
+
+    base: str
+    template: str
+    """Name of the derived template."""
+    shape_text: str
+    pool: Pool
+    gated: bool
+    ids: Ids
+
+
+def claim_conflicts(spec: Object, base: str) -> Iterator[str]:
+    """Why the claim can't be injected into ``spec``."""
+    entries = spec.get("resourceClaims") or []
+    ours = [entry for entry in entries if _is_ours(entry, base)]
+    if len(ours) > 1:
+        names = ", ".join(f'"{entry.get("name", "")}"' for entry in ours)
+        yield (
+            f'spec.resourceClaims {names} all refer to the base template "{base}": expected one, '
+            "because the annotations describe one claim"
+        )
+    for entry in entries:
+        if entry.get("name") == CLAIM_REFERENCE and entry not in ours:
+            yield (
+                f'spec.resourceClaims has an entry "{CLAIM_REFERENCE}" that refers to something '
+                f'else than the base template "{base}": dray injects an entry of that name; '
+                "rename yours"
+            )
+    if spec.get("nodeName"):
+        yield (
+            f'spec.nodeName is "{spec["nodeName"]}": expected none, because the node follows from '
+            "the GPUs; use nodeSelector or node affinity to narrow it down"
+        )
+
+
+def inject(pod: Object, injection: Injection) -> Object:
+    """The pod as it is to be stored; equal for equal input but for ``injection.ids``."""
+    pod = copy.deepcopy(pod)
+    spec = pod.setdefault("spec", {})
+    _refer(spec, injection)
+    _schedule(spec, injection)
+    _annotate(pod.setdefault("metadata", {}), injection)
+    return pod
+
+
+def _is_ours(entry: Object, base: str) -> bool:
+    template = entry.get("resourceClaimTemplateName") or ""
+    derived = _DERIVED.fullmatch(template)
+    if template == base or (derived is not None and derived["base"] == base):
+        return True
+    return derived is not None and entry.get("name") == CLAIM_REFERENCE
+
+
+def _refer(spec: Object, injection: Injection) -> None:
+    """One entry for the pod, and one in every container unless some name it themselves."""
+    reference = {
+        "name": CLAIM_REFERENCE,
+        "resourceClaimTemplateName": injection.template,
+    }
+    entries = spec.setdefault("resourceClaims", [])
+    written = CLAIM_REFERENCE
+    for index, entry in enumerate(entries):
+        if _is_ours(entry, injection.base):
+            written = entry.get("name") or CLAIM_REFERENCE
+            entries[index] = reference
+            break
+    else:
+        entries.append(reference)
+    containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
+    uses = [use for container in containers for use in _uses(container) if use["name"] == written]
+    for use in uses:
+        use["name"] = CLAIM_REFERENCE
+    if not uses:
+        for container in containers:
+            resources = container.get("resources") or {}
+            claims = [*(resources.get("claims") or ()), {"name": CLAIM_REFERENCE}]
+            container["resources"] = {**resources, "claims": claims}
+
+
+def _uses(container: Object) -> list[Object]:
+    return (container.get("resources") or {}).get("claims") or []
+
+
+def _schedule(spec: Object, injection: Injection) -> None:
+    gates = spec.get("schedulingGates") or []
+    others = [gate for gate in gates if gate.get("name") != ALLOCATION_GATE]
+    if injection.gated:
+        spec["schedulerName"] = DEFAULT_SCHEDULER
+        if len(others) == len(gates):
+            spec["schedulingGates"] = [*gates, {"name": ALLOCATION_GATE}]
+    else:
+        spec["schedulerName"] = DRAY_SCHEDULER
+        if len(others) < len(gates):
+            spec["schedulingGates"] = others
+    if injection.pool.dedicated:
+        _tolerate(spec, injection.pool.name)
+
+
+def _tolerate(spec: Object, pool: str) -> None:
+    taint = Taint(DEDICATED_TAINT, pool)
+    tolerations = spec.get("tolerations") or []
+    for entry in tolerations:
+        toleration = Toleration(
+            key=entry.get("key") or "",
+            operator=entry.get("operator") or "Equal",
+            value=entry.get("value") or "",
+            effect=entry.get("effect") or "",
+        )
+        if toleration.tolerates(taint):
+            return
+    wanted = {"key": taint.key, "operator": "Equal", "value": pool, "effect": taint.effect}
+    spec["tolerations"] = [*tolerations, wanted]
+
+
+def _annotate(metadata: Object, injection: Injection) -> None:
+    annotations = metadata.setdefault("annotations", {})
+    for name in NEVER_ON_PODS_AT_BIRTH:
+        annotations.pop(name, None)
+    annotations[GPUPOOL] = injection.pool.name
+    annotations[REQUEST_ID] = injection.ids.request_id
+    annotations[TRACEPARENT] = injection.ids.traceparent
+    annotations[SHAPE] = injection.shape_text

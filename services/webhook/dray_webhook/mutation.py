@@ -1,0 +1,242 @@
+"""Pods under admission: an AdmissionReview in, an answer out. Pure.
+
+CREATE: annotations are read, pool, policy and base template resolved, the shape derived and
+the claim injected; whatever is wrong is said at once. UPDATE: what was admitted stays.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from dray.domain.errors import InvalidInputError
+from dray.domain.names import (
+    DEFAULT_SCHEDULER,
+    DRAY_SCHEDULER,
+    GPUPOOL,
+    OWN_ANNOTATIONS,
+    POD_ANNOTATIONS,
+    PREFIX,
+    SHAPE,
+)
+from dray.domain.pods import Pool
+from dray.kube.convert import pod_needs
+from dray.messages.events import PodRequested
+from dray_webhook.annotations import Asked, Findings, read_annotations
+from dray_webhook.injection import (
+    NEVER_ON_PODS_AT_BIRTH,
+    Ids,
+    Injection,
+    claim_conflicts,
+    inject,
+)
+from dray_webhook.jsonpatch import difference
+from dray_webhook.pools import Resolution, Rules, resolve
+from dray_webhook.review import Answer, Object, Request
+from dray_webhook.selectors import selectors_of
+from dray_webhook.shape import Form, canonical, derive, derived_name
+from dray_webhook.view import View
+
+DENIED = 400
+UNSURE = 503
+"""Denied because an object could not be looked up: trying again may help."""
+
+
+def admit_pod(request: Request, view: View, rules: Rules, ids: Ids) -> Answer:
+    """The answer for a pod. A denial with ``doubts`` is worth asking again with look-ups."""
+    pod = request.object or {}
+    if not _ours(pod) and not _ours(request.old_object or {}):
+        return Answer()
+    if request.operation == "UPDATE":
+        return _keep(pod, request, rules)
+    if request.operation != "CREATE":
+        return Answer()
+    return _Admission(pod, request, view, rules, ids).answer()
+
+
+class _Admission:
+    """One pod at CREATE: findings gather until it is known whether it gets in."""
+
+    def __init__(self, pod: Object, request: Request, view: View, rules: Rules, ids: Ids) -> None:
+        self.pod = pod
+        self.spec: Object = pod.get("spec") or {}
+        self.request = request
+        self.view = view
+        self.ids = ids
+        self.findings = Findings()
+        self.annotations = _annotations(pod)
+        self.asked = read_annotations(self.annotations, self.findings)
+        self.found = resolve(self.asked, request.namespace, view, rules, self.findings)
+
+    def answer(self) -> Answer:
+        pool, base = self.found.pool, self.found.base
+        selectors = self._selectors(pool)
+        gated = pool is not None and self._gated(pool)
+        if base is not None:
+            self.findings.errors.extend(claim_conflicts(self.spec, base.name))
+        shape: Object = {}
+        if (
+            pool is not None
+            and base is not None
+            and None not in (self.asked.tflops, self.asked.vram)
+        ):
+            shape = self._shape(selectors, self.found, pool)
+        if self.findings.errors or pool is None or base is None:
+            return self._denial()
+        shape_text = canonical(shape)
+        template = derived_name(base.name, shape_text)
+        injection = Injection(base.name, template, shape_text, pool, gated, self.ids)
+        patched = inject(self.pod, injection)
+        self._warn(pool, patched)
+        return Answer(
+            patch=tuple(difference(self.pod, patched)),
+            warnings=tuple(self.findings.warnings),
+            requested=self._event(injection),
+        )
+
+    def _selectors(self, pool: Pool | None) -> tuple[str, ...]:
+        try:
+            selectors = selectors_of(self.asked, pool.name if pool else "")
+        except InvalidInputError as error:
+            self.findings.errors.append(str(error))
+            return ()
+        self.findings.warnings.extend(selectors.warnings)
+        return selectors.expressions
+
+    def _gated(self, pool: Pool) -> bool:
+        """Whether kube-scheduler binds: nodes it shares, or needs that dray doesn't read."""
+        try:
+            unread = pod_needs(self.spec).unread
+        except InvalidInputError as error:
+            self.findings.errors.append(f"spec of the pod: {error}")
+            return False
+        gated = not pool.dedicated or bool(unread)
+        if gated and not self.view.cluster.device_taints:
+            why = (
+                f"the pod has needs that only kube-scheduler reads ({', '.join(unread)})"
+                if pool.dedicated
+                else f'GPUPool "{pool.name}" is on shared nodes'
+            )
+            self.findings.errors.append(
+                "this API server drops device taints (DRADeviceTaints is off), which keep "
+                "kube-scheduler from allocating dray's devices; without them only dedicated pools "
+                f"work, and {why}: name a pool with spec.dedicated: true"
+                + (", and leave out these needs" if pool.dedicated else "")
+            )
+        return gated
+
+    def _shape(self, selectors: tuple[str, ...], found: Resolution, pool: Pool) -> Object:
+        assert found.base is not None
+        form = Form(
+            shares_devices=self.view.cluster.consumable_capacity,
+            counts_shareable_devices=self.view.counts_shareable_devices,
+        )
+        try:
+            return derive(found.base, self.asked, pool, selectors, form)
+        except InvalidInputError as error:
+            self.findings.errors.append(str(error))
+            return {}
+
+    def _warn(self, pool: Pool, patched: Object) -> None:
+        scheduler = self.spec.get("schedulerName") or DEFAULT_SCHEDULER
+        if scheduler not in (DEFAULT_SCHEDULER, DRAY_SCHEDULER):
+            self.findings.warnings.append(
+                f'spec.schedulerName "{scheduler}" is replaced by '
+                f'"{patched["spec"]["schedulerName"]}", which places pods of GPUPool "{pool.name}"'
+            )
+        if not self.view.cluster.consumable_capacity:
+            self.findings.warnings.append(
+                "this API server does not share devices (DRAConsumableCapacity is off): the pod "
+                "takes whole cards, whatever tflops-request and vram-request say"
+            )
+        self.findings.warnings.extend(
+            f"annotation {name} is written by dray only; yours was removed"
+            for name in NEVER_ON_PODS_AT_BIRTH
+            if name in self.annotations
+        )
+
+    def _denial(self) -> Answer:
+        errors = self.findings.errors
+        name = self.request.name or (self.pod.get("metadata") or {}).get("generateName", "") + "…"
+        head = f'pod "{name}" can\'t get its GPUs: '
+        if len(errors) == 1:
+            message = head + errors[0]
+        else:
+            listed = "\n".join(f"{number}. {error}" for number, error in enumerate(errors, 1))
+            message = f"{head}{len(errors)} errors\n{listed}"
+        return Answer(
+            allowed=False,
+            message=message,
+            code=UNSURE if self.view.unanswered else DENIED,
+            warnings=tuple(self.findings.warnings),
+            doubts=tuple(dict.fromkeys(self.found.doubts)),
+        )
+
+    def _event(self, injection: Injection) -> PodRequested:
+        metadata = self.pod.get("metadata") or {}
+        return PodRequested(
+            request_id=self.ids.request_id,
+            namespace=self.request.namespace,
+            name=self.request.name or metadata.get("name", ""),
+            pool=injection.pool.name,
+            template=injection.template,
+            understood=understood(self.asked, self.found, gated=injection.gated),
+            traceparent=self.ids.traceparent,
+        )
+
+
+def understood(asked: Asked, found: Resolution, *, gated: bool) -> dict[str, str]:
+    """What was read, in words for timelines."""
+    pool = found.pool.name if found.pool else ""
+    words = {
+        "gpus": str(asked.count),
+        "tflops": str(asked.tflops),
+        "vram": str(asked.vram),
+        "pool": pool if asked.pool else f"{pool} (default)",
+        "model": asked.model,
+        "qos": asked.qos,
+        "tflops-limit": str(asked.tflops_limit) if asked.tflops_limit else "",
+        "vram-limit": str(asked.vram_limit) if asked.vram_limit else "",
+        "selector": "custom" if asked.expression else "generated",
+        "dra": found.dra_from,
+        "base": f"{found.base.namespace}/{found.base.name}" if found.base else "",
+        "binder": "kube-scheduler" if gated else "dray",
+    }
+    return {name: value for name, value in words.items() if value}
+
+
+def _keep(pod: Object, request: Request, rules: Rules) -> Answer:
+    """UPDATE: what only dray writes is put back, what a user asked for can't change."""
+    if request.user_info.username in rules.service_users:
+        return Answer()
+    before = _annotations(request.old_object or {})
+    after = dict(_annotations(pod))
+    protected = (*OWN_ANNOTATIONS, GPUPOOL) if SHAPE in before else OWN_ANNOTATIONS
+    errors = [
+        f'annotation {name} is "{after[name]}", and was "{before.get(name, "")}" when the pod was '
+        "admitted: its claim is made and can't change; delete the pod and create it anew"
+        for name in POD_ANNOTATIONS
+        if SHAPE in before and name in after and after[name] != before.get(name)
+    ]
+    if errors:
+        return Answer(allowed=False, message="\n".join(errors), code=DENIED)
+    reverted = [name for name in protected if after.get(name) != before.get(name)]
+    for name in reverted:
+        if name in before:
+            after[name] = before[name]
+        else:
+            del after[name]
+    patched = {**pod, "metadata": {**(pod.get("metadata") or {}), "annotations": after}}
+    return Answer(
+        patch=tuple(difference(pod, patched)) if reverted else (),
+        warnings=tuple(
+            f"annotation {name} is written by dray only; it was put back" for name in reverted
+        ),
+    )
+
+
+def _annotations(pod: Object) -> Mapping[str, str]:
+    annotations: dict[str, Any] = (pod.get("metadata") or {}).get("annotations") or {}
+    return {name: str(value) for name, value in annotations.items()}
+
+
+def _ours(pod: Object) -> bool:
+    return any(name.startswith(PREFIX) for name in _annotations(pod))

@@ -1,0 +1,204 @@
+"""Which pool, policy and base template apply to a pod, and whether DRA is on for it.
+
+Precedence: the pod's annotation, then the pool's SchedulingConfigTemplate, then off.
+Every denial names the objects it rests on (``doubts``), so that they can be looked up once.
+"""
+
+from dataclasses import dataclass, field
+
+from dray.domain.names import (
+    BASE_TEMPLATE,
+    DRA_ENABLED,
+    GPUPOOL,
+    OWNER_KUBE_SCHEDULER,
+    TEMPLATE_LABEL,
+)
+from dray.domain.pods import Policy, Pool
+from dray.messages.facts import TemplateObserved
+from dray.messages.rpc import Lookup
+from dray_webhook.annotations import Asked, Findings
+from dray_webhook.view import DEFAULT_POOL, View
+
+LONGEST_BASE = 63
+"""The base's name travels as a label value on derived templates and their claims."""
+NO_OTHER_WAY = "this version of dray has no other way to give a pod GPUs yet"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the installation decides."""
+
+    namespace: str
+    """dray's own, where base templates for every namespace may live."""
+    service_users: tuple[str, ...] = ()
+    """Users who may write the annotations that only dray writes."""
+
+
+@dataclass(slots=True)
+class Resolution:
+    """What applies to a pod; whatever could not be found is ``None``."""
+
+    pool: Pool | None = None
+    policy: Policy | None = None
+    base: TemplateObserved | None = None
+    dra_from: str = ""
+    """Who switched DRA on, for people; empty: it is off."""
+    doubts: list[Lookup] = field(default_factory=list)
+
+
+def resolve(
+    asked: Asked, namespace: str, view: View, rules: Rules, findings: Findings
+) -> Resolution:
+    """Look everything up in the view; what is missing or refused becomes an error."""
+    resolver = _Resolver(asked, namespace, view, rules, findings)
+    resolver.run()
+    return resolver.found
+
+
+@dataclass(slots=True)
+class _Resolver:
+    asked: Asked
+    namespace: str
+    view: View
+    rules: Rules
+    findings: Findings
+    found: Resolution = field(default_factory=Resolution)
+
+    def run(self) -> None:
+        pool = self.found.pool = self._pool()
+        if pool is None:
+            return
+        self._check_pool(pool)
+        policy = self.found.policy = self._policy(pool)
+        if pool.template and policy is None:
+            return
+        self.found.dra_from = self._dra_from(pool, policy)
+        if self.found.dra_from:
+            self.found.base = self._base((policy.claim_template if policy else "") or BASE_TEMPLATE)
+
+    def _refuse(self, error: str, *rests_on: Lookup) -> None:
+        """An error that rests on observed objects: doubtful until they were looked up."""
+        self.found.doubts.extend(lookup for lookup in rests_on if lookup not in self.view.asked)
+        unsure = [self.view.unanswered[one] for one in rests_on if one in self.view.unanswered]
+        if unsure:
+            error += f" (dray could not make sure: {unsure[0]}; try again)"
+        self.findings.errors.append(error)
+
+    def _pool(self) -> Pool | None:
+        name = self.asked.pool
+        if name is None:
+            return None
+        if not name:
+            return self._default_pool()
+        pool = self.view.pools.get(name)
+        if pool is None:
+            self._refuse(
+                f'annotation {GPUPOOL} is "{name}": there is no such GPUPool; '
+                f"expected one of: {_names(self.view.pools)}",
+                Lookup(kind="pool", name=name),
+            )
+        return pool
+
+    def _default_pool(self) -> Pool | None:
+        pools = self.view.pools
+        defaults = {name: pool for name, pool in pools.items() if pool.default}
+        if len(defaults) == 1:
+            return next(iter(defaults.values()))
+        if defaults:
+            why = f"{_names(defaults)} are all marked spec.default: true; mark one, or name a pool"
+        else:
+            why = f"no GPUPool is marked spec.default: true; expected one of: {_names(pools)}"
+        self._refuse(f"annotation {GPUPOOL} is missing, and {why}", DEFAULT_POOL)
+        return None
+
+    def _check_pool(self, pool: Pool) -> None:
+        lookup = Lookup(kind="pool", name=pool.name)
+        if pool.allowed_namespaces and self.namespace not in pool.allowed_namespaces:
+            allowed = ", ".join(f'"{name}"' for name in pool.allowed_namespaces)
+            self._refuse(
+                f'GPUPool "{pool.name}" does not admit pods of namespace "{self.namespace}": '
+                f"expected one of: {allowed}",
+                lookup,
+            )
+        if pool.owner == OWNER_KUBE_SCHEDULER:
+            self._refuse(
+                f'GPUPool "{pool.name}" is owned by kube-scheduler (spec.owner), and this version '
+                "of dray doesn't admit pods to such a pool yet; name a pool that dray owns",
+                lookup,
+            )
+
+    def _policy(self, pool: Pool) -> Policy | None:
+        policy = self.view.policies.get(pool.template) if pool.template else None
+        if pool.template and policy is None:
+            self._refuse(
+                f'GPUPool "{pool.name}" names SchedulingConfigTemplate "{pool.template}", which '
+                "does not exist: create it, or correct spec.schedulingConfigTemplate of the pool",
+                Lookup(kind="policy", name=pool.template),
+                Lookup(kind="pool", name=pool.name),
+            )
+        return policy
+
+    def _dra_from(self, pool: Pool, policy: Policy | None) -> str:
+        asked = self.asked.dra_enabled
+        if asked:
+            return "annotation"
+        if asked is None and policy is not None and policy.dra_enabled:
+            return f"SchedulingConfigTemplate {policy.name}"
+        lookup = Lookup(kind="pool", name=pool.name)
+        if asked is False:
+            self.findings.errors.append(
+                f'annotation {DRA_ENABLED} is "false", and {NO_OTHER_WAY}: '
+                'expected "true", or no such annotation where the pool enables DRA'
+            )
+        elif policy is None:
+            self._refuse(
+                f'DRA is off for this pod: GPUPool "{pool.name}" has no schedulingConfigTemplate '
+                f'to enable it, and {NO_OTHER_WAY}; set annotation {DRA_ENABLED}: "true"',
+                lookup,
+            )
+        else:
+            self._refuse(
+                f'DRA is off for this pod: SchedulingConfigTemplate "{policy.name}" of GPUPool '
+                f'"{pool.name}" has spec.dra.enable: false, and {NO_OTHER_WAY}; '
+                f'set annotation {DRA_ENABLED}: "true", or enable it there',
+                Lookup(kind="policy", name=policy.name),
+                lookup,
+            )
+        return ""
+
+    def _base(self, name: str) -> TemplateObserved | None:
+        """The base template: from the pod's namespace first, then from dray's own."""
+        if len(name) > LONGEST_BASE:
+            self.findings.errors.append(
+                f'ResourceClaimTemplate "{name}" has a name of {len(name)} characters: expected '
+                f"{LONGEST_BASE} at most, because the name is recorded in a label"
+            )
+            return None
+        places = tuple(dict.fromkeys((self.namespace, self.rules.namespace)))
+        for place in places:
+            base = self.view.templates.get((place, name))
+            if base is not None:
+                return self._labelled(base)
+        where = " or ".join(f'"{place}"' for place in places)
+        self._refuse(
+            f'there is no ResourceClaimTemplate "{name}" in namespace {where}: '
+            f'create it with label {TEMPLATE_LABEL}: "true"',
+            *(Lookup(kind="template", name=name, namespace=place) for place in places),
+        )
+        return None
+
+    def _labelled(self, base: TemplateObserved) -> TemplateObserved | None:
+        seen = base.labels.get(TEMPLATE_LABEL)
+        if seen == "true":
+            return base
+        has = "has no such label" if seen is None else f'has "{seen}"'
+        self._refuse(
+            f'ResourceClaimTemplate "{base.namespace}/{base.name}" is not marked as a base: '
+            f'expected label {TEMPLATE_LABEL}: "true", it {has}',
+            Lookup(kind="template", name=base.name, namespace=base.namespace),
+        )
+        return None
+
+
+def _names(known: dict[str, Pool]) -> str:
+    return ", ".join(f'"{name}"' for name in sorted(known)) or "(there is no GPUPool yet)"

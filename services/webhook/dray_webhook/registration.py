@@ -1,0 +1,128 @@
+"""How an API server is told to call the webhook. Pure; the installer applies the objects."""
+
+import base64
+from typing import Any
+
+from dray.domain.names import DEVICE_CLASS, PREFIX
+
+MUTATE_PODS = "/mutate-pods"
+MUTATE_CLAIMS = "/mutate-claims"
+VALIDATE_CLAIMS = "/validate-claims"
+NAME = "dray-webhook"
+API = "admissionregistration.k8s.io/v1"
+
+
+def _annotated(variable: str) -> str:
+    return (
+        f"has({variable}.metadata.annotations) && "
+        f'{variable}.metadata.annotations.exists(name, name.startsWith("{PREFIX}"))'
+    )
+
+
+ANNOTATED = f"({_annotated('object')}) || (oldObject != null && {_annotated('oldObject')})"
+"""Pods without our annotations never reach the webhook."""
+ANNOTATIONS_CHANGED = (
+    "oldObject == null || !has(oldObject.metadata.annotations) || "
+    "!has(object.metadata.annotations) || "
+    "object.metadata.annotations != oldObject.metadata.annotations"
+)
+"""Lifting a gate or setting an image is nobody's business here."""
+
+
+def _of_our_class(spec: str) -> str:
+    ours = f'.deviceClassName == "{DEVICE_CLASS}"'
+    return (
+        f"has({spec}.devices) && has({spec}.devices.requests) && "
+        f"{spec}.devices.requests.exists(one, (has(one.exactly) && one.exactly{ours}) || "
+        f"(has(one.firstAvailable) && one.firstAvailable.exists(each, each{ours})))"
+    )
+
+
+OUR_CLAIM = _of_our_class("object.spec")
+OUR_TEMPLATE = f"has(object.spec.spec) && {_of_our_class('object.spec.spec')}"
+
+
+def webhook_configurations(
+    url: str, ca_bundle: bytes, *, timeout_s: int = 5, name: str = NAME
+) -> list[dict[str, Any]]:
+    """The MutatingWebhookConfiguration and the ValidatingWebhookConfiguration.
+
+    ``url`` is the webhook's root (``https://127.0.0.1:8443``), ``ca_bundle`` the PEM of its CA.
+    """
+    called = _Call(url.rstrip("/"), base64.b64encode(ca_bundle).decode(), timeout_s)
+    pods = called.webhook(
+        "pods",
+        MUTATE_PODS,
+        _rule("", "pods", "CREATE", "UPDATE"),
+        {"annotated": ANNOTATED, "annotations-changed": ANNOTATIONS_CHANGED},
+    )
+    claims = called.webhook(
+        "claims", MUTATE_CLAIMS, _rule(_DRA, "resourceclaims", "CREATE"), {"our-class": OUR_CLAIM}
+    )
+    mutating = [{**webhook, "reinvocationPolicy": "IfNeeded"} for webhook in (pods, claims)]
+    validating = [
+        called.webhook(
+            "claims",
+            VALIDATE_CLAIMS,
+            _rule(_DRA, "resourceclaims", "CREATE"),
+            {"our-class": OUR_CLAIM},
+        ),
+        called.webhook(
+            "templates",
+            VALIDATE_CLAIMS,
+            _rule(_DRA, "resourceclaimtemplates", "CREATE"),
+            {"our-class": OUR_TEMPLATE},
+        ),
+    ]
+    return [
+        _configuration("MutatingWebhookConfiguration", name, mutating),
+        _configuration("ValidatingWebhookConfiguration", name, validating),
+    ]
+
+
+_DRA = "resource.k8s.io"
+
+
+class _Call:
+    """What all webhooks of one server share."""
+
+    def __init__(self, root: str, ca_bundle: str, timeout_s: int) -> None:
+        self._root = root
+        self._ca_bundle = ca_bundle
+        self._timeout_s = timeout_s
+
+    def webhook(
+        self, what: str, path: str, rule: dict[str, Any], conditions: dict[str, str]
+    ) -> dict[str, Any]:
+        return {
+            "name": f"{what}.webhook.dray.tensor-fusion.ai",
+            "clientConfig": {"url": self._root + path, "caBundle": self._ca_bundle},
+            "rules": [rule],
+            "matchConditions": [
+                {"name": name, "expression": expression} for name, expression in conditions.items()
+            ],
+            "matchPolicy": "Equivalent",
+            "failurePolicy": "Fail",
+            "sideEffects": "NoneOnDryRun",
+            "timeoutSeconds": self._timeout_s,
+            "admissionReviewVersions": ["v1"],
+        }
+
+
+def _rule(group: str, resource: str, *operations: str) -> dict[str, Any]:
+    return {
+        "apiGroups": [group],
+        "apiVersions": ["v1"],
+        "operations": list(operations),
+        "resources": [resource],
+        "scope": "Namespaced",
+    }
+
+
+def _configuration(kind: str, name: str, webhooks: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "apiVersion": API,
+        "kind": kind,
+        "metadata": {"name": name, "labels": {"app.kubernetes.io/part-of": "dray"}},
+        "webhooks": webhooks,
+    }

@@ -1,0 +1,117 @@
+"""``admission.k8s.io/v1`` AdmissionReview: the request as read, the answer as written."""
+
+import base64
+import json
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel
+
+from dray.domain.errors import InvalidInputError
+from dray.messages.events import PodRequested
+from dray.messages.rpc import Lookup
+
+Object = dict[str, Any]
+WARNING_LENGTH = 256
+"""The API server cuts a warning here."""
+
+
+class MalformedReviewError(InvalidInputError):
+    """The body is not an AdmissionReview that dray can read."""
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True)
+
+
+class GroupKind(_Model):
+    """The kind under review."""
+
+    group: str = ""
+    version: str = ""
+    kind: str = ""
+
+
+class UserInfo(_Model):
+    """Who asks. For pods of a Deployment it is the ReplicaSet controller."""
+
+    username: str = ""
+    groups: tuple[str, ...] = ()
+
+
+class Request(_Model):
+    """The parts of an AdmissionRequest that dray reads."""
+
+    uid: str = Field(min_length=1)
+    kind: GroupKind = GroupKind()
+    sub_resource: str = ""
+    namespace: str = ""
+    name: str = ""
+    operation: Literal["CREATE", "UPDATE", "DELETE", "CONNECT"] = "CREATE"
+    user_info: UserInfo = UserInfo()
+    dry_run: bool | None = False
+    object: Object | None = None
+    old_object: Object | None = None
+
+
+class _Review(_Model):
+    api_version: Literal["admission.k8s.io/v1"]
+    kind: Literal["AdmissionReview"]
+    request: Request
+
+
+def read_review(body: bytes) -> Request:
+    """The request in an AdmissionReview.
+
+    Raises:
+        MalformedReviewError: no JSON, or not an AdmissionReview v1; every error is named.
+    """
+    try:
+        return _Review.model_validate_json(body).request
+    except ValidationError as error:
+        wrong = "; ".join(
+            f"{'.'.join(map(str, entry['loc'])) or 'body'}: {entry['msg']}"
+            for entry in error.errors(include_url=False, include_input=False)
+        )
+        raise MalformedReviewError(
+            f"expected an AdmissionReview of admission.k8s.io/v1, but {wrong}"
+        ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the webhook decided.
+
+    ``doubts`` are objects on whose absence or state a denial rests: look them up, ask again.
+    ``requested`` is the event to publish, unless the request was a dry run.
+    """
+
+    allowed: bool = True
+    patch: tuple[Object, ...] = ()
+    warnings: tuple[str, ...] = ()
+    message: str = ""
+    code: int = 200
+    doubts: tuple[Lookup, ...] = ()
+    requested: PodRequested | None = field(default=None, compare=False)
+
+
+_REASONS = {400: "BadRequest", 403: "Forbidden", 503: "ServiceUnavailable"}
+
+
+def write_review(uid: str, answer: Answer) -> Object:
+    """The AdmissionReview that carries ``answer``."""
+    response: Object = {"uid": uid, "allowed": answer.allowed}
+    if answer.patch:
+        patch = json.dumps(answer.patch, separators=(",", ":"), ensure_ascii=False)
+        response["patchType"] = "JSONPatch"
+        response["patch"] = base64.b64encode(patch.encode()).decode()
+    if answer.warnings:
+        response["warnings"] = [warning[:WARNING_LENGTH] for warning in answer.warnings]
+    if not answer.allowed:
+        response["status"] = {
+            "code": answer.code,
+            "reason": _REASONS.get(answer.code, ""),
+            "message": answer.message,
+        }
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}

@@ -1,0 +1,236 @@
+"""A pod's shape: the whole ``ResourceClaimTemplateSpec`` derived from its base template.
+
+One request of the base is completed with count, selectors and capacities; its other
+requests, constraints, labels and config are kept. Equal shapes have equal canonical JSON,
+and so one derived template.
+"""
+
+import copy
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dray.domain.devices import Taint, Toleration
+from dray.domain.errors import InvalidInputError
+from dray.domain.names import (
+    API_VERSION,
+    DERIVED_FROM_LABEL,
+    DEVICE_CLASS,
+    DRIVER,
+    GPU_REQUEST,
+    OWNER_DRAY,
+    OWNER_TAINT,
+    POOL_LABEL,
+    PREFIX,
+    TEMPLATE_LABEL,
+    TFLOPS,
+    VIRTUAL_TFLOPS,
+    VIRTUAL_VRAM,
+    VRAM,
+    qualified,
+)
+from dray.domain.pods import Pool
+from dray.messages.facts import TemplateObserved
+from dray_webhook.annotations import Asked
+
+Object = dict[str, Any]
+GENERATOR_VERSION = "1"
+GENERATOR_ANNOTATION = PREFIX + "shape-version"
+"""On derived claims: the rules by which their shape was computed."""
+OWNER_TAINT_OF_DEVICES = Taint(OWNER_TAINT, OWNER_DRAY)
+PLACEHOLDER = "true"
+"""The seed's "default value" of a selector, which the generated ones replace."""
+MAX_REQUESTS = 32
+HASH_DIGITS = 10
+
+
+class UnusableBaseError(InvalidInputError):
+    """The base template can't be completed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What the server keeps, and so which form the shape takes."""
+
+    shares_devices: bool = True
+    """Capacity requests are kept; otherwise every claim takes whole cards."""
+    counts_shareable_devices: bool = True
+    """Otherwise N GPUs are N requests of one, told apart by their uuid."""
+
+
+def derive(
+    base: TemplateObserved, asked: Asked, pool: Pool, selectors: Sequence[str], form: Form
+) -> Object:
+    """The derived ``ResourceClaimTemplateSpec``.
+
+    Raises:
+        UnusableBaseError: the base has no request to complete, or one that can't be.
+    """
+    spec = copy.deepcopy(base.spec.get("spec") or {})
+    devices = spec.setdefault("devices", {})
+    requests = devices.get("requests") or []
+    where = f'ResourceClaimTemplate "{base.namespace}/{base.name}"'
+    refuse_owner_toleration(requests, where)
+    index = _to_complete(requests, where)
+    completed = _complete(requests[index], asked, selectors, form)
+    name = requests[index]["name"]
+    many = asked.count > 1 and not form.counts_shareable_devices
+    copies = _one_each(completed, asked.count) if many else [completed]
+    requests[index : index + 1] = copies
+    if len(requests) > MAX_REQUESTS:
+        raise UnusableBaseError(
+            f"{where} and {asked.count} GPUs make {len(requests)} device requests: "
+            f"expected {MAX_REQUESTS} at most"
+        )
+    names = [request["name"] for request in copies]
+    if many:
+        _rename_references(devices, name, names)
+        _tell_apart(devices, names)
+    if parameters := _limits(asked, pool):
+        opaque = {"driver": DRIVER, "parameters": parameters}
+        devices.setdefault("config", []).append({"requests": names, "opaque": opaque})
+    devices["requests"] = requests
+    return {"metadata": _metadata(base, pool), "spec": spec}
+
+
+def canonical(shape: Object) -> str:
+    """The one text of a shape."""
+    return json.dumps(shape, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def derived_name(base: str, shape_text: str) -> str:
+    """``<base>-<first 10 hex digits of SHA-256>``."""
+    return f"{base}-{hashlib.sha256(shape_text.encode()).hexdigest()[:HASH_DIGITS]}"
+
+
+def refuse_owner_toleration(requests: Sequence[Object], where: str) -> None:
+    """Raise UnusableBaseError if a request of our class tolerates the owner taint: then
+    kube-scheduler could allocate what dray decides about."""
+    for request in requests:
+        for entry in (request.get("exactly") or {}, *(request.get("firstAvailable") or ())):
+            if entry.get("deviceClassName") != DEVICE_CLASS:
+                continue
+            for toleration in entry.get("tolerations") or ():
+                if _toleration(toleration).tolerates(OWNER_TAINT_OF_DEVICES):
+                    raise UnusableBaseError(
+                        f'{where}: request "{request.get("name", "")}" tolerates '
+                        f"{json.dumps(toleration)}, which covers the device taint "
+                        f"{OWNER_TAINT}={OWNER_DRAY}: no claim may, because it keeps "
+                        "kube-scheduler from allocating dray's devices; remove the toleration"
+                    )
+
+
+def _toleration(toleration: Object) -> Toleration:
+    return Toleration(
+        key=toleration.get("key") or "",
+        operator=toleration.get("operator") or "Equal",
+        value=toleration.get("value") or "",
+        effect=toleration.get("effect") or "",
+    )
+
+
+def _to_complete(requests: Sequence[Object], where: str) -> int:
+    """Index of the request named ``gpu-request``, else of the only one of our class."""
+    named = [i for i, request in enumerate(requests) if request.get("name") == GPU_REQUEST]
+    ours = [
+        i
+        for i, request in enumerate(requests)
+        if (request.get("exactly") or {}).get("deviceClassName") == DEVICE_CLASS
+    ]
+    candidates = named or ours
+    if len(candidates) != 1:
+        raise UnusableBaseError(
+            f'{where} has no request named "{GPU_REQUEST}" and {len(ours)} of device class '
+            f'"{DEVICE_CLASS}": expected one that dray can complete'
+        )
+    request = requests[candidates[0]]
+    exactly = request.get("exactly")
+    if not exactly:
+        raise UnusableBaseError(
+            f'{where}: request "{request.get("name", "")}" must have the form "exactly"'
+        )
+    if exactly.get("deviceClassName") != DEVICE_CLASS:
+        raise UnusableBaseError(
+            f'{where}: request "{GPU_REQUEST}" is of device class '
+            f'"{exactly.get("deviceClassName", "")}", expected "{DEVICE_CLASS}"'
+        )
+    if exactly.get("adminAccess"):
+        raise UnusableBaseError(
+            f'{where}: request "{request["name"]}" has adminAccess, which takes no device'
+        )
+    return candidates[0]
+
+
+def _complete(request: Object, asked: Asked, selectors: Sequence[str], form: Form) -> Object:
+    exactly = dict(request["exactly"])
+    kept = [
+        selector
+        for selector in exactly.get("selectors") or ()
+        if (selector.get("cel") or {}).get("expression", "").strip() != PLACEHOLDER
+    ]
+    exactly["selectors"] = [*({"cel": {"expression": text}} for text in selectors), *kept]
+    exactly["allocationMode"] = "ExactCount"
+    exactly["count"] = asked.count
+    amounts = _capacity(exactly, asked) if form.shares_devices else {}
+    exactly.pop("capacity", None)
+    if amounts:
+        exactly["capacity"] = {"requests": amounts}
+    return {**request, "exactly": exactly}
+
+
+def _capacity(exactly: Object, asked: Asked) -> dict[str, str]:
+    """The base's own capacity requests, and always both of the virtual pair."""
+    ours = {
+        spelling
+        for name in (TFLOPS, VRAM, VIRTUAL_TFLOPS, VIRTUAL_VRAM)
+        for spelling in (name, qualified(name))
+    }
+    base = (exactly.get("capacity") or {}).get("requests") or {}
+    kept = {name: str(amount) for name, amount in base.items() if name not in ours}
+    return {**kept, VIRTUAL_TFLOPS: str(asked.tflops), VIRTUAL_VRAM: str(asked.vram)}
+
+
+def _one_each(request: Object, count: int) -> list[Object]:
+    return [
+        {**request, "name": f"{request['name']}-{i}", "exactly": {**request["exactly"], "count": 1}}
+        for i in range(count)
+    ]
+
+
+def _rename_references(devices: Object, old: str, new: Sequence[str]) -> None:
+    """Constraints and config that name the request now name each of its copies."""
+    for entry in (*(devices.get("constraints") or ()), *(devices.get("config") or ())):
+        if old in (entry.get("requests") or ()):
+            others = [name for name in entry["requests"] if name != old]
+            entry["requests"] = [*others, *new]
+
+
+def _tell_apart(devices: Object, names: Sequence[str]) -> None:
+    distinct = {"requests": list(names), "distinctAttribute": qualified("uuid")}
+    devices["constraints"] = [*(devices.get("constraints") or ()), distinct]
+
+
+def _limits(asked: Asked, pool: Pool) -> Object:
+    """What the node enforces; it never affects placement (seed 001 §4.3)."""
+    parameters = {
+        "tflopsLimit": str(asked.tflops_limit) if asked.tflops_limit else "",
+        "vramLimit": str(asked.vram_limit) if asked.vram_limit else "",
+        "qos": asked.qos,
+        "isolation": pool.isolation,
+    }
+    stated = {name: value for name, value in parameters.items() if value}
+    return {"apiVersion": API_VERSION, "kind": "GPULimits", **stated} if stated else {}
+
+
+def _metadata(base: TemplateObserved, pool: Pool) -> Object:
+    metadata = copy.deepcopy(base.spec.get("metadata") or {})
+    labels = {
+        **(metadata.get("labels") or {}),
+        POOL_LABEL: pool.name,
+        DERIVED_FROM_LABEL: base.name,
+        TEMPLATE_LABEL: "true",
+    }
+    annotations = {**(metadata.get("annotations") or {}), GENERATOR_ANNOTATION: GENERATOR_VERSION}
+    return {"labels": labels, "annotations": annotations}

@@ -1,0 +1,97 @@
+"""Requests to the pure decisions and back: look-ups, the trace's start, the event."""
+
+import random
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from dray.messages.base import encode
+from dray.messages.rpc import Lookup, LookupReply
+from dray.telemetry import traceparent
+from dray_webhook.cache import Cache
+from dray_webhook.claims import mutate_claim, validate_claim
+from dray_webhook.injection import Ids
+from dray_webhook.mutation import UNSURE, admit_pod
+from dray_webhook.pools import Rules
+from dray_webhook.publisher import Publisher
+from dray_webhook.review import Answer, Request
+
+
+class Webhook:
+    """What the three paths answer. ``timeout_s`` is what the API server grants the call."""
+
+    def __init__(
+        self,
+        cache: Cache,
+        publisher: Publisher,
+        rules: Rules,
+        *,
+        source: str,
+        sampling_ratio: float = 1.0,
+        lookup_timeout_s: float = 0.3,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        self._cache = cache
+        self._publisher = publisher
+        self._rules = rules
+        self._source = source
+        self._sampling_ratio = sampling_ratio
+        self._lookup_timeout_s = lookup_timeout_s
+        self._draw = draw
+
+    async def mutate_pod(self, request: Request, *, timeout_s: float) -> Answer:
+        """The answer for a pod, after one bounded look-up where it would be negative."""
+        started = time.monotonic()
+        view = self._cache.view
+        if not view.synced:
+            return self._not_ready()
+        sampled = self._draw() < self._sampling_ratio
+        ids = Ids(request.uid, traceparent.new_traceparent(sampled))
+        token = traceparent.enter(traceparent.parse(ids.traceparent))
+        try:
+            answer = admit_pod(request, view, self._rules, ids)
+            until = started + min(self._lookup_timeout_s, timeout_s / 2)
+            known: dict[Lookup, LookupReply] = {}
+            while answer.doubts:
+                left_s = max(0.0, until - time.monotonic())
+                replies = await self._cache.look_up(answer.doubts, timeout_s=left_s)
+                known.update(replies)
+                view = self._cache.view.with_answers(known)
+                answer = admit_pod(request, view, self._rules, ids)
+            self._publish(request, answer, started)
+        finally:
+            traceparent.leave(token)
+        return answer
+
+    async def mutate_claim(self, request: Request, *, timeout_s: float) -> Answer:
+        """The answer for a ResourceClaim that may need mapping."""
+        return mutate_claim(request)
+
+    async def validate_claim(self, request: Request, *, timeout_s: float) -> Answer:
+        """The answer for a ResourceClaim or template."""
+        if not self._cache.view.synced:
+            return self._not_ready()
+        return validate_claim(request, self._cache.view)
+
+    def _not_ready(self) -> Answer:
+        return Answer(
+            allowed=False,
+            code=UNSURE,
+            message=f"dray's webhook is not ready: {self._cache.problem}; try again",
+        )
+
+    def _publish(self, request: Request, answer: Answer, started: float) -> None:
+        event = answer.requested
+        if event is None or not answer.allowed or request.dry_run:
+            return
+        took_us = int((time.monotonic() - started) * 1e6)
+        event = msgspec.structs.replace(event, took_us=took_us)
+        self._publisher.offer(
+            encode(
+                event,
+                source=self._source,
+                correlation_id=event.request_id,
+                traceparent=event.traceparent,
+            )
+        )
