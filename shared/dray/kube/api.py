@@ -65,7 +65,7 @@ class KubeApi:
             except GoneError:
                 continue
         raise KubeUnavailableError(
-            f"listing {resource.plural}: its pages expired {_RELISTS} times before the last was read"
+            f"listing {resource.plural}: its pages expired {_RELISTS} times while they were read"
         )
 
     def watch(

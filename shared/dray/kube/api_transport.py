@@ -5,7 +5,7 @@ Bodies are plain JSON both ways: the library's typed models cost a millisecond p
 
 import contextlib
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -109,7 +109,7 @@ class Transport:
 
     async def lines(
         self, path: str, query: Query, *, silence_s: float
-    ) -> AsyncIterator[dict[str, Any]]:
+    ) -> AsyncGenerator[dict[str, Any], None]:
         """The JSON lines of a watch until it ends; lines of any length.
 
         Raises the port's errors, and GoneError.
@@ -121,9 +121,7 @@ class Transport:
                     raise error_of(answer_of(response, await response.read()), f"watch {path}")
                 rest = b""
                 async for chunk in response.content.iter_any():
-                    *complete, rest = (
-                        (rest + chunk).split(b"\n") if b"\n" in chunk else (rest + chunk,)
-                    )
+                    *complete, rest = (rest + chunk).split(b"\n")
                     for line in complete:
                         if line.strip():
                             yield msgspec.json.decode(line)
@@ -170,7 +168,7 @@ def answer_of(response: aiohttp.ClientResponse, data: bytes) -> Answer:
     except msgspec.MsgspecError:
         status = None
     if not isinstance(status, dict):
-        status = {"message": data.decode(errors="replace").strip() or response.reason}
+        status = {"message": data.decode(errors="replace").strip() or response.reason or ""}
     details = status.get("details") or {}
     retry_after = response.headers.get("Retry-After", "") or str(details.get("retryAfterSeconds"))
     return Answer(

@@ -71,10 +71,12 @@ async def _events(
         "timeoutSeconds": str(timeout_s),
         **selectors,
     }
-    async for line in transport.lines(path, query, silence_s=timeout_s + _SILENCE_S):
-        if line["type"] == "ERROR":
-            raise _failure(line["object"])
-        yield line["type"], line["object"]
+    flow = transport.lines(path, query, silence_s=timeout_s + _SILENCE_S)
+    async with contextlib.aclosing(flow) as lines:
+        async for line in lines:
+            if line["type"] == "ERROR":
+                raise _failure(line["object"])
+            yield line["type"], line["object"]
 
 
 def _failure(status: dict[str, Any]) -> GoneError | KubeUnavailableError:
