@@ -49,6 +49,7 @@ def translate(expression: str) -> Translation:
         _check(root, expression)
         return Translation(expression, (), _complexity(root))
     rewriter = Rewriter(expression)
+    rewriter.refuse_bare_values(root)
     rewritten = rewriter.rewritten(root)
     _check(rewritten, expression)
     result, guards = guarded(rewritten, frozenset(rewriter.read))

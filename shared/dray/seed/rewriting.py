@@ -88,6 +88,25 @@ class Rewriter:
                 self._refuse_unconverted(node)
         return self._below(node)
 
+    def refuse_bare_values(self, node: Expr) -> None:
+        """Refuse an attribute that stands where a condition must: none of the seed's is a bool.
+
+        Raises:
+            SeedDialectError: there is one.
+        """
+        found = _leaf(node)
+        if found and found[0] == "attributes" and found[1] in ATTRIBUTES:
+            reason = f"'{found[1]}' is no condition by itself: compare it with a value"
+            raise self._fail(reason, node)
+        match node:
+            case tree.Logical():
+                for term in node.terms:
+                    self.refuse_bare_values(term)
+            case tree.Unary(operator="!", operand=operand):
+                self.refuse_bare_values(operand)
+            case tree.Conditional(condition=condition):
+                self.refuse_bare_values(condition)
+
     def _below(self, node: Expr) -> Expr:
         """The same node over rewritten children, where they are values."""
 

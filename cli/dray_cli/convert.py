@@ -1,0 +1,58 @@
+"""``dray convert``: manifests in the seed's form in, the form that Kubernetes accepts out."""
+
+import json
+from typing import TextIO
+
+import click
+
+from dray.seed.documents import Conversion
+from dray.seed.documents import convert as convert_text
+
+
+@click.command()
+@click.option(
+    "-f",
+    "--filename",
+    "files",
+    type=click.File("r", encoding="utf-8"),
+    multiple=True,
+    required=True,
+    help="The file to convert, or - for standard input; may be given several times.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["yaml", "json"]),
+    default="yaml",
+    show_default=True,
+    help="YAML keeps comments and key order; JSON is one object, or a List of them.",
+)
+@click.option("--explain", is_flag=True, help="Say on standard error what was changed and why.")
+def convert(files: tuple[TextIO, ...], output: str, explain: bool) -> None:
+    """Bring manifests to the valid form of resource.k8s.io/v1.
+
+    Documents that are valid already, and those of other groups, come out as they went in, so
+    the output can go to `kubectl apply -f -`. Warnings are always printed to standard error.
+    """
+    conversions = [convert_text(file.read()) for file in files]
+    for file, conversion in zip(files, conversions, strict=True):
+        for note in conversion.notes:
+            if explain or note.is_warning:
+                click.echo(f"{file.name}: {note}", err=True)
+    click.echo(_as_json(conversions) if output == "json" else _as_yaml(conversions), nl=False)
+
+
+def _as_yaml(conversions: list[Conversion]) -> str:
+    """The texts as one stream."""
+    whole = conversions[0].text
+    for conversion in conversions[1:]:
+        separated = conversion.text.startswith("---")
+        ending = "" if whole.endswith("\n") or not whole else "\n"
+        whole += ending + ("" if separated else "---\n") + conversion.text
+    return whole
+
+
+def _as_json(conversions: list[Conversion]) -> str:
+    objects = [found for conversion in conversions for found in conversion.objects]
+    many = {"apiVersion": "v1", "kind": "List", "items": objects}
+    return json.dumps(objects[0] if len(objects) == 1 else many, indent=2) + "\n"
