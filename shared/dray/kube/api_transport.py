@@ -150,7 +150,7 @@ class Transport:
             headers["Content-Type"] = content_type
         parameters: list[tuple[str, str]] = list((query or {}).items())
         await self._client.update_params_for_auth(headers, parameters, ["BearerToken"])
-        url = self._settings.host + path + (f"?{urlencode(parameters)}" if parameters else "")
+        url = f"{self._settings.host}{path}" + (f"?{urlencode(parameters)}" if parameters else "")
         options: dict[str, Any] = {"headers": headers, "timeout": timeout, "data": data}
         if self._settings.proxy:
             options["proxy"] = self._settings.proxy

@@ -1,0 +1,165 @@
+"""What the API server admits: defaults, immutability, status subresources.
+
+Each rule names where Kubernetes has it; the contract suite holds them against the real one.
+"""
+
+from typing import Any, Final
+
+from dray.domain.names import API_GROUP
+from dray.kube.ports import (
+    CLAIMS,
+    CRDS,
+    NODES,
+    PODS,
+    SLICES,
+    TEMPLATES,
+    Object,
+    RefusedError,
+    Resource,
+)
+
+_WITH_STATUS: Final = (PODS, NODES, CLAIMS, CRDS)
+_STATUS_AT_CREATE: Final = (NODES,)
+"""Kinds whose status may be given at creation."""
+_MUTABLE_POD_SPEC: Final = (
+    "schedulingGates",
+    "tolerations",
+    "activeDeadlineSeconds",
+    "terminationGracePeriodSeconds",
+)
+_MUTABLE_WHILE_GATED: Final = ("nodeSelector", "affinity")
+
+
+def has_status(resource: Resource) -> bool:
+    """Whether the kind has a status subresource."""
+    return resource in _WITH_STATUS or resource.group == API_GROUP
+
+
+def has_generation(resource: Resource) -> bool:
+    """Whether the kind counts its spec's changes."""
+    return resource.group == API_GROUP
+
+
+def prepare_create(resource: Resource, obj: Object) -> None:
+    """Defaults and drops, in place. Raises RefusedError (422)."""
+    if has_status(resource) and resource not in _STATUS_AT_CREATE:
+        obj.pop("status", None)
+    if resource == PODS:
+        obj["spec"].setdefault("schedulerName", "default-scheduler")
+        obj["spec"].setdefault("priority", 0)
+        obj["status"] = {"phase": "Pending"}
+    if resource == CLAIMS:
+        _default_claim(obj.get("spec") or {})
+    if resource == TEMPLATES:
+        _default_claim(obj["spec"].get("spec") or {})
+
+
+def check_update(resource: Resource, old: Object, new: Object, subresource: str) -> None:
+    """What may not change. Raises RefusedError (422)."""
+    if resource == CLAIMS and subresource == "status":
+        _check_claim_status(old, new)
+    elif resource in (CLAIMS, TEMPLATES):
+        # ValidateResourceClaimUpdate, ValidateResourceClaimTemplateUpdate
+        if old.get("spec") != new.get("spec"):
+            raise _invalid(resource, new, "spec: field is immutable")
+    elif resource == SLICES:
+        _check_slice(old["spec"], new["spec"], new)
+    elif resource == PODS and not subresource:
+        _check_pod(old, new)
+
+
+def merge_update(resource: Resource, old: Object, new: Object, subresource: str) -> Object:
+    """The object that the write makes: a status write keeps all else, and the reverse."""
+    if subresource == "status":
+        # ResetObjectMetaForStatus: labels, annotations, finalizers stay the old ones.
+        result = {**old, "metadata": dict(old["metadata"])}
+        result.pop("status", None)
+        return {**result, "status": new["status"]} if new.get("status") else result
+    result = dict(new)
+    if has_status(resource):
+        result.pop("status", None)
+        if "status" in old:
+            result["status"] = old["status"]
+    return result
+
+
+def _default_claim(spec: dict[str, Any]) -> None:
+    for request in (spec.get("devices") or {}).get("requests") or ():
+        exactly = request.get("exactly")
+        if exactly is None:
+            if not request.get("firstAvailable"):
+                raise RefusedError(
+                    f"spec.devices.requests[{request.get('name')}]: Required value: exactly one "
+                    "of `exactly` or `firstAvailable` is required",
+                    422,
+                )
+            continue
+        if not exactly.get("deviceClassName"):
+            raise RefusedError("exactly.deviceClassName: Required value", 422)
+        exactly.setdefault("allocationMode", "ExactCount")
+        if exactly["allocationMode"] == "ExactCount":
+            exactly.setdefault("count", 1)
+
+
+def _check_claim_status(old: Object, new: Object) -> None:
+    before = old.get("status") or {}
+    after = new.get("status") or {}
+    allocation = after.get("allocation")
+    reserved = after.get("reservedFor") or []
+    if reserved and not allocation:
+        raise _invalid(CLAIMS, new, "status.reservedFor: may not be set when not allocated")
+    if before.get("allocation") and allocation and allocation != before["allocation"]:
+        raise _invalid(CLAIMS, new, "status.allocation: field is immutable")
+    known = {entry["uid"] for entry in before.get("reservedFor") or ()}
+    if old["metadata"].get("deletionTimestamp") and any(e["uid"] not in known for e in reserved):
+        raise _invalid(
+            CLAIMS, new, "status.reservedFor: new entries may not be added while deleting"
+        )
+    names = {request["name"] for request in old["spec"]["devices"].get("requests") or ()}
+    for result in ((allocation or {}).get("devices") or {}).get("results") or ():
+        if result["request"].split("/")[0] not in names:
+            raise _invalid(
+                CLAIMS,
+                new,
+                f"status.allocation.devices.results: {result['request']!r}: must be the name of "
+                "a request in the claim",
+            )
+
+
+def _check_slice(old: dict[str, Any], new: dict[str, Any], obj: Object) -> None:
+    for field, before, after in (
+        ("driver", old.get("driver"), new.get("driver")),
+        ("pool.name", old["pool"]["name"], new["pool"]["name"]),
+        ("nodeName", old.get("nodeName"), new.get("nodeName")),
+    ):
+        if before != after:
+            raise _invalid(SLICES, obj, f"spec.{field}: field is immutable")
+
+
+def _check_pod(old: Object, new: Object) -> None:
+    before = {gate["name"] for gate in old["spec"].get("schedulingGates") or ()}
+    after = {gate["name"] for gate in new["spec"].get("schedulingGates") or ()}
+    if after - before:
+        raise _invalid(PODS, new, "spec.schedulingGates: Forbidden: only deletion is allowed")
+    free = (*_MUTABLE_POD_SPEC, *(_MUTABLE_WHILE_GATED if before else ()))
+    if _fixed(old["spec"], free) != _fixed(new["spec"], free):
+        raise _invalid(
+            PODS,
+            new,
+            "spec: Forbidden: pod updates may not change fields other than images, "
+            "tolerations, deadlines and scheduling gates",
+        )
+
+
+def _fixed(spec: dict[str, Any], free: tuple[str, ...]) -> dict[str, Any]:
+    rest = {name: value for name, value in spec.items() if name not in free}
+    rest["containers"] = [
+        {name: value for name, value in container.items() if name != "image"}
+        for container in spec.get("containers") or ()
+    ]
+    return rest
+
+
+def _invalid(resource: Resource, obj: Object, why: str) -> RefusedError:
+    name = obj["metadata"]["name"]
+    return RefusedError(f'{resource.kind} "{name}" is invalid: {why}', 422)
