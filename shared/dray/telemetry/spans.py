@@ -1,0 +1,227 @@
+"""Spans, for sampled traces only, exported in batches."""
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+from opentelemetry import trace
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor, SpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON
+from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
+
+from dray.telemetry import traceparent as positions
+from dray.telemetry.file_exporter import FileExporter
+
+Attributes = Mapping[str, str | int | float | bool]
+
+FILE_VARIABLE: Final = "DRAY_TRACE_FILE"
+ENDPOINT_VARIABLES: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+_KINDS: Final = {
+    "internal": SpanKind.INTERNAL,
+    "producer": SpanKind.PRODUCER,
+    "consumer": SpanKind.CONSUMER,
+    "server": SpanKind.SERVER,
+    "client": SpanKind.CLIENT,
+}
+
+
+class Span(Protocol):
+    """A service's part of a trace; ``traceparent`` is what to hand on."""
+
+    @property
+    def traceparent(self) -> str: ...
+    @property
+    def recording(self) -> bool: ...
+    def set(self, name: str, value: str | int | float | bool) -> None: ...
+    def event(self, name: str, attributes: Attributes | None = None) -> None: ...
+    def fail(self, reason: str) -> None: ...
+
+
+class _Unsampled:
+    """Records nothing and hands the traceparent on as it came."""
+
+    __slots__ = ("traceparent",)
+    recording = False
+
+    def __init__(self, traceparent: str) -> None:
+        self.traceparent = traceparent
+
+    def set(self, name: str, value: str | int | float | bool) -> None:
+        """Nothing."""
+
+    def event(self, name: str, attributes: Attributes | None = None) -> None:
+        """Nothing."""
+
+    def fail(self, reason: str) -> None:
+        """Nothing."""
+
+
+class _Recording:
+    """A span of the SDK."""
+
+    __slots__ = ("_span", "traceparent")
+    recording = True
+
+    def __init__(self, span: trace.Span) -> None:
+        self._span = span
+        context = span.get_span_context()
+        self.traceparent = str(
+            positions.Traceparent(
+                trace.format_trace_id(context.trace_id),
+                trace.format_span_id(context.span_id),
+                sampled=True,
+            )
+        )
+
+    def set(self, name: str, value: str | int | float | bool) -> None:
+        """An attribute."""
+        self._span.set_attribute(name, value)
+
+    def event(self, name: str, attributes: Attributes | None = None) -> None:
+        """Something that happened within the span."""
+        self._span.add_event(name, dict(attributes or {}))
+
+    def fail(self, reason: str) -> None:
+        """Mark the span as failed."""
+        self._span.set_status(Status(StatusCode.ERROR, reason))
+
+
+class Telemetry:
+    """This process's tracer; without an exporter every trace counts as unsampled."""
+
+    def __init__(self, service: str, instance: str, processors: Sequence[SpanProcessor]) -> None:
+        resource = Resource.create({"service.name": service, "service.instance.id": instance})
+        # Whether to sample was decided at the webhook: what arrives here sampled is recorded.
+        self._provider = TracerProvider(
+            sampler=ALWAYS_ON, resource=resource, shutdown_on_exit=False
+        )
+        self._records = bool(processors)
+        for processor in processors:
+            self._provider.add_span_processor(processor)
+        self._tracer = self._provider.get_tracer("dray")
+
+    @contextlib.contextmanager
+    def start(
+        self,
+        name: str,
+        traceparent: str,
+        attributes: Attributes | None = None,
+        *,
+        kind: str = "internal",
+        links: Sequence[str] = (),
+    ) -> Iterator[Span]:
+        """See the module's ``start``."""
+        parent = positions.parse(traceparent) if traceparent else None
+        if parent is None or not parent.sampled or not self._records:
+            with _current(parent):
+                yield _Unsampled(traceparent)
+            return
+        span = self._tracer.start_span(
+            name,
+            context=trace.set_span_in_context(trace.NonRecordingSpan(_context(parent))),
+            kind=_KINDS[kind],
+            attributes=dict(attributes or {}),
+            links=[trace.Link(_context(p)) for p in map(positions.parse, links) if p is not None],
+        )
+        recording = _Recording(span)
+        with _ended(span), _current(positions.parse(recording.traceparent)):
+            yield recording
+
+    def shutdown(self) -> None:
+        """Export what is left."""
+        self._provider.shutdown()
+
+
+@contextlib.contextmanager
+def _ended(span: trace.Span) -> Iterator[None]:
+    """Ends the span, failed when an error passes through."""
+    try:
+        yield
+    except BaseException as error:
+        span.record_exception(error)
+        span.set_status(Status(StatusCode.ERROR, str(error) or type(error).__name__))
+        raise
+    finally:
+        span.end()
+
+
+_telemetry: Telemetry | None = None
+
+
+def configure(service: str, instance: str) -> Telemetry:
+    """Make this process's tracer, and the one that ``start`` uses.
+
+    Exports to OTLP over http where OTEL_EXPORTER_OTLP_ENDPOINT names a collector (the other
+    OTEL_ variables apply), else as JSON lines to the file that DRAY_TRACE_FILE names, else
+    nowhere.
+    """
+    global _telemetry
+    _telemetry = Telemetry(service, instance, _processors())
+    return _telemetry
+
+
+def shutdown() -> None:
+    """Export what is left, and forget the tracer."""
+    global _telemetry
+    if _telemetry is not None:
+        _telemetry.shutdown()
+        _telemetry = None
+
+
+@contextlib.contextmanager
+def start(
+    name: str,
+    traceparent: str,
+    attributes: Attributes | None = None,
+    *,
+    kind: str = "internal",
+    links: Sequence[str] = (),
+) -> Iterator[Span]:
+    """A span named ``name`` under ``traceparent``; creates nothing when that is unsampled.
+
+    Hand on ``span.traceparent``. Within it, logs carry the trace's ids. ``links`` are
+    traceparents of further stories that one batch serves.
+    """
+    if _telemetry is None or not traceparent.endswith("1"):
+        with _current(positions.parse(traceparent) if traceparent else None):
+            yield _Unsampled(traceparent)
+        return
+    with _telemetry.start(name, traceparent, attributes, kind=kind, links=links) as span:
+        yield span
+
+
+def _processors() -> list[SpanProcessor]:
+    if any(os.environ.get(name) for name in ENDPOINT_VARIABLES):
+        return [BatchSpanProcessor(_otlp_exporter())]
+    if path := os.environ.get(FILE_VARIABLE):
+        return [SimpleSpanProcessor(FileExporter(Path(path)))]
+    return []
+
+
+def _otlp_exporter() -> SpanExporter:
+    # Imported only where used: it brings requests and protobuf.
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+    return OTLPSpanExporter()
+
+
+@contextlib.contextmanager
+def _current(position: positions.Traceparent | None) -> Iterator[None]:
+    token = positions.enter(position)
+    try:
+        yield
+    finally:
+        positions.leave(token)
+
+
+def _context(position: positions.Traceparent) -> SpanContext:
+    return SpanContext(
+        trace_id=int(position.trace_id, 16),
+        span_id=int(position.span_id, 16),
+        is_remote=True,
+        trace_flags=TraceFlags(TraceFlags.SAMPLED if position.sampled else TraceFlags.DEFAULT),
+    )
