@@ -74,6 +74,12 @@ def claim_conflicts(spec: Object, base: str) -> Iterator[str]:
         )
 
 
+def foreign_needs(spec: Object, base: str) -> Object:
+    """``spec`` without the entry that will be ours: what the pod needs beside its GPUs."""
+    entries = spec.get("resourceClaims") or ()
+    return {**spec, "resourceClaims": [entry for entry in entries if not _is_ours(entry, base)]}
+
+
 def inject(pod: Object, injection: Injection) -> Object:
     """The pod as it is to be stored; equal for equal input but for ``injection.ids``."""
     pod = copy.deepcopy(pod)

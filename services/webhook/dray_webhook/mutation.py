@@ -9,6 +9,7 @@ from typing import Any
 
 from dray.domain.errors import InvalidInputError
 from dray.domain.names import (
+    BASE_TEMPLATE,
     DEFAULT_SCHEDULER,
     DRAY_SCHEDULER,
     GPUPOOL,
@@ -26,6 +27,7 @@ from dray_webhook.injection import (
     Ids,
     Injection,
     claim_conflicts,
+    foreign_needs,
     inject,
 )
 from dray_webhook.jsonpatch import difference
@@ -104,7 +106,8 @@ class _Admission:
     def _gated(self, pool: Pool) -> bool:
         """Whether kube-scheduler binds: nodes it shares, or needs that dray doesn't read."""
         try:
-            unread = pod_needs(self.spec).unread
+            base = self.found.base.name if self.found.base else BASE_TEMPLATE
+            unread = pod_needs(foreign_needs(self.spec, base)).unread
         except InvalidInputError as error:
             self.findings.errors.append(f"spec of the pod: {error}")
             return False

@@ -1,0 +1,154 @@
+"""Each annotation of the guide's §4: what is read, and what is refused in which words."""
+
+import pytest
+
+P = "tensor-fusion.ai/"
+
+
+def test_amounts_counts_and_names_are_read(cluster, pod):
+    answer = cluster.admit(
+        pod(
+            {
+                P + "dra-enabled": "true",
+                P + "gpu-count": "2",
+                P + "gpu-model": "A100",
+                P + "qos": "high",
+                P + "tflops-limit": "200",
+                P + "vram-limit": "32Gi",
+            }
+        )
+    )
+
+    assert answer.requested is not None
+    assert answer.requested.understood == {
+        "gpus": "2",
+        "tflops": "100",
+        "vram": "16Gi",
+        "pool": "shared",
+        "model": "A100",
+        "qos": "high",
+        "tflops-limit": "200",
+        "vram-limit": "32Gi",
+        "selector": "generated",
+        "dra": "annotation",
+        "base": "dray-system/tensor-fusion-gpu-template",
+        "binder": "kube-scheduler",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        ("dra-enabled", "yes", 'expected "true" or "false"'),
+        ("dra-enabled", "True", 'expected "true" or "false"'),
+        ("tflops-request", "a lot", "expected a Kubernetes quantity"),
+        ("tflops-request", "100 TFLOPS", "expected a Kubernetes quantity"),
+        ("tflops-request", "", "expected a Kubernetes quantity"),
+        ("tflops-request", "-5", "expected a quantity above zero"),
+        ("tflops-request", "0", "expected a quantity above zero"),
+        ("tflops-request", "0.5", "expected at least 1"),
+        ("vram-request", "16GB", "expected a Kubernetes quantity"),
+        ("vram-request", "-16Gi", "expected a quantity above zero"),
+        ("gpupool", "", "expected the name of a GPUPool"),
+        ("gpupool", "My Pool", "expected the name of a GPUPool"),
+        ("gpu-count", "0", "expected a whole number from 1 to 32"),
+        ("gpu-count", "33", "expected a whole number from 1 to 32"),
+        ("gpu-count", "abc", "expected a whole number from 1 to 32"),
+        ("gpu-count", "-1", "expected a whole number from 1 to 32"),
+        ("gpu-count", "1.5", "expected a whole number from 1 to 32"),
+        ("gpu-model", " ", "expected a GPU model"),
+        ("gpu-model", "A" * 65, "64 characters at most"),
+        ("qos", "best", 'expected one of "low", "medium", "high", "critical"'),
+        ("dra-cel-expression", " ", "expected a CEL expression"),
+        ("tflops-limit", "much", "expected a Kubernetes quantity"),
+        ("tflops-limit", "99", f'{P}tflops-request is "100"'),
+        ("vram-limit", "8Gi", f'{P}vram-request is "16Gi"'),
+        ("vram-limit", "-1", "expected a quantity above zero"),
+    ],
+)
+def test_a_wrong_value_is_named_with_what_is_allowed(cluster, name, value, allowed):
+    message = cluster.errors({P + name: value})
+
+    shown = value if len(value) <= 80 else value[:80] + "…"
+    assert f'annotation {P}{name} is "{shown}": ' in message
+    assert allowed in message
+
+
+@pytest.mark.parametrize("name", ["tflops-request", "vram-request"])
+def test_a_missing_request_is_named_with_an_example(cluster, name):
+    message = cluster.errors({P + name: None})
+
+    assert f"annotation {P}{name} is missing" in message
+    assert 'such as "' in message
+
+
+def test_all_errors_are_said_at_once(cluster):
+    message = cluster.errors(
+        {
+            P + "tflops-request": "-1",
+            P + "vram-request": None,
+            P + "gpu-count": "33",
+            P + "qos": "best",
+            P + "gpupool": "nowhere",
+            P + "dra-cel-expression": "device.attributes[",
+        }
+    )
+
+    assert "6 errors" in message
+    for name in ("tflops-request", "vram-request", "gpu-count", "qos", "gpupool", "cel-expression"):
+        assert name in message
+
+
+@pytest.mark.parametrize("count", ["1", "32"])
+def test_counts_up_to_the_most_results_of_a_claim_are_allowed(cluster, pod, count):
+    assert cluster.admit(pod({P + "gpu-count": count})).allowed
+
+
+def test_fractions_and_exponents_are_quantities(cluster, pod):
+    answer = cluster.admit(pod({P + "tflops-request": "12.5", P + "vram-request": "16e9"}))
+
+    assert answer.requested.understood["tflops"] == "12500m"
+    assert answer.requested.understood["vram"] == "16G"
+
+
+def test_a_limit_equal_to_the_request_is_allowed(cluster, pod):
+    assert cluster.admit(pod({P + "tflops-limit": "100", P + "vram-limit": "16384Mi"})).allowed
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("tflop-request", "tflops-request"),
+        ("vram-requests", "vram-request"),
+        ("gpu-pool", "gpupool"),
+        ("QoS", "qos"),
+        ("cel-expression", "dra-cel-expression"),
+    ],
+)
+def test_an_unknown_annotation_is_a_warning_with_the_nearest_name(cluster, pod, written, meant):
+    answer = cluster.admit(pod({P + written: "1"}))
+
+    assert answer.allowed
+    assert answer.warnings == (
+        f"annotation {P}{written} is not known and has no effect; did you mean {P}{meant}?",
+    )
+
+
+def test_an_unknown_annotation_near_to_nothing_names_nothing(cluster, pod):
+    answer = cluster.admit(pod({P + "zzz": "1"}))
+
+    assert answer.warnings == (f"annotation {P}zzz is not known and has no effect",)
+
+
+def test_a_memory_request_without_suffix_is_questioned(cluster, pod):
+    answer = cluster.admit(pod({P + "vram-request": "16"}))
+
+    assert answer.allowed
+    assert 'is "16Gi" meant?' in answer.warnings[0]
+
+
+def test_pods_without_our_annotations_are_left_alone(cluster, pod):
+    plain = pod()
+    plain["metadata"]["annotations"] = {"example.com/note": "x"}
+
+    assert cluster.admit(plain).patch == ()

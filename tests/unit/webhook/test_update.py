@@ -1,0 +1,112 @@
+"""UPDATE: what was admitted stays, except by dray's own hand."""
+
+import copy
+
+import pytest
+
+P = "tensor-fusion.ai/"
+
+
+@pytest.fixture
+def admitted(cluster, pod, patched):
+    asked = pod()
+    return patched(asked, cluster.admit(asked))
+
+
+def changed(obj, **annotations):
+    new = copy.deepcopy(obj)
+    for name, text in annotations.items():
+        key = P + name.replace("_", "-")
+        if text is None:
+            new["metadata"]["annotations"].pop(key, None)
+        else:
+            new["metadata"]["annotations"][key] = text
+    return new
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("request_id", "forged"),
+        ("request_id", None),
+        ("traceparent", "forged"),
+        ("traceparent", None),
+        ("shape", "forged"),
+        ("shape", None),
+        ("gpupool", None),
+    ],
+)
+def test_what_dray_wrote_is_put_back(cluster, admitted, patched, name, text):
+    new = changed(admitted, **{name: text})
+
+    answer = cluster.admit(new, operation="UPDATE", old=admitted)
+
+    assert patched(new, answer) == admitted
+    assert "it was put back" in answer.warnings[0]
+
+
+@pytest.mark.parametrize("name", ["decision", "void", "allocated"])
+def test_forged_annotations_are_removed(cluster, admitted, patched, name):
+    new = changed(admitted, **{name: "7"})
+
+    answer = cluster.admit(new, operation="UPDATE", old=admitted)
+
+    assert patched(new, answer) == admitted
+
+
+def test_they_are_removed_from_other_pods_too(cluster, pod, patched):
+    old = pod()
+    new = changed(old, shape="forged")
+
+    answer = cluster.admit(new, operation="UPDATE", old=old)
+
+    assert patched(new, answer) == old
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "before"),
+    [
+        ("gpupool", "dedicated", "shared"),
+        ("tflops_request", "1", "100"),
+        ("gpu_count", "2", ""),
+    ],
+)
+def test_what_was_asked_for_cannot_change(cluster, admitted, name, text, before):
+    new = changed(admitted, **{name: text})
+
+    answer = cluster.admit(new, operation="UPDATE", old=admitted)
+
+    key = P + name.replace("_", "-")
+    assert not answer.allowed
+    assert f'annotation {key} is "{text}", and was "{before}" when the pod was admitted' in (
+        answer.message
+    )
+
+
+def test_other_annotations_and_specs_are_free(cluster, admitted):
+    new = copy.deepcopy(admitted)
+    new["metadata"]["annotations"]["example.com/note"] = "x"
+    del new["spec"]["schedulingGates"]
+
+    answer = cluster.admit(new, operation="UPDATE", old=admitted)
+
+    assert (answer.allowed, answer.patch, answer.warnings) == (True, (), ())
+
+
+def test_drays_own_users_write_what_they_must(cluster, admitted):
+    new = changed(admitted, allocated="true")
+
+    answer = cluster.admit(new, operation="UPDATE", old=admitted, user="dray-claim-controller")
+
+    assert (answer.allowed, answer.patch) == (True, ())
+
+
+def test_taking_every_annotation_away_is_noticed(cluster, admitted, patched):
+    new = copy.deepcopy(admitted)
+    del new["metadata"]["annotations"]
+
+    answer = cluster.admit(new, operation="UPDATE", old=admitted)
+
+    kept = patched(new, answer)["metadata"]["annotations"]
+    for name in ("request-id", "traceparent", "shape", "gpupool"):
+        assert kept[P + name] == admitted["metadata"]["annotations"][P + name]
