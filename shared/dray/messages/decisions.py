@@ -5,7 +5,6 @@ not folded every record can't add one. The claim-controller consumes it as its c
 standbys, ``dray explain`` and replay read it.
 """
 
-from dataclasses import field
 from typing import ClassVar
 
 import msgspec
@@ -119,7 +118,7 @@ class Checkpoint(Record, frozen=True, kw_only=True, tag="checkpoint"):
 
     in_flight: tuple[PodDecision, ...] = ()
     waiting: tuple[str, ...] = ()
-    excluded: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    excluded: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     """Per claim uid, nodes not to be tried soon."""
 
 
