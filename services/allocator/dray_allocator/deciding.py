@@ -1,0 +1,161 @@
+"""One step of a serving replica: settle what ended, then try the pods that wait."""
+
+import heapq
+
+import msgspec
+
+from dray.domain.pods import Pod
+from dray.messages.decisions import AnyRecord, PodDecision
+from dray.reasons import Reason
+from dray_allocator import records
+from dray_allocator.domain import Domain
+from dray_allocator.events import Append, Effect, Send
+from dray_allocator.log.settle import due_releases, leaving
+from dray_allocator.placement.ask import Wanted, wanted
+from dray_allocator.placement.choose import choose, decision_of
+from dray_allocator.placement.explain import explain
+from dray_allocator.state import AllocatorState
+
+
+class Step:
+    """What one domain appends and sends in answer to one event."""
+
+    def __init__(self, state: AllocatorState, domain: Domain) -> None:
+        self.effects: list[Effect] = []
+        self._state = state
+        self._domain = domain
+        self._batch: list[PodDecision] = []
+
+    def take(self) -> list[Effect]:
+        """Settle, decide, sum up; the effects in order."""
+        domain = self._domain
+        if domain.settle or domain.ticked:
+            self._settle()
+        self._try_due()
+        if domain.ticked:
+            domain.ticked = False
+            self._sum_up()
+        return self.effects
+
+    def _settle(self) -> None:
+        domain, state = self._domain, self._state
+        domain.settle = False
+        releases, wishes = due_releases(state, domain, domain.ticked)
+        self.effects += [Send(command) for command in wishes]
+        if releases:
+            self._append(records.released(state, domain, releases))
+        for node, revision in tuple(leaving(state, domain)):
+            self._append(records.node_left(state, domain, node, revision))
+        if domain.ticked:
+            again = (*domain.late, *self._pods_of_excluded())
+            domain.late.clear()
+            for pod_uid in again:
+                if pod_uid in domain.pending:
+                    heapq.heappush(domain.due, domain.pending[pod_uid])
+
+    def _pods_of_excluded(self) -> list[str]:
+        """Pods that wait for an exclusion to lapse."""
+        claims = (self._state.facts.claims.get(uid) for uid in self._domain.current.excluded)
+        return [claim.pod_uid for claim in claims if claim is not None and not claim.allocation]
+
+    def _try_due(self) -> None:
+        domain, state = self._domain, self._state
+        if domain.passed != domain.supply:
+            domain.passed = domain.supply
+            domain.due = list(domain.pending.values())
+            heapq.heapify(domain.due)
+        searches = 0
+        while domain.due and searches < state.rules.searches_per_step and state.ready(domain):
+            turn = heapq.heappop(domain.due)
+            if domain.pending.get(turn[2]) == turn:
+                searches += self._try(state.facts.pods[turn[2]])
+            if len(self._batch) >= state.rules.pods_per_record:
+                self._flush()
+        self._flush()
+
+    def _try(self, pod: Pod) -> int:
+        """Decide about one pod; how many searches it took."""
+        domain, state = self._domain, self._state
+        want = wanted(state, domain.name, pod)
+        if not isinstance(want, Wanted):
+            self._wait(pod, want)
+            return 0
+        if want.ordinary and domain.unfit.get(want.signature) == domain.supply:
+            self._wait(pod, self._reasons(want))
+            return 0
+        started_us = state.stopwatch()
+        choice = choose(state, domain, want)
+        if choice is None:
+            self._remember_unfit(want)
+            self._wait(pod, self._reasons(want))
+            return 1
+        decision = decision_of(state, domain, want, choice)
+        self._stage(msgspec.structs.replace(decision, took_us=state.stopwatch() - started_us))
+        return 1
+
+    def _remember_unfit(self, want: Wanted) -> None:
+        if want.ordinary:
+            if len(self._domain.unfit) >= 4096:
+                self._domain.unfit.clear()
+            self._domain.unfit[want.signature] = self._domain.supply
+
+    def _reasons(self, want: Wanted) -> tuple[Reason, ...]:
+        """Why it fits nowhere; pods of equal signature share the answer."""
+        domain, state = self._domain, self._state
+        at = (state.ledger.version, domain.supply)
+        known = domain.explained.get(want.signature)
+        if known is not None and known[0] == at and want.ordinary:
+            return known[1]
+        reasons = explain(state, domain, want)
+        if want.ordinary:
+            if len(domain.explained) >= 1024:
+                domain.explained.clear()
+            domain.explained[want.signature] = (at, reasons)
+        return reasons
+
+    def _stage(self, decision: PodDecision) -> None:
+        """Let the decision count at once; it is written with its batch."""
+        self._batch.append(decision)
+        record = records.decided(self._state, self._domain, (decision,))
+        self._state.touch(self._domain.current.count(record))
+
+    def _flush(self) -> None:
+        if self._batch:
+            record = records.decided(self._state, self._domain, tuple(self._batch))
+            self._batch.clear()
+            self._append(record)
+
+    def _wait(self, pod: Pod, reasons: tuple[Reason, ...]) -> None:
+        """Tell why the pod waits, if that changed; mere counts not too often."""
+        known = self._domain.current.waiting.get(pod.uid)
+        if known is not None:
+            if known.reasons == reasons:
+                return
+            age_s = self._state.facts.now_unix_s - known.now_unix_s
+            if _causes(known.reasons) == _causes(reasons) and (
+                age_s < self._state.rules.waiting_repeat_s
+            ):
+                self._domain.late[pod.uid] = None
+                return
+        self._flush()
+        self._append(records.waiting(self._state, self._domain, pod, reasons))
+
+    def _sum_up(self) -> None:
+        """A checkpoint, when enough time has passed and something was recorded since."""
+        log, state = self._domain.current, self._state
+        age_s = state.facts.now_unix_s - log.checkpoint_unix_s
+        if not log.since_checkpoint or age_s < state.rules.checkpoint_interval_s:
+            return
+        if state.ready(self._domain):
+            self._append(records.checkpoint(state, self._domain))
+
+    def _append(self, record: AnyRecord) -> None:
+        domain = self._domain
+        expected = domain.expected_last()
+        self._state.touch(domain.current.fold(expected + 1, record))
+        domain.appended.append((expected + 1, record))
+        self.effects.append(Append(domain.name, domain.epoch, record, expected))
+
+
+def _causes(reasons: tuple[Reason, ...]) -> list[tuple[str, str]]:
+    return [(reason.kind, reason.what) for reason in reasons]

@@ -1,0 +1,118 @@
+"""What the pure core is told, and what it asks the shell to do."""
+
+from dataclasses import dataclass
+
+from dray.messages.commands import VoidClaim
+from dray.messages.decisions import AnyRecord
+from dray.messages.facts import Fact
+
+
+@dataclass(frozen=True, slots=True)
+class FactSeen:
+    """The next fact of the facts stream."""
+
+    sequence: int
+    fact: Fact
+    more: bool = False
+    """More facts are at hand: fold only, decide with the last of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class FactsLost:
+    """The facts stream was re-created: everything known from it is forgotten."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordSeen:
+    """The next record of a domain's decision log."""
+
+    domain: str
+    epoch: int
+    sequence: int
+    record: AnyRecord
+    more: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LogLost:
+    """The log's stream is missing: nothing is decided until a new epoch is announced."""
+
+    domain: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Serve:
+    """This replica holds the domain's lease; it may decide once it folded ``last_sequence``."""
+
+    domain: str
+    epoch: int
+    last_sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class StandBy:
+    """This replica no longer serves the domain."""
+
+    domain: str
+
+
+@dataclass(frozen=True, slots=True)
+class AppendFailed:
+    """An append failed or its outcome is unknown: what was decided since is forgotten."""
+
+    domain: str
+    epoch: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Continue:
+    """Go on with what ``unfinished`` says is left to be tried."""
+
+
+Event = FactSeen | FactsLost | RecordSeen | LogLost | Serve | StandBy | AppendFailed | Continue
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Append to the domain's log, if its last sequence is ``expected_last``."""
+
+    domain: str
+    epoch: int
+    record: AnyRecord
+    expected_last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a command."""
+
+    command: VoidClaim
+
+
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """Read the domain's log of this epoch from its start, and no older one."""
+
+    domain: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unfollow:
+    """The domain is gone."""
+
+    domain: str
+
+
+@dataclass(frozen=True, slots=True)
+class Oversold:
+    """A device is used more than it can be: a fault to be reported loudly."""
+
+    device: str
+    claim_uid: str
+    detail: str
+
+
+Effect = Append | Send | Follow | Unfollow | Oversold

@@ -1,0 +1,174 @@
+"""The latest fact of every object, and the look-ups that decisions need.
+
+A fact never takes an object back: an older revision, and a tombstone of a subject that the
+object has left (its pool changed), are ignored.
+"""
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from dray.domain.claims import Claim
+from dray.domain.devices import DeviceClass
+from dray.domain.pods import Node, Pod, Policy, Pool
+from dray.messages.facts import ClaimObserved, NodeObserved, PodObserved
+
+GONE_KEPT_S = 600.0
+"""How long a deletion is remembered: longer than a log may lag behind the facts. After it an
+object without a fact counts as gone only where the facts are complete."""
+_FINISHED = ("Succeeded", "Failed")
+ClaimName = tuple[str, str]
+"""Namespace and name."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFact:
+    """A node, the revision it was read at, and the pods that its sums contain."""
+
+    node: Node
+    revision: int
+    counted: frozenset[str]
+
+
+@dataclass(slots=True)
+class Facts:
+    """Maps of the latest facts."""
+
+    position: int = 0
+    """Sequence of the last fact applied."""
+    synced: bool = False
+    now_unix_s: float = 0.0
+    """The latest tick's time."""
+    claims: dict[str, Claim] = field(default_factory=dict)
+    gone_claims: dict[str, float] = field(default_factory=dict)
+    """Claims whose deletion was seen, and when; remembered for a while."""
+    claim_uids: dict[ClaimName, str] = field(default_factory=dict)
+    signatures: dict[str, bytes] = field(default_factory=dict)
+    """Per claim, equal for equal specs."""
+    pods: dict[str, Pod] = field(default_factory=dict)
+    gone_pods: dict[str, float] = field(default_factory=dict)
+    pods_of: dict[ClaimName, dict[str, None]] = field(default_factory=dict)
+    """Pods that refer to a claim."""
+    nodes: dict[str, NodeFact] = field(default_factory=dict)
+    members: dict[str, dict[str, None]] = field(default_factory=dict)
+    """Per pool, its nodes."""
+    classes: dict[str, DeviceClass] = field(default_factory=dict)
+    pools: dict[str, Pool] = field(default_factory=dict)
+    policies: dict[str, Policy] = field(default_factory=dict)
+    _revisions: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def put_claim(self, fact: ClaimObserved) -> bool:
+        """Take a claim or its tombstone in; False if it is old."""
+        claim = fact.claim
+        known = self.claims.get(claim.uid)
+        if not self._is_news("claim", claim.uid, fact.revision):
+            return False
+        if fact.deleted and known is not None and known.pool != claim.pool:
+            return False
+        name = (claim.namespace, claim.name)
+        if fact.deleted:
+            self.claims.pop(claim.uid, None)
+            self.signatures.pop(claim.uid, None)
+            self.gone_claims[claim.uid] = self.now_unix_s
+            if self.claim_uids.get(name) == claim.uid:
+                del self.claim_uids[name]
+            return True
+        self.gone_claims.pop(claim.uid, None)
+        self.claims[claim.uid] = claim
+        self.claim_uids[name] = claim.uid
+        if claim.uid not in self.signatures:
+            self.signatures[claim.uid] = signature(claim)
+        return True
+
+    def put_pod(self, fact: PodObserved) -> bool:
+        """Take a pod or its tombstone in; False if it is old."""
+        pod = fact.pod
+        known = self.pods.get(pod.uid)
+        if not self._is_news("pod", pod.uid, fact.revision):
+            return False
+        if fact.deleted and known is not None and known.pool != pod.pool:
+            return False
+        if known is not None:
+            self._refer(known, False)
+        if fact.deleted:
+            self.pods.pop(pod.uid, None)
+            self.gone_pods[pod.uid] = self.now_unix_s
+        else:
+            self.gone_pods.pop(pod.uid, None)
+            self.pods[pod.uid] = pod
+            self._refer(pod, True)
+        return True
+
+    def put_node(self, fact: NodeObserved) -> NodeFact | None:
+        """Take a node or its tombstone in; what was known of it before."""
+        node = fact.node
+        known = self.nodes.get(node.name)
+        if not self._is_news("node", node.name, fact.revision):
+            return known
+        if known is not None:
+            self.members[known.node.pool].pop(node.name, None)
+        if fact.deleted:
+            self.nodes.pop(node.name, None)
+            return known
+        self.nodes[node.name] = NodeFact(node, fact.revision, frozenset(fact.counted_pods))
+        self.members.setdefault(node.pool, {})[node.name] = None
+        return known
+
+    def served_nodes(self, pool: str) -> list[str]:
+        """The pool's nodes on which dray allocates, by name."""
+        return [
+            name
+            for name in sorted(self.members.get(pool, ()))
+            if self.nodes[name].node.owner == "dray"
+        ]
+
+    def serves(self, node: str, pool: str) -> bool:
+        """Whether dray allocates on a node for a pool."""
+        fact = self.nodes.get(node)
+        return fact is not None and fact.node.pool == pool and fact.node.owner == "dray"
+
+    def pod_wants(self, pod_uid: str) -> bool:
+        """Whether the pod exists and is neither ending nor ended."""
+        pod = self.pods.get(pod_uid)
+        return pod is not None and not pod.deleting and pod.phase not in _FINISHED
+
+    def tick(self, now_unix_s: float) -> None:
+        """Let time pass; old deletions are forgotten."""
+        self.now_unix_s = max(self.now_unix_s, now_unix_s)
+        for kind, gone in (("claim", self.gone_claims), ("pod", self.gone_pods)):
+            while gone:
+                uid = next(iter(gone))
+                if self.now_unix_s - gone[uid] < GONE_KEPT_S:
+                    break
+                del gone[uid]
+                self._revisions.pop((kind, uid), None)
+
+    def placement(self, pool: str) -> tuple[str, int]:
+        """The pool's placement mode and the version of its policy."""
+        known = self.pools.get(pool)
+        policy = self.policies.get(known.template) if known else None
+        return (policy.placement, policy.version) if policy else ("CompactFirst", 0)
+
+    def _is_news(self, kind: str, key: str, revision: int) -> bool:
+        if revision < self._revisions.get((kind, key), 0):
+            return False
+        self._revisions[kind, key] = revision
+        return True
+
+    def _refer(self, pod: Pod, refers: bool) -> None:
+        for reference in pod.claims:
+            if not reference.claim:
+                continue
+            pods = self.pods_of.setdefault((pod.namespace, reference.claim), {})
+            if refers:
+                pods[pod.uid] = None
+            else:
+                pods.pop(pod.uid, None)
+                if not pods:
+                    del self.pods_of[pod.namespace, reference.claim]
+
+
+def signature(claim: Claim) -> bytes:
+    """Equal for claims that ask for the same."""
+    asked = (claim.spec.requests, claim.spec.constraints)
+    return msgspec.json.encode(asked, order="deterministic")

@@ -1,0 +1,1 @@
+"""Which devices fit a request: published devices, selectors, capacities, constraints, use."""

@@ -1,0 +1,106 @@
+"""Who uses how much of each device: committed allocations and unreleased reservations."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from dray.domain.claims import AllocatedDevice, Allocation
+from dray.domain.devices import DeviceId
+from dray.domain.quantities import parse_quantity
+
+
+@dataclass(slots=True)
+class DeviceUse:
+    """The sum over the shares of one device. Amounts in billionths of a unit."""
+
+    shares: int = 0
+    whole: int = 0
+    """Shares that take all of it: not shared, or without consumed capacity and share id."""
+    used: dict[str, int] = field(default_factory=dict)
+
+
+UNUSED = DeviceUse()
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Devices of which more, and of which less, is used than before."""
+
+    taken: tuple[DeviceId, ...] = ()
+    freed: tuple[DeviceId, ...] = ()
+
+
+NO_CHANGE = Change()
+
+
+class Ledger:
+    """Uses by claim. Setting a claim's use again replaces it, so order does not matter."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        """Moves with every change."""
+        self._claims: dict[str, Allocation] = {}
+        self._devices: dict[DeviceId, DeviceUse] = {}
+        self._pools: dict[tuple[str, str], int] = {}
+
+    def of(self, device: DeviceId) -> DeviceUse:
+        """The use of a device."""
+        return self._devices.get(device, UNUSED)
+
+    def pool_version(self, driver: str, pool: str) -> int:
+        """Moves with every change of a device of this pool of devices."""
+        return self._pools.get((driver, pool), 0)
+
+    def claims(self) -> Iterator[tuple[str, Allocation]]:
+        """Every claim that uses something."""
+        return iter(self._claims.items())
+
+    def set(self, claim_uid: str, allocation: Allocation | None) -> Change:
+        """Replace what a claim uses; which devices it takes more of, and which less."""
+        before = self._claims.get(claim_uid)
+        if before == allocation:
+            return NO_CHANGE
+        if allocation is None:
+            del self._claims[claim_uid]
+        else:
+            self._claims[claim_uid] = allocation
+        old, new = _weights(before), _weights(allocation)
+        if old == new:
+            return NO_CHANGE
+        self.version += 1
+        for share in before.devices if before else ():
+            self._add(share, -1)
+        for share in allocation.devices if allocation else ():
+            self._add(share, 1)
+        return Change(
+            tuple(weight[0] for weight in new if weight not in old),
+            tuple(weight[0] for weight in old if weight not in new),
+        )
+
+    def _add(self, share: AllocatedDevice, sign: int) -> None:
+        use = self._devices.setdefault(share.id, DeviceUse())
+        use.shares += sign
+        if _is_whole(share):
+            use.whole += sign
+        for key, text in share.consumed.items():
+            use.used[key] = use.used.get(key, 0) + sign * parse_quantity(text).nano
+        if not use.shares:
+            del self._devices[share.id]
+        pool = (share.id.driver, share.id.pool)
+        self._pools[pool] = self._pools.get(pool, 0) + 1
+
+
+Weight = tuple[DeviceId, bool, tuple[tuple[str, int], ...]]
+
+
+def _weights(allocation: Allocation | None) -> list[Weight]:
+    """What an allocation takes, however its quantities are written."""
+    shares = allocation.devices if allocation else ()
+    return sorted((share.id, _is_whole(share), _amounts(share)) for share in shares)
+
+
+def _is_whole(share: AllocatedDevice) -> bool:
+    return not share.consumed and share.share_id is None
+
+
+def _amounts(share: AllocatedDevice) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted((key, parse_quantity(text).nano) for key, text in share.consumed.items()))

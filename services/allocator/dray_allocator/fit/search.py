@@ -1,0 +1,172 @@
+"""The devices of one node for all requests of a pod's claims together, or none at all."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from dray.domain import names
+from dray.domain.claims import Constraint, DeviceRequest
+from dray.domain.devices import DeviceId, Taint
+from dray.domain.quantities import Quantity
+from dray_allocator.fit.capacity import Consumption, admits_whole, consumption
+from dray_allocator.fit.constraints import Chosen, allows
+from dray_allocator.fit.devices import Card, NodeDevices
+from dray_allocator.fit.ledger import Ledger
+from dray_allocator.fit.selectors import Selectors
+
+STEPS = 20_000
+"""Devices tried on one node before it counts as unfit: constraints can make a search long."""
+
+WHOLE = Consumption({}, {})
+_KEEPS_AWAY = ("NoSchedule", "NoExecute")
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One request of one claim, with its class's selectors."""
+
+    claim_uid: str
+    request: DeviceRequest
+    selectors: tuple[str, ...]
+    constraints: tuple[Constraint, ...]
+    signature: bytes
+    """Equal for requests that the same devices satisfy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A device given to an ask."""
+
+    ask: Ask
+    card: Card
+    consumed: Consumption
+
+
+Preference = Callable[[Ask, Card], tuple[int, bytes]]
+"""The lowest is tried first."""
+
+
+def eligible(ask: Ask, devices: NodeDevices, selectors: Selectors) -> tuple[Card, ...]:
+    """Devices of a node that match and whose taints are tolerated; use is not looked at."""
+    known = devices.eligible.get(ask.signature)
+    if known is not None:
+        return known
+    return devices.remember(
+        ask.signature,
+        tuple(
+            card
+            for card in devices.cards
+            if untolerated(ask.request, card) is None and selectors.matches(ask.selectors, card)
+        ),
+    )
+
+
+def untolerated(request: DeviceRequest, card: Card) -> Taint | None:
+    """A taint that keeps the request away. dray's own owner taint is for other allocators."""
+    for taint in card.device.taints:
+        if taint.effect not in _KEEPS_AWAY or taint.key == names.OWNER_TAINT:
+            continue
+        if not any(toleration.tolerates(taint) for toleration in request.tolerations):
+            return taint
+    return None
+
+
+@dataclass(slots=True)
+class Search:
+    """Depth-first over the asks; within a request combinations, not permutations."""
+
+    ledger: Ledger
+    preference: Preference
+    steps: int = STEPS
+    _taken: list[Share] = field(default_factory=list)
+
+    def place(
+        self, asks: Sequence[Ask], devices: NodeDevices, selectors: Selectors
+    ) -> list[Share] | None:
+        """A device for every unit of every ask, in their order; None where they don't fit."""
+        slots = [ask for ask in asks for _ in range(ask.request.count)]
+        candidates: dict[int, list[tuple[Card, Consumption]]] = {}
+        for ask in asks:
+            found = self._candidates(ask, eligible(ask, devices, selectors))
+            if len(found) < ask.request.count:
+                return None
+            candidates[id(ask)] = found
+        return list(self._taken) if self._fill(slots, 0, candidates, 0) else None
+
+    def _candidates(self, ask: Ask, cards: Sequence[Card]) -> list[tuple[Card, Consumption]]:
+        found = []
+        for card in cards:
+            consumed = needed(ask.request, card)
+            if consumed is not None and has_room(self.ledger, card, consumed, ()):
+                found.append((card, consumed))
+        found.sort(key=lambda one: self.preference(ask, one[0]))
+        return found
+
+    def _fill(
+        self,
+        slots: Sequence[Ask],
+        at: int,
+        candidates: dict[int, list[tuple[Card, Consumption]]],
+        start: int,
+    ) -> bool:
+        if at == len(slots):
+            return True
+        ask = slots[at]
+        again = at + 1 < len(slots) and slots[at + 1] is ask
+        found = candidates[id(ask)]
+        for index in range(start, len(found)):
+            self.steps -= 1
+            if self.steps < 0:
+                return False
+            card, consumed = found[index]
+            if not self._may_take(ask, card, consumed):
+                continue
+            self._taken.append(Share(ask, card, consumed))
+            if self._fill(slots, at + 1, candidates, index + 1 if again else 0):
+                return True
+            self._taken.pop()
+        return False
+
+    def _may_take(self, ask: Ask, card: Card, consumed: Consumption) -> bool:
+        shares = [share.consumed for share in self._taken if share.card.id == card.id]
+        if shares and not has_room(self.ledger, card, consumed, shares):
+            return False
+        if not ask.constraints:
+            return True
+        chosen = [
+            Chosen(share.ask.claim_uid, share.ask.request.name, share.card) for share in self._taken
+        ]
+        return allows(ask.constraints, ask.claim_uid, ask.request.name, card, chosen)
+
+
+def needed(request: DeviceRequest, card: Card) -> Consumption | None:
+    """What the request takes of this device; None where its policy or size forbids it."""
+    if card.device.allow_multiple_allocations:
+        return consumption(request.capacity, card.device.capacity)
+    return WHOLE if admits_whole(request.capacity, card.device.capacity) else None
+
+
+def has_room(
+    ledger: Ledger, card: Card, consumed: Consumption, beside: Sequence[Consumption]
+) -> bool:
+    """Whether the device can give ``consumed`` beside all uses and what is just being taken."""
+    use = ledger.of(card.id)
+    if use.whole or not card.device.allow_multiple_allocations:
+        return not use.shares and not beside
+    return all(
+        use.used.get(key, 0) + sum(one.nano[key] for one in beside) + amount <= card.totals[key]
+        for key, amount in consumed.nano.items()
+    )
+
+
+def oversold(ledger: Ledger, card: Card | None, device: DeviceId) -> str:
+    """How a device is used more than it can be, in words; empty while all is well."""
+    use = ledger.of(device)
+    if use.shares > 1 and (use.whole or (card and not card.device.allow_multiple_allocations)):
+        return f"{device} is taken whole and yet has {use.shares} users"
+    if card is None:
+        return ""
+    for key, amount in use.used.items():
+        if key in card.totals and amount > card.totals[key]:
+            seen = Quantity(amount, binary=True)
+            return f"{device} has {card.device.capacity[key].value} of {key}, {seen} are in use"
+    return ""

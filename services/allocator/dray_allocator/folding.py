@@ -1,0 +1,235 @@
+"""Facts and records into the state. Nothing is decided here."""
+
+from typing import TypeVar
+
+from dray.messages.decisions import AnyRecord, Decided, Released, Waiting
+from dray.messages.facts import (
+    ClaimObserved,
+    DeviceClassObserved,
+    DomainObserved,
+    Fact,
+    InventoryObserved,
+    NodeObserved,
+    PodObserved,
+    PolicyObserved,
+    PoolObserved,
+    SliceObserved,
+    Synced,
+    Tick,
+)
+from dray_allocator.domain import Domain
+from dray_allocator.events import Effect, FactSeen, Follow, RecordSeen, Unfollow
+from dray_allocator.facts import Facts, NodeFact
+from dray_allocator.fit.devices import Fleet
+from dray_allocator.log.fold import Touched
+from dray_allocator.state import AllocatorState
+
+T = TypeVar("T")
+
+
+def fold_fact(state: AllocatorState, event: FactSeen) -> list[Effect]:
+    """Apply a fact, unless it was applied before."""
+    if event.sequence <= state.facts.position:
+        return []
+    state.facts.position = event.sequence
+    return _apply(state, event.fact)
+
+
+def forget_facts(state: AllocatorState) -> None:
+    """The facts stream was re-created: start from nothing; the logs stay until new epochs."""
+    now_unix_s = state.facts.now_unix_s
+    state.facts = Facts(now_unix_s=now_unix_s)
+    state.fleet = Fleet(state.rules.drivers)
+    for domain in state.domains.values():
+        domain.out_since.clear()
+        domain.unfit.clear()
+    state.refresh_all()
+
+
+def fold_record(state: AllocatorState, event: RecordSeen) -> None:
+    """Apply a record of the epoch that is followed, unless it was applied before."""
+    domain = state.domains.get(event.domain)
+    if domain is None or domain.epoch != event.epoch:
+        return
+    if event.sequence <= domain.confirmed.sequence:
+        return
+    if domain.appended and domain.appended[0] == (event.sequence, event.record):
+        domain.appended.popleft()
+        domain.confirmed.fold(event.sequence, event.record)
+        return
+    forget_appended(state, domain)
+    domain.confirmed.fold(event.sequence, event.record)
+    state.touch(domain.current.fold(event.sequence, event.record))
+
+
+def forget_appended(state: AllocatorState, domain: Domain) -> None:
+    """Somebody else appended, or it is unknown who did: nothing of ours counts until read."""
+    forgotten = domain.forget_appended() if domain.appended else []
+    for record in forgotten:
+        state.touch(subjects(record))
+
+
+def subjects(record: AnyRecord) -> Touched:
+    """The claims and pods that a record is about."""
+    match record:
+        case Decided(pods=pods):
+            claims = tuple(claim.uid for pod in pods for claim in pod.claims)
+            return Touched(claims, tuple(pod.pod_uid for pod in pods))
+        case Released(releases=releases):
+            return Touched(tuple(release.claim_uid for release in releases))
+        case Waiting(pod_uid=pod_uid):
+            return Touched(pods=(pod_uid,))
+        case _:
+            return Touched()
+
+
+def _apply(state: AllocatorState, fact: Fact) -> list[Effect]:
+    match fact:
+        case ClaimObserved():
+            if state.facts.put_claim(fact):
+                state.refresh_claim(fact.claim.uid)
+        case PodObserved():
+            _pod(state, fact)
+        case NodeObserved():
+            _node(state, fact)
+        case SliceObserved():
+            _slice(state, fact)
+        case InventoryObserved():
+            unhealthy = () if fact.deleted else fact.unhealthy
+            if state.fleet.set_unhealthy(fact.node, fact.driver, unhealthy):
+                state.supply_of_node(fact.node)
+        case Synced():
+            state.facts.synced = not fact.deleted
+        case Tick():
+            _tick(state, fact)
+        case DomainObserved():
+            return _domain(state, fact)
+        case _:
+            _configuration(state, fact)
+    return []
+
+
+def _pod(state: AllocatorState, fact: PodObserved) -> None:
+    if not state.facts.put_pod(fact):
+        return
+    pod = fact.pod
+    state.refresh_hold(pod.uid)
+    for domain in state.domains.values():
+        if pod.uid in domain.current.pods:
+            domain.settle = True
+    for reference in pod.claims:
+        uid = state.facts.claim_uids.get((pod.namespace, reference.claim))
+        if uid is not None:
+            state.refresh_claim(uid)
+    state.refresh_pod(pod.uid)
+
+
+def _node(state: AllocatorState, fact: NodeObserved) -> None:
+    name = fact.node.name
+    before = state.facts.put_node(fact)
+    after = state.facts.nodes.get(name)
+    for pod_uid in state.holds.pods_on(name):
+        state.refresh_hold(pod_uid)
+    for domain in state.domains.values():
+        _membership(domain, name, after)
+        if _pool(before) == domain.name or _pool(after) == domain.name:
+            domain.settle = True
+            if after is not None and _may_fit_more(before, after):
+                domain.more_supply()
+    for pod_uid in after.counted if after and before and before.counted != after.counted else ():
+        state.refresh_hold(pod_uid)
+
+
+def _membership(domain: Domain, node: str, fact: NodeFact | None) -> None:
+    """Remember since when a node is outside the domain, as far as it was seen."""
+    if fact is None or fact.node.pool == domain.name:
+        domain.out_since.pop(node, None)
+    else:
+        domain.out_since.setdefault(node, fact.revision)
+
+
+def _pool(fact: NodeFact | None) -> str:
+    return fact.node.pool if fact else ""
+
+
+def _may_fit_more(before: NodeFact | None, after: NodeFact) -> bool:
+    """Whether a change of a node could make room: any but a growing sum of requests."""
+    if before is None:
+        return True
+    old, new = before.node, after.node
+    frees = (
+        new.used_cpu_milli < old.used_cpu_milli
+        or new.used_memory_bytes < old.used_memory_bytes
+        or new.used_pods < old.used_pods
+    )
+    return frees or _described(before) != _described(after)
+
+
+def _described(fact: NodeFact) -> tuple[object, ...]:
+    node = fact.node
+    return (
+        node.pool,
+        node.owner,
+        node.cpu_milli,
+        node.memory_bytes,
+        node.pods,
+        node.labels,
+        node.taints,
+        node.unschedulable,
+        node.ready,
+    )
+
+
+def _slice(state: AllocatorState, fact: SliceObserved) -> None:
+    fleet = state.fleet
+    nodes = fleet.drop(fact.slice.name) if fact.deleted else fleet.put(fact.slice)
+    for node in nodes:
+        state.supply_of_node(node)
+
+
+def _tick(state: AllocatorState, fact: Tick) -> None:
+    state.facts.tick(fact.now_unix_s)
+    for domain in state.domains.values():
+        domain.ticked = True
+
+
+def _domain(state: AllocatorState, fact: DomainObserved) -> list[Effect]:
+    known = state.domains.get(fact.domain)
+    if fact.deleted:
+        if known is None or fact.epoch < known.epoch:
+            return []
+        del state.domains[fact.domain]
+        state.refresh_all()
+        return [Unfollow(fact.domain)]
+    if known is not None and fact.epoch <= known.epoch:
+        return []
+    domain = state.domains[fact.domain] = Domain(fact.domain, fact.epoch)
+    for name, node in state.facts.nodes.items():
+        _membership(domain, name, node)
+    state.refresh_all()
+    return [Follow(fact.domain, fact.epoch)]
+
+
+def _configuration(state: AllocatorState, fact: Fact) -> None:
+    facts = state.facts
+    match fact:
+        case DeviceClassObserved(device_class=device_class):
+            _keep(facts.classes, device_class.name, device_class, fact.deleted)
+            state.fleet.forget_classes()
+        case PoolObserved(pool=pool):
+            _keep(facts.pools, pool.name, pool, fact.deleted)
+            for pod_uid, pod in facts.pods.items():
+                if pod.pool == pool.name:
+                    state.refresh_pod(pod_uid)
+        case PolicyObserved(policy=policy):
+            _keep(facts.policies, policy.name, policy, fact.deleted)
+        case _:
+            return
+    state.supply_everywhere()
+
+
+def _keep(known: dict[str, T], name: str, value: T, deleted: bool) -> None:
+    if deleted:
+        known.pop(name, None)
+    else:
+        known[name] = value

@@ -1,0 +1,174 @@
+"""The pure core: events in, effects out. Nothing else changes the state.
+
+``recompute`` and ``reasons`` answer the questions of replay and of ``dray explain`` from a
+state into which facts and records were folded by ``handle``.
+"""
+
+import msgspec
+
+from dray.messages.decisions import AnyRecord, Decided, PodDecision, Waiting
+from dray.reasons import Reason
+from dray_allocator import records
+from dray_allocator.deciding import Step
+from dray_allocator.domain import Domain
+from dray_allocator.events import (
+    AppendFailed,
+    Continue,
+    Effect,
+    Event,
+    FactSeen,
+    FactsLost,
+    LogLost,
+    Oversold,
+    RecordSeen,
+    Serve,
+    StandBy,
+)
+from dray_allocator.fit.search import oversold
+from dray_allocator.folding import (
+    fold_fact,
+    fold_record,
+    forget_appended,
+    forget_facts,
+    subjects,
+)
+from dray_allocator.placement.ask import Wanted, wanted
+from dray_allocator.placement.choose import choose, decision_of
+from dray_allocator.placement.explain import explain
+from dray_allocator.state import AllocatorState
+
+
+def handle(state: AllocatorState, event: Event) -> list[Effect]:
+    """Take one event in and answer it.
+
+    The same events give the same state and the same effects, but for ``took_us``. Where
+    ``state.unfinished`` is true afterwards, ``Continue`` goes on; it may be handed in after
+    other events.
+    """
+    effects = _fold(state, event)
+    if not (isinstance(event, FactSeen | RecordSeen) and event.more):
+        for domain in tuple(state.domains.values()):
+            if state.ready(domain):
+                effects += Step(state, domain).take()
+    return [*effects, *_checked(state)]
+
+
+def recompute(state: AllocatorState, record: AnyRecord) -> AnyRecord:
+    """The record that this state's replica would have written in the place of ``record``.
+
+    The state must have folded every earlier record of the log and the facts up to
+    ``record.facts_sequence``; it is left as it was. Records that state no choice come back
+    as they are.
+    """
+    domain = state.domains[record.domain]
+    match record:
+        case Decided(pods=pods):
+            again = [_decide_again(state, domain, pod) for pod in pods]
+            made: AnyRecord = records.decided(state, domain, tuple(p for p in again if p))
+            _undo(state, domain, made)
+        case Waiting(pod_uid=pod_uid):
+            pod = state.facts.pods[pod_uid]
+            made = records.waiting(state, domain, pod, reasons(state, pod_uid))
+        case _:
+            return record
+    return _as_written_by(made, record)
+
+
+def reasons(state: AllocatorState, pod_uid: str) -> tuple[Reason, ...]:
+    """Why a pod that waits gets nothing now; empty if a decision would place it, or if it is
+    not dray's to decide upon (bound, ending, or a claim of it is missing or in flight)."""
+    pod = state.facts.pods.get(pod_uid)
+    domain = state.domains.get(pod.pool) if pod else None
+    if pod is None or domain is None or not state.is_decidable(pod):
+        return ()
+    want = wanted(state, domain.name, pod)
+    if not isinstance(want, Wanted):
+        return want
+    return () if choose(state, domain, want) is not None else explain(state, domain, want)
+
+
+def _fold(state: AllocatorState, event: Event) -> list[Effect]:
+    match event:
+        case FactSeen():
+            return fold_fact(state, event)
+        case FactsLost():
+            forget_facts(state)
+        case RecordSeen():
+            fold_record(state, event)
+        case Continue():
+            pass
+        case _:
+            _serving(state, event)
+    return []
+
+
+def _serving(state: AllocatorState, event: Serve | StandBy | AppendFailed | LogLost) -> None:
+    domain = state.domains.get(event.domain)
+    if domain is None:
+        return
+    match event:
+        case StandBy():
+            domain.fence = None
+        case Serve(epoch=epoch, last_sequence=last) if epoch == domain.epoch:
+            forget_appended(state, domain)
+            domain.fence = last
+            domain.passed = -1
+            domain.settle = True
+            domain.asked.clear()
+        case AppendFailed(epoch=epoch) if epoch == domain.epoch:
+            forget_appended(state, domain)
+            domain.fence = None
+        case LogLost(epoch=epoch) if epoch == domain.epoch:
+            forget_appended(state, domain)
+            domain.lost = True
+        case _:
+            pass
+
+
+def _checked(state: AllocatorState) -> list[Effect]:
+    """Devices of which more is used than they have, once the facts explain the records."""
+    if not state.suspects or not all(state.complete(domain) for domain in state.domains.values()):
+        return []
+    found: list[Effect] = []
+    for device, claim_uid in state.suspects.items():
+        detail = oversold(state.ledger, state.fleet.card(device), device)
+        if detail:
+            found.append(Oversold(str(device), claim_uid, detail))
+    state.suspects.clear()
+    return found
+
+
+def _decide_again(
+    state: AllocatorState, domain: Domain, decision: PodDecision
+) -> PodDecision | None:
+    pod = state.facts.pods.get(decision.pod_uid)
+    want = wanted(state, domain.name, pod) if pod and state.is_decidable(pod) else ()
+    choice = choose(state, domain, want) if isinstance(want, Wanted) else None
+    if not isinstance(want, Wanted) or choice is None:
+        return None
+    again = decision_of(state, domain, want, choice)
+    state.touch(domain.current.count(records.decided(state, domain, (again,))))
+    return again
+
+
+def _undo(state: AllocatorState, domain: Domain, made: AnyRecord) -> None:
+    appended = list(domain.appended)
+    domain.forget_appended()
+    for sequence, record in appended:
+        domain.appended.append((sequence, record))
+        domain.current.fold(sequence, record)
+    state.touch(subjects(made))
+
+
+def _as_written_by(made: AnyRecord, record: AnyRecord) -> AnyRecord:
+    """With what the writer measured and what is no choice: name, time, position."""
+    same = {"writer": record.writer, "now_unix_s": record.now_unix_s}
+    same["facts_sequence"] = record.facts_sequence
+    again: AnyRecord = msgspec.structs.replace(made, **same)
+    if isinstance(again, Decided) and isinstance(record, Decided):
+        took = {pod.pod_uid: pod.took_us for pod in record.pods}
+        pods = tuple(
+            msgspec.structs.replace(pod, took_us=took.get(pod.pod_uid, 0)) for pod in again.pods
+        )
+        again = msgspec.structs.replace(again, pods=pods)
+    return again

@@ -1,0 +1,1 @@
+"""The fold of a domain's decision log, and how reservations end."""

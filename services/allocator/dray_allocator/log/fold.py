@@ -1,0 +1,171 @@
+"""What a decision log says: reservations, holds, exclusions, reasons, nodes that left.
+
+A plain map of the records folded so far; what it means together with the facts is said
+in ``log/lives.py``. Values are immutable, so that a copy is a copy of dicts.
+"""
+
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from dray.domain.claims import Allocation
+from dray.messages.decisions import (
+    AnyRecord,
+    Checkpoint,
+    Decided,
+    NodeLeft,
+    PodDecision,
+    Release,
+    Released,
+    Waiting,
+)
+
+
+class Stage(StrEnum):
+    """Where a reservation stands."""
+
+    HELD = "held"
+    COMMITTED = "committed"
+    """Released because ``status.allocation`` was seen."""
+    OVER = "over"
+    """Voided or withdrawn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """The latest attempt of a claim."""
+
+    claim_uid: str
+    namespace: str
+    name: str
+    attempt: int
+    pod_uid: str
+    allocation: Allocation
+    decided_unix_s: float
+    stage: Stage = Stage.HELD
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """What a record was about."""
+
+    claims: tuple[str, ...] = ()
+    pods: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class LogFold:
+    """The fold of one log up to ``sequence``."""
+
+    sequence: int = 0
+    facts_sequence: int = 0
+    """The most facts that any writer had seen: nobody decides on this log with fewer."""
+    checkpoint_unix_s: float = 0.0
+    """When the log began or was last summed up."""
+    since_checkpoint: int = 0
+    claims: dict[str, Reservation] = field(default_factory=dict)
+    pods: dict[str, PodDecision] = field(default_factory=dict)
+    """The latest decision of each pod that still has a live claim."""
+    waiting: dict[str, Waiting] = field(default_factory=dict)
+    excluded: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Per claim, nodes not to be tried soon and since when."""
+    left: dict[str, int] = field(default_factory=dict)
+    """Per node, the revision with which it left the domain."""
+
+    def copy(self) -> "LogFold":
+        """An independent fold of the same records."""
+        return replace(
+            self,
+            claims=dict(self.claims),
+            pods=dict(self.pods),
+            waiting=dict(self.waiting),
+            excluded={uid: dict(nodes) for uid, nodes in self.excluded.items()},
+            left=dict(self.left),
+        )
+
+    def fold(self, sequence: int, record: AnyRecord) -> Touched:
+        """Take the next record in; what it was about."""
+        fresh = self.sequence == 0
+        self.sequence = sequence
+        self.facts_sequence = max(self.facts_sequence, record.facts_sequence)
+        self.since_checkpoint += 1
+        if fresh:
+            self.checkpoint_unix_s = record.now_unix_s
+        match record:
+            case Decided():
+                return self._decided(record.pods, record.now_unix_s)
+            case Released():
+                return self._released(record)
+            case Waiting():
+                self.waiting[record.pod_uid] = record
+                return Touched(pods=(record.pod_uid,))
+            case NodeLeft():
+                self.left[record.node] = max(record.node_revision, self.left.get(record.node, 0))
+                return Touched()
+            case Checkpoint():
+                return self._checkpoint(record, fresh)
+            case _:
+                return Touched()
+
+    def count(self, record: Decided) -> Touched:
+        """Let a decision count that is not written yet; folding it later changes nothing."""
+        return self._decided(record.pods, record.now_unix_s)
+
+    def _decided(self, pods: tuple[PodDecision, ...], now_unix_s: float) -> Touched:
+        claims: list[str] = []
+        for pod in pods:
+            self.pods[pod.pod_uid] = pod
+            self.waiting.pop(pod.pod_uid, None)
+            for claim in pod.claims:
+                known = self.claims.get(claim.uid)
+                if known is not None and known.attempt >= claim.attempt:
+                    continue
+                claims.append(claim.uid)
+                self.claims[claim.uid] = Reservation(
+                    claim.uid,
+                    claim.namespace,
+                    claim.name,
+                    claim.attempt,
+                    pod.pod_uid,
+                    claim.allocation,
+                    now_unix_s,
+                )
+        return Touched(tuple(claims), tuple(pod.pod_uid for pod in pods))
+
+    def _released(self, record: Released) -> Touched:
+        claims, pods = [], []
+        for release in record.releases:
+            known = self.claims.get(release.claim_uid)
+            if known is None or release.attempt < known.attempt:
+                continue
+            self._end(known, release, record.now_unix_s)
+            claims.append(known.claim_uid)
+            pods.append(known.pod_uid)
+        return Touched(tuple(claims), tuple(dict.fromkeys(pods)))
+
+    def _end(self, known: Reservation, release: Release, now_unix_s: float) -> None:
+        if release.exclude_node:
+            excluded = self.excluded.setdefault(known.claim_uid, {})
+            excluded[release.exclude_node] = now_unix_s
+        if release.why == "deleted":
+            del self.claims[known.claim_uid]
+            self.excluded.pop(known.claim_uid, None)
+        else:
+            stage = Stage.COMMITTED if release.why == "committed" else Stage.OVER
+            self.claims[known.claim_uid] = replace(known, stage=stage)
+        pod = self.pods.get(known.pod_uid)
+        if pod is not None and not any(self._lives(claim.uid) for claim in pod.claims):
+            del self.pods[known.pod_uid]
+
+    def _lives(self, claim_uid: str) -> bool:
+        reservation = self.claims.get(claim_uid)
+        return reservation is not None and reservation.stage is not Stage.OVER
+
+    def _checkpoint(self, record: Checkpoint, fresh: bool) -> Touched:
+        """A reader that starts here begins with it; for others it says nothing new."""
+        self.checkpoint_unix_s = record.now_unix_s
+        self.since_checkpoint = 0
+        if not fresh:
+            return Touched()
+        for claim_uid, nodes in record.excluded.items():
+            self.excluded[claim_uid] = dict.fromkeys(nodes, record.now_unix_s)
+        return self._decided(record.in_flight, record.now_unix_s)

@@ -1,0 +1,114 @@
+"""Reservations that end, attempts to be voided, nodes that left: what the facts demand."""
+
+from collections.abc import Iterator
+
+from dray.messages.commands import VoidClaim
+from dray.messages.decisions import Release
+from dray_allocator.domain import Domain
+from dray_allocator.log.fold import Reservation, Stage
+from dray_allocator.log.lives import Ending, Surroundings, Wish, end_of
+from dray_allocator.state import AllocatorState, executed_unknown
+
+
+def due_releases(
+    state: AllocatorState, domain: Domain, ticked: bool
+) -> tuple[tuple[Release, ...], tuple[VoidClaim, ...]]:
+    """Reservations to be released now and attempts to be voided.
+
+    Commits wait for the next tick, or for a release that something waits for.
+    """
+    releases: list[Release] = []
+    wishes: list[VoidClaim] = []
+    urgent = ticked
+    for claim_uid in tuple(domain.unsettled):
+        reservation = domain.current.claims.get(claim_uid)
+        if reservation is None:
+            wishes += _unknown_execution(state, domain, claim_uid)
+            continue
+        end = _end(state, domain, reservation)
+        if isinstance(end, Ending):
+            urgent = urgent or end.urgent
+            releases.append(_release(reservation, end))
+        elif end is not None:
+            wishes += _wished(state, domain, reservation, end)
+    return (tuple(releases) if urgent else ()), tuple(wishes)
+
+
+def leaving(state: AllocatorState, domain: Domain) -> Iterator[tuple[str, int]]:
+    """Nodes that are in no pool, may have been in this one, and have nothing in flight in it;
+    with the revision that says so."""
+    busy = {
+        reservation.allocation.node: None
+        for claim_uid in domain.unsettled
+        if (reservation := domain.current.claims.get(claim_uid)) is not None
+        and reservation.stage is Stage.HELD
+    }
+    for node, since in domain.out_since.items():
+        fact = state.facts.nodes.get(node)
+        if fact is None or fact.node.pool or node in busy:
+            continue
+        if domain.current.left.get(node, -1) < since:
+            yield node, fact.revision
+
+
+def _end(state: AllocatorState, domain: Domain, reservation: Reservation) -> Ending | Wish | None:
+    around = Surroundings(
+        state.facts.now_unix_s,
+        state.rules.uncommitted_after_s,
+        state.facts.pod_wants(reservation.pod_uid),
+        state.facts.serves(reservation.allocation.node, domain.name),
+    )
+    return end_of(reservation, state.facts.claims.get(reservation.claim_uid), around)
+
+
+def _release(reservation: Reservation, end: Ending) -> Release:
+    return Release(
+        claim_uid=reservation.claim_uid,
+        attempt=reservation.attempt,
+        why=end.why,
+        exclude_node=end.exclude_node,
+    )
+
+
+def _wished(
+    state: AllocatorState, domain: Domain, reservation: Reservation, wish: Wish
+) -> list[VoidClaim]:
+    """The command, once per repeat period; replicas number the askings alike."""
+    age_s = max(0.0, state.facts.now_unix_s - reservation.decided_unix_s)
+    return _ask(
+        domain,
+        VoidClaim(
+            domain=domain.name,
+            claim_uid=reservation.claim_uid,
+            namespace=reservation.namespace,
+            name=reservation.name,
+            attempt=wish.attempt,
+            reason=wish.reason,
+            asked=int(age_s / state.rules.void_repeat_s),
+        ),
+    )
+
+
+def _unknown_execution(state: AllocatorState, domain: Domain, claim_uid: str) -> list[VoidClaim]:
+    claim = state.facts.claims.get(claim_uid)
+    if claim is None or not executed_unknown(claim, None):
+        return []
+    return _ask(
+        domain,
+        VoidClaim(
+            domain=domain.name,
+            claim_uid=claim.uid,
+            namespace=claim.namespace,
+            name=claim.name,
+            attempt=claim.decision,
+            reason="its execution has begun, but the log does not know it",
+            asked=int(state.facts.now_unix_s / state.rules.void_repeat_s),
+        ),
+    )
+
+
+def _ask(domain: Domain, command: VoidClaim) -> list[VoidClaim]:
+    if command.asked <= domain.asked.get(command.claim_uid, -1):
+        return []
+    domain.asked[command.claim_uid] = command.asked
+    return [command]

@@ -1,0 +1,61 @@
+"""cpu, memory and pod slots of decided pods that the node's published sum lacks yet."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What is held on one node."""
+
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    pods: int = 0
+
+
+NOTHING = Held()
+
+
+class Holds:
+    """Holds by pod. Setting a pod's hold again replaces it."""
+
+    def __init__(self) -> None:
+        self._pods: dict[str, tuple[str, Held]] = {}
+        self._nodes: dict[str, dict[str, Held]] = {}
+        self._sums: dict[str, Held] = {}
+
+    def on(self, node: str) -> Held:
+        """The sum held on a node."""
+        return self._sums.get(node, NOTHING)
+
+    def has(self, pod_uid: str) -> bool:
+        """Whether something is held for a pod."""
+        return pod_uid in self._pods
+
+    def pods(self) -> tuple[str, ...]:
+        """Every pod that holds something."""
+        return tuple(self._pods)
+
+    def pods_on(self, node: str) -> tuple[str, ...]:
+        """The pods that hold something on a node."""
+        return tuple(self._nodes.get(node, ()))
+
+    def set(self, pod_uid: str, node: str, held: Held | None) -> str:
+        """Replace a pod's hold; the node on which something was freed, or empty."""
+        before = self._pods.pop(pod_uid, None)
+        if before is not None:
+            del self._nodes[before[0]][pod_uid]
+            self._sum(before[0])
+        if held is not None:
+            self._pods[pod_uid] = (node, held)
+            self._nodes.setdefault(node, {})[pod_uid] = held
+            self._sum(node)
+        freed = before is not None and (held is None or before != (node, held))
+        return before[0] if before is not None and freed else ""
+
+    def _sum(self, node: str) -> None:
+        holds = self._nodes[node].values()
+        self._sums[node] = Held(
+            sum(held.cpu_milli for held in holds),
+            sum(held.memory_bytes for held in holds),
+            sum(held.pods for held in holds),
+        )

@@ -1,0 +1,1 @@
+"""Where a pod goes among what fits, and why it goes nowhere."""

@@ -1,0 +1,138 @@
+"""What a pod's open claims ask for, or why dray can't give it."""
+
+from dataclasses import dataclass
+
+import msgspec
+
+from dray.domain import names
+from dray.domain.claims import Claim, DeviceRequest
+from dray.domain.devices import DeviceClass, OpaqueConfig
+from dray.domain.pods import Pod
+from dray.reasons import Reason
+from dray_allocator.fit.search import Ask
+from dray_allocator.state import AllocatorState
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """All that is to be found for one pod, on one node."""
+
+    pod: Pod
+    claims: tuple[Claim, ...]
+    asks: tuple[Ask, ...]
+    devices_signature: bytes
+    """Equal for pods that the same free devices satisfy."""
+    signature: bytes
+    """Equal for pods that may go to the same nodes for the same devices."""
+    fixed_node: str = ""
+    """Where another claim of the pod is allocated already."""
+    excluded: tuple[str, ...] = ()
+
+    @property
+    def ordinary(self) -> bool:
+        """Whether pods of equal signature fare alike."""
+        return not self.fixed_node and not self.excluded
+
+
+def wanted(state: AllocatorState, domain: str, pod: Pod) -> Wanted | tuple[Reason, ...]:
+    """What the pod wants of dray, or the reasons why it can't be given anything."""
+    claims = state.open_claims(pod)
+    if refused := tuple(_refusals(state, pod, claims)):
+        return refused
+    asks = tuple(ask for claim in claims for ask in _asks(state, claim))
+    devices_signature = b"|".join(state.facts.signatures[claim.uid] for claim in claims)
+    needs = msgspec.json.encode(pod.needs, order="deterministic")
+    return Wanted(
+        pod,
+        claims,
+        asks,
+        devices_signature,
+        needs + b"|" + devices_signature,
+        _fixed_node(state, pod),
+        _excluded(state, domain, claims),
+    )
+
+
+def config_of(state: AllocatorState, claim: Claim) -> tuple[OpaqueConfig, ...]:
+    """Configuration of the classes, each with its requests, then the claim's own."""
+    requests: dict[str, list[str]] = {}
+    for request in claim.spec.requests:
+        requests.setdefault(request.device_class, []).append(request.name)
+    from_classes = [
+        OpaqueConfig(config.driver, config.parameters, tuple(named), "FromClass")
+        for name, named in requests.items()
+        for config in _class(state, name).config
+    ]
+    return (*from_classes, *claim.spec.config)
+
+
+def _class(state: AllocatorState, name: str) -> DeviceClass:
+    return state.facts.classes.get(name) or DeviceClass(name)
+
+
+def _asks(state: AllocatorState, claim: Claim) -> list[Ask]:
+    return [_ask(state, claim, request) for request in claim.spec.requests]
+
+
+def _ask(state: AllocatorState, claim: Claim, request: DeviceRequest) -> Ask:
+    selectors = (*_class(state, request.device_class).selectors, *request.selectors)
+    constraints = tuple(
+        constraint
+        for constraint in claim.spec.constraints
+        if not constraint.requests or request.name in constraint.requests
+    )
+    signature = msgspec.json.encode((request.device_class, selectors, request.tolerations))
+    return Ask(claim.uid, request, selectors, constraints, signature)
+
+
+def _refusals(state: AllocatorState, pod: Pod, claims: tuple[Claim, ...]) -> list[Reason]:
+    reasons = []
+    for claim in claims:
+        if claim.pool and claim.pool != pod.pool:
+            reasons.append(
+                _one("pool", f"claim {claim.name} asks for pool {claim.pool}, pod for {pod.pool}")
+            )
+        reasons += [
+            _one("unsupported", f"claim {claim.name}: {what}") for what in _unsupported(claim)
+        ]
+        reasons += [
+            _one("unsupported", f"DeviceClass {request.device_class} does not exist")
+            for request in claim.spec.requests
+            if request.device_class not in state.facts.classes
+        ]
+    return reasons
+
+
+def _unsupported(claim: Claim) -> list[str]:
+    found = list(claim.spec.unsupported)
+    for request in claim.spec.requests:
+        if request.mode != "ExactCount":
+            found.append(f"request {request.name}: allocationMode {request.mode}")
+        if request.admin_access:
+            found.append(f"request {request.name}: adminAccess")
+    if sum(request.count for request in claim.spec.requests) > names.MAX_GPUS_PER_CLAIM:
+        found.append(f"more than {names.MAX_GPUS_PER_CLAIM} devices")
+    return list(dict.fromkeys(found))
+
+
+def _one(kind: str, what: str) -> Reason:
+    return Reason(kind, what, 1, 1, "claim")
+
+
+def _fixed_node(state: AllocatorState, pod: Pod) -> str:
+    for claim in state.known_claims(pod) or ():
+        if claim.allocation is not None and claim.allocation.node:
+            return claim.allocation.node
+    return ""
+
+
+def _excluded(state: AllocatorState, domain: str, claims: tuple[Claim, ...]) -> tuple[str, ...]:
+    """Nodes from which a claim was withdrawn lately."""
+    excluded = state.domains[domain].current.excluded
+    since = state.facts.now_unix_s - state.rules.exclusion_s
+    return tuple(
+        node
+        for claim in claims
+        for node, at_unix_s in excluded.get(claim.uid, {}).items()
+        if at_unix_s > since
+    )

@@ -1,0 +1,122 @@
+"""The node and the devices of a pod: node first, then card, both by the pool's mode."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from dray.domain import names
+from dray.domain.claims import AllocatedDevice, Allocation, Claim, first_attempt
+from dray.messages.decisions import ClaimDecision, PodDecision
+from dray_allocator.domain import Domain
+from dray_allocator.fit.devices import Card
+from dray_allocator.fit.search import Ask, Search, Share
+from dray_allocator.node.predicates import fits
+from dray_allocator.placement.ask import Wanted, config_of
+from dray_allocator.placement.modes import (
+    Order,
+    card_load,
+    node_load,
+    order,
+    tie,
+    use_version,
+)
+from dray_allocator.state import AllocatorState
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Where the pod goes."""
+
+    node: str
+    shares: tuple[Share, ...]
+    considered_devices: int
+
+
+def choose(state: AllocatorState, domain: Domain, wanted: Wanted) -> Choice | None:
+    """The best node on which everything fits, or None."""
+    prefer = order(state.facts.placement(domain.name)[0])
+    considered = 0
+    for node in _ranked(state, wanted, candidates(state, domain, wanted), prefer):
+        if not fits(wanted.pod.needs, state.facts.nodes[node].node, state.holds.on(node)):
+            continue
+        considered += len(state.fleet.of(node).cards)
+        shares = _on_node(state, wanted, node, prefer)
+        if shares is not None:
+            return Choice(node, tuple(shares), considered)
+    return None
+
+
+def candidates(state: AllocatorState, domain: Domain, wanted: Wanted) -> list[str]:
+    """Nodes of the domain where the pod may go as far as its claims are concerned."""
+    if wanted.fixed_node:
+        serves = state.facts.serves(wanted.fixed_node, domain.name)
+        return [wanted.fixed_node] if serves else []
+    nodes = state.facts.served_nodes(domain.name)
+    return [node for node in nodes if node not in wanted.excluded] if wanted.excluded else nodes
+
+
+def decision_of(
+    state: AllocatorState, domain: Domain, wanted: Wanted, choice: Choice
+) -> PodDecision:
+    """The choice as it is written to the log."""
+    pod = wanted.pod
+    ours = pod.scheduler == names.DRAY_SCHEDULER
+    return PodDecision(
+        pod_uid=pod.uid,
+        namespace=pod.namespace,
+        name=pod.name,
+        node=choice.node,
+        binder="dray" if ours else "kube-scheduler",
+        claims=tuple(_claim(state, domain, claim, choice) for claim in wanted.claims),
+        cpu_milli=pod.needs.cpu_milli,
+        memory_bytes=pod.needs.memory_bytes,
+        request_id=pod.request_id,
+        traceparent=pod.traceparent,
+        considered_devices=choice.considered_devices,
+    )
+
+
+def _ranked(
+    state: AllocatorState, wanted: Wanted, nodes: Sequence[str], prefer: Order
+) -> Iterator[str]:
+    loads = {node: prefer(node_load(state.fleet.of(node), state.ledger)) for node in nodes}
+    claim_uid = wanted.claims[0].uid
+    for _, alike in groupby(sorted(nodes, key=loads.__getitem__), key=loads.__getitem__):
+        yield from sorted(alike, key=lambda node: tie(claim_uid, node))
+
+
+def _on_node(state: AllocatorState, wanted: Wanted, node: str, prefer: Order) -> list[Share] | None:
+    devices, ledger = state.fleet.of(node), state.ledger
+    use = use_version(devices, ledger)
+    if devices.unfit.get(wanted.devices_signature) == use:
+        return None
+
+    def preference(ask: Ask, card: Card) -> tuple[int, bytes]:
+        return prefer(card_load(card, ledger.of(card.id))), tie(ask.claim_uid, card.id)
+
+    search = Search(ledger, preference)
+    shares = search.place(wanted.asks, devices, state.selectors)
+    if shares is None and search.steps >= 0:
+        devices.remember_unfit(wanted.devices_signature, use)
+    return shares
+
+
+def _claim(state: AllocatorState, domain: Domain, claim: Claim, choice: Choice) -> ClaimDecision:
+    shares = [share for share in choice.shares if share.ask.claim_uid == claim.uid]
+    devices = tuple(
+        AllocatedDevice(share.ask.request.name, share.card.id, None, dict(share.consumed.text))
+        for share in shares
+    )
+    return ClaimDecision(
+        uid=claim.uid,
+        namespace=claim.namespace,
+        name=claim.name,
+        attempt=_next_attempt(domain, claim),
+        allocation=Allocation(devices, choice.node, config_of(state, claim)),
+    )
+
+
+def _next_attempt(domain: Domain, claim: Claim) -> int:
+    known = domain.current.claims.get(claim.uid)
+    highest = max(known.attempt if known else 0, claim.decision, claim.void)
+    return max(first_attempt(domain.epoch), highest + 1)

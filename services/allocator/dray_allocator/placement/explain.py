@@ -1,0 +1,128 @@
+"""Why a pod goes nowhere: what fails, on how many of the pool's devices or nodes.
+
+Selectors are evaluated once per distinct device; the counts are of devices.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from dray.reasons import Reason
+from dray_allocator.domain import Domain
+from dray_allocator.fit.devices import Card
+from dray_allocator.fit.search import Ask, Search, has_room, needed, untolerated
+from dray_allocator.node.predicates import failures
+from dray_allocator.placement.ask import Wanted
+from dray_allocator.placement.choose import candidates
+from dray_allocator.state import AllocatorState
+
+_MOST_REASONS = 24
+
+
+def explain(state: AllocatorState, domain: Domain, wanted: Wanted) -> tuple[Reason, ...]:
+    """The reasons, ordered from the claim's own words to the state of the nodes."""
+    nodes = state.facts.served_nodes(domain.name)
+    if not nodes:
+        return (Reason("pool", f"nodes that dray serves in pool {domain.name}", 1, 1, "pool"),)
+    cards = [card for node in nodes for card in state.fleet.of(node).cards]
+    unhealthy = sum(state.fleet.of(node).unhealthy for node in nodes)
+    reasons = [*_of_devices(state, wanted, cards, unhealthy), *_of_nodes(state, wanted, nodes)]
+    reasons += _together(state, domain, wanted, nodes)
+    return tuple(reasons[:_MOST_REASONS])
+
+
+def _of_devices(
+    state: AllocatorState, wanted: Wanted, cards: Sequence[Card], unhealthy: int
+) -> list[Reason]:
+    found: dict[Reason, None] = {}
+    if unhealthy:
+        found[Reason("in-use", "healthy", unhealthy, len(cards) + unhealthy)] = None
+    for ask in wanted.asks:
+        for reason in (*_clauses(state, ask, cards), *_free(state, ask, cards)):
+            found[reason] = None
+    return list(found)
+
+
+def _clauses(state: AllocatorState, ask: Ask, cards: Sequence[Card]) -> Iterable[Reason]:
+    """False and failing clauses of every selector, in the order of the text."""
+    false: dict[str, int] = {}
+    failed: dict[str, int] = {}
+    detail: dict[str, str] = {}
+    for expression in ask.selectors:
+        for card in cards:
+            for clause in state.selectors.explain(expression, card):
+                if clause.value is None:
+                    failed[clause.text] = failed.get(clause.text, 0) + 1
+                    detail.setdefault(clause.text, clause.error)
+                elif not clause.value:
+                    false[clause.text] = false.get(clause.text, 0) + 1
+    for text, count in false.items():
+        yield Reason("clause", text, count, len(cards))
+    for text, count in failed.items():
+        yield Reason("clause-error", text, count, len(cards), detail=detail[text])
+
+
+def _free(state: AllocatorState, ask: Ask, cards: Sequence[Card]) -> Iterable[Reason]:
+    """Taints, use and capacity, on the devices that the selectors match."""
+    counts: dict[tuple[str, str, str], int] = {}
+    matching = [card for card in cards if state.selectors.matches(ask.selectors, card)]
+    for card in matching:
+        for cause in _causes(state, ask, card):
+            counts[cause] = counts.get(cause, 0) + 1
+    for (kind, what, detail), count in counts.items():
+        yield Reason(kind, what, count, len(matching), detail=detail)
+
+
+def _causes(state: AllocatorState, ask: Ask, card: Card) -> Iterable[tuple[str, str, str]]:
+    taint = untolerated(ask.request, card)
+    if taint is not None:
+        yield "taint", f"toleration of device taint {taint.key}={taint.value}:{taint.effect}", ""
+    consumed = needed(ask.request, card)
+    if consumed is None:
+        asked = ", ".join(f"{key} {text}" for key, text in sorted(ask.request.capacity.items()))
+        yield "capacity", f"publishes {asked}", "more than the device has, or not a capacity of it"
+    elif not has_room(state.ledger, card, consumed, ()):
+        yield from _short(state, card, consumed.nano, consumed.text)
+
+
+def _short(
+    state: AllocatorState, card: Card, nano: Mapping[str, int], text: Mapping[str, str]
+) -> Iterable[tuple[str, str, str]]:
+    use = state.ledger.of(card.id)
+    if use.whole or not card.device.allow_multiple_allocations:
+        yield "in-use", "not in use", ""
+        return
+    for key, amount in nano.items():
+        if use.used.get(key, 0) + amount > card.totals[key]:
+            yield "capacity", f"free {key} ≥ {text[key]}", ""
+
+
+def _of_nodes(state: AllocatorState, wanted: Wanted, nodes: Sequence[str]) -> list[Reason]:
+    counts: dict[str, int] = {}
+    for name in nodes:
+        node, held = state.facts.nodes[name].node, state.holds.on(name)
+        for what in failures(wanted.pod.needs, node, held):
+            counts[what] = counts.get(what, 0) + 1
+        if wanted.fixed_node and name != wanted.fixed_node:
+            what = f"is {wanted.fixed_node}, where another claim of the pod is allocated"
+            counts[what] = counts.get(what, 0) + 1
+        if name in wanted.excluded:
+            counts["not withdrawn from lately"] = counts.get("not withdrawn from lately", 0) + 1
+    return [Reason("node", what, count, len(nodes), "node") for what, count in counts.items()]
+
+
+def _together(
+    state: AllocatorState, domain: Domain, wanted: Wanted, nodes: Sequence[str]
+) -> list[Reason]:
+    """How many devices are wanted on one node, where more than one is."""
+    count = sum(ask.request.count for ask in wanted.asks)
+    if count <= 1:
+        return []
+    allowed = candidates(state, domain, wanted)
+    short = len(nodes) - sum(1 for node in allowed if _has_enough(state, wanted, node))
+    what = f"{count} matching devices with room on one node"
+    return [Reason("count", what, short, len(nodes), "node")] if short else []
+
+
+def _has_enough(state: AllocatorState, wanted: Wanted, node: str) -> bool:
+    devices = state.fleet.of(node)
+    search = Search(state.ledger, lambda ask, card: (0, str(card.id).encode()))
+    return search.place(wanted.asks, devices, state.selectors) is not None

@@ -1,0 +1,62 @@
+"""Scores: whole numbers only, ties by a hash, so that a replay decides alike."""
+
+from collections.abc import Callable
+from hashlib import sha256
+
+from dray_allocator.fit.devices import Card, NodeDevices
+from dray_allocator.fit.ledger import DeviceUse, Ledger
+
+FULL = 1_000_000
+"""Loads are in millionths."""
+
+COMPACT = "CompactFirst"
+SPREAD = "LowLoadFirst"
+
+Order = Callable[[int], int]
+"""From a load to a sort key: the lowest key is tried first."""
+
+
+def order(mode: str) -> Order:
+    """CompactFirst fills what is loaded, LowLoadFirst what is empty; others fill too."""
+    return _as_is if mode == SPREAD else _reversed
+
+
+def card_load(card: Card, use: DeviceUse) -> int:
+    """The share in use of the capacity that is used most."""
+    if use.whole:
+        return FULL
+    return max(
+        (
+            amount * FULL // card.totals[key]
+            for key, amount in use.used.items()
+            if card.totals.get(key)
+        ),
+        default=0,
+    )
+
+
+def node_load(devices: NodeDevices, ledger: Ledger) -> int:
+    """The mean load of a node's devices; kept until their use changes."""
+    use = use_version(devices, ledger)
+    if devices.load[1] < 0 or devices.load[0] != use:
+        loads = [card_load(card, ledger.of(card.id)) for card in devices.cards]
+        devices.load = (use, sum(loads) // len(loads) if loads else 0)
+    return devices.load[1]
+
+
+def use_version(devices: NodeDevices, ledger: Ledger) -> tuple[int, ...]:
+    """Equal as long as nobody's use of the node's devices changed."""
+    return tuple(ledger.pool_version(*pool) for pool in devices.pools)
+
+
+def tie(claim_uid: str, name: object) -> bytes:
+    """Breaks ties the same way every time, and differently for every claim."""
+    return sha256(f"{claim_uid}/{name}".encode()).digest()
+
+
+def _as_is(load: int) -> int:
+    return load
+
+
+def _reversed(load: int) -> int:
+    return -load

@@ -1,0 +1,26 @@
+"""The numbers that decisions depend on, handed in by the settings."""
+
+from dataclasses import dataclass
+
+from dray.domain import names
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Times in seconds, by the ticks' clock."""
+
+    writer: str = "allocator"
+    """Name of this replica in the records."""
+    drivers: tuple[str, ...] = (names.DRIVER,)
+    """Drivers whose devices dray allocates; others belong to kube-scheduler."""
+    uncommitted_after_s: float = 30.0
+    void_repeat_s: float = 5.0
+    exclusion_s: float = 300.0
+    checkpoint_interval_s: float = 600.0
+    waiting_repeat_s: float = 10.0
+    """A waiting pod whose reasons differ only in their counts is told again after this."""
+    pods_per_record: int = 16
+    unconfirmed_records: int = 256
+    """Records appended ahead of their confirmation."""
+    searches_per_step: int = 32
+    """Pods searched for before other work of the process may run."""

@@ -1,0 +1,254 @@
+"""The allocator's state: facts and logs folded, and what follows from both.
+
+``refresh_*`` recompute what follows for one object from its latest fact and the latest
+records about it. They may be called at any time and any number of times: the state is a
+function of the two maps, not of the order in which they were filled.
+"""
+
+import heapq
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from dray.domain import names
+from dray.domain.claims import Allocation, Claim
+from dray.domain.devices import DeviceId
+from dray.domain.pods import Pod
+from dray_allocator.domain import Domain
+from dray_allocator.facts import Facts
+from dray_allocator.fit.devices import Fleet
+from dray_allocator.fit.ledger import Ledger
+from dray_allocator.fit.selectors import Selectors
+from dray_allocator.log.fold import Reservation, Stage, Touched
+from dray_allocator.log.lives import counts
+from dray_allocator.node.holds import Held, Holds
+from dray_allocator.rules import Rules
+
+
+def no_stopwatch() -> int:
+    """For replays: took_us is 0."""
+    return 0
+
+
+@dataclass(slots=True)
+class AllocatorState:
+    """Everything the decisions depend on, and what is cached of it."""
+
+    rules: Rules = field(default_factory=Rules)
+    stopwatch: Callable[[], int] = no_stopwatch
+    """Microseconds; measured for people, never decided upon."""
+    facts: Facts = field(default_factory=Facts)
+    fleet: Fleet = field(init=False)
+    ledger: Ledger = field(default_factory=Ledger)
+    holds: Holds = field(default_factory=Holds)
+    selectors: Selectors = field(default_factory=Selectors)
+    domains: dict[str, Domain] = field(default_factory=dict)
+    suspects: dict[DeviceId, str] = field(default_factory=dict)
+    """Devices of which more is used than before, with the claim; to be checked."""
+
+    def __post_init__(self) -> None:
+        self.fleet = Fleet(self.rules.drivers)
+
+    def complete(self, domain: Domain) -> bool:
+        """Whether nothing is known to be missing of what earlier records were based on."""
+        return self.facts.synced and self.facts.position >= domain.current.facts_sequence
+
+    def ready(self, domain: Domain) -> bool:
+        """Whether this replica may append to the domain's log now."""
+        current = domain.current
+        return (
+            domain.fence is not None
+            and not domain.lost
+            and current.sequence >= max(1, domain.fence)
+            and self.complete(domain)
+            and len(domain.appended) < self.rules.unconfirmed_records
+        )
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether ``Continue`` would go on with something."""
+        return any(domain.due and self.ready(domain) for domain in self.domains.values())
+
+    def touch(self, touched: Touched) -> None:
+        """Recompute what a record was about."""
+        for claim_uid in touched.claims:
+            self.refresh_claim(claim_uid)
+        for pod_uid in touched.pods:
+            self.refresh_hold(pod_uid)
+            self.refresh_pod(pod_uid)
+
+    def refresh_all(self) -> None:
+        """Recompute everything, after facts or a log were lost."""
+        claims = [uid for uid, _ in self.ledger.claims()]
+        claims += [*self.facts.claims, *(r.claim_uid for r in self.reservations())]
+        for claim_uid in dict.fromkeys(claims):
+            self.refresh_claim(claim_uid)
+        pods = [*self.facts.pods, *self.holds.pods()]
+        pods += [uid for domain in self.domains.values() for uid in domain.current.pods]
+        for pod_uid in dict.fromkeys(pods):
+            self.refresh_hold(pod_uid)
+            self.refresh_pod(pod_uid)
+
+    def reservations(self) -> Iterator[Reservation]:
+        """Every reservation of every log, whatever its stage."""
+        for domain in self.domains.values():
+            yield from domain.current.claims.values()
+
+    def refresh_claim(self, claim_uid: str) -> None:
+        """What the claim uses, whether a reservation of it must end, and its pods' turns."""
+        change = self.ledger.set(claim_uid, self._use(claim_uid))
+        for device in change.taken:
+            self.suspects[device] = claim_uid
+        for device in change.freed:
+            self.supply_on(device)
+        for domain in self.domains.values():
+            self._refresh_unsettled(domain, claim_uid)
+        claim = self.facts.claims.get(claim_uid)
+        if claim is not None:
+            for pod_uid in tuple(self.facts.pods_of.get((claim.namespace, claim.name), ())):
+                self.refresh_pod(pod_uid)
+
+    def _use(self, claim_uid: str) -> Allocation | None:
+        """``status.allocation``, else what is reserved in whichever log."""
+        claim = self.facts.claims.get(claim_uid)
+        if claim is not None and claim.allocation is not None:
+            return claim.allocation
+        gone = claim_uid in self.facts.gone_claims
+        reserved = [
+            reservation.allocation
+            for domain in self.domains.values()
+            if (reservation := domain.current.claims.get(claim_uid)) is not None
+            and counts(reservation, claim, gone)
+        ]
+        if len(reserved) > 1:
+            return Allocation(tuple(share for one in reserved for share in one.devices))
+        return reserved[0] if reserved else None
+
+    def _refresh_unsettled(self, domain: Domain, claim_uid: str) -> None:
+        claim = self.facts.claims.get(claim_uid)
+        reservation = domain.current.claims.get(claim_uid)
+        if reservation is None:
+            open_ended = claim is not None and self.pool_of(claim) == domain.name
+            unsettled = open_ended and claim is not None and executed_unknown(claim, None)
+        elif reservation.stage is Stage.HELD:
+            unsettled = True
+        elif reservation.stage is Stage.COMMITTED:
+            unsettled = claim is None or claim.allocation is None
+        else:
+            unsettled = claim is None
+        if unsettled:
+            domain.unsettled[claim_uid] = None
+            domain.settle = True
+        else:
+            domain.unsettled.pop(claim_uid, None)
+            domain.asked.pop(claim_uid, None)
+
+    def pool_of(self, claim: Claim) -> str:
+        """The pool of a claim: its own, else that of a pod that refers to it."""
+        if claim.pool:
+            return claim.pool
+        for pod_uid in self.facts.pods_of.get((claim.namespace, claim.name), ()):
+            return self.facts.pods[pod_uid].pool
+        return ""
+
+    def refresh_hold(self, pod_uid: str) -> None:
+        """Whether the log must hold cpu and memory for the pod: its node's sum lacks it."""
+        node, held = "", None
+        for domain in self.domains.values():
+            decision = domain.current.pods.get(pod_uid)
+            if decision is not None and self._is_held(pod_uid, decision.node):
+                node = decision.node
+                held = Held(decision.cpu_milli, decision.memory_bytes, 1)
+        freed_on = self.holds.set(pod_uid, node, held)
+        if freed_on:
+            self.supply_of_node(freed_on)
+
+    def _is_held(self, pod_uid: str, node: str) -> bool:
+        pod = self.facts.pods.get(pod_uid)
+        if pod is None:
+            return pod_uid not in self.facts.gone_pods
+        fact = self.facts.nodes.get(node)
+        counted = fact is not None and pod_uid in fact.counted
+        return pod.phase in ("Pending", "Running") and pod.node in ("", node) and not counted
+
+    def refresh_pod(self, pod_uid: str) -> None:
+        """Whether a decision could help the pod; then it is tried soon."""
+        pod = self.facts.pods.get(pod_uid)
+        for domain in self.domains.values():
+            if pod is not None and domain.name == pod.pool and self.is_decidable(pod):
+                turn = (-pod.priority, pod.created_unix_s, pod.uid)
+                domain.pending[pod_uid] = turn
+                heapq.heappush(domain.due, turn)
+            elif domain.pending.pop(pod_uid, None) is not None:
+                domain.late.pop(pod_uid, None)
+                if pod is None:
+                    domain.current.waiting.pop(pod_uid, None)
+                    domain.confirmed.waiting.pop(pod_uid, None)
+
+    def is_decidable(self, pod: Pod) -> bool:
+        """Whether the pod is dray's to decide upon and all that it takes is known."""
+        pool = self.facts.pools.get(pod.pool)
+        return (
+            pool is not None
+            and pool.owner == names.OWNER_DRAY
+            and not pod.other_gates
+            and not pod.node
+            and pod.phase == "Pending"
+            and not pod.deleting
+            and bool(self.open_claims(pod))
+        )
+
+    def open_claims(self, pod: Pod) -> tuple[Claim, ...]:
+        """The pod's claims to be allocated together; empty unless all are known and free."""
+        claims = self.known_claims(pod)
+        found = tuple(claim for claim in claims or () if claim.allocation is None)
+        return () if any(self._is_taken(claim) for claim in found) else found
+
+    def known_claims(self, pod: Pod) -> tuple[Claim, ...] | None:
+        """The pod's claims that concern dray, or None while one of them is missing or ends."""
+        claims: dict[str, Claim] = {}
+        for reference in pod.claims:
+            uid = self.facts.claim_uids.get((pod.namespace, reference.claim), "")
+            claim = self.facts.claims.get(uid)
+            if claim is None:
+                ours = reference.reference == names.CLAIM_REFERENCE
+                if ours or not reference.claim or pod.scheduler == names.DRAY_SCHEDULER:
+                    return None
+                continue
+            if claim.deleting or claim.pod_uid not in ("", pod.uid):
+                return None
+            claims[uid] = claim
+        return tuple(claims.values())
+
+    def _is_taken(self, claim: Claim) -> bool:
+        """Whether an earlier attempt of the claim is not over yet."""
+        for domain in self.domains.values():
+            reservation = domain.current.claims.get(claim.uid)
+            if reservation is not None and reservation.stage is not Stage.OVER:
+                return True
+            if domain.name == self.pool_of(claim) and executed_unknown(claim, reservation):
+                return True
+        return False
+
+    def supply_on(self, device: DeviceId) -> None:
+        """Something of a device was freed."""
+        card = self.fleet.card(device)
+        self.supply_of_node(card.node if card else device.pool)
+
+    def supply_of_node(self, node: str) -> None:
+        """Something of a node was freed, added or changed."""
+        fact = self.facts.nodes.get(node)
+        domain = self.domains.get(fact.node.pool) if fact else None
+        if domain is not None:
+            domain.more_supply()
+
+    def supply_everywhere(self) -> None:
+        """Something that all domains look at changed."""
+        for domain in self.domains.values():
+            domain.more_supply()
+
+
+def executed_unknown(claim: Claim, reservation: Reservation | None) -> bool:
+    """Whether an execution has begun that is neither voided nor in this log: an older epoch's,
+    or one whose record was trimmed. It could still be written, so it is voided first."""
+    known = reservation.attempt if reservation else 0
+    return claim.allocation is None and claim.decision > max(claim.void, known)
