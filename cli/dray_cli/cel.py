@@ -1,6 +1,6 @@
 """``dray cel``: translate a selector, or ask it about the devices of a file."""
 
-import json
+import sys
 from collections.abc import Iterator
 from typing import Any, TextIO
 
@@ -11,15 +11,7 @@ from dray.cel.errors import CelEvaluationError
 from dray.cel.evaluate import Program, compile
 from dray.seed import yaml_door
 from dray.seed.dialect import translate as translate_text
-
-_output = click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="Print for people, or as JSON for programs.",
-)
+from dray_cli.output import output_option, print_json
 
 
 @click.group()
@@ -29,7 +21,7 @@ def cel() -> None:
 
 @cel.command()
 @click.argument("expression")
-@_output
+@output_option
 @click.option("--explain", is_flag=True, help="Say on standard error what was changed and why.")
 def translate(expression: str, output: str, explain: bool) -> None:
     """Print EXPRESSION (- reads it from standard input) in the dialect of Kubernetes."""
@@ -40,7 +32,7 @@ def translate(expression: str, output: str, explain: bool) -> None:
             "changes": list(found.changes),
             "warnings": list(found.warnings),
         }
-        click.echo(json.dumps(shown, indent=2, ensure_ascii=False))
+        print_json(shown)
         return
     for warning in found.warnings:
         click.echo(f"warning: {warning}", err=True)
@@ -59,23 +51,30 @@ def translate(expression: str, output: str, explain: bool) -> None:
     required=True,
     help="ResourceSlices as YAML or JSON (a List too), or - for standard input.",
 )
-@_output
+@output_option
 @click.option("--explain", is_flag=True, help="Show each clause, and what it read.")
 def evaluate(expression: str, file: TextIO, output: str, explain: bool) -> None:
     """Say which devices of the slices EXPRESSION selects, in either dialect."""
     program = compile(translate_text(_text(expression)).expression)
     rows = [_row(program, name, view) for name, view in _devices(file.read())]
     if output == "json":
-        click.echo(json.dumps(rows, indent=2, ensure_ascii=False))
+        print_json(rows)
         return
     for row in rows:
         click.echo(f"{row['device']}  {row['result']}  {row['why']}".rstrip())
-        for clause in row["clauses"] if explain else ():
-            click.echo(f"    {clause['result']:8}  {clause['clause']}  {clause['read']}")
+        for line in _clause_lines(row) if explain else ():
+            click.echo(line)
+
+
+def _clause_lines(row: dict[str, Any]) -> Iterator[str]:
+    for clause in row["clauses"]:
+        values = ("absent" if value is None else repr(value) for value in clause["read"].values())
+        seen = f"  (read {', '.join(values)})" if clause["read"] else ""
+        yield f"    {clause['result']:5}  {clause['clause']}{seen}"
 
 
 def _text(expression: str) -> str:
-    return click.get_text_stream("stdin").read() if expression == "-" else expression
+    return sys.stdin.read() if expression == "-" else expression
 
 
 def _row(program: Program, name: str, view: DeviceView) -> dict[str, Any]:

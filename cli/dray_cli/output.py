@@ -20,7 +20,7 @@ class _KubectlDumper(yaml.SafeDumper):
     """Quotes with double quotes where quotes are needed, as kubectl does."""
 
     def choose_scalar_style(self) -> str:
-        style: str = super().choose_scalar_style()  # type: ignore[no-untyped-call]
+        style: str = super().choose_scalar_style()
         return '"' if style == "'" else style
 
 

@@ -4,8 +4,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
 from dray.domain.errors import InvalidInputError
 from dray.kube import ports
 from dray.kube.ports import Object, Resource
@@ -57,15 +55,13 @@ def read_manifests(folder: Path, pattern: str = "*.yaml") -> Iterator[Manifest]:
     """
     for path in sorted(folder.glob(pattern)):
         text = path.read_text()
-        valid = convert(text).text
-        for document in yaml.safe_load_all(valid):
-            if document is None:
-                continue
+        valid = convert(text)
+        for document in valid.objects:
             kind = document.get("kind", "")
             if kind not in KINDS:
                 raise InvalidInputError(
                     f"{path.name} holds an object of kind {kind!r}; expected one of "
                     f"{', '.join(sorted(KINDS))}"
                 )
-            changed = valid != text and document["apiVersion"].startswith("resource.k8s.io/")
+            changed = valid.text != text and document["apiVersion"].startswith("resource.k8s.io/")
             yield Manifest(path.name, KINDS[kind], document, changed)

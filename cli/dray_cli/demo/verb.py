@@ -1,172 +1,107 @@
-"""``dray demo``: start a stack, apply the example, tell each pod's story, check the indicators."""
+"""``dray demo``: a stack of its own, the example on it, and what came of it."""
 
 import asyncio
 import sys
 import time
-from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import click
 
-from dray.bus.ports import Bus
-from dray.domain.errors import PermanentError
-from dray.kube.ports import PODS, Kube
-from dray_cli.demo.collector import Collector
-from dray_cli.demo.indicators import Indicators, check
-from dray_cli.demo.manifests import Manifest, read_manifests
-from dray_cli.demo.story import Story
-from dray_cli.explain import explain_pod
+from dray.bus.jetstream import connect as connect_bus
+from dray.domain.errors import DrayError
+from dray.kube.api import connect as connect_kube
+from dray_cli.demo.play import Demo, Report, report_as_json
 from dray_cli.output import output_option, print_json
+from dray_sandbox.layout import StackOptions, simulated_nodes
+from dray_sandbox.places import checkout
+from dray_sandbox.stack import Stack
+from dray_sandbox.stack_file import StackFile
 
-PLACED_TIMEOUT_S = 45.0
-WAITING_FILES = "9*.yaml"
-"""Files of pods that can't fit while the others run."""
-
-
-@dataclass(slots=True)
-class Report:
-    """What the demo found, printed as it goes and as JSON at the end."""
-
-    stories: list[Story] = field(default_factory=list)
-    indicators: list[Indicators] = field(default_factory=list)
-    waited: list[str] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
+STACK_NAME = "demo"
+EXAMPLES = Path("examples") / "01-quick-start"
 
 
-class Demo:
-    """The main job on a running stack."""
+@click.command()
+@click.option("--control-plane", type=click.Choice(["sandbox", "real"]), default="sandbox")
+@click.option("--allocators", type=click.IntRange(1, 8), default=2, show_default=True)
+@click.option("--keep", is_flag=True, help="Leave the stack running until Ctrl-C.")
+@output_option
+def demo(control_plane: str, allocators: int, keep: bool, output: str) -> None:
+    """Run the main job: the user guide's manifests in, pods with their GPUs out.
 
-    def __init__(self, kube: Kube, bus: Bus, examples: Path, *, quiet: bool) -> None:
-        self._kube = kube
-        self._collector = Collector(kube, bus)
-        self._examples = examples
-        self._quiet = quiet
-        self.report = Report()
+    Starts NATS, a Kubernetes API, dray's services and three simulated nodes with eight GPUs
+    each, applies examples/01-quick-start, and prints for each pod how it got its GPU.
+    """
+    options = StackOptions(
+        name=STACK_NAME,
+        control_plane="real" if control_plane == "real" else "sandbox",
+        nodes=simulated_nodes(3),
+        allocators=allocators,
+    )
+    say = _silent if output == "json" else _say
+    try:
+        report = asyncio.run(_demo(options, keep=keep, say=say))
+    except KeyboardInterrupt:
+        raise click.Abort from None
+    except DrayError as error:
+        raise click.ClickException(str(error)) from error
+    if output == "json":
+        print_json(report_as_json(report))
+    sys.exit(1 if report.problems else 0)
 
-    async def run(self) -> Report:
-        """Apply, watch, check; the report says what failed."""
-        watching = asyncio.create_task(self._collector.run(), name="collector")
-        try:
-            await self._placed_pods()
-            await self._waiting_pods()
-        finally:
-            watching.cancel()
-            with suppress(asyncio.CancelledError):
-                await watching
-        return self.report
 
-    async def _placed_pods(self) -> None:
-        self._say("\nApplying the example, in the order of the user guide")
-        manifests = [
-            manifest
-            for manifest in read_manifests(self._examples)
-            if not Path(manifest.file).match(WAITING_FILES)
-        ]
-        stories = [story for manifest in manifests if (story := await self._apply(manifest))]
-        await self._until_running(stories)
-        await self._check(stories)
+async def _demo(options: StackOptions, *, keep: bool, say: Callable[[str], None]) -> Report:
+    began = time.monotonic()
+    say(f"Starting a local stack on the {options.control_plane} control plane")
+    async with _stack(options, say) as stack:
+        say(f"The stack is up after {time.monotonic() - began:.1f} s")
+        report = await _play(stack.record, say)
+        say(f"\n{_verdict(report)} ({time.monotonic() - began:.1f} s in all)")
+        if keep:
+            await _stay(stack, say)
+    return report
 
-    async def _waiting_pods(self) -> None:
-        for manifest in read_manifests(self._examples, WAITING_FILES):
-            self._say("\nA pod that can't fit")
-            story = await self._apply(manifest)
-            if story is None:
-                continue
-            await self._explain_waiting(story)
-            await self._make_room(manifest)
-            await self._until_running([story])
-            await self._check([story])
 
-    async def _apply(self, manifest: Manifest) -> Story | None:
-        metadata = manifest.object["metadata"]
-        story = None
-        if manifest.resource == PODS:
-            story = self._collector.follow(manifest.namespace, metadata["name"])
-            self.report.stories.append(story)
-        await self._kube.create(manifest.resource, manifest.object, manifest.namespace)
-        how = "  (through dray convert)" if manifest.converted else ""
-        self._say(f"  {manifest.file:<34} {manifest.title}{how}")
-        return story
+@asynccontextmanager
+async def _stack(options: StackOptions, say: Callable[[str], None]) -> AsyncIterator[Stack]:
+    async with Stack(options, lambda line: say(f"  {line}")) as stack:
+        yield stack
 
-    async def _until_running(self, stories: list[Story]) -> None:
-        done = await self._collector.until(
-            lambda: all(story.is_complete for story in stories), PLACED_TIMEOUT_S
+
+async def _play(record: StackFile, say: Callable[[str], None]) -> Report:
+    kube = await connect_kube(record.kubeconfig, user_agent="dray-demo")
+    bus = await connect_bus(
+        record.nats_url, name="demo", user="admin", password=record.nats_passwords["admin"]
+    )
+    try:
+        return await Demo(kube, bus, checkout() / EXAMPLES, say).run()
+    finally:
+        await bus.close()
+        await kube.close()
+
+
+async def _stay(stack: Stack, say: Callable[[str], None]) -> None:
+    say("\nThe stack stays until Ctrl-C. In another terminal:")
+    say(f"  export KUBECONFIG={stack.record.kubeconfig}")
+    say("  kubectl get pods,resourceclaims,gpupools -A")
+    say(await stack.runner.first_exit())
+
+
+def _verdict(report: Report) -> str:
+    pods = len(report.stories)
+    if report.problems:
+        return f"{len(report.problems)} problem(s) with {pods} pods:\n  " + "\n  ".join(
+            report.problems
         )
-        for story in stories:
-            self._say("\n" + "\n".join(story.lines()))
-            if not done and story.missing:
-                missing = ", ".join(story.missing)
-                self._fail(f"pod {story.namespace}/{story.name} did not get to: {missing}")
-                await self._say_why(story)
-
-    async def _check(self, stories: list[Story]) -> None:
-        self._say("\nSuccess indicators (user guide §3.5)")
-        for story in stories:
-            found = await self._indicators(story)
-            self.report.indicators.append(found)
-            self._say(found.line())
-            if not found.all_hold:
-                self._fail(f"pod {story.namespace}/{story.name}: not every indicator holds")
-
-    async def _indicators(self, story: Story) -> Indicators:
-        """Annotation and event follow off the critical path: give them a moment."""
-        deadline = time.monotonic() + 5.0
-        while True:
-            found = await check(self._kube, story.namespace, story.name)
-            if found.all_hold or time.monotonic() > deadline:
-                return found
-            await asyncio.sleep(0.1)
-
-    async def _explain_waiting(self, story: Story) -> None:
-        if not await self._collector.until(lambda: "waiting" in story.steps, PLACED_TIMEOUT_S):
-            self._fail(f"pod {story.namespace}/{story.name} was expected to wait, and does not")
-            return
-        deadline = time.monotonic() + 5.0
-        explanation = await explain_pod(self._kube, story.namespace, story.name)
-        while not explanation.reasons and time.monotonic() < deadline:
-            await asyncio.sleep(0.1)
-            explanation = await explain_pod(self._kube, story.namespace, story.name)
-        if not explanation.reasons:
-            self._fail(f"pod {story.namespace}/{story.name} waits without an explanation")
-        self.report.waited += explanation.lines()
-        self._say(f"\n$ dray explain pod/{story.name} -n {story.namespace}")
-        self._say("\n".join(explanation.lines()))
-
-    async def _make_room(self, manifest: Manifest) -> None:
-        """Delete the pod that the manifest's comment annotation names."""
-        annotations = manifest.object["metadata"].get("annotations", {})
-        namespace, _, name = annotations["demo.dray.dev/fits-after-deleting"].rpartition("/")
-        self._say(f"\n$ kubectl delete pod {name} -n {namespace}")
-        await self._kube.delete(PODS, name, namespace)
-
-    async def _say_why(self, story: Story) -> None:
-        explanation = await explain_pod(self._kube, story.namespace, story.name)
-        self._say("\n".join(explanation.lines()))
-
-    def _say(self, text: str) -> None:
-        if not self._quiet:
-            click.echo(text)
-            sys.stdout.flush()
-
-    def _fail(self, problem: str) -> None:
-        self.report.problems.append(problem)
-        self._say(f"  FAILED: {problem}")
+    return f"All {pods} pods got their GPUs, and every success indicator holds"
 
 
-def report_as_json(report: Report) -> dict[str, object]:
-    """The report as data."""
-    return {
-        "pods": [story.as_json() for story in report.stories],
-        "indicators": [
-            {
-                "pod": f"{found.namespace}/{found.pod}",
-                "running": found.running,
-                "claimSaysAllocated": found.claim_says_allocated,
-                "eventSaysAssigned": found.event_says_assigned,
-            }
-            for found in report.indicators
-        ],
-        "waited": report.waited,
-        "problems": report.problems,
-    }
+def _say(text: str) -> None:
+    click.echo(text)
+    sys.stdout.flush()
+
+
+def _silent(text: str) -> None:
+    """In JSON the report is all there is."""

@@ -1,0 +1,179 @@
+"""The main job on a running stack: apply, tell each pod's story, check, explain, make room."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dray.bus.ports import Bus
+from dray.domain.errors import InvalidInputError
+from dray.kube.ports import PODS, AlreadyExistsError, Kube
+from dray_cli.demo.collector import Collector
+from dray_cli.demo.indicators import Indicators, check
+from dray_cli.demo.manifests import Manifest, read_manifests
+from dray_cli.demo.story import Story
+from dray_cli.explain import explain_pod
+
+PLACED_TIMEOUT_S = 45.0
+WAITING_FILES = "*cannot-fit.yaml"
+"""Files of pods that can't fit while the others run."""
+MAKES_ROOM = "demo.dray.dev/fits-after-deleting"
+"""Annotation of such a pod: NAMESPACE/NAME of the pod whose deletion lets it fit."""
+
+
+@dataclass(slots=True)
+class Report:
+    """What the demo found, printed as it goes and as JSON at the end."""
+
+    stories: list[Story] = field(default_factory=list)
+    indicators: list[Indicators] = field(default_factory=list)
+    waited: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+class Demo:
+    """The main job on a running stack."""
+
+    def __init__(self, kube: Kube, bus: Bus, examples: Path, say: Callable[[str], None]) -> None:
+        self._kube = kube
+        self._collector = Collector(kube, bus)
+        self._examples = examples
+        self._say = say
+        self.report = Report()
+
+    async def run(self) -> Report:
+        """Apply, watch, check; the report says what failed."""
+        watching = asyncio.create_task(self._collector.run(), name="collector")
+        try:
+            await self._placed_pods()
+            await self._waiting_pods()
+        finally:
+            watching.cancel()
+            with suppress(asyncio.CancelledError):
+                await watching
+        return self.report
+
+    async def _placed_pods(self) -> None:
+        self._say("\nApplying the example, in the order of the user guide")
+        manifests = [
+            manifest
+            for manifest in read_manifests(self._examples)
+            if not Path(manifest.file).match(WAITING_FILES)
+        ]
+        stories = [story for manifest in manifests if (story := await self._apply(manifest))]
+        await self._until_running(stories)
+        await self._check(stories)
+
+    async def _waiting_pods(self) -> None:
+        for manifest in read_manifests(self._examples, WAITING_FILES):
+            self._say("\nA pod that can't fit")
+            story = await self._apply(manifest)
+            if story is None:
+                continue
+            await self._explain_waiting(story)
+            await self._make_room(manifest)
+            await self._until_running([story])
+            await self._check([story])
+
+    async def _apply(self, manifest: Manifest) -> Story | None:
+        metadata = manifest.object["metadata"]
+        story = None
+        if manifest.resource == PODS:
+            story = self._collector.follow(manifest.namespace, metadata["name"])
+            self.report.stories.append(story)
+        await self._create_or_update(manifest)
+        how = "  (through dray convert)" if manifest.converted else ""
+        self._say(f"  {manifest.file:<34} {manifest.title}{how}")
+        return story
+
+    async def _create_or_update(self, manifest: Manifest) -> None:
+        """Some objects stand in two files: the later one changes the earlier."""
+        try:
+            await self._kube.create(manifest.resource, manifest.object, manifest.namespace)
+        except AlreadyExistsError:
+            name = manifest.object["metadata"]["name"]
+            await self._kube.patch(manifest.resource, name, manifest.object, manifest.namespace)
+
+    async def _until_running(self, stories: list[Story]) -> None:
+        done = await self._collector.until(
+            lambda: all(story.is_complete for story in stories), PLACED_TIMEOUT_S
+        )
+        for story in stories:
+            self._say("\n" + "\n".join(story.lines()))
+            if not done and story.missing:
+                missing = ", ".join(story.missing)
+                self._fail(f"pod {story.namespace}/{story.name} did not get to: {missing}")
+                await self._say_why(story)
+
+    async def _check(self, stories: list[Story]) -> None:
+        self._say("\nSuccess indicators (user guide §3.5)")
+        for story in stories:
+            found = await self._indicators(story)
+            self.report.indicators.append(found)
+            self._say(found.line())
+            if not found.all_hold:
+                self._fail(f"pod {story.namespace}/{story.name}: not every indicator holds")
+
+    async def _indicators(self, story: Story) -> Indicators:
+        """Annotation and event follow off the critical path: give them a moment."""
+        deadline = time.monotonic() + 5.0
+        while True:
+            found = await check(self._kube, story.namespace, story.name)
+            if found.all_hold or time.monotonic() > deadline:
+                return found
+            await asyncio.sleep(0.1)
+
+    async def _explain_waiting(self, story: Story) -> None:
+        if not await self._collector.until(lambda: "waiting" in story.steps, PLACED_TIMEOUT_S):
+            self._fail(f"pod {story.namespace}/{story.name} was expected to wait, and does not")
+            return
+        deadline = time.monotonic() + 5.0
+        explanation = await explain_pod(self._kube, story.namespace, story.name)
+        while not explanation.reasons and time.monotonic() < deadline:
+            await asyncio.sleep(0.1)
+            explanation = await explain_pod(self._kube, story.namespace, story.name)
+        if not explanation.reasons:
+            self._fail(f"pod {story.namespace}/{story.name} waits without an explanation")
+        self.report.waited += explanation.lines()
+        self._say(f"\n$ dray explain pod/{story.name} -n {story.namespace}")
+        self._say("\n".join(explanation.lines()))
+
+    async def _make_room(self, manifest: Manifest) -> None:
+        """Delete the pod that the manifest's annotation names."""
+        annotations = manifest.object["metadata"].get("annotations", {})
+        namespace, _, name = annotations.get(MAKES_ROOM, "").partition("/")
+        if not name:
+            raise InvalidInputError(
+                f"{manifest.file}: {manifest.title} has no annotation {MAKES_ROOM} with "
+                "NAMESPACE/NAME of the pod whose deletion lets it fit"
+            )
+        self._say(f"\n$ kubectl delete pod {name} -n {namespace}")
+        await self._kube.delete(PODS, name, namespace)
+
+    async def _say_why(self, story: Story) -> None:
+        explanation = await explain_pod(self._kube, story.namespace, story.name)
+        self._say("\n".join(explanation.lines()))
+
+    def _fail(self, problem: str) -> None:
+        self.report.problems.append(problem)
+        self._say(f"  FAILED: {problem}")
+
+
+def report_as_json(report: Report) -> dict[str, object]:
+    """The report as data."""
+    return {
+        "pods": [story.as_json() for story in report.stories],
+        "indicators": [
+            {
+                "pod": f"{found.namespace}/{found.pod}",
+                "running": found.running,
+                "claimSaysAllocated": found.claim_says_allocated,
+                "eventSaysAssigned": found.event_says_assigned,
+            }
+            for found in report.indicators
+        ],
+        "waited": report.waited,
+        "problems": report.problems,
+    }
