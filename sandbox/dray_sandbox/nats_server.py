@@ -13,15 +13,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from dray.bus.topology import ACCESS, Access
+from dray.bus.topology import ACCESS, LEASE_PREFIX, LEASES_STREAM, Access
 from dray.domain.errors import PermanentError
 from dray_sandbox.certificates import write_secret
 from dray_sandbox.places import free_port
 from dray_sandbox.processes import Program, ProgramFailedError, Runner
 
 ADMIN = "admin"
-LEASE_BUCKET = "dray_leases"
-"""The key-value bucket behind ``Bus.acquire``; every service may make it and use it."""
 _ATTEMPTS = 3
 
 _READS = (
@@ -35,10 +33,11 @@ _READS = (
     "$JS.ACK.>",
     "$JS.FC.>",
 )
-_LEASES = (
-    f"$JS.API.STREAM.CREATE.KV_{LEASE_BUCKET}",
-    f"$KV.{LEASE_BUCKET}.>",
+_KEEPS_LEASES = (
+    f"$JS.API.STREAM.CREATE.{LEASES_STREAM}",
+    f"$JS.API.STREAM.UPDATE.{LEASES_STREAM}",
 )
+"""The bus door makes the stream of leases when it first needs one."""
 _MAKES_STREAMS = (
     "$JS.API.STREAM.CREATE.>",
     "$JS.API.STREAM.UPDATE.>",
@@ -67,8 +66,8 @@ class NatsAccess:
 def permissions(access: Access) -> dict[str, dict[str, list[str]]]:
     """What nats-server lets a role publish and subscribe to."""
     publish = (*access.publish, *_READS)
-    if access.role != "reader":
-        publish += _LEASES
+    if any(subject.startswith(LEASE_PREFIX) for subject in access.publish):
+        publish += _KEEPS_LEASES
     if access.makes_streams:
         publish += _MAKES_STREAMS
     if access.subscribe:

@@ -11,9 +11,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from dray.domain.errors import PermanentError
 
@@ -61,6 +62,18 @@ class _Running:
     stopping: bool = False
 
 
+async def together(*work: Coroutine[Any, Any, Any]) -> list[Any]:
+    """The results of all; the first failure cancels the others and is raised as it is."""
+    tasks = [asyncio.ensure_future(one) for one in work]
+    try:
+        return await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
+
+
 class Runner:
     """Starts and stops programs, with their logs in ``logs``."""
 
@@ -79,11 +92,8 @@ class Runner:
         await self._until_ready(program)
 
     async def start_all(self, programs: Iterable[Program]) -> None:
-        """Start several at once. Raises the first ProgramFailedError after all had their try."""
-        results = await asyncio.gather(*map(self.start, programs), return_exceptions=True)
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
+        """Start several at once. Raises the first ProgramFailedError, and waits for no other."""
+        await together(*map(self.start, programs))
 
     async def restart(self, name: str) -> None:
         """Stop it if it runs, then start the same program again and wait until it is ready."""

@@ -209,7 +209,7 @@ def _made_before(owned: list[Object], reference: str) -> Object | None:
 
 def _no_template(reference: str, template: str) -> Complain:
     return Complain(
-        f"PodResourceClaim {reference}: resource claim template {template!r}: "
+        f'PodResourceClaim {reference}: resource claim template "{template}": '
         f'resourceclaimtemplate.resource.k8s.io "{template}" not found'
     )
 

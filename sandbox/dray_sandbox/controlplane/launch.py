@@ -1,6 +1,5 @@
 """Run etcd, kube-apiserver, kube-scheduler and kube-controller-manager on free ports."""
 
-import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +9,7 @@ from dray_sandbox.certificates import make_signing_key, write_secret
 from dray_sandbox.controlplane.build import Binary
 from dray_sandbox.places import free_port
 from dray_sandbox.probes import answers
-from dray_sandbox.processes import Program, ProgramFailedError, Runner
+from dray_sandbox.processes import Program, ProgramFailedError, Runner, together
 
 API_SERVER = "kube-apiserver"
 _CONTROLLERS = "resourceclaim-controller,namespace-controller,garbage-collector-controller"
@@ -39,7 +38,7 @@ async def start_control_plane(
 
     port = await _on_a_free_port(runner, api_server)
     reached = endpoint(credentials, f"https://127.0.0.1:{port}", context)
-    await asyncio.gather(
+    await together(
         runner.start(_scheduler(binary, directory, reached)),
         runner.start(_controller_manager(binary, directory, reached)),
     )

@@ -1,0 +1,134 @@
+"""``dray up``: a local stack that stays."""
+
+import asyncio
+import time
+
+import click
+
+from dray.domain.errors import InvalidInputError
+from dray_cli.output import output_option, print_json
+from dray_sandbox.layout import (
+    DEFAULT_GPUS,
+    DEFAULT_MODELS,
+    DEFAULT_NODES,
+    DEFAULT_POOLS,
+    StackOptions,
+    simulated_nodes,
+)
+from dray_sandbox.stack_file import DEFAULT_NAME, StackFile
+from dray_sandbox.supervisor import hold, start_detached
+
+
+@click.command()
+@click.option("--nodes", type=click.IntRange(0, 500), default=DEFAULT_NODES, show_default=True)
+@click.option(
+    "--gpus-per-node", type=click.IntRange(0, 64), default=DEFAULT_GPUS, show_default=True
+)
+@click.option(
+    "--model",
+    "models",
+    multiple=True,
+    metavar="NAME",
+    default=DEFAULT_MODELS,
+    show_default=True,
+    help="GPU model; several are dealt out to the nodes in turn.",
+)
+@click.option(
+    "--pool",
+    "pools",
+    multiple=True,
+    metavar="NAME",
+    default=DEFAULT_POOLS,
+    show_default=True,
+    help="GPUPool in a node's label; several are dealt out in turn.",
+)
+@click.option(
+    "--node-label",
+    "labels",
+    multiple=True,
+    metavar="[NODE:]KEY=VALUE",
+    help="Label of all nodes, or of one.",
+)
+@click.option("--allocators", type=click.IntRange(1, 9), default=1, show_default=True)
+@click.option(
+    "--control-plane",
+    type=click.Choice(["sandbox", "real"]),
+    default="sandbox",
+    show_default=True,
+    help="dray's own Kubernetes API, or a real kube-apiserver and kube-scheduler, "
+    "built once from Go modules.",
+)
+@click.option("--detach", is_flag=True, help="Return when it is ready; `dray down` stops it.")
+@click.option("--name", default=DEFAULT_NAME, show_default=True, help="To run several.")
+@output_option
+def up(
+    nodes: int,
+    gpus_per_node: int,
+    models: tuple[str, ...],
+    pools: tuple[str, ...],
+    labels: tuple[str, ...],
+    allocators: int,
+    control_plane: str,
+    detach: bool,
+    name: str,
+    output: str,
+) -> None:
+    """Start NATS, a Kubernetes API, simulated GPU nodes and dray's services on this machine.
+
+    Without --detach it runs until Ctrl-C.
+    """
+    try:
+        played = simulated_nodes(
+            nodes, gpus=gpus_per_node, models=models, pools=pools, labels=labels
+        )
+    except InvalidInputError as error:
+        raise click.UsageError(str(error)) from error
+    options = StackOptions(
+        name=name,
+        control_plane="real" if control_plane == "real" else "sandbox",
+        nodes=played,
+        allocators=allocators,
+    )
+    say = ProgressLines()
+    if detach:
+        show(asyncio.run(start_detached(options, say)), output)
+        return
+    asyncio.run(hold(options, say, lambda stack: show(stack, output, attached=True)))
+
+
+class ProgressLines:
+    """Progress on standard error, each line with the seconds since the start."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+
+    def __call__(self, line: str) -> None:
+        click.echo(f"{time.monotonic() - self._began:6.1f} s  {line}", err=True)
+
+
+def show(stack: StackFile, output: str, *, attached: bool = False) -> None:
+    """How to use the stack."""
+    if output == "json":
+        print_json(stack_as_data(stack))
+        return
+    end = "Ctrl-C stops it" if attached else f"`dray down --name {stack.name}` stops it"
+    click.echo(f"The stack {stack.name!r} runs ({len(stack.processes)} processes); {end}.")
+    click.echo(f"export KUBECONFIG={stack.kubeconfig}")
+
+
+def stack_as_data(stack: StackFile) -> dict[str, object]:
+    """The stack without its passwords."""
+    return {
+        "name": stack.name,
+        "controlPlane": stack.control_plane,
+        "server": stack.server,
+        "kubeconfig": stack.kubeconfig,
+        "natsUrl": stack.nats_url,
+        "webhookUrl": stack.webhook_url,
+        "nodes": list(stack.nodes),
+        "directory": stack.directory,
+        "processes": [
+            {"name": process.name, "pid": process.pid, "log": process.log}
+            for process in stack.processes
+        ],
+    }

@@ -1,0 +1,100 @@
+"""What a local stack consists of, as data: its options and its simulated nodes."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import cycle, islice
+from typing import Literal
+
+from dray.domain.errors import InvalidInputError
+from dray.domain.names import POOL_LABEL
+
+ControlPlane = Literal["sandbox", "real"]
+
+DEFAULT_MODELS = ("A100", "H100")
+DEFAULT_POOLS = ("my-gpu-pool", "production-pool", "default")
+"""Pools of the quick-start example, one per node in turn."""
+DEFAULT_NODES = 3
+DEFAULT_GPUS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedNode:
+    """A node that exists only in the API, with its node-agent and its kubelet stand-in."""
+
+    name: str
+    model: str = "A100"
+    gpus: int = DEFAULT_GPUS
+    labels: Mapping[str, str] = field(default_factory=dict)
+    cpu: str = "64"
+    memory: str = "512Gi"
+    pods: int = 110
+
+
+@dataclass(frozen=True, slots=True)
+class StackOptions:
+    """What a stack runs."""
+
+    name: str = "default"
+    control_plane: ControlPlane = "sandbox"
+    nodes: tuple[SimulatedNode, ...] = ()
+    allocators: int = 1
+    claim_controllers: int = 1
+    template_retry: Literal["watch", "backoff"] = "watch"
+    """How the sandbox notices a template that comes late: as 1.36 does, or as 1.34."""
+    sync_interval: str = "always"
+    """When NATS writes reach the disk."""
+    log_level: str = "info"
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Further ``DRAY_…`` variables, for every service."""
+
+
+def simulated_nodes(
+    count: int,
+    *,
+    gpus: int = DEFAULT_GPUS,
+    models: Sequence[str] = DEFAULT_MODELS,
+    pools: Sequence[str] = DEFAULT_POOLS,
+    labels: Sequence[str] = (),
+) -> tuple[SimulatedNode, ...]:
+    """``count`` nodes called sim-1, sim-2 …; models and pools are dealt out in turn.
+
+    ``labels`` are ``KEY=VALUE`` for all nodes, or ``NODE:KEY=VALUE`` for one; they win over
+    the pool's label.
+
+    Raises:
+        InvalidInputError: a label is written differently, or names a node that isn't there.
+    """
+    names = [f"sim-{number}" for number in range(1, count + 1)]
+    extra = _labels(names, labels)
+    dealt = zip(
+        names,
+        islice(cycle(models), count),
+        islice(cycle(pools), count) if pools else [""] * count,
+        strict=True,
+    )
+    return tuple(
+        SimulatedNode(name, model, gpus, _pool_label(pool) | extra[name])
+        for name, model, pool in dealt
+    )
+
+
+def _pool_label(pool: str) -> dict[str, str]:
+    return {POOL_LABEL: pool} if pool else {}
+
+
+def _labels(names: Sequence[str], labels: Sequence[str]) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {name: {} for name in names}
+    for text in labels:
+        left, equals, value = text.partition("=")
+        node, colon, key = left.rpartition(":")
+        if not (equals and key):
+            raise InvalidInputError(
+                f"node label {text!r}: expected KEY=VALUE for all nodes, or NODE:KEY=VALUE"
+            )
+        if colon and node not in found:
+            raise InvalidInputError(
+                f"node label {text!r}: there is no node {node!r}; there are {', '.join(names)}"
+            )
+        for name in [node] if colon else names:
+            found[name][key] = value
+    return found

@@ -1,0 +1,125 @@
+"""How each of dray's services is started on this machine. Pure: settings in, programs out."""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from dray_sandbox.access import CLAIM_CONTROLLER, NODE_AGENT, Endpoint
+from dray_sandbox.layout import SimulatedNode, StackOptions
+from dray_sandbox.nats_server import NatsAccess
+from dray_sandbox.places import free_port
+from dray_sandbox.probes import answers
+from dray_sandbox.processes import Program
+
+_STOPS_WITHIN_S = 12.0
+"""Services drain in less than ten seconds."""
+_ORDER = 20
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFolders:
+    """The folders a node shares between its kubelet and its plugins."""
+
+    root: Path
+
+    @property
+    def plugins(self) -> Path:
+        return self.root / "p"
+
+    @property
+    def registry(self) -> Path:
+        return self.root / "r"
+
+    @property
+    def cdi(self) -> Path:
+        return self.root / "cdi"
+
+    @property
+    def state(self) -> Path:
+        return self.root / "state"
+
+    def make(self) -> None:
+        """Create all of them."""
+        for folder in (self.plugins, self.registry, self.cdi, self.state):
+            folder.mkdir(parents=True, exist_ok=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """What every service of a stack is told."""
+
+    options: StackOptions
+    endpoint: Endpoint
+    nats: NatsAccess
+    nodes: Path
+    """Folder with one folder per node."""
+
+    def folders(self, node: str) -> NodeFolders:
+        """The node's folders."""
+        return NodeFolders(self.nodes / node)
+
+    def webhook(self, certificates: Path, port: int) -> Program:
+        """The webhook, serving HTTPS on ``port`` with certificates of its own."""
+        own = {
+            "DRAY_WEBHOOK__HOST": "127.0.0.1",
+            "DRAY_WEBHOOK__PORT": str(port),
+            "DRAY_WEBHOOK__CERTIFICATE_DIR": str(certificates),
+        }
+        return self._service("webhook", "dray_webhook", "webhook", own)
+
+    def claim_controllers(self) -> list[Program]:
+        """As many replicas as the options say."""
+        own = {"DRAY_KUBE__KUBECONFIG": str(self.endpoint.kubeconfigs[CLAIM_CONTROLLER])}
+        names = _replicas("claim-controller", self.options.claim_controllers)
+        return [
+            self._service(name, "dray_claim_controller", "claim-controller", own) for name in names
+        ]
+
+    def allocators(self) -> list[Program]:
+        """As many replicas as the options say."""
+        names = _replicas("allocator", self.options.allocators)
+        return [self._service(name, "dray_allocator", "allocator", {}) for name in names]
+
+    def node_agents(self) -> list[Program]:
+        """One per node."""
+        return [self._node_agent(node) for node in self.options.nodes]
+
+    def _node_agent(self, node: SimulatedNode) -> Program:
+        folders = self.folders(node.name)
+        own = {
+            "DRAY_KUBE__KUBECONFIG": str(self.endpoint.kubeconfigs[NODE_AGENT]),
+            "DRAY_NODE__NAME": node.name,
+            "DRAY_NODE__BOARD": "simulated",
+            "DRAY_NODE__MODEL": node.model,
+            "DRAY_NODE__COUNT": str(node.gpus),
+            "DRAY_NODE__PLUGINS_DIR": str(folders.plugins),
+            "DRAY_NODE__REGISTRY_DIR": str(folders.registry),
+            "DRAY_NODE__CDI_DIR": str(folders.cdi),
+            "DRAY_NODE__STATE_DIR": str(folders.state),
+        }
+        return self._service(f"node-agent-{node.name}", "dray_node_agent", "node-agent", own)
+
+    def _service(self, name: str, module: str, role: str, own: Mapping[str, str]) -> Program:
+        port = free_port()
+        environment = {
+            "DRAY_INSTANCE": name,
+            "DRAY_HEALTH__HOST": "127.0.0.1",
+            "DRAY_HEALTH__PORT": str(port),
+            "DRAY_LOG__LEVEL": self.options.log_level,
+            **self.nats.environment(role),
+            **own,
+            **self.options.settings,
+        }
+        return Program(
+            name=name,
+            argv=(sys.executable, "-m", module),
+            environment=environment,
+            ready=answers(f"http://127.0.0.1:{port}/readyz"),
+            stop_within_s=_STOPS_WITHIN_S,
+            order=_ORDER,
+        )
+
+
+def _replicas(name: str, count: int) -> list[str]:
+    return [name] if count == 1 else [f"{name}-{number}" for number in range(1, count + 1)]

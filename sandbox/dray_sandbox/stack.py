@@ -1,0 +1,253 @@
+"""A whole local stack: control plane, NATS, dray's services, simulated nodes.
+
+    async with Stack(StackOptions(nodes=simulated_nodes(3))) as stack:
+        kubectl = {"KUBECONFIG": stack.record.kubeconfig}
+        await stack.kill("allocator")
+
+Everything lives in one folder of the checkout's cache and in processes that die with this
+one; ``record`` says how to reach each part and is written to ``stack.json``.
+"""
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from dray.domain.errors import PermanentError
+from dray.domain.names import DRAY_NAMESPACE
+from dray_sandbox.access import Endpoint, make_credentials
+from dray_sandbox.controlplane.build import build
+from dray_sandbox.controlplane.launch import start_control_plane
+from dray_sandbox.kubelets import kubelet_program
+from dray_sandbox.layout import StackOptions
+from dray_sandbox.nats_server import NatsAccess, start_nats, wipe_store
+from dray_sandbox.objects import Installer, documents
+from dray_sandbox.places import checkout, fits_unix_sockets, free_port, stack_directory
+from dray_sandbox.processes import Runner, together
+from dray_sandbox.roles import cluster_roles
+from dray_sandbox.services import Wiring
+from dray_sandbox.stack_file import (
+    StackFile,
+    process_record,
+    read_stack_file,
+    remove_stack_file,
+    write_stack_file,
+)
+from dray_sandbox.standins import start_sandbox
+from dray_webhook.registration import webhook_configurations
+
+Progress = Callable[[str], None]
+
+
+class StackRunsError(PermanentError):
+    """A stack of that name runs already."""
+
+
+class Stack:
+    """One local stack. Start it once; use it as a context manager or call start and stop."""
+
+    def __init__(self, options: StackOptions, progress: Progress = lambda line: None) -> None:
+        self.options = options
+        self.directory = stack_directory(options.name)
+        self.runner = Runner(self.directory / "logs")
+        self._progress = progress
+        self._began = time.monotonic()
+        self._nodes = self.directory / "n"
+        self._record: StackFile | None = None
+
+    @property
+    def record(self) -> StackFile:
+        """Every way into the stack. Raises RuntimeError before it has started."""
+        if self._record is None:
+            raise RuntimeError("the stack has not started")
+        return self._record
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    async def start(self) -> StackFile:
+        """Start everything; returns when every part is ready.
+
+        Raises:
+            StackRunsError: a stack of this name runs.
+            ProgramFailedError, BuildError, ToolchainError, ApplyError: what failed. Nothing
+                is left running.
+        """
+        self._claim_directory()
+        try:
+            await self._start()
+        except BaseException:
+            await self.stop()
+            raise
+        return self.record
+
+    async def stop(self) -> None:
+        """Stop everything and forget the stack; its logs stay until the next start."""
+        await self.runner.stop_all()
+        if not self._nodes.is_relative_to(self.directory):
+            shutil.rmtree(self._nodes, ignore_errors=True)
+        if self._record is not None or not self._runs_elsewhere():
+            remove_stack_file(self.options.name)
+
+    async def restart(self, name: str) -> None:
+        """Stop one process if it runs, start it again, wait until it is ready."""
+        await self.runner.restart(name)
+        self._write_record()
+
+    async def kill(self, name: str) -> None:
+        """SIGKILL one process; ``restart`` brings it back."""
+        await self.runner.kill(name)
+
+    def pause(self, name: str) -> None:
+        """SIGSTOP one process."""
+        self.runner.pause(name)
+
+    def resume(self, name: str) -> None:
+        """SIGCONT one process."""
+        self.runner.resume(name)
+
+    async def empty_nats(self) -> None:
+        """Restart NATS on an empty store: every stream is lost."""
+        await self.runner.stop("nats-server")
+        wipe_store(self.directory)
+        await self.runner.restart("nats-server")
+        self._write_record()
+
+    async def _start(self) -> None:
+        async with self._step("api server and NATS"):
+            endpoint, nats = await together(
+                self._start_control_plane(),
+                start_nats(self.runner, self.directory, sync_interval=self.options.sync_interval),
+            )
+        async with Installer(endpoint) as installer:
+            async with self._step("custom resources"):
+                await self._install(installer)
+            wiring = Wiring(self.options, endpoint, nats, self._nodes)
+            webhook_port = free_port()
+            certificates = self.directory / "webhook"
+            async with self._step("services and nodes"):
+                await self._start_services(wiring, certificates, webhook_port)
+            url = f"https://127.0.0.1:{webhook_port}"
+            bundle = (certificates / "ca.crt").read_bytes()
+            await installer.apply(webhook_configurations(url, bundle))
+        self._record = self._describe(endpoint, nats, url)
+        self._write_record()
+
+    async def _start_control_plane(self) -> Endpoint:
+        credentials = make_credentials(self.directory / "access")
+        context = f"dray-{self.options.name}"
+        if self.options.control_plane == "real":
+            binary = await build(self._progress)
+            folder = self.directory / "kubernetes"
+            return await start_control_plane(
+                self.runner, binary, folder, credentials, context=context
+            )
+        return await start_sandbox(
+            self.runner,
+            self.directory,
+            credentials,
+            context=context,
+            crds=_crds(),
+            template_retry=self.options.template_retry,
+        )
+
+    async def _install(self, installer: Installer) -> None:
+        crds = documents(_crds())
+        namespace = {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": DRAY_NAMESPACE},
+        }
+        classes = documents(_chart() / "files" / "deviceclass.yaml")
+        await installer.apply([namespace, *classes, *crds])
+        if self.options.control_plane == "real":
+            await installer.apply(cluster_roles())
+        await installer.established(crds)
+
+    async def _start_services(self, wiring: Wiring, certificates: Path, port: int) -> None:
+        for node in self.options.nodes:
+            wiring.folders(node.name).make()
+        programs = [
+            *wiring.claim_controllers(),
+            *wiring.allocators(),
+            wiring.webhook(certificates, port),
+            *wiring.node_agents(),
+        ]
+        if self.options.nodes:
+            programs.insert(0, kubelet_program(wiring, self.directory))
+        await self.runner.start_all(programs)
+
+    def _claim_directory(self) -> None:
+        """Take the run directory, and throw away what a former stack left in it."""
+        if self._runs_elsewhere():
+            raise StackRunsError(
+                f"a stack called {self.options.name!r} runs already: stop it with "
+                f"`dray down --name {self.options.name}`, or choose another name"
+            )
+        shutil.rmtree(self.directory, ignore_errors=True)
+        self.directory.mkdir(parents=True)
+        self.directory.chmod(0o700)
+        if not fits_unix_sockets(self._nodes):
+            self._nodes = Path(tempfile.mkdtemp(prefix="dray-"))
+
+    def _runs_elsewhere(self) -> bool:
+        other = read_stack_file(self.options.name)
+        return other is not None and other.supervisor.pid != os.getpid()
+
+    def _describe(self, endpoint: Endpoint, nats: NatsAccess, webhook_url: str) -> StackFile:
+        return StackFile(
+            name=self.options.name,
+            directory=str(self.directory),
+            control_plane=self.options.control_plane,
+            server=endpoint.url,
+            kubeconfig=str(endpoint.admin_kubeconfig),
+            kubeconfigs={user: str(path) for user, path in endpoint.kubeconfigs.items()},
+            nats_url=nats.url,
+            nats_passwords=dict(nats.passwords),
+            webhook_url=webhook_url,
+            nodes=tuple(node.name for node in self.options.nodes),
+            supervisor=process_record("supervisor", os.getpid()),
+            created_unix_s=time.time(),
+        )
+
+    def _write_record(self) -> None:
+        """Write ``stack.json`` with the processes of now."""
+        if self._record is None:
+            return
+        processes = tuple(
+            process_record(name, pid, str(self.runner.log(name)))
+            for name, pid in self.runner.pids().items()
+        )
+        self._record = msgspec.structs.replace(self._record, processes=processes)
+        write_stack_file(self._record)
+
+    @asynccontextmanager
+    async def _step(self, what: str) -> AsyncIterator[None]:
+        began = time.monotonic()
+        self._progress(f"starting {what}")
+        yield
+        self._progress(f"ready: {what} ({time.monotonic() - began:.1f} s)")
+
+
+def _chart() -> Path:
+    return checkout() / "deploy" / "helm" / "dray"
+
+
+def _crds() -> Path:
+    return _chart() / "crds"
