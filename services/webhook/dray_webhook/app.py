@@ -1,5 +1,6 @@
 """The composition root: settings, adapters and loops."""
 
+import asyncio
 import ssl
 
 import prometheus_client
@@ -8,6 +9,7 @@ from dray.bus import jetstream
 from dray.runtime import logs
 from dray.runtime.health import HealthPages
 from dray.runtime.lifetime import serve
+from dray.telemetry import spans
 from dray_webhook.cache import Cache
 from dray_webhook.certificates import Certificates, ensure_certificates
 from dray_webhook.pools import Rules
@@ -23,6 +25,7 @@ SERVICE = "webhook"
 async def run(settings: WebhookSettings) -> None:
     """Serve until SIGTERM."""
     logs.configure(SERVICE, settings.instance, level=settings.log.level, format=settings.log.format)
+    spans.configure(SERVICE, settings.instance)
     certificates = ensure_certificates(settings.webhook.certificate_dir, settings.names())
     bus = await jetstream.connect(
         settings.nats.url,
@@ -59,11 +62,15 @@ async def run(settings: WebhookSettings) -> None:
     health.report("bus", lambda: None if bus.connected else "away; answering from memory")
     await serve(
         health=health,
-        close=[publisher.flush, bus.close],
+        close=[publisher.flush, bus.close, _export_spans],
         facts=cache.run,
         events=publisher.run,
         https=server.run,
     )
+
+
+async def _export_spans() -> None:
+    await asyncio.to_thread(spans.shutdown)
 
 
 def _tls(certificates: Certificates) -> ssl.SSLContext:

@@ -19,10 +19,10 @@ def _annotated(variable: str) -> str:
     )
 
 
-ANNOTATED = f"({_annotated('object')}) || (oldObject != null && {_annotated('oldObject')})"
+ANNOTATED = f"({_annotated('object')}) || (request.operation == "UPDATE" && {_annotated('oldObject')})"
 """Pods without our annotations never reach the webhook."""
 ANNOTATIONS_CHANGED = (
-    "oldObject == null || !has(oldObject.metadata.annotations) || "
+    'request.operation == "CREATE" || !has(oldObject.metadata.annotations) || '
     "!has(object.metadata.annotations) || "
     "object.metadata.annotations != oldObject.metadata.annotations"
 )

@@ -7,8 +7,9 @@ from collections.abc import Callable
 import msgspec
 
 from dray.messages.base import encode
+from dray.messages.events import PodRequested
 from dray.messages.rpc import Lookup, LookupReply
-from dray.telemetry import traceparent
+from dray.telemetry import spans, traceparent
 from dray_webhook.cache import Cache
 from dray_webhook.claims import mutate_claim, validate_claim
 from dray_webhook.injection import Ids
@@ -16,6 +17,7 @@ from dray_webhook.mutation import UNSURE, admit_pod
 from dray_webhook.pools import Rules
 from dray_webhook.publisher import Publisher
 from dray_webhook.review import Answer, Request
+from dray_webhook.view import View
 
 
 class Webhook:
@@ -46,22 +48,28 @@ class Webhook:
         view = self._cache.view
         if not view.synced:
             return self._not_ready()
-        sampled = self._draw() < self._sampling_ratio
-        ids = Ids(request.uid, traceparent.new_traceparent(sampled))
-        token = traceparent.enter(traceparent.parse(ids.traceparent))
-        try:
-            answer = admit_pod(request, view, self._rules, ids)
+        root = traceparent.new_traceparent(self._draw() < self._sampling_ratio)
+        with spans.start("admission", root, {"k8s.namespace.name": request.namespace}) as span:
+            ids = Ids(request.uid, span.traceparent)
             until = started + min(self._lookup_timeout_s, timeout_s / 2)
-            known: dict[Lookup, LookupReply] = {}
-            while answer.doubts:
-                left_s = max(0.0, until - time.monotonic())
-                replies = await self._cache.look_up(answer.doubts, timeout_s=left_s)
-                known.update(replies)
-                view = self._cache.view.with_answers(known)
-                answer = admit_pod(request, view, self._rules, ids)
-            self._publish(request, answer, started)
-        finally:
-            traceparent.leave(token)
+            answer = await self._decide(request, view, ids, until)
+            span.set("dray.allowed", answer.allowed)
+            if answer.requested is not None:
+                self._publish(request, answer.requested, started)
+        return answer
+
+    async def _decide(self, request: Request, view: View, ids: Ids, until: float) -> Answer:
+        """Decide, and while that is negative and doubtful, look up and decide again.
+
+        It ends: a doubt that was looked up is none any more.
+        """
+        answer = admit_pod(request, view, self._rules, ids)
+        known: dict[Lookup, LookupReply] = {}
+        while answer.doubts:
+            left_s = max(0.0, until - time.monotonic())
+            known.update(await self._cache.look_up(answer.doubts, timeout_s=left_s))
+            view = self._cache.view.with_answers(known)
+            answer = admit_pod(request, view, self._rules, ids)
         return answer
 
     async def mutate_claim(self, request: Request, *, timeout_s: float) -> Answer:
@@ -81,15 +89,13 @@ class Webhook:
             message=f"dray's webhook is not ready: {self._cache.problem}; try again",
         )
 
-    def _publish(self, request: Request, answer: Answer, started: float) -> None:
-        event = answer.requested
-        if event is None or not answer.allowed or request.dry_run:
+    def _publish(self, request: Request, event: PodRequested, started: float) -> None:
+        if request.dry_run:
             return
         took_us = int((time.monotonic() - started) * 1e6)
-        event = msgspec.structs.replace(event, took_us=took_us)
         self._publisher.offer(
             encode(
-                event,
+                msgspec.structs.replace(event, took_us=took_us),
                 source=self._source,
                 correlation_id=event.request_id,
                 traceparent=event.traceparent,

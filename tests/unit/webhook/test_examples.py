@@ -1,0 +1,98 @@
+"""The quick start's files, as users apply them, through convert and admission."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dray.cel.check import check_selector
+from dray.cel.syntax import parse
+from dray.domain.names import BASE_TEMPLATE
+from dray.kube.convert import policy_from, pool_from
+from dray.messages.facts import (
+    ClusterObserved,
+    PolicyObserved,
+    PoolObserved,
+    Synced,
+    TemplateObserved,
+)
+from dray.seed.documents import convert
+from dray_webhook.view import View
+
+P = "tensor-fusion.ai/"
+FILES = sorted((Path(__file__).parents[3] / "examples" / "01-quick-start").glob("*.yaml"))
+
+
+@pytest.fixture
+def applied(cluster):
+    """The cluster after all files but the pods, and the pods in order."""
+    cluster.view = View()
+    cluster.view.apply(ClusterObserved(revision=1, version="v1.36.3"))
+    cluster.view.apply(Synced(revision=1, instance="a"))
+    pods = []
+    for obj in (obj for file in FILES for obj in convert(file.read_text()).objects):
+        metadata = obj["metadata"]
+        match obj["kind"]:
+            case "SchedulingConfigTemplate":
+                cluster.view.apply(PolicyObserved(revision=1, policy=policy_from(obj)))
+            case "GPUPool":
+                cluster.view.apply(PoolObserved(revision=1, pool=pool_from(obj)))
+            case "ResourceClaimTemplate":
+                cluster.view.apply(
+                    TemplateObserved(
+                        revision=1,
+                        namespace=metadata.get("namespace", "default"),
+                        name=metadata["name"],
+                        labels=dict(metadata["labels"]),
+                        spec=obj["spec"],
+                    )
+                )
+            case "Pod":
+                pods.append(json.loads(json.dumps(obj)))
+            case kind:
+                assert kind == "Namespace"
+    return cluster, pods
+
+
+def test_every_pod_is_admitted_without_a_word(applied, patched):
+    cluster, pods = applied
+    placed = {}
+
+    for obj in pods:
+        namespace = obj["metadata"].get("namespace", "default")
+        answer = cluster.admit(obj, namespace=namespace)
+        assert answer.warnings == ()
+        admitted = patched(obj, answer)
+        shape = json.loads(admitted["metadata"]["annotations"][P + "shape"])
+        (request,) = shape["spec"]["devices"]["requests"]
+        for selector in request["exactly"]["selectors"]:
+            check_selector(parse(selector["cel"]["expression"]), selector["cel"]["expression"])
+        placed[f"{namespace}/{obj['metadata']['name']}"] = (
+            admitted["metadata"]["annotations"][P + "gpupool"],
+            request["exactly"]["count"],
+            admitted["spec"]["schedulerName"],
+            answer.requested.understood["base"],
+        )
+
+    dray, default = "tensor-fusion-scheduler", "default-scheduler"
+    assert placed == {
+        "default/my-gpu-workload": ("default", 1, default, f"default/{BASE_TEMPLATE}"),
+        "default/my-workload": ("my-gpu-pool", 2, dray, f"default/{BASE_TEMPLATE}"),
+        "appendix/my-workload": ("default", 1, default, f"appendix/{BASE_TEMPLATE}"),
+        "appendix/multi-gpu-workload": (
+            "production-pool",
+            4,
+            default,
+            f"appendix/{BASE_TEMPLATE}",
+        ),
+        "default/needs-every-card": ("my-gpu-pool", 8, dray, f"default/{BASE_TEMPLATE}"),
+    }
+
+
+def test_there_is_one_default_pool_and_one_dedicated_pool(applied):
+    cluster, _ = applied
+    pools = cluster.view.pools.values()
+
+    assert [pool.name for pool in pools if pool.default] == ["default"]
+    assert [pool.name for pool in pools if pool.dedicated] == ["my-gpu-pool"]
+    assert cluster.view.pools["my-gpu-pool"].default_qos == "high"
