@@ -1,0 +1,84 @@
+"""``python -m dray_sandbox.kubelet``: plays the kubelets of one or several nodes."""
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dray.domain.errors import DrayError
+from dray.kube import api
+from dray.runtime import lifetime, logs
+from dray.runtime.health import HealthPages
+from dray_sandbox.kubelet.kubelet import Kubelet, Kubelets
+from dray_sandbox.kubelet.plan import (
+    DEFAULT_CAPACITY,
+    NodePlan,
+    parse_label,
+    parse_node,
+    parse_pairs,
+)
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """The command line. Exits with 2 if it is wrong."""
+    parser = argparse.ArgumentParser("python -m dray_sandbox.kubelet", description=__doc__)
+    parser.add_argument("--kubeconfig", help="default: KUBECONFIG")
+    parser.add_argument(
+        "--node",
+        action="append",
+        required=True,
+        metavar="NAME:PLUGINS_DIR:REGISTRY_DIR:CDI_DIR",
+        help="a node to play; may be repeated",
+    )
+    parser.add_argument(
+        "--label",
+        action="append",
+        default=[],
+        metavar="NODE:KEY=VALUE[,KEY=VALUE]",
+        help="labels of a node; may be repeated",
+    )
+    parser.add_argument(
+        "--capacity",
+        default=",".join(f"{key}={value}" for key, value in DEFAULT_CAPACITY.items()),
+        help="of each node (default: %(default)s)",
+    )
+    parser.add_argument("--health-port", type=int, default=0, help="default: any free one")
+    parser.add_argument("--log-level", default="info")
+    parser.add_argument("--log-format", default="json", choices=("json", "console"))
+    return parser.parse_args(arguments)
+
+
+def plans_of(options: argparse.Namespace) -> list[NodePlan]:
+    """The nodes that the command line asks for. Raises InvalidInputError."""
+    capacity = DEFAULT_CAPACITY | parse_pairs(options.capacity)
+    plans = [replace(parse_node(text), capacity=capacity) for text in options.node]
+    labels: dict[str, dict[str, str]] = {plan.name: {} for plan in plans}
+    for text in options.label:
+        node, pairs = parse_label(text)
+        labels.setdefault(node, {}).update(pairs)
+    return [replace(plan, labels=labels[plan.name]) for plan in plans]
+
+
+async def run(options: argparse.Namespace, plans: Sequence[NodePlan]) -> None:
+    """Play until SIGTERM or SIGINT."""
+    logs.configure("kubelet", plans[0].name, level=options.log_level, format=options.log_format)
+    kube = await api.connect(options.kubeconfig, user_agent="dray-kubelet-standin")
+    kubelets = Kubelets(kube, [Kubelet(kube, plan) for plan in plans])
+    health = HealthPages(port=options.health_port)
+    await lifetime.serve(health=health, close=(kube.close,), kubelets=kubelets.run)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code 0 after a signal, 1 on failure, 2 if the command line is wrong."""
+    options = parse(sys.argv[1:] if arguments is None else arguments)
+    try:
+        asyncio.run(run(options, plans_of(options)))
+    except DrayError as error:
+        print(f"kubelet: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,91 @@
+"""Whether a pod that was bound to a node may run there: the kubelet's own last look. Pure.
+
+Reasons and messages are those of kubelet 1.36 (lifecycle/predicate.go). A rejected pod is
+Failed for good; nobody schedules it again.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dray.domain.quantities import NANO
+from dray.kube.convert import pod_requests
+from dray.kube.ports import Object
+from dray_sandbox.kubelet.plan import NodePlan
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """Why a pod may not run here."""
+
+    reason: str
+    message: str
+
+
+def admit(pod: Object, beside: Iterable[Object], plan: NodePlan) -> Rejection | None:
+    """None if ``pod`` fits ``beside`` the active pods of the node."""
+    others = list(beside)
+    spec = pod["spec"]
+    return (
+        _resources(spec, [one["spec"] for one in others], plan)
+        or _selector(spec, plan)
+        or _ports(spec, [one["spec"] for one in others])
+    )
+
+
+def _resources(spec: Object, others: list[Object], plan: NodePlan) -> Rejection | None:
+    if len(others) + 1 > plan.allocatable("pods").value:
+        return _out_of("pods", 1, len(others), plan.allocatable("pods").value)
+    cpu_milli, memory_bytes = pod_requests(spec)
+    sums = [pod_requests(one) for one in others]
+    used_milli = sum(one[0] for one in sums)
+    used_bytes = sum(one[1] for one in sums)
+    cpu_capacity = plan.allocatable("cpu").nano * 1000 // NANO
+    if cpu_milli and used_milli + cpu_milli > cpu_capacity:
+        return _out_of("cpu", cpu_milli, used_milli, cpu_capacity)
+    memory_capacity = plan.allocatable("memory").value
+    if memory_bytes and used_bytes + memory_bytes > memory_capacity:
+        return _out_of("memory", memory_bytes, used_bytes, memory_capacity)
+    return None
+
+
+def _selector(spec: Object, plan: NodePlan) -> Rejection | None:
+    wanted: Mapping[str, str] = spec.get("nodeSelector") or {}
+    labels = {"kubernetes.io/hostname": plan.name} | plan.labels
+    standard = {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
+    if any((standard | labels).get(key) != value for key, value in wanted.items()):
+        return Rejection("NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match")
+    return None
+
+
+def _ports(spec: Object, others: list[Object]) -> Rejection | None:
+    taken = [port for one in others for port in _host_ports(one)]
+    if any(_clash(port, other) for port in _host_ports(spec) for other in taken):
+        return Rejection("NodePorts", "Predicate NodePorts failed: node(s) didn't have free ports")
+    return None
+
+
+def _host_ports(spec: Object) -> list[tuple[str, str, int]]:
+    containers: list[dict[str, Any]] = [
+        *(spec.get("containers") or ()),
+        *(one for one in spec.get("initContainers") or () if one.get("restartPolicy") == "Always"),
+    ]
+    return [
+        (port.get("hostIP") or "0.0.0.0", port.get("protocol") or "TCP", int(port["hostPort"]))
+        for container in containers
+        for port in container.get("ports") or ()
+        if port.get("hostPort")
+    ]
+
+
+def _clash(one: tuple[str, str, int], other: tuple[str, str, int]) -> bool:
+    same_address = one[0] == other[0] or "0.0.0.0" in (one[0], other[0])
+    return same_address and one[1:] == other[1:]
+
+
+def _out_of(resource: str, requested: int, used: int, capacity: int) -> Rejection:
+    return Rejection(
+        f"OutOf{resource}",
+        f"Node didn't have enough resource: {resource}, requested: {requested}, "
+        f"used: {used}, capacity: {capacity}",
+    )

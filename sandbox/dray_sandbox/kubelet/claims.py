@@ -1,0 +1,95 @@
+"""What of a pod's claims the kubelet checks before it asks a driver for anything. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dray.domain.errors import TemporaryError
+from dray.kube.ports import Object
+
+
+class NotStartedError(TemporaryError):
+    """The pod can't start now; the kubelet tries again with growing pauses."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldClaim:
+    """A claim that a pod uses on this node, with the drivers that prepare it."""
+
+    uid: str
+    namespace: str
+    name: str
+    drivers: tuple[str, ...]
+
+
+def claim_names(pod: Object) -> dict[str, tuple[str, bool]]:
+    """Per entry of ``spec.resourceClaims`` the claim's name, and whether the pod must own it.
+
+    Raises:
+        NotStartedError: a claim has not been made from its template yet.
+    """
+    made = {
+        entry["name"]: entry.get("resourceClaimName")
+        for entry in (pod.get("status") or {}).get("resourceClaimStatuses") or ()
+    }
+    names: dict[str, tuple[str, bool]] = {}
+    for entry in pod["spec"].get("resourceClaims") or ():
+        if direct := entry.get("resourceClaimName"):
+            names[entry["name"]] = (direct, False)
+        elif entry["name"] not in made:
+            raise NotStartedError(
+                f"pod claim {entry['name']}: the ResourceClaim has not been created yet"
+            )
+        elif made[entry["name"]]:
+            names[entry["name"]] = (str(made[entry["name"]]), True)
+    return names
+
+
+def held_claim(pod: Object, claim: Object, must_own: bool) -> HeldClaim:
+    """The claim as the kubelet may use it for ``pod``.
+
+    Raises:
+        NotStartedError: another pod's claim, not allocated, or not reserved for this pod.
+    """
+    metadata, uid = claim["metadata"], pod["metadata"]["uid"]
+    what = f"ResourceClaim {metadata['namespace']}/{metadata['name']}"
+    owners = metadata.get("ownerReferences") or ()
+    if must_own and not any(one.get("controller") and one["uid"] == uid for one in owners):
+        raise NotStartedError(f"{what} was not created for this pod")
+    status = claim.get("status") or {}
+    allocation = status.get("allocation")
+    if not allocation:
+        raise NotStartedError(f"{what} is not allocated")
+    if uid not in {entry["uid"] for entry in status.get("reservedFor") or ()}:
+        raise NotStartedError(
+            f"pod {pod['metadata']['name']} ({uid}) is not allowed to use {what} "
+            f"({metadata['uid']}): it is not in reservedFor"
+        )
+    results = (allocation.get("devices") or {}).get("results") or ()
+    drivers = tuple(dict.fromkeys(result["driver"] for result in results))
+    return HeldClaim(metadata["uid"], metadata["namespace"], metadata["name"], drivers)
+
+
+def container_devices(
+    pod: Object, prepared: Mapping[str, list[tuple[tuple[str, ...], tuple[str, ...]]]]
+) -> dict[str, tuple[str, ...]]:
+    """CDI ids per container. ``prepared``: per pod claim, (request names, CDI ids) of devices.
+
+    A device without request names belongs to every request.
+    """
+    containers = [
+        *(pod["spec"].get("initContainers") or ()),
+        *(pod["spec"].get("containers") or ()),
+    ]
+    return {container["name"]: _ids(container, prepared) for container in containers}
+
+
+def _ids(
+    container: Object, prepared: Mapping[str, list[tuple[tuple[str, ...], tuple[str, ...]]]]
+) -> tuple[str, ...]:
+    ids: dict[str, None] = {}
+    for entry in (container.get("resources") or {}).get("claims") or ():
+        request = entry.get("request")
+        for requests, cdi_ids in prepared.get(entry["name"], []):
+            if not request or not requests or request in requests:
+                ids.update(dict.fromkeys(cdi_ids))
+    return tuple(ids)

@@ -1,0 +1,204 @@
+"""One played node: its Node object, its plugins, its pods."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import structlog
+
+from dray.domain.errors import DrayError, TemporaryError
+from dray.kube.ports import PODS, Changed, Deleted, Kube, Listed, Object, WatchEvent
+from dray.runtime.backoff import Backoff
+from dray.runtime.clock import Clock, SystemClock
+from dray_sandbox.kubelet.admission import Rejection, admit
+from dray_sandbox.kubelet.node import NodeObject, addresses_of
+from dray_sandbox.kubelet.plan import NodePlan
+from dray_sandbox.kubelet.plugins import PluginFinder
+from dray_sandbox.kubelet.worker import Holders, PodWorker
+
+WIPE_AFTER_S = 30.0
+"""How long a driver may be away before its slices go, as kubelet 1.36 does it."""
+PODS_PER_NETWORK = 253
+
+
+class Kubelet:
+    """Plays the kubelet of one node. ``handle`` takes what the watch of all pods tells."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        plan: NodePlan,
+        *,
+        clock: Clock | None = None,
+        wipe_after_s: float = WIPE_AFTER_S,
+    ) -> None:
+        self.plan = plan
+        self._kube = kube
+        self._clock = clock or SystemClock()
+        self._wipe_after_s = wipe_after_s
+        self._node = NodeObject(kube, plan, self._clock)
+        self.plugins = PluginFinder(
+            plan.registry_dir, on_registered=self._stay, on_gone=self._wipe_later
+        )
+        self._workers: dict[str, PodWorker] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._wipes: dict[str, asyncio.Task[None]] = {}
+        self._holders = Holders()
+        self._log = structlog.get_logger().bind(node=plan.name)
+
+    async def run(self) -> None:
+        """Loop: register the node, then find plugins and renew the lease."""
+        await self._register()
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.plugins.run())
+                group.create_task(self._node.keep_alive())
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """Stop working on pods; they keep running, as containers do without their kubelet."""
+        tasks = [*self._tasks.values(), *self._wipes.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._tasks.clear()
+        self._workers.clear()
+        self._wipes.clear()
+
+    def handle(self, event: WatchEvent) -> None:
+        """Take an event of the watch of pods; those of other nodes are ignored."""
+        match event:
+            case Listed(objects):
+                self._relisted([pod for pod in objects if self._is_here(pod)])
+            case Changed(pod) if self._is_here(pod):
+                self._seen(pod)
+            case Deleted(pod) if (worker := self._workers.get(pod["metadata"]["uid"])) is not None:
+                worker.update(pod, gone=True)
+
+    def _is_here(self, pod: Object) -> bool:
+        return bool(pod["spec"].get("nodeName") == self.plan.name)
+
+    def _relisted(self, pods: Sequence[Object]) -> None:
+        uids = {pod["metadata"]["uid"] for pod in pods}
+        for uid, worker in self._workers.items():
+            if uid not in uids:
+                worker.update(worker.pod, gone=True)
+        for pod in sorted(pods, key=_age):
+            self._seen(pod)
+
+    def _seen(self, pod: Object) -> None:
+        uid = pod["metadata"]["uid"]
+        if uid in self._workers:
+            self._workers[uid].update(pod)
+            return
+        prefix, host_ip = addresses_of(self.plan.name)
+        worker = PodWorker(
+            pod,
+            kube=self._kube,
+            plan=self.plan,
+            plugins=self.plugins,
+            holders=self._holders,
+            clock=self._clock,
+            pod_ip=(pod.get("status") or {}).get("podIP") or self._free_ip(prefix),
+            host_ip=host_ip,
+            admit=self._admit,
+        )
+        self._workers[uid] = worker
+        self._tasks[uid] = asyncio.create_task(self._work(uid, worker))
+
+    async def _work(self, uid: str, worker: PodWorker) -> None:
+        try:
+            await worker.run()
+        except DrayError as error:
+            self._log.error("pod given up", uid=uid, error=str(error))
+        finally:
+            if self._workers.get(uid) is worker:
+                del self._workers[uid]
+                del self._tasks[uid]
+
+    def _admit(self, pod: Object) -> Rejection | None:
+        beside = [
+            worker.pod
+            for worker in self._workers.values()
+            if worker.admitted and not worker.done and worker.pod is not pod
+        ]
+        return admit(pod, beside, self.plan)
+
+    def _free_ip(self, prefix: str) -> str:
+        taken = {worker.pod_ip for worker in self._workers.values()}
+        addresses = (f"{prefix}.{number}" for number in range(1, PODS_PER_NETWORK + 1))
+        return next((one for one in addresses if one not in taken), f"{prefix}.0")
+
+    async def _register(self) -> None:
+        backoff = Backoff()
+        while True:
+            try:
+                await self._node.register()
+            except TemporaryError as error:
+                self._log.info("node not registered yet", error=str(error))
+                await backoff.pause()
+            else:
+                self._log.info("node registered", labels=self.plan.labels)
+                return
+
+    def _stay(self, driver: str) -> None:
+        if wipe := self._wipes.pop(driver, None):
+            wipe.cancel()
+
+    def _wipe_later(self, driver: str) -> None:
+        self._stay(driver)
+        self._wipes[driver] = asyncio.create_task(self._wipe(driver))
+
+    async def _wipe(self, driver: str) -> None:
+        await asyncio.sleep(self._wipe_after_s)
+        backoff = Backoff()
+        while True:
+            try:
+                await self._node.wipe_slices(driver)
+            except TemporaryError as error:
+                self._log.info("slices not wiped yet", error=str(error))
+                await backoff.pause()
+            except DrayError as error:
+                self._log.error("slices of an absent driver stay", error=str(error))
+                return
+            else:
+                self._log.warning("slices of an absent driver wiped", driver=driver)
+                return
+
+
+class Kubelets:
+    """Several played nodes behind one watch of pods."""
+
+    def __init__(self, kube: Kube, kubelets: Sequence[Kubelet]) -> None:
+        self._kube = kube
+        self.kubelets = tuple(kubelets)
+
+    async def run(self) -> None:
+        """Loop: play all nodes until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for kubelet in self.kubelets:
+                group.create_task(kubelet.run(), name=f"kubelet {kubelet.plan.name}")
+            group.create_task(self._watch(), name="pods")
+
+    async def _watch(self) -> None:
+        async for event in self._kube.watch(PODS):
+            for kubelet in self.kubelets:
+                kubelet.handle(event)
+
+
+@asynccontextmanager
+async def playing(kube: Kube, *plans: NodePlan) -> AsyncIterator[Kubelets]:
+    """Kubelets for the length of a block, in the caller's process."""
+    kubelets = Kubelets(kube, [Kubelet(kube, plan) for plan in plans])
+    task = asyncio.create_task(kubelets.run())
+    try:
+        yield kubelets
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def _age(pod: Object) -> tuple[str, str]:
+    metadata = pod["metadata"]
+    return (metadata.get("creationTimestamp") or "", metadata["name"])

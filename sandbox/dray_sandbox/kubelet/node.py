@@ -1,0 +1,185 @@
+"""The Node object and its lease."""
+
+import asyncio
+import hashlib
+from typing import Any
+
+import structlog
+
+from dray.domain.errors import DrayError
+from dray.kube.convert import time_to
+from dray.kube.ports import (
+    LEASES,
+    NAMESPACES,
+    NODES,
+    SLICES,
+    AlreadyExistsError,
+    ConflictError,
+    Kube,
+    NotFoundError,
+    Object,
+)
+from dray.runtime.clock import Clock
+from dray_sandbox.kubelet.plan import NodePlan
+
+LEASE_NAMESPACE = "kube-node-lease"
+LEASE_DURATION_S = 40
+RENEW_EVERY_S = 10.0
+NOT_READY_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+
+
+def addresses_of(node: str) -> tuple[str, str]:
+    """The first three octets of the node's pods, and the node's own address; made up."""
+    digest = hashlib.sha256(node.encode()).digest()
+    prefix = f"10.{digest[0]}.{digest[1]}"
+    return prefix, f"{prefix}.254"
+
+
+class NodeObject:
+    """Keeps one Node object registered, ready and alive."""
+
+    def __init__(self, kube: Kube, plan: NodePlan, clock: Clock) -> None:
+        self._kube = kube
+        self._plan = plan
+        self._clock = clock
+
+    async def register(self) -> None:
+        """Make the Node if it is missing; set its labels, size and Ready condition.
+
+        Raises:
+            KubeUnavailableError, ConflictError: call again.
+        """
+        labels = _labels(self._plan)
+        try:
+            await self._kube.create(NODES, self._object(labels))
+        except AlreadyExistsError:
+            await self._kube.patch(NODES, self._plan.name, {"metadata": {"labels": labels}})
+        await self._kube.patch(
+            NODES, self._plan.name, {"status": self._status()}, subresource="status"
+        )
+        await self.remove_not_ready_taint()
+
+    async def remove_not_ready_taint(self) -> None:
+        """What the node lifecycle controller does where one runs."""
+        node = await self._kube.get(NODES, self._plan.name)
+        taints = node["spec"].get("taints") or []
+        kept = [taint for taint in taints if taint["key"] not in NOT_READY_TAINTS]
+        if kept != taints:
+            version = node["metadata"]["resourceVersion"]
+            patch = {"metadata": {"resourceVersion": version}, "spec": {"taints": kept or None}}
+            await self._kube.patch(NODES, self._plan.name, patch)
+
+    async def keep_alive(self) -> None:
+        """Loop: renew the lease; take the not-ready taint off when it comes back."""
+        while True:
+            try:
+                await self._renew()
+                await self.remove_not_ready_taint()
+            except NotFoundError:
+                structlog.get_logger().warning("node object gone", node=self._plan.name)
+                await self._register_again()
+            except DrayError as error:
+                structlog.get_logger().info("lease not renewed", error=str(error))
+            await asyncio.sleep(RENEW_EVERY_S)
+
+    async def wipe_slices(self, driver: str) -> None:
+        """Delete the slices of a driver that is away: nothing may be allocated from them."""
+        listed = await self._kube.list(SLICES, field_selector=f"spec.nodeName={self._plan.name}")
+        for one in listed.objects:
+            if one["spec"]["driver"] == driver and one["spec"].get("nodeName") == self._plan.name:
+                await self._kube.delete(SLICES, one["metadata"]["name"])
+
+    async def _register_again(self) -> None:
+        try:
+            await self.register()
+        except DrayError as error:
+            structlog.get_logger().info("node not registered yet", error=str(error))
+
+    async def _renew(self) -> None:
+        now = self._now()
+        patch = {"spec": {"renewTime": now, "holderIdentity": self._plan.name}}
+        try:
+            await self._kube.patch(LEASES, self._plan.name, patch, LEASE_NAMESPACE)
+        except NotFoundError:
+            await self._make_lease(now)
+
+    async def _make_lease(self, now: str) -> None:
+        lease: Object = {
+            "apiVersion": LEASES.api_version,
+            "kind": LEASES.kind,
+            "metadata": {"name": self._plan.name, "namespace": LEASE_NAMESPACE},
+            "spec": {
+                "holderIdentity": self._plan.name,
+                "leaseDurationSeconds": LEASE_DURATION_S,
+                "renewTime": now,
+            },
+        }
+        try:
+            await self._kube.create(LEASES, lease, LEASE_NAMESPACE)
+        except AlreadyExistsError:
+            return
+        except NotFoundError:
+            await self._make_namespace()
+            await self._kube.create(LEASES, lease, LEASE_NAMESPACE)
+
+    async def _make_namespace(self) -> None:
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": LEASE_NAMESPACE}}
+        try:
+            await self._kube.create(NAMESPACES, namespace)
+        except (AlreadyExistsError, ConflictError):
+            return
+
+    def _now(self) -> str:
+        """``metav1.MicroTime``."""
+        now = self._clock.now_unix_s()
+        return time_to(now).replace("Z", f".{int(now % 1 * 1e6):06d}Z")
+
+    def _object(self, labels: dict[str, str]) -> Object:
+        return {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": self._plan.name, "labels": labels},
+            "spec": {},
+            "status": self._status(),
+        }
+
+    def _status(self) -> dict[str, Any]:
+        now = time_to(self._clock.now_unix_s())
+        return {
+            "capacity": dict(self._plan.capacity),
+            "allocatable": dict(self._plan.capacity),
+            "addresses": [
+                {"type": "InternalIP", "address": addresses_of(self._plan.name)[1]},
+                {"type": "Hostname", "address": self._plan.name},
+            ],
+            "conditions": [
+                {
+                    "type": "Ready",
+                    "status": "True",
+                    "reason": "KubeletReady",
+                    "message": "the stand-in is posting ready status",
+                    "lastHeartbeatTime": now,
+                    "lastTransitionTime": now,
+                }
+            ],
+            "nodeInfo": {
+                "kubeletVersion": "v1.36.3",
+                "kubeProxyVersion": "",
+                "operatingSystem": "linux",
+                "architecture": "amd64",
+                "containerRuntimeVersion": "sandbox://0",
+                "kernelVersion": "",
+                "osImage": "dray sandbox",
+                "machineID": "",
+                "systemUUID": "",
+                "bootID": "",
+            },
+        }
+
+
+def _labels(plan: NodePlan) -> dict[str, str]:
+    return {
+        "kubernetes.io/hostname": plan.name,
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64",
+    } | plan.labels

@@ -1,0 +1,54 @@
+"""What a played node is like: its name, folders and size."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dray.domain.errors import InvalidInputError
+from dray.domain.quantities import Quantity, parse_quantity
+
+DEFAULT_CAPACITY = {"cpu": "64", "memory": "512Gi", "pods": "110"}
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlan:
+    """A node to be played. ``capacity`` is also what is allocatable."""
+
+    name: str
+    plugins_dir: Path
+    registry_dir: Path
+    cdi_dir: Path
+    labels: dict[str, str] = field(default_factory=dict)
+    capacity: dict[str, str] = field(default_factory=lambda: dict(DEFAULT_CAPACITY))
+
+    def allocatable(self, resource: str) -> Quantity:
+        """Amount of a resource; zero of one the node does not have."""
+        return parse_quantity(self.capacity.get(resource, "0"))
+
+
+def parse_node(text: str) -> NodePlan:
+    """A plan from ``NAME:PLUGINS_DIR:REGISTRY_DIR:CDI_DIR``. Raises InvalidInputError."""
+    parts = text.split(":")
+    if len(parts) != 4 or not all(parts):
+        raise InvalidInputError(
+            f"{text!r} is no node: expected NAME:PLUGINS_DIR:REGISTRY_DIR:CDI_DIR"
+        )
+    return NodePlan(parts[0], Path(parts[1]), Path(parts[2]), Path(parts[3]))
+
+
+def parse_pairs(text: str) -> dict[str, str]:
+    """``key=value,key=value`` as a dict. Raises InvalidInputError."""
+    pairs = {}
+    for part in filter(None, text.split(",")):
+        key, equals, value = part.partition("=")
+        if not key or not equals:
+            raise InvalidInputError(f"{part!r} is no key=value")
+        pairs[key] = value
+    return pairs
+
+
+def parse_label(text: str) -> tuple[str, dict[str, str]]:
+    """Node and labels from ``NODE:key=value,…``. Raises InvalidInputError."""
+    node, colon, pairs = text.partition(":")
+    if not node or not colon:
+        raise InvalidInputError(f"{text!r} is no label: expected NODE:key=value")
+    return node, parse_pairs(pairs)

@@ -1,0 +1,115 @@
+"""Pod statuses as a kubelet writes them. Pure; times are given as RFC 3339 texts."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from dray.kube.ports import Object
+
+Status = dict[str, Any]
+
+
+def rejected(pod: Object, reason: str, message: str, now: str) -> Status:
+    """The status of a pod that may not run here."""
+    return {
+        "phase": "Failed",
+        "reason": reason,
+        "message": f"Pod was rejected: {message}",
+        "startTime": _start(pod, now),
+    }
+
+
+def creating(pod: Object, host_ip: str, now: str) -> Status:
+    """Containers wait for their devices."""
+    waiting = {"waiting": {"reason": "ContainerCreating"}}
+    return {
+        "phase": "Pending",
+        "hostIP": host_ip,
+        "hostIPs": [{"ip": host_ip}],
+        "startTime": _start(pod, now),
+        "conditions": _conditions(pod, now, Initialized="True", ContainersReady="", Ready=""),
+        "containerStatuses": [_container(one, waiting, ready=False) for one in _containers(pod)],
+    }
+
+
+def running(pod: Object, pod_ip: str, now: str) -> Status:
+    """Every container runs and is ready."""
+    state = {"running": {"startedAt": now}}
+    return {
+        "phase": "Running",
+        "podIP": pod_ip,
+        "podIPs": [{"ip": pod_ip}],
+        "conditions": _conditions(
+            pod, now, Initialized="True", ContainersReady="True", Ready="True"
+        ),
+        "containerStatuses": [
+            _container(one, state, ready=True, uid=pod["metadata"]["uid"])
+            for one in _containers(pod)
+        ],
+    }
+
+
+def succeeded(pod: Object, now: str) -> Status:
+    """Every container ended with 0."""
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    begun = {one["name"]: (one["state"].get("running") or {}).get("startedAt") for one in statuses}
+    return {
+        "phase": "Succeeded",
+        "conditions": _conditions(pod, now, Initialized="True", ContainersReady="", Ready=""),
+        "containerStatuses": [
+            _container(
+                one,
+                {
+                    "terminated": {
+                        "exitCode": 0,
+                        "reason": "Completed",
+                        "startedAt": begun.get(one["name"]) or now,
+                        "finishedAt": now,
+                    }
+                },
+                ready=False,
+                uid=pod["metadata"]["uid"],
+            )
+            for one in _containers(pod)
+        ],
+    }
+
+
+def is_terminal(pod: Object) -> bool:
+    """Whether the pod has ended."""
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+
+
+def _start(pod: Object, now: str) -> str:
+    return str((pod.get("status") or {}).get("startTime") or now)
+
+
+def _containers(pod: Object) -> Iterable[Object]:
+    return pod["spec"].get("containers") or ()
+
+
+def _container(container: Object, state: Status, *, ready: bool, uid: str = "") -> Status:
+    status: Status = {
+        "name": container["name"],
+        "image": container.get("image") or "",
+        "imageID": "",
+        "restartCount": 0,
+        "ready": ready,
+        "started": ready,
+        "state": state,
+    }
+    if uid:
+        status["containerID"] = f"sandbox://{uid}/{container['name']}"
+    return status
+
+
+def _conditions(pod: Object, now: str, **wanted: str) -> list[Status]:
+    """The pod's conditions with ours among them; a time moves only with its status."""
+    present = (pod.get("status") or {}).get("conditions") or ()
+    conditions = {one["type"]: one for one in present}
+    for kind, value in {"PodScheduled": "True", **wanted}.items():
+        state = value or "False"
+        if (conditions.get(kind) or {}).get("status") != state:
+            conditions[kind] = {"type": kind, "status": state, "lastTransitionTime": now}
+            if state == "False":
+                conditions[kind]["reason"] = "ContainersNotReady"
+    return list(conditions.values())
