@@ -19,7 +19,9 @@ def _annotated(variable: str) -> str:
     )
 
 
-ANNOTATED = f"({_annotated('object')}) || (request.operation == "UPDATE" && {_annotated('oldObject')})"
+ANNOTATED = (
+    f"({_annotated('object')}) || (request.operation == 'UPDATE' && {_annotated('oldObject')})"
+)
 """Pods without our annotations never reach the webhook."""
 ANNOTATIONS_CHANGED = (
     'request.operation == "CREATE" || !has(oldObject.metadata.annotations) || '
