@@ -1,0 +1,301 @@
+"""One suite, two servers: the sandbox's API and a real kube-apiserver."""
+
+import asyncio
+import contextlib
+import itertools
+import json
+import ssl
+import threading
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from dray_sandbox.apiserver import WatchSettings, serve
+from dray_sandbox.apiserver.server import Settings
+
+GROUPS = {
+    "resourceclaims": "resource.k8s.io",
+    "resourceclaimtemplates": "resource.k8s.io",
+    "resourceslices": "resource.k8s.io",
+    "deviceclasses": "resource.k8s.io",
+    "leases": "coordination.k8s.io",
+    "customresourcedefinitions": "apiextensions.k8s.io",
+    "mutatingwebhookconfigurations": "admissionregistration.k8s.io",
+    "validatingwebhookconfigurations": "admissionregistration.k8s.io",
+}
+CLUSTER_SCOPED = {
+    "namespaces",
+    "nodes",
+    "resourceslices",
+    "deviceclasses",
+    "customresourcedefinitions",
+    "mutatingwebhookconfigurations",
+    "validatingwebhookconfigurations",
+}
+PATCH_TYPES = {
+    "json": "application/json-patch+json",
+    "merge": "application/merge-patch+json",
+    "strategic": "application/strategic-merge-patch+json",
+    "apply": "application/apply-patch+yaml",
+}
+
+
+@dataclass(frozen=True)
+class Target:
+    """A running server."""
+
+    name: str
+    url: str
+    token: str
+    ca_file: Path
+
+
+@pytest.fixture(
+    scope="session",
+    params=["sandbox", pytest.param("real", marks=[pytest.mark.real, pytest.mark.timeout(900)])],
+)
+def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    directory = tmp_path_factory.mktemp(request.param)
+    with _in_thread(_sandbox(directory) if request.param == "sandbox" else _real(directory)) as t:
+        yield t
+
+
+@contextlib.asynccontextmanager
+async def _sandbox(directory: Path) -> AsyncIterator[Target]:
+    settings = Settings(directory / "data", watch=WatchSettings(bookmark_interval_s=1.0))
+    async with serve(directory, settings) as running:
+        yield Target("sandbox", running.url, running.token, running.ca_file)
+
+
+@contextlib.asynccontextmanager
+async def _real(directory: Path) -> AsyncIterator[Target]:
+    from dray_sandbox.access import ADMIN, make_credentials
+    from dray_sandbox.controlplane.build import build
+    from dray_sandbox.controlplane.launch import start_control_plane
+    from dray_sandbox.processes import Runner
+
+    binary = await build(print)
+    runner = Runner(directory / "logs")
+    try:
+        endpoint = await start_control_plane(
+            runner, binary, directory, make_credentials(directory), context="contract"
+        )
+        yield Target("real", endpoint.url, endpoint.tokens[ADMIN], endpoint.authority)
+    finally:
+        await runner.stop_all()
+
+
+@contextlib.contextmanager
+def _in_thread(server: contextlib.AbstractAsyncContextManager[Target]) -> Iterator[Target]:
+    """Run a server for the whole session in a loop of its own; tests have one loop each."""
+    ready: Future[Target] = Future()
+    stop: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+
+    async def main() -> None:
+        event = asyncio.Event()
+        stop.set_result((asyncio.get_running_loop(), event))
+        try:
+            async with server as target:
+                ready.set_result(target)
+                await event.wait()
+        except BaseException as error:
+            if not ready.done():
+                ready.set_exception(error)
+            raise
+
+    thread = threading.Thread(target=lambda: asyncio.run(main()), daemon=True)
+    thread.start()
+    try:
+        yield ready.result(timeout=600)
+    finally:
+        loop, event = stop.result()
+        loop.call_soon_threadsafe(event.set)
+        thread.join(timeout=60)
+
+
+class Refused(AssertionError):
+    """An answer with an error code: the Status is `.status`."""
+
+    def __init__(self, what: str, status: dict[str, Any]) -> None:
+        super().__init__(f"{what}: {status}")
+        self.status = status
+        self.code = status["code"]
+        self.reason = status.get("reason", "")
+        self.message = status["message"]
+
+    def causes(self) -> list[tuple[str, str]]:
+        found = (self.status.get("details") or {}).get("causes") or []
+        return [(cause.get("field", ""), cause["message"]) for cause in found]
+
+
+class Api:
+    """A thin HTTPS client; every test has a namespace of its own."""
+
+    def __init__(self, session: aiohttp.ClientSession, target: Target, namespace: str) -> None:
+        self._session = session
+        self.target = target
+        self.namespace = namespace
+        self.warnings: list[str] = []
+        self._numbers = itertools.count(1)
+        self.cleanup: list[str] = []
+
+    def unique(self, prefix: str) -> str:
+        """A name for cluster-scoped objects that no other test uses."""
+        return f"{prefix}-{self.namespace}-{next(self._numbers)}"
+
+    def path(self, plural: str, name: str = "", subresource: str = "") -> str:
+        if "." in plural.split("/")[0]:
+            group_version, _, plural = plural.rpartition("/")
+            base = f"/apis/{group_version}"
+        else:
+            group = GROUPS.get(plural)
+            base = f"/apis/{group}/v1" if group else "/api/v1"
+        if plural not in CLUSTER_SCOPED and not plural.startswith("cluster"):
+            base += f"/namespaces/{self.namespace}"
+        return "/".join(filter(None, [f"{base}/{plural}", name, subresource]))
+
+    async def call(
+        self, method: str, path: str, body: Any = None, *, kind: str = "", **query: Any
+    ) -> Any:
+        headers = {"Authorization": f"Bearer {self.target.token}", "User-Agent": "contract/1"}
+        data = None
+        if body is not None:
+            headers["Content-Type"] = kind or "application/json"
+            data = json.dumps(body)
+        async with self._session.request(
+            method, self.target.url + path, headers=headers, params=query, data=data
+        ) as response:
+            self.warnings = response.headers.getall("Warning", [])
+            answer = await response.json()
+            if response.status >= 400:
+                raise Refused(f"{method} {path}", answer)
+            return answer
+
+    async def create(self, plural: str, body: Any, **query: Any) -> Any:
+        made = await self.call("POST", self.path(plural), body, **query)
+        name = made["metadata"]["name"] if "metadata" in made else ""
+        if plural in CLUSTER_SCOPED and "dryRun" not in query:
+            self.cleanup.append(self.path(plural, name))
+        return made
+
+    async def get(self, plural: str, name: str = "", **query: Any) -> Any:
+        return await self.call("GET", self.path(plural, name), **query)
+
+    async def names(self, plural: str, **query: Any) -> list[str]:
+        found = await self.get(plural, **query)
+        return [item["metadata"]["name"] for item in found["items"]]
+
+    async def put(self, plural: str, body: Any, subresource: str = "", **query: Any) -> Any:
+        path = self.path(plural, body["metadata"]["name"], subresource)
+        return await self.call("PUT", path, body, **query)
+
+    async def patch(
+        self,
+        plural: str,
+        name: str,
+        body: Any,
+        subresource: str = "",
+        kind: str = "merge",
+        **query: Any,
+    ) -> Any:
+        path = self.path(plural, name, subresource)
+        return await self.call("PATCH", path, body, kind=PATCH_TYPES[kind], **query)
+
+    async def delete(self, plural: str, name: str, body: Any = None, **query: Any) -> Any:
+        return await self.call("DELETE", self.path(plural, name), body, **query)
+
+    async def bind(self, name: str, node: str, **metadata: Any) -> Any:
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": name, **metadata},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        return await self.call("POST", self.path("pods", name, "binding"), body)
+
+    async def gone(self, plural: str, name: str) -> None:
+        """Return once an object is gone; fails after 20 s."""
+        async with asyncio.timeout(20):
+            while True:
+                try:
+                    await self.get(plural, name)
+                except Refused as error:
+                    assert error.code == 404
+                    return
+                await asyncio.sleep(0.05)
+
+    async def watch(self, plural: str, **query: Any) -> AsyncIterator[dict[str, Any]]:
+        """Events until the server ends the watch."""
+        headers = {"Authorization": f"Bearer {self.target.token}"}
+        async with self._session.get(
+            self.target.url + self.path(plural),
+            headers=headers,
+            params={"watch": "true", **query},
+        ) as response:
+            if response.status != 200:
+                raise Refused("watch", await response.json())
+            async for line in response.content:
+                yield json.loads(line)
+
+    def pod(self, name: str = "", **spec: Any) -> dict[str, Any]:
+        """A pod that no scheduler touches."""
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name} if name else {},
+            "spec": {
+                "schedulerName": "nobody",
+                "containers": [{"name": "c", "image": "example.com/image:1"}],
+                **spec,
+            },
+        }
+
+    def claim(self, name: str, *requests: Any, **devices: Any) -> dict[str, Any]:
+        wanted = list(requests) or [self.request("gpu")]
+        return {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaim",
+            "metadata": {"name": name},
+            "spec": {"devices": {"requests": wanted, **devices}},
+        }
+
+    def request(self, name: str, **exactly: Any) -> dict[str, Any]:
+        return {"name": name, "exactly": {"deviceClassName": "gpus.example.com", **exactly}}
+
+    def allocation(self, request: str = "gpu", device: str = "gpu-0") -> dict[str, Any]:
+        result = {
+            "request": request,
+            "driver": "gpus.example.com",
+            "pool": "node-1",
+            "device": device,
+        }
+        return {"devices": {"results": [result]}}
+
+    def user(self, name: str) -> dict[str, Any]:
+        return {"resource": "pods", "name": name, "uid": str(uuid.uuid5(uuid.NAMESPACE_URL, name))}
+
+
+@pytest.fixture
+async def api(target: Target) -> AsyncIterator[Api]:
+    context = ssl.create_default_context(cafile=str(target.ca_file))
+    connector = aiohttp.TCPConnector(ssl=context)
+    async with aiohttp.ClientSession(connector=connector) as session:
+        namespace = f"t{uuid.uuid4().hex[:8]}"
+        client = Api(session, target, namespace)
+        await client.create("namespaces", {"metadata": {"name": namespace}})
+        yield client
+        for path in reversed(client.cleanup):
+            with contextlib.suppress(Refused):
+                await client.call("DELETE", path)
+
+
+@pytest.fixture
+def refused() -> type[Refused]:
+    """The exception for answers of 400 and above."""
+    return Refused

@@ -1,0 +1,460 @@
+"""What the server holds ResourceClaims to."""
+
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+async def allocated(api: Any) -> Any:
+    """A claim with an allocation that nobody reserves."""
+    await api.create("resourceclaims", api.claim("one"))
+    status = {"status": {"allocation": api.allocation()}}
+    return await api.patch("resourceclaims", "one", status, "status")
+
+
+async def test_defaults_are_one_device_exactly(api: Any) -> None:
+    made = await api.create("resourceclaims", api.claim("one"))
+
+    exactly = made["spec"]["devices"]["requests"][0]["exactly"]
+    assert (exactly["allocationMode"], exactly["count"]) == ("ExactCount", 1)
+
+
+async def test_quantities_come_back_in_canonical_form(api: Any) -> None:
+    asked = {"requests": {"a": "1024Mi", "b": "0.5", "c": "1000m", "d": "1e3", "e": "1536Mi"}}
+    made = await api.create("resourceclaims", api.claim("one", api.request("gpu", capacity=asked)))
+
+    seen = made["spec"]["devices"]["requests"][0]["exactly"]["capacity"]["requests"]
+    assert seen == {"a": "1Gi", "b": "500m", "c": "1", "d": "1e3", "e": "1536Mi"}
+
+
+async def test_the_spec_is_immutable(api: Any, refused: Any) -> None:
+    made = await api.create("resourceclaims", api.claim("one"))
+    made["spec"]["devices"]["requests"][0]["exactly"]["count"] = 2
+
+    with pytest.raises(refused) as caught:
+        await api.put("resourceclaims", made)
+
+    assert caught.value.code == 422
+    [(field, message)] = caught.value.causes()
+    assert field == "spec"
+    assert message.endswith("field is immutable")
+
+
+async def test_a_main_write_leaves_the_status_alone(api: Any, allocated: Any) -> None:
+    changed = dict(allocated, status={})
+    changed["metadata"] = {**allocated["metadata"], "labels": {"a": "1"}}
+
+    after = await api.put("resourceclaims", changed)
+
+    assert after["metadata"]["labels"] == {"a": "1"}
+    assert after["status"] == allocated["status"]
+
+
+async def test_a_status_write_leaves_the_rest_alone(api: Any) -> None:
+    made = await api.create("resourceclaims", api.claim("one"))
+    made["metadata"]["labels"] = {"a": "1"}
+    made["spec"]["devices"]["requests"][0]["exactly"]["count"] = 5
+    made["status"] = {"allocation": api.allocation()}
+
+    after = await api.put("resourceclaims", made, "status")
+
+    assert "labels" not in after["metadata"]
+    assert after["spec"]["devices"]["requests"][0]["exactly"]["count"] == 1
+    assert after["status"]["allocation"] == api.allocation()
+
+
+async def test_the_status_given_at_creation_is_dropped(api: Any) -> None:
+    body = api.claim("one") | {"status": {"allocation": api.allocation()}}
+
+    assert (await api.create("resourceclaims", body))["status"] == {}
+
+
+async def test_an_allocation_may_not_change(api: Any, refused: Any, allocated: Any) -> None:
+    other = {"status": {"allocation": api.allocation(device="gpu-1")}}
+
+    with pytest.raises(refused) as caught:
+        await api.patch("resourceclaims", "one", other, "status")
+
+    assert caught.value.code == 422
+    [(field, message)] = caught.value.causes()
+    assert field == "status.allocation"
+    assert message.endswith("field is immutable")
+
+
+async def test_an_allocation_may_get_no_timestamp_later(
+    api: Any, refused: Any, allocated: Any
+) -> None:
+    stamp = {"status": {"allocation": {"allocationTimestamp": "2026-01-01T00:00:00Z"}}}
+
+    with pytest.raises(refused) as caught:
+        await api.patch("resourceclaims", "one", stamp, "status")
+
+    assert caught.value.causes()[0][0] == "status.allocation"
+
+
+async def test_a_whole_allocation_may_be_cleared(api: Any, allocated: Any) -> None:
+    after = await api.patch("resourceclaims", "one", {"status": {"allocation": None}}, "status")
+
+    assert after["status"] == {}
+
+
+async def test_a_reserved_allocation_may_not_be_cleared(
+    api: Any, refused: Any, allocated: Any
+) -> None:
+    await api.patch("resourceclaims", "one", {"status": {"reservedFor": [api.user("p")]}}, "status")
+
+    with pytest.raises(refused) as caught:
+        await api.patch("resourceclaims", "one", {"status": {"allocation": None}}, "status")
+
+    assert caught.value.causes() == [
+        ("status.reservedFor", "Forbidden: may not be specified when `allocated` is not set")
+    ]
+
+
+async def test_a_reservation_needs_an_allocation(api: Any, refused: Any) -> None:
+    await api.create("resourceclaims", api.claim("one"))
+
+    with pytest.raises(refused) as caught:
+        patch = {"status": {"reservedFor": [api.user("p")]}}
+        await api.patch("resourceclaims", "one", patch, "status")
+
+    assert caught.value.causes() == [
+        ("status.reservedFor", "Forbidden: may not be specified when `allocated` is not set")
+    ]
+
+
+async def test_a_deleted_claim_takes_no_new_reservation(
+    api: Any, refused: Any, allocated: Any
+) -> None:
+    first = {"status": {"reservedFor": [api.user("p")]}}
+    await api.patch("resourceclaims", "one", first, "status")
+    held = {"metadata": {"finalizers": ["example.com/hold"]}}
+    await api.patch("resourceclaims", "one", held)
+    await api.delete("resourceclaims", "one")
+
+    with pytest.raises(refused) as caught:
+        both = {"status": {"reservedFor": [api.user("p"), api.user("q")]}}
+        await api.patch("resourceclaims", "one", both, "status")
+
+    expected = (
+        "Forbidden: new entries may not be added while `deallocationRequested` or "
+        "`deletionTimestamp` are set"
+    )
+    assert caught.value.causes() == [("status.reservedFor", expected)]
+    await api.patch("resourceclaims", "one", {"metadata": {"finalizers": None}})
+
+
+async def test_reservations_are_merged_by_uid_in_a_strategic_patch(
+    api: Any, allocated: Any
+) -> None:
+    one, two = api.user("p"), api.user("q")
+    for user in (one, two):
+        patch = {"status": {"reservedFor": [user]}}
+        await api.patch("resourceclaims", "one", patch, "status", kind="strategic")
+    gone = {"status": {"reservedFor": [{"$patch": "delete", "uid": one["uid"]}]}}
+
+    after = await api.patch("resourceclaims", "one", gone, "status", kind="strategic")
+
+    assert after["status"]["reservedFor"] == [two]
+
+
+async def test_a_reservation_names_its_user_completely(
+    api: Any, refused: Any, allocated: Any
+) -> None:
+    with pytest.raises(refused) as caught:
+        patch = {"status": {"reservedFor": [{"resource": "pods"}]}}
+        await api.patch("resourceclaims", "one", patch, "status")
+
+    assert caught.value.causes() == [
+        ("status.reservedFor[0].name", "Required value"),
+        ("status.reservedFor[0].uid", "Required value"),
+    ]
+
+
+async def test_results_refer_to_requests_of_the_spec(api: Any, refused: Any) -> None:
+    await api.create("resourceclaims", api.claim("one"))
+
+    with pytest.raises(refused) as caught:
+        patch = {"status": {"allocation": api.allocation("other")}}
+        await api.patch("resourceclaims", "one", patch, "status")
+
+    expected = (
+        'Invalid value: "other": must be the name of a request in the claim or the name of a '
+        "request and a subrequest separated by '/'"
+    )
+    assert caught.value.causes() == [("status.allocation.devices.results[0].request", expected)]
+
+
+async def test_results_may_refer_to_subrequests(api: Any) -> None:
+    option = {"name": "big", "deviceClassName": "gpus.example.com"}
+    await api.create("resourceclaims", api.claim("one", {"name": "gpu", "firstAvailable": [option]}))
+    patch = {"status": {"allocation": api.allocation("gpu/big")}}
+
+    after = await api.patch("resourceclaims", "one", patch, "status")
+
+    assert after["status"]["allocation"]["devices"]["results"][0]["request"] == "gpu/big"
+
+
+async def test_an_allocation_has_at_most_32_results(api: Any, refused: Any) -> None:
+    await api.create("resourceclaims", api.claim("one", api.request("gpu", allocationMode="All")))
+    results = [
+        api.allocation(device=f"gpu-{index}")["devices"]["results"][0] for index in range(33)
+    ]
+
+    with pytest.raises(refused) as caught:
+        patch = {"status": {"allocation": {"devices": {"results": results}}}}
+        await api.patch("resourceclaims", "one", patch, "status")
+
+    expected = [
+        ("status.allocation.devices.results", "Too many: 33: must have at most 32 items")
+    ]
+    assert caught.value.causes() == expected
+
+
+async def test_the_finalizer_of_an_allocated_claim_is_not_demanded(allocated: Any) -> None:
+    assert "finalizers" not in allocated["metadata"]
+
+
+async def test_share_and_consumed_capacity_are_kept(api: Any) -> None:
+    await api.create("resourceclaims", api.claim("one"))
+    allocation = api.allocation()
+    share = "11111111-2222-3333-4444-555555555555"
+    result = allocation["devices"]["results"][0]
+    result |= {"shareID": share, "consumedCapacity": {"virtual_vram": "2048Mi"}}
+    allocation["allocationTimestamp"] = "2026-01-01T00:00:00Z"
+
+    patch = {"status": {"allocation": allocation}}
+    after = await api.patch("resourceclaims", "one", patch, "status")
+
+    seen = after["status"]["allocation"]["devices"]["results"][0]
+    assert (seen["shareID"], seen["consumedCapacity"]) == (share, {"virtual_vram": "2Gi"})
+    assert after["status"]["allocation"]["allocationTimestamp"] == "2026-01-01T00:00:00Z"
+
+
+BAD_SPECS = {
+    "no device class": (
+        {"devices": {"requests": [{"name": "a", "exactly": {}}]}},
+        [("spec.devices.requests[0].exactly.deviceClassName", "Required value")],
+    ),
+    "neither exactly nor firstAvailable": (
+        {"devices": {"requests": [{"name": "a"}]}},
+        [
+            (
+                "spec.devices.requests[0]",
+                "Required value: exactly one of `exactly` or `firstAvailable` is required",
+            )
+        ],
+    ),
+    "count of zero with mode All": (
+        {
+            "devices": {
+                "requests": [
+                    {
+                        "name": "a",
+                        "exactly": {"deviceClassName": "x", "allocationMode": "All", "count": 2},
+                    }
+                ]
+            }
+        },
+        [
+            (
+                "spec.devices.requests[0].exactly.count",
+                "Invalid value: 2: must not be specified when allocationMode is 'All'",
+            )
+        ],
+    ),
+    "negative count": (
+        {"devices": {"requests": [{"name": "a", "exactly": {"deviceClassName": "x", "count": -1}}]}},
+        [
+            (
+                "spec.devices.requests[0].exactly.count",
+                "Invalid value: -1: must be greater than zero",
+            )
+        ],
+    ),
+    "unknown mode": (
+        {
+            "devices": {
+                "requests": [
+                    {"name": "a", "exactly": {"deviceClassName": "x", "allocationMode": "Some"}}
+                ]
+            }
+        },
+        [
+            (
+                "spec.devices.requests[0].exactly.allocationMode",
+                'Unsupported value: "Some": supported values: "All", "ExactCount"',
+            )
+        ],
+    ),
+    "a request twice": (
+        {
+            "devices": {
+                "requests": [{"name": "a", "exactly": {"deviceClassName": "x"}} for _ in range(2)]
+            }
+        },
+        [("spec.devices.requests[1]", 'Duplicate value: {"name":"a"}')],
+    ),
+    "33 requests": (
+        {
+            "devices": {
+                "requests": [
+                    {"name": f"a{i}", "exactly": {"deviceClassName": "x"}} for i in range(33)
+                ]
+            }
+        },
+        [("spec.devices.requests", "Too many: 33: must have at most 32 items")],
+    ),
+    "a selector without cel": (
+        {
+            "devices": {
+                "requests": [{"name": "a", "exactly": {"deviceClassName": "x", "selectors": [{}]}}]
+            }
+        },
+        [("spec.devices.requests[0].exactly.selectors[0].cel", "Required value")],
+    ),
+    "a selector of more than 10 KiB": (
+        {
+            "devices": {
+                "requests": [
+                    {
+                        "name": "a",
+                        "exactly": {
+                            "deviceClassName": "x",
+                            "selectors": [{"cel": {"expression": "true" + " " * 10240}}],
+                        },
+                    }
+                ]
+            }
+        },
+        [
+            (
+                "spec.devices.requests[0].exactly.selectors[0].cel.expression",
+                "Too long: may not be more than 10240 bytes",
+            )
+        ],
+    ),
+    "a constraint on an unknown request": (
+        {
+            "devices": {
+                "requests": [{"name": "a", "exactly": {"deviceClassName": "x"}}],
+                "constraints": [{"requests": ["b"], "matchAttribute": "example.com/x"}],
+            }
+        },
+        [
+            (
+                "spec.devices.constraints[0].requests[0]",
+                'Invalid value: "b": must be the name of a request in the claim or the name of a '
+                "request and a subrequest separated by '/'",
+            )
+        ],
+    ),
+    "an attribute without a domain": (
+        {
+            "devices": {
+                "requests": [{"name": "a", "exactly": {"deviceClassName": "x"}}],
+                "constraints": [{"matchAttribute": "uuid"}],
+            }
+        },
+        [
+            (
+                "spec.devices.constraints[0].matchAttribute",
+                'Invalid value: "uuid": a fully qualified name must be a domain and a name '
+                "separated by a slash",
+            )
+        ],
+    ),
+    "a config without a driver": (
+        {
+            "devices": {
+                "requests": [{"name": "a", "exactly": {"deviceClassName": "x"}}],
+                "config": [{"opaque": {"driver": "", "parameters": {"a": 1}}}],
+            }
+        },
+        [("spec.devices.config[0].opaque.driver", "Required value")],
+    ),
+    "a toleration without an operator's value": (
+        {
+            "devices": {
+                "requests": [
+                    {
+                        "name": "a",
+                        "exactly": {
+                            "deviceClassName": "x",
+                            "tolerations": [{"key": "a", "operator": "Some"}],
+                        },
+                    }
+                ]
+            }
+        },
+        [
+            (
+                "spec.devices.requests[0].exactly.tolerations[0].operator",
+                'Unsupported value: "Some": supported values: "Equal", "Exists"',
+            )
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("what", BAD_SPECS)
+async def test_a_wrong_spec_is_refused(api: Any, refused: Any, what: str) -> None:
+    spec, expected = BAD_SPECS[what]
+
+    with pytest.raises(refused) as caught:
+        await api.create("resourceclaims", {"metadata": {"name": "bad"}, "spec": spec})
+
+    assert (caught.value.code, caught.value.reason) == (422, "Invalid")
+    assert caught.value.causes() == expected
+    if len(expected) == 1:
+        field, text = expected[0]
+        message = f'ResourceClaim.resource.k8s.io "bad" is invalid: {field}: {text}'
+        assert caught.value.message == message
+
+
+async def test_a_wrong_quantity_is_refused(api: Any, refused: Any) -> None:
+    capacity = {"requests": {"vram": "16Gigs"}}
+
+    with pytest.raises(refused) as caught:
+        claim = api.claim("bad", api.request("gpu", capacity=capacity))
+        await api.create("resourceclaims", claim)
+
+    assert caught.value.code == 400
+
+
+async def test_a_selector_that_does_not_compile_is_refused(api: Any, refused: Any) -> None:
+    selector = {"cel": {"expression": 'device.attributes["model"] == "A100"'}}
+
+    with pytest.raises(refused) as caught:
+        claim = api.claim("bad", api.request("gpu", selectors=[selector]))
+        await api.create("resourceclaims", claim)
+
+    [(field, message)] = caught.value.causes()
+    assert field == "spec.devices.requests[0].exactly.selectors[0].cel.expression"
+    assert "no matching overload" in message
+
+
+STRAY = "spec.devices.requests[0].allocationMode"
+
+
+async def test_strict_validation_names_unknown_fields(api: Any, refused: Any) -> None:
+    body = api.claim("bad", api.request("gpu") | {"allocationMode": "All"})
+
+    with pytest.raises(refused) as caught:
+        await api.create("resourceclaims", body, fieldValidation="Strict")
+
+    assert (caught.value.code, caught.value.reason) == (400, "BadRequest")
+    assert caught.value.message == (
+        'ResourceClaim in version "v1" cannot be handled as a ResourceClaim: '
+        f'strict decoding error: unknown field "{STRAY}"'
+    )
+
+
+async def test_unknown_fields_are_dropped_with_a_warning(api: Any) -> None:
+    body = api.claim("one", api.request("gpu") | {"allocationMode": "All"})
+
+    made = await api.create("resourceclaims", body, fieldValidation="Warn")
+
+    assert "allocationMode" not in made["spec"]["devices"]["requests"][0]
+    assert api.warnings == [f'299 - "unknown field \\"{STRAY}\\""']
