@@ -1,0 +1,70 @@
+# dray: `make demo` shows it, `make test` proves it. Needs Python 3.11 or newer and make.
+
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+CONTROL_PLANE ?= sandbox
+KEEP ?=
+TESTS ?=
+PYTHON ?= $(firstword $(foreach name,python3.13 python3.12 python3.11 python3 python,\
+	$(if $(shell $(name) -c 'import sys; print(sys.version_info >= (3, 11) or "")' 2>/dev/null),$(name))))
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-real check format generate clean
+
+help: ## List what make can do
+	@echo "make TARGET, where TARGET is"
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
+
+setup: $(INSTALLED) ## Make .venv with the locked versions (uv if it is there, else venv and pip)
+
+$(INSTALLED): requirements.lock pyproject.toml
+	@if command -v uv >/dev/null; then \
+		set -e; echo "setting up $(VENV) with $$(uv --version)"; \
+		test -x $(BIN)/python || uv venv --quiet --python '>=3.11' $(VENV); \
+		uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock; \
+		uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .; \
+	elif test -n "$(PYTHON)"; then \
+		set -e; echo "setting up $(VENV) with $$($(PYTHON) --version) and pip"; \
+		test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { \
+			echo "error: $(PYTHON) can't make a venv; install its venv package, or uv"; exit 1; }; \
+		$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip >/dev/null; \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+			--require-hashes -r requirements.lock; \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+			--no-deps --no-build-isolation -e .; \
+	else \
+		echo "error: no Python 3.11 or newer on PATH; install one, or uv" >&2; exit 1; \
+	fi
+	@touch $@
+
+demo: setup ## Run the main job and print each pod's timeline (KEEP=1, CONTROL_PLANE=real)
+	@$(BIN)/dray demo --control-plane $(CONTROL_PLANE) $(if $(KEEP),--keep)
+
+test: setup ## Run every test that needs no Go (TESTS=... narrows it)
+	$(BIN)/pytest -q -n 2 --dist loadscope -m "not real" $(TESTS)
+
+test-real: setup ## Run the tests on the real control plane (built once, 4 min)
+	$(BIN)/python -m dray_sandbox.controlplane build
+	$(BIN)/pytest -q -m real $(TESTS)
+
+check: setup ## Lint, types, architecture, generated files (gRPC code is compared by a test)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m dray.messages.schema --check
+	$(BIN)/python -m dray.kube.crds --check
+
+format: setup ## Put the code into shape
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+generate: setup ## Write generated files anew: schemas, custom resources, gRPC code
+	$(BIN)/python -m dray.messages.schema
+	$(BIN)/python -m dray.kube.crds
+	$(BIN)/python -m dray_node_agent.kubelet.generate
+
+clean: ## Remove what make made here (not the user's cache)
+	rm -rf $(VENV) .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
