@@ -15,6 +15,7 @@ DEFAULT_POOLS = ("my-gpu-pool", "production-pool", "default")
 """Pools of the quick-start example, one per node in turn."""
 DEFAULT_NODES = 3
 DEFAULT_GPUS = 8
+NODE_CAPACITY = {"cpu": "64", "memory": "512Gi", "pods": "110"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +26,6 @@ class SimulatedNode:
     model: str = "A100"
     gpus: int = DEFAULT_GPUS
     labels: Mapping[str, str] = field(default_factory=dict)
-    cpu: str = "64"
-    memory: str = "512Gi"
-    pods: int = 110
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +35,8 @@ class StackOptions:
     name: str = "default"
     control_plane: ControlPlane = "sandbox"
     nodes: tuple[SimulatedNode, ...] = ()
+    node_capacity: Mapping[str, str] = field(default_factory=lambda: dict(NODE_CAPACITY))
+    """Of each node."""
     allocators: int = 1
     claim_controllers: int = 1
     template_retry: Literal["watch", "backoff"] = "watch"

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from dray_sandbox.access import CLAIM_CONTROLLER, NODE_AGENT, Endpoint
+from dray_sandbox.access import CLAIM_CONTROLLER, KUBELET, NODE_AGENT, Endpoint
 from dray_sandbox.layout import SimulatedNode, StackOptions
 from dray_sandbox.nats_server import NatsAccess
 from dray_sandbox.places import free_port
@@ -15,6 +15,8 @@ from dray_sandbox.processes import Program
 _STOPS_WITHIN_S = 12.0
 """Services drain in less than ten seconds."""
 _ORDER = 20
+_KUBELET_ORDER = 15
+"""A kubelet outlives its plugins, as it does on a node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,29 @@ class Wiring:
     def node_agents(self) -> list[Program]:
         """One per node."""
         return [self._node_agent(node) for node in self.options.nodes]
+
+    def kubelet(self) -> Program:
+        """One process that plays the kubelets of all nodes."""
+        port = free_port()
+        capacity = ",".join(f"{key}={value}" for key, value in self.options.node_capacity.items())
+        flags = [
+            f"--kubeconfig={self.endpoint.kubeconfigs[KUBELET]}",
+            f"--capacity={capacity}",
+            f"--health-port={port}",
+            f"--log-level={self.options.log_level}",
+        ]
+        for node in self.options.nodes:
+            folders = self.folders(node.name)
+            paths = (folders.plugins, folders.registry, folders.cdi)
+            flags.append("--node=" + ":".join((node.name, *map(str, paths))))
+            pairs = ",".join(f"{key}={value}" for key, value in node.labels.items())
+            flags += [f"--label={node.name}:{pairs}"] if pairs else []
+        return Program(
+            name="kubelet",
+            argv=(sys.executable, "-m", "dray_sandbox.kubelet", *flags),
+            ready=answers(f"http://127.0.0.1:{port}/healthz"),
+            order=_KUBELET_ORDER,
+        )
 
     def _node_agent(self, node: SimulatedNode) -> Program:
         folders = self.folders(node.name)

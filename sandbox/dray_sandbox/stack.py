@@ -25,7 +25,6 @@ from dray.domain.names import DRAY_NAMESPACE
 from dray_sandbox.access import Endpoint, make_credentials
 from dray_sandbox.controlplane.build import build
 from dray_sandbox.controlplane.launch import start_control_plane
-from dray_sandbox.kubelets import kubelet_program
 from dray_sandbox.layout import StackOptions
 from dray_sandbox.nats_server import NatsAccess, start_nats, wipe_store
 from dray_sandbox.objects import Installer, documents
@@ -190,7 +189,7 @@ class Stack:
             *wiring.node_agents(),
         ]
         if self.options.nodes:
-            programs.insert(0, kubelet_program(wiring, self.directory))
+            programs.insert(0, wiring.kubelet())
         await self.runner.start_all(programs)
 
     def _claim_directory(self) -> None:
