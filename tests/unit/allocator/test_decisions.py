@@ -1,0 +1,327 @@
+"""Where pods go."""
+
+from dataclasses import replace
+
+import pytest
+
+from dray.domain import names
+from dray.domain.claims import ClaimSpec, Constraint, DeviceRequest, first_attempt
+from dray.domain.devices import DeviceClass, OpaqueConfig, Taint, Toleration
+from dray.domain.pods import NodeExpression, PodClaim, PodNeeds, Pool
+from dray.messages.facts import (
+    DeviceClassObserved,
+    InventoryObserved,
+    PodObserved,
+    PoolObserved,
+    SliceObserved,
+)
+
+
+def test_a_pod_gets_a_share_of_a_card_and_the_record_says_what_it_knew(world):
+    world.nodes(world.a_node("n1"))
+    world.submit(world.a_pod("p", request_id="r", traceparent="t"))
+
+    record = world.logs["pool"][-1]
+    decision = world.decisions()["p"]
+    assert (record.facts_sequence, record.policy_version) == (len(world.facts), 3)
+    assert record.now_unix_s == world.now_unix_s
+    assert (decision.node, decision.binder, decision.request_id) == ("n1", "dray", "r")
+    (claim,) = decision.claims
+    assert claim.attempt == first_attempt(1)
+    (device,) = claim.allocation.devices
+    assert device.request == names.GPU_REQUEST
+    assert device.consumed == {
+        "tflops": "0",
+        "vram": "0",
+        "virtual_tflops": "100",
+        "virtual_vram": "16Gi",
+    }
+
+
+def test_an_a100_of_40gi_holds_two_pods_of_100_tflops_and_16gi(world):
+    world.nodes(world.a_node("n1"))
+    for uid in ("a", "b", "c"):
+        world.submit(world.a_pod(uid))
+
+    assert list(world.decisions()) == ["a", "b"]
+    (reason,) = world.waits("c")[0].reasons
+    assert (reason.kind, reason.what) == ("capacity", "free virtual_vram ≥ 16Gi")
+    assert (reason.failed, reason.of) == (1, 1)
+
+
+def test_gated_pods_are_decided_too_and_left_to_the_kube_scheduler(world):
+    world.nodes(world.a_node("n1"))
+    world.submit(world.a_pod("p", scheduler="default-scheduler", gated=True))
+    assert world.decisions()["p"].binder == "kube-scheduler"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"other_gates": True},
+        {"deleting": True},
+        {"node": "n1"},
+        {"phase": "Succeeded"},
+        {"claims": (PodClaim(names.CLAIM_REFERENCE, "", "template"),)},
+        {"claims": (PodClaim(names.CLAIM_REFERENCE, "p-gpu"), PodClaim("other", "missing"))},
+    ],
+)
+def test_a_pod_that_is_not_dray_s_to_decide_yet_is_left_alone(world, changes):
+    world.nodes(world.a_node("n1"))
+    world.submit(world.a_pod("p", **changes))
+    assert not world.decisions()
+    assert not world.waits("p")
+
+
+def test_nothing_is_allocated_where_the_pool_belongs_to_the_kube_scheduler(world):
+    world.nodes(world.a_node("n1", owner="kube-scheduler"))
+    world.submit(world.a_pod("p"))
+    assert not world.decisions()
+    world.see(PoolObserved(revision=9, pool=Pool("pool", "u", owner="kube-scheduler")))
+    world.submit(world.a_pod("q"))
+    assert not world.waits("q")
+
+
+@pytest.mark.parametrize(("mode", "cards_used"), [("CompactFirst", 1), ("LowLoadFirst", 2)])
+def test_the_policy_packs_or_spreads(make_world, mode, cards_used):
+    world = make_world().open(mode).nodes(make_world.a_node("n1"), cards=4)
+    for uid in ("a", "b"):
+        world.submit(world.a_pod(uid))
+    used = {d.claims[0].allocation.devices[0].id for d in world.decisions().values()}
+    assert len(used) == cards_used
+
+
+@pytest.mark.parametrize(("mode", "nodes_used"), [("CompactFirst", 1), ("LowLoadFirst", 3)])
+def test_the_policy_chooses_the_node_first(make_world, mode, nodes_used):
+    world = make_world().open(mode)
+    world.nodes(*(world.a_node(f"n{i}") for i in range(3)), cards=2)
+    for uid in ("a", "b", "c"):
+        world.submit(world.a_pod(uid))
+    assert len({d.node for d in world.decisions().values()}) == nodes_used
+
+
+def test_ties_are_broken_alike_everywhere_but_not_always_the_same_way(make_world):
+    def nodes_of_ten() -> list[str]:
+        chosen = []
+        for uid in "abcdefghij":
+            world = make_world().open().nodes(*(make_world.a_node(f"n{i}") for i in range(4)))
+            world.submit(world.a_pod(uid))
+            chosen.append(world.decisions()[uid].node)
+        return chosen
+
+    first = nodes_of_ten()
+    assert first == nodes_of_ten()
+    assert len(set(first)) > 1
+
+
+def test_count_asks_for_distinct_cards_of_one_node(world):
+    world.nodes(world.a_node("n1"), world.a_node("n2"), cards=2)
+    world.submit(world.a_pod("p"), world.ask("10", "1Gi", count=2))
+    world.submit(world.a_pod("q"), world.ask("10", "1Gi", count=3))
+    devices = world.decisions()["p"].claims[0].allocation.devices
+    assert len({device.id for device in devices}) == 2
+    assert len({device.id.pool for device in devices}) == 1
+    assert [reason.kind for reason in world.waits("q")[0].reasons] == ["count"]
+
+
+def _pair(attribute: str, *, match: bool) -> ClaimSpec:
+    capacity = {"virtual_tflops": "10", "virtual_vram": "1Gi"}
+    requests = tuple(
+        DeviceRequest(f"r{i}", names.DEVICE_CLASS, capacity=capacity) for i in range(2)
+    )
+    name = names.qualified(attribute)
+    rule = Constraint(match_attribute=name) if match else Constraint(distinct_attribute=name)
+    return ClaimSpec(requests, (rule,))
+
+
+def test_distinct_attribute_keeps_two_requests_from_sharing_a_card(world):
+    world.nodes(world.a_node("n1"), cards=1)
+    world.submit(world.a_pod("p"), _pair("uuid", match=False))
+    assert not world.decisions()
+    world.nodes(world.a_node("n2"), cards=2)
+    assert world.decisions()["p"].node == "n2"
+
+
+def test_match_attribute_wants_equal_values_and_the_attribute_itself(world):
+    world.nodes(world.a_node("n1"), cards=1)
+    world.see(
+        SliceObserved(
+            revision=world.next(),
+            slice=world.a_slice("n2", [world.a_card("x"), world.a_card("y", model="H100")]),
+        )
+    )
+    world.submit(world.a_pod("p"), _pair("nosuch", match=True))
+    assert not world.decisions()
+    world.submit(world.a_pod("q"), _pair("model", match=True))
+    assert len({d.id for d in world.decisions()["q"].claims[0].allocation.devices}) == 1
+
+
+def test_selectors_of_class_and_request_must_all_hold(world):
+    domain = f'device.attributes["{names.DRIVER}"]'
+    made = DeviceClass(
+        names.DEVICE_CLASS,
+        (f'device.driver == "{names.DRIVER}"',),
+        (OpaqueConfig(names.DRIVER, {"from": "class"}),),
+    )
+    world.see(DeviceClassObserved(revision=5, device_class=made))
+    world.nodes(world.a_node("n1"), model="A100").nodes(world.a_node("n2"), model="H100")
+    limits = OpaqueConfig(names.DRIVER, {"kind": "GPULimits"}, (names.GPU_REQUEST,))
+    spec = replace(world.ask(selectors=(f'{domain}.model == "H100"',)), config=(limits,))
+    world.submit(world.a_pod("p"), spec)
+
+    allocation = world.decisions()["p"].claims[0].allocation
+    assert allocation.node == "n2"
+    assert [(c.source, c.requests) for c in allocation.config] == [
+        ("FromClass", (names.GPU_REQUEST,)),
+        ("FromClaim", (names.GPU_REQUEST,)),
+    ]
+
+
+def test_a_device_on_which_a_selector_fails_does_not_match_and_the_clause_is_named(world):
+    world.nodes(world.a_node("n1"))
+    clause = f'device.attributes["{names.DRIVER}"].nosuch == "x"'
+    world.submit(world.a_pod("p"), world.ask(selectors=(f"{clause} && true",)))
+    (reason,) = world.waits("p")[0].reasons
+    assert (reason.kind, reason.what, reason.failed, reason.of) == ("clause-error", clause, 1, 1)
+    assert "nosuch" in reason.detail
+
+
+def test_only_dray_s_own_taint_is_ignored(world):
+    world.nodes(world.a_node("n1"))
+    ill = replace(world.a_card("g"), taints=(Taint("ill", "xid", "NoExecute"),))
+    world.see(SliceObserved(revision=9, slice=world.a_slice("n1", [ill], generation=2)))
+    world.submit(world.a_pod("p"))
+    assert [reason.kind for reason in world.waits("p")[0].reasons] == ["taint"]
+    tolerant = world.ask(tolerations=(Toleration("ill", "Exists"),))
+    world.submit(world.a_pod("q"), tolerant)
+    assert "q" in world.decisions()
+
+
+def test_unhealthy_devices_and_incomplete_pools_are_passed_over(world):
+    world.nodes(world.a_node("n1"))
+    world.see(InventoryObserved(revision=1, node="n1", driver=names.DRIVER, unhealthy=("n1-gpu0",)))
+    world.submit(world.a_pod("p"))
+    assert not world.decisions()
+    half = replace(world.a_slice("n2", [world.a_card("x")]), slice_count=2)
+    world.see(SliceObserved(revision=9, slice=half))
+    world.node(world.a_node("n2"))
+    assert not world.decisions()
+    world.see(InventoryObserved(revision=2, node="n1", driver=names.DRIVER, unhealthy=()))
+    assert world.decisions()["p"].node == "n1"
+
+
+def test_devices_of_an_older_generation_are_not_given(world):
+    world.node(world.a_node("n1"))
+    old = replace(world.a_slice("n1", [world.a_card("old")]), name="s-old")
+    world.see(SliceObserved(revision=1, slice=old))
+    new = world.a_slice("n1", [world.a_card("new")], generation=2)
+    world.see(SliceObserved(revision=2, slice=new))
+    world.submit(world.a_pod("p"))
+    assert world.decisions()["p"].claims[0].allocation.devices[0].id.device == "new"
+
+
+NEEDS = [
+    (PodNeeds(cpu_milli=65_000), "free cpu ≥ 65000m"),
+    (PodNeeds(memory_bytes=2**39), "free memory ≥"),
+    (PodNeeds(node_selector={"zone": "b"}), "node selector"),
+    (PodNeeds(node_terms=((NodeExpression("cores", "Lt", ("8",)),),)), "node affinity"),
+    (
+        PodNeeds(node_terms=((NodeExpression("metadata.name", "In", ("n2",), is_field=True),),)),
+        "node affinity",
+    ),
+]
+
+
+@pytest.mark.parametrize(("needs", "what"), NEEDS)
+def test_node_predicates_keep_pods_away_and_are_named(world, needs, what):
+    world.nodes(world.a_node("n1", labels={"zone": "a", "cores": "64"}))
+    world.submit(world.a_pod("p", needs=needs))
+    (reason,) = world.waits("p")[0].reasons
+    assert reason.kind == "node"
+    assert reason.what.startswith(what)
+
+
+def test_affinity_terms_are_alternatives_of_expressions_that_all_hold(world):
+    world.nodes(world.a_node("n1", labels={"zone": "a", "cores": "64"}))
+    terms = (
+        (NodeExpression("zone", "In", ("b",)),),
+        (NodeExpression("cores", "Gt", ("32",)), NodeExpression("zone", "NotIn", ("b",))),
+    )
+    world.submit(world.a_pod("p", needs=PodNeeds(node_terms=terms)))
+    assert "p" in world.decisions()
+
+
+@pytest.mark.parametrize(
+    "changes", [{"unschedulable": True}, {"ready": False}, {"taints": (Taint("t"),)}, {"pods": 0}]
+)
+def test_nodes_that_take_no_pods_get_none(world, changes):
+    world.nodes(world.a_node("n1", **changes))
+    world.submit(world.a_pod("p"))
+    assert not world.decisions()
+    assert [reason.unit for reason in world.waits("p")[0].reasons] == ["node"]
+
+
+def test_cpu_of_decided_pods_counts_until_the_node_s_sum_contains_them(world):
+    small = world.a_node("n1", cpu_milli=1000)
+    world.nodes(small, cards=2)
+    needs = PodNeeds(cpu_milli=600)
+    world.submit(world.a_pod("a", needs=needs))
+    world.submit(world.a_pod("b", needs=needs))
+    assert list(world.decisions()) == ["a"]
+    world.commit(world.decisions()["a"])
+    world.tick()
+    assert ("claim-a", "committed", "") in world.released()
+    world.node(replace(small, used_pods=1, used_cpu_milli=600), counted=("a",))
+    assert list(world.decisions()) == ["a"]
+    world.node(replace(small, used_pods=1, used_cpu_milli=300), counted=("a",))
+    assert "b" in world.decisions()
+
+
+def test_all_open_claims_go_where_the_allocated_one_is(world):
+    world.nodes(world.a_node("n1"), world.a_node("n2"), cards=2)
+    done = world.a_claim("first", world.ask())
+    world.submit(world.a_pod("first"))
+    node = world.decisions()["first"].node
+    allocation = world.decisions()["first"].claims[0].allocation
+    references = (PodClaim("a", "done"), PodClaim(names.CLAIM_REFERENCE, "open"))
+    world.claim(replace(done, uid="c1", name="done", pod_uid="p", allocation=allocation))
+    world.claim(replace(done, uid="c2", name="open", pod_uid="p"))
+    world.see(PodObserved(revision=world.next(), pod=world.a_pod("p", claims=references)))
+    assert world.decisions()["p"].node == node
+    assert [claim.uid for claim in world.decisions()["p"].claims] == ["c2"]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        ClaimSpec((DeviceRequest("r", names.DEVICE_CLASS, mode="All"),)),
+        ClaimSpec((DeviceRequest("r", names.DEVICE_CLASS, admin_access=True),)),
+        ClaimSpec((DeviceRequest("r", names.DEVICE_CLASS, count=33),)),
+        ClaimSpec((DeviceRequest("r", "no-such-class"),)),
+        ClaimSpec((DeviceRequest("r", names.DEVICE_CLASS),), unsupported=("firstAvailable",)),
+    ],
+)
+def test_what_dray_can_t_allocate_is_said(world, spec):
+    world.nodes(world.a_node("n1"))
+    world.submit(world.a_pod("p"), spec)
+    assert not world.decisions()
+    assert {reason.kind for reason in world.waits("p")[0].reasons} == {"unsupported"}
+
+
+def test_a_claim_that_states_no_capacity_takes_the_whole_card(world):
+    world.nodes(world.a_node("n1"), cards=2)
+    world.submit(world.a_pod("a"), ClaimSpec((DeviceRequest("r", names.DEVICE_CLASS),)))
+    world.submit(world.a_pod("b"))
+    first, second = (world.decisions()[uid].claims[0].allocation.devices[0] for uid in "ab")
+    assert first.consumed["virtual_vram"] == "40Gi"
+    assert first.id != second.id
+
+
+def test_a_lowered_budget_admits_nothing_more_and_is_no_fault(world):
+    world.nodes(world.a_node("n1"))
+    world.submit(world.a_pod("a"))
+    lowered = world.a_slice("n1", [world.a_card("n1-gpu0", vram="8Gi")], generation=2)
+    world.see(SliceObserved(revision=9, slice=lowered))
+    world.submit(world.a_pod("b"), world.ask("1", "1Gi"))
+    assert list(world.decisions()) == ["a"]
+    assert not world.oversold()
