@@ -63,7 +63,7 @@ async def consume(
                 f"CONSUMER.CREATE.{stream}.{durable}",
                 {"stream_name": stream, "config": _config(durable, subjects)},
             )
-            flow = pull(session, stream, durable, batch=_BATCH)
+            flow = pull(session, stream, durable, batch=_BATCH, give_back=True)
             async with contextlib.aclosing(flow) as messages:
                 async for message, position in messages:
                     backoff.reset()

@@ -56,9 +56,12 @@ def delivered(message: Msg, position: Position, stream: str) -> Delivered:
 
 
 async def pull(
-    session: Session, stream: str, consumer: str, *, batch: int
+    session: Session, stream: str, consumer: str, *, batch: int, give_back: bool = False
 ) -> AsyncGenerator[tuple[Msg, Position], None]:
     """Messages of a consumer, until it or the session is gone.
+
+    ``give_back``: what was fetched but not taken goes to the next taker at once, instead of
+    after the consumer's wait for its acknowledgement.
 
     Raises:
         FlowEndedError: no message and no heartbeat came, or the server said that it is over.
@@ -81,6 +84,8 @@ async def pull(
         watcher.cancel()
         if not session.closed.is_set():
             await subscription.unsubscribe()
+            if give_back:
+                await _give_back(session, arrived)
 
 
 async def _ask(session: Session, inbox: str, stream: str, consumer: str, batch: int) -> None:
@@ -118,6 +123,13 @@ async def _next(arrived: asyncio.Queue[Msg | None]) -> Msg:
     if message is None:
         raise FlowEndedError("the connection was lost")
     return message
+
+
+async def _give_back(session: Session, arrived: asyncio.Queue[Msg | None]) -> None:
+    while not arrived.empty():
+        message = arrived.get_nowait()
+        if message is not None and message.reply:
+            await session.send(message.reply, b"-NAK")
 
 
 async def _tell_when_lost(session: Session, arrived: asyncio.Queue[Msg | None]) -> None:

@@ -1,0 +1,198 @@
+"""Durable consumers, questions and leases."""
+
+import asyncio
+from contextlib import aclosing
+
+import pytest
+
+from dray.bus.ports import Bus, BusUnavailableError, StreamSpec
+from dray.messages.base import Outgoing
+
+COMMANDS = StreamSpec("COMMANDS", ("dray.cmd.>",))
+DEAD = StreamSpec("DEAD", ("dray.dead.>",))
+
+
+async def told(bus: Bus, *texts: str) -> None:
+    for text in texts:
+        await bus.publish(
+            Outgoing(f"dray.cmd.{text}", text.encode(), {"Nats-Msg-Id": text, "ce-type": "t"})
+        )
+
+
+async def test_an_acknowledged_message_is_not_delivered_again(bus: Bus) -> None:
+    await bus.ensure(COMMANDS)
+    await told(bus, "a", "b")
+    async with asyncio.timeout(20), aclosing(bus.consume("COMMANDS", durable="d")) as consumer:
+        first = await anext(consumer)
+        assert (first.message.payload, first.attempts) == (b"a", 1)
+        await first.ack()
+    async with asyncio.timeout(20), aclosing(bus.consume("COMMANDS", durable="d")) as consumer:
+        while (delivery := await anext(consumer)).message.payload != b"b":
+            pytest.fail("an acknowledged message was delivered again")
+        await delivery.ack()
+
+
+async def test_a_message_to_be_retried_comes_again(bus: Bus) -> None:
+    await bus.ensure(COMMANDS)
+    await told(bus, "a")
+    async with asyncio.timeout(20), aclosing(bus.consume("COMMANDS", durable="d")) as consumer:
+        await (await anext(consumer)).retry(0.01)
+        again = await anext(consumer)
+        assert (again.message.payload, again.attempts) == (b"a", 2)
+        await again.ack()
+
+
+async def test_those_who_share_a_name_share_the_messages(world) -> None:
+    first, second = await world.bus(), await world.bus()
+    await first.ensure(COMMANDS)
+    got: list[bytes] = []
+
+    async def take(bus: Bus) -> None:
+        async with aclosing(bus.consume("COMMANDS", durable="d")) as consumer:
+            async for delivery in consumer:
+                got.append(delivery.message.payload)
+                await delivery.ack()
+
+    tasks = [asyncio.create_task(take(bus)) for bus in (first, second)]
+    texts = [f"m{number}" for number in range(60)]
+    await told(first, *texts)
+    async with asyncio.timeout(20):
+        while len(got) < len(texts):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    for task in tasks:
+        task.cancel()
+    assert sorted(got) == sorted(text.encode() for text in texts)
+
+
+async def test_a_consumer_takes_the_subjects_it_asked_for(bus: Bus) -> None:
+    await bus.ensure(COMMANDS)
+    await told(bus, "a", "b", "c")
+    flow = bus.consume("COMMANDS", durable="d", subjects=["dray.cmd.b", "dray.cmd.c"])
+    async with asyncio.timeout(20), aclosing(flow) as consumer:
+        got = [(await anext(consumer)).message.payload for _ in range(2)]
+    assert got == [b"b", b"c"]
+
+
+async def test_a_rejected_message_is_buried_with_its_reason(bus: Bus) -> None:
+    await bus.ensure(COMMANDS)
+    await bus.ensure(DEAD)
+    await told(bus, "bad", "good")
+    async with asyncio.timeout(20), aclosing(bus.consume("COMMANDS", durable="d")) as consumer:
+        await (await anext(consumer)).reject("can't be\nread")
+        delivery = await anext(consumer)
+        assert delivery.message.payload == b"good"
+        await delivery.ack()
+    async with asyncio.timeout(20), aclosing(bus.read("DEAD")) as reader:
+        dead = await anext(reader)
+    assert dead.subject == "dray.dead.cmd.bad"
+    assert dead.payload == b"bad"
+    assert dead.headers["dray-dead-reason"] == "can't be read"
+    assert dead.headers["dray-dead-stream"] == "COMMANDS"
+    assert dead.headers["dray-dead-sequence"] == "1"
+    assert dead.headers["ce-type"] == "t"
+
+
+async def answering(bus: Bus, eventually, **names: str) -> list[asyncio.Task[None]]:
+    """Tasks that answer ``t.q``, one per name, in use."""
+
+    def handler(name: str):
+        async def answer(question: bytes) -> bytes:
+            return name.encode() + b":" + question
+
+        return answer
+
+    tasks = [
+        asyncio.create_task(bus.serve("t.q", handler(name), queue=queue))
+        for name, queue in names.items()
+    ]
+
+    async def answered() -> bool:
+        try:
+            await bus.request("t.q", b"?", timeout_s=1)
+        except BusUnavailableError:
+            return False
+        return True
+
+    await eventually(answered)
+    return tasks
+
+
+async def test_a_question_is_answered_by_one_of_the_queue(world, eventually) -> None:
+    bus = await world.bus()
+    tasks = await answering(bus, eventually, a="q", b="q")
+    answers = await asyncio.gather(
+        *(bus.request("t.q", str(n).encode(), timeout_s=5) for n in range(20))
+    )
+    assert [answer.split(b":")[1] for answer in answers] == [str(n).encode() for n in range(20)]
+    for task in tasks:
+        task.cancel()
+
+
+async def test_a_question_to_nobody_is_unavailable(bus: Bus) -> None:
+    with pytest.raises(BusUnavailableError, match=r"t\.q"):
+        await bus.request("t.q", b"", timeout_s=5)
+
+
+async def test_a_question_not_answered_in_time_is_unavailable(bus: Bus, eventually) -> None:
+    asked = asyncio.Event()
+
+    async def never(question: bytes) -> bytes:
+        asked.set()
+        await asyncio.Event().wait()
+        return b""
+
+    task = asyncio.create_task(bus.serve("t.q", never, queue="q"))
+
+    async def was_asked() -> bool:
+        with pytest.raises(BusUnavailableError):
+            await bus.request("t.q", b"", timeout_s=0.05)
+        return asked.is_set()
+
+    await eventually(was_asked)
+    task.cancel()
+
+
+async def test_a_lease_is_held_by_one_and_renewed_by_its_holder(world) -> None:
+    first, second = await world.bus(), await world.bus()
+    assert await first.acquire("domain.p", "a", ttl_s=60)
+    assert not await second.acquire("domain.p", "b", ttl_s=60)
+    assert await first.acquire("domain.p", "a", ttl_s=60)
+    assert await second.acquire("domain.other", "b", ttl_s=60)
+
+
+async def test_a_holder_that_forgot_its_lease_still_has_it(world) -> None:
+    before, after = await world.bus(), await world.bus()
+    assert await before.acquire("domain.p", "a", ttl_s=60)
+    assert await after.acquire("domain.p", "a", ttl_s=60)
+
+
+async def test_a_lease_is_given_up_by_its_holder_alone(world) -> None:
+    first, second = await world.bus(), await world.bus()
+    await second.release("domain.p", "b")
+    assert await first.acquire("domain.p", "a", ttl_s=60)
+    await second.release("domain.p", "b")
+    assert not await second.acquire("domain.p", "b", ttl_s=60)
+    await first.release("domain.p", "a")
+    assert await second.acquire("domain.p", "b", ttl_s=60)
+    assert not await first.acquire("domain.p", "a", ttl_s=60)
+
+
+async def test_a_lease_that_is_not_renewed_lapses(world, eventually) -> None:
+    first, second = await world.bus(), await world.bus()
+    assert await first.acquire("domain.p", "a", ttl_s=1)
+
+    async def taken() -> bool:
+        return await second.acquire("domain.p", "b", ttl_s=60)
+
+    assert not await taken()
+    await eventually(taken)
+    assert not await first.acquire("domain.p", "a", ttl_s=60)
+
+
+async def test_of_many_who_want_a_free_lease_one_gets_it(world) -> None:
+    buses = [await world.bus() for _ in range(4)]
+    await buses[0].acquire("domain.other", "x", ttl_s=60)
+    taken = await asyncio.gather(
+        *(bus.acquire("domain.p", f"h{n}", ttl_s=60) for n, bus in enumerate(buses))
+    )
+    assert sorted(taken) == [False, False, False, True]

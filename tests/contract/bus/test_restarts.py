@@ -1,0 +1,180 @@
+"""What a server that dies, comes back, or comes back empty means to its clients."""
+
+import asyncio
+from contextlib import aclosing
+
+import pytest
+
+from dray.bus.ports import Bus, BusUnavailableError, StreamMissingError, StreamSpec
+from dray.messages.base import Outgoing
+
+LOG = StreamSpec("LOG", ("t.log.1",), duplicate_window_s=1.0)
+
+
+def record(text: str) -> Outgoing:
+    return Outgoing("t.log.1", text.encode(), {})
+
+
+async def connected(bus: Bus, eventually) -> None:
+    async def is_connected() -> bool:
+        return bus.connected
+
+    await eventually(is_connected)
+
+
+async def disconnected(bus: Bus, eventually) -> None:
+    async def is_disconnected() -> bool:
+        return not bus.connected
+
+    await eventually(is_disconnected)
+
+
+async def test_calls_fail_as_unavailable_while_the_server_is_away(world, eventually) -> None:
+    bus = await world.bus()
+    await bus.ensure(LOG)
+    await world.down()
+    await disconnected(bus, eventually)
+    for call in (
+        bus.publish(record("x")),
+        bus.append(record("x"), expected_last=0),
+        bus.state("LOG"),
+        bus.ensure(LOG),
+        bus.acquire("k", "a", ttl_s=3),
+        bus.request("t.q", b"", timeout_s=1),
+        bus.notify("t.log.1", b""),
+    ):
+        with pytest.raises(BusUnavailableError):
+            await call
+    await world.up()
+    await connected(bus, eventually)
+    assert await bus.append(record("x"), expected_last=0) == 1
+
+
+async def test_a_reader_goes_on_where_it_was_after_a_restart(world, eventually) -> None:
+    bus = await world.bus()
+    await bus.ensure(LOG)
+    for number in range(5):
+        await bus.append(record(str(number)), expected_last=number)
+    got = []
+    async with asyncio.timeout(20), aclosing(bus.read("LOG")) as reader:
+        for _ in range(3):
+            got.append((await anext(reader)).payload)
+        await world.down()
+        await disconnected(bus, eventually)
+        await world.up()
+        await connected(bus, eventually)
+        await bus.append(record("5"), expected_last=5)
+        while len(got) < 6:
+            got.append((await anext(reader)).payload)
+    assert got == [b"0", b"1", b"2", b"3", b"4", b"5"]
+
+
+async def test_a_reader_that_waits_goes_on_after_a_restart(world, eventually) -> None:
+    bus = await world.bus()
+    await bus.ensure(LOG)
+    await bus.append(record("0"), expected_last=0)
+    async with asyncio.timeout(20), aclosing(bus.read("LOG")) as reader:
+        await anext(reader)
+        waiting = asyncio.ensure_future(anext(reader))
+        await world.down()
+        await disconnected(bus, eventually)
+        await world.up()
+        await connected(bus, eventually)
+        await bus.append(record("1"), expected_last=1)
+        assert (await waiting).payload == b"1"
+
+
+@pytest.mark.parametrize("made_again", [False, True])
+async def test_a_reader_is_told_when_the_server_comes_back_empty(
+    world, eventually, made_again: bool
+) -> None:
+    bus, other = await world.bus(), await world.bus()
+    await bus.ensure(LOG)
+    await bus.append(record("0"), expected_last=0)
+    async with asyncio.timeout(20), aclosing(bus.read("LOG")) as reader:
+        await anext(reader)
+        waiting = asyncio.ensure_future(anext(reader))
+        await world.down()
+        await disconnected(bus, eventually)
+        await world.up(empty=True)
+        if made_again:
+            await connected(other, eventually)
+            await other.ensure(LOG)
+            await other.append(record("another"), expected_last=0)
+        with pytest.raises(StreamMissingError):
+            await waiting
+
+
+async def test_a_reader_begun_while_the_server_is_away_waits_for_it(world, eventually) -> None:
+    bus = await world.bus()
+    await bus.ensure(LOG)
+    await bus.append(record("0"), expected_last=0)
+    await world.down()
+    await disconnected(bus, eventually)
+    async with asyncio.timeout(20), aclosing(bus.read("LOG")) as reader:
+        waiting = asyncio.ensure_future(anext(reader))
+        await asyncio.sleep(0)
+        await world.up()
+        assert (await waiting).payload == b"0"
+
+
+async def test_a_consumer_goes_on_after_a_restart(world, eventually) -> None:
+    bus = await world.bus()
+    await bus.ensure(LOG)
+    await bus.publish(record("0"))
+    async with asyncio.timeout(20), aclosing(bus.consume("LOG", durable="d")) as consumer:
+        delivery = await anext(consumer)
+        await delivery.ack()
+        waiting = asyncio.ensure_future(anext(consumer))
+        await world.down()
+        await disconnected(bus, eventually)
+        await world.up()
+        await connected(bus, eventually)
+        await bus.publish(record("1"))
+        while (delivery := await waiting).message.payload == b"0":
+            # The server lost the acknowledgement: at least once.
+            await delivery.ack()
+            waiting = asyncio.ensure_future(anext(consumer))
+        assert delivery.message.payload == b"1"
+
+
+async def test_questions_are_answered_again_after_a_restart(world, eventually) -> None:
+    asking, answering = await world.bus(), await world.bus()
+
+    async def answer(question: bytes) -> bytes:
+        return question.upper()
+
+    async def answered() -> bool:
+        try:
+            return await asking.request("t.q", b"hello", timeout_s=1) == b"HELLO"
+        except BusUnavailableError:
+            return False
+
+    serving = asyncio.create_task(answering.serve("t.q", answer, queue="q"))
+    await eventually(answered)
+    await world.down()
+    await disconnected(answering, eventually)
+    await world.up()
+    await eventually(answered)
+    serving.cancel()
+
+
+async def test_leases_are_taken_again_after_the_store_is_lost(world, eventually) -> None:
+    bus = await world.bus()
+    assert await bus.acquire("domain.p", "a", ttl_s=60)
+    await world.down()
+    await disconnected(bus, eventually)
+    await world.up(empty=True)
+    await connected(bus, eventually)
+    assert await bus.acquire("domain.p", "a", ttl_s=60)
+
+
+async def test_a_closed_bus_ends_its_readers(world) -> None:
+    bus = await world.bus()
+    await bus.ensure(LOG)
+    waiting = asyncio.ensure_future(anext(bus.read("LOG")))
+    await asyncio.sleep(0.01)
+    await bus.close()
+    with pytest.raises(BusUnavailableError):
+        await waiting
+    assert not bus.connected
