@@ -1,0 +1,260 @@
+"""A node with its agent and a kubelet, over real unix sockets, on a bus and an API in memory."""
+
+import asyncio
+import json
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dray.bus.memory import MemoryBus
+from dray.bus.topology import STREAMS
+from dray.domain.names import DRIVER
+from dray.domain.pods import Node
+from dray.kube.memory import MemoryKube
+from dray.kube.ports import CLAIMS, PODS, SLICES, NotFoundError, Object
+from dray.messages.base import encode
+from dray.messages.facts import NodeObserved
+from dray.runtime.health import HealthPages
+from dray_node_agent.app import assemble, open_board
+from dray_node_agent.settings import NodeGroup
+from dray_sandbox.kubelet.kubelet import Kubelets, playing
+from dray_sandbox.kubelet.plan import NodePlan
+
+BOUND_S = 20.0
+
+
+async def eventually(true: Callable[[], Awaitable[Any] | Any]) -> Any:
+    """Wait until ``true`` answers something true; what it answered."""
+    answer: Any = None
+    try:
+        async with asyncio.timeout(BOUND_S):
+            while True:
+                answer = true()
+                if asyncio.iscoroutine(answer):
+                    answer = await answer
+                if answer:
+                    return answer
+                await asyncio.sleep(0.01)
+    except TimeoutError:
+        raise AssertionError(f"did not come true in {BOUND_S} s, last answer: {answer!r}") from None
+
+
+@dataclass
+class Stand:
+    """One node's surroundings."""
+
+    folder: Path
+    node: str = "n1"
+    kube: MemoryKube = field(default_factory=MemoryKube)
+    bus: MemoryBus = field(default_factory=MemoryBus)
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    revision: int = 0
+
+    @property
+    def group(self) -> NodeGroup:
+        return NodeGroup(
+            name=self.node,
+            board="simulated",
+            model="A100",
+            count=4,
+            plugins_dir=self.folder / "p",
+            registry_dir=self.folder / "r",
+            cdi_dir=self.folder / "c",
+            state_dir=self.folder / "s",
+            poll=0.02,
+            resync=0.2,
+            patience=0.05,
+            grace=1.0,
+        )
+
+    @property
+    def plan(self) -> NodePlan:
+        group = self.group
+        return NodePlan(self.node, group.plugins_dir, group.registry_dir, group.cdi_dir)
+
+    async def tell_node(self, pool: str = "pool-a", **fields: Any) -> None:
+        """Publish the node's state as the claim-controller does."""
+        self.revision += 1
+        node = Node(self.node, "uid", pool=pool, **fields)
+        fact = NodeObserved(revision=self.revision, node=node)
+        await self.bus.publish(encode(fact, source="test"))
+
+    @asynccontextmanager
+    async def agent(self) -> AsyncIterator[HealthPages]:
+        """The node-agent for the length of a block; ends as on SIGTERM."""
+        async with self.killable_agent() as (health, tasks):
+            yield health
+            del tasks
+
+    @asynccontextmanager
+    async def killable_agent(
+        self,
+    ) -> AsyncIterator[tuple[HealthPages, list[asyncio.Task[None]]]]:
+        group, health = self.group, HealthPages()
+        loops = assemble(group, "i", self.bus.peer(), self.kube.peer(), open_board(group), health)
+        tasks = [asyncio.create_task(loop()) for loop in loops.values()]
+        try:
+            yield health, tasks
+        finally:
+            for task in tasks:
+                task.cancel()
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+            failures = [
+                one
+                for one in results
+                if isinstance(one, BaseException) and not isinstance(one, asyncio.CancelledError)
+            ]
+            assert not failures
+
+    @asynccontextmanager
+    async def kubelet(self) -> AsyncIterator[Kubelets]:
+        async with playing(self.kube.peer(), self.plan) as kubelets:
+            yield kubelets
+
+    async def slices(self) -> list[Object]:
+        return list((await self.kube.list(SLICES)).objects)
+
+    async def device(self, index: int = 0) -> str:
+        """Name of a published card."""
+        slices = await eventually(self.slices)
+        return str(slices[0]["spec"]["devices"][index]["name"])
+
+    async def make_pod(
+        self, name: str, claims: dict[str, str] | None = None, **more: Any
+    ) -> Object:
+        """A pod that is bound to the node and refers to claims by their names."""
+        claims = claims or {}
+        container = {
+            "name": "main",
+            "image": "app",
+            "resources": {"claims": [{"name": ref} for ref in claims], **more.pop("resources", {})},
+            **more.pop("container", {}),
+        }
+        pod = await self.kube.create(
+            PODS,
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": name, "annotations": more.pop("annotations", {})},
+                "spec": {
+                    "containers": [container],
+                    "resourceClaims": [
+                        {"name": ref, "resourceClaimName": claim} for ref, claim in claims.items()
+                    ],
+                    **more,
+                },
+            },
+            "default",
+        )
+        await self.kube.bind(name, "default", uid=pod["metadata"]["uid"], node=self.node)
+        return await self.pod(name)
+
+    async def make_claim(
+        self,
+        name: str,
+        devices: list[str],
+        *,
+        tflops: str = "100",
+        vram: str = "10Gi",
+        config: list[Object] | None = None,
+        share: bool = True,
+    ) -> Object:
+        """An allocated claim, reserved for nobody yet."""
+        made = await self.kube.create(
+            CLAIMS,
+            {
+                "apiVersion": "resource.k8s.io/v1",
+                "kind": "ResourceClaim",
+                "metadata": {"name": name},
+                "spec": {"devices": {"requests": [_request(len(devices))]}},
+            },
+            "default",
+        )
+        results = [self._result(device, name, tflops, vram, share) for device in devices]
+        allocation = {"devices": {"results": results, "config": config or []}}
+        status = {"status": {"allocation": allocation}}
+        return await self.kube.patch(CLAIMS, name, status, "default", subresource="status") or made
+
+    def _result(self, device: str, name: str, tflops: str, vram: str, share: bool) -> Object:
+        result: Object = {
+            "request": "gpu",
+            "driver": DRIVER,
+            "pool": self.node,
+            "device": device,
+            "consumedCapacity": {"virtual_tflops": tflops, "virtual_vram": vram},
+        }
+        if share:
+            result["shareID"] = f"share-{name}"
+        return result
+
+    async def reserve(self, claim: str, *pods: Object) -> None:
+        """Let pods use a claim."""
+        entries = [
+            {"resource": "pods", "name": p["metadata"]["name"], "uid": p["metadata"]["uid"]}
+            for p in pods
+        ]
+        patch = {"status": {"reservedFor": entries}}
+        await self.kube.patch(CLAIMS, claim, patch, "default", subresource="status")
+
+    async def pod(self, name: str) -> Object:
+        return await self.kube.get(PODS, name, "default")
+
+    async def phase(self, name: str) -> str:
+        return str(((await self.pod(name)).get("status") or {}).get("phase"))
+
+    async def reaches(self, name: str, phase: str) -> Object:
+        """Wait for a pod's phase."""
+
+        async def there() -> bool:
+            return await self.phase(name) == phase
+
+        await eventually(there)
+        return await self.pod(name)
+
+    async def is_gone(self, name: str) -> None:
+        async def gone() -> bool:
+            try:
+                await self.pod(name)
+            except NotFoundError:
+                return True
+            return False
+
+        await eventually(gone)
+
+    def cdi_files(self) -> list[str]:
+        folder = self.group.cdi_dir
+        return sorted(path.name for path in folder.glob("*.json")) if folder.is_dir() else []
+
+    def checkpoint(self) -> dict[str, Any]:
+        """The claims in the checkpoint."""
+        content = json.loads((self.group.state_dir / "checkpoint.json").read_text())
+        return dict(content["data"]["claims"])
+
+
+def _request(count: int) -> Object:
+    return {"name": "gpu", "exactly": {"deviceClassName": DRIVER, "count": count}}
+
+
+@pytest.fixture(name="eventually")
+def _eventually() -> Callable[..., Awaitable[Any]]:
+    return eventually
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder with a short path: socket paths have 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="dray-") as name:
+        yield Path(name)
+
+
+@pytest.fixture
+async def stand(folder: Path) -> Stand:
+    stand = Stand(folder)
+    for stream in STREAMS:
+        await stand.bus.ensure(stream)
+    return stand
