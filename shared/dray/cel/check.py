@@ -35,6 +35,7 @@ def check_selector(root: Expr, source: str) -> None:
     """
     checker = _Checker(source)
     result = checker.resolved(checker.type_of(root))
+    checker.check_homogeneous()
     if result not in (BOOL, types.ANY):
         raise checker.error(f"must evaluate to bool or the unknown type, not {result}", root.place)
 
@@ -44,6 +45,7 @@ class _Checker:
         self._source = source
         self._known = types.Substitution()
         self._scope: dict[str, Type] = {"device": types.DEVICE}
+        self._aggregates: list[list[tuple[Type, Place]]] = []
 
     def resolved(self, found: Type) -> Type:
         return self._known.resolve(found, open_is_dyn=True)
@@ -131,11 +133,7 @@ class _Checker:
 
     def _logical(self, node: tree.Logical) -> Type:
         for term in node.terms:
-            found = self.type_of(term)
-            if not self._known.assign((found,), (BOOL,)):
-                raise self._no_overload(
-                    f"_{node.operator}_", (BOOL, found), node.place, method=False
-                )
+            self._condition(self.type_of(term), term.place)
         return BOOL
 
     def _overload(
@@ -209,21 +207,39 @@ class _Checker:
         expected, seen = self.resolved(before), self.resolved(found)
         raise self.error(f"expected type '{expected}' but found '{seen}'", place)
 
-    def _list_item(self, node: tree.ListLiteral) -> Type:
+    def check_homogeneous(self) -> None:
+        """Refuse literals whose elements differ in type, also where one is dynamic.
+
+        Raises:
+            CelTypeError: the first such element.
+        """
+        for elements in self._aggregates:
+            expected = self.resolved(elements[0][0])
+            for found, place in elements:
+                seen = self.resolved(found)
+                if seen != expected:
+                    raise self.error(f"expected type '{expected}' but found '{seen}'", place)
+
+    def _joined(self, elements: list[tuple[Type, Place]]) -> Type:
+        """The type of the elements of a literal, which must all be the same."""
         joined: Type | None = None
-        for item in node.items:
-            found = self._unwrapped(self.type_of(item.value), item.optional, item.value.place)
-            joined = self._join(joined, found, item.value.place)
-        return joined or self._known.fresh()
+        for found, place in elements:
+            joined = self._join(joined, found, place)
+        if joined is None:
+            return self._known.fresh()
+        self._aggregates.append(elements)
+        return joined
+
+    def _list_item(self, node: tree.ListLiteral) -> Type:
+        return self._joined([self._element(i.value, i.optional) for i in node.items])
 
     def _map(self, node: tree.MapLiteral) -> Type:
-        key: Type | None = None
-        value: Type | None = None
-        for entry in node.entries:
-            key = self._join(key, self.type_of(entry.key), entry.key.place)
-            found = self._unwrapped(self.type_of(entry.value), entry.optional, entry.value.place)
-            value = self._join(value, found, entry.value.place)
-        return map_of(key or self._known.fresh(), value or self._known.fresh())
+        keys = [(self.type_of(entry.key), entry.key.place) for entry in node.entries]
+        values = [self._element(entry.value, entry.optional) for entry in node.entries]
+        return map_of(self._joined(keys), self._joined(values))
+
+    def _element(self, value: Expr, is_optional: bool) -> tuple[Type, Place]:
+        return self._unwrapped(self.type_of(value), is_optional, value.place), value.place
 
     def _unwrapped(self, found: Type, is_optional: bool, place: Place) -> Type:
         if not is_optional:
@@ -242,7 +258,7 @@ class _Checker:
         scope = dict(zip(node.variables, of_variables, strict=True))
         results = [self._within(scope, argument) for argument in node.arguments]
         if len(results) == 2 or node.name in ("all", "exists", "exists_one", "existsOne", "filter"):
-            self._condition(node, results[0])
+            self._condition(results[0], node.arguments[0].place)
         return self._macro_result(node.name, key, item, results[-1])
 
     def _macro_result(self, name: str, key: Type, item: Type, result: Type) -> Type:
@@ -258,10 +274,9 @@ class _Checker:
             case _:
                 return BOOL
 
-    def _condition(self, node: tree.Macro, found: Type) -> None:
+    def _condition(self, found: Type, place: Place) -> None:
         if not self._known.assign((found,), (BOOL,)):
-            reason = f"expected type 'bool' but found '{self.resolved(found)}'"
-            raise self.error(reason, node.arguments[0].place)
+            raise self.error(f"expected type 'bool' but found '{self.resolved(found)}'", place)
 
     def _elements(self, node: tree.Macro) -> tuple[Type, Type, Type]:
         """Types of key, value and single variable; a list's keys are its indexes."""

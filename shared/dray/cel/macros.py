@@ -6,12 +6,13 @@ from dray.cel import tree
 from dray.cel.tree import Expr, Place
 
 _ONE_VARIABLE: Final = {
-    ("all", 2), ("exists", 2), ("exists_one", 2), ("existsOne", 2), ("filter", 2),
-    ("map", 2), ("map", 3), ("optMap", 2), ("optFlatMap", 2),
+    ("all", 2), ("exists", 2), ("exists_one", 2), ("filter", 2), ("map", 2), ("map", 3),
+    ("optMap", 2), ("optFlatMap", 2),
 }  # fmt: skip
 _TWO_VARIABLES: Final = {
-    ("all", 3), ("exists", 3), ("existsOne", 3), ("transformList", 3), ("transformList", 4),
-    ("transformMap", 3), ("transformMap", 4), ("transformMapEntry", 3), ("transformMapEntry", 4),
+    ("all", 3), ("exists", 3), ("exists_one", 3), ("existsOne", 3), ("transformList", 3),
+    ("transformList", 4), ("transformMap", 3), ("transformMap", 4), ("transformMapEntry", 3),
+    ("transformMapEntry", 4),
 }  # fmt: skip
 
 
@@ -48,8 +49,10 @@ def _is_cel(target: Expr) -> bool:
 
 def _has(call: tree.Call) -> Expr:
     argument = call.arguments[0]
+    if isinstance(argument, tree.Has):
+        return argument
     if not isinstance(argument, tree.Select) or argument.optional:
-        raise MacroError("invalid argument to has() macro", call.place)
+        raise MacroError("invalid argument to has() macro", argument.place)
     return tree.Has(argument.operand, argument.field, place=call.place)
 
 

@@ -14,12 +14,14 @@ from dray.cel.types import (
     BOOL,
     BYTES,
     DOUBLE,
+    DURATION,
     DYN,
     INT,
     NULL,
     QUANTITY,
     SEMVER,
     STRING,
+    TIMESTAMP,
     UINT,
     Type,
     list_of,
@@ -89,7 +91,7 @@ string.findAll(string) -> list(string) | string.findAll(string, int) -> list(str
 """
 _KUBERNETES: Final = """
 quantity(string) -> quantity | isQuantity(string) -> bool
-quantity.sign() -> int | quantity.isInteger() -> bool | quantity.asInteger() -> int
+sign(quantity) -> int | quantity.isInteger() -> bool | quantity.asInteger() -> int
 quantity.asApproximateFloat() -> double
 quantity.add(quantity) -> quantity | quantity.add(int) -> quantity
 quantity.sub(quantity) -> quantity | quantity.sub(int) -> quantity
@@ -104,7 +106,7 @@ sets.contains(list(A), list(A)) -> bool | sets.equivalent(list(A), list(A)) -> b
 sets.intersects(list(A), list(A)) -> bool
 list(A).indexOf(A) -> int | list(A).lastIndexOf(A) -> int
 """
-_ORDERED: Final = (BOOL, INT, UINT, DOUBLE, STRING, BYTES)
+_ORDERED: Final = (BOOL, INT, UINT, DOUBLE, STRING, BYTES, TIMESTAMP, DURATION)
 _NUMBERS: Final = (INT, UINT, DOUBLE)
 
 _UNSUPPORTED: Final = """

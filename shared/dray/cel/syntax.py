@@ -280,6 +280,7 @@ class _Parser:
 
     def _list(self, opening: Token) -> Expr:
         items = list[tree.ListItem]()
+        self._lone_comma("]")
         while not self._accept("]"):
             optional = self._accept("?") is not None
             value = self._expression()
@@ -290,6 +291,7 @@ class _Parser:
 
     def _map(self, opening: Token) -> Expr:
         entries = list[tree.MapEntry]()
+        self._lone_comma("}")
         while not self._accept("}"):
             optional = self._accept("?") is not None
             key = self._expression()
@@ -312,6 +314,11 @@ class _Parser:
             fields.append(tree.MessageField(field.text, value, optional, place=place))
             self._separator("}")
         return tree.Message(name, tuple(fields), place=self._since(start, opening.start))
+
+    def _lone_comma(self, closing: str) -> None:
+        """The grammar's trailing comma may stand where nothing precedes it: ``[,]``."""
+        if self._token.text == "," and self._tokens[self._at + 1].text == closing:
+            self._next()
 
     def _separator(self, closing: str) -> None:
         """A comma, which may also stand before the closing bracket, or that bracket ahead."""

@@ -28,6 +28,7 @@ STRING, BYTES, NULL = Type("string"), Type("bytes"), Type("null")
 DYN, ANY = Type("dyn"), Type("any")
 QUANTITY, SEMVER = Type("kubernetes.Quantity"), Type("kubernetes.Semver")
 DEVICE = Type("kubernetes.DRADevice")
+TIMESTAMP, DURATION = Type("google.protobuf.Timestamp"), Type("google.protobuf.Duration")
 
 
 def list_of(item: Type) -> Type:
@@ -58,7 +59,7 @@ DEVICE_FIELDS: Final = {
     "allowMultipleAllocations": BOOL,
 }
 TYPE_NAMES: Final = {
-    **{t.name: type_of(t) for t in (BOOL, INT, UINT, DOUBLE, STRING, BYTES, DYN)},
+    **{t.name: type_of(t) for t in (BOOL, INT, UINT, DOUBLE, STRING, BYTES)},
     "null_type": type_of(NULL),
     "list": type_of(list_of(DYN)),
     "map": type_of(map_of(DYN, DYN)),
@@ -107,6 +108,8 @@ class Substitution:
             return self._try(wanted, given)[0]
         if given.is_dynamic or wanted.is_dynamic:
             return True
+        if NULL in (given, wanted) and _is_nullable(wanted if given == NULL else given):
+            return True
         if given.name != wanted.name:
             return False
         if given.name == "type":
@@ -140,6 +143,11 @@ class Substitution:
         if inside in self._known:
             return self._occurs(name, self._known[inside])
         return any(self._occurs(name, parameter) for parameter in inside.parameters)
+
+
+def _is_nullable(found: Type) -> bool:
+    """Opaque and object types, which null fits for historical reasons."""
+    return found.name.startswith(("kubernetes.", "google.")) or found.name == "optional_type"
 
 
 def _is_more_general(left: Type, right: Type) -> bool:

@@ -7,6 +7,7 @@ from dray.cel.literals import quoted, quoted_bytes
 from dray.cel.tree import Expr
 
 _TERNARY, _OR, _AND, _RELATION, _SUM, _PRODUCT, _UNARY, _MEMBER = range(8)
+_DIGITS: Final = "0123456789."
 _LEVELS: Final = {
     "||": _OR,
     "&&": _AND,
@@ -58,7 +59,11 @@ def _bare(node: Expr) -> str:
             mark = "[?" if node.optional else "["
             return f"{_text(node.operand, _MEMBER)}{mark}{_bare(node.key)}]"
         case tree.Unary():
-            return node.operator + _text(node.operand, _MEMBER)
+            operand = _text(node.operand, _MEMBER)
+            # Before a digit the sign would become part of the number.
+            return (
+                f"{node.operator}({operand})" if operand[0] in _DIGITS else node.operator + operand
+            )
         case tree.Binary():
             level = _LEVELS[node.operator]
             left, right = _text(node.left, level), _text(node.right, level + 1)

@@ -1,0 +1,123 @@
+"""The static check: what Kubernetes refuses at admission, with its words and position."""
+
+import pytest
+
+from dray.cel.errors import CelTypeError, CelUnsupportedError
+from dray.cel.evaluate import compile
+
+D = "dra.example.com"
+NAMES = {"$A": f'device.attributes["{D}"]', "$C": f'device.capacity["{D}"]'}
+
+
+def full(text):
+    """``$A`` and ``$C`` are the driver's attributes and capacities."""
+    for short, path in NAMES.items():
+        text = text.replace(short, path)
+    return text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "true",
+        "device.driver == 'x' || device.allowMultipleAllocations",
+        "$A.name",
+        '$A["name"] > 0 && $A.name == "fish"',
+        "cel.bind(dra, $A, dra.name)",
+        "cel.bind(n, 1, cel.bind(n, 'a', n == 'a') && n == 1)",
+        f'"{D}" in device.attributes && "n" in $C',
+        "$C.name.isGreaterThan(quantity('1Ki')) || $C.n == quantity('1')",
+        "$C.n.asApproximateFloat() >= 1 && $C.n.asInteger() < 2.5 && sign($C.n) <= 1u",
+        "$A.version.isGreaterThan(semver('v0.0.1', true))",
+        "device.attributes.exists_one(x, x == 'a')",
+        "$A.all(k, k.startsWith('a'))",
+        "$A.exists(k, v, v == 1)",
+        "$A.?nope.orValue('z') == 'z' && has($A.nope)",
+        "device.attributes[?'x'].?y.hasValue()",
+        "[1, 2].map(x, x > 1, x * 2) == [4] && [1].filter(x, true).size() == 1",
+        "{'a': 1, ?'b': optional.of(2)}.size() == 2 && {1: 'x'}[1] == 'x'",
+        "[1, 2].transformMap(i, v, v * 2)[0] == 2",
+        "type($A.n) == string ? $A.n.lowerAscii() == 'a' : $A.n == 1",
+        "dyn(1) == 'a' && int('1') == 1 && string(1u) == '1' && b'a' < b'b'",
+        "$A.x.split(',').join('-').find('a+') != ''",
+        "optional.of(1).optMap(x, x + 1).value() == 2",
+        "[,] == [] && {,} == {} && has(has($A.x))",
+        "$C.n == null || device == null || $A.x == null",
+        "[1].exists_one(i, v, i == v)",
+        "[] == [1] || {}.size() == 0 || [[]] == [[1]]",
+        "sets.contains(['a'], ['a']) && strings.quote('a') == 'b'",
+        "$A.name.matches('^a') && 'a'.matches($A.pattern)",
+    ],
+)
+def test_valid_selectors_pass(text):
+    assert compile(full(text)).expression == full(text)
+
+
+REFUSED = {
+    "1": (1, "must evaluate to bool or the unknown type, not int"),
+    "dyn(true)": (4, "not dyn"),
+    "semver('1.0.0')": (7, "not kubernetes.Semver"),
+    "device.atributes": (7, "undefined field 'atributes' (nearest known name: 'attributes')"),
+    "devise.driver == ''": (1, "undeclared reference to 'devise' (in container '') (nearest"),
+    'device.attributes["model"] == "A100"': (
+        28,
+        "found no matching overload for '_==_' applied to '(map(string, any), string)'",
+    ),
+    "$C.vram >= 100": (41, "'_>=_' applied to '(kubernetes.Quantity, int)'"),
+    "$C.vram.AsApproximateFloat64() >= 1": (
+        61,
+        "undeclared reference to 'AsApproximateFloat64' (in container '') "
+        "(nearest known name: 'asApproximateFloat')",
+    ),
+    "1 == 1.0": (3, "applied to '(int, double)'"),
+    "1 in [1.0]": (3, "applied to '(int, list(double))'"),
+    "[1, 2.0].size() == 2": (5, "expected type 'int' but found 'double'"),
+    "{'a': 1, 'b': 'c'}.size() == 2": (15, "expected type 'int' but found 'string'"),
+    "quantity(8).isInteger()": (9, "'quantity' applied to '(int)'"),
+    "[$A.x, 'a'].size() == 2": (42, "expected type 'any' but found 'string'"),
+    "$C.n.sign() == 1": (42, "'sign' applied to 'kubernetes.Quantity.()'"),
+    "dyn == dyn": (1, "undeclared reference to 'dyn'"),
+    "[1].existsOne(x, x == 1)": (14, "undeclared reference to 'existsOne'"),
+    "'a' + 1 == 'a'": (5, "'_+_' applied to '(string, int)'"),
+    "!1": (1, "'!_' applied to '(int)'"),
+    "true && 1": (9, "expected type 'bool' but found 'int'"),
+    "1 ? true : false": (3, "'_?_:_' applied to '(int, bool, bool)'"),
+    "$A.x.exists(y, true)": (37, "expression of type 'any' cannot be range"),
+    "[1].all(x, x)": (12, "expected type 'bool' but found 'int'"),
+    "[1].exists(x, true) && x == 1": (24, "undeclared reference to 'x'"),
+    "device.driver.nope == 1": (14, "type 'string' does not support field selection"),
+    "x{a: 1} == 1": (2, "undeclared reference to 'x'"),
+    "'a'.matches('[')": (13, "invalid matches argument: error parsing regexp"),
+    "uint(-1) == 0u": (5, "unsigned integer overflow"),
+    "int('a') == 1": (4, "type conversion error from 'string' to 'int'"),
+    "'a'.size(1) == 1": (9, "'size' applied to 'string.(int)'"),
+    "[].min() == 1 && device.nope": (7, "can't evaluate"),
+}
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_what_kubernetes_refuses_is_refused_with_its_reason(text):
+    column, reason = REFUSED[text]
+    with pytest.raises((CelTypeError, CelUnsupportedError)) as caught:
+        compile(full(text))
+    assert reason in caught.value.reason
+    assert (caught.value.line, caught.value.column) == (1, column)
+
+
+@pytest.mark.parametrize(
+    ("text", "function"),
+    [
+        ("ip('1.2.3.4').family() == 4", "family"),
+        ("isIP('::1')", "isIP"),
+        ("duration('1s') > duration('2s')", "duration"),
+        ("ip.isCanonical('::1')", "ip.isCanonical"),
+        ("[1].isSorted()", "isSorted"),
+        ("'%d'.format([1]) == '1'", "format"),
+        ("device.attributes['x'].y.includes('z')", "includes"),
+        ("[3, 1].sortBy(x, x)[0] == 1", "sortBy"),
+    ],
+)
+def test_functions_that_only_dray_lacks_are_named(text, function):
+    with pytest.raises(CelUnsupportedError, match=f"'{function}'") as caught:
+        compile(text)
+    assert caught.value.function == function
