@@ -90,6 +90,11 @@ class Node:
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
     ready: bool = True
+    leaving: str = ""
+    """GPUPool that the node is being taken out of; ``pool`` stays empty until the pool's
+    decision log says ``node-left``."""
+    leaving_since: int = 0
+    """Facts of this node from this revision on no longer name ``leaving`` as its pool."""
 
 
 @dataclass(frozen=True, slots=True)

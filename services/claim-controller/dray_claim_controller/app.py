@@ -1,0 +1,176 @@
+"""The composition root: settings, doors, health pages, election, terms."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+import structlog
+
+from dray import telemetry
+from dray.bus import jetstream
+from dray.bus.ports import Bus
+from dray.domain.errors import DrayError
+from dray.kube import api
+from dray.kube.ports import Kube
+from dray.messages.rpc import LOOKUP_SUBJECT
+from dray.runtime import logs
+from dray.runtime.backoff import Backoff
+from dray.runtime.clock import Clock, SystemClock
+from dray.runtime.health import HealthPages
+from dray.runtime.lifetime import serve
+from dray_claim_controller.execute.executor import Hook
+from dray_claim_controller.leading.election import Election, Timing
+from dray_claim_controller.lookup import QUEUE, LookupServer
+from dray_claim_controller.metrics import Metrics
+from dray_claim_controller.observe.picture import Picture
+from dray_claim_controller.observe.watching import Watching
+from dray_claim_controller.settings import ControllerSettings
+from dray_claim_controller.term import Means, Term, lead
+
+SERVICE = "claim-controller"
+
+
+class Controller:
+    """One instance: watches always, answers look-ups always, leads while elected."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        kube: Kube,
+        settings: ControllerSettings,
+        *,
+        clock: Clock | None = None,
+        metrics: Metrics | None = None,
+        hook: Hook | None = None,
+    ) -> None:
+        self.term: Term | None = None
+        """The current term, while leading."""
+        self.bus = bus
+        self.watching = Watching(kube, Picture())
+        self._clock = clock or SystemClock()
+        self._settings = settings
+        self._lookup = LookupServer(kube)
+        self.election = Election(
+            kube,
+            self._clock,
+            name=settings.lease.name,
+            namespace=settings.namespace,
+            identity=settings.instance,
+            timing=Timing(
+                settings.lease.duration, settings.lease.renew_deadline, settings.lease.retry
+            ),
+        )
+        self._means = Means(
+            bus,
+            kube,
+            self.watching,
+            self._clock,
+            settings,
+            progress=metrics.step if metrics is not None else lambda _: None,
+            hook=hook,
+        )
+        if metrics is not None:
+            self._add_gauges(metrics)
+
+    async def watch(self) -> None:
+        """Keep the picture."""
+        await self.watching.run()
+
+    async def stand(self) -> None:
+        """Stand for election, and lead while elected."""
+        backoff = Backoff(0.5, 10.0)
+        while True:
+            try:
+                await self.election.run(lambda: lead(self._begin, self._clock))
+            except DrayError as error:
+                structlog.get_logger().error("election failed", error=str(error))
+                await self._clock.sleep(backoff.next_s())
+
+    async def look_up(self) -> None:
+        """Answer the webhook."""
+        backoff = Backoff(0.1, 5.0)
+        while True:
+            try:
+                await self.bus.serve(LOOKUP_SUBJECT, self._lookup.answer, queue=QUEUE)
+            except DrayError as error:
+                structlog.get_logger().warning("look-ups unanswered", error=str(error))
+            await self._clock.sleep(backoff.next_s())
+
+    def bus_problem(self) -> str | None:
+        """Why the bus can't be used, or None."""
+        return None if self.bus.connected else "no connection to the bus"
+
+    def kube_problem(self) -> str | None:
+        """Why the API server can't be used, or None."""
+        if self.election.problem is not None:
+            return self.election.problem
+        return None if self.watching.picture.synced else "not everything was listed yet"
+
+    def term_problem(self) -> str | None:
+        """A leader that has not published everything yet is not ready."""
+        if not self.election.leading:
+            return None
+        return None if self.term is not None and self.term.ready else "the term is beginning"
+
+    def _begin(self) -> Term:
+        self.term = Term(self._means)
+        return self.term
+
+    def _add_gauges(self, metrics: Metrics) -> None:
+        def of_term(read: Callable[[Term], float]) -> Callable[[], float]:
+            return lambda: read(self.term) if self.term is not None else 0.0
+
+        metrics.gauge("dray_leading", "1 while leading.", lambda: float(self.election.leading))
+        metrics.gauge(
+            "dray_executions", "Pods being executed.", of_term(lambda term: term.executor.busy)
+        )
+        metrics.gauge(
+            "dray_double_sales_prevented",
+            "Writes that the second line of defence stopped in this term.",
+            of_term(lambda term: term.executor.double_sales_prevented),
+        )
+        metrics.gauge(
+            "dray_withdrawals",
+            "Allocations taken back in this term because kube-scheduler refused the pod.",
+            of_term(lambda term: term.stuck.withdrawn),
+        )
+        metrics.gauge(
+            "dray_report_backlog", "Reports not written.", of_term(lambda t: t.reporter.backlog)
+        )
+        metrics.gauge(
+            "dray_facts_sequence",
+            "Newest fact known to be stored.",
+            of_term(lambda term: term.publisher.sequence),
+        )
+
+
+async def run(settings: ControllerSettings) -> None:
+    """The whole process, until a signal."""
+    logs.configure(SERVICE, settings.instance, level=settings.log.level, format=settings.log.format)
+    telemetry.configure(SERVICE, settings.instance)
+    health = HealthPages(settings.health.host, settings.health.port)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.callback(telemetry.shutdown)
+        bus = await jetstream.connect(
+            settings.nats.url,
+            name=f"dray-{SERVICE}-{settings.instance}",
+            user=settings.nats.user,
+            password=settings.nats.password.get_secret_value(),
+        )
+        kube = await api.connect(settings.kube.kubeconfig, user_agent=f"dray-{SERVICE}")
+        controller = Controller(bus, kube, settings, metrics=Metrics(health.registry))
+        health.check("bus", controller.bus_problem)
+        health.check("kubernetes", controller.kube_problem)
+        health.check("term", controller.term_problem)
+        await serve(
+            health=health,
+            close=(bus.close, kube.close),
+            watch=controller.watch,
+            stand=controller.stand,
+            look_up=controller.look_up,
+        )
+
+
+def main(settings: ControllerSettings) -> None:
+    """Run until a signal."""
+    asyncio.run(run(settings))

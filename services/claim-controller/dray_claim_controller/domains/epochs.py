@@ -1,0 +1,160 @@
+"""Opens decision logs. Only the leader does, and always in the same order:
+
+the epoch into the pool's status, void marks on every unallocated claim, their facts, then
+the stream with ``opened``, then the domain's fact.
+"""
+
+import asyncio
+
+import structlog
+
+from dray.bus.ports import Bus, StaleSequenceError
+from dray.bus.topology import log_spec
+from dray.domain.claims import Claim, last_attempt_before
+from dray.domain.names import POOL_LABEL
+from dray.kube.convert import claim_from
+from dray.kube.ports import CLAIMS, POOLS, ConflictError, Kube, NotFoundError, Object
+from dray.messages.base import Outgoing
+from dray.messages.decisions import Opened, encode_record, log_stream, log_subject
+from dray.messages.facts import DomainObserved
+from dray.runtime.clock import Clock
+from dray_claim_controller.domains.rules import is_lost, next_epoch, recorded
+from dray_claim_controller.execute.withdraw import Withdrawer
+from dray_claim_controller.observe.picture import Key
+from dray_claim_controller.observe.publisher import Publisher
+from dray_claim_controller.observe.watching import Watching
+
+_AT_ONCE = 16
+
+
+class Epochs:
+    """The logs' epochs, as one leader's term knows them."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        kube: Kube,
+        watching: Watching,
+        publisher: Publisher,
+        clock: Clock,
+        *,
+        instance: str,
+    ) -> None:
+        self.opened: dict[str, int] = {}
+        """Current epoch by domain."""
+        self._bus = bus
+        self._kube = kube
+        self._watching = watching
+        self._publisher = publisher
+        self._clock = clock
+        self._instance = instance
+        self._facts_were_lost = False
+        self._withdrawer = Withdrawer(kube, watching)
+
+    def facts_were_lost(self) -> None:
+        """Have every domain's log opened anew: who folded the old facts must forget them."""
+        self._facts_were_lost = True
+
+    def current(self, domain: str) -> int:
+        """The domain's epoch; 0 before its log was opened in this term."""
+        return self.opened.get(domain, 0)
+
+    async def open(self, domain: str, seen_epoch: int = 0, seen_sequence: int = 0) -> int:
+        """The domain's epoch, with its log there to be read; a new one if the log was lost.
+
+        ``seen_sequence``: last record that this term has read of the log of ``seen_epoch``.
+        Raises TemporaryError: try again; NotFoundError: the pool is gone.
+        """
+        pool = await self._kube.get(POOLS, domain)
+        remembered = recorded(pool)
+        state = await self._bus.state(log_stream(domain, remembered.epoch))
+        lost = is_lost(remembered, state, seen_sequence if seen_epoch == remembered.epoch else 0)
+        begins = remembered.epoch == 0
+        renewed = self._facts_were_lost and domain not in self.opened
+        if lost or begins or renewed:
+            epoch = await self._begin(domain, pool)
+        else:
+            epoch = remembered.epoch
+        await self._write_opened(domain, epoch)
+        self.opened[domain] = epoch
+        await self._publisher.say(
+            Key("domain", domain), DomainObserved(revision=epoch, domain=domain, epoch=epoch)
+        )
+        return epoch
+
+    async def close(self, domain: str) -> None:
+        """The pool is gone: nothing decided for it may be committed any more."""
+        epoch = self.opened.pop(domain, 0)
+        if epoch:
+            await self._void_everything(domain, epoch + 1)
+
+    async def _begin(self, domain: str, pool: Object) -> int:
+        published = self._publisher.last(Key("domain", domain))
+        known = published.epoch if isinstance(published, DomainObserved) else 0
+        claims = await self._claims(domain)
+        epoch = next_epoch(recorded(pool), known, claims)
+        while await self._bus.state(log_stream(domain, epoch)) is not None:
+            epoch += 1
+        patch = {
+            "metadata": {"resourceVersion": pool["metadata"]["resourceVersion"]},
+            "status": {"decisionLog": {"epoch": epoch, "lastSequence": 0}},
+        }
+        answer = await self._kube.patch(POOLS, domain, patch, subresource="status")
+        self._watching.answered(POOLS, answer)
+        # From here on the executor refuses what older epochs decided.
+        self.opened[domain] = epoch
+        structlog.get_logger().info("new epoch", domain=domain, epoch=epoch, claims=len(claims))
+        if epoch > 1:
+            await self._void_everything(domain, epoch)
+        await self._publisher.flush()
+        await self._bus.ensure(log_spec(domain, epoch))
+        return epoch
+
+    async def _write_opened(self, domain: str, epoch: int) -> None:
+        state = await self._bus.state(log_stream(domain, epoch))
+        if state is None or state.last_sequence > 0:
+            return
+        record = Opened(
+            domain=domain,
+            epoch=epoch,
+            writer=self._instance,
+            facts_sequence=self._publisher.sequence,
+            now_unix_s=self._clock.now_unix_s(),
+        )
+        message = Outgoing(log_subject(domain, epoch), encode_record(record))
+        try:
+            await self._bus.append(message, expected_last=0)
+        except StaleSequenceError:
+            # Somebody else opened it, which is as good.
+            return
+
+    async def _claims(self, domain: str) -> list[Claim]:
+        listed = await self._kube.list(CLAIMS, label_selector=f"{POOL_LABEL}={domain}")
+        for obj in listed.objects:
+            self._watching.answered(CLAIMS, obj)
+        return [claim_from(obj) for obj in listed.objects]
+
+    async def _void_everything(self, domain: str, epoch: int) -> None:
+        """Void what older epochs decided on every claim that is not allocated.
+
+        Also claims without a mark: an executor of the old epoch may be about to write its
+        first patch, and this one moves the resourceVersion under it.
+        """
+        slots = asyncio.Semaphore(_AT_ONCE)
+        async with asyncio.TaskGroup() as group:
+            for claim in await self._claims(domain):
+                group.create_task(self._void(claim, last_attempt_before(epoch), slots))
+
+    async def _void(self, claim: Claim, attempt: int, slots: asyncio.Semaphore) -> None:
+        async with slots:
+            while True:
+                seen = self._watching.picture.claims.get(claim.uid)
+                if seen is None or seen.claim.allocation is not None:
+                    return
+                try:
+                    await self._withdrawer.void(claim.uid, attempt)
+                    return
+                except ConflictError:
+                    await self._watching.refresh_claim(claim.uid, claim.namespace, claim.name)
+                except NotFoundError:
+                    return

@@ -1,0 +1,146 @@
+"""Reads every domain's decision log and hands its decisions to the executor."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+import msgspec
+import structlog
+
+from dray.bus.ports import Bus, BusUnavailableError, StreamMissingError
+from dray.domain.errors import TemporaryError
+from dray.kube.ports import NODES, POOLS, NotFoundError
+from dray.messages.decisions import Decided, NodeLeft, Waiting, decode_record, log_stream
+from dray.runtime.backoff import Backoff
+from dray.runtime.clock import Clock
+from dray_claim_controller.domains.epochs import Epochs
+from dray_claim_controller.execute.orders import Order, Orders
+from dray_claim_controller.observe.picture import Key
+from dray_claim_controller.observe.watching import Watching
+
+
+class Followers:
+    """One reader per pool. A log that was lost is opened anew by its reader."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        watching: Watching,
+        epochs: Epochs,
+        clock: Clock,
+        *,
+        decided: Callable[[Order], None],
+        waiting: Callable[[Waiting], None],
+    ) -> None:
+        self.orders: dict[str, Orders] = {}
+        self._bus = bus
+        self._watching = watching
+        self._epochs = epochs
+        self._clock = clock
+        self._decided = decided
+        self._waiting = waiting
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    async def run(self) -> None:
+        """Follow the logs of all pools that exist, until cancelled."""
+        pools = self._watching.picture.plain[POOLS.plural]
+        async with asyncio.TaskGroup() as group:
+            while True:
+                for domain in list(pools):
+                    if domain not in self._tasks:
+                        task = group.create_task(self._follow(domain), name=f"log-{domain}")
+                        self._tasks[domain] = task
+                gone = [name for name in self._tasks if name not in pools]
+                for domain in gone:
+                    await self._unfollow(domain)
+                if not gone:
+                    await self._watching.changed()
+
+    def left(self) -> Mapping[tuple[str, str], int]:
+        """Highest node-left revision by (domain, node)."""
+        return {
+            (domain, node): revision
+            for domain, orders in self.orders.items()
+            for node, revision in orders.left.items()
+        }
+
+    def finished(self, order: Order) -> None:
+        """The order needs no more work."""
+        if (orders := self.orders.get(order.domain)) is not None:
+            orders.finish(order.decision.pod_uid, order.attempt)
+
+    async def _unfollow(self, domain: str) -> None:
+        task = self._tasks.pop(domain)
+        task.cancel()
+        await asyncio.wait([task])
+        self.orders.pop(domain, None)
+        await self._epochs.close(domain)
+        self._mark_nodes()
+
+    async def _follow(self, domain: str) -> None:
+        backoff = Backoff(0.05, 5.0)
+        while True:
+            try:
+                await self._follow_epoch(domain, backoff)
+            except (StreamMissingError, TemporaryError) as error:
+                structlog.get_logger().warning(
+                    "the decision log can't be read", domain=domain, error=str(error)
+                )
+                await self._clock.sleep(backoff.next_s())
+            except NotFoundError:
+                # The pool went; its removal from the picture ends this task.
+                await self._clock.sleep(backoff.next_s())
+
+    async def _follow_epoch(self, domain: str, backoff: Backoff) -> None:
+        known = self.orders.get(domain)
+        seen = (known.epoch, known.sequence) if known is not None else (0, 0)
+        epoch = await self._epochs.open(domain, *seen)
+        orders = known if known is not None and known.epoch == epoch else Orders(domain, epoch)
+        self.orders[domain] = orders
+        self._mark_nodes()
+        stream = log_stream(domain, epoch)
+        state = await self._bus.state(stream)
+        if state is None:
+            raise BusUnavailableError(f"stream {stream} vanished while it was opened")
+        history = state.last_sequence
+        if orders.sequence >= history:
+            self._submit_all(orders)
+        async for delivered in self._bus.read(stream, start=orders.sequence + 1):
+            backoff.reset()
+            self._fold(orders, delivered.sequence, delivered.payload, live=history)
+
+    def _fold(self, orders: Orders, sequence: int, payload: bytes, *, live: int) -> None:
+        try:
+            record = decode_record(payload)
+        except msgspec.MsgspecError as error:
+            structlog.get_logger().error(
+                "a record of the decision log can't be read; was it written by another version?",
+                domain=orders.domain,
+                sequence=sequence,
+                error=str(error),
+            )
+            return
+        orders.fold(sequence, record)
+        if sequence == live:
+            self._submit_all(orders)
+        elif sequence > live:
+            match record:
+                case Decided():
+                    for pod in record.pods:
+                        self._decided(orders.open[pod.pod_uid])
+                case Waiting():
+                    self._waiting(record)
+        if isinstance(record, NodeLeft):
+            self._mark_nodes()
+
+    def _submit_all(self, orders: Orders) -> None:
+        for order in list(orders.open.values()):
+            self._decided(order)
+        for waiting in orders.waiting.values():
+            self._waiting(waiting)
+
+    def _mark_nodes(self) -> None:
+        # A node may be free to enter its new pool.
+        picture = self._watching.picture
+        for name in picture.plain[NODES.plural]:
+            picture.mark(Key("node", name))
+        self._watching.wake()

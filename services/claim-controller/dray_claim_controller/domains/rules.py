@@ -1,0 +1,41 @@
+"""Which epoch a domain's decision log has to be in. Pure."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dray.bus.ports import StreamState
+from dray.domain.claims import Claim
+from dray.kube.ports import Object
+from dray_claim_controller.execute.rules import epoch_of
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What ``GPUPool.status.decisionLog`` remembers."""
+
+    epoch: int = 0
+    last_sequence: int = 0
+
+
+def recorded(pool: Object) -> Recorded:
+    """The pool's log as its status remembers it; epoch 0: none was ever opened."""
+    log = (pool.get("status") or {}).get("decisionLog") or {}
+    return Recorded(int(log.get("epoch") or 0), int(log.get("lastSequence") or 0))
+
+
+def is_lost(remembered: Recorded, state: StreamState | None, seen_sequence: int) -> bool:
+    """Whether the log is missing, or ends below a sequence that somebody has seen.
+
+    A purged log keeps its last sequence, so a lower one means that acknowledged records are
+    gone (a server that lost power before it synced, an older store brought back).
+    """
+    if state is None:
+        return True
+    return state.last_sequence < max(remembered.last_sequence, seen_sequence)
+
+
+def next_epoch(remembered: Recorded, published: int, claims: Iterable[Claim]) -> int:
+    """An epoch above every one that anybody may have decided in."""
+    attempts = [max(claim.decision, claim.void) for claim in claims]
+    executed = [epoch_of(attempt) for attempt in attempts if attempt > 0]
+    return max(remembered.epoch, published, *executed, 0) + 1

@@ -1,0 +1,83 @@
+"""The second line of defence: would this write sell a device twice? Pure.
+
+The API server checks no capacity. Right before an allocation is written, its devices are held
+against all claim statuses seen and against own writes whose outcome is not seen yet.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from dray.domain.claims import AllocatedDevice, Allocation
+from dray.domain.devices import Device, DeviceId
+from dray.domain.quantities import InvalidQuantityError, Quantity, parse_quantity
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What one claim takes of devices."""
+
+    claim_uid: str
+    allocation: Allocation
+
+
+def double_sale(
+    wanted: Holding, others: Iterable[Holding], devices: Mapping[DeviceId, Device]
+) -> str | None:
+    """Why ``wanted`` must not be written, or None.
+
+    ``others`` may name a claim twice (status and write in flight) and ``wanted`` itself; the
+    last one counts, and ``wanted`` never against itself. Administrative access takes nothing.
+    """
+    held = {other.claim_uid: other for other in others if other.claim_uid != wanted.claim_uid}
+    for device_id in dict.fromkeys(device.id for device in wanted.allocation.devices):
+        own = _of(wanted.allocation, device_id)
+        foreign = [share for other in held.values() for share in _of(other.allocation, device_id)]
+        if own and (problem := _problem(device_id, own, foreign, devices.get(device_id))):
+            return problem
+    return None
+
+
+def _of(allocation: Allocation, device_id: DeviceId) -> list[AllocatedDevice]:
+    return [
+        device
+        for device in allocation.devices
+        if device.id == device_id and not device.admin_access
+    ]
+
+
+def _problem(
+    device_id: DeviceId,
+    own: list[AllocatedDevice],
+    foreign: list[AllocatedDevice],
+    device: Device | None,
+) -> str | None:
+    if device is None:
+        return f"device {device_id} is not published any more"
+    if not device.allow_multiple_allocations:
+        if foreign or len(own) > 1:
+            return f"device {device_id} can't be shared and is held already"
+        return None
+    for name, capacity in device.capacity.items():
+        taken = _sum(name, [*own, *foreign])
+        if taken.nano > _amount(capacity.value).nano:
+            return (
+                f"device {device_id} has {capacity.value} of {name}, and {taken} would be taken "
+                f"by {len(foreign)} claims beside this one"
+            )
+    return None
+
+
+def _sum(capacity: str, shares: list[AllocatedDevice]) -> Quantity:
+    total = Quantity(0)
+    for share in shares:
+        for name, amount in share.consumed.items():
+            if name == capacity or name.rpartition("/")[2] == capacity.rpartition("/")[2]:
+                total = total + _amount(amount)
+    return total
+
+
+def _amount(text: str) -> Quantity:
+    try:
+        return parse_quantity(text)
+    except InvalidQuantityError:
+        return Quantity(0)

@@ -1,0 +1,97 @@
+"""A domain's decision log, folded into what is still to be carried out. Pure."""
+
+from dataclasses import dataclass, field
+
+from dray.messages.decisions import (
+    AnyRecord,
+    Checkpoint,
+    Decided,
+    NodeLeft,
+    PodDecision,
+    Release,
+    Released,
+    Waiting,
+)
+
+COMMITTED = "committed"
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One pod's newest decision, and which of its claims the log calls committed."""
+
+    domain: str
+    decision: PodDecision
+    committed: frozenset[str] = frozenset()
+
+    @property
+    def attempt(self) -> int:
+        """The highest attempt of its claims."""
+        return max((claim.attempt for claim in self.decision.claims), default=0)
+
+
+@dataclass(slots=True)
+class Orders:
+    """The decisions of one domain and epoch that may still need work.
+
+    A decision stays after its claims were released as committed: the binding may be missing.
+    It goes when a claim was voided, withdrawn or deleted, and when ``finish`` says so.
+    """
+
+    domain: str
+    epoch: int
+    sequence: int = 0
+    """Last record folded."""
+    open: dict[str, Order] = field(default_factory=dict)
+    """By pod UID."""
+    waiting: dict[str, Waiting] = field(default_factory=dict)
+    """Newest reasons of pods that wait, by pod UID."""
+    left: dict[str, int] = field(default_factory=dict)
+    """Highest ``node_revision`` of the node-left records of each node."""
+    _pod_of_claim: dict[str, str] = field(default_factory=dict)
+
+    def fold(self, sequence: int, record: AnyRecord) -> None:
+        """Apply one record; one folded already changes nothing."""
+        if sequence <= self.sequence:
+            return
+        self.sequence = sequence
+        match record:
+            case Decided():
+                for pod in record.pods:
+                    self._decide(pod)
+            case Waiting():
+                self.waiting[record.pod_uid] = record
+            case Released():
+                for release in record.releases:
+                    self._release(release)
+            case NodeLeft():
+                self.left[record.node] = max(self.left.get(record.node, 0), record.node_revision)
+            case Checkpoint():
+                for pod in record.in_flight:
+                    if pod.pod_uid not in self.open:
+                        self._decide(pod)
+
+    def finish(self, pod_uid: str, attempt: int) -> None:
+        """The decision of this attempt needs no more work."""
+        order = self.open.get(pod_uid)
+        if order is None or order.attempt > attempt:
+            return
+        del self.open[pod_uid]
+        for claim in order.decision.claims:
+            self._pod_of_claim.pop(claim.uid, None)
+
+    def _decide(self, pod: PodDecision) -> None:
+        self.open[pod.pod_uid] = Order(self.domain, pod)
+        self.waiting.pop(pod.pod_uid, None)
+        for claim in pod.claims:
+            self._pod_of_claim[claim.uid] = pod.pod_uid
+
+    def _release(self, release: Release) -> None:
+        order = self.open.get(self._pod_of_claim.get(release.claim_uid, ""))
+        if order is None or order.attempt > release.attempt:
+            return
+        if release.why != COMMITTED:
+            self.finish(order.decision.pod_uid, order.attempt)
+            return
+        committed = order.committed | {release.claim_uid}
+        self.open[order.decision.pod_uid] = Order(order.domain, order.decision, committed)

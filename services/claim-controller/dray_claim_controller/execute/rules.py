@@ -1,0 +1,187 @@
+"""The next step of a decision's execution, from what is observed now. Pure.
+
+The order is that of KEP-4381 for components other than kube-scheduler: finalizer, allocation
+(with ``reservedFor`` where dray binds), then the binding or the lifting of the gate. Every
+step can be asked for again after a restart: nothing is remembered but ``committed``, the
+claims that this very execution saw allocated.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dray.domain.claims import EPOCH_SPAN, Allocation, Claim
+from dray.domain.names import OWNER_DRAY
+from dray.domain.pods import Pod
+from dray.domain.quantities import InvalidQuantityError, parse_quantity
+from dray.messages.decisions import ClaimDecision, PodDecision
+from dray_claim_controller.observe.picture import TERMINAL, SeenClaim
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What a decision is held against."""
+
+    epoch: int
+    """Current epoch of the domain."""
+    pod: Pod | None
+    claims: Mapping[str, SeenClaim]
+    """By UID; absent: gone."""
+    committed: frozenset[str] = frozenset()
+    """UIDs that were allocated as decided before: seen by this execution, or said by the log.
+    Such a claim is never allocated a second time by the same attempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Put finalizer and decision annotation on the claim, fenced by its revision."""
+
+    claim: ClaimDecision
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Write the claim's allocation, fenced by the revision that carries the mark."""
+
+    claim: ClaimDecision
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitWatch:
+    """Wait until the watch has shown the allocations, so that others can see them too."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiftGate:
+    """Remove dray's scheduling gate: kube-scheduler binds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """POST the binding."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Everything is as decided."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """This decision is not carried out (further). ``withdraw``: void it and take back what it
+    has written; otherwise somebody else has said already what becomes of it."""
+
+    reason: str
+    detail: str
+    withdraw: bool = False
+
+
+Step = Mark | Commit | AwaitWatch | LiftGate | Bind | Done | Stop
+
+
+def epoch_of(attempt: int) -> int:
+    """The epoch an attempt was made in."""
+    return (attempt - 1) // EPOCH_SPAN
+
+
+def next_step(observed: Observed, decision: PodDecision) -> Step:
+    """What to do next for ``decision``."""
+    if (stop := _pod_stops(observed, decision)) is not None:
+        return stop
+    for claim in decision.claims:
+        if (step := _claim_step(observed, decision, claim)) is not None:
+            return step
+    pod = observed.pod
+    assert pod is not None
+    if pod.node:
+        return Done()
+    if decision.binder == OWNER_DRAY:
+        return Bind()
+    if not pod.gated:
+        return Done()
+    watched = all(observed.claims[claim.uid].allocation_watched for claim in decision.claims)
+    return LiftGate() if watched else AwaitWatch()
+
+
+def _pod_stops(observed: Observed, decision: PodDecision) -> Stop | None:
+    pod = observed.pod
+    if any(epoch_of(claim.attempt) < observed.epoch for claim in decision.claims):
+        return Stop("old-epoch", f"the log's epoch is {observed.epoch} by now")
+    if pod is None or pod.uid != decision.pod_uid:
+        return Stop("pod-gone", "there is no such pod any more")
+    if pod.deleting or pod.phase in TERMINAL:
+        return Stop("pod-ended", f"the pod is {'deleting' if pod.deleting else pod.phase}")
+    if pod.node and pod.node != decision.node:
+        return Stop("bound-elsewhere", f"the pod is bound to {pod.node}", withdraw=True)
+    return None
+
+
+def _claim_step(observed: Observed, decision: PodDecision, wanted: ClaimDecision) -> Step | None:
+    """The step that the claim needs, or None where it is allocated as decided."""
+    seen = observed.claims.get(wanted.uid)
+    if seen is None:
+        return Stop("claim-gone", f"claim {wanted.namespace}/{wanted.name} is gone")
+    claim = seen.claim
+    where = f"claim {claim.namespace}/{claim.name}"
+    bound = observed.pod is not None and bool(observed.pod.node)
+    if bound and _is_allocated(claim, wanted):
+        return None
+    if claim.void >= wanted.attempt:
+        return Stop("void", f"{where} voids attempts up to {claim.void}", withdraw=True)
+    if claim.decision > wanted.attempt:
+        return Stop("superseded", f"{where} carries attempt {claim.decision}")
+    if _is_allocated(claim, wanted):
+        return None
+    if claim.allocation is not None:
+        return Stop("allocated-otherwise", f"{where} holds {held(claim.allocation)}")
+    if claim.deleting:
+        return Stop("claim-deleting", f"{where} is being deleted")
+    if wanted.uid in observed.committed or _was_released(observed, decision, seen, wanted):
+        return Stop("cleared", f"the allocation of {where} was taken back", withdraw=True)
+    if claim.decision < wanted.attempt or not seen.protected:
+        return Mark(wanted)
+    return Commit(wanted)
+
+
+def _is_allocated(claim: Claim, wanted: ClaimDecision) -> bool:
+    return claim.allocation is not None and same_allocation(claim.allocation, wanted.allocation)
+
+
+def _was_released(
+    observed: Observed, decision: PodDecision, seen: SeenClaim, wanted: ClaimDecision
+) -> bool:
+    # Only dray lifts the gate, and only after the commit: a pod that kube-scheduler has in
+    # hand with its claim empty had an allocation of this attempt, and lost it.
+    lifted = observed.pod is not None and not observed.pod.gated
+    return decision.binder != OWNER_DRAY and lifted and seen.claim.decision == wanted.attempt
+
+
+def same_allocation(left: Allocation, right: Allocation) -> bool:
+    """Whether two allocations take the same of the same devices on the same node.
+
+    Amounts are compared as quantities, and share ids and configuration not at all: servers
+    rewrite ``1024Mi``, and drop what their gates do not know.
+    """
+    return left.node == right.node and _takes(left) == _takes(right)
+
+
+def held(allocation: Allocation) -> str:
+    """The devices of an allocation, for people."""
+    return ", ".join(str(device.id) for device in allocation.devices) or "nothing"
+
+
+def _takes(allocation: Allocation) -> list[tuple[str, str, tuple[tuple[str, int], ...]]]:
+    return sorted(
+        (
+            device.request,
+            str(device.id),
+            tuple(sorted((name, _nano(amount)) for name, amount in device.consumed.items())),
+        )
+        for device in allocation.devices
+    )
+
+
+def _nano(amount: str) -> int:
+    try:
+        return parse_quantity(amount).nano
+    except InvalidQuantityError:
+        return -1

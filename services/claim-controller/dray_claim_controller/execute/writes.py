@@ -1,0 +1,86 @@
+"""The writes to Kubernetes that carry a decision out. Each is one call, fenced by a revision."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dray.domain.claims import Allocation
+from dray.domain.names import ALLOCATED, ALLOCATION_GATE, CLAIM_FINALIZER, DECISION, VOID
+from dray.domain.pods import Pod
+from dray.kube.convert import status_to
+from dray.kube.ports import CLAIMS, PODS, ConflictError, Kube, Object
+from dray_claim_controller.observe.picture import SeenClaim, SeenPod
+
+
+class ClaimWrites:
+    """Patches of claims and pods. Errors are those of ``dray.kube.ports``."""
+
+    def __init__(self, kube: Kube) -> None:
+        self._kube = kube
+
+    async def mark(self, seen: SeenClaim, attempt: int) -> Object:
+        """Finalizer and attempt, in one patch; its answer's revision fences the commit."""
+        finalizers = list(seen.object["metadata"].get("finalizers") or ())
+        if CLAIM_FINALIZER not in finalizers:
+            finalizers.append(CLAIM_FINALIZER)
+        return await self._patch(
+            seen, {"finalizers": finalizers, "annotations": {DECISION: str(attempt)}}
+        )
+
+    async def commit(
+        self,
+        seen: SeenClaim,
+        allocation: Allocation,
+        *,
+        reserved_for: Sequence[tuple[str, str]],
+        timestamp_unix_s: float | None,
+    ) -> Object:
+        """The allocation, and with it the reservations."""
+        status = status_to(allocation, timestamp_unix_s=timestamp_unix_s, reserved_for=reserved_for)
+        return await self._patch_status(seen, status)
+
+    async def void(self, seen: SeenClaim, attempt: int) -> Object:
+        """Attempts up to ``attempt`` must not be committed any more."""
+        annotations = {VOID: str(max(attempt, seen.claim.void)), ALLOCATED: None}
+        return await self._patch(seen, {"annotations": annotations})
+
+    async def clear(self, seen: SeenClaim) -> Object:
+        """Take the allocation back, and the reservations that came with it."""
+        return await self._patch_status(seen, {"allocation": None, "reservedFor": None})
+
+    async def announce(self, seen: SeenClaim) -> Object:
+        """The annotation that seed 001 §3.5 looks for."""
+        patch = {"metadata": {"uid": seen.claim.uid, "annotations": {ALLOCATED: "true"}}}
+        return await self._kube.patch(CLAIMS, seen.claim.name, patch, seen.claim.namespace)
+
+    async def lift_gate(self, seen: SeenPod, pod: Pod) -> Object:
+        """Remove dray's scheduling gate, and no other. Raises ConflictError if it moved."""
+        gates = [gate["name"] for gate in seen.object["spec"].get("schedulingGates") or ()]
+        if ALLOCATION_GATE not in gates:
+            raise ConflictError(f"pod {pod.namespace}/{pod.name} has no gate {ALLOCATION_GATE}")
+        path = f"/spec/schedulingGates/{gates.index(ALLOCATION_GATE)}"
+        patch = [
+            {"op": "test", "path": "/metadata/uid", "value": pod.uid},
+            {"op": "test", "path": f"{path}/name", "value": ALLOCATION_GATE},
+            {"op": "remove", "path": path},
+        ]
+        return await self._kube.patch(PODS, pod.name, patch, pod.namespace, kind="json")
+
+    async def bind(self, pod: Pod, node: str) -> None:
+        """POST pods/binding."""
+        await self._kube.bind(pod.name, pod.namespace, uid=pod.uid, node=node)
+
+    async def _patch(self, seen: SeenClaim, metadata: Mapping[str, Any]) -> Object:
+        claim = seen.claim
+        patch = {"metadata": {**_fence(seen), **metadata}}
+        return await self._kube.patch(CLAIMS, claim.name, patch, claim.namespace)
+
+    async def _patch_status(self, seen: SeenClaim, status: Mapping[str, Any]) -> Object:
+        claim = seen.claim
+        patch = {"metadata": _fence(seen), "status": status}
+        return await self._kube.patch(
+            CLAIMS, claim.name, patch, claim.namespace, subresource="status"
+        )
+
+
+def _fence(seen: SeenClaim) -> dict[str, str]:
+    return {"uid": seen.claim.uid, "resourceVersion": str(seen.claim.resource_version)}

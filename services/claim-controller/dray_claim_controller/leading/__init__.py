@@ -1,0 +1,1 @@
+"""Who leads: one claim-controller at a time publishes and executes."""

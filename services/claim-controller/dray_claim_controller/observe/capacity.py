@@ -1,0 +1,178 @@
+"""What a pool has, has sold, and suffers from: ``GPUPool.status``. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dray.domain.claims import AllocatedDevice
+from dray.domain.devices import Device, DeviceId
+from dray.domain.names import DRIVER, TFLOPS, VIRTUAL_TFLOPS, VIRTUAL_VRAM, VRAM
+from dray.domain.pods import Pool
+from dray.domain.quantities import InvalidQuantityError, Quantity, parse_quantity
+from dray.kube.convert import time_to
+from dray.kube.ports import NODES, POLICIES, POOLS, Object
+from dray_claim_controller.observe.facts import pools_of
+from dray_claim_controller.observe.membership import membership
+from dray_claim_controller.observe.picture import Picture, SeenPod
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """How far the pool's decision log was read."""
+
+    epoch: int
+    sequence: int
+
+
+def pool_status(
+    picture: Picture, pool: Pool, nodes: Iterable[str], log: Log | None, now_unix_s: float
+) -> dict[str, Any]:
+    """The pool's status; ``nodes`` are those published as its own.
+
+    Of the decision log only the sequence is said, and only of the epoch that the status names:
+    epochs are written where they are opened.
+    """
+    obj = picture.plain[POOLS.plural][pool.name]
+    before = obj.get("status") or {}
+    members = sorted(nodes)
+    cards = _cards(picture, members)
+    status: dict[str, Any] = {
+        "nodes": len(members),
+        "gpus": len(cards),
+        "tflops": _amounts(picture, cards, TFLOPS, VIRTUAL_TFLOPS),
+        "vram": _amounts(picture, cards, VRAM, VIRTUAL_VRAM),
+        "waitingPods": sum(1 for seen in picture.our_pods() if _waits(picture, seen, pool.name)),
+        "observedGeneration": int(obj["metadata"].get("generation") or 0),
+        "conditions": _dated(
+            _conditions(picture, pool, members), before.get("conditions") or (), now_unix_s
+        ),
+    }
+    remembered = before.get("decisionLog") or {}
+    if log is not None and remembered.get("epoch") == log.epoch:
+        status["decisionLog"] = {"epoch": log.epoch, "lastSequence": log.sequence}
+    return status
+
+
+def is_news(status: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
+    """Whether a status says more than the one there is; the log's sequence alone is no news
+    until it has moved by a hundred, because every write wakes all who watch pools."""
+    said, known = dict(status), dict(before)
+    log, known_log = said.pop("decisionLog", None), known.pop("decisionLog", None) or {}
+    if said != known:
+        return True
+    moved = (log or {}).get("lastSequence", 0) - int(known_log.get("lastSequence") or 0)
+    return bool(moved >= 100)
+
+
+def _cards(picture: Picture, nodes: list[str]) -> dict[DeviceId, Device]:
+    cards = {}
+    for observed, _ in picture.slices.values():
+        if observed.driver == DRIVER and observed.node in nodes:
+            for device in observed.devices:
+                cards[DeviceId(observed.driver, observed.pool, device.name)] = device
+    return cards
+
+
+def _amounts(
+    picture: Picture, cards: Mapping[DeviceId, Device], physical: str, virtual: str
+) -> dict[str, str]:
+    total, budget, taken = Quantity(0), Quantity(0), Quantity(0)
+    for name, device in cards.items():
+        total = _plus(total, _capacity(device, physical))
+        own = _capacity(device, virtual) or _capacity(device, physical)
+        budget = _plus(budget, own)
+        for uid in picture.holders.get(name, ()):
+            allocation = picture.claims[uid].claim.allocation
+            for share in allocation.devices if allocation is not None else ():
+                if share.id == name and not share.admin_access:
+                    taken = _plus(taken, _taken(share, virtual, own))
+    return {"total": str(total), "virtual": str(budget), "free": str(budget - taken)}
+
+
+def _plus(left: Quantity, right: Quantity | None) -> Quantity:
+    # The sum is spelt as its parts are: 40Gi + 40Gi is 80Gi.
+    return left if right is None else right + left
+
+
+def _capacity(device: Device, name: str) -> Quantity | None:
+    for key, capacity in device.capacity.items():
+        if key.rpartition("/")[2] == name:
+            return _quantity(capacity.value)
+    return None
+
+
+def _taken(share: AllocatedDevice, virtual: str, whole: Quantity | None) -> Quantity | None:
+    for key, amount in share.consumed.items():
+        if key.rpartition("/")[2] == virtual:
+            return _quantity(amount)
+    return whole
+
+
+def _quantity(text: str) -> Quantity | None:
+    try:
+        return parse_quantity(text)
+    except InvalidQuantityError:
+        return None
+
+
+def _waits(picture: Picture, seen: SeenPod, pool: str) -> bool:
+    pod = seen.pod
+    if pod is None or pod.pool != pool or seen.node or seen.terminal or pod.deleting:
+        return False
+    claims = picture.claims_of(pod)
+    return not claims or any(held.claim.allocation is None for held in claims)
+
+
+def _conditions(picture: Picture, pool: Pool, nodes: list[str]) -> list[dict[str, str]]:
+    contested = _contested(picture, pool.name)
+    template_missing = bool(pool.template) and pool.template not in picture.plain[POLICIES.plural]
+    conditions = [
+        _condition(
+            "TemplateMissing",
+            template_missing,
+            "NotFound" if template_missing else "Found",
+            f"SchedulingConfigTemplate {pool.template!r} does not exist"
+            if template_missing
+            else "",
+        ),
+        _condition(
+            "NodeInTwoPools",
+            bool(contested),
+            "SelectorsOverlap" if contested else "NoOverlap",
+            "; ".join(contested[:8]),
+        ),
+    ]
+    ready, reason, message = True, "Ready", ""
+    if template_missing:
+        ready, reason, message = False, "TemplateMissing", conditions[0]["message"]
+    elif not nodes:
+        ready, reason, message = False, "NoNodes", "no node is in this pool"
+    return [_condition("Ready", ready, reason, message), *conditions]
+
+
+def _condition(kind: str, holds: bool, reason: str, message: str) -> dict[str, str]:
+    status = "True" if holds else "False"
+    return {"type": kind, "status": status, "reason": reason, "message": message}
+
+
+def _contested(picture: Picture, pool: str) -> list[str]:
+    pools = pools_of(picture).values()
+    found = []
+    for name, node in sorted(picture.plain[NODES.plural].items()):
+        contest = membership(node["metadata"].get("labels") or {}, pools).contested_by
+        if pool in contest:
+            found.append(f"node {name} is selected by {', '.join(contest)}")
+    return found
+
+
+def _dated(
+    conditions: list[dict[str, str]], before: Iterable[Object], now_unix_s: float
+) -> list[dict[str, str]]:
+    known = {str(entry["type"]): entry for entry in before}
+    dated = []
+    for condition in conditions:
+        old = known.get(condition["type"])
+        same = old is not None and old.get("status") == condition["status"]
+        since = old["lastTransitionTime"] if old is not None and same else time_to(now_unix_s)
+        dated.append({**condition, "lastTransitionTime": since})
+    return dated

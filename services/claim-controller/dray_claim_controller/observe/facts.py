@@ -1,0 +1,185 @@
+"""Facts made from the picture. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from dray.domain.devices import Taint
+from dray.domain.names import (
+    BASE_TEMPLATE,
+    DEDICATED_TAINT,
+    DERIVED_FROM_LABEL,
+    QOS_LABEL,
+    QOS_LEVELS,
+    TEMPLATE_LABEL,
+)
+from dray.domain.pods import Node, Pool
+from dray.kube.convert import class_from, node_from, policy_from, pool_from, revision_of
+from dray.kube.ports import CLASSES, NODES, POLICIES, POOLS, TEMPLATES, Object
+from dray.messages.facts import (
+    ClaimObserved,
+    DeviceClassObserved,
+    Fact,
+    NodeObserved,
+    PodObserved,
+    PolicyObserved,
+    PoolObserved,
+    SliceObserved,
+    TemplateObserved,
+)
+from dray_claim_controller.observe.membership import membership, place
+from dray_claim_controller.observe.picture import Key, Picture
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What beside the picture decides a node's fact."""
+
+    published: NodeObserved | None = None
+    """The node's last fact, if it is no tombstone."""
+    left: Mapping[tuple[str, str], int] = field(default_factory=dict)
+
+
+def key_of(fact: Fact) -> Key:
+    """What a fact is about. Facts of one object share the key though subjects may differ."""
+    match fact:
+        case ClaimObserved(claim=claim):
+            return Key(fact.NAME, claim.uid)
+        case PodObserved(pod=pod):
+            return Key(fact.NAME, pod.uid)
+        case _:
+            return Key(fact.NAME, "/".join(fact.ids()))
+
+
+def uid_of(fact: Fact) -> str:
+    """UID of the object, where facts of one key may be of different objects; else empty."""
+    match fact:
+        case NodeObserved(node=node):
+            return node.uid
+        case SliceObserved(slice=observed):
+            return observed.uid
+        case PoolObserved(pool=pool):
+            return pool.uid
+        case PolicyObserved(policy=policy):
+            return policy.uid
+        case _:
+            return ""
+
+
+def fact_of(picture: Picture, key: Key, known: Known) -> Fact | None:
+    """The fact about ``key``, or None where there is nothing (any more) to say."""
+    match key.kind:
+        case "claim":
+            seen = picture.claims.get(key.identity)
+            if seen is None or not seen.ours:
+                return None
+            return ClaimObserved(revision=seen.claim.resource_version, claim=seen.claim)
+        case "pod":
+            pod = picture.pods.get(key.identity)
+            if pod is None or pod.pod is None:
+                return None
+            return PodObserved(revision=pod.pod.resource_version, pod=pod.pod)
+        case "slice":
+            if key.identity not in picture.slices:
+                return None
+            observed, revision = picture.slices[key.identity]
+            return SliceObserved(revision=revision, slice=observed)
+        case "node":
+            return _node_fact(picture, key.identity, known)
+        case _:
+            return _plain_fact(picture, key)
+
+
+def _plain_fact(picture: Picture, key: Key) -> Fact | None:
+    resource = {
+        "deviceclass": CLASSES,
+        "pool": POOLS,
+        "policy": POLICIES,
+        "template": TEMPLATES,
+    }.get(key.kind)
+    obj = None if resource is None else picture.plain[resource.plural].get(key.identity)
+    if obj is None:
+        return None
+    revision = revision_of(obj)
+    match key.kind:
+        case "deviceclass":
+            return DeviceClassObserved(revision=revision, device_class=class_from(obj))
+        case "pool":
+            return PoolObserved(revision=revision, pool=pool_from(obj))
+        case "policy":
+            return PolicyObserved(revision=revision, policy=policy_from(obj))
+        case _:
+            return template_fact(obj) if is_base_template(obj) else None
+
+
+def is_base_template(obj: Object) -> bool:
+    """Whether a template is one that users write for dray, not one derived from it."""
+    labels = obj["metadata"].get("labels") or {}
+    if DERIVED_FROM_LABEL in labels:
+        return False
+    return TEMPLATE_LABEL in labels or obj["metadata"]["name"] == BASE_TEMPLATE
+
+
+def template_fact(obj: Object) -> TemplateObserved:
+    """A base template as the webhook wants to know it."""
+    metadata = obj["metadata"]
+    return TemplateObserved(
+        revision=revision_of(obj),
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        labels=dict(metadata.get("labels") or {}),
+        spec=obj.get("spec") or {},
+    )
+
+
+def pools_of(picture: Picture) -> dict[str, Pool]:
+    """All pools by name."""
+    return {name: pool_from(obj) for name, obj in picture.plain[POOLS.plural].items()}
+
+
+def _node_fact(picture: Picture, name: str, known: Known) -> NodeObserved | None:
+    obj = picture.plain[NODES.plural].get(name)
+    if obj is None:
+        return None
+    pools = pools_of(picture)
+    published = known.published
+    bare = node_from(obj)
+    wanted = membership(bare.labels, pools.values()).pool
+    where = place(
+        wanted,
+        None if published is None else published.node,
+        0 if published is None else published.revision,
+        known.left,
+        pools,
+    )
+    node = replace(
+        _in_pool(bare, pools.get(where.pool)),
+        leaving=where.leaving,
+        leaving_since=where.leaving_since,
+    )
+    running = [seen for seen in picture.pods_on(name) if not seen.terminal]
+    return NodeObserved(
+        revision=picture.node_revision.get(name, revision_of(obj)),
+        node=replace(
+            node,
+            used_cpu_milli=sum(seen.cpu_milli for seen in running),
+            used_memory_bytes=sum(seen.memory_bytes for seen in running),
+            used_pods=len(running),
+        ),
+        counted_pods=tuple(sorted(seen.uid for seen in running if seen.pod is not None)),
+    )
+
+
+def _in_pool(node: Node, pool: Pool | None) -> Node:
+    if pool is None:
+        return replace(node, pool="")
+    label = node.labels.get(QOS_LABEL, "")
+    return replace(
+        node,
+        pool=pool.name,
+        owner=pool.owner,
+        qos=label if label in QOS_LEVELS else pool.default_qos,
+        tflops_ratio=pool.tflops_ratio,
+        vram_ratio=pool.vram_ratio,
+        # dray binds by itself only where the taint keeps other binders away already.
+        dedicated=pool.dedicated and Taint(DEDICATED_TAINT, pool.name, "NoSchedule") in node.taints,
+    )

@@ -1,0 +1,105 @@
+"""Writes what observation leads to: pools' status and nodes' dedicated taints."""
+
+from collections.abc import Callable, Mapping
+
+import structlog
+
+from dray.domain.errors import TemporaryError
+from dray.kube.convert import node_from
+from dray.kube.ports import NODES, POOLS, Kube, NotFoundError, RefusedError
+from dray.messages.facts import NodeObserved
+from dray.runtime.clock import Clock
+from dray_claim_controller.execute.orders import Orders
+from dray_claim_controller.observe.capacity import Log, is_news, pool_status
+from dray_claim_controller.observe.facts import pools_of
+from dray_claim_controller.observe.membership import dedicated_taints
+from dray_claim_controller.observe.picture import Key
+from dray_claim_controller.observe.publisher import Publisher
+from dray_claim_controller.observe.watching import Watching
+
+
+class PoolKeeper:
+    """Looks at all pools and nodes after changes, at most every ``every_s`` seconds."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        watching: Watching,
+        publisher: Publisher,
+        clock: Clock,
+        *,
+        orders: Callable[[], Mapping[str, Orders]],
+        every_s: float,
+    ) -> None:
+        self._kube = kube
+        self._watching = watching
+        self._publisher = publisher
+        self._clock = clock
+        self._orders = orders
+        self._every_s = every_s
+
+    async def run(self) -> None:
+        """Keep until cancelled."""
+        while True:
+            try:
+                await self.keep()
+            except (TemporaryError, NotFoundError) as error:
+                structlog.get_logger().debug("pools not kept yet", error=str(error))
+            except RefusedError as error:
+                structlog.get_logger().error(
+                    "Kubernetes refused a pool's keeping", error=str(error)
+                )
+            await self._clock.sleep(self._every_s)
+
+    async def keep(self) -> None:
+        """Write what differs. A conflict leaves the rest for the next time."""
+        members = self._members()
+        await self._taint(members)
+        await self._write_status(members)
+
+    def _members(self) -> dict[str, str]:
+        """Pool by node, as published."""
+        found = {}
+        for name in self._watching.picture.plain[NODES.plural]:
+            fact = self._publisher.last(Key("node", name))
+            if isinstance(fact, NodeObserved):
+                found[name] = fact.node.pool
+        return found
+
+    async def _taint(self, members: Mapping[str, str]) -> None:
+        picture = self._watching.picture
+        pools = pools_of(picture)
+        for name, pool in members.items():
+            obj = picture.plain[NODES.plural].get(name)
+            if obj is None:
+                continue
+            taints = dedicated_taints(node_from(obj).taints, pools.get(pool))
+            if taints is None:
+                continue
+            known = {
+                (entry["key"], entry["effect"]): entry
+                for entry in (obj.get("spec") or {}).get("taints") or ()
+            }
+            wanted = [
+                known.get((taint.key, taint.effect), {})
+                | {"key": taint.key, "value": taint.value, "effect": taint.effect}
+                for taint in taints
+            ]
+            fence = {"resourceVersion": obj["metadata"]["resourceVersion"]}
+            patch = {"metadata": fence, "spec": {"taints": wanted or None}}
+            self._watching.answered(NODES, await self._kube.patch(NODES, name, patch))
+
+    async def _write_status(self, members: Mapping[str, str]) -> None:
+        picture = self._watching.picture
+        for name, pool in pools_of(picture).items():
+            obj = picture.plain[POOLS.plural][name]
+            orders = self._orders().get(name)
+            log = None if orders is None else Log(orders.epoch, orders.sequence)
+            nodes = [node for node, its_pool in members.items() if its_pool == name]
+            status = pool_status(picture, pool, nodes, log, self._clock.now_unix_s())
+            if not is_news(status, obj.get("status") or {}):
+                continue
+            fence = {"resourceVersion": obj["metadata"]["resourceVersion"]}
+            patch = {"metadata": fence, "status": status}
+            answer = await self._kube.patch(POOLS, name, patch, subresource="status")
+            self._watching.answered(POOLS, answer)

@@ -1,0 +1,390 @@
+"""The picture: every observed object, and which facts changed since somebody asked. Pure."""
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from dray.domain.claims import Claim
+from dray.domain.devices import Device, DeviceId, ResourceSlice
+from dray.domain.names import CLAIM_FINALIZER, DEVICE_CLASS, DRIVER, SHAPE
+from dray.domain.pods import Pod
+from dray.kube.convert import claim_from, pod_from, pod_requests, revision_of, slice_from
+from dray.kube.ports import (
+    BIND_REQUESTS,
+    CLAIMS,
+    CLASSES,
+    NODES,
+    PODS,
+    POLICIES,
+    POOLS,
+    SLICES,
+    TEMPLATES,
+    Changed,
+    Deleted,
+    Listed,
+    Object,
+    Resource,
+    WatchEvent,
+)
+
+WATCHED: tuple[Resource, ...] = (
+    CLASSES,
+    POOLS,
+    POLICIES,
+    NODES,
+    SLICES,
+    TEMPLATES,
+    CLAIMS,
+    PODS,
+    BIND_REQUESTS,
+)
+TERMINAL = ("Succeeded", "Failed")
+_REMEMBERED_GONE = 10_000
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Key:
+    """What a fact is about: the fact's name and the object's identity."""
+
+    kind: str
+    identity: str
+
+
+@dataclass(frozen=True, slots=True)
+class SeenClaim:
+    """A ResourceClaim as last seen, by the watch or in the answer to an own write."""
+
+    claim: Claim
+    object: Object
+    ours: bool
+    watched_revision: int
+    """Newest revision that the watch itself has shown."""
+
+    @property
+    def protected(self) -> bool:
+        """Whether the finalizer that keeps an allocation from leaking is on."""
+        return CLAIM_FINALIZER in (self.object["metadata"].get("finalizers") or ())
+
+    @property
+    def allocation_watched(self) -> bool:
+        """Whether the watch, not only an answer, has shown the claim as it is here."""
+        return self.watched_revision >= self.claim.resource_version
+
+
+@dataclass(frozen=True, slots=True)
+class SeenPod:
+    """A pod as last seen; of foreign pods only what they take of their node is kept."""
+
+    uid: str
+    node: str
+    cpu_milli: int
+    memory_bytes: int
+    terminal: bool
+    pod: Pod | None = None
+    object: Object = field(default_factory=dict)
+
+
+class Picture:
+    """All observed objects. ``apply`` folds watch events; ``take_dirty`` says what changed."""
+
+    def __init__(self) -> None:
+        self.claims: dict[str, SeenClaim] = {}
+        self.pods: dict[str, SeenPod] = {}
+        self.slices: dict[str, tuple[ResourceSlice, int]] = {}
+        self.plain: dict[str, dict[str, Object]] = {resource.plural: {} for resource in WATCHED}
+        """Objects of the other kinds, by plural and ``namespace/name``."""
+        self.node_revision: dict[str, int] = {}
+        self.revision = 0
+        """Highest resourceVersion seen of anything."""
+        self.listed: set[str] = set()
+        """Plurals that were listed at least once."""
+        self.dirty: OrderedDict[Key, int] = OrderedDict()
+        self.holders: dict[DeviceId, dict[str, None]] = {}
+        """UIDs of the claims that hold a device, by status."""
+        self._claim_uids: dict[tuple[str, str], str] = {}
+        self._pods_of_node: dict[str, dict[str, None]] = {}
+        self._slices_of_pool: dict[tuple[str, str], dict[str, None]] = {}
+        self._gone: OrderedDict[str, None] = OrderedDict()
+
+    @property
+    def synced(self) -> bool:
+        """Whether everything watched was listed once."""
+        return len(self.listed) == len(WATCHED)
+
+    def apply(self, resource: Resource, event: WatchEvent) -> None:
+        """Fold one watch event."""
+        match event:
+            case Listed(objects, revision):
+                self._relist(resource, objects, revision)
+            case Changed(obj):
+                self._put(resource, obj, watched=True)
+            case Deleted(obj):
+                self._drop(resource, obj)
+
+    def answered(self, resource: Resource, obj: Object) -> None:
+        """Fold the server's answer to an own write, which the watch may show later."""
+        self._put(resource, obj, watched=False)
+
+    def mark(self, key: Key, revision: int = 0) -> None:
+        """Have a fact made again."""
+        self.dirty[key] = max(revision, self.dirty.get(key, 0))
+
+    def mark_all(self) -> None:
+        """Have every fact made again, in an order that readers find easy."""
+        for plural, kind in _PLAIN_FACTS.items():
+            for name in self.plain[plural]:
+                self.mark(Key(kind, name))
+        for name in self.slices:
+            self.mark(Key("slice", name))
+        for uid in self.claims:
+            self.mark(Key("claim", uid))
+        for uid in self.pods:
+            self.mark(Key("pod", uid))
+
+    def take_dirty(self) -> list[tuple[Key, int]]:
+        """What changed, in order, with the revision that changed it; then forgotten."""
+        taken = list(self.dirty.items())
+        self.dirty.clear()
+        return taken
+
+    def claim_named(self, namespace: str, name: str) -> SeenClaim | None:
+        """A claim by name."""
+        uid = self._claim_uids.get((namespace, name))
+        return None if uid is None else self.claims.get(uid)
+
+    def pods_on(self, node: str) -> list[SeenPod]:
+        """All pods bound to a node, ended ones included."""
+        return [self.pods[uid] for uid in self._pods_of_node.get(node, ())]
+
+    def our_pods(self) -> list[SeenPod]:
+        """Pods that use claims of ours."""
+        return [seen for seen in self.pods.values() if seen.pod is not None]
+
+    def claims_of(self, pod: Pod) -> list[SeenClaim]:
+        """The pod's claims of ours that exist."""
+        found = (
+            self.claim_named(pod.namespace, entry.claim) for entry in pod.claims if entry.claim
+        )
+        return [seen for seen in found if seen is not None and seen.ours]
+
+    def device(self, device_id: DeviceId) -> Device | None:
+        """A published device; of several generations of its pool the newest."""
+        found: tuple[int, Device] | None = None
+        for name in self._slices_of_pool.get((device_id.driver, device_id.pool), ()):
+            observed = self.slices[name][0]
+            if found is not None and found[0] >= observed.generation:
+                continue
+            for device in observed.devices:
+                if device.name == device_id.device:
+                    found = (observed.generation, device)
+        return None if found is None else found[1]
+
+    def is_gone(self, uid: str) -> bool:
+        """Whether an object was seen to be deleted."""
+        return uid in self._gone
+
+    def _relist(self, resource: Resource, objects: tuple[Object, ...], revision: int) -> None:
+        present = {obj["metadata"]["uid"] for obj in objects}
+        for known in self._objects(resource):
+            if known["metadata"]["uid"] not in present:
+                self._drop(resource, known, revision)
+        for obj in objects:
+            self._put(resource, obj, watched=True)
+        self.revision = max(self.revision, revision)
+        self.listed.add(resource.plural)
+
+    def _objects(self, resource: Resource) -> list[Object]:
+        if resource is CLAIMS:
+            return [seen.object for seen in self.claims.values()]
+        if resource is PODS:
+            return [
+                seen.object or {"metadata": {"uid": uid}, "spec": {"nodeName": seen.node}}
+                for uid, seen in self.pods.items()
+            ]
+        return list(self.plain[resource.plural].values())
+
+    def _put(self, resource: Resource, obj: Object, *, watched: bool) -> None:
+        revision = revision_of(obj)
+        self.revision = max(self.revision, revision)
+        if self.is_gone(obj["metadata"]["uid"]):
+            return
+        if resource is CLAIMS:
+            self._put_claim(obj, revision, watched)
+        elif resource is PODS:
+            self._put_pod(obj, revision)
+        else:
+            self._put_plain(resource, obj, revision)
+
+    def _put_plain(self, resource: Resource, obj: Object, revision: int) -> None:
+        name = _name(obj)
+        known = self.plain[resource.plural].get(name)
+        if known is not None and revision_of(known) > revision:
+            return
+        self.plain[resource.plural][name] = obj
+        if resource is SLICES:
+            self._keep_slice(name, slice_from(obj), revision)
+            self.mark(Key("slice", name), revision)
+        elif resource is NODES:
+            self._touch_node(name, revision)
+        elif kind := _PLAIN_FACTS.get(resource.plural):
+            self.mark(Key(kind, name), revision)
+        if resource is POOLS:
+            self._touch_nodes(revision)
+
+    def _put_claim(self, obj: Object, revision: int, watched: bool) -> None:
+        uid = obj["metadata"]["uid"]
+        known = self.claims.get(uid)
+        watched_revision = max(
+            revision if watched else 0, known.watched_revision if known is not None else 0
+        )
+        if known is not None and known.claim.resource_version > revision:
+            self.claims[uid] = SeenClaim(known.claim, known.object, known.ours, watched_revision)
+            return
+        claim = claim_from(obj)
+        self._hold(known.claim if known is not None else None, claim)
+        ours = is_ours(claim)
+        self.claims[uid] = SeenClaim(claim, obj, ours, watched_revision)
+        self._claim_uids[claim.namespace, claim.name] = uid
+        self.mark(Key("claim", uid), revision)
+        if ours and (known is None or not known.ours):
+            self._adopt_pods(claim)
+
+    def _adopt_pods(self, claim: Claim) -> None:
+        # A pod may be seen before the claim that makes it one of ours.
+        for seen in list(self.pods.values()):
+            if seen.pod is None and seen.object and _refers(pod_from(seen.object), claim):
+                self._put_pod(seen.object, revision_of(seen.object))
+
+    def _put_pod(self, obj: Object, revision: int) -> None:
+        uid = obj["metadata"]["uid"]
+        known = self.pods.get(uid)
+        if known is not None and known.object and revision_of(known.object) > revision:
+            return
+        spec = obj["spec"]
+        cpu_milli, memory_bytes = pod_requests(spec)
+        pod = pod_from(obj) if spec.get("resourceClaims") else None
+        ours = pod is not None and self._is_our_pod(obj, pod)
+        seen = SeenPod(
+            uid=uid,
+            node=spec.get("nodeName") or "",
+            cpu_milli=cpu_milli,
+            memory_bytes=memory_bytes,
+            terminal=(obj.get("status") or {}).get("phase") in TERMINAL,
+            pod=pod if ours else None,
+            object=obj if pod is not None else {},
+        )
+        self.pods[uid] = seen
+        if seen.node:
+            self._pods_of_node.setdefault(seen.node, {})[uid] = None
+            self._touch_node(seen.node, revision)
+        if ours:
+            self.mark(Key("pod", uid), revision)
+
+    def _is_our_pod(self, obj: Object, pod: Pod) -> bool:
+        annotations = obj["metadata"].get("annotations") or {}
+        return SHAPE in annotations or bool(self.claims_of(pod))
+
+    def _drop(self, resource: Resource, obj: Object, revision: int = 0) -> None:
+        revision = max(revision, revision_of(obj))
+        self.revision = max(self.revision, revision)
+        uid = obj["metadata"]["uid"]
+        self._gone[uid] = None
+        if len(self._gone) > _REMEMBERED_GONE:
+            self._gone.popitem(last=False)
+        if resource is CLAIMS:
+            self._drop_claim(uid, revision)
+        elif resource is PODS:
+            self._drop_pod(uid, revision)
+        else:
+            self._drop_plain(resource, obj, revision)
+
+    def _drop_claim(self, uid: str, revision: int) -> None:
+        known = self.claims.pop(uid, None)
+        if known is None:
+            return
+        self._hold(known.claim, None)
+        name = (known.claim.namespace, known.claim.name)
+        if self._claim_uids.get(name) == uid:
+            del self._claim_uids[name]
+        self.mark(Key("claim", uid), revision)
+
+    def _drop_pod(self, uid: str, revision: int) -> None:
+        known = self.pods.pop(uid, None)
+        if known is None:
+            return
+        if known.node:
+            self._pods_of_node.get(known.node, {}).pop(uid, None)
+            self._touch_node(known.node, revision)
+        if known.pod is not None:
+            self.mark(Key("pod", uid), revision)
+
+    def _drop_plain(self, resource: Resource, obj: Object, revision: int) -> None:
+        name = _name(obj)
+        known = self.plain[resource.plural].get(name)
+        if known is None or known["metadata"]["uid"] != obj["metadata"]["uid"]:
+            return
+        del self.plain[resource.plural][name]
+        if resource is SLICES:
+            self._forget_slice(name)
+        kind = {SLICES.plural: "slice", NODES.plural: "node"} | _PLAIN_FACTS
+        if resource.plural in kind:
+            self.mark(Key(kind[resource.plural], name), revision)
+        if resource is POOLS:
+            self._touch_nodes(revision)
+
+    def _keep_slice(self, name: str, observed: ResourceSlice, revision: int) -> None:
+        self.slices[name] = (observed, revision)
+        pool = (observed.driver, observed.pool)
+        self._slices_of_pool.setdefault(pool, {})[name] = None
+
+    def _forget_slice(self, name: str) -> None:
+        observed, _ = self.slices.pop(name)
+        self._slices_of_pool[observed.driver, observed.pool].pop(name, None)
+
+    def _touch_node(self, name: str, revision: int) -> None:
+        self.node_revision[name] = max(self.node_revision.get(name, 0), revision)
+        self.mark(Key("node", name), revision)
+
+    def _touch_nodes(self, revision: int) -> None:
+        # Whichever pool changed may have gained or lost any node.
+        for name in self.plain[NODES.plural]:
+            self._touch_node(name, revision)
+
+    def _hold(self, before: Claim | None, after: Claim | None) -> None:
+        for claim, holds in ((before, False), (after, True)):
+            if claim is None or claim.allocation is None:
+                continue
+            for device in claim.allocation.devices:
+                if holds:
+                    self.holders.setdefault(device.id, {})[claim.uid] = None
+                else:
+                    self.holders.get(device.id, {}).pop(claim.uid, None)
+
+
+_PLAIN_FACTS = {
+    CLASSES.plural: "deviceclass",
+    POOLS.plural: "pool",
+    POLICIES.plural: "policy",
+    TEMPLATES.plural: "template",
+    NODES.plural: "node",
+}
+
+
+def is_ours(claim: Claim) -> bool:
+    """Whether a claim asks for our class or holds a device of our driver."""
+    if claim.pool or any(request.device_class == DEVICE_CLASS for request in claim.spec.requests):
+        return True
+    return claim.allocation is not None and any(
+        device.id.driver == DRIVER for device in claim.allocation.devices
+    )
+
+
+def _refers(pod: Pod, claim: Claim) -> bool:
+    return pod.namespace == claim.namespace and any(
+        entry.claim == claim.name for entry in pod.claims
+    )
+
+
+def _name(obj: Object) -> str:
+    namespace = obj["metadata"].get("namespace")
+    name = str(obj["metadata"]["name"])
+    return f"{namespace}/{name}" if namespace else name

@@ -1,0 +1,93 @@
+"""Keeps the picture: one watch per kind, and word to whoever waits for a change."""
+
+import asyncio
+from collections.abc import Callable
+
+from dray.kube.ports import (
+    CLAIMS,
+    PODS,
+    Deleted,
+    Kube,
+    NotFoundError,
+    Object,
+    Resource,
+    WatchEvent,
+)
+from dray_claim_controller.observe.picture import WATCHED, Picture
+
+Listener = Callable[[Resource, WatchEvent], None]
+
+
+class Watching:
+    """The picture and its watches."""
+
+    def __init__(self, kube: Kube, picture: Picture) -> None:
+        self.picture = picture
+        self.listeners: list[Listener] = []
+        """Called with every event, once the picture has it."""
+        self._kube = kube
+        self._changed = asyncio.Event()
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for resource in WATCHED:
+                group.create_task(self._watch(resource), name=f"watch-{resource.plural}")
+
+    async def synced(self) -> None:
+        """Wait until everything was listed once."""
+        while not self.picture.synced:
+            await self.changed()
+
+    async def changed(self, timeout_s: float | None = None) -> bool:
+        """Wait for the next change; False after ``timeout_s`` without one."""
+        event = self._changed
+        try:
+            async with asyncio.timeout(timeout_s):
+                await event.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def answered(self, resource: Resource, obj: Object) -> None:
+        """Fold the answer to an own write."""
+        self.picture.answered(resource, obj)
+        self._wake()
+
+    def wake(self) -> None:
+        """Have everybody who waits for a change look again."""
+        self._wake()
+
+    async def refresh_claim(self, uid: str, namespace: str, name: str) -> None:
+        """Read a claim from the server; one that is gone or replaced leaves the picture."""
+        seen = self.picture.claims.get(uid)
+        await self._refresh(CLAIMS, uid, namespace, name, None if seen is None else seen.object)
+
+    async def refresh_pod(self, uid: str, namespace: str, name: str) -> None:
+        """Read a pod from the server; one that is gone or replaced leaves the picture."""
+        seen = self.picture.pods.get(uid)
+        await self._refresh(PODS, uid, namespace, name, None if seen is None else seen.object)
+
+    async def _refresh(
+        self, resource: Resource, uid: str, namespace: str, name: str, known: Object | None
+    ) -> None:
+        try:
+            obj = await self._kube.get(resource, name, namespace)
+        except NotFoundError:
+            obj = None
+        if obj is not None:
+            self.picture.answered(resource, obj)
+        if (obj is None or obj["metadata"]["uid"] != uid) and known:
+            self.picture.apply(resource, Deleted(known))
+        self._wake()
+
+    async def _watch(self, resource: Resource) -> None:
+        async for event in self._kube.watch(resource):
+            self.picture.apply(resource, event)
+            for listener in self.listeners:
+                listener(resource, event)
+            self._wake()
+
+    def _wake(self) -> None:
+        event, self._changed = self._changed, asyncio.Event()
+        event.set()

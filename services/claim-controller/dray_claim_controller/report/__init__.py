@@ -1,0 +1,1 @@
+"""What people see of a decision: BindRequest, events, annotation. Off the critical path."""

@@ -1,0 +1,277 @@
+"""Writes BindRequests, events and the annotation, after the fact and without haste.
+
+What is to be said of a pod is kept once per pod and subject; a newer word replaces one that
+was not written yet. What a restart loses is found again by ``look``: it goes by what is.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import structlog
+
+from dray.bus.ports import Bus, BusUnavailableError, StreamMissingError
+from dray.domain.errors import DrayError, TemporaryError
+from dray.domain.names import ALLOCATED, DRAY_SCHEDULER, OWNER_DRAY, OWNER_KUBE_SCHEDULER
+from dray.domain.pods import Pod
+from dray.kube.ports import (
+    BIND_REQUESTS,
+    CLAIMS,
+    EVENTS,
+    AlreadyExistsError,
+    Kube,
+    NotFoundError,
+    Object,
+)
+from dray.messages.base import encode
+from dray.messages.decisions import PodDecision, Waiting
+from dray.messages.events import ExecutionStep
+from dray.reasons import in_words
+from dray.runtime.clock import Clock
+from dray_claim_controller.execute.executor import Progress
+from dray_claim_controller.execute.orders import Order
+from dray_claim_controller.execute.writes import ClaimWrites
+from dray_claim_controller.observe.picture import SeenClaim, SeenPod
+from dray_claim_controller.observe.watching import Watching
+from dray_claim_controller.report import stories
+
+Work = Callable[[], Awaitable[None]]
+_ON_THE_BUS = ("committed", "bound", "ungated", "failed")
+
+
+class Reporter:
+    """A queue of things to say, and a few hands."""
+
+    def __init__(
+        self, kube: Kube, bus: Bus, watching: Watching, clock: Clock, *, instance: str
+    ) -> None:
+        self._kube = kube
+        self._bus = bus
+        self._watching = watching
+        self._picture = watching.picture
+        self._clock = clock
+        self._instance = instance
+        self._writes = ClaimWrites(kube)
+        self._work: OrderedDict[tuple[str, str], Work] = OrderedDict()
+        self._todo = asyncio.Event()
+        self._told: OrderedDict[str, None] = OrderedDict()
+        """Pods that were reported as assigned."""
+
+    @property
+    def backlog(self) -> int:
+        """Things not said yet."""
+        return len(self._work)
+
+    async def run(self, *, hands: int = 4, look_every_s: float = 0.2) -> None:
+        """Say things until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for number in range(hands):
+                group.create_task(self._write(), name=f"report-{number}")
+            group.create_task(self._look_for_ever(look_every_s), name="report-look")
+
+    def waiting(self, waiting: Waiting) -> None:
+        """The pod waits, for these reasons."""
+        pod = self._pod(waiting.pod_uid)
+        if pod is None or pod.node:
+            return
+        self._put(
+            (pod.uid, "bindrequest"),
+            lambda: self._bind_request(
+                pod, stories.waiting_spec(waiting), stories.waiting_status(waiting)
+            ),
+        )
+        message = "waiting for a GPU: " + in_words(waiting.reasons, 900).replace("\n", "; ")
+        self.tell(self._picture.pods[pod.uid], "GPUWaiting", message)
+
+    def decided(self, order: Order) -> None:
+        """The pod's decision is being carried out."""
+        decision = order.decision
+        pod = self._pod(decision.pod_uid)
+        if pod is None or pod.node:
+            return
+        spec, status = stories.decided_spec(decision), stories.binding_status()
+        self._put((pod.uid, "bindrequest"), lambda: self._bind_request(pod, spec, status))
+
+    def progress(self, progress: Progress) -> None:
+        """An execution made a step, or came to its end."""
+        decision = progress.order.decision
+        if progress.step in _ON_THE_BUS:
+            key = (decision.pod_uid, f"step-{progress.step}-{progress.claim}")
+            self._put(key, lambda: self._publish(progress))
+        if progress.step == "failed" and (pod := self._pod(decision.pod_uid)) is not None:
+            spec = stories.decided_spec(decision)
+            self._put(
+                (pod.uid, "bindrequest"),
+                lambda: self._failed(pod, spec, progress.reason, progress.detail),
+            )
+
+    def tell(self, seen: SeenPod, reason: str, message: str) -> None:
+        """A warning event about the pod."""
+        if (pod := seen.pod) is not None:
+            self._put(
+                (pod.uid, f"event-{reason}"),
+                lambda: self._event(pod, reason, message, warning=True),
+            )
+
+    def look(self) -> None:
+        """Find pods that run with dray's devices and were not reported so."""
+        for seen in self._picture.our_pods():
+            pod = seen.pod
+            if pod is None or not pod.node or pod.deleting or pod.uid in self._told:
+                continue
+            claims = [held for held in self._picture.claims_of(pod) if held.claim.decision]
+            if not claims or any(held.claim.allocation is None for held in claims):
+                continue
+            self._told[pod.uid] = None
+            if len(self._told) > 100_000:
+                self._told.popitem(last=False)
+            self._assigned(pod, claims)
+
+    def _assigned(self, pod: Pod, claims: list[SeenClaim]) -> None:
+        for held in claims:
+            annotations = held.object["metadata"].get("annotations") or {}
+            if annotations.get(ALLOCATED) != "true":
+                uid = held.claim.uid
+                self._put((uid, "announce"), lambda uid=uid: self._announce(uid))  # type: ignore[misc]
+        known = self._picture.plain[BIND_REQUESTS.plural].get(f"{pod.namespace}/{pod.name}")
+        if known is not None and _is_succeeded(known, pod):
+            return
+        binder = OWNER_DRAY if pod.scheduler == DRAY_SCHEDULER else OWNER_KUBE_SCHEDULER
+        spec = stories.allocated_spec(pod, claims, binder)
+        self._put((pod.uid, "bindrequest"), lambda: self._succeed(pod, spec, claims))
+
+    async def _succeed(self, pod: Pod, spec: dict[str, Any], claims: list[SeenClaim]) -> None:
+        devices = "; ".join(
+            stories.in_short(held.claim.allocation)
+            for held in claims
+            if held.claim.allocation is not None
+        )
+        # The event first: the phase says that all of it was said.
+        await self._event(
+            pod, "GPUAllocated", f"Successfully assigned resources: {devices}", warning=False
+        )
+        await self._bind_request(pod, spec, stories.succeeded_status())
+
+    async def _failed(self, pod: Pod, spec: dict[str, Any], reason: str, detail: str) -> None:
+        known = self._picture.plain[BIND_REQUESTS.plural].get(f"{pod.namespace}/{pod.name}") or {}
+        before = int((known.get("status") or {}).get("failedAttempts") or 0)
+        await self._bind_request(pod, spec, stories.failed_status(reason, detail, before))
+
+    async def _bind_request(self, pod: Pod, spec: dict[str, Any], status: dict[str, Any]) -> None:
+        name = f"{pod.namespace}/{pod.name}"
+        known = self._picture.plain[BIND_REQUESTS.plural].get(name)
+        if known is not None and (known.get("spec") or {}).get("podUID") != pod.uid:
+            uid = known["metadata"]["uid"]
+            await self._kube.delete(BIND_REQUESTS, pod.name, pod.namespace, uid=uid)
+            known = None
+        if known is None:
+            known = await self._make(pod, spec)
+        elif not _says(known.get("spec") or {}, spec):
+            known = await self._kube.patch(BIND_REQUESTS, pod.name, {"spec": spec}, pod.namespace)
+        if not _says(known.get("status") or {}, status):
+            known = await self._kube.patch(
+                BIND_REQUESTS, pod.name, {"status": status}, pod.namespace, subresource="status"
+            )
+        self._watching.answered(BIND_REQUESTS, known)
+
+    async def _make(self, pod: Pod, spec: dict[str, Any]) -> Object:
+        try:
+            new = stories.bind_request(pod, spec)
+            return await self._kube.create(BIND_REQUESTS, new, pod.namespace)
+        except AlreadyExistsError:
+            return await self._kube.patch(BIND_REQUESTS, pod.name, {"spec": spec}, pod.namespace)
+
+    async def _event(self, pod: Pod, reason: str, message: str, *, warning: bool) -> None:
+        new = stories.event(
+            pod,
+            reason,
+            message,
+            warning=warning,
+            instance=self._instance,
+            now_unix_s=self._clock.now_unix_s(),
+        )
+        try:
+            await self._kube.create(EVENTS, new, pod.namespace)
+        except AlreadyExistsError:
+            name = new["metadata"]["name"]
+            known = await self._kube.get(EVENTS, name, pod.namespace)
+            if known.get("message") != new["message"]:
+                patch = stories.repeated(known, new)
+                await self._kube.patch(EVENTS, name, patch, pod.namespace)
+
+    async def _announce(self, claim_uid: str) -> None:
+        seen = self._picture.claims.get(claim_uid)
+        if seen is not None and seen.claim.allocation is not None:
+            self._watching.answered(CLAIMS, await self._writes.announce(seen))
+
+    async def _publish(self, progress: Progress) -> None:
+        decision = progress.order.decision
+        step = ExecutionStep(
+            pod_uid=decision.pod_uid,
+            namespace=decision.namespace,
+            name=decision.name,
+            claim=progress.claim or _claims(decision),
+            attempt=progress.order.attempt,
+            step=progress.step,
+            now_unix_s=self._clock.now_unix_s(),
+            detail=progress.detail,
+            traceparent=decision.traceparent,
+        )
+        source = f"/claim-controller/{self._instance}"
+        outgoing = encode(
+            step,
+            source=source,
+            correlation_id=decision.request_id,
+            traceparent=decision.traceparent,
+        )
+        await self._bus.publish(outgoing)
+
+    def _pod(self, uid: str) -> Pod | None:
+        seen = self._picture.pods.get(uid)
+        return None if seen is None or seen.terminal else seen.pod
+
+    def _put(self, key: tuple[str, str], work: Work) -> None:
+        self._work[key] = work
+        self._todo.set()
+
+    async def _look_for_ever(self, every_s: float) -> None:
+        while True:
+            self.look()
+            await self._clock.sleep(every_s)
+
+    async def _write(self) -> None:
+        while True:
+            while not self._work:
+                self._todo.clear()
+                await self._todo.wait()
+            key, work = self._work.popitem(last=False)
+            try:
+                await work()
+            except (TemporaryError, BusUnavailableError) as error:
+                structlog.get_logger().debug("report not written yet", error=str(error))
+                self._work.setdefault(key, work)
+                await self._clock.sleep(0.5)
+            except (NotFoundError, StreamMissingError):
+                # The pod went meanwhile, or the bus is being set up anew: nobody will read it.
+                continue
+            except DrayError as error:
+                structlog.get_logger().error("report refused", about=key[1], error=str(error))
+
+
+def _claims(decision: PodDecision) -> str:
+    return ",".join(claim.name for claim in decision.claims)
+
+
+def _is_succeeded(known: Object, pod: Pod) -> bool:
+    phase = (known.get("status") or {}).get("phase")
+    return phase == "Succeeded" and (known.get("spec") or {}).get("podUID") == pod.uid
+
+
+def _says(known: Any, wanted: Any) -> bool:
+    """Whether ``known`` holds all of ``wanted`` (None: absent)."""
+    if isinstance(wanted, dict):
+        return isinstance(known, dict) and all(
+            _says(known.get(name), value) for name, value in wanted.items()
+        )
+    return bool(known == wanted)

@@ -1,0 +1,155 @@
+"""BindRequests and events as objects. Pure."""
+
+import hashlib
+from typing import Any
+
+from dray.domain.claims import Allocation
+from dray.domain.pods import Pod
+from dray.kube.convert import allocation_to, time_to
+from dray.kube.ports import BIND_REQUESTS, EVENTS, Object
+from dray.kube.resources import EXPLANATION_LIMIT
+from dray.messages.decisions import PodDecision, Waiting
+from dray.reasons import in_words
+from dray_claim_controller.observe.picture import SeenClaim
+
+COMPONENT = "tensor-fusion.ai/claim-controller"
+_EVENT_MESSAGE_LIMIT = 1024
+"""``NoteLengthLimit`` of events.k8s.io."""
+
+
+def decided_spec(decision: PodDecision) -> dict[str, Any]:
+    """``BindRequest.spec`` of a decision."""
+    return {
+        "podUID": decision.pod_uid,
+        "selectedNode": decision.node,
+        "attempt": max((claim.attempt for claim in decision.claims), default=0),
+        "binder": decision.binder,
+        "resourceClaimAllocations": [
+            {"name": claim.name, "allocation": allocation_to(claim.allocation)}
+            for claim in decision.claims
+        ],
+    }
+
+
+def allocated_spec(pod: Pod, claims: list[SeenClaim], binder: str) -> dict[str, Any]:
+    """``BindRequest.spec`` of a pod that runs with what it got."""
+    return {
+        "podUID": pod.uid,
+        "selectedNode": pod.node,
+        "attempt": max((seen.claim.decision for seen in claims), default=0),
+        "binder": binder,
+        "resourceClaimAllocations": [
+            {"name": seen.claim.name, "allocation": allocation_to(seen.claim.allocation)}
+            for seen in claims
+            if seen.claim.allocation is not None
+        ],
+    }
+
+
+def waiting_spec(waiting: Waiting) -> dict[str, Any]:
+    """``BindRequest.spec`` of a pod that waits: a place for its explanation."""
+    return {"podUID": waiting.pod_uid, "selectedNode": "", "resourceClaimAllocations": []}
+
+
+def waiting_status(waiting: Waiting) -> dict[str, Any]:
+    """``BindRequest.status`` of a pod that waits."""
+    return {
+        "phase": "Pending",
+        "reason": "Waiting",
+        "explanation": in_words(waiting.reasons, EXPLANATION_LIMIT),
+    }
+
+
+def binding_status() -> dict[str, Any]:
+    """``BindRequest.status`` while the decision is carried out."""
+    return {"phase": "Binding", "reason": "Decided", "explanation": None}
+
+
+def succeeded_status() -> dict[str, Any]:
+    """``BindRequest.status`` of a pod that is bound with its devices."""
+    return {"phase": "Succeeded", "reason": "Bound", "explanation": None}
+
+
+def failed_status(reason: str, detail: str, failed_before: int) -> dict[str, Any]:
+    """``BindRequest.status`` of an attempt that came to nothing."""
+    return {
+        "phase": "Failed",
+        "reason": reason,
+        "explanation": detail[:EXPLANATION_LIMIT],
+        "failedAttempts": failed_before + 1,
+    }
+
+
+def bind_request(pod: Pod, spec: dict[str, Any]) -> Object:
+    """A BindRequest of the pod's name, owned by it."""
+    owner = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "name": pod.name,
+        "uid": pod.uid,
+        "controller": True,
+    }
+    return {
+        "apiVersion": BIND_REQUESTS.api_version,
+        "kind": BIND_REQUESTS.kind,
+        "metadata": {
+            "name": pod.name,
+            "namespace": pod.namespace,
+            "labels": {"pod-name": pod.name[:63].rstrip("-.")},
+            "ownerReferences": [owner],
+        },
+        "spec": spec,
+    }
+
+
+def in_short(allocation: Allocation) -> str:
+    """Devices and amounts on one line, such as ``gpu-0 on node-1 (virtual_vram 16Gi)``."""
+    parts = []
+    for device in allocation.devices:
+        amounts = ", ".join(
+            f"{name.rpartition('/')[2]} {amount}"
+            for name, amount in device.consumed.items()
+            if amount != "0"
+        )
+        parts.append(
+            f"{device.id.device} on {device.id.pool}" + (f" ({amounts})" if amounts else "")
+        )
+    return "; ".join(parts)
+
+
+def event(
+    pod: Pod, reason: str, message: str, *, warning: bool, instance: str, now_unix_s: float
+) -> Object:
+    """An Event about the pod. One name per pod and reason, so that repetitions are counted."""
+    digest = hashlib.sha256(f"{pod.uid}/{reason}".encode()).hexdigest()[:16]
+    now = time_to(now_unix_s)
+    return {
+        "apiVersion": EVENTS.api_version,
+        "kind": EVENTS.kind,
+        "metadata": {"name": f"{pod.name[:230]}.{digest}", "namespace": pod.namespace},
+        "involvedObject": {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "namespace": pod.namespace,
+            "name": pod.name,
+            "uid": pod.uid,
+        },
+        "reason": reason,
+        "message": message.encode()[:_EVENT_MESSAGE_LIMIT].decode(errors="ignore"),
+        "type": "Warning" if warning else "Normal",
+        "source": {"component": COMPONENT},
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "count": 1,
+        "reportingComponent": COMPONENT,
+        "reportingInstance": instance[:128],
+    }
+
+
+def repeated(known: Object, again: Object) -> dict[str, Any]:
+    """The patch that counts ``again`` onto the event there is."""
+    return {
+        "message": again["message"],
+        "lastTimestamp": again["lastTimestamp"],
+        "count": int(known.get("count") or 1) + 1,
+    }

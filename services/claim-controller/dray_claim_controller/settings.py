@@ -1,0 +1,63 @@
+"""Settings of the claim-controller: environment ``DRAY_…`` and the TOML file."""
+
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from dray.runtime.settings import Duration, Group, Settings
+
+
+class Lease(Group):
+    """Leader election by a Lease in dray's namespace."""
+
+    name: str = Field(default="dray-claim-controller", min_length=1)
+    duration: Duration = 15.0
+    """How long others wait for a leader that does not renew."""
+    renew_deadline: Duration = 10.0
+    """A leader that could not renew for so long steps back."""
+    retry: Duration = 2.0
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if not self.duration > self.renew_deadline > self.retry > 0:
+            raise ValueError("expected duration > renew_deadline > retry, such as 15s, 10s and 2s")
+        return self
+
+
+class Execution(Group):
+    """Carrying decisions out."""
+
+    concurrency: int = Field(default=16, ge=1, le=1024)
+    """Pods at a time."""
+    watch_timeout: Duration = 2.0
+    """How long to wait for the own watch to show a commit before reading it."""
+    withdraw_after: Duration = 10.0
+    """How long a pod may be unschedulable with an allocation before that is taken back."""
+    withdraw_every: Duration = 1.0
+
+
+class Templates(Group):
+    """Derived ResourceClaimTemplates."""
+
+    unused_after: Duration = 60.0
+    collect_every: Duration = 5.0
+
+
+class Publishing(Group):
+    """Facts, and what is written about pools."""
+
+    tick: Duration = 1.0
+    """How often time passes for those who fold the facts."""
+    status_every: Duration = 1.0
+    """How often, at most, a pool's status and its nodes' taints are written."""
+    report_every: Duration = 0.2
+    """How often running pods are looked for that were not reported yet."""
+
+
+class ControllerSettings(Settings):
+    """All of it."""
+
+    lease: Lease = Lease()
+    execution: Execution = Execution()
+    templates: Templates = Templates()
+    publishing: Publishing = Publishing()

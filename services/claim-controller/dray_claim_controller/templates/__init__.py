@@ -1,0 +1,1 @@
+"""Derived ResourceClaimTemplates: one per shape, made from the annotation the webhook wrote."""

@@ -1,0 +1,180 @@
+"""Creates derived templates as pods appear, and touches pods that waited for one."""
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from dray.domain.errors import TemporaryError
+from dray.domain.names import PREFIX
+from dray.kube.ports import (
+    PODS,
+    TEMPLATES,
+    AlreadyExistsError,
+    Changed,
+    Deleted,
+    Kube,
+    Listed,
+    NotFoundError,
+    Object,
+    RefusedError,
+    Resource,
+    WatchEvent,
+)
+from dray.runtime.backoff import Backoff
+from dray.runtime.clock import Clock
+from dray_claim_controller.observe.facts import is_base_template
+from dray_claim_controller.observe.picture import SeenPod
+from dray_claim_controller.observe.watching import Watching
+from dray_claim_controller.templates.rules import (
+    Derived,
+    Unusable,
+    affected_by_base,
+    derived,
+    difference,
+    template_name,
+    waits_for_claim,
+)
+
+TOUCHED = PREFIX + "template-ready"
+"""Annotation patched onto a waiting pod: controllers up to 1.35 retry on pod events only."""
+
+Tell = Callable[[SeenPod, str, str], None]
+"""Reports (pod, reason, message) as a warning event."""
+
+
+class TemplateKeeper:
+    """One template per shape and namespace."""
+
+    def __init__(
+        self, kube: Kube, watching: Watching, clock: Clock, *, dray_namespace: str, tell: Tell
+    ) -> None:
+        self._kube = kube
+        self._watching = watching
+        self._clock = clock
+        self._dray_namespace = dray_namespace
+        self._tell = tell
+        self._queue: asyncio.Queue[str] = asyncio.Queue()
+        self._base_uids: dict[str, str] = {}
+
+    async def run(self) -> None:
+        """Serve all pods there are, then every pod that changes, until cancelled."""
+        picture = self._watching.picture
+        for obj in picture.plain[TEMPLATES.plural].values():
+            self._note_base(obj)
+        for uid in picture.pods:
+            self._queue.put_nowait(uid)
+        self._watching.listeners.append(self._listen)
+        try:
+            backoff = Backoff(0.05, 5.0)
+            while True:
+                uid = await self._queue.get()
+                try:
+                    await self._serve(uid)
+                    backoff.reset()
+                except TemporaryError as error:
+                    structlog.get_logger().warning("template not made yet", error=str(error))
+                    await self._clock.sleep(backoff.next_s())
+                    self._queue.put_nowait(uid)
+        finally:
+            self._watching.listeners.remove(self._listen)
+
+    def _listen(self, resource: Resource, event: WatchEvent) -> None:
+        if resource is PODS:
+            match event:
+                case Changed(obj):
+                    self._queue.put_nowait(obj["metadata"]["uid"])
+                case Listed(objects):
+                    for obj in objects:
+                        self._queue.put_nowait(obj["metadata"]["uid"])
+        elif resource is TEMPLATES:
+            match event:
+                case Changed(obj):
+                    self._note_base(obj)
+                case Listed(objects):
+                    for obj in objects:
+                        self._note_base(obj)
+                case Deleted(obj):
+                    self._requeue_users(obj)
+
+    async def _serve(self, uid: str) -> None:
+        pod = self._watching.picture.pods.get(uid)
+        if pod is None or not waits_for_claim(pod):
+            return
+        match derived(pod):
+            case Unusable(message):
+                self._tell(pod, "ShapeUnusable", message)
+            case Derived() as wanted:
+                await self._ensure(pod, wanted)
+
+    async def _ensure(self, pod: SeenPod, wanted: Derived) -> None:
+        name = f"{wanted.namespace}/{wanted.name}"
+        existing = self._watching.picture.plain[TEMPLATES.plural].get(name)
+        if existing is None:
+            try:
+                created = await self._kube.create(TEMPLATES, wanted.manifest(), wanted.namespace)
+            except AlreadyExistsError:
+                existing = await self._kube.get(TEMPLATES, wanted.name, wanted.namespace)
+            except RefusedError as error:
+                self._tell(pod, "TemplateRefused", f"template {wanted.name}: {error}")
+                return
+            else:
+                structlog.get_logger().info("template derived", template=name, base=wanted.base)
+                self._watching.answered(TEMPLATES, created)
+                await self._touch_waiting(wanted)
+                return
+        if found := difference(wanted.spec, existing.get("spec")):
+            self._tell(
+                pod,
+                "TemplateDiffers",
+                f"template {wanted.name} is not the one dray derives: {found}. "
+                "Delete it, and dray creates it again",
+            )
+
+    async def _touch_waiting(self, wanted: Derived) -> None:
+        for pod in self._watching.picture.our_pods():
+            held = pod.pod
+            if held is None or held.namespace != wanted.namespace or not waits_for_claim(pod):
+                continue
+            if template_name(pod) != wanted.name:
+                continue
+            patch = {"metadata": {"uid": pod.uid, "annotations": {TOUCHED: wanted.name}}}
+            try:
+                answer = await self._kube.patch(PODS, held.name, patch, held.namespace)
+            except NotFoundError:
+                continue
+            self._watching.answered(PODS, answer)
+
+    def _requeue_users(self, obj: Object) -> None:
+        metadata = obj["metadata"]
+        for pod in self._watching.picture.our_pods():
+            if (
+                pod.pod is not None
+                and pod.pod.namespace == metadata["namespace"]
+                and template_name(pod) == metadata["name"]
+            ):
+                self._queue.put_nowait(pod.uid)
+
+    def _note_base(self, obj: Object) -> None:
+        if not is_base_template(obj):
+            return
+        metadata = obj["metadata"]
+        name = f"{metadata['namespace']}/{metadata['name']}"
+        before = self._base_uids.get(name)
+        self._base_uids[name] = metadata["uid"]
+        if before in (None, metadata["uid"]):
+            return
+        affected = affected_by_base(
+            self._watching.picture.our_pods(),
+            metadata["namespace"],
+            metadata["name"],
+            self._dray_namespace,
+            self._base_uids,
+        )
+        for pod in affected:
+            self._tell(
+                pod,
+                "BaseTemplateReplaced",
+                f"base template {name} was replaced after this pod was admitted; the pod keeps "
+                "the shape made from the old one. Create it again to use the new one",
+            )

@@ -1,0 +1,232 @@
+"""One term of leadership: from an empty bus or a full one to facts, decisions and reports.
+
+What starts a term is also what repairs one: whatever is lost (the facts, a log, the Lease),
+the term ends and the next begins by reading what is there.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import structlog
+
+from dray.bus.ports import Bus, BusUnavailableError
+from dray.bus.topology import FACTS_STREAM, STREAMS
+from dray.domain.errors import DrayError, TemporaryError
+from dray.kube.ports import Kube
+from dray.kube.probe import probe
+from dray.messages.facts import ClusterObserved
+from dray.runtime.backoff import Backoff
+from dray.runtime.clock import Clock
+from dray_claim_controller.domains.epochs import Epochs
+from dray_claim_controller.domains.followers import Followers
+from dray_claim_controller.execute.commands import VoidCommands
+from dray_claim_controller.execute.executor import Environment, Executor, Hook, Progress
+from dray_claim_controller.execute.orders import Order
+from dray_claim_controller.execute.stuck import StuckPods
+from dray_claim_controller.garbage.collector import Collector
+from dray_claim_controller.observe.keeper import PoolKeeper
+from dray_claim_controller.observe.picture import Key
+from dray_claim_controller.observe.publisher import Publisher
+from dray_claim_controller.observe.watching import Watching
+from dray_claim_controller.report.reporter import Reporter
+from dray_claim_controller.settings import ControllerSettings
+from dray_claim_controller.templates.keeper import TemplateKeeper
+
+_ENDINGS = ("done", "failed", "stopped")
+
+
+class FactsLostError(TemporaryError):
+    """The stream of facts is missing or another one: everything must be published again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What a term works with."""
+
+    bus: Bus
+    kube: Kube
+    watching: Watching
+    clock: Clock
+    settings: ControllerSettings
+    progress: Callable[[Progress], None] = lambda _: None
+    """Told of every step, for metrics."""
+    hook: Hook | None = None
+
+
+class Term:
+    """Use once: ``run`` until cancelled or until something was lost."""
+
+    def __init__(self, means: Means) -> None:
+        self.ready = False
+        """Whether everything was published and the logs are being followed."""
+        self._means = means
+        settings, watching, clock = means.settings, means.watching, means.clock
+        bus, kube, instance = means.bus, means.kube, means.settings.instance
+        self.publisher = Publisher(bus, watching.picture, clock, instance=instance, left=self._left)
+        self.epochs = Epochs(bus, kube, watching, self.publisher, clock, instance=instance)
+        self.reporter = Reporter(kube, bus, watching, clock, instance=instance)
+        self.executor = Executor(
+            kube,
+            watching,
+            clock,
+            Environment(self.epochs.current, self._keeps_timestamp, self._progress),
+            concurrency=settings.execution.concurrency,
+            watch_timeout_s=settings.execution.watch_timeout,
+            hook=means.hook,
+        )
+        self.followers = Followers(
+            bus,
+            watching,
+            self.epochs,
+            clock,
+            decided=self._decided,
+            waiting=self.reporter.waiting,
+        )
+        self.stuck = StuckPods(
+            kube,
+            watching,
+            clock,
+            after_s=settings.execution.withdraw_after,
+            every_s=settings.execution.withdraw_every,
+        )
+        self.cluster = ClusterObserved(revision=0)
+
+    async def run(self) -> None:
+        """Lead. Raises an ExceptionGroup of what was lost or failed."""
+        created = await self._begin()
+        try:
+            async with asyncio.TaskGroup() as group:
+                for name, loop in self._loops(created).items():
+                    group.create_task(loop, name=name)  # type: ignore[arg-type]
+                self.ready = True
+        finally:
+            self.ready = False
+            await self.executor.close()
+
+    async def _begin(self) -> str:
+        """Streams, what was published, what exists; then ``created`` of the facts' stream."""
+        bus, watching = self._means.bus, self._means.watching
+        made = [spec.name for spec in STREAMS if await bus.ensure(spec)]
+        if FACTS_STREAM in made:
+            self.epochs.facts_were_lost()
+        state = await bus.state(FACTS_STREAM)
+        if state is None:
+            raise FactsLostError(f"the stream {FACTS_STREAM} vanished while it was made")
+        await self.publisher.load()
+        await watching.synced()
+        self.cluster = await probe(
+            self._means.kube,
+            self._means.settings.namespace,
+            revision=max(watching.picture.revision, 1),
+        )
+        await self.publisher.say(Key("cluster", ""), self.cluster)
+        await self.publisher.publish_everything()
+        structlog.get_logger().info("everything published", facts=self.publisher.sequence)
+        return state.created
+
+    def _loops(self, created: str) -> dict[str, Awaitable[None]]:
+        means, settings = self._means, self._means.settings
+        kube, watching, clock = means.kube, means.watching, means.clock
+        templates = TemplateKeeper(
+            kube,
+            watching,
+            clock,
+            dray_namespace=settings.namespace,
+            tell=self.reporter.tell,
+        )
+        collector = Collector(
+            kube,
+            watching,
+            clock,
+            after_s=settings.templates.unused_after,
+            every_s=settings.templates.collect_every,
+        )
+        pools = PoolKeeper(
+            kube,
+            watching,
+            self.publisher,
+            clock,
+            orders=lambda: self.followers.orders,
+            every_s=settings.publishing.status_every,
+        )
+        commands = VoidCommands(means.bus, kube, watching, clock)
+        return {
+            "publish": self._publish(),
+            "tick": self._tick(),
+            "guard": self._guard(created),
+            "logs": self.followers.run(),
+            "commands": commands.run(),
+            "templates": templates.run(),
+            "collect": collector.run(),
+            "stuck": self.stuck.run(),
+            "pools": pools.run(),
+            "reports": self.reporter.run(look_every_s=settings.publishing.report_every),
+        }
+
+    async def _publish(self) -> None:
+        watching = self._means.watching
+        backoff = Backoff(0.05, 2.0)
+        while True:
+            try:
+                await self.publisher.flush()
+                backoff.reset()
+            except BusUnavailableError:
+                await self._means.clock.sleep(backoff.next_s())
+                continue
+            if not watching.picture.dirty:
+                await watching.changed()
+
+    async def _tick(self) -> None:
+        while True:
+            try:
+                await self.publisher.tick()
+            except BusUnavailableError as error:
+                structlog.get_logger().debug("no tick", error=str(error))
+            await self._means.clock.sleep(self._means.settings.publishing.tick)
+
+    async def _guard(self, created: str) -> None:
+        while True:
+            await self._means.clock.sleep(self._means.settings.publishing.tick)
+            try:
+                state = await self._means.bus.state(FACTS_STREAM)
+            except BusUnavailableError:
+                # Merely away: what is under way goes on, and the next look decides.
+                continue
+            if state is None or state.created != created:
+                raise FactsLostError(
+                    f"the stream {FACTS_STREAM} is {'missing' if state is None else 'another one'}"
+                    "; publishing everything anew"
+                )
+
+    def _decided(self, order: Order) -> None:
+        self.executor.submit(order)
+        self.reporter.decided(order)
+
+    def _progress(self, progress: Progress) -> None:
+        self.reporter.progress(progress)
+        if progress.step in _ENDINGS:
+            self.followers.finished(progress.order)
+        self._means.progress(progress)
+
+    def _left(self) -> dict[tuple[str, str], int]:
+        return dict(self.followers.left())
+
+    def _keeps_timestamp(self) -> bool:
+        return self.cluster.allocation_timestamp
+
+
+async def lead(begin: Callable[[], Term], clock: Clock) -> None:
+    """Term after term, until cancelled."""
+    backoff = Backoff(0.1, 5.0)
+    while True:
+        term = begin()
+        started_s = clock.monotonic_s()
+        try:
+            await term.run()
+        except* DrayError as group:
+            for error in group.exceptions:
+                structlog.get_logger().warning("the term ended", error=str(error))
+        if clock.monotonic_s() - started_s > 30:
+            backoff.reset()
+        await clock.sleep(backoff.next_s())
