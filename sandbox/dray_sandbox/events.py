@@ -15,7 +15,7 @@ def event_of(
     component: str,
 ) -> dict[str, Any]:
     """A core/v1 Event about one object; ``severity`` is Normal or Warning."""
-    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    now = _now()
     return {
         "apiVersion": "v1",
         "kind": "Event",
@@ -35,3 +35,12 @@ def event_of(
         "lastTimestamp": now,
         "count": 1,
     }
+
+
+def counted_again(event: dict[str, Any]) -> dict[str, Any]:
+    """The merge patch that says the event happened once more."""
+    return {"count": event.get("count", 1) + 1, "lastTimestamp": _now()}
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -3,6 +3,7 @@
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 
 import structlog
 
@@ -38,7 +39,7 @@ from dray_sandbox.controllers.rules import (
     sync_claim,
     sync_pod,
 )
-from dray_sandbox.events import event_of
+from dray_sandbox.events import counted_again, event_of
 
 COMPONENT = "resource_claim"
 _WORKERS = 4
@@ -78,6 +79,7 @@ class ResourceClaimController:
         self._watch_templates = watch_templates
         self._pods, self._claims, self._templates = _Cache(), _Cache(), _Cache()
         self._gone: OrderedDict[str, None] = OrderedDict()
+        self._warned: dict[tuple[str, str], Object] = {}
         self._queue = WorkQueue()
         self._synced: set[str] = set()
         self._ready = asyncio.Event()
@@ -241,15 +243,25 @@ class ResourceClaimController:
             self._pods.put(pod)
 
     def _remember_gone(self, uid: str) -> None:
+        for said in [key for key in self._warned if key[0] == uid]:
+            del self._warned[said]
         self._gone[uid] = None
         if len(self._gone) > _REMEMBERED_PODS:
             self._gone.popitem(last=False)
 
     async def _warn(self, pod: Object, message: str) -> None:
+        """A Warning on the pod; the same again only counts up, as client-go's recorder does."""
         metadata = pod["metadata"]
+        namespace, said = metadata["namespace"], (metadata["uid"], message)
+        if (known := self._warned.get(said)) is not None:
+            patch = counted_again(known)
+            with suppress(NotFoundError):
+                name = known["metadata"]["name"]
+                self._warned[said] = await self._kube.patch(EVENTS, name, patch, namespace)
+                return
         event = event_of(
             "Pod",
-            metadata["namespace"],
+            namespace,
             metadata["name"],
             metadata["uid"],
             "Warning",
@@ -257,7 +269,7 @@ class ResourceClaimController:
             message,
             COMPONENT,
         )
-        await self._kube.create(EVENTS, event, metadata["namespace"])
+        self._warned[said] = await self._kube.create(EVENTS, event, namespace)
 
 
 def _without_finalizer(claim: Object) -> Object:

@@ -1,0 +1,252 @@
+"""The scheduler stand-in: as strict and as nasty as kube-scheduler, and it never allocates."""
+
+from typing import Any
+
+import pytest
+
+from dray.domain.pods import Pod
+from dray_sandbox.scheduler.cluster import Cluster
+from dray_sandbox.scheduler.queue import FLUSH_S, Queue
+from dray_sandbox.scheduler.rules import (
+    Failed,
+    NotQueued,
+    Place,
+    Unschedulable,
+    decide,
+    is_candidate,
+)
+
+Object = dict[str, Any]
+
+
+def node(name: str, *, cpu: str = "4", pods: str = "10", **spec: Any) -> Object:
+    labels = {"kubernetes.io/hostname": name} | spec.pop("labels", {})
+    allocatable = {"cpu": cpu, "memory": "8Gi", "pods": pods}
+    return {
+        "metadata": {"name": name, "uid": name, "labels": labels},
+        "spec": spec,
+        "status": {"allocatable": allocatable},
+    }
+
+
+def pod(name: str, *, claims: tuple[str, ...] = (), cpu: str = "1", **spec: Any) -> Object:
+    """A pod; each of ``claims`` is generated from a template of the same name."""
+    references = [{"name": claim, "resourceClaimTemplateName": claim} for claim in claims]
+    statuses = [{"name": claim, "resourceClaimName": f"{name}-{claim}"} for claim in claims]
+    container = {"name": "c", "resources": {"requests": {"cpu": cpu}}}
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": "team",
+            "uid": f"uid-{name}",
+            "resourceVersion": "1",
+        },
+        "spec": {"containers": [container], "resourceClaims": references, **spec},
+        "status": {"phase": "Pending", "resourceClaimStatuses": statuses},
+    }
+
+
+def claim(
+    name: str, owner: str, *, node: str = "", stamped: bool = True, used_by: tuple[str, ...] = ()
+) -> Object:
+    status: Object = {}
+    if node:
+        fields = [{"key": "metadata.name", "operator": "In", "values": [node]}]
+        selector = {"nodeSelectorTerms": [{"matchFields": fields}]}
+        status["allocation"] = {"devices": {"results": []}, "nodeSelector": selector}
+        if stamped:
+            status["allocation"]["allocationTimestamp"] = "2026-01-01T00:00:00Z"
+        users = [{"resource": "pods", "name": user, "uid": f"uid-{user}"} for user in used_by]
+        status["reservedFor"] = users
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": "team",
+            "uid": f"uid-{name}",
+            "resourceVersion": "1",
+            "ownerReferences": [{"kind": "Pod", "uid": f"uid-{owner}", "controller": True}],
+        },
+        "status": status,
+    }
+
+
+def cluster(*nodes: Object, claims: tuple[Object, ...] = ()) -> Cluster:
+    made = Cluster()
+    for one in nodes:
+        made.see_node(one)
+    for one in claims:
+        made.see_claim(one)
+    return made
+
+
+def seen(made: Cluster, obj: Object) -> Pod:
+    return made.see_pod(obj)[1]
+
+
+def test_a_pod_goes_to_the_emptiest_node_that_fits() -> None:
+    made = cluster(node("a"), node("b"))
+    seen(made, pod("other", cpu="2", nodeName="a"))
+    assert decide(seen(made, pod("mine")), made) == Place("b")
+
+
+def test_assumed_pods_count_until_the_watch_confirms_them() -> None:
+    made = cluster(node("a", cpu="1"))
+    first, second = seen(made, pod("first")), seen(made, pod("second"))
+    made.assume(first, "a")
+    assert isinstance(decide(second, made), Unschedulable)
+    made.withdraw(first.uid)
+    assert decide(second, made) == Place("a")
+
+
+@pytest.mark.parametrize(
+    ("fields", "spec", "why"),
+    [
+        ({"unschedulable": True}, {}, "were unschedulable"),
+        ({"taints": [{"key": "k", "effect": "NoSchedule"}]}, {}, "untolerated taint"),
+        ({}, {"nodeSelector": {"zone": "x"}}, "node affinity/selector"),
+        ({"cpu": "500m"}, {}, "Insufficient cpu"),
+        ({"pods": "0"}, {}, "Too many pods"),
+    ],
+)
+def test_a_node_is_refused_for_its_reason(fields: Object, spec: Object, why: str) -> None:
+    made = cluster(node("a", **fields))
+    verdict = decide(seen(made, pod("mine", **spec)), made)
+    assert isinstance(verdict, Unschedulable)
+    assert why in verdict.message
+    assert verdict.message.startswith("0/1 nodes are available: 1 ")
+
+
+def test_tolerations_and_affinity_let_a_pod_in() -> None:
+    taint = {"key": "tensor-fusion.ai/dedicated", "value": "p", "effect": "NoSchedule"}
+    made = cluster(node("a", taints=[taint], labels={"zone": "x"}))
+    expressions = [{"key": "zone", "operator": "In", "values": ["x", "y"]}]
+    required = {"nodeSelectorTerms": [{"matchExpressions": expressions}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    mine = pod(
+        "mine",
+        tolerations=[{"key": "tensor-fusion.ai/dedicated", "operator": "Exists"}],
+        affinity=affinity,
+    )
+    assert decide(seen(made, mine), made) == Place("a")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"schedulerName": "tensor-fusion-scheduler"},
+        {"schedulingGates": [{"name": "tensor-fusion.ai/allocation"}]},
+        {"schedulingGates": [{"name": "somebody/else"}]},
+        {"nodeName": "a"},
+    ],
+)
+def test_it_leaves_alone_what_is_not_its_own_or_is_gated(change: Object) -> None:
+    made = cluster(node("a"))
+    assert is_candidate(seen(made, pod("mine")), made, "default-scheduler")
+    assert not is_candidate(seen(made, pod("mine", **change)), made, "default-scheduler")
+
+
+def test_a_pod_whose_claims_do_not_exist_yet_is_not_even_tried() -> None:
+    made = cluster(node("a"))
+    assert isinstance(decide(seen(made, pod("mine", claims=("gpu",))), made), NotQueued)
+
+
+def test_an_unallocated_claim_is_never_allocated() -> None:
+    made = cluster(node("a"), claims=(claim("mine-gpu", "mine"),))
+    verdict = decide(seen(made, pod("mine", claims=("gpu",))), made)
+    assert isinstance(verdict, Unschedulable)
+    assert "cannot allocate all claims" in verdict.message
+    assert verdict.clear is None
+
+
+def test_an_allocated_claim_takes_its_pod_to_its_node_and_is_reserved() -> None:
+    made = cluster(node("a"), node("b"), claims=(claim("mine-gpu", "mine", node="b"),))
+    verdict = decide(seen(made, pod("mine", claims=("gpu",))), made)
+    assert isinstance(verdict, Place)
+    assert verdict.node == "b"
+    assert [one.name for one in verdict.reserve] == ["mine-gpu"]
+
+
+def test_a_claim_reserved_already_is_not_reserved_again() -> None:
+    reserved = claim("mine-gpu", "mine", node="a", stamped=False, used_by=("mine",))
+    made = cluster(node("a"), claims=(reserved,))
+    assert decide(seen(made, pod("mine", claims=("gpu",))), made) == Place("a")
+
+
+def test_an_allocation_without_a_timestamp_can_not_be_reserved_so_the_pod_never_runs() -> None:
+    made = cluster(node("a"), claims=(claim("mine-gpu", "mine", node="a", stamped=False),))
+    verdict = decide(seen(made, pod("mine", claims=("gpu",))), made)
+    assert isinstance(verdict, Failed)
+    assert "field is immutable" in verdict.message
+
+
+def test_postfilter_clears_the_allocation_when_another_node_got_as_far_as_the_claims() -> None:
+    full = node("b", cpu="500m")
+    made = cluster(node("a"), full, claims=(claim("mine-gpu", "mine", node="b"),))
+    verdict = decide(seen(made, pod("mine", claims=("gpu",))), made)
+    assert isinstance(verdict, Unschedulable)
+    assert verdict.clear is not None
+    assert verdict.clear.name == "mine-gpu"
+
+
+def test_it_clears_nothing_while_no_other_node_gets_that_far() -> None:
+    made = cluster(
+        node("a", unschedulable=True),
+        node("b", cpu="500m"),
+        claims=(claim("mine-gpu", "mine", node="b"),),
+    )
+    verdict = decide(seen(made, pod("mine", claims=("gpu",))), made)
+    assert isinstance(verdict, Unschedulable)
+    assert verdict.clear is None
+
+
+def test_it_clears_no_allocation_that_another_pod_uses() -> None:
+    shared = claim("mine-gpu", "mine", node="b", used_by=("other",))
+    made = cluster(node("a"), node("b", cpu="500m"), claims=(shared,))
+    verdict = decide(seen(made, pod("mine", claims=("gpu",))), made)
+    assert isinstance(verdict, Unschedulable)
+    assert verdict.clear is None
+
+
+def test_a_claim_of_another_pod_of_the_same_name_is_not_accepted() -> None:
+    made = cluster(node("a"), claims=(claim("mine-gpu", "former", node="a"),))
+    assert isinstance(decide(seen(made, pod("mine", claims=("gpu",))), made), NotQueued)
+
+
+def test_backoff_grows_to_ten_seconds_and_needs_a_change_to_count() -> None:
+    queue, pods = Queue(), {}
+    mine = seen(cluster(), pod("mine"))
+    pods[mine.uid] = mine
+    queue.activate(mine.uid)
+    assert queue.due(pods, 0.0) == [mine]
+    pauses = []
+    now = 0.0
+    for _ in range(6):
+        queue.tried(mine.uid, now)
+        assert queue.next_due_s(now) == FLUSH_S
+        queue.activate(mine.uid)
+        pause = queue.next_due_s(now)
+        assert pause is not None
+        pauses.append(pause)
+        now += pause
+    assert pauses == [1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
+
+
+def test_a_parked_pod_is_tried_at_once_when_something_changes() -> None:
+    queue = Queue()
+    queue.activate("uid")
+    queue.parked("uid", 5.0)
+    assert queue.next_due_s(5.0) == FLUSH_S
+    queue.activate("uid")
+    assert queue.next_due_s(5.0) == 0.0
+
+
+def test_more_important_pods_go_first_then_older_ones() -> None:
+    made = cluster()
+    queue = Queue()
+    ages = {"young": "2026-01-02T00:00:00Z", "old": "2026-01-01T00:00:00Z"}
+    for name, created in ages.items():
+        obj = pod(name)
+        obj["metadata"]["creationTimestamp"] = created
+        queue.activate(seen(made, obj).uid)
+    queue.activate(seen(made, pod("vip", priority=10)).uid)
+    assert [p.name for p in queue.due(made.pods, 0.0)] == ["vip", "old", "young"]
