@@ -45,8 +45,6 @@ class Domain:
     """Waiting pods whose reasons changed too soon to be told again."""
     asked: dict[str, int] = field(default_factory=dict)
     """Per claim, which asking to void it was sent last."""
-    out_since: dict[str, int] = field(default_factory=dict)
-    """Per node outside the domain, the revision with which it was first seen outside."""
     ticked: bool = False
     """A tick passed that was not acted upon yet."""
     settle: bool = True

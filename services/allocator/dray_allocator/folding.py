@@ -41,7 +41,6 @@ def forget_facts(state: AllocatorState) -> None:
     state.facts = Facts(now_unix_s=now_unix_s)
     state.fleet = Fleet(state.rules.drivers)
     for domain in state.domains.values():
-        domain.out_since.clear()
         domain.unfit.clear()
     state.refresh_all()
 
@@ -131,8 +130,7 @@ def _node(state: AllocatorState, fact: NodeObserved) -> None:
     for pod_uid in state.holds.pods_on(name):
         state.refresh_hold(pod_uid)
     for domain in state.domains.values():
-        _membership(domain, name, after)
-        if _pool(before) == domain.name or _pool(after) == domain.name:
+        if domain.name in (_pool(before), _pool(after), _leaving(after)):
             domain.settle = True
             if after is not None and _may_fit_more(before, after):
                 domain.more_supply()
@@ -140,16 +138,12 @@ def _node(state: AllocatorState, fact: NodeObserved) -> None:
         state.refresh_hold(pod_uid)
 
 
-def _membership(domain: Domain, node: str, fact: NodeFact | None) -> None:
-    """Remember since when a node is outside the domain, as far as it was seen."""
-    if fact is None or fact.node.pool == domain.name:
-        domain.out_since.pop(node, None)
-    else:
-        domain.out_since.setdefault(node, fact.revision)
-
-
 def _pool(fact: NodeFact | None) -> str:
     return fact.node.pool if fact else ""
+
+
+def _leaving(fact: NodeFact | None) -> str:
+    return fact.node.leaving if fact else ""
 
 
 def _may_fit_more(before: NodeFact | None, after: NodeFact) -> bool:
@@ -203,9 +197,7 @@ def _domain(state: AllocatorState, fact: DomainObserved) -> list[Effect]:
         return [Unfollow(fact.domain)]
     if known is not None and fact.epoch <= known.epoch:
         return []
-    domain = state.domains[fact.domain] = Domain(fact.domain, fact.epoch)
-    for name, node in state.facts.nodes.items():
-        _membership(domain, name, node)
+    state.domains[fact.domain] = Domain(fact.domain, fact.epoch)
     state.refresh_all()
     return [Follow(fact.domain, fact.epoch)]
 

@@ -152,7 +152,8 @@ def test_a_node_leaves_the_domain_once_nothing_is_in_flight_on_it(make_world):
     world = make_world(pools=("pool", "other")).open().nodes(make_world.a_node("n1"))
     world.submit(world.a_pod("p"))
     decision = world.decisions()["p"]
-    world.node(world.a_node("n1", pool=""))
+    leaving = world.a_node("n1", pool="", leaving="pool", leaving_since=world.revision + 1)
+    world.node(leaving)
     left = world.revision
     assert world.sent()[-1].command.reason == "node n1 left the domain"
     assert not [r for r in world.logs["pool"] if isinstance(r, NodeLeft)]

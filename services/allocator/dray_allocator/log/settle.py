@@ -35,20 +35,23 @@ def due_releases(
 
 
 def leaving(state: AllocatorState, domain: Domain) -> Iterator[tuple[str, int]]:
-    """Nodes that are in no pool, may have been in this one, and have nothing in flight in it;
-    with the revision that says so."""
+    """Nodes that are being taken out of the domain and have nothing in flight in it, with
+    the revision of the fact that says so."""
     busy = {
         reservation.allocation.node: None
         for claim_uid in domain.unsettled
         if (reservation := domain.current.claims.get(claim_uid)) is not None
         and reservation.stage is Stage.HELD
     }
-    for node, since in domain.out_since.items():
-        fact = state.facts.nodes.get(node)
-        if fact is None or fact.node.pool or node in busy:
-            continue
-        if domain.current.left.get(node, -1) < since:
-            yield node, fact.revision
+    for name in sorted(state.facts.members.get("", ())):
+        fact = state.facts.nodes[name]
+        asked = fact.node.leaving == domain.name
+        if (
+            asked
+            and name not in busy
+            and domain.current.left.get(name, -1) < fact.node.leaving_since
+        ):
+            yield name, fact.revision
 
 
 def _end(state: AllocatorState, domain: Domain, reservation: Reservation) -> Ending | Wish | None:

@@ -1,0 +1,23 @@
+"""``dray-allocator`` and ``python -m dray_allocator``."""
+
+import asyncio
+import sys
+
+from dray.domain.errors import DrayError
+from dray.runtime.settings import load
+from dray_allocator.app import run
+from dray_allocator.settings import AllocatorSettings
+
+
+def main() -> int:
+    """Run the allocator; 0 after an orderly end, 1 after a failure, 2 for wrong settings."""
+    try:
+        asyncio.run(run(load(AllocatorSettings)))
+    except DrayError as error:
+        print(f"dray: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

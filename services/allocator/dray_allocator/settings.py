@@ -1,0 +1,52 @@
+"""What can be set: ``DRAY_ALLOCATOR__…`` beside the settings of every process."""
+
+from pydantic import Field
+
+from dray.domain import names
+from dray.runtime.settings import CommaList, Duration, Group, Settings
+from dray_allocator.rules import Rules
+
+_DEFAULT = Rules()
+
+
+class Allocator(Group):
+    """Time-outs and bounds of the decisions and of serving."""
+
+    drivers: CommaList = (names.DRIVER,)
+    """Drivers whose devices dray allocates; all others belong to kube-scheduler."""
+    uncommitted_after: Duration = Field(default=_DEFAULT.uncommitted_after_s, gt=0)
+    """A decision without ``status.allocation`` for so long is voided and taken again."""
+    void_repeat: Duration = Field(default=_DEFAULT.void_repeat_s, gt=0)
+    """How often the claim-controller is asked again to void an attempt."""
+    exclusion: Duration = Field(default=_DEFAULT.exclusion_s, ge=0)
+    """How long a claim keeps away from a node it was withdrawn from."""
+    checkpoint_interval: Duration = Field(default=_DEFAULT.checkpoint_interval_s, gt=0)
+    waiting_repeat: Duration = Field(default=_DEFAULT.waiting_repeat_s, ge=0)
+    """How soon a waiting pod is told again that mere counts in its reasons changed."""
+    pods_per_record: int = Field(default=_DEFAULT.pods_per_record, ge=1, le=256)
+    unconfirmed_records: int = Field(default=_DEFAULT.unconfirmed_records, ge=1)
+    """Records appended ahead of their confirmation."""
+    lease_ttl: Duration = Field(default=3.0, ge=1)
+    """After so long without renewal another replica takes a domain over."""
+    lease_renewal: Duration = Field(default=1.0, gt=0)
+
+
+class AllocatorSettings(Settings):
+    """Everything this process reads."""
+
+    allocator: Allocator = Allocator()
+
+    def rules(self) -> Rules:
+        """The numbers that decisions depend on."""
+        chosen = self.allocator
+        return Rules(
+            writer=self.instance,
+            drivers=chosen.drivers,
+            uncommitted_after_s=chosen.uncommitted_after,
+            void_repeat_s=chosen.void_repeat,
+            exclusion_s=chosen.exclusion,
+            checkpoint_interval_s=chosen.checkpoint_interval,
+            waiting_repeat_s=chosen.waiting_repeat,
+            pods_per_record=chosen.pods_per_record,
+            unconfirmed_records=chosen.unconfirmed_records,
+        )

@@ -1,0 +1,300 @@
+"""Bus to core and back: facts, logs and leases in; appends and commands out.
+
+Everything happens in one event loop, and the core is only entered by ``_hand``: one event
+after the other. Appends overlap; their order is the order of the calls.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import structlog
+
+from dray.bus.ports import (
+    Bus,
+    BusUnavailableError,
+    StaleSequenceError,
+    StreamMissingError,
+)
+from dray.bus.topology import FACTS_STREAM
+from dray.messages.base import UndecodableMessageError, encode, token
+from dray.messages.commands import VoidClaim
+from dray.messages.decisions import Decided, log_stream
+from dray.runtime.backoff import Backoff
+from dray.telemetry import spans
+from dray_allocator.domain import Domain
+from dray_allocator.events import (
+    Append,
+    AppendFailed,
+    Continue,
+    Effect,
+    Event,
+    FactSeen,
+    FactsLost,
+    Follow,
+    LogLost,
+    Oversold,
+    RecordSeen,
+    Send,
+    Serve,
+    StandBy,
+    Unfollow,
+)
+from dray_allocator.handle import handle
+from dray_allocator.metrics import Metrics
+from dray_allocator.state import AllocatorState
+from dray_allocator.wire import fact_of, outgoing, record_of
+
+_MOST_FOLDED = 256
+"""Facts folded in a row before deciding, while more are at hand."""
+
+
+class Shell:
+    """One replica. ``run`` serves until cancelled; ``stop`` gives the leases back."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        state: AllocatorState,
+        metrics: Metrics,
+        *,
+        lease_ttl_s: float = 3.0,
+        lease_renewal_s: float = 1.0,
+    ) -> None:
+        self._bus = bus
+        self._state = state
+        self._metrics = metrics
+        self._instance = state.rules.writer
+        self._source = f"/allocator/{self._instance}"
+        self._lease_ttl_s = lease_ttl_s
+        self._lease_renewal_s = lease_renewal_s
+        self._log = structlog.get_logger()
+        self._followers: dict[str, asyncio.Task[None]] = {}
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._served: dict[str, int] = {}
+        """Per domain served, how often it was taken: late failures of earlier appends are old."""
+        self._takes = 0
+        self._wake = asyncio.Event()
+        self._fault = ""
+
+    @property
+    def problem(self) -> str | None:
+        """Why this replica can't decide anything, or None."""
+        if self._fault:
+            return self._fault
+        return None if self._state.facts.synced else "the facts are not complete yet"
+
+    async def run(self) -> None:
+        """Fold and serve until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._read_facts(), name="facts")
+            group.create_task(self._keep_leases(), name="leases")
+
+    async def stop(self) -> None:
+        """Stand by, and let another replica serve at once."""
+        for task in (*self._followers.values(), *self._tasks):
+            task.cancel()
+        for domain in tuple(self._served):
+            await self._bus.release(_lease(domain), self._instance)
+        self._served.clear()
+
+    async def _read_facts(self) -> None:
+        backoff = Backoff(0.05, 2.0)
+        while True:
+            try:
+                await self._follow_facts(backoff)
+            except StreamMissingError as error:
+                self._log.warning("no facts", stream=FACTS_STREAM, why=str(error))
+                await self._hand(FactsLost())
+            except BusUnavailableError as error:
+                self._log.warning("facts can't be read", why=str(error))
+            await backoff.pause()
+
+    async def _follow_facts(self, backoff: Backoff) -> None:
+        folded = 0
+        async for delivered in self._bus.read(FACTS_STREAM):
+            backoff.reset()
+            try:
+                fact = fact_of(delivered)
+            except UndecodableMessageError as error:
+                self._stand_by_for_good(str(error))
+                continue
+            if fact is None:
+                continue
+            folded += 1
+            more = delivered.pending > 0 and folded % _MOST_FOLDED != 0
+            await self._hand(FactSeen(delivered.sequence, fact, more))
+
+    async def _follow_log(self, domain: str, epoch: int) -> None:
+        stream = log_stream(domain, epoch)
+        backoff = Backoff(0.05, 2.0)
+        while True:
+            try:
+                async for delivered in self._bus.read(stream):
+                    record = record_of(delivered)
+                    more = delivered.pending > 0
+                    await self._hand(RecordSeen(domain, epoch, delivered.sequence, record, more))
+            except StreamMissingError as error:
+                self._log.error("a decision log is lost", stream=stream, why=str(error))
+                await self._hand(LogLost(domain, epoch))
+                return
+            except UndecodableMessageError as error:
+                self._stand_by_for_good(str(error))
+                return
+            except BusUnavailableError as error:
+                self._log.warning("a log can't be read", stream=stream, why=str(error))
+            await backoff.pause()
+
+    def _stand_by_for_good(self, fault: str) -> None:
+        """What can't be read may be an allocation: deciding without it could sell twice."""
+        self._metrics.undecodable.inc()
+        self._log.error("stands by until restarted", why=fault)
+        self._fault = fault
+        for domain in tuple(self._served):
+            self._stand_by(domain)
+
+    async def _hand(self, event: Event) -> None:
+        """Hand an event to the core, and go on until it has nothing left to try."""
+        self._perform(handle(self._state, event))
+        while self._state.unfinished:
+            await asyncio.sleep(0)
+            self._perform(handle(self._state, Continue()))
+
+    def _perform(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Append():
+                    self._spawn(self._append(effect, self._served.get(effect.domain, 0)))
+                case Send(command=command):
+                    self._spawn(self._send(command))
+                case Follow(domain=domain, epoch=epoch):
+                    self._unfollow(domain)
+                    task = asyncio.create_task(self._follow_log(domain, epoch))
+                    self._followers[domain] = task
+                    self._wake.set()
+                case Unfollow(domain=domain):
+                    self._unfollow(domain)
+                case Oversold():
+                    self._metrics.oversold.inc()
+                    self._log.error(
+                        "a device is sold twice, or its budget was lowered below its use",
+                        device=effect.device,
+                        claim=effect.claim_uid,
+                        seen=effect.detail,
+                    )
+
+    def _unfollow(self, domain: str) -> None:
+        self._served.pop(domain, None)
+        if (task := self._followers.pop(domain, None)) is not None:
+            task.cancel()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks[task] = None
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(task, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._log.error("an effect failed", error=repr(error))
+
+    async def _append(self, effect: Append, take: int) -> None:
+        record = effect.record
+        try:
+            await self._bus.append(
+                outgoing(record, self._source), expected_last=effect.expected_last
+            )
+        except StaleSequenceError as error:
+            self._metrics.conflicts.inc()
+            await self._failed(effect, take, str(error))
+        except BusUnavailableError as error:
+            await self._failed(effect, take, str(error))
+        except StreamMissingError as error:
+            self._log.error("a decision log is lost", domain=effect.domain, why=str(error))
+            await self._hand(LogLost(effect.domain, effect.epoch))
+        else:
+            self._metrics.appended(record)
+            if isinstance(record, Decided):
+                _trace(record)
+
+    async def _failed(self, effect: Append, take: int, reason: str) -> None:
+        """Forget what was built on it, once per time of serving; then read and serve again."""
+        if self._served.get(effect.domain) != take:
+            return
+        self._log.warning("an append failed; reads the log again", why=reason)
+        del self._served[effect.domain]
+        await self._hand(AppendFailed(effect.domain, effect.epoch, reason))
+        self._wake.set()
+
+    async def _send(self, command: VoidClaim) -> None:
+        message = encode(command, source=self._source)
+        try:
+            await self._bus.publish(message)
+        except (BusUnavailableError, StreamMissingError) as error:
+            self._log.warning("a command was not sent; it is repeated", why=str(error))
+
+    async def _keep_leases(self) -> None:
+        while True:
+            self._wake.clear()
+            if not self._fault and self._state.facts.synced:
+                for domain in tuple(self._state.domains.values()):
+                    await self._keep_lease(domain)
+            try:
+                async with asyncio.timeout(self._lease_renewal_s):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+
+    async def _keep_lease(self, domain: Domain) -> None:
+        """Take or renew; a replica that has not read the log's beginning leaves it to others."""
+        if domain.lost or not domain.current.sequence:
+            return
+        try:
+            holds = await self._bus.acquire(
+                _lease(domain.name), self._instance, ttl_s=self._lease_ttl_s
+            )
+            if not holds:
+                self._stand_by(domain.name)
+            elif domain.name not in self._served:
+                await self._serve(domain)
+        except BusUnavailableError as error:
+            self._log.warning("the lease can't be kept", domain=domain.name, why=str(error))
+            self._stand_by(domain.name)
+
+    async def _serve(self, domain: Domain) -> None:
+        """Read up to the log's end before deciding anything."""
+        state = await self._bus.state(log_stream(domain.name, domain.epoch))
+        if self._state.domains.get(domain.name) is not domain:
+            return
+        if state is None:
+            await self._hand(LogLost(domain.name, domain.epoch))
+            return
+        self._takes += 1
+        self._served[domain.name] = self._takes
+        self._log.info("serves", domain=domain.name, epoch=domain.epoch)
+        await self._hand(Serve(domain.name, domain.epoch, state.last_sequence))
+
+    def _stand_by(self, domain: str) -> None:
+        if self._served.pop(domain, None) is not None:
+            self._log.info("stands by", domain=domain)
+            self._perform(handle(self._state, StandBy(domain)))
+
+
+def _lease(domain: str) -> str:
+    return f"domain.{token(domain)}"
+
+
+def _trace(record: Decided) -> None:
+    """One span per decided pod, for sampled ones."""
+    for pod in record.pods:
+        attributes: dict[str, str | int] = {
+            "k8s.namespace.name": pod.namespace,
+            "k8s.pod.name": pod.name,
+            "k8s.node.name": pod.node,
+            "dray.writer": record.writer,
+            "dray.attempt": pod.claims[0].attempt,
+            "dray.considered_devices": pod.considered_devices,
+            "dray.took_us": pod.took_us,
+        }
+        with spans.start("decision", pod.traceparent, attributes):
+            pass

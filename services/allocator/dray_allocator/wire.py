@@ -1,0 +1,59 @@
+"""Messages of the bus as events of the core, and its effects as messages."""
+
+from dataclasses import replace
+
+import msgspec
+
+from dray.messages.base import (
+    Delivered,
+    Outgoing,
+    UndecodableMessageError,
+    decode,
+    encode,
+    subject_prefix,
+)
+from dray.messages.decisions import AnyRecord, Decided, Waiting, decode_record, log_subject
+from dray.messages.facts import FACTS, Fact
+
+_FACTS: dict[str, type[Fact]] = {subject_prefix(fact): fact for fact in FACTS}
+
+
+def fact_of(delivered: Delivered) -> Fact | None:
+    """The fact; None for a type that this version does not know.
+
+    Raises:
+        UndecodableMessageError: the payload does not fit its type.
+    """
+    kind = _FACTS.get(".".join(delivered.subject.split(".")[:4]))
+    return None if kind is None else decode(delivered, kind)
+
+
+def record_of(delivered: Delivered) -> AnyRecord:
+    """The record.
+
+    Raises:
+        UndecodableMessageError: it is none that this version knows.
+    """
+    try:
+        return decode_record(delivered.payload)
+    except msgspec.MsgspecError as error:
+        raise UndecodableMessageError(
+            f"record {delivered.sequence} of {delivered.stream} can't be decoded: {error}; "
+            "was it written by another version of dray?"
+        ) from error
+
+
+def outgoing(record: AnyRecord, source: str) -> Outgoing:
+    """The record on its log's subject."""
+    correlation_id = traceparent = ""
+    if isinstance(record, Waiting):
+        correlation_id, traceparent = record.request_id, record.traceparent
+    elif isinstance(record, Decided) and len(record.pods) == 1:
+        correlation_id, traceparent = record.pods[0].request_id, record.pods[0].traceparent
+    message = encode(
+        record,
+        source=source,
+        correlation_id=correlation_id,
+        traceparent=traceparent,
+    )
+    return replace(message, subject=log_subject(record.domain, record.epoch))
