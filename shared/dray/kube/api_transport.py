@@ -3,6 +3,7 @@
 Bodies are plain JSON both ways: the library's typed models cost a millisecond per object.
 """
 
+import asyncio
 import contextlib
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -131,8 +132,12 @@ class Transport:
             ) from error
 
     async def close(self) -> None:
-        """Close connections."""
+        """Close connections, without TLS's good-byes: they would outlast the event loop."""
+        session: aiohttp.ClientSession = self._client.rest_client.pool_manager
+        if isinstance(session.connector, aiohttp.TCPConnector):
+            await session.connector.close(abort_ssl=True)
         await self._client.close()
+        await asyncio.sleep(0)
 
     @contextlib.asynccontextmanager
     async def _request(
