@@ -5,6 +5,7 @@ so a service that tries another's is refused by the server, as it is in a cluste
 """
 
 import asyncio
+import contextlib
 import json
 import secrets
 import shutil
@@ -173,4 +174,6 @@ async def _greets(port: int) -> bool:
         return False
     finally:
         writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
     return line.startswith(b"INFO ") and b'"jetstream":true' in line

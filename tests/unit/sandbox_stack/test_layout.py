@@ -1,0 +1,61 @@
+"""Simulated nodes, and the objects that a stack installs."""
+
+from pathlib import Path
+
+import pytest
+
+from dray.domain.errors import InvalidInputError
+from dray.domain.names import POOL_LABEL
+from dray_sandbox.access import CLAIM_CONTROLLER, GROUPS, make_credentials
+from dray_sandbox.layout import simulated_nodes
+from dray_sandbox.roles import RULES, cluster_roles
+
+
+def test_models_and_pools_are_dealt_out_in_turn() -> None:
+    nodes = simulated_nodes(3, models=("A100", "H100"), pools=("p", "q", "r"))
+    assert [(node.name, node.model, node.labels[POOL_LABEL]) for node in nodes] == [
+        ("sim-1", "A100", "p"),
+        ("sim-2", "H100", "q"),
+        ("sim-3", "A100", "r"),
+    ]
+
+
+def test_labels_are_for_all_nodes_or_for_one_and_win_over_the_pools() -> None:
+    labels = ("zone=x", f"sim-2:{POOL_LABEL}=other")
+    first, second = simulated_nodes(2, pools=("p",), labels=labels)
+    assert first.labels == {POOL_LABEL: "p", "zone": "x"}
+    assert second.labels == {POOL_LABEL: "other", "zone": "x"}
+
+
+def test_nodes_need_no_pool() -> None:
+    assert simulated_nodes(1, pools=())[0].labels == {}
+
+
+@pytest.mark.parametrize("label", ["zone", "=x", "sim-9:zone=x"])
+def test_wrong_labels_are_refused_by_name(label: str) -> None:
+    with pytest.raises(InvalidInputError, match="node label"):
+        simulated_nodes(1, labels=(label,))
+
+
+def test_the_claim_controller_alone_may_change_allocations() -> None:
+    may = {
+        user
+        for user, rules in RULES.items()
+        if any("resourceclaims/binding" in rule["resources"] for rule in rules)
+    }
+    assert may == {CLAIM_CONTROLLER}
+
+
+def test_no_role_uses_wildcards_and_every_user_has_a_binding() -> None:
+    for rules in RULES.values():
+        for rule in rules:
+            assert "*" not in (*rule["apiGroups"], *rule["resources"], *rule["verbs"])
+    bound = {o["subjects"][0]["name"] for o in cluster_roles() if "subjects" in o}
+    assert bound == RULES.keys() <= GROUPS.keys()
+
+
+def test_every_user_has_a_token_of_its_own_that_only_the_owner_reads(tmp_path: Path) -> None:
+    credentials = make_credentials(tmp_path)
+    assert len(set(credentials.tokens.values())) == len(GROUPS)
+    assert credentials.token_file.stat().st_mode & 0o077 == 0
+    assert credentials.server.key.stat().st_mode & 0o077 == 0
