@@ -13,8 +13,7 @@ from pathlib import Path
 from aiohttp import web
 
 from .requests import Tokens
-from .server import Settings, create_app
-from .tls import server_context
+from .server import Settings, create_app, server_context
 from .watch import WatchSettings
 
 

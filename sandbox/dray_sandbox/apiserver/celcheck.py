@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from dray.cel.check import check_selector
+from dray.cel.errors import CelCompileError, CelUnsupportedError
+from dray.cel.syntax import parse
+
 from .status import FieldError, invalid, too_long
 
 MAX_EXPRESSION_BYTES = 10 * 1024
 
 
 def selector_errors(expression: str, field: str) -> list[FieldError]:
-    """Findings about one CEL device selector."""
+    """Findings about one CEL device selector.
+
+    A function that Kubernetes has and dray lacks is accepted here, as the real server does.
+    """
     if len(expression.encode()) > MAX_EXPRESSION_BYTES:
         return [too_long(field, MAX_EXPRESSION_BYTES)]
-    if not expression.strip():
-        return [invalid(field, expression, "compilation failed: empty expression")]
+    try:
+        check_selector(parse(expression), expression)
+    except CelUnsupportedError:
+        return []
+    except CelCompileError as error:
+        return [invalid(field, expression, f"compilation failed: ERROR: <input>:{error}")]
     return []

@@ -26,7 +26,12 @@ class CrdRules(WithStatus):
 
     def prepare_create(self, obj: Object) -> None:
         super().prepare_create(obj)
-        obj["status"] = established(obj)
+        # Served a moment later, as on a real server: see `GarbageCollector`.
+        obj["status"] = {
+            "acceptedNames": {"plural": "", "kind": ""},
+            "conditions": None,
+            "storedVersions": [v["name"] for v in obj["spec"]["versions"] if v.get("storage")],
+        }
 
     def validate_create(self, obj: Object) -> Sequence[FieldError]:
         spec = obj["spec"]
@@ -73,7 +78,7 @@ def _versions(versions: list[Object]) -> list[FieldError]:
 
 
 def established(crd: Object) -> Object:
-    """The status of a CRD that is served; here that is at once."""
+    """The status of a CRD that is served."""
     when = metadata.now()
     condition = {"status": "True", "lastTransitionTime": when}
     return {
@@ -96,8 +101,16 @@ def established(crd: Object) -> Object:
     }
 
 
+def is_established(crd: Object) -> bool:
+    """Is the CRD served?"""
+    conditions = (crd.get("status") or {}).get("conditions") or []
+    return any(c.get("type") == "Established" and c.get("status") == "True" for c in conditions)
+
+
 def resources_of(crd: Object) -> list[Resource]:
     """One resource per served version."""
+    if not is_established(crd):
+        return []
     spec = crd["spec"]
     names = spec["names"]
     return [
@@ -145,7 +158,7 @@ class CustomRules(Rules):
         result["metadata"] = meta
         pruned: dict[str, Any] = structural.prune(body, self._schema, unknown)
         if unknown and strict:
-            named = ", ".join(f'unknown field "{name}"' for name in unknown)
+            named = ", ".join(f'unknown field "{name}"' for name in sorted(unknown))
             kind, version = self.resource.kind, self.resource.version
             raise bad_request(
                 f'{kind} in version "{version}" cannot be handled as a {kind}: '

@@ -1,4 +1,4 @@
-"""What the controller manager would do: garbage of owners, namespaces and CRDs.
+"""The server's own loop: garbage of owners, namespaces and CRDs; new CRDs are established.
 
 One loop that wakes on changes. Dependents go when their last owner has gone (background), an
 owner waits for its dependents (foreground), or they are cut loose (orphan). A terminating
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from .crds import resources_of
+from .crds import established, is_established, resources_of
 from .deletion import FOREGROUND, ORPHAN, DeleteOptions, Deletion
 from .operations import Operations, key_of, system
 from .resources import Registry, Resource
@@ -122,6 +122,8 @@ class GarbageCollector:
             elif key[0] == "/namespaces":
                 await self._empty_namespace(key, item)
             return
+        if key[0] == _CRDS and not is_established(item):
+            self._store.write(key, {**item, "status": established(item)}, item)
         owners = meta.get("ownerReferences") or []
         if owners:
             await self._check_owners(key, item, owners)

@@ -12,7 +12,7 @@ from aiohttp import web
 from . import events, metadata, status, subresources
 from .apply import apply_patch
 from .deletion import Deleted, DeleteOptions, Deletion
-from .listing import check_version, list_page
+from .listing import check_number, list_page
 from .operations import Context, Operations
 from .patches import json_patch, merge_patch, strategic_patch
 from .requests import (
@@ -130,7 +130,10 @@ class Handlers:
                 item = _event_table(resource, event["type"], item, include, first)
                 first = False
             line = msgspec.json.encode({"type": event["type"], "object": item})
-            await response.write(line + b"\n")
+            try:
+                await response.write(line + b"\n")
+            except ConnectionResetError:
+                return response  # the watcher has gone
         await response.write_eof()
         return response
 
@@ -140,7 +143,7 @@ class Handlers:
         query = request.query
         version = query.get("resourceVersion", "")
         if version not in ("", "0"):
-            check_version(self._store, version)
+            check_number(version)
         initial = flag(request, "sendInitialEvents")
         if initial and not self._settings.send_initial_events:
             field = "sendInitialEvents"

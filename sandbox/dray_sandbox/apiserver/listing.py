@@ -50,12 +50,17 @@ def list_page(store: Store, resource: Resource, namespace: str, query: Mapping[s
     return Page(matching, meta)
 
 
-def check_version(store: Store, text: str) -> None:
-    """400 for a version that is no number, 504 for one from the future."""
+def check_number(text: str) -> None:
+    """400 for a version that is no number."""
     if not text.isdigit():
         raise bad_request(f"Invalid resourceVersion {text!r}: strconv.ParseUint: invalid syntax")
+
+
+def check_version(store: Store, text: str) -> None:
+    """400 for a version that is no number, 504 for one from the future."""
+    check_number(text)
     if int(text) > store.version:
-        message = f"Too large resource version: {text}, current: {store.version}"
+        message = f"Timeout: Too large resource version: {text}, current: {store.version}"
         cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
         raise ApiError(504, "Timeout", message, {"causes": [cause], "retryAfterSeconds": 1})
 

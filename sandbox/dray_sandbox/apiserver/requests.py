@@ -14,6 +14,7 @@ from aiohttp import web
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
+from . import protobuf
 from .operations import Context
 from .status import ApiError, Object, bad_request, unauthorized, unsupported_media_type
 
@@ -119,6 +120,8 @@ async def body_of(request: web.Request) -> Any:
     raw = await request.read()
     if not raw.strip():
         raise bad_request("the body of the request is empty")
+    if kind == protobuf.CONTENT_TYPE:
+        return protobuf.decode(raw)
     try:
         return msgspec.json.decode(raw)
     except msgspec.DecodeError as error:
@@ -135,6 +138,7 @@ _FORMATS = {
     STRATEGIC_PATCH,
     APPLY_PATCH,
     "application/octet-stream",
+    protobuf.CONTENT_TYPE,
 }
 
 

@@ -15,6 +15,8 @@ from .rules_pods import PodRules
 from .rules_slices import SliceRules
 from .status import FieldError, Object, invalid, not_supported, required
 
+_NOT_READY = "node.kubernetes.io/not-ready"
+
 
 class NamespaceRules(WithStatus):
     """Namespace: labelled with its own name, Active until it is deleted."""
@@ -47,7 +49,10 @@ class NodeRules(WithStatus):
             status["allocatable"] = dict(status["capacity"])
 
     def prepare_create(self, obj: Object) -> None:
-        """Nothing is reset: whoever registers a node also reports it."""
+        """A new node is not ready (TaintNodesByCondition); its status is whoever's who made it."""
+        taints = obj["spec"].setdefault("taints", [])
+        if _NOT_READY not in [taint.get("key") for taint in taints]:
+            taints.append({"key": _NOT_READY, "effect": "NoSchedule"})
 
     def validate_create(self, obj: Object) -> Sequence[FieldError]:
         found: list[FieldError] = []

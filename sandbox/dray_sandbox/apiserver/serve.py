@@ -10,10 +10,11 @@ from pathlib import Path
 
 from aiohttp import web
 
+from dray_sandbox.certificates import make_server_files
+
 from .requests import Tokens, user
-from .server import STORE, WATCHES, Settings, create_app
+from .server import STORE, WATCHES, Settings, create_app, server_context
 from .store import Store
-from .tls import make_files, server_context
 from .watch import Watches
 
 ADMIN_TOKEN = "sandbox-admin"
@@ -48,16 +49,16 @@ async def serve(
     directory: Path, settings: Settings | None = None, *, port: int = 0
 ) -> AsyncIterator[Running]:
     """Serve on a free local port; certificates go to `directory`. One admin token is known."""
-    files = make_files(directory)
+    files = make_server_files(directory, ("127.0.0.1", "localhost"))
     tokens = Tokens({ADMIN_TOKEN: user("kubernetes-admin", "admin", ["system:masters"])})
     app = create_app(tokens, settings)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:
-        context = server_context(files.cert, files.key)
+        context = server_context(files.certificate, files.key)
         site = web.TCPSite(runner, "127.0.0.1", port, ssl_context=context)
         await site.start()
         bound = runner.addresses[0][1]
-        yield Running(f"https://127.0.0.1:{bound}", ADMIN_TOKEN, files.ca, app)
+        yield Running(f"https://127.0.0.1:{bound}", ADMIN_TOKEN, files.authority, app)
     finally:
         await runner.cleanup()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,6 +70,7 @@ def create_app(tokens: Tokens, settings: Settings | None = None) -> web.Applicat
         _ensure_namespaces(store)
         for directory in settings.crds:
             await apply_directory(operations, directory)
+        await collector.settle()
         task = asyncio.create_task(collector.run())
         yield
         task.cancel()
@@ -83,6 +85,13 @@ def create_app(tokens: Tokens, settings: Settings | None = None) -> web.Applicat
     app.cleanup_ctx.append(lifetime)
     app.on_shutdown.append(end_watches)
     return app
+
+
+def server_context(cert: Path, key: Path) -> ssl.SSLContext:
+    """The TLS context of a server."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(cert, key)
+    return context
 
 
 def _ensure_namespaces(store: Store) -> None:

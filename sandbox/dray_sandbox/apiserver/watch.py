@@ -13,6 +13,8 @@ from .status import ApiError, Object
 from .store import Change, Store
 
 Event = Object
+_LAST_BOOKMARK_S = 2.0
+"""A watch that asked for bookmarks gets one this long before its end."""
 _INITIAL_END = "k8s.io/initial-events-end"
 
 
@@ -85,6 +87,8 @@ class Watches:
         life_s = request.timeout_s or self._random.uniform(low, high)
         ends = loop.time() + life_s
         next_bookmark = loop.time() + self._settings.bookmark_interval_s
+        if life_s > _LAST_BOOKMARK_S:
+            next_bookmark = min(next_bookmark, ends - _LAST_BOOKMARK_S)
         while not feed.ended:
             wait_s = min(ends, next_bookmark if request.bookmarks else ends) - loop.time()
             for event in await feed.next(max(wait_s, 0.0)):
@@ -94,6 +98,8 @@ class Watches:
                 return
             if request.bookmarks and now >= next_bookmark:
                 next_bookmark = now + self._settings.bookmark_interval_s
+                if now < ends - _LAST_BOOKMARK_S:
+                    next_bookmark = min(next_bookmark, ends - _LAST_BOOKMARK_S)
                 yield feed.bookmark()
 
 
@@ -106,6 +112,7 @@ class _Feed:
         self._buffer = buffer
         self._pending: deque[Event] = deque()
         self._wake = asyncio.Event()
+        self._after = 0
         self._unlisten: Callable[[], None] | None = None
         self.ended = False
 
@@ -123,6 +130,7 @@ class _Feed:
             if request.initial_events:
                 initial.append(self.bookmark({_INITIAL_END: "true"}))
         else:
+            self._after = int(version)
             for change in self._store.since(int(version), request.resource_key):
                 event = self._event(change)
                 if event is not None:
@@ -155,7 +163,10 @@ class _Feed:
 
     def bookmark(self, annotations: Object | None = None) -> Event:
         """Everything up to the store's version has been sent (nothing is pending)."""
-        meta: Object = {"resourceVersion": str(self._store.version), "creationTimestamp": None}
+        meta: Object = {
+            "resourceVersion": str(max(self._store.version, self._after)),
+            "creationTimestamp": None,
+        }
         if annotations:
             meta["annotations"] = annotations
         item = {
@@ -166,7 +177,8 @@ class _Feed:
         return {"type": "BOOKMARK", "object": item}
 
     def _changed(self, change: Change) -> None:
-        if change.key[0] != self._request.resource_key:
+        # A watch from a version of the future waits for it.
+        if change.key[0] != self._request.resource_key or change.version <= self._after:
             return
         event = self._event(change)
         if event is None:

@@ -119,7 +119,5 @@ def denial(name: str, status: Object) -> ApiError:
         text += f": {status['reason']}"
     else:
         text += " without explanation"
-    code = status.get("code") or 403
-    code = code if code >= 400 else 400
-    reason = status.get("reason") or ("Forbidden" if code == 403 else "")
-    return ApiError(code, reason, text, status.get("details"))
+    code = max(status.get("code") or 0, 400)
+    return ApiError(code, status.get("reason") or "", text, status.get("details"))

@@ -7,7 +7,7 @@ import json
 import ssl
 import threading
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -161,9 +161,16 @@ class Api:
         return "/".join(filter(None, [f"{base}/{plural}", name, subresource]))
 
     async def call(
-        self, method: str, path: str, body: Any = None, *, kind: str = "", **query: Any
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        kind: str = "",
+        accept: str = "application/json",
+        **query: Any,
     ) -> Any:
-        headers = {"Authorization": f"Bearer {self.target.token}", "User-Agent": "contract/1"}
+        headers = {"Authorization": f"Bearer {self.target.token}", "Accept": accept}
         data = None
         if body is not None:
             headers["Content-Type"] = kind or "application/json"
@@ -172,6 +179,9 @@ class Api:
             method, self.target.url + path, headers=headers, params=query, data=data
         ) as response:
             self.warnings = response.headers.getall("Warning", [])
+            if response.content_type == "text/plain":
+                text = await response.text()
+                raise Refused(f"{method} {path}", {"code": response.status, "message": text})
             answer = await response.json()
             if response.status >= 400:
                 raise Refused(f"{method} {path}", answer)
@@ -219,16 +229,23 @@ class Api:
         }
         return await self.call("POST", self.path("pods", name, "binding"), body)
 
-    async def gone(self, plural: str, name: str) -> None:
-        """Return once an object is gone; fails after 20 s."""
-        async with asyncio.timeout(20):
-            while True:
-                try:
-                    await self.get(plural, name)
-                except Refused as error:
-                    assert error.code == 404
-                    return
+    async def until(self, holds: Callable[[], Awaitable[bool]], limit_s: float = 20) -> None:
+        """Ask again and again until something holds; fails after `limit_s`."""
+        async with asyncio.timeout(limit_s):
+            while not await holds():
                 await asyncio.sleep(0.05)
+
+    async def gone(self, plural: str, name: str) -> None:
+        """Return once an object is gone."""
+
+        async def missing() -> bool:
+            try:
+                await self.get(plural, name)
+            except Refused as error:
+                return bool(error.code == 404)
+            return False
+
+        await self.until(missing)
 
     async def watch(self, plural: str, **query: Any) -> AsyncIterator[dict[str, Any]]:
         """Events until the server ends the watch."""
@@ -278,7 +295,9 @@ class Api:
         return {"devices": {"results": [result]}}
 
     def user(self, name: str) -> dict[str, Any]:
-        return {"resource": "pods", "name": name, "uid": str(uuid.uuid5(uuid.NAMESPACE_URL, name))}
+        # Not a pod: a controller takes reservations of pods that don't exist away.
+        uid = str(uuid.uuid5(uuid.NAMESPACE_URL, name))
+        return {"apiGroup": "example.com", "resource": "jobs", "name": name, "uid": uid}
 
 
 @pytest.fixture

@@ -216,9 +216,9 @@ async def test_conditions_are_merged_by_type(api: Any) -> None:
 
 async def test_claim_statuses_name_claims_of_the_spec(api: Any, refused: Any) -> None:
     await api.create("pods", api.pod("one"))
+    status = {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "x"}]}
 
     with pytest.raises(refused) as caught:
-        status = {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "x"}]}
         await api.patch("pods", "one", {"status": status}, "status")
 
     expected = 'Invalid value: "gpu": must match the name of an entry in `spec.resourceClaims`'

@@ -83,7 +83,7 @@ async def test_a_version_from_the_future_times_out(api: Any, refused: Any) -> No
         await api.get("configmaps", resourceVersion="999999999")
 
     assert (caught.value.code, caught.value.reason) == (504, "Timeout")
-    assert caught.value.message.startswith("Too large resource version: 999999999")
+    assert caught.value.message.startswith("Timeout: Too large resource version: 999999999")
 
 
 async def test_items_of_built_in_lists_carry_no_type(api: Any) -> None:

@@ -291,9 +291,9 @@ async def test_a_template_is_defaulted_and_immutable(api: Any, refused: Any) -> 
     made = await api.create("resourceclaimtemplates", template("one", api.request("gpu")))
     exactly = made["spec"]["spec"]["devices"]["requests"][0]["exactly"]
     assert exactly["count"] == 1
+    changed = {"spec": {"metadata": {"labels": {"made": "no"}}}}
 
     with pytest.raises(refused) as caught:
-        changed = {"spec": {"metadata": {"labels": {"made": "no"}}}}
         await api.patch("resourceclaimtemplates", "one", changed)
 
     [(field, message)] = caught.value.causes()
@@ -302,8 +302,8 @@ async def test_a_template_is_defaulted_and_immutable(api: Any, refused: Any) -> 
 
 
 async def test_a_template_is_validated_like_a_claim(api: Any, refused: Any) -> None:
+    bad = template("bad", {"name": "gpu", "exactly": {}})
     with pytest.raises(refused) as caught:
-        bad = template("bad", {"name": "gpu", "exactly": {}})
         await api.create("resourceclaimtemplates", bad)
 
     field = "spec.spec.devices.requests[0].exactly.deviceClassName"
@@ -314,9 +314,9 @@ async def test_a_template_is_validated_like_a_claim(api: Any, refused: Any) -> N
 
 async def test_the_seed_form_of_a_template_is_unknown(api: Any, refused: Any) -> None:
     request = {"name": "gpu", "allocationMode": "ExactCount", "exactly": {"selector": {}}}
+    body = template("bad", request)
 
     with pytest.raises(refused) as caught:
-        body = template("bad", request)
         await api.create("resourceclaimtemplates", body, fieldValidation="Strict")
 
     assert 'unknown field "spec.spec.devices.requests[0].allocationMode"' in caught.value.message

@@ -1,0 +1,358 @@
+"""Admission webhooks: when they are called, with what, and what their answer does."""
+
+import asyncio
+import base64
+import json
+import ssl
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from dray_sandbox.certificates import make_server_files
+
+
+@dataclass
+class Webhook:
+    """A webhook server that keeps what it was asked and answers as told."""
+
+    url: str
+    ca_bundle: str
+    requests: list[dict[str, Any]] = field(default_factory=list)
+    response: dict[str, Any] = field(default_factory=dict)
+    patch: list[dict[str, Any]] = field(default_factory=list)
+    hang: bool = False
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        self.requests.append(request)
+        response = {"uid": request["uid"], "allowed": True, **self.response}
+        if self.patch and request["operation"] != "DELETE":
+            encoded = base64.b64encode(json.dumps(self.patch).encode()).decode()
+            response |= {"patchType": "JSONPatch", "patch": encoded}
+        return response
+
+    def configuration(self, api: Any, kind: str = "Mutating", **more: Any) -> dict[str, Any]:
+        rule = {
+            "operations": ["CREATE", "UPDATE"],
+            "apiGroups": [""],
+            "apiVersions": ["v1"],
+            "resources": ["pods"],
+        }
+        webhook = {
+            "name": "hook.example.com",
+            "clientConfig": {"url": self.url, "caBundle": self.ca_bundle},
+            "rules": [rule],
+            "sideEffects": "None",
+            "admissionReviewVersions": ["v1"],
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": api.namespace}},
+            **more,
+        }
+        return {"metadata": {"name": api.unique("hook")}, "webhooks": [webhook]}
+
+
+@pytest.fixture
+async def hook(tmp_path: Path) -> AsyncIterator[Webhook]:
+    files = make_server_files(tmp_path, ("127.0.0.1",))
+    bundle = base64.b64encode(files.authority.read_bytes()).decode()
+    hook = Webhook("", bundle)
+
+    async def review(request: web.Request) -> web.Response:
+        body = await request.json()
+        if hook.hang:
+            await asyncio.sleep(30)
+        answer = hook.answer(body["request"])
+        kind = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
+        return web.json_response(kind | {"response": answer})
+
+    app = web.Application()
+    app.router.add_post("/mutate", review)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files.certificate, files.key)
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
+    await site.start()
+    hook.url = f"https://127.0.0.1:{runner.addresses[0][1]}/mutate"
+    yield hook
+    await runner.cleanup()
+
+
+async def in_force(api: Any, hook: Webhook, plural: str, body: Any, probe: Any = None) -> None:
+    """Create a configuration and wait until the server follows it: real ones take a moment."""
+    await api.create(plural, body)
+
+    async def asked() -> bool:
+        try:
+            await api.create("pods", probe or api.pod("probe"), dryRun="All")
+        except AssertionError as error:
+            return "webhook" in str(error)
+        return bool(hook.requests)
+
+    await api.until(asked)
+    hook.requests.clear()
+
+
+LABEL = [{"op": "add", "path": "/metadata/labels", "value": {"by": "hook"}}]
+MUTATING, VALIDATING = "mutatingwebhookconfigurations", "validatingwebhookconfigurations"
+
+
+async def test_a_patch_is_applied(api: Any, hook: Webhook) -> None:
+    hook.patch = LABEL
+    await in_force(api, hook, MUTATING, hook.configuration(api))
+
+    made = await api.create("pods", api.pod("one"))
+
+    assert made["metadata"]["labels"] == {"by": "hook"}
+
+
+async def test_the_request_is_told_completely(api: Any, hook: Webhook) -> None:
+    await in_force(api, hook, MUTATING, hook.configuration(api))
+    pod = api.pod()
+    pod["metadata"]["generateName"] = "web-"
+
+    await api.create("pods", pod, fieldManager="me")
+
+    [request] = hook.requests
+    kind = {"group": "", "version": "v1", "kind": "Pod"}
+    resource = {"group": "", "version": "v1", "resource": "pods"}
+    assert request["kind"] == request["requestKind"] == kind
+    assert request["resource"] == request["requestResource"] == resource
+    assert request["operation"] == "CREATE"
+    assert request["namespace"] == api.namespace
+    assert request["dryRun"] is False
+    assert request["oldObject"] is None
+    assert request["options"]["fieldManager"] == "me"
+    assert request["options"]["kind"] == "CreateOptions"
+    assert "system:authenticated" in request["userInfo"]["groups"]
+    # At CREATE with generateName nothing has a name yet, and a pod no uid.
+    assert "name" not in request
+    assert "name" not in request["object"]["metadata"]
+    assert "uid" not in request["object"]["metadata"]
+    assert request["object"]["metadata"]["generateName"] == "web-"
+    assert request["object"]["metadata"]["namespace"] == api.namespace
+    assert request["object"]["spec"]["restartPolicy"] == "Always"
+
+
+async def test_an_update_shows_old_and_new(api: Any, hook: Webhook) -> None:
+    await in_force(api, hook, MUTATING, hook.configuration(api))
+    await api.create("pods", api.pod("one"))
+
+    await api.patch("pods", "one", {"metadata": {"labels": {"a": "b"}}})
+
+    request = hook.requests[-1]
+    assert (request["operation"], request["name"]) == ("UPDATE", "one")
+    assert "labels" not in request["oldObject"]["metadata"]
+    assert request["object"]["metadata"]["labels"] == {"a": "b"}
+
+
+async def test_a_status_write_is_another_resource(api: Any, hook: Webhook) -> None:
+    await in_force(api, hook, MUTATING, hook.configuration(api))
+    await api.create("pods", api.pod("one"))
+    hook.requests.clear()
+
+    await api.patch("pods", "one", {"status": {"phase": "Running"}}, "status")
+
+    assert hook.requests == []
+
+
+async def test_a_dry_run_is_passed_on(api: Any, hook: Webhook) -> None:
+    await in_force(api, hook, MUTATING, hook.configuration(api))
+
+    await api.create("pods", api.pod("one"), dryRun="All")
+
+    assert hook.requests[-1]["dryRun"] is True
+
+
+@pytest.mark.parametrize("kind", ["Mutating", "Validating"])
+async def test_a_denial_says_who_and_why(api: Any, refused: Any, hook: Webhook, kind: str) -> None:
+    hook.response = {"allowed": False, "status": {"message": "not here", "code": 403}}
+    plural = MUTATING if kind == "Mutating" else VALIDATING
+    await in_force(api, hook, plural, hook.configuration(api))
+
+    with pytest.raises(refused) as caught:
+        await api.create("pods", api.pod("one"))
+
+    assert caught.value.code == 403
+    expected = 'admission webhook "hook.example.com" denied the request: not here'
+    assert caught.value.message == expected
+    assert await api.names("pods") == []
+
+
+async def test_a_denial_without_reason_or_code_is_a_bad_request(
+    api: Any, refused: Any, hook: Webhook
+) -> None:
+    hook.response = {"allowed": False}
+    await in_force(api, hook, VALIDATING, hook.configuration(api))
+
+    with pytest.raises(refused) as caught:
+        await api.create("pods", api.pod("one"))
+
+    assert caught.value.code == 400
+    expected = 'admission webhook "hook.example.com" denied the request without explanation'
+    assert caught.value.message == expected
+
+
+async def test_warnings_become_headers(api: Any, hook: Webhook) -> None:
+    hook.response = {"warnings": ['did you mean "qos"?']}
+    await in_force(api, hook, MUTATING, hook.configuration(api))
+
+    await api.create("pods", api.pod("one"))
+
+    assert api.warnings == ['299 - "did you mean \\"qos\\"?"']
+
+
+ANNOTATED = (
+    "has(object.metadata.annotations) && "
+    "object.metadata.annotations.exists(k, k.startsWith('tensor-fusion.ai/'))"
+)
+IS_POD = "request.kind.kind == 'Pod' && request.operation in ['CREATE', 'UPDATE']"
+
+
+async def test_match_conditions_decide_who_is_asked(api: Any, hook: Webhook) -> None:
+    conditions = [
+        {"name": "annotated", "expression": ANNOTATED},
+        {"name": "pod", "expression": IS_POD},
+    ]
+    asked = api.pod("asked")
+    asked["metadata"]["annotations"] = {"tensor-fusion.ai/gpu-count": "1"}
+    body = hook.configuration(api, matchConditions=conditions)
+    await in_force(api, hook, MUTATING, body, probe=asked)
+    other = api.pod("other")
+    other["metadata"]["annotations"] = {"example.com/x": "1"}
+
+    for pod in (asked, other, api.pod("plain")):
+        await api.create("pods", pod)
+
+    assert [request["object"]["metadata"]["name"] for request in hook.requests] == ["asked"]
+
+
+async def test_a_condition_that_fails_denies_where_the_policy_is_fail(
+    api: Any, refused: Any, hook: Webhook
+) -> None:
+    conditions = [{"name": "c", "expression": "object.metadata.annotations['a'] == 'b'"}]
+    probe = api.pod("probe")
+    probe["metadata"]["annotations"] = {"a": "b"}
+    body = hook.configuration(api, matchConditions=conditions)
+    await in_force(api, hook, MUTATING, body, probe=probe)
+
+    with pytest.raises(refused) as caught:
+        await api.create("pods", api.pod("one"))
+
+    assert caught.value.code == 403
+    assert caught.value.message.startswith('pods "one" is forbidden: ')
+
+
+async def test_a_condition_that_does_not_parse_is_refused(
+    api: Any, refused: Any, hook: Webhook
+) -> None:
+    conditions = [{"name": "c", "expression": "object.metadata."}]
+
+    with pytest.raises(refused) as caught:
+        await api.create(MUTATING, hook.configuration(api, matchConditions=conditions))
+
+    assert caught.value.code == 422
+    assert caught.value.causes()[0][0] == "webhooks[0].matchConditions[0].expression"
+
+
+async def test_labels_select_who_is_asked(api: Any, hook: Webhook) -> None:
+    labelled = api.pod("labelled")
+    labelled["metadata"]["labels"] = {"gpu": "yes"}
+    selector = {"matchExpressions": [{"key": "gpu", "operator": "In", "values": ["yes"]}]}
+    body = hook.configuration(api, objectSelector=selector)
+    await in_force(api, hook, MUTATING, body, probe=labelled)
+
+    await api.create("pods", api.pod("plain"))
+    await api.create("pods", labelled)
+
+    assert [request["name"] for request in hook.requests] == ["labelled"]
+
+
+async def test_a_webhook_that_is_away_stops_the_request(
+    api: Any, refused: Any, hook: Webhook
+) -> None:
+    hook.url = "https://127.0.0.1:1/mutate"
+    await in_force(api, hook, MUTATING, hook.configuration(api))
+
+    with pytest.raises(refused) as caught:
+        await api.create("pods", api.pod("one"))
+
+    assert (caught.value.code, caught.value.reason) == (500, "InternalError")
+    start = (
+        'Internal error occurred: failed calling webhook "hook.example.com": failed to call '
+        'webhook: Post "https://127.0.0.1:1/mutate?timeout=10s": '
+    )
+    assert caught.value.message.startswith(start)
+
+
+async def test_a_webhook_that_hangs_is_ignored_where_the_policy_says_so(
+    api: Any, hook: Webhook
+) -> None:
+    body = hook.configuration(api, failurePolicy="Ignore", timeoutSeconds=1)
+    await in_force(api, hook, MUTATING, body)
+    hook.hang = True
+
+    made = await api.create("pods", api.pod("one"))
+
+    assert made["metadata"]["name"] == "one"
+
+
+async def test_a_wrong_authority_is_not_trusted(
+    api: Any, refused: Any, hook: Webhook, tmp_path: Path
+) -> None:
+    other = make_server_files(tmp_path / "other", ("127.0.0.1",))
+    hook.ca_bundle = base64.b64encode(other.authority.read_bytes()).decode()
+    await in_force(api, hook, MUTATING, hook.configuration(api))
+
+    with pytest.raises(refused) as caught:
+        await api.create("pods", api.pod("one"))
+
+    assert caught.value.code == 500
+    assert hook.requests == []
+
+
+async def test_an_earlier_webhook_is_asked_again_after_a_change(api: Any, hook: Webhook) -> None:
+    first = hook.configuration(api, reinvocationPolicy="IfNeeded")
+    await in_force(api, hook, MUTATING, first)
+    hook.patch = [{"op": "add", "path": "/metadata/annotations", "value": {"n": "1"}}]
+    second = hook.configuration(api, name="second.example.com")
+    await in_force(api, hook, MUTATING, second)
+
+    async def both_asked() -> bool:
+        hook.requests.clear()
+        await api.create("pods", api.pod("probe"), dryRun="All")
+        return len(hook.requests) >= 2
+
+    await api.until(both_asked)
+    hook.requests.clear()
+    hook.patch = [{"op": "replace", "path": "/metadata/labels", "value": {"n": "x"}}]
+    pod = api.pod("one")
+    pod["metadata"]["labels"] = {"n": "0"}
+
+    made = await api.create("pods", pod)
+
+    assert made["metadata"]["labels"] == {"n": "x"}
+    # Both change the labels once; after that nothing changes, so nobody is asked a third time.
+    assert 2 <= len(hook.requests) <= 3
+
+
+async def test_a_binding_may_be_reviewed(api: Any, refused: Any, hook: Webhook) -> None:
+    rule = {
+        "operations": ["CREATE"],
+        "apiGroups": [""],
+        "apiVersions": ["v1"],
+        "resources": ["pods", "pods/binding"],
+    }
+    await in_force(api, hook, VALIDATING, hook.configuration(api, rules=[rule]))
+    await api.create("pods", api.pod("one"))
+    hook.response = {"allowed": False, "status": {"message": "no"}}
+
+    with pytest.raises(refused):
+        await api.bind("one", "node-1")
+
+    request = hook.requests[-1]
+    assert request["subResource"] == "binding"
+    assert request["kind"]["kind"] == "Binding"
+    assert request["object"]["target"]["name"] == "node-1"
