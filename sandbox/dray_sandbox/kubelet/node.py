@@ -62,7 +62,7 @@ class NodeObject:
     async def remove_not_ready_taint(self) -> None:
         """What the node lifecycle controller does where one runs."""
         node = await self._kube.get(NODES, self._plan.name)
-        taints = node["spec"].get("taints") or []
+        taints = (node.get("spec") or {}).get("taints") or []
         kept = [taint for taint in taints if taint["key"] not in NOT_READY_TAINTS]
         if kept != taints:
             version = node["metadata"]["resourceVersion"]

@@ -91,14 +91,13 @@ class NodeAgent:
             try:
                 await self._publish_once()
                 backoff.reset()
-                wait_s = self._node.resync
             except DrayError as error:
+                if self.publishing_problem != str(error):
+                    self._log.warning("slices not published, trying again", error=str(error))
                 self.publishing_problem = str(error)
-                self._log.warning("slices not published, trying again", error=str(error))
-                wait_s = backoff.next_s()
-                await asyncio.sleep(wait_s)
-                continue
-            await self._woken_within(wait_s)
+                await backoff.pause()
+            else:
+                await self._woken_within(self._node.resync)
 
     async def serve(self, preparer: Preparer, server: KubeletServer) -> None:
         """Loop: take up what an earlier agent left, then serve the kubelet."""
@@ -113,8 +112,8 @@ class NodeAgent:
                 self._log.warning("claims not restored, trying again", error=str(error))
                 await backoff.pause()
         self._restored.set()
-        await server.start()
         try:
+            await server.start()
             await asyncio.Event().wait()
         finally:
             await server.stop(self._node.grace)

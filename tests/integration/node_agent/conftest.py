@@ -1,6 +1,7 @@
 """A node with its agent and a kubelet, over real unix sockets, on a bus and an API in memory."""
 
 import asyncio
+import contextlib
 import json
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -16,7 +17,15 @@ from dray.bus.topology import STREAMS
 from dray.domain.names import DRIVER
 from dray.domain.pods import Node
 from dray.kube.memory import MemoryKube
-from dray.kube.ports import CLAIMS, PODS, SLICES, NotFoundError, Object
+from dray.kube.ports import (
+    CLAIMS,
+    NODES,
+    PODS,
+    SLICES,
+    AlreadyExistsError,
+    NotFoundError,
+    Object,
+)
 from dray.messages.base import encode
 from dray.messages.facts import NodeObserved
 from dray.runtime.health import HealthPages
@@ -25,7 +34,7 @@ from dray_node_agent.settings import NodeGroup
 from dray_sandbox.kubelet.kubelet import Kubelets, playing
 from dray_sandbox.kubelet.plan import NodePlan
 
-BOUND_S = 20.0
+BOUND_S = 10.0
 
 
 async def eventually(true: Callable[[], Awaitable[Any] | Any]) -> Any:
@@ -52,7 +61,9 @@ class Stand:
     node: str = "n1"
     kube: MemoryKube = field(default_factory=MemoryKube)
     bus: MemoryBus = field(default_factory=MemoryBus)
-    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    buses: list[MemoryBus] = field(default_factory=list)
+    kubes: list[MemoryKube] = field(default_factory=list)
+    """The agents' own connections, the newest last."""
     revision: int = 0
 
     @property
@@ -87,19 +98,14 @@ class Stand:
     @asynccontextmanager
     async def agent(self) -> AsyncIterator[HealthPages]:
         """The node-agent for the length of a block; ends as on SIGTERM."""
-        async with self.killable_agent() as (health, tasks):
-            yield health
-            del tasks
-
-    @asynccontextmanager
-    async def killable_agent(
-        self,
-    ) -> AsyncIterator[tuple[HealthPages, list[asyncio.Task[None]]]]:
+        await self.make_node()
         group, health = self.group, HealthPages()
-        loops = assemble(group, "i", self.bus.peer(), self.kube.peer(), open_board(group), health)
+        self.buses.append(self.bus.peer())
+        self.kubes.append(self.kube.peer())
+        loops = assemble(group, "i", self.buses[-1], self.kubes[-1], open_board(group), health)
         tasks = [asyncio.create_task(loop()) for loop in loops.values()]
         try:
-            yield health, tasks
+            yield health
         finally:
             for task in tasks:
                 task.cancel()
@@ -110,6 +116,13 @@ class Stand:
                 if isinstance(one, BaseException) and not isinstance(one, asyncio.CancelledError)
             ]
             assert not failures
+
+    async def make_node(self) -> None:
+        """The Node object, for tests without a kubelet."""
+        with contextlib.suppress(AlreadyExistsError):
+            await self.kube.create(
+                NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": self.node}}
+            )
 
     @asynccontextmanager
     async def kubelet(self) -> AsyncIterator[Kubelets]:

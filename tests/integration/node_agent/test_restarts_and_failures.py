@@ -1,0 +1,320 @@
+"""What goes wrong on nodes, one by one: restarts, crashes, late calls, lost disks."""
+
+import asyncio
+import json
+
+import pytest
+
+from dray.domain.names import DRIVER
+from dray.kube.ports import CLAIMS, PODS, SLICES, KubeUnavailableError
+from dray_node_agent.disk import AlreadyServedError, sole_user
+from dray_node_agent.kubelet.sockets import registration_socket
+from dray_sandbox.kubelet.claims import HeldClaim, NotStartedError
+from dray_sandbox.kubelet.plugins import register
+
+
+async def running_pod(stand, *, index: int = 0):
+    claim = await stand.make_claim("c", [await stand.device(index)])
+    await stand.reserve("c", await stand.make_pod("p", {"gpu": "c"}))
+    await stand.reaches("p", "Running")
+    return claim["metadata"]["uid"]
+
+
+async def plugin_of(stand, eventually):
+    """The plugin as a kubelet sees it, for calls in a kubelet's name."""
+    path = registration_socket(stand.group.registry_dir, DRIVER)
+    await eventually(path.exists)
+    return await register(path)
+
+
+def held(claim) -> HeldClaim:
+    metadata = claim["metadata"]
+    return HeldClaim(metadata["uid"], metadata["namespace"], metadata["name"], (DRIVER,))
+
+
+async def test_both_restart_and_the_pod_still_ends_cleanly(stand):
+    async with stand.agent(), stand.kubelet():
+        uid = await running_pod(stand)
+    assert stand.checkpoint()[uid]["phase"] == "PrepareCompleted"
+    async with stand.agent(), stand.kubelet():
+        assert await stand.phase("p") == "Running"
+        await stand.kube.delete(PODS, "p", "default")
+        await stand.is_gone("p")
+    assert stand.cdi_files() == []
+    assert stand.checkpoint() == {}
+
+
+async def test_a_pod_deleted_while_the_kubelet_was_down_is_unprepared(stand):
+    async with stand.agent():
+        async with stand.kubelet():
+            await running_pod(stand)
+        await stand.kube.delete(PODS, "p", "default")
+        async with stand.kubelet():
+            await stand.is_gone("p")
+        assert stand.cdi_files() == []
+
+
+async def test_the_agent_restarts_while_the_kubelet_stays(stand, eventually):
+    async with stand.kubelet() as kubelets:
+        async with stand.agent():
+            await running_pod(stand)
+        plugins = kubelets.kubelets[0].plugins
+        async with stand.agent():
+            await plugins.registered(DRIVER)
+            await stand.make_claim("d", [await stand.device(1)])
+            await stand.reserve("d", await stand.make_pod("q", {"gpu": "d"}))
+            await stand.reaches("q", "Running")
+            assert len(stand.checkpoint()) == 2
+
+
+async def test_cdi_files_lost_in_a_reboot_are_written_again(stand, eventually):
+    async with stand.agent(), stand.kubelet():
+        uid = await running_pod(stand)
+        path = stand.group.cdi_dir / f"tensor-fusion.ai-gpu_{uid}.json"
+        before = path.read_text()
+    path.unlink()
+    async with stand.agent():
+        await eventually(path.exists)
+        assert path.read_text() == before
+
+
+async def test_prepare_is_idempotent(stand, eventually):
+    async with stand.agent():
+        claim = await stand.make_claim("c", [await stand.device()])
+        plugin = await plugin_of(stand, eventually)
+        first = await plugin.prepare([held(claim)])
+        assert await plugin.prepare([held(claim)]) == first
+        await plugin.close()
+
+
+async def test_every_claim_of_a_batch_is_answered_and_one_failure_stays_alone(stand, eventually):
+    async with stand.agent():
+        good = await stand.make_claim("good", [await stand.device()])
+        plugin = await plugin_of(stand, eventually)
+        absent = HeldClaim("no-such-uid", "default", "absent", (DRIVER,))
+        with pytest.raises(NotStartedError, match="absent does not exist"):
+            await plugin.prepare([held(good), absent])
+        assert stand.cdi_files() == [f"tensor-fusion.ai-gpu_{good['metadata']['uid']}.json"]
+        await plugin.close()
+
+
+async def test_a_claim_made_anew_under_the_same_name_is_not_prepared_as_the_old(stand, eventually):
+    async with stand.agent():
+        old = await stand.make_claim("c", [await stand.device()])
+        await stand.kube.delete(CLAIMS, "c", "default")
+        await stand.make_claim("c", [await stand.device()])
+        plugin = await plugin_of(stand, eventually)
+        with pytest.raises(NotStartedError, match="it was made anew"):
+            await plugin.prepare([held(old)])
+        assert stand.checkpoint() == {}
+        await plugin.close()
+
+
+async def test_a_retry_that_arrives_after_unprepare_prepares_nothing(stand, eventually):
+    async with stand.agent():
+        claim = await stand.make_claim("c", [await stand.device()])
+        plugin = await plugin_of(stand, eventually)
+        await plugin.prepare([held(claim)])
+        await plugin.unprepare([held(claim)])
+        with pytest.raises(NotStartedError, match="a late retry"):
+            await plugin.prepare([held(claim)])
+        await stand.kube.delete(CLAIMS, "c", "default")
+        with pytest.raises(NotStartedError, match="it was deleted"):
+            await plugin.prepare([held(claim)])
+        assert stand.cdi_files() == []
+        await plugin.close()
+
+
+async def test_unprepare_of_a_claim_nobody_knows_succeeds(stand, eventually):
+    async with stand.agent():
+        await stand.slices()
+        plugin = await plugin_of(stand, eventually)
+        await plugin.unprepare([HeldClaim("never-seen", "default", "c", (DRIVER,))])
+        await plugin.close()
+
+
+async def test_the_api_being_away_fails_the_call_and_the_next_one_succeeds(stand, eventually):
+    async with stand.agent():
+        claim = await stand.make_claim("c", [await stand.device()])
+        plugin = await plugin_of(stand, eventually)
+
+        async def away(*_):
+            raise KubeUnavailableError("the API server is away")
+
+        stand.kubes[-1].before["get"] = away
+        with pytest.raises(NotStartedError, match="the API server is away"):
+            await plugin.prepare([held(claim)])
+        del stand.kubes[-1].before["get"]
+        await plugin.prepare([held(claim)])
+        await plugin.close()
+
+
+async def test_an_agent_killed_while_preparing_leaves_nothing_behind(stand, eventually):
+    """The checkpoint says PrepareStarted, the CDI file may be there: both go, a retry works."""
+    async with stand.agent(), stand.kubelet():
+        uid = await running_pod(stand)
+    path = stand.group.state_dir / "checkpoint.json"
+    _rewrite(path, lambda data: data["claims"][uid].update(phase="PrepareStarted"))
+    async with stand.agent():
+        plugin = await plugin_of(stand, eventually)
+        assert stand.checkpoint() == {}
+        assert stand.cdi_files() == []
+        claim = await stand.kube.get(CLAIMS, "c", "default")
+        await plugin.prepare([held(claim)])
+        assert list(stand.checkpoint()) == [uid]
+        await plugin.close()
+
+
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "newer"])
+async def test_a_corrupt_checkpoint_is_kept_aside_and_rebuilt_from_the_api(
+    stand, eventually, damage
+):
+    async with stand.agent(), stand.kubelet():
+        await running_pod(stand)
+        before = stand.checkpoint()
+    path = stand.group.state_dir / "checkpoint.json"
+    content = path.read_text()
+    broken = {
+        "truncated": content[: len(content) // 2],
+        "flipped": content.replace("PrepareCompleted", "PrepareCompletEd"),
+        "newer": content.replace('"version":1', '"version":99'),
+    }[damage]
+    path.write_text(broken)
+    async with stand.agent():
+        aside = path.parent / "checkpoint.json.corrupt-1"
+        await eventually(lambda: aside.exists() and path.exists())
+        assert stand.checkpoint() == before
+        assert aside.read_text() == broken
+        assert len(stand.cdi_files()) == 1
+
+
+async def test_a_checkpoint_with_fields_of_a_later_agent_is_read(stand, eventually):
+    async with stand.agent(), stand.kubelet():
+        uid = await running_pod(stand)
+    path = stand.group.state_dir / "checkpoint.json"
+    _rewrite(path, lambda data: data["claims"][uid].update(invented="later"))
+    async with stand.agent():
+        plugin = await plugin_of(stand, eventually)
+        await plugin.close()
+        assert list(stand.checkpoint()) == [uid]
+        assert not list(path.parent.glob("*.corrupt-*"))
+
+
+async def test_a_claim_that_vanished_without_unprepare_frees_its_card(stand, eventually):
+    """The next claim on the card finds the dead holder, without waiting for the sweep."""
+    async with stand.agent():
+        device = await stand.device()
+        lost = await stand.make_claim("lost", [device], tflops="300")
+        plugin = await plugin_of(stand, eventually)
+        await plugin.prepare([held(lost)])
+        await stand.kube.delete(CLAIMS, "lost", "default")
+        following = await stand.make_claim("following", [device], tflops="300")
+        await plugin.prepare([held(following)])
+        assert list(stand.checkpoint()) == [following["metadata"]["uid"]]
+        assert len(stand.cdi_files()) == 1
+        await plugin.close()
+
+
+async def test_a_call_the_kubelet_gave_up_on_is_carried_to_its_end(stand, eventually):
+    async with stand.agent():
+        claim = await stand.make_claim("c", [await stand.device()])
+        plugin = await plugin_of(stand, eventually)
+        call = asyncio.create_task(plugin.prepare([held(claim)]))
+        await asyncio.sleep(0)
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+        await plugin.unprepare([held(claim)])
+        await eventually(lambda: stand.cdi_files() == [] and stand.checkpoint() == {})
+        await plugin.close()
+
+
+def test_two_agents_on_one_state_folder_are_refused(folder):
+    with (
+        sole_user(folder / "s"),
+        pytest.raises(AlreadyServedError, match="held by another node-agent"),
+        sole_user(folder / "s"),
+    ):
+        raise AssertionError("the second one got in")
+    with sole_user(folder / "s"):
+        pass
+
+
+async def test_stale_sockets_of_a_killed_agent_do_not_stop_the_next(stand, eventually):
+    import socket
+
+    path = registration_socket(stand.group.registry_dir, DRIVER)
+    path.parent.mkdir(parents=True)
+    with socket.socket(socket.AF_UNIX) as stale:
+        stale.bind(str(path))
+    async with stand.agent(), stand.kubelet() as kubelets:
+        await kubelets.kubelets[0].plugins.registered(DRIVER)
+
+
+async def test_slices_follow_pool_health_and_repair(stand, eventually):
+    await stand.tell_node(pool="pool-a")
+    async with stand.agent():
+
+        async def card() -> dict:
+            slices = await stand.slices()
+            return slices[0]["spec"]["devices"][0] if slices else {}
+
+        async def in_pool(pool: str) -> bool:
+            return (await card()).get("attributes", {}).get("pool_name") == {"string": pool}
+
+        await eventually(lambda: in_pool("pool-a"))
+        generation = (await stand.slices())[0]["spec"]["pool"]["generation"]
+        await stand.tell_node(pool="pool-b", owner="kube-scheduler", tflops_ratio="1.5")
+        await eventually(lambda: in_pool("pool-b"))
+        assert "taints" not in await card()
+        assert (await card())["capacity"]["virtual_tflops"]["value"] == "468"
+        assert (await stand.slices())[0]["spec"]["pool"]["generation"] > generation
+
+        (stand.group.state_dir / "unhealthy").write_text("0 xid 79\n")
+
+        async def tainted() -> bool:
+            return bool((await card()).get("taints"))
+
+        await eventually(tainted)
+        assert (await card())["taints"][0]["key"] == "tensor-fusion.ai/unhealthy"
+        (stand.group.state_dir / "unhealthy").unlink()
+
+        async def well() -> bool:
+            return not await tainted()
+
+        await eventually(well)
+
+        await stand.kube.delete(SLICES, (await stand.slices())[0]["metadata"]["name"])
+        await eventually(lambda: in_pool("pool-b"))
+
+
+async def test_the_pool_is_remembered_when_the_bus_is_away_at_the_start(stand, eventually):
+    await stand.tell_node(pool="pool-a")
+    async with stand.agent():
+        await eventually(stand.slices)
+    generation = (await stand.slices())[0]["spec"]["pool"]["generation"]
+    stand.bus.server.lose_everything()
+    async with stand.agent() as health:
+        await eventually(lambda: health.ready)
+        slices = await stand.slices()
+        assert slices[0]["spec"]["pool"]["generation"] == generation
+        attributes = slices[0]["spec"]["devices"][0]["attributes"]
+        assert attributes["pool_name"] == {"string": "pool-a"}
+
+
+async def test_readiness_names_what_is_missing(stand, eventually):
+    async with stand.agent() as health:
+        assert not health.ready
+        await eventually(lambda: health.ready)
+        stand.buses[-1].disconnect()
+        assert not health.ready
+
+
+def _rewrite(path, change) -> None:
+    """Change the checkpoint's data and make its checksum right again."""
+    import hashlib
+
+    data = json.loads(path.read_text())["data"]
+    change(data)
+    raw = json.dumps(data)
+    checksum = hashlib.sha256(raw.encode()).hexdigest()
+    path.write_text(f'{{"version":1,"checksum":"sha256:{checksum}","data":{raw}}}')
