@@ -245,9 +245,10 @@ class _Checker:
         if not is_optional:
             return found
         inner = self._known.fresh()
-        if not self._known.assign((found,), (optional_of(inner),)):
-            wanted = f"expected type 'optional_type(dyn)' but found '{self.resolved(found)}'"
-            raise self.error(wanted, place)
+        fits = self._known.assign((found,), (optional_of(inner),))
+        if not fits or self.resolved(found) == types.NULL:
+            seen = self.resolved(found)
+            raise self.error(f"expected type '{optional_of(seen)}' but found '{seen}'", place)
         return self._known.resolve(inner)
 
     def _macro(self, node: tree.Macro) -> Type:

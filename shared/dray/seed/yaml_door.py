@@ -124,7 +124,7 @@ def _last_leaf(node: Mapping) -> tuple[CommentedMap, str] | None:
     """The mapping and key of the value that is written last below ``node``."""
     while isinstance(node, CommentedMap) and node:
         key, value = list(node.items())[-1]
-        if not isinstance(value, CommentedMap) or not value:
+        if not isinstance(value, CommentedMap) or not value or value.fa.flow_style():
             return node, key
         node = value
     return None
@@ -133,7 +133,9 @@ def _last_leaf(node: Mapping) -> tuple[CommentedMap, str] | None:
 def insert_after(target: Mapping, after: str, key: str, value: Any) -> None:
     """Put ``key`` behind ``after``, or first where ``after`` is absent."""
     at = list(target).index(after) + 1 if after in target else 0
-    if isinstance(target, CommentedMap):
+    if at == len(target):
+        append(target, key, value)
+    elif isinstance(target, CommentedMap):
         target.insert(at, key, value)
     else:
         target[key] = value

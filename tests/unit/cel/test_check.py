@@ -76,6 +76,7 @@ REFUSED = {
     "quantity(8).isInteger()": (9, "'quantity' applied to '(int)'"),
     "[$A.x, 'a'].size() == 2": (42, "expected type 'any' but found 'string'"),
     "$C.n.sign() == 1": (42, "'sign' applied to 'kubernetes.Quantity.()'"),
+    "{?'a': null}.size() == 1": (8, "expected type 'optional_type(null)' but found 'null'"),
     "dyn == dyn": (1, "undeclared reference to 'dyn'"),
     "[1].existsOne(x, x == 1)": (14, "undeclared reference to 'existsOne'"),
     "'a' + 1 == 'a'": (5, "'_+_' applied to '(string, int)'"),

@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dray.cel.device import DeviceView, view_of
@@ -206,6 +206,7 @@ TERMS = st.sampled_from(["true", "false", "$A.nope > 0", "$A.ecc", "$A.model", "
 VALUE = {"true": True, "false": False, "$A.ecc": True}
 
 
+@settings(deadline=None)
 @given(st.lists(TERMS, min_size=1, max_size=6), st.booleans())
 def test_a_chain_is_decided_by_one_term_or_fails_if_any_fails(terms, is_or):
     text = (" || " if is_or else " && ").join(terms)

@@ -208,14 +208,14 @@ def _larger(inner: st.SearchStrategy[tree.Expr]) -> st.SearchStrategy[tree.Expr]
     )  # fmt: skip
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.recursive(VALUES, _larger, max_leaves=8))
 def test_unparse_and_parse_are_inverse(node):
     assert parse(unparse(node)) == node
     assert unparse(parse(unparse(node))) == unparse(node)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     st.lists(
         st.sampled_from(

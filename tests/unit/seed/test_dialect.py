@@ -1,7 +1,7 @@
 """The seed's dialect to DRA's: rows, guards, refusals, and what is left alone."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dray.cel.device import DeviceView
@@ -203,6 +203,7 @@ def _unguarded(seed):
     return seed.replace("AsApproximateFloat64", "asApproximateFloat")
 
 
+@settings(deadline=None)
 @given(SELECTORS, DEVICES)
 def test_translated_selectors_never_fail_and_select_what_was_meant(seed, device):
     selected = compile(translate(seed).expression).matches(device)
@@ -218,12 +219,14 @@ def test_translated_selectors_never_fail_and_select_what_was_meant(seed, device)
         assert selected == meant or not complete
 
 
+@settings(deadline=None)
 @given(SELECTORS)
 def test_translation_is_idempotent(seed):
     once = translate(seed).expression
     assert translate(once).expression == once
 
 
+@settings(deadline=None)
 @given(st.text(alphabet='device.attributes["model"]=! &|()?:', max_size=60))
 def test_any_text_translates_or_is_refused(text):
     try:

@@ -1,7 +1,7 @@
 """The generated selector: the seed's seven clauses, guarded, and safe against what users write."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dray.cel.device import DeviceView
@@ -112,6 +112,7 @@ HOSTILE = st.one_of(
 )
 
 
+@settings(deadline=None)
 @given(HOSTILE, HOSTILE, HOSTILE)
 def test_what_users_write_can_not_change_the_meaning(model, pool, qos):
     program = compile(generated_selector(model, pool, None, None, qos))
@@ -122,6 +123,7 @@ def test_what_users_write_can_not_change_the_meaning(model, pool, qos):
     assert compile(pool_selector(pool)).matches(card(pool_name=pool + "x")) is False
 
 
+@settings(deadline=None)
 @given(
     st.dictionaries(
         st.sampled_from([*ATTRIBUTES, "tflops"]),

@@ -1,0 +1,99 @@
+"""The standard subset of CEL against celpy, an engine that is not ours.
+
+celpy is wrong or silent on what is left out here: comparisons of unlike numbers, optionals,
+bindings and the Kubernetes libraries.
+"""
+
+import sys
+
+import celpy
+import pytest
+from celpy.adapter import json_to_cel
+from celpy.evaluation import CELEvalError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dray.cel.device import DeviceView
+from dray.cel.errors import CelEvaluationError, CelTypeError
+from dray.cel.evaluate import compile
+
+DRIVER = "d.example.com"
+ATTRIBUTES = {"model": "A100", "count": 7, "ecc": True}
+DEVICE = DeviceView(DRIVER, ATTRIBUTES)
+ACTIVATION = {"device": json_to_cel({"driver": DRIVER, "attributes": {DRIVER: ATTRIBUTES}})}
+A = f'device.attributes["{DRIVER}"]'
+
+INTS = st.sampled_from(["0", "1", "-3", "7", f"{A}.count", f"{A}.nope", "size([1, 2])"])
+STRINGS = st.sampled_from(['"A100"', '""', "'b'", f"{A}.model", f'{A}["nope"]', "device.driver"])
+BOOLS = st.sampled_from(["true", "false", f"{A}.ecc", f"has({A}.count)", f"has({A}.nope)"])
+
+
+def _ints(inner):
+    return st.tuples(inner, st.sampled_from("+-*/%"), inner).map(
+        lambda t: f"({t[0]} {t[1]} {t[2]})"
+    )
+
+
+NUMBERS = st.recursive(INTS, _ints, max_leaves=3)
+COMPARISONS = st.one_of(
+    st.tuples(NUMBERS, st.sampled_from(["<", "<=", ">", ">=", "==", "!="]), NUMBERS).map(" ".join),
+    st.tuples(STRINGS, st.sampled_from(["==", "!=", "<"]), STRINGS).map(" ".join),
+    st.tuples(STRINGS, st.sampled_from(["startsWith", "endsWith", "contains"]), STRINGS).map(
+        lambda t: f"{t[0]}.{t[1]}({t[2]})"
+    ),
+    STRINGS.map(lambda text: f'{text}.matches("^[A-Z][0-9]+$")'),
+    NUMBERS.map(lambda number: f"{number} in [1, 7]"),
+    st.tuples(NUMBERS, st.sampled_from(["all", "exists", "exists_one"])).map(
+        lambda t: f"[1, 2, 7].{t[1]}(x, x > {t[0]})"
+    ),
+    BOOLS,
+)
+
+
+def _conditions(inner):
+    return st.one_of(
+        st.tuples(inner, st.sampled_from(["&&", "||"]), inner).map(
+            lambda t: f"({t[0]} {t[1]} {t[2]})"
+        ),
+        inner.map(lambda text: f"!({text})"),
+        st.tuples(inner, inner, inner).map(lambda t: f"({t[0]} ? {t[1]} : {t[2]})"),
+    )
+
+
+def _environment():
+    """celpy's, without the recursion limit that it sets for the whole process."""
+    limit = sys.getrecursionlimit()
+    try:
+        return celpy.Environment()
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+ENVIRONMENT = _environment()
+
+
+def _celpy(text):
+    program = ENVIRONMENT.program(ENVIRONMENT.compile(text))
+    try:
+        return bool(program.evaluate(ACTIVATION))
+    except CELEvalError:
+        return None
+
+
+def _ours(text):
+    try:
+        return compile(text).matches(DEVICE)
+    except CelEvaluationError:
+        return None
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.recursive(COMPARISONS, _conditions, max_leaves=4))
+def test_both_engines_agree(text):
+    assert _ours(text) == _celpy(text)
+
+
+@pytest.mark.parametrize("text", ["1 == 1u || true", "[1, 'a'].size() == 2"])
+def test_where_celpy_has_no_static_check_ours_refuses_as_kubernetes_does(text):
+    with pytest.raises(CelTypeError):
+        compile(text)
