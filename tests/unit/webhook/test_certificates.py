@@ -1,0 +1,83 @@
+"""Certificates made at start, and when they are made anew."""
+
+import datetime
+import ssl
+import stat
+
+import pytest
+from cryptography import x509
+
+from dray_webhook import certificates
+from dray_webhook.certificates import CertificateError, ensure_certificates
+
+NAMES = ("127.0.0.1", "localhost", "webhook.dray-system.svc")
+
+
+def test_a_client_that_trusts_the_ca_accepts_every_name(tmp_path):
+    made = ensure_certificates(tmp_path / "new", NAMES)
+
+    server, client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(made.certificate, made.key)
+    for name in NAMES:
+        server, client = ssl.MemoryBIO(), ssl.MemoryBIO()
+        trusting = ssl.create_default_context(cafile=made.ca)
+        trusting.verify_flags |= ssl.VERIFY_X509_STRICT
+        ours = context.wrap_bio(client, server, server_side=True)
+        theirs = trusting.wrap_bio(server, client, server_hostname=name)
+        for _ in range(4):
+            for side in (theirs, ours):
+                try:
+                    side.do_handshake()
+                except ssl.SSLWantReadError:
+                    continue
+        assert theirs.version() is not None
+
+
+def test_only_the_owner_reads_the_key(tmp_path):
+    made = ensure_certificates(tmp_path, NAMES)
+
+    assert stat.S_IMODE(made.key.stat().st_mode) == 0o600
+
+
+def test_they_are_kept_from_start_to_start(tmp_path):
+    before = ensure_certificates(tmp_path, NAMES).certificate.read_bytes()
+
+    assert ensure_certificates(tmp_path, NAMES[:1]).certificate.read_bytes() == before
+
+
+def test_a_new_name_makes_them_anew(tmp_path):
+    before = ensure_certificates(tmp_path, NAMES).ca.read_bytes()
+
+    made = ensure_certificates(tmp_path, (*NAMES, "other.example"))
+
+    served = x509.load_pem_x509_certificate(made.certificate.read_bytes())
+    names = served.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert "other.example" in names.get_values_for_type(x509.DNSName)
+    assert made.ca.read_bytes() != before
+
+
+def test_an_expiring_one_is_made_anew(tmp_path, monkeypatch):
+    monkeypatch.setattr(certificates, "VALID_FOR", datetime.timedelta(days=1))
+    before = ensure_certificates(tmp_path, NAMES).certificate.read_bytes()
+    monkeypatch.undo()
+
+    assert ensure_certificates(tmp_path, NAMES).certificate.read_bytes() != before
+
+
+def test_somebody_elses_certificate_is_reported_not_replaced(tmp_path, monkeypatch):
+    monkeypatch.setattr(certificates, "AUTHORITY", "a company's CA")
+    before = ensure_certificates(tmp_path, NAMES).certificate.read_bytes()
+    monkeypatch.undo()
+
+    with pytest.raises(CertificateError, match=r"lacks the names other\.example; replace it"):
+        ensure_certificates(tmp_path, (*NAMES, "other.example"))
+
+    assert (tmp_path / "tls.crt").read_bytes() == before
+
+
+def test_a_folder_that_cannot_be_used_is_said(tmp_path):
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(CertificateError, match="can't be used"):
+        ensure_certificates(tmp_path / "file", NAMES)
