@@ -1,0 +1,93 @@
+"""``dray convert`` and ``dray cel`` as a person calls them."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from dray.domain.errors import InvalidInputError
+from dray_cli.cel import cel
+from dray_cli.convert import convert
+
+SEED = Path(__file__).parents[3] / "examples" / "seed"
+GOLDEN = Path(__file__).parent / "golden"
+TEMPLATE = SEED / "3.2-resource-claim-template.yaml"
+SLICE = GOLDEN / "6.2.1-resource-slice.yaml"
+A = 'device.attributes["tensor-fusion.ai.dra-driver"]'
+
+
+def run(command, *arguments, stdin=""):
+    return CliRunner().invoke(command, [str(a) for a in arguments], input=stdin)
+
+
+def test_convert_prints_what_kubectl_can_apply_and_explains_beside_it():
+    quiet = run(convert, "-f", TEMPLATE)
+    assert quiet.exit_code == 0
+    assert quiet.stdout == (GOLDEN / TEMPLATE.name).read_text()
+    assert quiet.stderr == ""
+    explained = run(convert, "-f", TEMPLATE, "--explain")
+    assert explained.stdout == quiet.stdout
+    assert "deviceClassName" in explained.stderr
+
+
+def test_convert_reads_standard_input_and_several_files():
+    piped = run(convert, "-f", "-", stdin=TEMPLATE.read_text())
+    assert piped.stdout == (GOLDEN / TEMPLATE.name).read_text()
+    both = run(convert, "-f", TEMPLATE, "-f", SLICE)
+    assert both.stdout.count("---\n") == 1
+    assert both.stdout.endswith(SLICE.read_text())
+
+
+def test_convert_prints_json_one_object_or_a_list():
+    one = json.loads(run(convert, "-f", TEMPLATE, "-o", "json").stdout)
+    assert one["kind"] == "ResourceClaimTemplate"
+    many = json.loads(run(convert, "-f", SEED / "appendix-1-basic.yaml", "-o", "json").stdout)
+    assert [item["kind"] for item in many["items"]] == [
+        "SchedulingConfigTemplate",
+        "ResourceClaimTemplate",
+        "GPUPool",
+        "Pod",
+    ]
+
+
+def test_wrong_use_is_2_and_wrong_input_is_dray_s_error():
+    assert run(convert).exit_code == 2
+    assert run(convert, "-f", "/no/such/file").exit_code == 2
+    assert isinstance(run(convert, "-f", "-", stdin="a: [").exception, InvalidInputError)
+    assert isinstance(run(cel, "translate", "1 +").exception, InvalidInputError)
+
+
+def test_translate_prints_the_expression_and_json_the_changes():
+    seed = 'device.attributes["model"] == "A100"'
+    expected = f'has({A}.model) && {A}.model == "A100"'
+    assert run(cel, "translate", seed).stdout == expected + "\n"
+    assert run(cel, "translate", "-", stdin=seed).stdout == expected + "\n"
+    found = json.loads(run(cel, "translate", seed, "-o", "json").stdout)
+    assert found["expression"] == expected
+    assert len(found["changes"]) == 2
+    assert "must not match" in run(cel, "translate", seed, "--explain").stderr
+
+
+@pytest.mark.parametrize(
+    ("expression", "result", "why"),
+    [
+        ('device.attributes["model"] == "A100"', "match", ""),
+        ('device.attributes["model"] == "H100"', "no match", f'{A}.model == "H100"'),
+        ('device.attributes["uuid"] == "x"', "no match", f"has({A}.uuid)"),
+        (f"{A}.uuid == 'x'", "error", "no such key: uuid"),
+    ],
+)
+def test_eval_says_for_each_device_whether_and_why_not(expression, result, why):
+    rows = json.loads(run(cel, "eval", expression, "-f", SLICE, "-o", "json").stdout)
+    assert [(row["device"], row["result"], row["why"]) for row in rows] == [
+        ("node-01/gpu-a100-01", result, why)
+    ]
+
+
+def test_eval_explains_each_clause_with_what_it_read():
+    expression = 'device.attributes["model"] == "H100" && device.attributes["uuid"] == "x"'
+    shown = run(cel, "eval", expression, "-f", SLICE, "--explain").stdout.splitlines()
+    assert shown[0].startswith("node-01/gpu-a100-01  no match")
+    assert "read 'A100'" in shown[2]
+    assert "read absent" in shown[3]
