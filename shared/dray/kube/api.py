@@ -123,8 +123,8 @@ class KubeApi:
                 content_type=_PATCH_TYPES[kind],
             )
         except RefusedError as error:
-            if kind == "json" and error.status == _UNPROCESSABLE and "test" in str(error):
-                raise ConflictError(str(error)) from error
+            if _is_failed_test(patch, error):
+                raise ConflictError(f"{error}: a test of the JSON patch failed") from error
             raise
 
     async def delete(
@@ -200,6 +200,17 @@ class KubeApi:
             if not (token := page["metadata"].get("continue")):
                 return Listed(tuple(objects), int(page["metadata"]["resourceVersion"]))
             query["continue"] = token
+
+
+def _is_failed_test(patch: object, error: RefusedError) -> bool:
+    # kube-apiserver 1.36 says no more than this of a patch that can't be applied; what it
+    # finds invalid afterwards it names.
+    return (
+        error.status == _UNPROCESSABLE
+        and isinstance(patch, Sequence)
+        and any(operation.get("op") == "test" for operation in patch)
+        and "the server rejected our request" in str(error)
+    )
 
 
 def _selectors(label_selector: str, field_selector: str) -> dict[str, str]:

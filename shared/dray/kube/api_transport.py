@@ -163,7 +163,12 @@ class Transport:
             options["server_hostname"] = self._settings.tls_server_name
         session: aiohttp.ClientSession = self._client.rest_client.pool_manager
         async with session.request(method, url, **options) as response:
-            yield response
+            try:
+                yield response
+            finally:
+                # What was not read to its end is a watch: TLS's good-bye would outlast it.
+                if (connection := response.connection) is not None and connection.transport:
+                    connection.transport.abort()
 
 
 def answer_of(response: aiohttp.ClientResponse, data: bytes) -> Answer:
