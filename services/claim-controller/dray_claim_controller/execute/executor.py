@@ -69,6 +69,14 @@ class Environment:
     report: Callable[[Progress], None]
 
 
+@dataclass(frozen=True, slots=True)
+class _Memory:
+    """What one execution has seen and done, by claim UID."""
+
+    committed: set[str]
+    marked: set[str]
+
+
 class Executor:
     """Carries out the newest order of each pod until it is done or stopped."""
 
@@ -157,12 +165,14 @@ class Executor:
 
     async def _carry_out(self, order: Order) -> None:
         backoff = Backoff(0.05, 5.0)
-        committed = set(order.committed)
+        memory = _Memory(set(order.committed), set())
         while self._newest.get(order.decision.pod_uid) is order:
-            step = self._next(order, committed)
+            step = self._next(order, memory)
             try:
                 if await self._take(step, order):
                     return
+                if isinstance(step, Mark):
+                    memory.marked.add(step.claim.uid)
                 backoff.reset()
             except (ConflictError, NotFoundError, KubeUnavailableError):
                 await self._refresh(order, backoff)
@@ -170,7 +180,7 @@ class Executor:
                 await self._refuse(order, step, error, backoff)
                 return
 
-    def _next(self, order: Order, committed: set[str]) -> Step:
+    def _next(self, order: Order, memory: _Memory) -> Step:
         decision = order.decision
         seen = self._picture.pods.get(decision.pod_uid)
         claims = {
@@ -178,17 +188,18 @@ class Executor:
             for claim in decision.claims
             if claim.uid in self._picture.claims
         }
+        for claim in decision.claims:
+            held = claims[claim.uid].claim.allocation if claim.uid in claims else None
+            if held is not None and same_allocation(held, claim.allocation):
+                memory.committed.add(claim.uid)
+                self._in_flight.pop(claim.uid, None)
         observed = Observed(
             epoch=self._environment.epoch_of(order.domain),
             pod=None if seen is None else seen.pod,
             claims=claims,
-            committed=frozenset(committed),
+            committed=frozenset(memory.committed),
+            marked=frozenset(memory.marked),
         )
-        for claim in decision.claims:
-            held = claims[claim.uid].claim.allocation if claim.uid in claims else None
-            if held is not None and same_allocation(held, claim.allocation):
-                committed.add(claim.uid)
-                self._in_flight.pop(claim.uid, None)
         return next_step(observed, decision)
 
     async def _take(self, step: Step, order: Order) -> bool:

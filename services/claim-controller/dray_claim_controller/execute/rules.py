@@ -29,6 +29,8 @@ class Observed:
     committed: frozenset[str] = frozenset()
     """UIDs that were allocated as decided before: seen by this execution, or said by the log.
     Such a claim is never allocated a second time by the same attempt."""
+    marked: frozenset[str] = frozenset()
+    """UIDs that this execution marked itself: nobody has committed them before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +137,7 @@ def _claim_step(observed: Observed, decision: PodDecision, wanted: ClaimDecision
         return Stop("allocated-otherwise", f"{where} holds {held(claim.allocation)}")
     if claim.deleting:
         return Stop("claim-deleting", f"{where} is being deleted")
-    if wanted.uid in observed.committed or _was_released(observed, decision, seen, wanted):
+    if wanted.uid in observed.committed or _may_be_cleared(observed, decision, seen, wanted):
         return Stop("cleared", f"the allocation of {where} was taken back", withdraw=True)
     if claim.decision < wanted.attempt or not seen.protected:
         return Mark(wanted)
@@ -146,13 +148,16 @@ def _is_allocated(claim: Claim, wanted: ClaimDecision) -> bool:
     return claim.allocation is not None and same_allocation(claim.allocation, wanted.allocation)
 
 
-def _was_released(
+def _may_be_cleared(
     observed: Observed, decision: PodDecision, seen: SeenClaim, wanted: ClaimDecision
 ) -> bool:
-    # Only dray lifts the gate, and only after the commit: a pod that kube-scheduler has in
-    # hand with its claim empty had an allocation of this attempt, and lost it.
+    # Found marked by an earlier execution, and kube-scheduler has the pod in hand: it may have
+    # had an allocation of this attempt and lost it. Whether it had can't be told, so the
+    # attempt is given up; the allocator decides anew.
+    if wanted.uid in observed.marked or seen.claim.decision != wanted.attempt:
+        return False
     lifted = observed.pod is not None and not observed.pod.gated
-    return decision.binder != OWNER_DRAY and lifted and seen.claim.decision == wanted.attempt
+    return decision.binder != OWNER_DRAY and lifted
 
 
 def same_allocation(left: Allocation, right: Allocation) -> bool:

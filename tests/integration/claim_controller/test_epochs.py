@@ -1,0 +1,143 @@
+"""Logs that are lost begin anew, and nothing decided in them is committed any more."""
+
+import asyncio
+from typing import Any
+
+from dray.domain.claims import first_attempt, last_attempt_before
+from dray.kube.convert import claim_from
+from dray.kube.ports import CLAIMS, LEASES, PODS, POOLS
+from dray.messages.decisions import decode_record, log_stream
+from dray_claim_controller.settings import Lease
+
+
+async def epoch_of(world: Any, pool: str = "default-pool") -> int:
+    """The epoch that the pool's status remembers."""
+    status = (await world.kube.get(POOLS, pool)).get("status") or {}
+    return int((status.get("decisionLog") or {}).get("epoch") or 0)
+
+
+async def test_a_new_pool_gets_epoch_one_and_an_opened_log(world: Any) -> None:
+    await world.ready(await world.start())
+    await world.pool("later")
+
+    async def opened() -> Any:
+        state = await world.bus.state(log_stream("later", 1))
+        return state is not None and state.last_sequence == 1
+
+    await world.until(opened, "the log is opened")
+    async for delivered in world.bus.read(log_stream("later", 1)):
+        assert type(decode_record(delivered.payload)).__name__ == "Opened"
+        break
+    assert await epoch_of(world, "later") == 1
+
+
+async def test_a_restart_keeps_the_epoch(world: Any) -> None:
+    first = await world.ready(await world.start("first"))
+    await first.stop()
+    second = await world.ready(await world.start("second"))
+
+    assert second.controller.term.epochs.opened == {"default-pool": 1}
+
+
+async def test_an_emptied_bus_means_a_new_epoch_and_nothing_is_sold_twice(world: Any) -> None:
+    """An executor of the old epoch sleeps before its commit, NATS loses its store, another
+    controller opens the new epoch, and only then the sleeper wakes."""
+    held, wake = asyncio.Event(), asyncio.Event()
+
+    async def hook(name: str, _: Any) -> None:
+        if name == "commit" and not wake.is_set():
+            held.set()
+            await wake.wait()
+
+    sleeper = await world.ready(await world.start("sleeper", hook=hook, lease=Lease()))
+    executor = sleeper.controller.term.executor
+    await world.pod()
+    await world.decide(await world.decision())
+    await world.until(held.is_set, "the executor sleeps")
+    sleeper.controller.bus.disconnect()
+    await world.kube.delete(LEASES, "dray-claim-controller", "dray-system")
+    await world.ready(await world.start("second", hook=hold_before_writing))
+
+    world.bus.server.lose_everything()
+
+    async def renewed() -> bool:
+        return await world.bus.state(log_stream("default-pool", 2)) is not None
+
+    await world.until(renewed, "the log of epoch 2")
+    assert claim_from(await world.claim()).void == last_attempt_before(2)
+    wake.set()
+    await executor.idle()
+    assert claim_from(await world.claim()).allocation is None
+    assert not world.allocations()
+
+
+async def hold_before_writing(_: str, __: Any) -> None:
+    """A controller that does everything but execute."""
+    await asyncio.Event().wait()
+
+
+async def test_the_new_epochs_decision_is_carried_out(world: Any) -> None:
+    running = await world.ready(await world.start())
+    await world.pod()
+    await world.until(lambda: world.names(CLAIMS), "the claim exists")
+    world.bus.server.lose_everything()
+    await world.until(
+        lambda: running.controller.term.epochs.opened == {"default-pool": 2}, "epoch 2"
+    )
+    new = await world.decision(device="gpu-1", attempt=first_attempt(2))
+    await world.decide(new, epoch=2)
+    await world.until(
+        lambda: world.kube.store.get(PODS, "workload", "default")["spec"].get("nodeName"),
+        "the pod is bound in the new epoch",
+    )
+    held_devices = claim_from(await world.claim()).allocation.devices
+    assert [device.id.device for device in held_devices] == ["gpu-1"]
+
+
+async def test_claims_without_a_mark_are_voided_too(world: Any) -> None:
+    await world.ready(await world.start())
+    await world.pod()
+    await world.until(lambda: world.names(CLAIMS), "the claim exists")
+    world.bus.server.lose_everything()
+
+    async def void() -> bool:
+        return bool(claim_from(await world.claim()).void)
+
+    await world.until(void, "the claim is void though nobody had begun")
+
+
+async def test_a_lost_log_alone_is_opened_anew_and_its_allocations_stay(world: Any) -> None:
+    await world.ready(await world.start())
+    await world.pod()
+    await world.decide(await world.decision())
+    await world.until(
+        lambda: world.kube.store.get(PODS, "workload", "default")["spec"].get("nodeName"),
+        "the pod is bound",
+    )
+    await world.bus.delete_stream(log_stream("default-pool", 1))
+
+    async def renewed() -> bool:
+        return await world.bus.state(log_stream("default-pool", 2)) is not None
+
+    await world.until(renewed, "the log of epoch 2")
+    claim = claim_from(await world.claim())
+    assert claim.allocation is not None
+    assert claim.void == 0
+
+
+async def test_a_pool_made_again_never_uses_an_old_epoch(world: Any) -> None:
+    await world.ready(await world.start())
+    await world.pod()
+    await world.until(lambda: world.names(CLAIMS), "the claim exists")
+    await world.kube.delete(POOLS, "default-pool")
+
+    async def void() -> bool:
+        return bool(claim_from(await world.claim()).void >= last_attempt_before(2))
+
+    await world.until(void, "what was decided for the pool is void")
+    await world.pool("default-pool")
+
+    async def renewed() -> bool:
+        return await epoch_of(world) >= 2
+
+    await world.until(renewed, "a higher epoch")

@@ -1,0 +1,140 @@
+"""Derived templates: made when needed, never trusted, gone when unused."""
+
+from typing import Any
+
+from dray.domain.names import CLAIM_REFERENCE, DERIVED_FROM_LABEL, SHAPE
+from dray.kube.ports import CLAIMS, EVENTS, PODS, TEMPLATES
+from dray.runtime.clock import ManualClock
+from dray_claim_controller.settings import Publishing
+from dray_claim_controller.templates.keeper import TOUCHED
+
+
+def told(world: Any, reason: str) -> list[str]:
+    """Messages of the events of a reason."""
+    events = world.kube.store.of(EVENTS).values()
+    return [event["message"] for event in events if event["reason"] == reason]
+
+
+async def test_the_template_is_made_from_the_pods_shape(world: Any) -> None:
+    await world.ready(await world.start())
+    await world.pod("first")
+    await world.pod("second")
+    await world.until(lambda: len(world.names(CLAIMS)) == 2, "both claims")
+
+    (template,) = world.kube.store.of(TEMPLATES).values()
+    assert template["metadata"]["name"] == world.template_of(world.shape())
+    assert template["metadata"]["labels"][DERIVED_FROM_LABEL] == "base"
+    exactly = template["spec"]["spec"]["devices"]["requests"][0]["exactly"]
+    assert exactly["capacity"]["requests"] == {"virtual_tflops": "100", "virtual_vram": "16Gi"}
+
+
+async def test_a_template_made_thirty_seconds_late_reaches_old_controllers(
+    bare_world: Any,
+) -> None:
+    """The controller was away; kube-controller-manager 1.34 looks at pods only."""
+    world = bare_world()
+    await world.base()
+    world.make_claims(on_template=False)
+    clock = ManualClock()
+    await world.pod()
+    try:
+        await clock.advance(30.0)
+        running = await world.start(clock=clock)
+
+        async def claimed() -> bool:
+            await clock.advance(1.0)
+            return bool(world.names(CLAIMS))
+
+        await world.until(claimed, "the claim is made after the touch")
+        pod = await world.kube.get(PODS, "workload", "default")
+        assert pod["metadata"]["annotations"][TOUCHED] == world.template_of(world.shape())
+
+        await world.decide(await world.decision())
+
+        async def bound() -> Any:
+            await clock.advance(1.0)
+            pod = await world.kube.get(PODS, "workload", "default")
+            return pod["spec"].get("nodeName")
+
+        assert await world.until(bound, "the pod is bound") == "node-1"
+        assert len(running.controller.watching.picture.our_pods()) == 1
+    finally:
+        await world.close()
+
+
+async def test_a_template_that_differs_is_told_and_not_trusted(world: Any) -> None:
+    shape = world.shape()
+    forged = {
+        "metadata": {"name": world.template_of(shape), "namespace": "default"},
+        "spec": {"metadata": {"labels": {}}, "spec": {"devices": {"requests": []}}},
+    }
+    await world.kube.create(TEMPLATES, forged, "default")
+    await world.ready(await world.start())
+    await world.pod("victim")
+
+    (message,) = await world.until(lambda: told(world, "TemplateDiffers"), "the event")
+    assert "Delete it" in message
+
+
+async def test_a_shape_that_does_not_have_its_names_hash_is_told(world: Any) -> None:
+    await world.ready(await world.start())
+    spec = {
+        "containers": [{"name": "x"}],
+        "resourceClaims": [
+            {"name": CLAIM_REFERENCE, "resourceClaimTemplateName": "base-0123456789"}
+        ],
+    }
+    metadata = {"name": "forged", "namespace": "default", "annotations": {SHAPE: world.shape()}}
+    await world.kube.create(PODS, {"metadata": metadata, "spec": spec}, "default")
+
+    (message,) = await world.until(lambda: told(world, "ShapeUnusable"), "the event")
+    assert "has the hash" in message
+    assert not world.names(TEMPLATES)
+
+
+async def test_a_base_template_replaced_later_is_told_to_waiting_pods(world: Any) -> None:
+    base = {
+        "metadata": {
+            "name": "base",
+            "namespace": "default",
+            "labels": {"tensor-fusion.ai/resource-claim-template": "true"},
+        },
+        "spec": {"spec": {"devices": {}}},
+    }
+    await world.kube.create(TEMPLATES, base, "default")
+    await world.ready(await world.start())
+    await world.pod()
+    await world.until(lambda: world.names(CLAIMS), "the pod waits with its claim")
+    await world.kube.delete(TEMPLATES, "base", "default")
+    await world.kube.create(TEMPLATES, base, "default")
+
+    (message,) = await world.until(lambda: told(world, "BaseTemplateReplaced"), "the event")
+    assert "default/base" in message
+
+
+async def test_an_unused_derived_template_is_deleted_after_a_minute(bare_world: Any) -> None:
+    world = bare_world()
+    await world.base()
+    world.make_claims()
+    clock = ManualClock()
+    await world.start(clock=clock, publishing=Publishing(report_every=1.0))
+    await world.pod()
+    try:
+
+        async def claimed() -> bool:
+            await clock.advance(0.5)
+            return bool(world.names(CLAIMS))
+
+        await world.until(claimed, "the claim")
+        await world.kube.delete(PODS, "workload", "default", grace_period_s=0)
+        for _ in range(55):
+            await clock.advance(1.0)
+        assert world.names(TEMPLATES), "kept for a minute"
+
+        async def gone() -> bool:
+            await clock.advance(1.0)
+            return not world.names(TEMPLATES)
+
+        await world.until(gone, "the template is deleted")
+    finally:
+        await world.close()

@@ -1,0 +1,108 @@
+"""The gated path: kube-scheduler may refuse what dray allocated."""
+
+from typing import Any
+
+from dray.domain.names import ALLOCATED
+from dray.kube.convert import claim_from
+from dray.kube.ports import CLAIMS, PODS
+
+UNSCHEDULABLE = {
+    "status": {
+        "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
+    }
+}
+
+
+async def allocated_and_refused(world: Any) -> None:
+    """A gated pod, allocated by dray, that kube-scheduler can't place."""
+    await world.pod(gated=True)
+    await world.decide(await world.decision())
+    await world.until(
+        lambda: (
+            not world.kube.store.get(PODS, "workload", "default")["spec"].get("schedulingGates")
+        ),
+        "the gate is lifted",
+    )
+    await world.kube.patch(PODS, "workload", UNSCHEDULABLE, "default", subresource="status")
+
+
+async def test_an_allocation_that_kube_scheduler_cannot_use_is_taken_back(
+    shared_world: Any,
+) -> None:
+    world = shared_world
+    await world.ready(await world.start())
+    await allocated_and_refused(world)
+
+    async def withdrawn() -> bool:
+        claim = claim_from(await world.claim())
+        return claim.allocation is None and claim.void == claim.decision == 1_000_001
+
+    await world.until(withdrawn, "void, then cleared")
+    assert ALLOCATED not in (await world.claim())["metadata"]["annotations"]
+
+    await world.node("node-2", "default-pool")
+    await world.decide(await world.decision(node="node-2", attempt=1_000_002))
+
+    async def placed() -> bool:
+        allocation = claim_from(await world.claim()).allocation
+        return allocation is not None and allocation.node == "node-2"
+
+    await world.until(placed, "decided again elsewhere")
+
+
+async def test_a_reserved_allocation_is_left_alone(shared_world: Any) -> None:
+    world = shared_world
+    running = await world.ready(await world.start())
+    await world.pod(gated=True)
+    await world.decide(await world.decision())
+    await world.until(
+        lambda: (
+            not world.kube.store.get(PODS, "workload", "default")["spec"].get("schedulingGates")
+        ),
+        "the gate is lifted",
+    )
+    claim = await world.claim()
+    pod = await world.kube.get(PODS, "workload", "default")
+    reserved = [{"resource": "pods", "name": "workload", "uid": pod["metadata"]["uid"]}]
+    name = claim["metadata"]["name"]
+    patch = {"status": {"reservedFor": reserved}}
+    await world.kube.patch(CLAIMS, name, patch, "default", subresource="status")
+    await world.kube.patch(PODS, "workload", UNSCHEDULABLE, "default", subresource="status")
+    picture = running.controller.watching.picture
+    await world.until(
+        lambda: any(seen.claim.reserved_for for seen in picture.claims.values()),
+        "the reservation is seen",
+    )
+    await running.controller.term.stuck.look()
+    await running.controller.term.stuck.look()
+
+    assert claim_from(await world.claim()).allocation is not None
+
+
+async def test_an_allocation_cleared_by_kube_scheduler_is_not_written_again(
+    shared_world: Any,
+) -> None:
+    """PostFilter clears a claim; a controller that starts then must not resurrect it."""
+    world = shared_world
+    first = await world.ready(await world.start("first"))
+    await world.pod(gated=True)
+    await world.decide(await world.decision())
+    await world.until(
+        lambda: (
+            not world.kube.store.get(PODS, "workload", "default")["spec"].get("schedulingGates")
+        ),
+        "the gate is lifted",
+    )
+    await first.stop()
+    claim = await world.claim()
+    patch = {"status": {"allocation": None}}
+    await world.kube.patch(
+        CLAIMS, claim["metadata"]["name"], patch, "default", subresource="status"
+    )
+    await world.ready(await world.start("second"))
+
+    async def void() -> bool:
+        return bool(claim_from(await world.claim()).void == 1_000_001)
+
+    await world.until(void, "the old attempt is void")
+    assert claim_from(await world.claim()).allocation is None
