@@ -22,8 +22,8 @@ def _rule(group: str, resources: Sequence[str], verbs: Sequence[str]) -> Object:
 
 
 _EVENTS = (
-    _rule(_CORE, ("events",), ("create", "patch", "update")),
-    _rule("events.k8s.io", ("events",), ("create", "patch", "update")),
+    _rule(_CORE, ("events",), ("get", "create", "patch", "update")),
+    _rule("events.k8s.io", ("events",), ("get", "create", "patch", "update")),
 )
 
 RULES: dict[str, tuple[Object, ...]] = {
@@ -35,6 +35,8 @@ RULES: dict[str, tuple[Object, ...]] = {
         _rule(_CORE, ("namespaces",), _READ),
         _rule(_RESOURCE, ("resourceclaims",), (*_READ, "update", "patch")),
         _rule(_RESOURCE, ("resourceclaims/status", "resourceclaims/binding"), ("update", "patch")),
+        # Dry runs that ask what the server keeps; RBAC can't tell them from real ones.
+        _rule(_RESOURCE, ("resourceclaims", "resourceslices"), ("create",)),
         _rule(_RESOURCE, ("resourceclaimtemplates",), (*_READ, *_WRITE)),
         _rule(_RESOURCE, ("resourceslices", "deviceclasses"), _READ),
         # What the server keeps is probed with dry-run creates; RBAC knows no dry run.
@@ -65,8 +67,10 @@ RULES: dict[str, tuple[Object, ...]] = {
         _rule(_CORE, ("nodes",), (*_READ, *_WRITE)),
         _rule(_CORE, ("nodes/status", "pods/status"), ("get", "update", "patch")),
         _rule(_CORE, ("pods",), (*_READ, "update", "patch", "delete")),
-        _rule(_CORE, ("namespaces", "configmaps", "secrets"), _READ),
-        _rule(_RESOURCE, ("resourceclaims", "resourceslices"), _READ),
+        _rule(_CORE, ("namespaces",), (*_READ, "create")),
+        _rule(_RESOURCE, ("resourceclaims",), _READ),
+        # A kubelet wipes the slices of a driver that stays away.
+        _rule(_RESOURCE, ("resourceslices",), (*_READ, "delete")),
         _rule("coordination.k8s.io", ("leases",), (*_READ, *_WRITE)),
         *_EVENTS,
     ),

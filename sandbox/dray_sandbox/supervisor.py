@@ -24,6 +24,7 @@ from dray_sandbox.stack import Progress, Stack, StackRunsError
 from dray_sandbox.stack_file import StackFile, read_stack_file
 
 _POLL_S = 0.05
+_STAMP_WIDTH = len("   0.0 s  ")
 
 
 class InterruptedStartError(PermanentError):
@@ -111,7 +112,7 @@ async def _until_ready(
         lines = _lines(log)
         stack = read_stack_file(name)
         for line in lines[said:] if code is None else ():
-            progress(line)
+            progress(line[_STAMP_WIDTH:])
         said = len(lines)
         if stack is not None and stack.supervisor.pid == process.pid:
             process.returncode = 0  # it is not ours to wait for any more
