@@ -1,0 +1,176 @@
+"""The webhook as a process: real nats-server, and an API server that calls it over TLS."""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+import aiohttp
+import msgspec
+import pytest
+
+from dray.bus import jetstream
+from dray.bus.topology import EVENTS_STREAM, STREAMS
+from dray.domain.names import BASE_TEMPLATE, DEVICE_CLASS, TEMPLATE_LABEL
+from dray.domain.pods import Policy, Pool
+from dray.messages.base import decode, encode
+from dray.messages.events import PodRequested
+from dray.messages.facts import (
+    ClusterObserved,
+    PolicyObserved,
+    PoolObserved,
+    Synced,
+    TemplateObserved,
+)
+from dray.messages.rpc import LOOKUP_SUBJECT, Lookup, LookupReply
+from dray_sandbox.apiserver.serve import serve
+from dray_sandbox.nats_server import start_nats
+from dray_sandbox.places import free_port
+from dray_sandbox.probes import answers
+from dray_sandbox.processes import Program, Runner
+from dray_webhook.registration import webhook_configurations
+
+P = "tensor-fusion.ai/"
+EXACTLY = {"deviceClassName": DEVICE_CLASS, "count": 1}
+FACTS = (
+    PoolObserved(revision=1, pool=Pool(name="shared", uid="1", template="on")),
+    PolicyObserved(revision=2, policy=Policy(name="on", uid="2", dra_enabled=True)),
+    TemplateObserved(
+        revision=3,
+        namespace="default",
+        name=BASE_TEMPLATE,
+        labels={TEMPLATE_LABEL: "true"},
+        spec={"spec": {"devices": {"requests": [{"name": "gpu-request", "exactly": EXACTLY}]}}},
+    ),
+    ClusterObserved(revision=4, version="v1.36.3"),
+    Synced(revision=5, instance="test"),
+)
+LATE = LookupReply(pool=Pool(name="late", uid="9", template="on"))
+
+
+def pod(name: str, pool: str = "shared", **annotations: str) -> dict[str, object]:
+    asked = {"tflops-request": "100", "vram-request": "16Gi", "gpupool": pool, **annotations}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "annotations": {P + key: text for key, text in asked.items()}},
+        "spec": {"containers": [{"name": "app", "image": "app"}]},
+    }
+
+
+async def _publish_facts(bus) -> None:
+    for spec in STREAMS:
+        await bus.ensure(spec)
+    for fact in FACTS:
+        await bus.publish(encode(fact, source="/claim-controller/test"))
+
+
+async def _answer(payload: bytes) -> bytes:
+    lookup = msgspec.json.decode(payload, type=Lookup)
+    return msgspec.json.encode(LATE if lookup.name == "late" else LookupReply())
+
+
+async def _until(condition) -> None:
+    async with asyncio.timeout(30):
+        while not await condition():  # noqa: ASYNC110 - readiness and streams are asked for
+            await asyncio.sleep(0.02)
+
+
+def _program(nats, health: int, port: int, certificates: Path) -> Program:
+    return Program(
+        name="webhook",
+        argv=(sys.executable, "-m", "dray_webhook"),
+        environment={
+            **nats.environment("webhook"),
+            "DRAY_HEALTH__PORT": str(health),
+            "DRAY_WEBHOOK__PORT": str(port),
+            "DRAY_WEBHOOK__CERTIFICATE_DIR": str(certificates),
+            "DRAY_WEBHOOK__LOOKUP_TIMEOUT": "2s",
+        },
+        ready=answers(f"http://127.0.0.1:{health}/healthz"),
+        order=20,
+    )
+
+
+@pytest.mark.timeout(90)
+async def test_a_pod_is_admitted_through_an_api_server(tmp_path):
+    runner = Runner(tmp_path / "logs")
+    nats = await start_nats(runner, tmp_path)
+    bus = await jetstream.connect(nats.url, name="test", user="admin", password=_admin(nats))
+    health, port = free_port(), free_port()
+    readyz = f"http://127.0.0.1:{health}/readyz"
+    serving = asyncio.create_task(bus.serve(LOOKUP_SUBJECT, _answer, queue="claim-controller"))
+    try:
+        await runner.start(_program(nats, health, port, tmp_path / "certificates"))
+        async with aiohttp.ClientSession() as client, client.get(readyz) as http:
+            assert http.status == 503
+            assert "no pools, policies" in (await http.json())["checks"]["cache"]
+        await _publish_facts(bus)
+        await _until(answers(readyz))
+
+        async with serve(tmp_path / "api") as api, _client(api) as client:
+            ca = (tmp_path / "certificates" / "ca.crt").read_bytes()
+            for configuration in webhook_configurations(f"https://127.0.0.1:{port}", ca):
+                kind = configuration["kind"].lower() + "s"
+                path = f"/apis/admissionregistration.k8s.io/v1/{kind}"
+                async with client.post(path, json=configuration) as http:
+                    assert http.status == 201, await http.text()
+
+            stored = await _created(client, pod("train"), 201)
+            await _check_admitted(bus, stored)
+            stored = await _created(client, pod("late", "late"), 201)
+            assert stored["metadata"]["annotations"][P + "gpupool"] == "late"
+            denial = await _created(client, pod("bad", **{"qos": "best", "gpu-count": "0"}), 400)
+            assert "2 errors" in denial["message"]
+            plain = pod("plain")
+            plain["metadata"]["annotations"] = {}
+            assert "resourceClaims" not in (await _created(client, plain, 201))["spec"]
+
+            runner.pause("nats-server")
+            stored = await _created(client, pod("in-the-dark"), 201)
+            assert stored["spec"]["resourceClaims"]
+            runner.resume("nats-server")
+            await _until(lambda: _last_event_is(bus, "in-the-dark"))
+    finally:
+        serving.cancel()
+        await bus.close()
+        await runner.stop_all()
+    assert json.loads((tmp_path / "logs" / "webhook.log").read_text().splitlines()[-1]).get(
+        "event"
+    ) == ("stopped")
+
+
+def _admin(nats) -> str:
+    return nats.passwords["admin"]
+
+
+def _client(api) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(
+        api.url,
+        headers={"Authorization": f"Bearer {api.token}"},
+        connector=aiohttp.TCPConnector(ssl=api.client_context()),
+    )
+
+
+async def _created(client, obj, status):
+    async with client.post("/api/v1/namespaces/default/pods", json=obj) as http:
+        body = await http.json()
+    assert http.status == status, body
+    return body
+
+
+async def _check_admitted(bus, stored) -> None:
+    delivered = await anext(aiter(bus.read(EVENTS_STREAM)))
+    event = decode(delivered, PodRequested)
+    annotations = stored["metadata"]["annotations"]
+    assert stored["spec"]["schedulerName"] == "default-scheduler"
+    assert stored["spec"]["schedulingGates"] == [{"name": P + "allocation"}]
+    assert stored["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] == event.template
+    assert annotations[P + "request-id"] == event.request_id
+    assert annotations[P + "traceparent"] == delivered.headers["traceparent"]
+
+
+async def _last_event_is(bus, name: str) -> bool:
+    state = await bus.state(EVENTS_STREAM)
+    stream = bus.read(EVENTS_STREAM, start=state.last_sequence)
+    return decode(await anext(aiter(stream)), PodRequested).name == name
