@@ -108,3 +108,16 @@ def no_overload(function: str, *values: Value) -> CelEvaluationError:
     """The error of a function that has no form for the types of ``values``."""
     names = ", ".join(type_name(value) for value in values)
     return CelEvaluationError(f"no such overload: {function}({names})")
+
+
+def take(function: str, values: tuple[Value, ...], *kinds: type) -> None:
+    """Refuse values of other types or another number than ``kinds``.
+
+    Raises:
+        CelEvaluationError: no such overload.
+    """
+    fits = len(values) == len(kinds) and all(
+        type(value) is kind for value, kind in zip(values, kinds, strict=True)
+    )
+    if not fits:
+        raise no_overload(function, *values)

@@ -1,7 +1,8 @@
 """The standard subset of CEL against celpy, an engine that is not ours.
 
 celpy is wrong or silent on what is left out here: comparisons of unlike numbers, optionals,
-bindings and the Kubernetes libraries.
+bindings and the Kubernetes libraries; and an error inside ``exists_one``, which it raises
+through an ``&&`` that another term already decides.
 """
 
 import sys
@@ -43,7 +44,7 @@ COMPARISONS = st.one_of(
     ),
     STRINGS.map(lambda text: f'{text}.matches("^[A-Z][0-9]+$")'),
     NUMBERS.map(lambda number: f"{number} in [1, 7]"),
-    st.tuples(NUMBERS, st.sampled_from(["all", "exists", "exists_one"])).map(
+    st.tuples(NUMBERS, st.sampled_from(["all", "exists"])).map(
         lambda t: f"[1, 2, 7].{t[1]}(x, x > {t[0]})"
     ),
     BOOLS,
@@ -87,7 +88,7 @@ def _ours(text):
         return None
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.recursive(COMPARISONS, _conditions, max_leaves=4))
 def test_both_engines_agree(text):
     assert _ours(text) == _celpy(text)

@@ -1,0 +1,124 @@
+"""CEL's functions on strings; positions count code points."""
+
+from collections.abc import Callable
+
+from dray.cel.errors import CelEvaluationError
+from dray.cel.patterns import PatternError, all_in, found_in
+from dray.cel.values import Value, equal, take
+
+
+def match(*values: Value) -> bool:
+    take("matches", values, str, str)
+    try:
+        return found_in(values[0], values[1])
+    except PatternError as error:
+        raise CelEvaluationError(str(error)) from None
+
+
+def find_all(*values: Value) -> list[str]:
+    limit = values[2] if len(values) == 3 else -1
+    take("findAll", (*values[:2], limit), str, str, int)
+    try:
+        found = list(all_in(values[0], values[1]))
+    except PatternError as error:
+        raise CelEvaluationError(str(error)) from None
+    return found if limit < 0 else found[:limit]
+
+
+def find(*values: Value) -> str:
+    found = find_all(*values)
+    return found[0] if found else ""
+
+
+def char_at(text: Value, at: Value) -> str:
+    take("charAt", (text, at), str, int)
+    if not 0 <= at <= len(text):
+        raise CelEvaluationError(f"index out of range: {at}")
+    return str(text[at : at + 1])
+
+
+def index_of(*values: Value) -> int:
+    if type(values[0]) is list and len(values) == 2:
+        return next((i for i, item in enumerate(values[0]) if equal(item, values[1])), -1)
+    start = values[2] if len(values) == 3 else 0
+    take("indexOf", (*values[:2], start), str, str, int)
+    if not values[1]:
+        return int(start)
+    if not 0 <= start <= len(values[0]):
+        raise CelEvaluationError(f"index out of range: {start}")
+    return int(values[0].find(values[1], start))
+
+
+def last_index_of(*values: Value) -> int:
+    if type(values[0]) is list and len(values) == 2:
+        found = [i for i, item in enumerate(values[0]) if equal(item, values[1])]
+        return found[-1] if found else -1
+    take("lastIndexOf", values, *((str, str, int)[: len(values)]))
+    text, part = values[0], values[1]
+    if len(values) == 2:
+        return int(text.rfind(part))
+    if not part:
+        return int(values[2])
+    if not 0 <= values[2] <= len(text):
+        raise CelEvaluationError(f"index out of range: {values[2]}")
+    return int(text.rfind(part, 0, values[2] + len(part)))
+
+
+def join(*values: Value) -> str:
+    separator = values[1] if len(values) == 2 else ""
+    take("join", (values[0], separator), list, str)
+    for item in values[0]:
+        take("join", (item,), str)
+    return str(separator.join(values[0]))
+
+
+def replace(*values: Value) -> str:
+    limit = values[3] if len(values) == 4 else -1
+    take("replace", (*values[:3], limit), str, str, str, int)
+    return str(values[0].replace(values[1], values[2], max(limit, -1)))
+
+
+def split(*values: Value) -> list[str]:
+    limit = values[2] if len(values) == 3 else -1
+    take("split", (*values[:2], limit), str, str, int)
+    if limit == 0:
+        return []
+    if not values[1]:
+        parts = list(values[0])
+        return parts if limit < 0 or limit >= len(parts) else [
+            *parts[: limit - 1], "".join(parts[limit - 1 :])]  # fmt: skip
+    return list(values[0].split(values[1], limit - 1 if limit > 0 else -1))
+
+
+def substring(*values: Value) -> str:
+    end = values[2] if len(values) == 3 else len(values[0])
+    take("substring", (*values[:2], end), str, int, int)
+    start = values[1]
+    if not 0 <= start <= len(values[0]) or not 0 <= end <= len(values[0]):
+        raise CelEvaluationError(f"index out of range: {start}")
+    if start > end:
+        raise CelEvaluationError(f"invalid substring range. start: {start}, end: {end}")
+    return str(values[0][start:end])
+
+
+def in_ascii(function: str, first: str, offset: int) -> Callable[[Value], str]:
+    table = {ord(first) + i: ord(first) + i + offset for i in range(26)}
+
+    def change(text: Value) -> str:
+        take(function, (text,), str)
+        return str(text.translate(table))
+
+    return change
+
+
+def of_string(function: str, method: Callable[[str, str], bool]) -> Callable[..., bool]:
+    def test(*values: Value) -> bool:
+        take(function, values, str, str)
+        return method(values[0], values[1])
+
+    return test
+
+
+def trim(text: Value) -> str:
+    take("trim", (text,), str)
+    return str(text.strip())
