@@ -94,7 +94,7 @@ class _Reader:
         return self.amount(name, example)
 
     def limit(self, name: str, request_name: str, request: Quantity | None) -> Quantity | None:
-        limit = self.amount(name, self.annotations.get(request_name, "100"))
+        limit = self.amount(name, "200" if name == TFLOPS_LIMIT else "32Gi")
         if limit is not None and request is not None and limit < request:
             self.findings.errors.append(
                 f"annotation {name} is {_shown(self.annotations[name])}: expected at least the "
