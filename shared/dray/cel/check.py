@@ -9,6 +9,7 @@ from typing import Final
 
 from dray.cel import tree, types
 from dray.cel.errors import CelTypeError, CelUnsupportedError, nearest
+from dray.cel.macros import macro_result
 from dray.cel.patterns import PatternError, compiled
 from dray.cel.signatures import UNSUPPORTED, known_names, overloads
 from dray.cel.tree import Expr, Place
@@ -145,9 +146,11 @@ class _Checker:
             if overload.is_method != method:
                 continue
             fresh = {v: self._known.fresh() for v in overload.variables}
-            wanted = tuple(_replaced(parameter, fresh) for parameter in overload.parameters)
+            wanted = tuple(
+                types.instantiated(parameter, fresh) for parameter in overload.parameters
+            )
             if self._known.assign(given, wanted):
-                found = self._known.resolve(_replaced(overload.result, fresh))
+                found = self._known.resolve(types.instantiated(overload.result, fresh))
                 result = found if result in (None, found) else DYN
         if result is None:
             raise self._no_overload(name, given, place, method=method)
@@ -260,36 +263,19 @@ class _Checker:
         results = [self._within(scope, argument) for argument in node.arguments]
         if len(results) == 2 or node.name in ("all", "exists", "exists_one", "existsOne", "filter"):
             self._condition(results[0], node.arguments[0].place)
-        return self._macro_result(node.name, key, item, results[-1])
-
-    def _macro_result(self, name: str, key: Type, item: Type, result: Type) -> Type:
-        match name:
-            case "map" | "transformList":
-                return list_of(result)
-            case "filter":
-                return list_of(item)
-            case "transformMap":
-                return map_of(key, result)
-            case "transformMapEntry":
-                return result
-            case _:
-                return BOOL
+        return macro_result(node.name, key, item, results[-1])
 
     def _condition(self, found: Type, place: Place) -> None:
         if not self._known.assign((found,), (BOOL,)):
             raise self.error(f"expected type 'bool' but found '{self.resolved(found)}'", place)
 
     def _elements(self, node: tree.Macro) -> tuple[Type, Type, Type]:
-        """Types of key, value and single variable; a list's keys are its indexes."""
         found = self.resolved_once(self.type_of(node.operand))
-        if found.name == "list":
-            return INT, found.parameters[0], found.parameters[0]
-        if found.name == "map":
-            return found.parameters[0], found.parameters[1], found.parameters[0]
-        if found.name == "dyn" or found.kind == "param":
-            return DYN, DYN, DYN
-        reason = f"expression of type '{found}' cannot be range of a comprehension"
-        raise self.error(f"{reason} (must be list, map, or dynamic)", node.operand.place)
+        elements = types.elements_of(found)
+        if elements is None:
+            reason = f"expression of type '{found}' cannot be range of a comprehension"
+            raise self.error(f"{reason} (must be list, map, or dynamic)", node.operand.place)
+        return elements
 
     def _optional_macro(self, node: tree.Macro) -> Type:
         inner = self._known.fresh()
@@ -312,13 +298,3 @@ class _Checker:
             return self.type_of(body)
         finally:
             self._scope = outer
-
-
-def _replaced(found: Type, names: dict[Type, Type]) -> Type:
-    if not names:
-        return found
-    if found.kind == "param":
-        return names[found]
-    if not found.parameters:
-        return found
-    return Type(found.name, tuple(_replaced(p, names) for p in found.parameters), found.kind)

@@ -7,25 +7,18 @@ as in cel-go: wrong dynamic types, absent keys, overflow.
 from collections.abc import Callable
 from typing import Final
 
-from dray.cel import tree
-from dray.cel.device import DeviceView, Domains
+from dray.cel import access, tree
 from dray.cel.errors import CelEvaluationError
 from dray.cel.frame import Closure, Frame, Scope
 from dray.cel.functions import FUNCTIONS
 from dray.cel.loops import MACROS, Loop
-from dray.cel.operators import BINARY, UNARY, find, index
+from dray.cel.operators import BINARY, UNARY
 from dray.cel.signatures import overloads
 from dray.cel.tree import Expr
 from dray.cel.types import TYPE_NAMES
 from dray.cel.values import NONE, Optional, TypeValue, Uint, Value, as_key, no_overload
 
 _GROWING: Final = frozenset(("join", "replace", "split", "findAll", "strings.quote"))
-_DEVICE_FIELDS: Final[dict[str, Closure]] = {
-    "driver": lambda frame: frame.device.driver,
-    "attributes": lambda frame: frame.device.attributes_by_domain,
-    "capacity": lambda frame: frame.device.capacity_by_domain,
-    "allowMultipleAllocations": lambda frame: frame.device.allow_multiple_allocations,
-}
 
 
 def closure(node: Expr, scope: Scope) -> Closure:
@@ -39,7 +32,7 @@ def closure(node: Expr, scope: Scope) -> Closure:
         case tree.Select():
             return _select(node, scope)
         case tree.Has():
-            return _has(node, scope)
+            return access.has(closure(node.operand, scope), node.field)
         case tree.Index():
             return _index(node, scope)
         case tree.Unary():
@@ -85,73 +78,20 @@ def _is_device(node: Expr, scope: Scope) -> bool:
 
 def _select(node: tree.Select, scope: Scope) -> Closure:
     if _is_device(node.operand, scope) and not node.optional:
-        return _DEVICE_FIELDS[node.field]
-    operand, name = closure(node.operand, scope), node.field
+        return access.DEVICE_FIELDS[node.field]
+    operand = closure(node.operand, scope)
     if node.optional:
-        return lambda frame: _field_of_optional(operand(frame), name)
-
-    def select(frame: Frame) -> Value:
-        value = operand(frame)
-        if isinstance(value, dict):
-            try:
-                return value[name]
-            except KeyError:
-                raise CelEvaluationError(f"no such key: {name}") from None
-        return _field(value, name)
-
-    return select
-
-
-def _field(value: Value, name: str) -> Value:
-    if type(value) is Optional:
-        return _field_of_optional(value, name)
-    if isinstance(value, DeviceView):
-        return _DEVICE_FIELDS[name](Frame(value))
-    raise CelEvaluationError(f"no such key: {name}")
-
-
-def _field_of_optional(value: Value, name: str) -> Optional:
-    if isinstance(value, DeviceView):
-        return Optional(_field(value, name))
-    return find(value, name)
-
-
-def _has(node: tree.Has, scope: Scope) -> Closure:
-    operand, name = closure(node.operand, scope), node.field
-
-    def has(frame: Frame) -> bool:
-        value = operand(frame)
-        if isinstance(value, dict):
-            return name in value or isinstance(value, Domains)
-        if isinstance(value, DeviceView):
-            return True
-        return find(value, name) is not NONE
-
-    return has
+        return access.optional_field(operand, node.field)
+    return access.field(operand, node.field)
 
 
 def _index(node: tree.Index, scope: Scope) -> Closure:
     operand = closure(node.operand, scope)
-    if not node.optional and isinstance(node.key, tree.Literal) and isinstance(node.key.value, str):
-        name = node.key.value
-
-        def by_name(frame: Frame) -> Value:
-            value = operand(frame)
-            if isinstance(value, dict):
-                try:
-                    return value[name]
-                except KeyError:
-                    raise CelEvaluationError(f"no such key: {name}") from None
-            return _indexed(value, name)
-
-        return by_name
-    key = closure(node.key, scope)
-    read = find if node.optional else _indexed
-    return lambda frame: read(operand(frame), key(frame))
-
-
-def _indexed(value: Value, key: Value) -> Value:
-    return find(value, key) if type(value) is Optional else index(value, key)
+    if node.optional:
+        return access.optional_item(operand, closure(node.key, scope))
+    if isinstance(node.key, tree.Literal) and isinstance(node.key.value, str):
+        return access.field(operand, node.key.value)
+    return access.item(operand, closure(node.key, scope))
 
 
 def _unary(node: tree.Unary, scope: Scope) -> Closure:

@@ -1,9 +1,10 @@
-"""Which calls are macros, and what their arguments must look like."""
+"""Which calls are macros, what their arguments must look like, and what they give."""
 
 from typing import Final
 
 from dray.cel import tree
 from dray.cel.tree import Expr, Place
+from dray.cel.types import BOOL, Type, list_of, map_of
 
 _ONE_VARIABLE: Final = {
     ("all", 2), ("exists", 2), ("exists_one", 2), ("filter", 2), ("map", 2), ("map", 3),
@@ -41,6 +42,21 @@ def expand(call: tree.Call) -> Expr:
     if (call.function, count) in _TWO_VARIABLES:
         return _macro(call, target, 2)
     return call
+
+
+def macro_result(name: str, key: Type, item: Type, result: Type) -> Type:
+    """The type of a macro over ``key`` and ``item`` whose last argument gives ``result``."""
+    match name:
+        case "map" | "transformList":
+            return list_of(result)
+        case "filter":
+            return list_of(item)
+        case "transformMap":
+            return map_of(key, result)
+        case "transformMapEntry":
+            return result
+        case _:
+            return BOOL
 
 
 def _is_cel(target: Expr) -> bool:

@@ -4,14 +4,14 @@ The parser resolves operators with a stack of its own and bounds nesting, so tha
 is an error with a position and neither a crash nor a hang.
 """
 
-from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final, NoReturn
+from typing import Final
 
 from dray.cel import tree
+from dray.cel.cursor import Cursor
 from dray.cel.errors import CelSyntaxError
-from dray.cel.lexer import Token, tokens
+from dray.cel.lexer import Token
 from dray.cel.literals import (
     LiteralError,
     bytes_value,
@@ -21,7 +21,7 @@ from dray.cel.literals import (
     uint_value,
 )
 from dray.cel.macros import MacroError, expand
-from dray.cel.tree import Expr, Place
+from dray.cel.tree import Expr
 
 MAX_LENGTH_BYTES: Final = 10 * 1024
 """``CELSelectorExpressionMaxLength`` of resource.k8s.io/v1."""
@@ -34,7 +34,6 @@ _RESERVED_WORDS: Final = """
 as break const continue else for function if import let loop package namespace return var void while
 """
 RESERVED: Final = frozenset(_RESERVED_WORDS.split())
-_KEYWORDS: Final = frozenset(("in", "true", "false", "null"))
 _LEVELS: Final = {
     "||": 1,
     "&&": 2,
@@ -67,65 +66,17 @@ def parse(source: str) -> Expr:
     return _Parser(source).whole()
 
 
-class _Parser:
+class _Parser(Cursor):
     def __init__(self, source: str) -> None:
-        self._source = source
-        self._tokens = tokens(source)
-        self._at = 0
+        super().__init__(source)
         self._nesting = 0
-        self._lines = [0, *(i + 1 for i, char in enumerate(source) if char == "\n")]
 
     def whole(self) -> Expr:
         node = self._expression()
-        if self._token.kind != "end":
-            self._unexpected()
+        if self.token.kind != "end":
+            self.unexpected()
         self._check_depth(node)
         return node
-
-    # Tokens.
-
-    @property
-    def _token(self) -> Token:
-        return self._tokens[self._at]
-
-    def _next(self) -> Token:
-        token = self._tokens[self._at]
-        self._at += 1
-        return token
-
-    def _accept(self, text: str) -> Token | None:
-        token = self._tokens[self._at]
-        if token.text != text or token.kind != "operator":
-            return None
-        self._at += 1
-        return token
-
-    def _expect(self, text: str) -> Token:
-        return self._accept(text) or self._unexpected(text)
-
-    def _identifier(self) -> Token:
-        token = self._token
-        if token.kind != "ident" or token.text in _KEYWORDS:
-            self._unexpected("an identifier")
-        return self._next()
-
-    # Errors and places.
-
-    def _fail(self, reason: str, offset: int) -> NoReturn:
-        place = self._place(offset, offset, offset)
-        raise CelSyntaxError(reason, self._source, place.line, place.column)
-
-    def _unexpected(self, expected: str = "") -> NoReturn:
-        seen = f"'{self._token.text[:40]}'" if self._token.kind != "end" else "end of text"
-        wanted = f", expected {expected if ' ' in expected else repr(expected)}" if expected else ""
-        self._fail(f"Syntax error: unexpected {seen}{wanted}", self._token.start)
-
-    def _place(self, start: int, end: int, point: int) -> Place:
-        line = bisect_right(self._lines, point)
-        return Place(start, end, line, point - self._lines[line - 1] + 1)
-
-    def _since(self, start: int, point: int) -> Place:
-        return self._place(start, self._tokens[self._at - 1].end, point)
 
     def _check_depth(self, root: Expr) -> None:
         level = [root]
@@ -133,7 +84,7 @@ class _Parser:
             level = [child for node in level for child in tree.children(node)]
             if not level:
                 return
-        self._fail("expression recursion limit exceeded", level[0].place.start)
+        self.fail("expression recursion limit exceeded", level[0].place.start)
 
     # The grammar.
 
@@ -141,38 +92,38 @@ class _Parser:
         """``a || b ? c : d``, by operator precedence; without ``branch`` no ``?`` follows."""
         self._nesting += 1
         if self._nesting > MAX_NESTING:
-            self._fail("expression recursion limit exceeded", self._token.start)
+            self.fail("expression recursion limit exceeded", self.token.start)
         operands, operators = [self._operand()], list[Token]()
         while level := self._level():
             while operators and _LEVELS[operators[-1].text] >= level:
                 self._reduce(operands, operators)
-            operators.append(self._next())
+            operators.append(self.next())
             operands.append(self._operand())
         while operators:
             self._reduce(operands, operators)
         node = operands[0]
-        if branch and (question := self._accept("?")):
+        if branch and (question := self.accept("?")):
             then = self._expression(branch=False)
-            self._expect(":")
+            self.expect(":")
             otherwise = self._expression()
-            place = self._since(node.place.start, question.start)
+            place = self.since(node.place.start, question.start)
             node = tree.Conditional(node, then, otherwise, place=place)
         self._nesting -= 1
         return node
 
     def _level(self) -> int:
-        token = self._token
+        token = self.token
         if token.kind == "operator" or token.text == "in":
             return _LEVELS.get(token.text, 0)
         return 0
 
     def _reduce(self, operands: list[Expr], operators: list[Token]) -> None:
         token, right, left = operators.pop(), operands.pop(), operands.pop()
-        place = self._place(left.place.start, right.place.end, token.start)
+        place = self.place(left.place.start, right.place.end, token.start)
         if token.text not in ("&&", "||"):
             operands.append(tree.Binary(token.text, left, right, place=place))
             return
-        bare = self._source[left.place.start] != "(" or not self._grouped(left)
+        bare = self.source[left.place.start] != "(" or not self._grouped(left)
         if isinstance(left, tree.Logical) and left.operator == token.text and bare:
             place = place._replace(line=left.place.line, column=left.place.column)
             terms = (*left.terms, right)
@@ -186,36 +137,36 @@ class _Parser:
 
     def _operand(self) -> Expr:
         """Signs, one primary, and what follows it: ``!a.b[c].d(e)``."""
-        sign, start = self._token, self._token.start
+        sign, start = self.token, self.token.start
         count = 0
-        while self._token.text == sign.text and self._token.text in ("!", "-"):
-            self._next()
+        while self.token.text == sign.text and self.token.text in ("!", "-"):
+            self.next()
             count += 1
-        negative = sign.text == "-" and count == 1 and self._token.kind in ("int", "double")
-        node = self._literal(self._next(), sign) if negative else self._primary()
-        while self._token.text in (".", "[", "{") and self._token.kind == "operator":
+        negative = sign.text == "-" and count == 1 and self.token.kind in ("int", "double")
+        node = self._literal(self.next(), sign) if negative else self._primary()
+        while self.token.text in (".", "[", "{") and self.token.kind == "operator":
             following = self._suffix(node)
             if following is None:
                 break
             node = following
         if count % 2 and not negative:
-            node = tree.Unary(sign.text, node, place=self._since(start, start))
+            node = tree.Unary(sign.text, node, place=self.since(start, start))
         return node
 
     def _primary(self) -> Expr:
-        token = self._token
+        token = self.token
         if token.kind in _LITERALS:
-            return self._literal(self._next())
+            return self._literal(self.next())
         if token.kind == "ident" or token.text == ".":
             return self._name()
         if token.text not in ("(", "[", "{"):
-            self._unexpected()
-        self._next()
+            self.unexpected()
+        self.next()
         if token.text == "(":
             node = self._expression()
-            self._expect(")")
+            self.expect(")")
             point = node.place
-            return replace(node, place=self._since(token.start, token.start)._replace(
+            return replace(node, place=self.since(token.start, token.start)._replace(
                 line=point.line, column=point.column))  # fmt: skip
         return self._list(token) if token.text == "[" else self._map(token)
 
@@ -225,105 +176,105 @@ class _Parser:
         try:
             value = _LITERALS[token.kind](signed)
         except LiteralError as error:
-            self._fail(f"Syntax error: {error}", start)
-        return tree.Literal(token.kind, value, place=self._since(start, start))
+            self.fail(f"Syntax error: {error}", start)
+        return tree.Literal(token.kind, value, place=self.since(start, start))
 
     def _name(self) -> Expr:
-        start = self._token.start
-        dot = "." if self._accept(".") else ""
-        if not dot and self._token.text in ("true", "false", "null"):
-            token = self._next()
+        start = self.token.start
+        dot = "." if self.accept(".") else ""
+        if not dot and self.token.text in ("true", "false", "null"):
+            token = self.next()
             value = {"true": True, "false": False, "null": None}[token.text]
             kind = "null" if value is None else "bool"
-            return tree.Literal(kind, value, place=self._since(start, start))
-        token = self._identifier()
+            return tree.Literal(kind, value, place=self.since(start, start))
+        token = self.identifier()
         if token.text in RESERVED:
-            self._fail(f"reserved identifier: {token.text}", start)
-        if self._token.text != "(":
-            return tree.Ident(dot + token.text, place=self._since(start, start))
+            self.fail(f"reserved identifier: {token.text}", start)
+        if self.token.text != "(":
+            return tree.Ident(dot + token.text, place=self.since(start, start))
         return self._call(dot + token.text, None, start)
 
     def _suffix(self, node: Expr) -> Expr | None:
         """The node with the next ``.x``, ``.x(…)``, ``[x]`` or ``{…}``; None where none is."""
-        start, token = node.place.start, self._token
+        start, token = node.place.start, self.token
         if token.text == "{":
             name = _qualified_name(node)
             return self._message(name, start) if name else None
-        self._next()
-        optional = self._accept("?") is not None
+        self.next()
+        optional = self.accept("?") is not None
         if token.text == "[":
             key = self._expression()
-            self._expect("]")
-            return tree.Index(node, key, optional, place=self._since(start, token.start))
-        field = self._identifier()
-        if not optional and self._token.text == "(":
+            self.expect("]")
+            return tree.Index(node, key, optional, place=self.since(start, token.start))
+        field = self.identifier()
+        if not optional and self.token.text == "(":
             return self._call(field.text, node, start)
-        return tree.Select(node, field.text, optional, place=self._since(start, token.start))
+        return tree.Select(node, field.text, optional, place=self.since(start, token.start))
 
     def _call(self, name: str, target: Expr | None, start: int) -> Expr:
-        opening = self._next()
+        opening = self.next()
         arguments = list[Expr]()
-        while not arguments or self._accept(","):
-            if not arguments and self._accept(")"):
+        while not arguments or self.accept(","):
+            if not arguments and self.accept(")"):
                 break
             arguments.append(self._expression())
         else:
-            self._expect(")")
-        place = self._since(start, opening.start)
+            self.expect(")")
+        place = self.since(start, opening.start)
         call = tree.Call(name, tuple(arguments), target, place=place)
         try:
             return expand(call)
         except MacroError as error:
             raise CelSyntaxError(
-                str(error), self._source, error.place.line, error.place.column
+                str(error), self.source, error.place.line, error.place.column
             ) from None
 
     def _list(self, opening: Token) -> Expr:
         items = list[tree.ListItem]()
         self._lone_comma("]")
-        while not self._accept("]"):
-            optional = self._accept("?") is not None
+        while not self.accept("]"):
+            optional = self.accept("?") is not None
             value = self._expression()
             items.append(tree.ListItem(value, optional, place=value.place))
             self._separator("]")
-        place = self._since(opening.start, opening.start)
+        place = self.since(opening.start, opening.start)
         return tree.ListLiteral(tuple(items), place=place)
 
     def _map(self, opening: Token) -> Expr:
         entries = list[tree.MapEntry]()
         self._lone_comma("}")
-        while not self._accept("}"):
-            optional = self._accept("?") is not None
+        while not self.accept("}"):
+            optional = self.accept("?") is not None
             key = self._expression()
-            colon = self._expect(":")
+            colon = self.expect(":")
             value = self._expression()
-            place = self._since(key.place.start, colon.start)
+            place = self.since(key.place.start, colon.start)
             entries.append(tree.MapEntry(key, value, optional, place=place))
             self._separator("}")
-        return tree.MapLiteral(tuple(entries), place=self._since(opening.start, opening.start))
+        return tree.MapLiteral(tuple(entries), place=self.since(opening.start, opening.start))
 
     def _message(self, name: str, start: int) -> Expr:
-        opening = self._next()
+        opening = self.next()
         fields = list[tree.MessageField]()
-        while not self._accept("}"):
-            optional = self._accept("?") is not None
-            field = self._identifier()
-            self._expect(":")
+        while not self.accept("}"):
+            optional = self.accept("?") is not None
+            field = self.identifier()
+            self.expect(":")
             value = self._expression()
-            place = self._since(field.start, field.start)
+            place = self.since(field.start, field.start)
             fields.append(tree.MessageField(field.text, value, optional, place=place))
             self._separator("}")
-        return tree.Message(name, tuple(fields), place=self._since(start, opening.start))
+        return tree.Message(name, tuple(fields), place=self.since(start, opening.start))
 
     def _lone_comma(self, closing: str) -> None:
         """The grammar's trailing comma may stand where nothing precedes it: ``[,]``."""
-        if self._token.text == "," and self._tokens[self._at + 1].text == closing:
-            self._next()
+        if self.token.text == "," and self.tokens[self.at + 1].text == closing:
+            self.next()
 
     def _separator(self, closing: str) -> None:
         """A comma, which may also stand before the closing bracket, or that bracket ahead."""
-        if not self._accept(",") and self._token.text != closing:
-            self._unexpected(closing)
+        if not self.accept(",") and self.token.text != closing:
+            self.unexpected(closing)
 
 
 def _qualified_name(node: Expr) -> str | None:

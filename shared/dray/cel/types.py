@@ -165,3 +165,28 @@ def _is_more_general(left: Type, right: Type) -> bool:
 def join(left: Type, right: Type) -> Type:
     """The more general of two types that fit each other."""
     return left if _is_more_general(left, right) else right
+
+
+def elements_of(found: Type) -> tuple[Type, Type, Type] | None:
+    """Types of key, value and single variable of a loop over ``found``; None where none is.
+
+    A list's keys are its indexes. The value of an attribute (*any*) can't be looped over.
+    """
+    if found.name == "list":
+        return INT, found.parameters[0], found.parameters[0]
+    if found.name == "map":
+        return found.parameters[0], found.parameters[1], found.parameters[0]
+    if found.name == "dyn" or found.kind == "param":
+        return DYN, DYN, DYN
+    return None
+
+
+def instantiated(found: Type, names: dict[Type, Type]) -> Type:
+    """``found`` with the type variables ``names`` replaced."""
+    if not names:
+        return found
+    if found.kind == "param":
+        return names[found]
+    if not found.parameters:
+        return found
+    return Type(found.name, tuple(instantiated(p, names) for p in found.parameters), found.kind)
