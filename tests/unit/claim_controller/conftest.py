@@ -1,0 +1,89 @@
+"""Builders of the values that the rules decide upon."""
+
+from typing import Any
+
+import pytest
+
+from dray.domain.claims import AllocatedDevice, Allocation, Claim, ClaimSpec
+from dray.domain.devices import DeviceId
+from dray.domain.names import CLAIM_FINALIZER, DRIVER, OWNER_DRAY
+from dray.domain.pods import Pod
+from dray.messages.decisions import ClaimDecision, PodDecision
+from dray_claim_controller.execute.rules import Observed
+from dray_claim_controller.observe.picture import SeenClaim
+
+ATTEMPT = 1_000_001
+
+
+class Make:
+    """Small values with defaults."""
+
+    @staticmethod
+    def allocation(
+        device: str = "gpu-0", node: str = "node-1", consumed: dict[str, str] | None = None
+    ) -> Allocation:
+        taken = {"virtual_tflops": "100"} if consumed is None else consumed
+        device_id = DeviceId(DRIVER, node, device)
+        return Allocation((AllocatedDevice("gpu-request", device_id, consumed=taken),), node)
+
+    @staticmethod
+    def claim(
+        *, protected: bool = True, revision: int = 10, watched: int = 10, **fields: Any
+    ) -> SeenClaim:
+        claim = Claim(
+            **{
+                "uid": "c",
+                "namespace": "ns",
+                "name": "claim",
+                "resource_version": revision,
+                "pool": "p",
+                "spec": ClaimSpec(),
+                **fields,
+            }
+        )
+        finalizers = [CLAIM_FINALIZER] if protected else []
+        return SeenClaim(claim, {"metadata": {"finalizers": finalizers}}, True, watched)
+
+    @staticmethod
+    def pod(**fields: Any) -> Pod:
+        return Pod(
+            **{
+                "uid": "p",
+                "namespace": "ns",
+                "name": "pod",
+                "resource_version": 5,
+                "pool": "p",
+                "scheduler": "tensor-fusion-scheduler",
+                **fields,
+            }
+        )
+
+    def decision(self, *, binder: str = OWNER_DRAY, attempt: int = ATTEMPT) -> PodDecision:
+        claim = ClaimDecision(
+            uid="c", namespace="ns", name="claim", attempt=attempt, allocation=self.allocation()
+        )
+        return PodDecision(
+            pod_uid="p",
+            namespace="ns",
+            name="pod",
+            node="node-1",
+            binder=binder,
+            claims=(claim,),
+        )
+
+    @staticmethod
+    def observed(pod: Pod | None, *claims: SeenClaim, **fields: Any) -> Observed:
+        return Observed(
+            **{
+                "epoch": 1,
+                "pod": pod,
+                "claims": {seen.claim.uid: seen for seen in claims},
+                **fields,
+            }
+        )
+
+
+@pytest.fixture
+def make() -> Make:
+    """Builders."""
+    return Make()

@@ -1,0 +1,74 @@
+"""Which pool a node is in, and its way from one to another."""
+
+from dray.domain.devices import Taint
+from dray.domain.names import DEDICATED_TAINT, POOL_LABEL
+from dray.domain.pods import Node, Pool
+from dray_claim_controller.observe.membership import (
+    Membership,
+    Place,
+    dedicated_taints,
+    membership,
+    place,
+)
+
+A, B = Pool("a", "u1"), Pool("b", "u2")
+
+
+def test_a_pool_without_selector_has_the_nodes_labelled_with_its_name() -> None:
+    assert membership({POOL_LABEL: "a"}, [A, B]) == Membership("a")
+    assert membership({POOL_LABEL: "c"}, [A, B]) == Membership()
+
+
+def test_a_selector_replaces_the_label() -> None:
+    pool = Pool("gpu", "u", node_selector={"kind": "h100"})
+
+    assert membership({"kind": "h100", "zone": "x"}, [pool]) == Membership("gpu")
+    assert membership({POOL_LABEL: "gpu"}, [pool]) == Membership()
+
+
+def test_two_pools_leave_a_node_in_none() -> None:
+    pool = Pool("b", "u", node_selector={"kind": "h100"})
+    found = membership({POOL_LABEL: "a", "kind": "h100"}, [A, pool])
+
+    assert found == Membership(contested_by=("a", "b"))
+
+
+def test_a_new_node_enters_at_once() -> None:
+    assert place("a", None, 0, {}, ["a"]) == Place("a")
+
+
+def test_a_move_waits_for_the_old_pools_word() -> None:
+    domains = ["a", "b"]
+    leaving = place("b", Node("n", "u", pool="a"), 7, {}, domains)
+    assert leaving == Place("", "a", 8)
+
+    between = Node("n", "u", leaving="a", leaving_since=8)
+    assert place("b", between, 8, {}, domains) == leaving
+    # A word about an earlier departure is no word about this one.
+    assert place("b", between, 20, {("a", "n"): 7}, domains) == leaving
+    assert place("b", between, 20, {("b", "n"): 9}, domains) == leaving
+    assert place("b", between, 20, {("a", "n"): 8}, domains) == Place("b")
+
+
+def test_a_node_may_come_back_before_it_has_left() -> None:
+    between = Node("n", "u", leaving="a", leaving_since=8)
+
+    assert place("a", between, 8, {}, ["a", "b"]) == Place("a")
+
+
+def test_a_pool_that_is_gone_holds_no_node_back() -> None:
+    between = Node("n", "u", leaving="a", leaving_since=8)
+
+    assert place("b", between, 8, {}, ["b"]) == Place("b")
+
+
+def test_dedicated_taints_are_kept_right_and_others_kept() -> None:
+    other = Taint("x", "y")
+    own = Taint(DEDICATED_TAINT, "a")
+    dedicated = Pool("a", "u", dedicated=True)
+
+    assert dedicated_taints([other], dedicated) == (other, own)
+    assert dedicated_taints([other, own], dedicated) is None
+    assert dedicated_taints([own, other], A) == (other,)
+    assert dedicated_taints([own], Pool("b", "u", dedicated=True)) == (Taint(DEDICATED_TAINT, "b"),)
+    assert dedicated_taints([other], None) is None

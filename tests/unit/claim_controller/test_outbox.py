@@ -1,0 +1,91 @@
+"""Facts never go back, and a changed fact never repeats its message id."""
+
+import itertools
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dray.domain.claims import Claim, ClaimSpec
+from dray.domain.devices import ResourceSlice
+from dray.domain.pods import Node
+from dray.messages.base import message_id, subject_of
+from dray.messages.facts import ClaimObserved, Fact, NodeObserved, SliceObserved
+from dray_claim_controller.observe.facts import key_of
+from dray_claim_controller.observe.outbox import Outbox
+
+
+def claim(revision: int, pool: str = "a") -> ClaimObserved:
+    return ClaimObserved(
+        revision=revision, claim=Claim("u", "ns", "c", revision, pool, ClaimSpec())
+    )
+
+
+def node(revision: int, cpu: int = 0) -> NodeObserved:
+    return NodeObserved(revision=revision, node=Node("n", "u", used_cpu_milli=cpu))
+
+
+def published(*facts: Fact) -> Outbox:
+    outbox = Outbox()
+    for fact in facts:
+        outbox.published(fact)
+    return outbox
+
+
+def test_a_new_fact_is_published_and_an_equal_one_is_not() -> None:
+    assert Outbox().plan(key_of(claim(5)), claim(5), 5) == [claim(5)]
+    assert published(claim(5)).plan(key_of(claim(5)), claim(5), 5) == []
+    assert published(node(5)).plan(key_of(node(5)), node(9), 9) == []
+
+
+def test_an_older_object_is_dropped() -> None:
+    assert published(claim(5)).plan(key_of(claim(4)), claim(4), 4) == []
+
+
+def test_a_derived_fact_that_changed_gets_a_higher_revision() -> None:
+    (newer,) = published(node(5)).plan(key_of(node(5)), node(5, cpu=100), 5)
+
+    assert newer.revision == 6
+
+
+def test_what_is_gone_gets_one_tombstone() -> None:
+    outbox = published(claim(5))
+    (tombstone,) = outbox.plan(key_of(claim(5)), None, 9)
+
+    assert (tombstone.deleted, tombstone.revision) == (True, 9)
+    outbox.published(tombstone)
+    assert outbox.plan(key_of(claim(5)), None, 9) == []
+    assert outbox.last(key_of(claim(5))) is None
+
+
+def test_an_object_made_again_may_have_a_lower_revision() -> None:
+    """A new API server counts from the start; the facts go on from where they were."""
+    old = SliceObserved(revision=500, slice=ResourceSlice("s", "old", "d", "p", 1, 1, "n"))
+    new = SliceObserved(revision=3, slice=ResourceSlice("s", "new", "d", "p", 1, 1, "n"))
+    (fact,) = published(old).plan(key_of(new), new, 3)
+
+    assert fact.revision == 501
+
+
+def test_a_claim_relabelled_leaves_its_old_subject() -> None:
+    tombstone, fact = published(claim(5)).plan(key_of(claim(6, "b")), claim(6, "b"), 6)
+
+    assert tombstone.deleted
+    assert subject_of(tombstone) == subject_of(claim(5))
+    assert subject_of(fact) == subject_of(claim(6, "b"))
+
+
+@given(st.lists(st.tuples(st.integers(1, 30), st.integers(0, 3) | st.none()), max_size=30))
+def test_revisions_grow_and_message_ids_differ(changes: list[tuple[int, int | None]]) -> None:
+    outbox, seen = Outbox(), []
+    for revision, cpu in changes:
+        fact = None if cpu is None else node(revision, cpu)
+        for newer in outbox.plan(key_of(node(0)), fact, revision):
+            outbox.published(newer)
+            seen.append(newer)
+
+    revisions = [fact.revision for fact in seen]
+    assert revisions == sorted(set(revisions))
+    assert len({message_id(fact) for fact in seen}) == len(seen)
+    for before, after in itertools.pairwise(seen):
+        assert msgspec.structs.replace(before, revision=after.revision) != after

@@ -1,0 +1,224 @@
+"""The custom resources: one source of truth, valid structural schemas, the seeds accepted."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from dray.domain.names import DEVICE_CLASS, DRIVER
+from dray.kube import crds
+from dray.kube.convert import policy_from, pool_from
+from dray.kube.resources import (
+    CUSTOM_RESOURCES,
+    BindRequest,
+    CustomResource,
+    GPUPool,
+    SchedulingConfigTemplate,
+    parse,
+)
+
+ROOT = Path(__file__).parents[3]
+CRD_FILES = ROOT / crds.DIRECTORY
+
+SEED_CONFIG = """
+apiVersion: tensor-fusion.ai/v1
+kind: SchedulingConfigTemplate
+metadata:
+  name: default-scheduling-config
+spec:
+  # Enable DRA
+  dra:
+    enable: true
+    # Optional: specify ResourceClaimTemplate name
+    resourceClaimTemplateName: "tensor-fusion-gpu-template"
+  # Other configurations
+  placement:
+    mode: CompactFirst
+"""
+SEED_CONFIG_OF_THE_APPENDIX = """
+apiVersion: tensor-fusion.ai/v1
+kind: SchedulingConfigTemplate
+metadata:
+  name: default-config
+spec:
+  dra:
+    enable: true
+  placement:
+    mode: CompactFirst
+"""
+SEED_POOL = """
+apiVersion: tensor-fusion.ai/v1
+kind: GPUPool
+metadata:
+  name: my-gpu-pool
+spec:
+  # Associate SchedulingConfigTemplate
+  schedulingConfigTemplate: "default-scheduling-config"
+
+  # Other configurations...
+"""
+SEED_POOL_OF_THE_APPENDIX = """
+apiVersion: tensor-fusion.ai/v1
+kind: GPUPool
+metadata:
+  name: default-pool
+spec:
+  schedulingConfigTemplate: "default-config"
+"""
+FULL_POOL = """
+apiVersion: tensor-fusion.ai/v1
+kind: GPUPool
+metadata: {name: full}
+spec:
+  nodeSelector: {accelerator: h100}
+  owner: dray
+  dedicated: true
+  default: true
+  schedulingConfigTemplate: default-config
+  qosConfig: {defaultQoS: high}
+  capacityConfig: {oversubscription: {tflopsRatio: 1.5, vramRatio: 2}}
+  isolation: soft
+  allowedNamespaces: [team-a]
+"""
+
+
+def served(kind: type[CustomResource]) -> Any:
+    """The schema of the committed manifest."""
+    text = (CRD_FILES / f"{kind.RESOURCE.plural}.yaml").read_text()
+    (version,) = yaml.safe_load(text)["spec"]["versions"]
+    return version["schema"]["openAPIV3Schema"]
+
+
+def nodes(schema: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every schema within a schema."""
+    yield path, schema
+    for name, child in schema.get("properties", {}).items():
+        yield from nodes(child, f"{path}.{name}")
+    if "items" in schema:
+        yield from nodes(schema["items"], f"{path}[]")
+    if isinstance(schema.get("additionalProperties"), dict):
+        yield from nodes(schema["additionalProperties"], f"{path}.*")
+
+
+def test_the_committed_manifests_are_what_the_models_say() -> None:
+    assert crds.main(["--check", "--directory", str(CRD_FILES)]) == 0
+
+
+def test_check_fails_and_writes_nothing_where_a_manifest_differs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert crds.main(["--check", "--directory", str(tmp_path)]) == 1
+    assert "gpupools.yaml" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+    assert crds.main(["--directory", str(tmp_path)]) == 0
+    assert crds.main(["--check", "--directory", str(tmp_path)]) == 0
+
+
+@pytest.mark.parametrize("kind", CUSTOM_RESOURCES)
+def test_schemas_are_structural(kind: type[CustomResource]) -> None:
+    """The rules of apiextensions.k8s.io/v1 that a real API server checks."""
+    for path, schema in nodes(served(kind)):
+        assert "$ref" not in schema, path
+        assert "anyOf" not in schema, path
+        assert "title" not in schema, path
+        assert schema.get("type"), path
+        assert not ({"properties", "additionalProperties"} <= schema.keys()), path
+        if schema["type"] == "array":
+            assert "items" in schema, path
+        if "default" in schema and schema["type"] == "string" and "enum" in schema:
+            assert schema["default"] in schema["enum"], path
+        if schema["type"] == "object" and not path.endswith(".metadata"):
+            kinds = {"properties", "additionalProperties", "x-kubernetes-preserve-unknown-fields"}
+            assert kinds & schema.keys(), path
+
+
+@pytest.mark.parametrize("kind", CUSTOM_RESOURCES)
+def test_what_people_write_is_described(kind: type[CustomResource]) -> None:
+    spec = served(kind)["properties"]["spec"]
+    for path, schema in nodes(spec, ".spec"):
+        if not path.endswith(("[]", ".*")):
+            assert schema.get("description"), path
+
+
+@pytest.mark.parametrize("kind", CUSTOM_RESOURCES)
+def test_columns_name_fields_that_exist(kind: type[CustomResource]) -> None:
+    known = {path for path, _ in nodes(served(kind))}
+    for column in kind.COLUMNS:
+        path = column.path.split("[")[0]
+        assert path in known or path.startswith(".metadata."), column.path
+
+
+def test_scopes_and_status_subresources() -> None:
+    made = {kind.__name__: crds.crd(kind)["spec"] for kind in CUSTOM_RESOURCES}
+
+    assert made["GPUPool"]["scope"] == "Cluster"
+    assert made["SchedulingConfigTemplate"]["scope"] == "Cluster"
+    assert made["BindRequest"]["scope"] == "Namespaced"
+    assert made["GPUPool"]["versions"][0]["subresources"] == {"status": {}}
+    assert made["BindRequest"]["versions"][0]["subresources"] == {"status": {}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (SchedulingConfigTemplate, SEED_CONFIG),
+        (SchedulingConfigTemplate, SEED_CONFIG_OF_THE_APPENDIX),
+        (GPUPool, SEED_POOL),
+        (GPUPool, SEED_POOL_OF_THE_APPENDIX),
+        (GPUPool, FULL_POOL),
+    ],
+)
+def test_the_seeds_manifests_are_accepted(kind: type[CustomResource], text: str) -> None:
+    manifest = yaml.safe_load(text)
+
+    jsonschema.validate(manifest, served(kind))
+    model = parse(kind, manifest)
+    # Nothing that was written is unknown: a real API server would warn of it and drop it.
+    assert model.manifest()["spec"] == manifest["spec"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec"),
+    [
+        (GPUPool, {"owner": "nobody"}),
+        (GPUPool, {"qosConfig": {"defaultQoS": "best"}}),
+        (GPUPool, {"capacityConfig": {"oversubscription": {"tflopsRatio": 0.5}}}),
+        (GPUPool, {"isolation": "none"}),
+        (SchedulingConfigTemplate, {"placement": {"mode": "Random"}}),
+        (BindRequest, {"selectedNode": "node-1"}),
+    ],
+)
+def test_what_is_wrong_is_refused_by_schema_and_model(
+    kind: type[CustomResource], spec: dict[str, Any]
+) -> None:
+    manifest = {"metadata": {"name": "x"}, "spec": spec}
+
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(manifest, served(kind))
+    with pytest.raises(ValidationError):
+        parse(kind, manifest)
+
+
+def test_conversion_reads_the_fields_that_the_models_define() -> None:
+    pool = pool_from(yaml.safe_load(FULL_POOL))
+
+    assert pool.node_selector == {"accelerator": "h100"}
+    assert (pool.dedicated, pool.default) == (True, True)
+    assert pool.default_qos == "high"
+    assert (pool.tflops_ratio, pool.vram_ratio) == ("1.5", "2")
+    assert pool.allowed_namespaces == ("team-a",)
+    policy = policy_from(yaml.safe_load(SEED_CONFIG))
+    assert (policy.dra_enabled, policy.placement) == (True, "CompactFirst")
+
+
+def test_the_device_class_is_the_drivers_and_guards_the_driver() -> None:
+    manifest = yaml.safe_load((ROOT / "deploy/helm/dray/files/deviceclass.yaml").read_text())
+
+    assert manifest["metadata"]["name"] == DEVICE_CLASS
+    (selector,) = manifest["spec"]["selectors"]
+    assert selector["cel"]["expression"] == f'device.driver == "{DRIVER}"'
