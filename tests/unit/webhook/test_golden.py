@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from dray_webhook.mutation import admit_pod
 from dray_webhook.review import read_review, write_review
 
