@@ -30,7 +30,7 @@ from dray.messages.decisions import Decided, PodDecision, Waiting, decode_record
 from dray.messages.events import ClaimPrepared, PodRequested
 from dray.messages.facts import DomainObserved
 from dray.reasons import in_words
-from dray_cli.demo.story import Story, devices_text, understood_text
+from dray_cli.demo.story import Story, device_lines, env_lines, understood_text
 
 
 class Collector:
@@ -41,7 +41,7 @@ class Collector:
         self._bus = bus
         self._stories: dict[tuple[str, str], Story] = {}
         self._templates: dict[tuple[str, str], float] = {}
-        self._bound_by: dict[str, str] = {}
+        self._bind_requests: dict[str, Object] = {}
         self._early: dict[str, list[Callable[[Story], None]]] = defaultdict(list)
         """What was seen of a pod before the pod itself, by uid or request id."""
         self._changed = asyncio.Event()
@@ -93,13 +93,15 @@ class Collector:
         for key in (story.uid, story.request_id):
             for tell in self._early.pop(key, ()):
                 tell(story)
+        if story.uid in self._bind_requests:
+            _see_binding(story, self._bind_requests[story.uid])
         for reference in pod["spec"].get("resourceClaims", []):
             template = reference.get("resourceClaimTemplateName", "")
             seen = self._templates.get((story.namespace, template))
             if seen is not None:
                 story.saw("template", seen, template)
         if node := pod["spec"].get("nodeName"):
-            story.saw("bound", now, f"to {node}{self._bound_by.get(story.uid, '')}")
+            story.saw("bound", now, f"to {node}")
         if status.get("phase") == "Running":
             story.saw("running", now, "every container is running")
 
@@ -118,15 +120,11 @@ class Collector:
         self._templates.setdefault((metadata["namespace"], metadata["name"]), now)
 
     def _see_bind_request(self, request: Object, now: float) -> None:
-        spec, status = request.get("spec", {}), request.get("status", {})
-        text = f" by {spec.get('binder', '?')}, BindRequest {status.get('phase', 'Pending')}"
-        uid = spec.get("podUID", "")
-        self._bound_by[uid] = text
+        uid = request.get("spec", {}).get("podUID", "")
+        self._bind_requests[uid] = request
         for story in self._stories.values():
-            bound = story.steps.get("bound")
-            if story.uid == uid and bound is not None:
-                node = bound.text.split(" by ")[0]
-                story.steps["bound"] = type(bound)("bound", bound.at_unix_s, node + text)
+            if story.uid == uid:
+                _see_binding(story, request)
 
     async def _read_events(self) -> None:
         async for delivered in self._bus.read(EVENTS_STREAM):
@@ -142,12 +140,12 @@ class Collector:
             self._changed.set()
 
     def _see_prepared(self, prepared: ClaimPrepared) -> None:
-        env = " ".join(f"{key}={value}" for key, value in sorted(prepared.env.items()))
-        text = f"{' '.join(prepared.cdi_device_ids)}  {env}"
+        details = (*prepared.cdi_device_ids, *env_lines(prepared.env))
+        text = f"on {prepared.node}  (node-agent {prepared.took_us / 1000:.1f} ms)"
         for story in self._stories.values():
             claim = story.steps.get("claim")
             if story.namespace == prepared.namespace and claim and claim.text == prepared.name:
-                story.saw("prepared", prepared.now_unix_s, text)
+                story.saw("prepared", prepared.now_unix_s, text, details)
 
     async def _read_domains(self, group: asyncio.TaskGroup) -> None:
         following: set[str] = set()
@@ -171,25 +169,38 @@ class Collector:
         match record:
             case Decided():
                 for pod in record.pods:
-                    self._tell(pod.pod_uid, "decided", at, _decision_text(pod, record.writer))
+                    text, details = _decision(pod, record.writer)
+                    self._tell(pod.pod_uid, "decided", at, text, details)
             case Waiting():
                 text = in_words(record.reasons).replace("\n", "; ")
                 self._tell(record.pod_uid, "waiting", at, text)
         self._changed.set()
 
-    def _tell(self, key: str, step: str, at: float, text: str) -> None:
+    def _tell(
+        self, key: str, step: str, at: float, text: str, details: tuple[str, ...] = ()
+    ) -> None:
         for story in self._stories.values():
             if key and key in (story.uid, story.request_id):
-                story.saw(step, at, text)
+                story.saw(step, at, text, details)
                 return
-        self._early[key].append(lambda story: story.saw(step, at, text))
+        self._early[key].append(lambda story: story.saw(step, at, text, details))
 
 
-def _decision_text(pod: PodDecision, writer: str) -> str:
+def _see_binding(story: Story, request: Object) -> None:
+    story.binder = request.get("spec", {}).get("binder", "")
+    story.bind_phase = request.get("status", {}).get("phase", "")
+
+
+def _decision(pod: PodDecision, writer: str) -> tuple[str, tuple[str, ...]]:
     devices = [
-        (allocated.id.device, allocated.consumed)
+        (allocated.id.device, _taken(allocated.consumed))
         for claim in pod.claims
         for allocated in claim.allocation.devices
     ]
-    where = f"node {pod.node}: {devices_text(devices)}"
-    return f"{where}  ({writer}, {pod.took_us} µs, {pod.considered_devices} devices considered)"
+    how = f"({writer}, {pod.took_us} µs, {pod.considered_devices} devices considered)"
+    return f"node {pod.node}  {how}", device_lines(devices)
+
+
+def _taken(consumed: dict[str, str]) -> dict[str, str]:
+    """Without the physical pair, of which every claim takes nothing."""
+    return {name: amount for name, amount in consumed.items() if amount != "0"}

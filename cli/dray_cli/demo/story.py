@@ -26,6 +26,8 @@ class Step:
     name: str
     at_unix_s: float
     text: str
+    details: tuple[str, ...] = ()
+    """Lines below the step."""
 
 
 @dataclass(slots=True)
@@ -38,11 +40,13 @@ class Story:
     trace_id: str = ""
     request_id: str = ""
     uid: str = ""
+    binder: str = ""
+    bind_phase: str = ""
     steps: dict[str, Step] = field(default_factory=dict)
 
-    def saw(self, step: str, at_unix_s: float, text: str) -> None:
+    def saw(self, step: str, at_unix_s: float, text: str, details: tuple[str, ...] = ()) -> None:
         """Note a step, unless it was seen before."""
-        self.steps.setdefault(step, Step(step, at_unix_s, text))
+        self.steps.setdefault(step, Step(step, at_unix_s, text, details))
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -51,7 +55,8 @@ class Story:
 
     @property
     def is_complete(self) -> bool:
-        return not self.missing
+        """Whether it runs, and its BindRequest says that it was bound."""
+        return not self.missing and self.bind_phase == "Succeeded"
 
     def in_order(self) -> list[Step]:
         """The steps seen, in the order of the main job."""
@@ -63,8 +68,15 @@ class Story:
         lines = [f"{head:<40} trace {self.trace_id or '(not sampled)'}"]
         for step in self.in_order():
             since_ms = max(0.0, (step.at_unix_s - self.asked_unix_s) * 1000)
-            lines.append(f"  {since_ms:8.0f} ms  {step.name:<10} {step.text}")
+            lines.append(f"  {since_ms:8.0f} ms  {step.name:<10} {self._text(step)}")
+            lines += [f"{'':25}{detail}" for detail in step.details]
         return lines
+
+    def _text(self, step: Step) -> str:
+        """The step in words; the BindRequest's phase is that of now, not of the binding."""
+        if step.name != "bound":
+            return step.text
+        return f"{step.text} by {self.binder or '?'}, BindRequest {self.bind_phase or 'Pending'}"
 
     def as_json(self) -> dict[str, Any]:
         """The timeline as data; durations in milliseconds since the request."""
@@ -76,7 +88,8 @@ class Story:
                 {
                     "step": step.name,
                     "sinceRequestMs": round((step.at_unix_s - self.asked_unix_s) * 1000, 3),
-                    "text": step.text,
+                    "text": self._text(step),
+                    "details": list(step.details),
                 }
                 for step in self.in_order()
             ],
@@ -89,10 +102,18 @@ def understood_text(understood: dict[str, str]) -> str:
     return ", ".join(f"{name} {value}" for name, value in understood.items())
 
 
-def devices_text(devices: Iterable[tuple[str, dict[str, str]]]) -> str:
-    """Devices with what is consumed of each, in one line."""
-    parts = []
-    for device, consumed in devices:
-        amounts = " ".join(f"{name}={amount}" for name, amount in sorted(consumed.items()))
-        parts.append(f"{device} [{amounts}]" if amounts else device)
-    return ", ".join(parts)
+def device_lines(devices: Iterable[tuple[str, dict[str, str]]]) -> tuple[str, ...]:
+    """One line per device, with what is consumed of it."""
+    return tuple(
+        " ".join((device, *(f"{name}={amount}" for name, amount in sorted(taken.items()))))
+        for device, taken in devices
+    )
+
+
+def env_lines(env: dict[str, str]) -> tuple[str, ...]:
+    """One line per variable; a list of cards is one card per line."""
+    lines: list[str] = []
+    for name, value in sorted(env.items()):
+        first, *rest = value.split(",")
+        lines += [f"{name}={first}", *(f"{'':{len(name)}},{item}" for item in rest)]
+    return tuple(lines)

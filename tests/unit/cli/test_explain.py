@@ -1,0 +1,58 @@
+"""``dray explain`` reads Kubernetes objects alone, and says what it knows of a pod."""
+
+from typing import Any
+
+import pytest
+
+from dray.domain.errors import InvalidInputError
+from dray_cli.explain import Explanation, pod_name
+
+POD: dict[str, Any] = {
+    "metadata": {
+        "namespace": "default",
+        "name": "train",
+        "annotations": {"tensor-fusion.ai/gpupool": "fast"},
+    },
+    "status": {"phase": "Pending"},
+}
+CLAIM: dict[str, Any] = {"metadata": {"name": "train-claim"}, "status": {}}
+RESULT = {"device": "gpu-1", "pool": "node-1", "consumedCapacity": {"virtual_vram": "16Gi"}}
+ALLOCATED: dict[str, Any] = {
+    "metadata": {"name": "train-claim"},
+    "status": {"allocation": {"devices": {"results": [RESULT]}}},
+}
+WAITS: dict[str, Any] = {"status": {"explanation": "vram: fails on 8 of 8 devices\ncpu: fails"}}
+
+
+def test_a_waiting_pod_is_explained_line_by_line() -> None:
+    lines = Explanation(POD, WAITS, (CLAIM,)).lines()
+
+    assert "waits for GPUs of pool 'fast'" in lines[0]
+    assert lines[1:] == ["  vram: fails on 8 of 8 devices", "  cpu: fails"]
+
+
+def test_a_placed_pod_shows_what_it_holds_and_no_old_reasons() -> None:
+    explanation = Explanation(POD, WAITS, (ALLOCATED,))
+
+    assert explanation.lines()[1] == "  gpu-1 on node-1  virtual_vram=16Gi"
+    assert explanation.as_json()["reasons"] == []
+
+
+def test_a_pod_without_annotations_is_not_ours() -> None:
+    plain = {**POD, "metadata": {"namespace": "default", "name": "web"}}
+
+    assert "asks for no GPU of dray" in Explanation(plain, None, ()).lines()[0]
+
+
+def test_a_pod_whose_claim_is_not_there_yet_says_so() -> None:
+    assert "does not exist yet" in Explanation(POD, None, ()).lines()[0]
+
+
+@pytest.mark.parametrize("target", ["train", "pod/train", "pods/train", "po/train"])
+def test_pods_are_named_as_kubectl_names_them(target: str) -> None:
+    assert pod_name(target) == "train"
+
+
+def test_other_kinds_are_refused_by_name() -> None:
+    with pytest.raises(InvalidInputError, match="node/x"):
+        pod_name("node/x")

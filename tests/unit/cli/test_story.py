@@ -1,0 +1,66 @@
+"""A pod's story is told in the order of the main job, whatever the order of the sightings."""
+
+from dray_cli.demo.story import REQUIRED, Story, device_lines, env_lines
+
+
+def story() -> Story:
+    return Story("default", "train", asked_unix_s=100.0, trace_id="abc")
+
+
+def test_the_first_sighting_of_a_step_counts() -> None:
+    told = story()
+
+    told.saw("claim", 100.5, "train-claim")
+    told.saw("claim", 109.0, "seen again")
+
+    assert told.steps["claim"].text == "train-claim"
+
+
+def test_steps_are_told_in_the_order_of_the_job() -> None:
+    told = story()
+    for step in reversed(REQUIRED):
+        told.saw(step, 101.0, step)
+
+    assert [step.name for step in told.in_order()] == list(REQUIRED)
+
+
+def test_a_running_pod_is_not_complete_before_its_bind_request_succeeded() -> None:
+    told = story()
+    for step in REQUIRED:
+        told.saw(step, 101.0, step)
+
+    assert not told.is_complete
+    told.bind_phase = "Succeeded"
+    assert told.is_complete
+
+
+def test_missing_steps_are_named() -> None:
+    told = story()
+    for step in REQUIRED[:-2]:
+        told.saw(step, 101.0, step)
+
+    assert told.missing == REQUIRED[-2:]
+
+
+def test_lines_give_milliseconds_since_the_request_and_details_below() -> None:
+    told = story()
+    told.saw("decided", 100.25, "node n", ("gpu-1 virtual_vram=16Gi",))
+
+    head, step, detail = told.lines()
+
+    assert head.split() == ["default/train", "trace", "abc"]
+    assert step.split() == ["250", "ms", "decided", "node", "n"]
+    assert detail.strip() == "gpu-1 virtual_vram=16Gi"
+
+
+def test_the_binding_shows_the_phase_of_now() -> None:
+    told = story()
+    told.saw("bound", 101.0, "to n")
+    told.binder, told.bind_phase = "dray", "Succeeded"
+
+    assert told.lines()[1].endswith("to n by dray, BindRequest Succeeded")
+
+
+def test_devices_and_variables_are_one_per_line() -> None:
+    assert device_lines([("gpu-1", {"b": "2", "a": "1"})]) == ("gpu-1 a=1 b=2",)
+    assert env_lines({"CARDS": "x,y"}) == ("CARDS=x", "     ,y")
