@@ -51,7 +51,7 @@ class Toleration:
             return False
         if self.operator == "Exists":
             return True
-        return bool(self.key) and self.value == taint.value
+        return self.operator in ("", "Equal") and bool(self.key) and self.value == taint.value
 
 
 @dataclass(frozen=True, slots=True)
