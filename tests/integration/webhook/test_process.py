@@ -1,7 +1,9 @@
 """The webhook as a process: real nats-server, and an API server that calls it over TLS."""
 
 import asyncio
+import contextlib
 import json
+import ssl
 import sys
 from pathlib import Path
 
@@ -92,8 +94,34 @@ def _program(nats, health: int, port: int, certificates: Path) -> Program:
     )
 
 
-@pytest.mark.timeout(90)
-async def test_a_pod_is_admitted_through_an_api_server(tmp_path):
+@contextlib.asynccontextmanager
+async def _sandbox(folder, runner):
+    async with serve(folder) as api:
+        yield api.url, api.token, api.ca_file
+
+
+@contextlib.asynccontextmanager
+async def _real(folder, runner):
+    from dray_sandbox.access import ADMIN, make_credentials
+    from dray_sandbox.controlplane.build import build
+    from dray_sandbox.controlplane.launch import start_control_plane
+
+    folder.mkdir()
+    binary = await build(print)
+    api = await start_control_plane(
+        runner, binary, folder, make_credentials(folder), context="webhook"
+    )
+    yield api.url, api.tokens[ADMIN], api.authority
+
+
+@pytest.mark.parametrize(
+    "api_server",
+    [
+        pytest.param(_sandbox, id="sandbox"),
+        pytest.param(_real, id="real", marks=[pytest.mark.real, pytest.mark.timeout(600)]),
+    ],
+)
+async def test_a_pod_is_admitted_through_an_api_server(tmp_path, api_server):
     runner = Runner(tmp_path / "logs")
     nats = await start_nats(runner, tmp_path)
     bus = await jetstream.connect(nats.url, name="test", user="admin", password=_admin(nats))
@@ -108,7 +136,7 @@ async def test_a_pod_is_admitted_through_an_api_server(tmp_path):
         await _publish_facts(bus)
         await _until(answers(readyz))
 
-        async with serve(tmp_path / "api") as api, _client(api) as client:
+        async with api_server(tmp_path / "api", runner) as api, _client(*api) as client:
             ca = (tmp_path / "certificates" / "ca.crt").read_bytes()
             for configuration in webhook_configurations(f"https://127.0.0.1:{port}", ca):
                 kind = configuration["kind"].lower() + "s"
@@ -125,6 +153,9 @@ async def test_a_pod_is_admitted_through_an_api_server(tmp_path):
             plain = pod("plain")
             plain["metadata"]["annotations"] = {}
             assert "resourceClaims" not in (await _created(client, plain, 201))["spec"]
+
+            await _check_protected(client)
+            await _check_claims(client)
 
             runner.pause("nats-server")
             stored = await _created(client, pod("in-the-dark"), 201)
@@ -144,11 +175,12 @@ def _admin(nats) -> str:
     return nats.passwords["admin"]
 
 
-def _client(api) -> aiohttp.ClientSession:
+def _client(url, token, authority) -> aiohttp.ClientSession:
+    trusting = ssl.create_default_context(cafile=str(authority))
     return aiohttp.ClientSession(
-        api.url,
-        headers={"Authorization": f"Bearer {api.token}"},
-        connector=aiohttp.TCPConnector(ssl=api.client_context()),
+        url,
+        headers={"Authorization": f"Bearer {token}"},
+        connector=aiohttp.TCPConnector(ssl=trusting),
     )
 
 
@@ -168,6 +200,49 @@ async def _check_admitted(bus, stored) -> None:
     assert stored["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] == event.template
     assert annotations[P + "request-id"] == event.request_id
     assert annotations[P + "traceparent"] == delivered.headers["traceparent"]
+
+
+async def _check_protected(client) -> None:
+    """What dray wrote on a pod is put back; a lifted gate passes."""
+    pod = "/api/v1/namespaces/default/pods/train"
+    headers = {"Content-Type": "application/merge-patch+json"}
+    for name, status in (("shape", 200), ("gpu-count", 400)):
+        patch = {"metadata": {"annotations": {P + name: "2"}}}
+        async with client.patch(pod, data=json.dumps(patch), headers=headers) as http:
+            body = await http.json()
+        assert http.status == status, body
+    async with client.get(pod) as http:
+        annotations = (await http.json())["metadata"]["annotations"]
+    assert annotations[P + "shape"].startswith("{")
+    assert P + "gpu-count" not in annotations
+
+
+async def _check_claims(client) -> None:
+    """Hand-written claims are mapped; nobody tolerates the owner taint."""
+    path = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+    exactly = {**EXACTLY, "capacity": {"requests": {"tflops": "100"}}}
+    claim = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "mine"},
+        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}},
+    }
+    async with client.post(path, json=claim) as http:
+        body = await http.json()
+    assert http.status == 201, body
+    stored = body["spec"]["devices"]["requests"][0]["exactly"]
+    assert stored["capacity"]["requests"] == {"virtual_tflops": "100"}
+    exactly["tolerations"] = [{"operator": "Exists"}]
+    template = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "mine"},
+        "spec": {"spec": claim["spec"]},
+    }
+    async with client.post(path.replace("claims", "claimtemplates"), json=template) as http:
+        body = await http.json()
+    assert http.status == 400, body
+    assert "covers the device taint" in body["message"]
 
 
 async def _last_event_is(bus, name: str) -> bool:
