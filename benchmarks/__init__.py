@@ -1,0 +1,1 @@
+"""Figures, each reproduced by one command, with the machine named. No test depends on them."""
