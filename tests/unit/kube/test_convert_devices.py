@@ -1,0 +1,323 @@
+"""Claims, slices, classes, pools and policies as domain values, and allocations back."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dray.domain.claims import AllocatedDevice, Allocation, Constraint
+from dray.domain.devices import (
+    Capacity,
+    DeviceId,
+    OpaqueConfig,
+    RequestPolicy,
+    Taint,
+    Toleration,
+    Version,
+)
+from dray.kube.convert import (
+    allocation_from,
+    allocation_to,
+    claim_from,
+    class_from,
+    policy_from,
+    pool_from,
+    slice_from,
+    status_to,
+    time_from,
+    time_to,
+)
+
+POD = {"kind": "Pod", "name": "p", "uid": "pu", "controller": True}
+
+
+def claim(**spec) -> dict:
+    return {
+        "metadata": {
+            "uid": "u",
+            "namespace": "n",
+            "name": "c",
+            "resourceVersion": "9",
+            "labels": {"tensor-fusion.ai/gpupool": "pool"},
+            "annotations": {
+                "tensor-fusion.ai/decision": "1000002",
+                "tensor-fusion.ai/void": "1000001",
+            },
+            "ownerReferences": [{"kind": "Job", "name": "j", "uid": "ju"}, POD],
+        },
+        "spec": {"devices": spec},
+    }
+
+
+def test_a_claim_is_read_with_what_dray_wrote_on_it() -> None:
+    read = claim_from(claim(requests=[]))
+    assert (read.uid, read.namespace, read.name, read.resource_version) == ("u", "n", "c", 9)
+    assert (read.pool, read.pod_uid, read.pod_name) == ("pool", "pu", "p")
+    assert (read.decision, read.void) == (1_000_002, 1_000_001)
+    assert read.allocation is None
+    assert not read.deleting
+
+
+def test_annotations_that_are_no_attempts_count_as_none() -> None:
+    body = claim(requests=[])
+    body["metadata"]["annotations"] = {
+        "tensor-fusion.ai/void": "-1",
+        "tensor-fusion.ai/decision": "x",
+    }
+    read = claim_from(body)
+    assert (read.decision, read.void) == (0, 0)
+
+
+def test_requests_and_constraints_are_read() -> None:
+    exactly = {
+        "deviceClassName": "class",
+        "selectors": [{"cel": {"expression": "true"}}],
+        "allocationMode": "All",
+        "adminAccess": True,
+        "capacity": {"requests": {"vram": "16Gi"}},
+        "tolerations": [{"key": "k", "operator": "Exists"}],
+    }
+    spec = claim_from(
+        claim(
+            requests=[{"name": "gpu", "exactly": exactly}],
+            constraints=[
+                {"requests": ["gpu"], "matchAttribute": "d/a"},
+                {"distinctAttribute": "d/b"},
+            ],
+            config=[{"requests": ["gpu"], "opaque": {"driver": "d", "parameters": {"a": [1]}}}],
+        )
+    ).spec
+    (request,) = spec.requests
+    assert (request.mode, request.count, request.admin_access) == ("All", 1, True)
+    assert request.selectors == ("true",)
+    assert request.capacity == {"vram": "16Gi"}
+    assert request.tolerations == (Toleration("k", "Exists"),)
+    assert spec.constraints == (
+        Constraint(("gpu",), match_attribute="d/a"),
+        Constraint((), distinct_attribute="d/b"),
+    )
+    assert spec.config == (OpaqueConfig("d", {"a": [1]}, ("gpu",), "FromClaim"),)
+    assert spec.unsupported == ()
+
+
+def test_what_can_not_be_represented_is_named() -> None:
+    spec = claim_from(
+        claim(
+            requests=[{"name": "any", "firstAvailable": [{"name": "a"}]}],
+            constraints=[{"newKind": "x"}],
+        )
+    ).spec
+    assert spec.requests == ()
+    assert spec.unsupported == ("firstAvailable in request any", "constraint 0 of an unknown kind")
+
+
+names = st.text("abcdefgh-0123456789", min_size=1, max_size=12)
+devices = st.builds(
+    AllocatedDevice,
+    request=names,
+    id=st.builds(DeviceId, names, names, names),
+    share_id=st.none() | st.uuids().map(str),
+    consumed=st.dictionaries(names, st.integers(0, 10**6).map(str), max_size=3),
+    admin_access=st.booleans(),
+)
+configs = st.builds(
+    OpaqueConfig,
+    driver=names,
+    parameters=st.dictionaries(names, st.integers() | names),
+    requests=st.lists(names, max_size=2).map(tuple),
+    source=st.sampled_from(["FromClass", "FromClaim"]),
+)
+
+
+@given(
+    st.builds(
+        Allocation,
+        devices=st.lists(devices, max_size=4).map(tuple),
+        node=st.just("") | names,
+        config=st.lists(configs, max_size=2).map(tuple),
+    )
+)
+def test_an_allocation_written_is_read_back_equal(allocation: Allocation) -> None:
+    assert allocation_from(allocation_to(allocation)) == allocation
+
+
+def test_an_allocation_is_written_as_the_server_wants_it() -> None:
+    device = AllocatedDevice("gpu", DeviceId("d", "n1", "g0"), "s", {"vram": "1Gi"})
+    status = status_to(
+        Allocation((device,), "n1"), timestamp_unix_s=0.9, reserved_for=[("p", "pu")]
+    )
+    assert status == {
+        "allocation": {
+            "devices": {
+                "results": [
+                    {
+                        "request": "gpu",
+                        "driver": "d",
+                        "pool": "n1",
+                        "device": "g0",
+                        "shareID": "s",
+                        "consumedCapacity": {"vram": "1Gi"},
+                    }
+                ]
+            },
+            "nodeSelector": {
+                "nodeSelectorTerms": [
+                    {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}
+                ]
+            },
+            "allocationTimestamp": "1970-01-01T00:00:00Z",
+        },
+        "reservedFor": [{"resource": "pods", "name": "p", "uid": "pu"}],
+    }
+
+
+def test_an_allocation_that_several_nodes_may_use_is_pinned_to_none() -> None:
+    expression = {"key": "zone", "operator": "In", "values": ["a"]}
+    selector = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    assert allocation_from({"devices": {}, "nodeSelector": selector}).node == ""
+
+
+def test_a_slice_is_read() -> None:
+    read = slice_from(
+        {
+            "metadata": {"name": "s", "uid": "su"},
+            "spec": {
+                "driver": "d",
+                "nodeName": "n1",
+                "pool": {"name": "n1", "generation": 3, "resourceSliceCount": 2},
+                "devices": [
+                    {
+                        "name": "g0",
+                        "attributes": {
+                            "model": {"string": "H100"},
+                            "index": {"int": 0},
+                            "healthy": {"bool": False},
+                            "driver": {"version": "1.2.3"},
+                        },
+                        "capacity": {
+                            "vram": {"value": "80Gi"},
+                            "virtual": {
+                                "value": "80Gi",
+                                "requestPolicy": {
+                                    "default": "80Gi",
+                                    "validRange": {"min": "1", "step": "1Mi"},
+                                },
+                            },
+                        },
+                        "allowMultipleAllocations": True,
+                        "taints": [{"key": "k", "effect": "NoSchedule"}],
+                    }
+                ],
+            },
+        }
+    )
+    assert (read.driver, read.pool, read.generation, read.slice_count, read.node) == (
+        "d",
+        "n1",
+        3,
+        2,
+        "n1",
+    )
+    (device,) = read.devices
+    assert device.attributes == {
+        "model": "H100",
+        "index": 0,
+        "healthy": False,
+        "driver": Version("1.2.3"),
+    }
+    assert device.capacity["vram"] == Capacity("80Gi")
+    assert device.capacity["virtual"].policy == RequestPolicy("80Gi", minimum="1", step="1Mi")
+    assert device.allow_multiple_allocations
+    assert device.taints == (Taint("k"),)
+    assert device.unsupported == ()
+
+
+def test_what_a_device_has_beyond_dray_is_named() -> None:
+    device = {
+        "name": "g0",
+        "attributes": {"links": {"strings": ["a", "b"]}, "plain": {"int": 1}},
+        "consumesCounters": [{"counterSet": "c"}],
+        "bindingConditions": ["x"],
+    }
+    spec = {"driver": "d", "allNodes": True, "pool": {"name": "p"}, "devices": [device]}
+    read = slice_from({"metadata": {"name": "s"}, "spec": spec})
+    assert read.node == ""
+    assert read.devices[0].attributes == {"plain": 1}
+    assert read.devices[0].unsupported == (
+        "consumesCounters",
+        "bindingConditions",
+        "list attribute links",
+    )
+
+
+def test_a_class_is_read() -> None:
+    read = class_from(
+        {
+            "metadata": {"name": "k"},
+            "spec": {
+                "selectors": [{"cel": {"expression": "device.driver == 'd'"}}],
+                "config": [{"opaque": {"driver": "d", "parameters": {}}}],
+            },
+        }
+    )
+    assert read.selectors == ("device.driver == 'd'",)
+    assert read.config == (OpaqueConfig("d", {}, (), "FromClass"),)
+
+
+def test_a_pool_is_read_and_defaulted() -> None:
+    plain = pool_from({"metadata": {"name": "p", "uid": "u"}, "spec": {}})
+    assert (plain.owner, plain.default_qos, plain.tflops_ratio) == ("dray", "medium", "1")
+    assert plain.node_selector is None
+    full = pool_from(
+        {
+            "metadata": {"name": "p"},
+            "spec": {
+                "owner": "kube-scheduler",
+                "dedicated": True,
+                "default": True,
+                "schedulingConfigTemplate": "t",
+                "nodeSelector": {},
+                "qosConfig": {"defaultQoS": "high"},
+                "capacityConfig": {"oversubscription": {"tflopsRatio": 1.5, "vramRatio": "2"}},
+                "isolation": "soft",
+                "allowedNamespaces": ["a"],
+            },
+        }
+    )
+    assert (full.owner, full.dedicated, full.default, full.template) == (
+        "kube-scheduler",
+        True,
+        True,
+        "t",
+    )
+    assert full.node_selector == {}
+    assert (full.default_qos, full.tflops_ratio, full.vram_ratio) == ("high", "1.5", "2")
+    assert (full.isolation, full.allowed_namespaces) == ("soft", ("a",))
+
+
+def test_a_policy_is_read_and_defaulted() -> None:
+    plain = policy_from({"metadata": {"name": "t"}})
+    assert (plain.dra_enabled, plain.claim_template, plain.placement) == (
+        False,
+        "tensor-fusion-gpu-template",
+        "CompactFirst",
+    )
+    full = policy_from(
+        {
+            "metadata": {"name": "t", "generation": 4},
+            "spec": {
+                "dra": {"enable": True, "resourceClaimTemplateName": "mine"},
+                "placement": {"mode": "LowLoadFirst"},
+            },
+        }
+    )
+    assert (full.dra_enabled, full.claim_template, full.placement, full.version) == (
+        True,
+        "mine",
+        "LowLoadFirst",
+        4,
+    )
+
+
+def test_times_keep_whole_seconds() -> None:
+    assert time_from(time_to(1_700_000_000.7)) == 1_700_000_000.0
+    assert time_from("2026-01-01T00:00:00.5Z") - time_from("2026-01-01T00:00:00Z") == 0.5
+    assert time_from(None) == 0.0
