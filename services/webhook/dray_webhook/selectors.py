@@ -1,13 +1,14 @@
 """The CEL selectors of a pod: generated from its annotations, or its own expression."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from dray.cel.check import check_selector
 from dray.cel.errors import CelCompileError
 from dray.cel.syntax import parse
 from dray.domain.errors import InvalidInputError
 from dray.domain.names import DRA_CEL_EXPRESSION
-from dray.seed.dialect import translate
+from dray.seed.dialect import Translation, translate
 from dray.seed.selector import generated_selector, pool_selector
 from dray_webhook.annotations import Asked
 
@@ -44,17 +45,29 @@ def selectors_of(asked: Asked, pool: str) -> Selectors:
         )
         return Selectors((generated,))
     try:
-        custom = translate(asked.expression)
-        check_selector(parse(custom.expression), custom.expression)
+        custom = _translated(asked.expression)
     except CelCompileError as error:
         raise UnusableExpressionError(
             f"annotation {DRA_CEL_EXPRESSION} can't be used: {error}"
         ) from error
+    warnings = tuple(f"{DRA_CEL_EXPRESSION}: {warning}" for warning in custom.warnings)
+    return Selectors((pool_selector(pool), custom.expression), warnings)
+
+
+@lru_cache(maxsize=1024)
+def _translated(expression: str) -> Translation:
+    """The valid form. Pods of one Deployment repeat theirs, and translating takes milliseconds.
+
+    Raises:
+        CelCompileError: the expression can't be used.
+        UnusableExpressionError: its valid form is too long.
+    """
+    custom = translate(expression)
+    check_selector(parse(custom.expression), custom.expression)
     size = len(custom.expression.encode())
     if size > LONGEST_EXPRESSION:
         raise UnusableExpressionError(
             f"annotation {DRA_CEL_EXPRESSION} becomes a selector of {size} bytes: "
             f"expected {LONGEST_EXPRESSION} at most"
         )
-    warnings = tuple(f"{DRA_CEL_EXPRESSION}: {warning}" for warning in custom.warnings)
-    return Selectors((pool_selector(pool), custom.expression), warnings)
+    return custom

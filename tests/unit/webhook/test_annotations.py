@@ -1,6 +1,9 @@
 """Each annotation of the guide's §4: what is read, and what is refused in which words."""
 
+from pathlib import Path
+
 import pytest
+import yaml
 
 P = "tensor-fusion.ai/"
 
@@ -152,3 +155,17 @@ def test_pods_without_our_annotations_are_left_alone(cluster, pod):
     plain["metadata"]["annotations"] = {"example.com/note": "x"}
 
     assert cluster.admit(plain).patch == ()
+
+
+SNIPPETS = sorted((Path(__file__).parents[3] / "examples" / "seed").glob("4.[12].*.yaml"))
+
+
+@pytest.mark.parametrize("path", SNIPPETS, ids=lambda path: path.stem)
+def test_the_guides_own_snippets_are_understood(cluster, pod, path):
+    cluster.pool("production-pool")
+    annotations = yaml.safe_load(path.read_text())["annotations"]
+
+    answer = cluster.admit(pod(annotations))
+
+    assert answer.warnings == ()
+    assert answer.allowed == (annotations.get(P + "dra-enabled") != "false"), answer.message

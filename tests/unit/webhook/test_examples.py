@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from dray.cel.check import check_selector
 from dray.cel.syntax import parse
@@ -20,7 +21,8 @@ from dray.seed.documents import convert
 from dray_webhook.view import View
 
 P = "tensor-fusion.ai/"
-FILES = sorted((Path(__file__).parents[3] / "examples" / "01-quick-start").glob("*.yaml"))
+ROOT = Path(__file__).parents[3] / "examples"
+FILES = sorted((ROOT / "01-quick-start").glob("*.yaml"))
 
 
 @pytest.fixture
@@ -96,3 +98,44 @@ def test_there_is_one_default_pool_and_one_dedicated_pool(applied):
     assert [pool.name for pool in pools if pool.default] == ["default"]
     assert [pool.name for pool in pools if pool.dedicated] == ["my-gpu-pool"]
     assert cluster.view.pools["my-gpu-pool"].default_qos == "high"
+
+
+def _objects(text):
+    return [obj for obj in yaml.safe_load_all(text) if obj is not None]
+
+
+def test_the_guides_objects_stand_as_they_are_written_there():
+    """But for the appendix's namespace, one pool's name, and the fields marked "demo"."""
+    written = {
+        (file.name[:2], obj["kind"], obj["metadata"]["name"]): obj
+        for file in FILES
+        for obj in _objects(file.read_text())
+    }
+    guide = {
+        ("01", "3.1-scheduling-config-template"): {},
+        ("02", "3.2-resource-claim-template"): {},
+        ("03", "3.3-gpu-pool"): {"dedicated": True, "qosConfig": {"defaultQoS": "high"}},
+        ("04", "1.1-pod"): {},
+        ("04", "3.4-pod"): {},
+        ("05", "appendix-1-basic"): {"default": True},
+        ("05", "appendix-2-multi-gpu"): {},
+    }
+    for (number, name), added in guide.items():
+        for expected in _objects((ROOT / "seed" / f"{name}.yaml").read_text()):
+            if number == "05":
+                _renamed(expected)
+            if expected["kind"] == "GPUPool":
+                expected["spec"].update(added)
+            key = (number, expected["kind"], expected["metadata"]["name"])
+
+            assert written[key] == expected
+
+
+def _renamed(obj):
+    metadata = obj["metadata"]
+    if obj["kind"] in ("Pod", "ResourceClaimTemplate"):
+        metadata["namespace"] = "appendix"
+    if metadata["name"] == "default-pool":
+        metadata["name"] = "default"
+    if metadata.get("annotations", {}).get(P + "gpupool") == "default-pool":
+        metadata["annotations"][P + "gpupool"] = "default"
