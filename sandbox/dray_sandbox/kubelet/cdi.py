@@ -80,7 +80,8 @@ def _device_problems(device: Mapping[str, Any], version: str) -> Iterable[str]:
     yield from _unknown(device.get("containerEdits") or {}, _EDIT_FIELDS, f"edits of {name}")
     if not _NAME.fullmatch(name):
         yield f"device name {name!r}"
-    if name[0].isdigit() and _VERSIONS.index(version) < _VERSIONS.index(_DIGIT_NAMES_SINCE):
+    too_old = _VERSIONS[: _VERSIONS.index(_DIGIT_NAMES_SINCE)]
+    if name[:1].isdigit() and version in too_old:
         yield f"device name {name!r} begins with a digit, which needs {_DIGIT_NAMES_SINCE}"
     if not device.get("containerEdits"):
         yield f"device {name} has no edits"

@@ -1,0 +1,209 @@
+"""Boards: simulated cards, and NVML behind a library made of Python."""
+
+import ctypes
+import threading
+
+import pynvml
+import pytest
+
+from dray.domain.errors import InvalidInputError
+from dray_node_agent.boards.nvml import NvmlBoard
+from dray_node_agent.boards.ports import BoardUnavailableError
+from dray_node_agent.boards.simulated import SimulatedBoard
+
+
+def test_simulated_cards_are_the_same_after_a_restart_and_differ_between_nodes():
+    first = SimulatedBoard("n1", "H100", 3).read()
+    assert SimulatedBoard("n1", "H100", 3).read() == first
+    uuids = {card.uuid for card in first.cards}
+    assert len(uuids) == 3
+    assert not uuids & {card.uuid for card in SimulatedBoard("n2", "H100", 3).read().cards}
+
+
+def test_the_health_file_makes_cards_sick_and_well_again(tmp_path):
+    path = tmp_path / "unhealthy"
+    board = SimulatedBoard("n", "A100", 3, path)
+    assert [card.trouble for card in board.read().cards] == ["", "", ""]
+    path.write_text(f"1 xid 79\n\n{board.read().cards[2].uuid}\n")
+    assert [card.trouble for card in board.read().cards] == ["", "xid 79", "sick"]
+    path.unlink()
+    assert [card.trouble for card in board.read().cards] == ["", "", ""]
+
+
+def test_an_unknown_model_is_refused_with_the_known_ones():
+    with pytest.raises(InvalidInputError, match=r"'Z9'.*A100, H100"):
+        SimulatedBoard("n", "Z9", 1)
+
+
+class FakeNvml:
+    """The C library's functions on two cards; references are ``byref`` objects."""
+
+    def __init__(self):
+        self.events: list[tuple[int, int, int]] = []
+        self.ecc = 0
+        self.remapping_failed: int | None = None
+        self.initialised = 0
+        self.asked = threading.Event()
+
+    def __getattr__(self, name):
+        """Functions this driver lacks raise AttributeError, as a missing symbol does."""
+        raise AttributeError(name)
+
+    def nvmlInitWithFlags(self, _):
+        self.initialised += 1
+        return 0
+
+    def nvmlShutdown(self):
+        self.initialised -= 1
+        return 0
+
+    def nvmlSystemGetDriverVersion(self, buffer, _):
+        buffer.value = b"580.95"
+        return 0
+
+    def nvmlDeviceGetCount_v2(self, count):
+        count._obj.value = 2
+        return 0
+
+    def nvmlDeviceGetHandleByIndex_v2(self, index, handle):
+        address = ctypes.c_void_p(index.value + 1)
+        ctypes.memmove(handle, ctypes.byref(address), ctypes.sizeof(address))
+        return 0
+
+    def nvmlDeviceGetUUID(self, handle, buffer, _):
+        buffer.value = b"GPU-%d" % (_address(handle) - 1)
+        return 0
+
+    def nvmlDeviceGetName(self, _, buffer, __):
+        buffer.value = b"NVIDIA H100 80GB HBM3"
+        return 0
+
+    def nvmlDeviceGetMemoryInfo(self, _, memory):
+        memory._obj.total = 80 * 2**30
+        return 0
+
+    def nvmlDeviceGetMinorNumber(self, handle, minor):
+        minor._obj.value = _address(handle) + 3
+        return 0
+
+    def nvmlDeviceGetTotalEccErrors(self, _, __, ___, count):
+        count._obj.value = self.ecc
+        return 0
+
+    def nvmlDeviceGetRemappedRows(self, _, corrected, uncorrected, pending, failed):
+        if self.remapping_failed is None:
+            return pynvml.NVML_ERROR_NOT_SUPPORTED
+        failed._obj.value = self.remapping_failed
+        return 0
+
+    def nvmlEventSetCreate(self, _):
+        return 0
+
+    def nvmlEventSetFree(self, _):
+        return 0
+
+    def nvmlDeviceGetSupportedEventTypes(self, _, types):
+        types._obj.value = pynvml.nvmlEventTypeXidCriticalError
+        return 0
+
+    def nvmlDeviceRegisterEvents(self, _, __, ___):
+        return 0
+
+    def nvmlEventSetWait_v2(self, _, event, __):
+        if not self.events:
+            self.asked.set()
+            threading.Event().wait(0.01)  # the real one blocks for the time-out
+            return pynvml.NVML_ERROR_TIMEOUT
+        card, kind, data = self.events.pop(0)
+        address = ctypes.c_void_p(card + 1)
+        ctypes.memmove(
+            ctypes.byref(event._obj, type(event._obj).device.offset),
+            ctypes.byref(address),
+            ctypes.sizeof(address),
+        )
+        event._obj.eventType = kind
+        event._obj.eventData = data
+        return 0
+
+
+def _address(handle) -> int:
+    return ctypes.cast(handle, ctypes.c_void_p).value
+
+
+@pytest.fixture
+def nvml(monkeypatch):
+    fake = FakeNvml()
+    monkeypatch.setattr(pynvml, "nvmlLib", fake)
+    monkeypatch.setattr(pynvml, "_LoadNvmlLibrary", lambda: None)
+    monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
+    return fake
+
+
+@pytest.fixture
+def board(nvml):
+    board = NvmlBoard()
+    yield board
+    board.close()
+
+
+def test_nvml_cards_are_read_with_what_the_driver_knows(board):
+    reading = board.read()
+    assert reading.driver_version == "580.95"
+    assert [card.uuid for card in reading.cards] == ["GPU-0", "GPU-1"]
+    card = reading.cards[1]
+    assert card.product == "NVIDIA H100 80GB HBM3"
+    assert card.memory_bytes == 80 * 2**30
+    assert card.device_nodes[0] == "/dev/nvidia5"
+    assert (card.cores, card.numa_node, card.pci_bus_id) == (0, None, "")
+    assert not card.trouble
+
+
+def test_an_xid_makes_its_card_sick_for_good(nvml):
+    fell_ill = threading.Event()
+    nvml.events = [
+        (1, pynvml.nvmlEventTypeXidCriticalError, 31),
+        (1, pynvml.nvmlEventTypeXidCriticalError, 79),
+    ]
+    board = NvmlBoard(fell_ill.set)
+    try:
+        assert fell_ill.wait(10)
+        assert nvml.asked.wait(10)
+        assert [card.trouble for card in board.read().cards] == ["", "xid-79"]
+    finally:
+        board.close()
+
+
+def test_an_application_fault_leaves_the_card_well(nvml):
+    nvml.events = [(0, pynvml.nvmlEventTypeXidCriticalError, 31)]
+    board = NvmlBoard()
+    try:
+        assert nvml.asked.wait(10)
+        assert [card.trouble for card in board.read().cards] == ["", ""]
+    finally:
+        board.close()
+
+
+def test_uncorrected_ecc_counts_only_where_rows_are_not_remapped(nvml, board):
+    nvml.ecc = 3
+    assert board.read().cards[0].trouble == "uncorrected-ecc"
+    nvml.remapping_failed = 0
+    assert board.read().cards[0].trouble == ""
+    nvml.remapping_failed = 1
+    assert board.read().cards[0].trouble == "row-remapping-failed"
+
+
+def test_closing_twice_shuts_nvml_down_once(nvml):
+    board = NvmlBoard()
+    board.close()
+    board.close()
+    assert nvml.initialised == 0
+
+
+def test_a_machine_without_a_driver_says_what_to_do(monkeypatch):
+    def absent():
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+
+    monkeypatch.setattr(pynvml, "nvmlLib", None)
+    monkeypatch.setattr(pynvml, "_LoadNvmlLibrary", absent)
+    with pytest.raises(BoardUnavailableError, match="is the NVIDIA driver installed"):
+        NvmlBoard()

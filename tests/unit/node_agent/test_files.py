@@ -1,0 +1,153 @@
+"""CDI files, the checkpoint, the record, sockets' paths and the generated messages."""
+
+import json
+import socket
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dray.domain.errors import InvalidInputError
+from dray_node_agent.disk import write_atomically
+from dray_node_agent.inventory import NodeState
+from dray_node_agent.kubelet import generate
+from dray_node_agent.kubelet.cdi import CdiFolder, cdi_id, device_entry, spec_of
+from dray_node_agent.kubelet.checkpoint import CheckpointFile
+from dray_node_agent.kubelet.prepared import PreparedClaim, PreparedDevice
+from dray_node_agent.kubelet.sockets import endpoint_socket, registration_socket, remove_stale
+from dray_node_agent.record import Record, RecordFile
+
+
+def entry(uid="u", **more):
+    device = PreparedDevice(
+        request="gpu", pool="n", device="d", cdi_ids=(cdi_id(uid, "d"),), consumed={"x": "1"}
+    )
+    more.setdefault("phase", "PrepareCompleted")
+    return PreparedClaim(uid=uid, namespace="ns", name="c", devices=(device,), cdi={"a": 1}, **more)
+
+
+def test_the_cdi_version_is_the_oldest_that_has_what_is_used():
+    letters = device_entry("abc", {"A": "1"}, ())
+    digits = device_entry("1bc", {"A": "1"}, ())
+    assert spec_of([letters])["cdiVersion"] == "0.3.0"
+    assert spec_of([letters, digits])["cdiVersion"] == "0.5.0"
+
+
+def test_only_real_cards_bring_device_nodes():
+    assert "deviceNodes" not in device_entry("a", {}, ())["containerEdits"]
+    edits = device_entry("a", {}, ("/dev/nvidia0",))["containerEdits"]
+    assert edits["deviceNodes"] == [{"path": "/dev/nvidia0"}]
+
+
+def test_a_cdi_file_is_written_once_found_and_removed(tmp_path):
+    folder = CdiFolder(tmp_path / "cdi")
+    folder.write("u", spec_of([device_entry("a", {"K": "v"}, ())]))
+    before = folder.path("u").stat().st_mtime_ns
+    folder.write("u", spec_of([device_entry("a", {"K": "v"}, ())]))
+    assert folder.path("u").stat().st_mtime_ns == before
+    assert json.loads(folder.path("u").read_text())["kind"] == "tensor-fusion.ai/gpu"
+    (tmp_path / "cdi" / "other-vendor_u.json").write_text("{}")
+    assert folder.claims() == ("u",)
+    folder.remove("u")
+    folder.remove("u")
+    assert folder.claims() == ()
+
+
+def test_a_failed_write_leaves_the_old_content_and_no_rubbish(tmp_path, monkeypatch):
+    path = tmp_path / "f"
+    write_atomically(path, b"old")
+
+    def fail(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr("os.fsync", fail)
+    with pytest.raises(OSError, match="disk full"):
+        write_atomically(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert [one.name for one in tmp_path.iterdir()] == ["f"]
+
+
+@settings(max_examples=25)
+@given(
+    st.dictionaries(
+        st.uuids().map(str), st.sampled_from(["PrepareStarted", "PrepareCompleted"]), max_size=4
+    )
+)
+def test_what_was_saved_is_loaded(tmp_path_factory, phases):
+    file = CheckpointFile(tmp_path_factory.mktemp("c") / "checkpoint.json", "boot-1")
+    claims = {uid: entry(uid, phase=phase) for uid, phase in phases.items()}
+    file.save(claims)
+    loaded = file.load()
+    assert (loaded.claims, loaded.boot_id, loaded.corrupt) == (claims, "boot-1", "")
+
+
+def test_an_absent_checkpoint_is_fresh_not_corrupt(tmp_path):
+    loaded = CheckpointFile(tmp_path / "none", "b").load()
+    assert (loaded.fresh, loaded.corrupt) == (True, "")
+
+
+@settings(max_examples=30)
+@given(st.data())
+def test_any_changed_byte_of_a_checkpoint_is_noticed(tmp_path_factory, data):
+    path = tmp_path_factory.mktemp("c") / "checkpoint.json"
+    file = CheckpointFile(path, "boot")
+    file.save({"u": entry()})
+    content = bytearray(path.read_bytes())
+    start = content.index(b'"data":') + len(b'"data":')
+    position = data.draw(st.integers(start, len(content) - 2))
+    content[position] ^= data.draw(st.integers(1, 255))
+    path.write_bytes(bytes(content))
+    loaded = file.load()
+    assert loaded.corrupt
+    assert not path.exists()
+    assert path.with_name("checkpoint.json.corrupt-1").read_bytes() == bytes(content)
+
+
+def test_a_second_corrupt_checkpoint_does_not_overwrite_the_first(tmp_path):
+    file = CheckpointFile(tmp_path / "c", "b")
+    for content in (b"one", b"two"):
+        (tmp_path / "c").write_bytes(content)
+        assert file.load().corrupt
+    assert (tmp_path / "c.corrupt-1").read_bytes() == b"one"
+    assert (tmp_path / "c.corrupt-2").read_bytes() == b"two"
+
+
+def test_the_record_survives_and_a_broken_one_starts_anew(tmp_path):
+    file = RecordFile(tmp_path / "s" / "record.json")
+    assert file.load() == Record()
+    record = Record(7, NodeState("n", "u", "p", vram_ratio="1.5"))
+    file.save(record)
+    assert file.load() == record
+    (tmp_path / "s" / "record.json").write_text("{")
+    assert file.load() == Record()
+
+
+def test_socket_names_are_the_kubelets_and_get_shorter_when_they_must(tmp_path):
+    driver = "tensor-fusion.ai.dra-driver"
+    assert str(endpoint_socket(tmp_path.__class__("/p"), driver)) == f"/p/{driver}/dra.sock"
+    assert str(registration_socket(tmp_path.__class__("/r"), driver)) == f"/r/{driver}-reg.sock"
+    long = tmp_path.__class__("/" + "x" * 75)
+    assert len(str(endpoint_socket(long, driver))) <= 107
+    assert registration_socket(long, driver).name.endswith("-reg.sock")
+    with pytest.raises(InvalidInputError, match="at most 107"):
+        endpoint_socket(tmp_path.__class__("/" + "x" * 110), driver)
+
+
+def test_only_sockets_are_removed_as_stale(tmp_path):
+    path = tmp_path / "s"
+    remove_stale(path)
+    with socket.socket(socket.AF_UNIX) as stale:
+        stale.bind(str(path))
+    remove_stale(path)
+    assert not path.exists()
+    path.write_text("a file of somebody's")
+    with pytest.raises(InvalidInputError, match="no socket"):
+        remove_stale(path)
+
+
+def test_the_committed_messages_are_what_the_generator_writes(tmp_path):
+    written = generate.generate(tmp_path)
+    committed = sorted(generate.GENERATED.glob("*_pb2.py"))
+    assert [path.name for path in written] == [path.name for path in committed]
+    for path, other in zip(written, committed, strict=True):
+        assert path.read_text() == other.read_text(), f"run python -m {generate.__name__}"

@@ -1,0 +1,201 @@
+"""Slices in valid form: what the API server's validation asks, whatever the board says."""
+
+import re
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dray.domain.pods import Node
+from dray.domain.quantities import parse_quantity
+from dray_node_agent.boards.ports import Card, Reading
+from dray_node_agent.inventory import NodeState, shortened, slices, unhealthy
+
+DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+LABEL_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?")
+C_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}")
+SEED_ATTRIBUTES = {
+    "model",
+    "pool_name",
+    "pod_namespace",
+    "uuid",
+    "phase",
+    "used_by",
+    "node_name",
+    "qos",
+    "node_total_tflops",
+    "node_total_vram",
+    "node_total_gpus",
+    "node_managed_gpus",
+    "node_virtual_tflops",
+    "node_virtual_vram",
+}
+
+cards = st.builds(
+    Card,
+    uuid=st.uuids().map(lambda uuid: f"GPU-{uuid}"),
+    product=st.sampled_from(["NVIDIA A100-SXM4-80GB", "Tesla T4", "Some New Card", "x" * 90]),
+    memory_bytes=st.integers(min_value=0, max_value=2**40),
+    cores=st.integers(min_value=0, max_value=30_000),
+    max_sm_clock_mhz=st.integers(min_value=0, max_value=4_000),
+    trouble=st.sampled_from(["", "xid-79", "row remapping failed: ünd more " * 5]),
+)
+labels = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?", fullmatch=True)
+ratios = st.sampled_from(["1", "1.0", "1.5", "2500m", "3", "1.0000001", "10"])
+states = st.builds(
+    NodeState,
+    name=st.lists(labels, min_size=1, max_size=9).map(".".join),
+    uid=st.just("node-uid"),
+    pool=st.one_of(st.just(""), labels),
+    owner=st.sampled_from(["dray", "kube-scheduler"]),
+    qos=st.sampled_from(["low", "medium", "high", "critical"]),
+    tflops_ratio=ratios,
+    vram_ratio=ratios,
+)
+readings = st.builds(
+    Reading,
+    cards=st.lists(cards, max_size=140, unique_by=lambda card: card.uuid).map(tuple),
+)
+
+
+@settings(max_examples=40)
+@given(readings, states, st.integers(min_value=1, max_value=2**40))
+def test_every_reading_makes_slices_that_the_api_server_accepts(reading, state, generation):
+    made = slices(reading, state, generation=generation)
+    assert made
+    names = [one["metadata"]["name"] for one in made]
+    assert len(set(names)) == len(names)
+    assert all(DNS_SUBDOMAIN.fullmatch(name) for name in names if len(name) <= 253)
+    devices = [device for one in made for device in one["spec"]["devices"]]
+    assert len(devices) == len(reading.cards)
+    assert len({device["name"] for device in devices}) == len(devices)
+    for one in made:
+        spec = one["spec"]
+        assert spec["pool"] == {
+            "name": state.name,
+            "generation": generation,
+            "resourceSliceCount": len(made),
+        }
+        tainted = any(device.get("taints") for device in spec["devices"])
+        assert len(spec["devices"]) <= (64 if tainted else 128)
+        assert all(LABEL_VALUE.fullmatch(text) for text in one["metadata"]["labels"].values())
+    for device in devices:
+        _check_device(device)
+
+
+def _check_device(device):
+    assert DNS_LABEL.fullmatch(device["name"])
+    attributes, capacity = device["attributes"], device["capacity"]
+    assert len(attributes) + len(capacity) <= 32
+    assert attributes.keys() >= SEED_ATTRIBUTES
+    assert all(C_IDENTIFIER.fullmatch(name) for name in (*attributes, *capacity))
+    for value in attributes.values():
+        assert len(value) == 1
+        assert len(str(value.get("string", ""))) <= 64
+    for amount in capacity.values():
+        _check_policy(amount)
+    for taint in device.get("taints", ()):
+        assert LABEL_VALUE.fullmatch(taint["value"])
+
+
+def _check_policy(amount):
+    """validateRequestPolicy: a default among the values, or within the range."""
+    policy = amount["requestPolicy"]
+    default, value = parse_quantity(policy["default"]), parse_quantity(amount["value"])
+    if "validValues" in policy:
+        assert default in [parse_quantity(text) for text in policy["validValues"]]
+        assert all(parse_quantity(text) <= value for text in policy["validValues"])
+    else:
+        minimum = parse_quantity(policy["validRange"]["min"])
+        assert minimum <= default
+        assert minimum <= value
+
+
+@given(cards.filter(lambda card: card.memory_bytes), ratios)
+def test_virtual_is_physical_times_ratio_in_whole_units(card, ratio):
+    state = NodeState("n", tflops_ratio=ratio, vram_ratio=ratio)
+    (made,) = slices(Reading((card,)), state, generation=1)
+    capacity = made["spec"]["devices"][0]["capacity"]
+    times = parse_quantity(ratio).nano
+    for physical, virtual in (("tflops", "virtual_tflops"), ("vram", "virtual_vram")):
+        whole = parse_quantity(capacity[physical]["value"]).value * times // 10**9
+        assert parse_quantity(capacity[virtual]["value"]).value == max(whole, 1)
+
+
+def device(state: NodeState, **card) -> dict:
+    """The one device of a node with an A100."""
+    made = Card("GPU-aB", "NVIDIA A100-SXM4-40GB", 40 * 2**30, **card)
+    (one,) = slices(Reading((made,)), state, generation=1)
+    return one["spec"]["devices"][0]
+
+
+def test_the_seeds_card_is_published_with_the_seeds_figures():
+    made = device(NodeState("node-01", pool="production-pool", qos="high", tflops_ratio="1.5"))
+    assert made["name"] == "gpu-ab"
+    assert made["attributes"]["model"] == {"string": "A100"}
+    assert made["attributes"]["uuid"] == {"string": "GPU-aB"}
+    assert made["attributes"]["phase"] == {"string": "Running"}
+    assert made["capacity"]["tflops"]["value"] == "312"
+    assert made["capacity"]["vram"]["value"] == "40Gi"
+    assert made["capacity"]["virtual_tflops"] == {
+        "value": "468",
+        "requestPolicy": {"default": "468", "validRange": {"min": "1"}},
+    }
+
+
+def test_requests_for_physical_capacities_can_only_be_zero():
+    policy = device(NodeState("n"))["capacity"]["vram"]["requestPolicy"]
+    assert policy == {"default": "0", "validValues": ["0"]}
+
+
+def test_cards_of_drays_pools_and_of_none_carry_the_owner_taint():
+    for state in (NodeState("n"), NodeState("n", pool="p", owner="dray")):
+        assert device(state)["taints"] == [
+            {"key": "tensor-fusion.ai/owner", "value": "dray", "effect": "NoSchedule"}
+        ]
+    assert "taints" not in device(NodeState("n", pool="p", owner="kube-scheduler"))
+
+
+def test_a_sick_card_is_tainted_and_not_running():
+    made = device(NodeState("n", owner="kube-scheduler"), trouble="xid 79")
+    assert made["taints"] == [
+        {"key": "tensor-fusion.ai/unhealthy", "value": "xid-79", "effect": "NoSchedule"}
+    ]
+    assert made["attributes"]["phase"] != {"string": "Running"}
+
+
+def test_an_unknown_model_gets_its_fp32_rate_and_says_so():
+    card = Card("GPU-1", "NVIDIA New Thing", 2**30, cores=6912, max_sm_clock_mhz=1410)
+    (one,) = slices(Reading((card,)), NodeState("n"), generation=1)
+    made = one["spec"]["devices"][0]
+    assert made["capacity"]["tflops"]["value"] == "19"
+    assert made["attributes"]["tflops_estimated"] == {"bool": True}
+    assert made["attributes"]["model"] == {"string": "New-Thing"}
+
+
+def test_unhealthy_devices_are_named_in_order():
+    sick = [Card(f"GPU-{n}", "Tesla T4", 1, trouble="x") for n in "ba"]
+    assert unhealthy(Reading((*sick, Card("GPU-c", "Tesla T4", 1)))) == ("gpu-a", "gpu-b")
+
+
+def test_more_tainted_cards_than_a_slice_holds_are_split_in_order():
+    reading = Reading(tuple(Card(f"GPU-{n:03}", "Tesla T4", 2**30) for n in range(130)))
+    made = slices(reading, NodeState("n"), generation=7)
+    assert [len(one["spec"]["devices"]) for one in made] == [64, 64, 2]
+    names = [one["metadata"]["name"] for one in made]
+    assert names == [
+        f"tensor-fusion-resource-slice-{part}" for part in ("n", "n.part-1", "n.part-2")
+    ]
+    untainted = slices(reading, NodeState("n", owner="kube-scheduler"), generation=7)
+    assert [len(one["spec"]["devices"]) for one in untainted] == [128, 2]
+
+
+@given(st.text(min_size=1, max_size=300), st.text(min_size=1, max_size=300))
+def test_shortened_texts_stay_different(one, other):
+    assert len(shortened(one, 63)) <= 63
+    assert (shortened(one, 63) == shortened(other, 63)) == (one == other)
+
+
+def test_the_state_is_read_from_the_claim_controllers_fact():
+    node = Node("n", "u", pool="p", owner="kube-scheduler", qos="low", vram_ratio="2")
+    assert NodeState.of(node) == NodeState("n", "u", "p", "kube-scheduler", "low", "1", "2")

@@ -1,0 +1,147 @@
+"""What a claim means on a node: verification, the last line of defence, the environment."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dray.domain.claims import AllocatedDevice, Allocation, Claim, ClaimSpec
+from dray.domain.devices import DeviceId, OpaqueConfig
+from dray.domain.names import DRIVER
+from dray.domain.quantities import parse_quantity
+from dray_node_agent.boards.simulated import SimulatedBoard
+from dray_node_agent.inventory import NodeState, offers
+from dray_node_agent.kubelet.devices import NotPreparedError, environment, require_room, uses
+from dray_node_agent.kubelet.preparing import planned
+
+CARDS = {one.device: one for one in offers(SimulatedBoard("n1", "A100", 3).read(), NodeState("n1"))}
+FIRST, SECOND, _ = CARDS
+
+
+def result(device=FIRST, *, request="gpu", tflops="100", pool="n1", driver=DRIVER, **more):
+    consumed = {"virtual_tflops": tflops, "virtual_vram": "1Gi"} if tflops else {}
+    more.setdefault("share_id", f"share-{request}")
+    return AllocatedDevice(request, DeviceId(driver, pool, device), consumed=consumed, **more)
+
+
+def claim(*results, uid="u1", config=(), allocated=True):
+    allocation = Allocation(results, "n1", tuple(config)) if allocated else None
+    return Claim(uid, "default", f"claim-{uid}", 1, "pool", ClaimSpec(), allocation=allocation)
+
+
+def prepared(made):
+    return planned(made, uses(made, made.uid, "n1", CARDS), "medium", "")
+
+
+@pytest.mark.parametrize(
+    ("made", "problem"),
+    [
+        (claim(allocated=False), "is not allocated"),
+        (claim(result(driver="other.example")), "holds no device of driver"),
+        (claim(result(pool="n2")), "which are not of node n1"),
+        (claim(result("gpu-absent")), "has no such card"),
+    ],
+)
+def test_a_claim_that_is_not_for_this_node_is_refused(made, problem):
+    with pytest.raises(NotPreparedError, match=problem):
+        uses(made, "u1", "n1", CARDS)
+
+
+def test_another_claim_of_the_same_name_is_refused():
+    with pytest.raises(NotPreparedError, match="it was made anew"):
+        uses(claim(result()), "old-uid", "n1", CARDS)
+
+
+def test_other_drivers_devices_of_the_claim_are_left_to_them():
+    made = claim(result(), result("their-card", driver="other.example"))
+    assert [one.offer.device for one in uses(made, "u1", "n1", CARDS)] == [FIRST]
+
+
+def test_two_results_on_one_card_are_one_cdi_device_and_two_answers():
+    made = prepared(claim(result(request="a"), result(request="b/sub")))
+    assert [device.request for device in made.devices] == ["a", "b"]
+    assert len({device.cdi_ids for device in made.devices}) == 1
+    assert len(made.cdi["devices"]) == 1
+    assert made.env["TENSOR_FUSION_TFLOPS_REQUEST"] == "200"
+
+
+def test_a_card_is_shared_up_to_its_virtual_capacity():
+    held = [prepared(claim(result(tflops="200"), uid="a"))]
+    wanted = claim(result(tflops="112"), uid="b")
+    require_room(uses(wanted, "b", "n1", CARDS), held)
+    wanted = claim(result(tflops="113"), uid="b")
+    with pytest.raises(NotPreparedError, match=r"313 of 312 virtual_tflops.*default/claim-a"):
+        require_room(uses(wanted, "b", "n1", CARDS), held)
+
+
+def test_a_result_that_states_no_capacity_takes_all_of_the_card():
+    held = [prepared(claim(result(tflops=""), uid="a"))]
+    with pytest.raises(NotPreparedError, match="313 of 312"):
+        require_room(uses(claim(result(tflops="1"), uid="b"), "b", "n1", CARDS), held)
+    require_room(uses(claim(result(SECOND), uid="b"), "b", "n1", CARDS), held)
+
+
+def test_a_card_held_without_a_share_is_held_whole():
+    held = [prepared(claim(result(tflops="1", share_id=None), uid="a"))]
+    with pytest.raises(NotPreparedError, match="is held as a whole"):
+        require_room(uses(claim(result(tflops="1"), uid="b"), "b", "n1", CARDS), held)
+
+
+def test_admin_access_takes_no_capacity_from_others():
+    watcher = prepared(claim(result(tflops="312", admin_access=True), uid="a"))
+    require_room(uses(claim(result(tflops="312"), uid="b"), "b", "n1", CARDS), [watcher])
+    full = prepared(claim(result(tflops="312"), uid="b"))
+    looking = claim(result(tflops="312", admin_access=True), uid="c")
+    require_room(uses(looking, "c", "n1", CARDS), [full])
+
+
+@given(st.lists(st.tuples(st.sampled_from(list(CARDS)), st.integers(1, 312)), max_size=12))
+def test_whatever_comes_no_card_is_ever_given_out_beyond_its_budget(asks):
+    held = []
+    for number, (device, tflops) in enumerate(asks):
+        made = claim(result(device, tflops=str(tflops)), uid=f"u{number}")
+        try:
+            require_room(uses(made, made.uid, "n1", CARDS), held)
+        except NotPreparedError:
+            continue
+        held.append(prepared(made))
+    for name, offer in CARDS.items():
+        amounts = [
+            d.consumed["virtual_tflops"] for one in held for d in one.devices if d.device == name
+        ]
+        assert sum(parse_quantity(text).value for text in amounts) <= offer.virtual_tflops.value
+
+
+def test_every_card_of_a_claim_shows_all_its_cards():
+    made = claim(result(FIRST), result(SECOND))
+    every = uses(made, "u1", "n1", CARDS)
+    seen = {environment(one, every, made, "low")["NVIDIA_VISIBLE_DEVICES"] for one in every}
+    assert seen == {",".join(CARDS[name].card.uuid for name in (FIRST, SECOND))}
+
+
+def limits(source="FromClaim", requests=(), driver=DRIVER, kind="GPULimits", **fields):
+    return OpaqueConfig(driver, {"kind": kind, **fields}, tuple(requests), source)
+
+
+def test_limits_come_from_opaque_config_and_the_claims_win_over_the_classs():
+    config = (
+        limits(tflopsLimit="300", qos="critical"),
+        limits("FromClass", tflopsLimit="111", vramLimit="9Gi", isolation="soft"),
+        limits(driver="other.example", tflopsLimit="1"),
+        limits(kind="Other", tflopsLimit="2"),
+        limits(requests=["elsewhere"], tflopsLimit="3"),
+    )
+    made = claim(result(), config=config)
+    every = uses(made, "u1", "n1", CARDS)
+    env = environment(every[0], every, made, "low")
+    assert env["TENSOR_FUSION_TFLOPS_LIMIT"] == "300"
+    assert env["TENSOR_FUSION_VRAM_LIMIT"] == "9Gi"
+    assert env["TENSOR_FUSION_ISOLATION"] == "soft"
+    assert env["TENSOR_FUSION_QOS"] == "critical"
+
+
+def test_without_config_the_nodes_quality_of_service_holds():
+    made = claim(result())
+    every = uses(made, "u1", "n1", CARDS)
+    env = environment(every[0], every, made, "low")
+    assert env["TENSOR_FUSION_QOS"] == "low"
+    assert "TENSOR_FUSION_TFLOPS_LIMIT" not in env

@@ -1,0 +1,168 @@
+"""Slices in the API server: generations, order, dropped fields, foreign slices."""
+
+import copy
+
+import pytest
+
+from dray.kube.memory import MemoryKube
+from dray.kube.ports import NODES, SLICES, ConflictError
+from dray_node_agent.boards.simulated import SimulatedBoard
+from dray_node_agent.comparing import changes, dropped_fields, in_words, is_published
+from dray_node_agent.inventory import NodeState, slices
+from dray_node_agent.publishing import NodeMissingError, Publisher
+from dray_node_agent.record import RecordFile
+
+STATE = NodeState("n1", "u", pool="p")
+READING = SimulatedBoard("n1", "A100", 2).read()
+MANY = SimulatedBoard("n1", "A100", 70).read()
+
+
+class Gates(MemoryKube):
+    """A server that drops what a feature gate of it turns off."""
+
+    off: tuple[str, ...] = ()
+
+    async def create(self, resource, obj, namespace="", **more):
+        return await super().create(resource, self._kept(obj), namespace, **more)
+
+    async def update(self, resource, obj, **more):
+        return await super().update(resource, self._kept(obj), **more)
+
+    def _kept(self, obj):
+        obj = copy.deepcopy(obj)
+        for device in obj.get("spec", {}).get("devices", ()):
+            for name in self.off:
+                device.pop(name, None)
+        return obj
+
+
+@pytest.fixture
+async def kube():
+    kube = Gates()
+    await kube.create(NODES, {"metadata": {"name": "n1"}, "spec": {}})
+    return kube
+
+
+@pytest.fixture
+def publisher(kube, tmp_path):
+    return Publisher(kube, "n1", RecordFile(tmp_path / "record.json"))
+
+
+async def published(kube):
+    return [one for one in (await kube.list(SLICES)).objects if one["spec"]["nodeName"] == "n1"]
+
+
+async def test_publishing_again_writes_nothing(kube, publisher):
+    assert await publisher.publish(READING, STATE) == 1
+    before = await published(kube)
+    assert await publisher.publish(READING, STATE) == 1
+    assert await published(kube) == before
+    node = await kube.get(NODES, "n1")
+    assert before[0]["metadata"]["ownerReferences"][0]["uid"] == node["metadata"]["uid"]
+
+
+async def test_a_change_is_a_new_generation_of_every_slice(kube, publisher):
+    await publisher.publish(MANY, STATE)
+    changed = NodeState("n1", "u", pool="other")
+    assert await publisher.publish(MANY, changed) == 2
+    found = await published(kube)
+    assert [one["spec"]["pool"]["generation"] for one in found] == [2, 2]
+    assert {one["spec"]["pool"]["resourceSliceCount"] for one in found} == {2}
+
+
+async def test_slices_that_are_no_longer_needed_go(kube, publisher):
+    await publisher.publish(MANY, STATE)
+    await publisher.publish(READING, STATE)
+    found = await published(kube)
+    assert [one["metadata"]["name"] for one in found] == ["tensor-fusion-resource-slice-n1"]
+
+
+async def test_the_generation_grows_over_a_lost_server_and_a_lost_disk(kube, publisher, tmp_path):
+    await publisher.publish(READING, STATE)
+    await publisher.publish(READING, NodeState("n1", "u", pool="q"))
+    await publisher.unpublish()
+    assert await publisher.publish(READING, STATE) == 3
+    (tmp_path / "record.json").unlink()
+    anew = Publisher(kube, "n1", RecordFile(tmp_path / "record.json"))
+    assert await anew.publish(READING, STATE) == 3
+    assert await anew.publish(READING, NodeState("n1", "u", pool="q")) == 4
+
+
+async def test_a_crash_between_two_writes_is_repaired_by_the_next_start(kube, publisher, tmp_path):
+    await publisher.publish(MANY, STATE)
+    kube.fail_next("update", ConflictError("crash"), after=True)
+    with pytest.raises(ConflictError):
+        await publisher.publish(MANY, NodeState("n1", "u", pool="q"))
+    anew = Publisher(kube, "n1", RecordFile(tmp_path / "record.json"))
+    await anew.publish(MANY, NodeState("n1", "u", pool="q"))
+    found = await published(kube)
+    assert len({one["spec"]["pool"]["generation"] for one in found}) == 1
+    pools = {
+        d["attributes"]["pool_name"]["string"] for one in found for d in one["spec"]["devices"]
+    }
+    assert pools == {"q"}
+
+
+async def test_dropped_fields_are_named_and_do_not_make_generations(kube, publisher):
+    kube.off = ("taints", "allowMultipleAllocations")
+    assert await publisher.publish(READING, STATE) == 1
+    assert publisher.dropped == (
+        "spec.devices[].allowMultipleAllocations",
+        "spec.devices[].taints",
+    )
+    assert await publisher.publish(READING, STATE) == 1
+    kube.off = ()
+    await publisher.publish(READING, NodeState("n1", "u", pool="q"))
+    assert publisher.dropped == ()
+
+
+async def test_other_drivers_and_other_nodes_slices_are_left_alone(kube, publisher):
+    foreign = slices(READING, NodeState("n2", "u"), generation=1)[0]
+    theirs = copy.deepcopy(slices(READING, STATE, generation=1)[0])
+    theirs["metadata"]["name"], theirs["spec"]["driver"] = "theirs", "gpu.example.com"
+    for one in (foreign, theirs):
+        await kube.create(SLICES, one)
+    await publisher.publish(READING, STATE)
+    assert await publisher.unpublish() == 1
+    assert len((await kube.list(SLICES)).objects) == 2
+
+
+async def test_without_a_node_object_nothing_is_published(tmp_path):
+    kube = MemoryKube()
+    publisher = Publisher(kube, "n1", RecordFile(tmp_path / "r"))
+    with pytest.raises(NodeMissingError, match="DRAY_NODE__NAME"):
+        await publisher.publish(READING, STATE)
+    assert not (await kube.list(SLICES)).objects
+
+
+def test_amounts_compare_by_value_and_taint_times_do_not_count():
+    (desired,) = slices(READING, STATE, generation=1)
+    kept = copy.deepcopy(desired)
+    kept["spec"]["devices"][0]["capacity"]["tflops"]["value"] = "312000m"
+    kept["spec"]["devices"][0]["taints"][0]["timeAdded"] = "2026-01-01T00:00:00Z"
+    assert is_published([desired], [kept], ())
+    kept["spec"]["devices"][0]["capacity"]["tflops"]["value"] = "313"
+    assert not is_published([desired], [kept], ())
+
+
+def test_an_update_keeps_the_age_of_taints_and_is_fenced():
+    (desired,) = slices(READING, STATE, generation=2)
+    kept = copy.deepcopy(slices(READING, STATE, generation=1)[0])
+    kept["metadata"] |= {"resourceVersion": "5", "uid": "u"}
+    kept["spec"]["devices"][0]["taints"][0]["timeAdded"] = "2026-01-01T00:00:00Z"
+    (update,) = changes([desired], [kept]).updates
+    assert update["metadata"]["resourceVersion"] == "5"
+    taints = [device["taints"][0] for device in update["spec"]["devices"]]
+    assert [taint.get("timeAdded") for taint in taints] == ["2026-01-01T00:00:00Z", None]
+    assert update["spec"]["pool"]["generation"] == 2
+
+
+def test_dropped_policies_are_found_below_every_capacity():
+    (sent,) = slices(READING, STATE, generation=1)
+    kept = copy.deepcopy(sent)
+    for device in kept["spec"]["devices"]:
+        for amount in device["capacity"].values():
+            del amount["requestPolicy"]
+    words = sorted(in_words(path) for path in dropped_fields(sent, kept))
+    assert words[0] == "spec.devices[].capacity.tflops.requestPolicy"
+    assert len(words) == 4
