@@ -22,7 +22,8 @@ $(INSTALLED): requirements.lock pyproject.toml
 	@if command -v uv >/dev/null; then \
 		set -e; echo "setting up $(VENV) with $$(uv --version)"; \
 		test -x $(BIN)/python || uv venv --quiet --python '>=3.11' $(VENV); \
-		uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock; \
+		uv pip install --quiet --compile-bytecode --python $(BIN)/python \
+			--require-hashes -r requirements.lock; \
 		uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .; \
 	elif test -n "$(PYTHON)"; then \
 		set -e; echo "setting up $(VENV) with $$($(PYTHON) --version) and pip"; \

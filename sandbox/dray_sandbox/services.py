@@ -14,6 +14,8 @@ from dray_sandbox.processes import Program
 
 _STOPS_WITHIN_S = 12.0
 """Services drain in less than ten seconds."""
+_READY_WITHIN_S = 120.0
+"""Ten processes that import at once on a busy machine take their time."""
 _ORDER = 20
 _KUBELET_ORDER = 15
 """A kubelet outlives its plugins, as it does on a node."""
@@ -107,6 +109,7 @@ class Wiring:
             name="kubelet",
             argv=(sys.executable, "-m", "dray_sandbox.kubelet", *flags),
             ready=answers(f"http://127.0.0.1:{port}/healthz"),
+            ready_within_s=_READY_WITHIN_S,
             order=_KUBELET_ORDER,
         )
 
@@ -141,6 +144,7 @@ class Wiring:
             argv=(sys.executable, "-m", module),
             environment=environment,
             ready=answers(f"http://127.0.0.1:{port}/readyz"),
+            ready_within_s=_READY_WITHIN_S,
             stop_within_s=_STOPS_WITHIN_S,
             order=_ORDER,
         )

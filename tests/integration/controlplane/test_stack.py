@@ -1,0 +1,184 @@
+"""``dray up`` and ``dray down``: a pod runs in between, and nothing is left after."""
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dray.kube.api import connect
+from dray.kube.ports import (
+    CLAIMS,
+    POLICIES,
+    POOLS,
+    TEMPLATES,
+    Kube,
+    NotFoundError,
+    Object,
+    RefusedError,
+    Resource,
+)
+from dray_sandbox.places import stack_directory
+from dray_sandbox.stack_file import is_alive, read_stack_file
+
+PODS = Resource("", "v1", "pods", "Pod")
+STARTS_WITHIN_S = 240
+POOL: Object = {
+    "apiVersion": "tensor-fusion.ai/v1",
+    "kind": "GPUPool",
+    "metadata": {"name": "my-gpu-pool"},
+    "spec": {"schedulingConfigTemplate": "on"},
+}
+POLICY: Object = {
+    "apiVersion": "tensor-fusion.ai/v1",
+    "kind": "SchedulingConfigTemplate",
+    "metadata": {"name": "on"},
+    "spec": {"dra": {"enable": True}},
+}
+TEMPLATE: Object = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "ResourceClaimTemplate",
+    "metadata": {
+        "name": "tensor-fusion-gpu-template",
+        "namespace": "default",
+        "labels": {"tensor-fusion.ai/resource-claim-template": "true"},
+    },
+    "spec": {
+        "spec": {
+            "devices": {
+                "requests": [
+                    {
+                        "name": "gpu-request",
+                        "exactly": {"deviceClassName": "tensor-fusion.ai.dra-driver"},
+                    }
+                ]
+            }
+        }
+    },
+}
+POD: Object = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {
+        "name": "worker",
+        "namespace": "default",
+        "annotations": {
+            "tensor-fusion.ai/tflops-request": "100",
+            "tensor-fusion.ai/vram-request": "16Gi",
+            "tensor-fusion.ai/gpupool": "my-gpu-pool",
+        },
+    },
+    "spec": {"containers": [{"name": "c", "image": "busybox"}]},
+}
+
+
+def dray(*arguments: str, code: int = 0) -> Any:
+    """What the command prints as JSON."""
+    done = subprocess.run(
+        [sys.executable, "-m", "dray_cli", *arguments, "--output", "json"],
+        capture_output=True,
+        text=True,
+        timeout=STARTS_WITHIN_S,
+        env={key: value for key, value in os.environ.items() if key != "KUBECONFIG"},
+    )
+    assert done.returncode == code, done.stderr
+    return json.loads(done.stdout) if code == 0 else done.stderr
+
+
+@pytest.fixture(scope="module", params=["sandbox", pytest.param("real", marks=pytest.mark.real)])
+def stack(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
+    name = f"test-{request.param}-{os.getpid()}"
+    up = ("up", "--detach", "--nodes", "1", "--name", name, "--control-plane", request.param)
+    try:
+        yield dray(*up)
+    finally:
+        dray("down", "--name", name)
+        shutil.rmtree(stack_directory(name), ignore_errors=True)
+        stack_directory(name).with_suffix(".log").unlink(missing_ok=True)
+
+
+async def until(
+    kube: Kube, resource: Resource, name: str, holds: Callable[[Object], bool]
+) -> Object:
+    deadline = time.monotonic() + 60
+    while True:
+        obj = await kube.get(resource, name, "default")
+        if holds(obj):
+            return obj
+        assert time.monotonic() < deadline, obj
+        await asyncio.sleep(0.1)
+
+
+@pytest.mark.timeout(STARTS_WITHIN_S + 60)
+async def test_an_annotated_pod_runs_and_its_claim_goes_with_it(stack: dict[str, Any]) -> None:
+    kube = await connect(stack["kubeconfig"], user_agent="test")
+    try:
+        for resource, obj in ((POLICIES, POLICY), (POOLS, POOL), (TEMPLATES, TEMPLATE)):
+            await kube.create(resource, obj, obj["metadata"].get("namespace", ""))
+        await kube.create(PODS, POD, "default")
+        running = await until(kube, PODS, "worker", lambda pod: pod["status"]["phase"] == "Running")
+        (reference,) = running["status"]["resourceClaimStatuses"]
+        claim = await kube.get(CLAIMS, reference["resourceClaimName"], "default")
+        (result,) = claim["status"]["allocation"]["devices"]["results"]
+        assert (
+            result["consumedCapacity"]
+            == {
+                "tflops": "0",
+                "virtual_tflops": "100",
+                "virtual_vram": "16Gi",
+                "vram": "0",
+            }
+            or result["consumedCapacity"]["virtual_tflops"] == "100"
+        )
+        await kube.delete(PODS, "worker", "default")
+        with pytest.raises(NotFoundError):
+            await until(kube, CLAIMS, claim["metadata"]["name"], lambda obj: False)
+    finally:
+        await kube.close()
+
+
+@pytest.mark.timeout(STARTS_WITHIN_S + 60)
+async def test_a_service_may_do_no_more_than_its_work(stack: dict[str, Any]) -> None:
+    if stack["controlPlane"] != "real":
+        pytest.skip("the sandbox's API has no RBAC")
+    folder = Path(stack["kubeconfig"]).parent
+    kube = await connect(str(folder / "dray-node-agent.kubeconfig"), user_agent="test")
+    try:
+        with pytest.raises(RefusedError) as refusal:
+            await kube.create(PODS, POD, "default")
+        assert refusal.value.status == 403
+    finally:
+        await kube.close()
+
+
+@pytest.mark.timeout(STARTS_WITHIN_S + 60)
+def test_a_second_stack_of_the_same_name_is_refused(stack: dict[str, Any]) -> None:
+    said = dray("up", "--detach", "--name", stack["name"], code=1)
+    assert "runs already" in said
+
+
+def test_wrong_use_has_exit_code_2() -> None:
+    assert "node label" in dray("up", "--node-label", "nonsense", code=2)
+
+
+def test_nothing_is_left_of_a_stack_that_was_ended(stack: dict[str, Any]) -> None:
+    """The last test of this module: it ends the stack that the others used."""
+    name = stack["name"]
+    recorded = read_stack_file(name)
+    assert recorded is not None
+    processes = (recorded.supervisor, *recorded.processes)
+    assert [process.name for process in recorded.processes] == [
+        process["name"] for process in stack["processes"]
+    ]
+    assert all(is_alive(process) for process in processes)
+    assert dray("down", "--name", name) == {"name": name, "stopped": True}
+    assert not any(is_alive(process) for process in processes)
+    assert read_stack_file(name) is None
+    assert dray("down", "--name", name) == {"name": name, "stopped": False}
