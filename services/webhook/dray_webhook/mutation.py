@@ -21,6 +21,7 @@ from dray.domain.names import (
 from dray.domain.pods import Pool
 from dray.kube.convert import pod_needs
 from dray.messages.events import PodRequested
+from dray.messages.facts import TemplateObserved
 from dray_webhook.annotations import Asked, Findings, read_annotations
 from dray_webhook.injection import (
     NEVER_ON_PODS_AT_BIRTH,
@@ -72,18 +73,12 @@ class _Admission:
         pool, base = self.found.pool, self.found.base
         selectors = self._selectors(pool)
         gated = pool is not None and self._gated(pool)
-        if base is not None:
-            self.findings.errors.extend(claim_conflicts(self.spec, base.name))
-        shape: Object = {}
-        if (
-            pool is not None
-            and base is not None
-            and None not in (self.asked.tflops, self.asked.vram)
-        ):
-            shape = self._shape(selectors, self.found, pool)
-        if self.findings.errors or pool is None or base is None:
+        if pool is None or base is None:
             return self._denial()
-        shape_text = canonical(shape)
+        self.findings.errors.extend(claim_conflicts(self.spec, base.name))
+        shape_text = self._shape(selectors, base, pool)
+        if self.findings.errors:
+            return self._denial()
         template = derived_name(base.name, shape_text)
         injection = Injection(base.name, template, shape_text, pool, gated, self.ids)
         patched = inject(self.pod, injection)
@@ -126,17 +121,19 @@ class _Admission:
             )
         return gated
 
-    def _shape(self, selectors: tuple[str, ...], found: Resolution, pool: Pool) -> Object:
-        assert found.base is not None
+    def _shape(self, selectors: tuple[str, ...], base: TemplateObserved, pool: Pool) -> str:
+        """Canonical JSON; empty where an error was found."""
+        if self.asked.tflops is None or self.asked.vram is None:
+            return ""
         form = Form(
             shares_devices=self.view.cluster.consumable_capacity,
             counts_shareable_devices=self.view.counts_shareable_devices,
         )
         try:
-            return derive(found.base, self.asked, pool, selectors, form)
+            return canonical(derive(base, self.asked, pool, selectors, form))
         except InvalidInputError as error:
             self.findings.errors.append(str(error))
-            return {}
+            return ""
 
     def _warn(self, pool: Pool, patched: Object) -> None:
         scheduler = self.spec.get("schedulerName") or DEFAULT_SCHEDULER

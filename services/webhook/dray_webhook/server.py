@@ -3,7 +3,7 @@
 import asyncio
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
 import prometheus_client
@@ -17,6 +17,9 @@ from dray_webhook.review import Answer, MalformedReviewError, Request, read_revi
 DEFAULT_TIMEOUT_S = 10.0
 """What the API server grants where it doesn't say (``timeoutSeconds`` default)."""
 _BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.3, 1.0, 5.0)
+
+
+Route = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Handler(Protocol):
@@ -86,7 +89,7 @@ class Server:
         self.listening = False
         await self._runner.cleanup()
 
-    def _route(self, path: str, handler: Handler):  # type: ignore[no-untyped-def]
+    def _route(self, path: str, handler: Handler) -> Route:
         async def handle(http: web.Request) -> web.Response:
             started = time.monotonic()
             try:
