@@ -23,5 +23,7 @@ def selector_errors(expression: str, field: str) -> list[FieldError]:
     except CelUnsupportedError:
         return []
     except CelCompileError as error:
+        if error.reason.startswith("must evaluate to bool"):
+            return [invalid(field, expression, error.reason)]
         return [invalid(field, expression, f"compilation failed: ERROR: <input>:{error}")]
     return []

@@ -11,6 +11,7 @@ from .status import (
     FieldError,
     Object,
     duplicate,
+    forbidden_field,
     go_value,
     invalid,
     not_supported,
@@ -37,10 +38,13 @@ _REQUEST_REF = (
 
 def default_spec(spec: Object) -> None:
     """allocationMode ExactCount, count 1."""
-    for request in (spec.get("devices") or {}).get("requests") or []:
+    requests = spec.setdefault("devices", {}).setdefault("requests", None)
+    for request in requests or []:
         for part in [request.get("exactly"), *(request.get("firstAvailable") or [])]:
             if part is None:
                 continue
+            for toleration in part.get("tolerations") or []:
+                toleration.setdefault("operator", "Equal")
             part.setdefault("allocationMode", "ExactCount")
             if part["allocationMode"] == "ExactCount" and not part.get("count"):
                 part["count"] = 1
@@ -67,6 +71,24 @@ def spec_errors(spec: Mapping[str, Any], field: str) -> list[FieldError]:
         lambda item, where: config_errors(item, where, names),
     )
     return found
+
+
+def admin_errors(
+    spec: Mapping[str, Any], field: str, namespace_labels: Mapping[str, str]
+) -> list[FieldError]:
+    """adminAccess is for namespaces labelled for it."""
+    if namespace_labels.get("resource.kubernetes.io/admin-access") == "true":
+        return []
+    text = (
+        "admin access to devices requires the `resource.kubernetes.io/admin-access: true` label "
+        "on the containing namespace"
+    )
+    requests = (spec.get("devices") or {}).get("requests") or []
+    return [
+        forbidden_field(f"{field}.devices.requests[{index}].adminAccess", text)
+        for index, request in enumerate(requests)
+        if (request.get("exactly") or {}).get("adminAccess")
+    ]
 
 
 def request_names(spec: Mapping[str, Any]) -> set[str]:

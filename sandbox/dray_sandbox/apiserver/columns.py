@@ -129,7 +129,8 @@ def _claim_state(claim: Object) -> str:
 
 def _last_seen(event: Object) -> str:
     series = event.get("series") or {}
-    seen = series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime")
+    last = event.get("lastTimestamp") or event.get("deprecatedLastTimestamp")
+    seen = series.get("lastObservedTime") or last or event.get("eventTime")
     return age(seen or event["metadata"].get("creationTimestamp"))
 
 
@@ -172,9 +173,13 @@ _NODE = (
     Column("Version", _info("kubeletVersion")),
     Column("Internal-IP", lambda node: _address(node, "InternalIP"), priority=1),
     Column("External-IP", lambda node: _address(node, "ExternalIP"), priority=1),
-    Column("OS-Image", _info("osImage"), priority=1),
-    Column("Kernel-Version", _info("kernelVersion"), priority=1),
-    Column("Container-Runtime", _info("containerRuntimeVersion"), priority=1),
+    Column("OS-Image", lambda n: _info("osImage")(n) or "<unknown>", priority=1),
+    Column("Kernel-Version", lambda n: _info("kernelVersion")(n) or "<unknown>", priority=1),
+    Column(
+        "Container-Runtime",
+        lambda n: _info("containerRuntimeVersion")(n) or "<unknown>",
+        priority=1,
+    ),
 )
 _SLICE = (
     NAME,

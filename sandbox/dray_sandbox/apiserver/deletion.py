@@ -99,11 +99,18 @@ class Deletion:
         _add_propagation(new["metadata"], options.propagation)
         waits = grace_s > 0 or new["metadata"].get("finalizers") or _is_namespace(resource)
         if not waits:
-            if not context.dry_run:
-                old = self._store.write(key, None, old)
-            return Deleted(old, gone=True)
+            if context.dry_run:
+                return Deleted(new, gone=True)
+            if resource.store_key == "/pods":
+                _mark(new, 0)
+                new["metadata"]["deletionGracePeriodSeconds"] = 0
+                last = self._store.write(key, None, old, last=new)
+            else:
+                last = self._store.write(key, None, old)
+            return Deleted(last, gone=True)
         _mark(new, grace_s)
         if _is_namespace(resource):
+            new["metadata"].pop("deletionGracePeriodSeconds", None)
             new.setdefault("status", {})["phase"] = "Terminating"
         if new == old or context.dry_run:
             return Deleted(new, gone=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .status import Object
+from .status import FieldError, Object, invalid, required
 
 _NEW_TO_CORE = {
     "regarding": "involvedObject",
@@ -22,7 +22,22 @@ def to_core(event: Object) -> Object:
     return core | {"apiVersion": "v1", "kind": "Event"}
 
 
+def new_errors(event: Object) -> list[FieldError]:
+    """What events.k8s.io/v1 demands of a new Event and core/v1 doesn't."""
+    found = [] if event.get("eventTime") else [required("eventTime")]
+    kind = event.get("type", "")
+    if kind not in ("Normal", "Warning"):
+        found.append(invalid("type", kind, f"has invalid value: {kind}"))
+    if found:
+        return found
+    names = ("reportingController", "reportingInstance", "action", "reason")
+    return [required(name) for name in names if not event.get(name)]
+
+
 def to_new(event: Object) -> Object:
     """A core/v1 Event as events.k8s.io/v1."""
     new = {_CORE_TO_NEW.get(key, key): value for key, value in event.items()}
+    for key in ("reportingController", "reportingInstance"):
+        if not new.get(key):
+            new.pop(key, None)
     return new | {"apiVersion": "events.k8s.io/v1", "kind": "Event"}

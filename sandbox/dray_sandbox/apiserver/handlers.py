@@ -12,7 +12,7 @@ from aiohttp import web
 from . import events, metadata, status, subresources
 from .apply import apply_patch
 from .deletion import Deleted, DeleteOptions, Deletion
-from .listing import check_number, list_page
+from .listing import check_number, list_page, number
 from .operations import Context, Operations
 from .patches import json_patch, merge_patch, strategic_patch
 from .requests import (
@@ -70,9 +70,10 @@ class Handlers:
             return await self._create(request, resource, target, context)
         if verb in ("PUT", "PATCH") and target.name:
             return await self._update(request, resource, target, context)
-        if verb == "DELETE" and not target.subresource:
+        whole_namespaces = resource.store_key == "/namespaces" and not target.name
+        if verb == "DELETE" and not target.subresource and not whole_namespaces:
             return await self._delete(request, resource, target, context)
-        raise status.method_not_allowed(resource.plural, resource.group, verb.lower())
+        raise status.method_not_allowed()
 
     def _get(self, request: web.Request, resource: Resource, target: Target) -> web.Response:
         item = self._operations.existing(resource, target.namespace, target.name)
@@ -177,7 +178,12 @@ class Handlers:
             result = await self._pod_verb(resource, target, body, context)
             return answer(result, 201, context.warnings)
         if target.name or (resource.namespaced and not target.namespace):
-            raise status.method_not_allowed(resource.plural, resource.group, "create")
+            raise status.method_not_allowed()
+        if resource.group == _NEW_EVENTS and isinstance(body, dict):
+            found = events.new_errors(body)
+            if found:
+                name = (body.get("metadata") or {}).get("name", "")
+                raise status.invalid_object("Event", _NEW_EVENTS, name, found)
         used, body = _stored_as(self._operations, resource, body)
         created = await self._operations.create(used, target.namespace, body, context)
         return self._one(request, resource, created, 201, context.warnings)
@@ -190,7 +196,7 @@ class Handlers:
         where = (resource, target.namespace, target.name)
         if target.subresource == "binding":
             return await subresources.bind(self._operations, *where, body, context)
-        return await subresources.evict(self._deletion, *where, body, context)
+        return await subresources.evict(self._operations, self._deletion, *where, body, context)
 
     async def _update(
         self, request: web.Request, resource: Resource, target: Target, context: Context
@@ -259,6 +265,7 @@ class Handlers:
 
 
 _TYPE = ("kind", "apiVersion")
+_DELETED_WHOLE = ("/pods", "/services", "/serviceaccounts")
 
 
 def _wire(resource: Resource, item: Object) -> Object:
@@ -339,15 +346,16 @@ async def _delete_options(request: web.Request) -> tuple[DeleteOptions, bool]:
     query = request.query
     merged = dict(body)
     if "gracePeriodSeconds" in query:
-        merged["gracePeriodSeconds"] = int(query["gracePeriodSeconds"])
+        merged["gracePeriodSeconds"] = number(query["gracePeriodSeconds"])
     if "propagationPolicy" in query:
         merged["propagationPolicy"] = query["propagationPolicy"]
     return DeleteOptions.read(merged), bool(body.get("dryRun"))
 
 
 def _deletion_answer(resource: Resource, deleted: Deleted) -> Object:
-    """The object while it remains (and always for pods), else a Success."""
-    if not deleted.gone or resource.store_key in ("/pods", "/services", "/serviceaccounts"):
+    """The object while it remains (for some kinds also when it has gone), else a Success."""
+    whole = resource.store_key in _DELETED_WHOLE or resource.group == "resource.k8s.io"
+    if not deleted.gone or whole:
         return _wire(resource, deleted.obj)
     meta = deleted.obj["metadata"]
     details = {"name": meta["name"], "kind": resource.plural, "uid": meta["uid"]}

@@ -28,7 +28,7 @@ def list_page(store: Store, resource: Resource, namespace: str, query: Mapping[s
     matches = predicate(
         query.get("labelSelector", ""), query.get("fieldSelector", ""), resource.field_selectors
     )
-    limit = int(query.get("limit") or 0)
+    limit = number(query.get("limit") or "0")
     version, start = store.version, ("", "")
     if query.get("continue"):
         version, start = _read_token(query["continue"])
@@ -50,10 +50,22 @@ def list_page(store: Store, resource: Resource, namespace: str, query: Mapping[s
     return Page(matching, meta)
 
 
+def number(text: str) -> int:
+    """A whole number of a query; 400 for anything else."""
+    try:
+        return int(text)
+    except ValueError as error:
+        message = f'strconv.ParseInt: parsing "{text}": invalid syntax'
+        raise bad_request(message) from error
+
+
 def check_number(text: str) -> None:
     """400 for a version that is no number."""
     if not text.isdigit():
-        raise bad_request(f"Invalid resourceVersion {text!r}: strconv.ParseUint: invalid syntax")
+        raise bad_request(
+            f'invalid resource version: resourceVersion: Invalid value: "{text}": '
+            f'strconv.ParseUint: parsing "{text}": invalid syntax'
+        )
 
 
 def check_version(store: Store, text: str) -> None:
@@ -81,4 +93,4 @@ def _read_token(token: str) -> tuple[int, tuple[str, str]]:
         content = msgspec.json.decode(base64.urlsafe_b64decode(padded))
         return int(content["rv"]), (content["after"][0], content["after"][1])
     except (binascii.Error, msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
-        raise bad_request(f"continue key is not valid: {error}") from error
+        raise bad_request(f"invalid continue token: continue key is not valid: {error}") from error

@@ -12,6 +12,8 @@ from .status import FieldError, Object, forbidden_field, invalid, required
 
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _LONGEST_BASE = 58
+_STANDARD_FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
+_UNQUALIFIED = "name is neither a standard finalizer name nor is it fully qualified"
 NameRule = Callable[[str], list[str]]
 
 
@@ -48,8 +50,9 @@ def tidy(meta: Object) -> None:
             del meta[field]
 
 
-def errors(meta: Object, rule: NameRule, field: str = "metadata") -> list[FieldError]:
-    """Findings about metadata by itself."""
+def errors(meta: Object, rule: NameRule, *, built_in: bool = True) -> list[FieldError]:
+    """Findings about metadata by itself; custom resources may have any finalizer."""
+    field = "metadata"
     found: list[FieldError] = []
     if not meta.get("name"):
         if not meta.get("generateName"):
@@ -58,8 +61,11 @@ def errors(meta: Object, rule: NameRule, field: str = "metadata") -> list[FieldE
         found += [invalid(f"{field}.name", meta["name"], text) for text in rule(meta["name"])]
     found += label_errors(meta.get("labels") or {}, f"{field}.labels")
     found += annotation_errors(meta.get("annotations") or {}, f"{field}.annotations")
-    for name in meta.get("finalizers") or []:
-        found += [invalid(f"{field}.finalizers", name, text) for text in qualified_name(name)]
+    for index, name in enumerate(meta.get("finalizers") or []):
+        where = f"{field}.finalizers[{index}]"
+        found += [invalid(where, name, text) for text in qualified_name(name)]
+        if built_in and "/" not in name and name not in _STANDARD_FINALIZERS:
+            found.append(invalid(where, name, _UNQUALIFIED))
     for index, owner in enumerate(meta.get("ownerReferences") or []):
         for key in ("apiVersion", "kind", "name", "uid"):
             if not owner.get(key):

@@ -91,10 +91,9 @@ class Operations:
         meta = obj["metadata"]
         _check_namespace(resource, namespace, meta)
         if resource.namespaced:
-            self._namespace_open(resource, namespace, meta.get("name", ""))
-        if meta.get("resourceVersion") not in (None, "", "0"):
-            raise _create_with_version()
-        meta.pop("resourceVersion", None)
+            found = self._namespace_open(resource, namespace, meta.get("name", ""))
+            rules.namespace_labels = found["metadata"].get("labels") or {}
+        versioned = meta.pop("resourceVersion", None) not in (None, "", "0")
         attributes = Attributes(
             operation="CREATE",
             resource=resource,
@@ -113,6 +112,8 @@ class Operations:
         if meta.get("name"):
             rules.prepare_create(obj)
         self._refuse(resource, meta, [*rules.metadata_errors(meta), *rules.validate_create(obj)])
+        if versioned:
+            raise _create_with_version()
         checked = _with(attributes, obj)
         await self.admission.validate(checked, context.warnings)
         return self._insert(resource, namespace, obj, context)
@@ -144,7 +145,7 @@ class Operations:
             old = self.existing(resource, namespace, name)
             candidate = transform(copy(old))
             try:
-                return await self._replace(resource, old, candidate, context, subresource)
+                return await self._replace(resource, old, candidate, context, subresource, patch)
             except Conflict as error:
                 pinned = candidate["metadata"].get("resourceVersion") and not patch
                 if pinned or attempt == _RETRIES - 1:
@@ -152,10 +153,21 @@ class Operations:
         raise AssertionError("the loop above always returns or raises")
 
     async def _replace(
-        self, resource: Resource, old: Object, candidate: Object, context: Context, subresource: str
+        self,
+        resource: Resource,
+        old: Object,
+        candidate: Object,
+        context: Context,
+        subresource: str,
+        patch: bool,
     ) -> Object:
         rules = rules_of(resource)
-        new = self._read(rules, candidate, context)
+        try:
+            new = self._read(rules, candidate, context)
+        except ApiError as error:
+            if not patch:
+                raise
+            raise _unreadable_patch(candidate, error) from error
         self._check_identity(resource, new["metadata"], old["metadata"])
         meta = old["metadata"]
         attributes = Attributes(
@@ -215,12 +227,13 @@ class Operations:
         resource = rules.resource
         if not isinstance(body, dict):
             raise bad_request("the body of the request is not an object")
-        for field_name, wanted in (("apiVersion", resource.api_version), ("kind", resource.kind)):
-            if body.get(field_name, wanted) != wanted:
-                raise bad_request(
-                    f"the {field_name} in the data ({body[field_name]}) does not match the "
-                    f"expected {field_name} ({wanted})"
-                )
+        kind = body.get("kind") or resource.kind
+        version = body.get("apiVersion") or resource.api_version
+        if (kind, version) != (resource.kind, resource.api_version):
+            raise bad_request(
+                f'{kind} in version "{version}" cannot be handled as a {resource.kind}: '
+                f'no kind "{kind}" is registered for version "{version}"'
+            )
         obj, unknown = rules.read(copy(body), strict=context.strict)
         if context.field_validation == "Warn":
             context.warnings.extend(f'unknown field "{name}"' for name in unknown)
@@ -258,7 +271,7 @@ class Operations:
         if version and version != old["resourceVersion"]:
             raise status.conflict(resource.plural, resource.group, name)
 
-    def _namespace_open(self, resource: Resource, namespace: str, name: str) -> None:
+    def _namespace_open(self, resource: Resource, namespace: str, name: str) -> Object:
         found = self.store.get(("/namespaces", "", namespace))
         if found is None:
             raise status.not_found("namespaces", "", namespace)
@@ -273,6 +286,7 @@ class Operations:
                 "field": "metadata.namespace",
             }
             raise status.forbidden(resource.plural, resource.group, name, why, [cause])
+        return found
 
     def _refuse(self, resource: Resource, meta: Object, found: list[FieldError]) -> None:
         if found:
@@ -295,6 +309,14 @@ def _wrong_namespace() -> ApiError:
     return bad_request(
         "the namespace of the provided object does not match the namespace sent on the request"
     )
+
+
+def _unreadable_patch(candidate: Object, error: ApiError) -> ApiError:
+    """What a patch made can't be read: the patch is at fault."""
+    text = error.message.partition("cannot be handled as a ")[2].partition(": ")[2]
+    shown = status.go_value(candidate)
+    found = [status.invalid("patch", shown, text or error.message)]
+    return status.invalid_object("", "", "", found)
 
 
 def _create_with_version() -> ApiError:

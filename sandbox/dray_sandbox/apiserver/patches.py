@@ -47,17 +47,22 @@ def merge_key(parent: str, field: str) -> str | None:
     return _MERGE_KEYS_BELOW.get((parent, field)) or _MERGE_KEYS.get(field)
 
 
+_REJECTED = "the server rejected our request due to an error in our request"
+
+
 def json_patch(target: Object, operations: Any) -> Any:
     """Apply RFC 6902; 422 when an operation can't be applied, as the real server answers."""
     if not isinstance(operations, list):
-        raise bad_request("json: cannot unmarshal object into Go value of type jsonpatch.Patch")
+        raise bad_request(
+            "error decoding patch: json: cannot unmarshal object into Go value of type "
+            "[]handlers.jsonPatchOp"
+        )
     try:
         return jsonpatch.JsonPatch(operations).apply(copy(target))
     except jsonpatch.JsonPatchTestFailed as error:
-        raise _unprocessable(f"the server rejected our request: testing failed: {error}") from error
+        raise _unprocessable(_REJECTED) from error
     except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException) as error:
-        text = f"the server rejected our request due to an error in our request: {error}"
-        raise _unprocessable(text) from error
+        raise _unprocessable(_REJECTED) from error
 
 
 def _unprocessable(message: str) -> ApiError:

@@ -13,7 +13,7 @@ from math import ceil
 
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
-_SYNTAX = re.compile(r"([+-]?)(\d+(?:\.\d*)?|\.\d+)(?:([eE][+-]?\d+)|([numkMGTPE]i?)|)")
+_SYNTAX = re.compile(r"([+-]?)(\d+(?:\.\d*)?|\.\d+)(?:([eE][+-]?\d+)|([numkKMGTPE]i?)|)")
 SYNTAX_ERROR = (
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 )
@@ -61,8 +61,8 @@ def _nano(value: Fraction) -> Fraction:
 def _canonical(value: Fraction, family: str) -> str:
     if value == 0:
         return "0"
-    if family == "binary" and abs(value) >= 1024:
-        return _binary(ceil(value) if value > 0 else -ceil(-value))
+    if family == "binary" and abs(value) >= 1024 and value.denominator == 1:
+        return _binary(value.numerator)
     return _decimal(value, "exponent" if family == "exponent" else "decimal")
 
 

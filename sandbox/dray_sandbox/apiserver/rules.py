@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from . import metadata, typed
 from .resources import Resource
@@ -18,6 +18,8 @@ class Rules:
 
     def __init__(self, resource: Resource) -> None:
         self.resource = resource
+        self.namespace_labels: Mapping[str, str] = {}
+        """Labels of the namespace of the object at hand."""
 
     def read(self, obj: Object, *, strict: bool) -> tuple[Object, list[str]]:
         """The object as it would be stored, with defaults; and the fields dropped."""
@@ -74,7 +76,8 @@ class Rules:
 
     def metadata_errors(self, meta: Object) -> list[FieldError]:
         """Findings about metadata."""
-        return metadata.errors(meta, metadata.name_rule(self.resource.plural))
+        built_in = self.resource.schema is None
+        return metadata.errors(meta, metadata.name_rule(self.resource.plural), built_in=built_in)
 
 
 class WithStatus(Rules):

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from . import claimspec, metadata
 from .claimspec import list_errors
-from .names import dns_label, dns_subdomain, label_errors
+from .names import dns_label, dns_subdomain, label_errors, qualified_name
 from .rules import Rules, WithStatus, immutable
 from .status import (
     FieldError,
@@ -40,7 +40,8 @@ class ClaimRules(WithStatus):
         obj["status"] = {}
 
     def validate_create(self, obj: Object) -> Sequence[FieldError]:
-        return claimspec.spec_errors(obj["spec"], "spec")
+        found = claimspec.admin_errors(obj["spec"], "spec", self.namespace_labels)
+        return found + claimspec.spec_errors(obj["spec"], "spec")
 
     def validate_update(self, new: Object, old: Object) -> Sequence[FieldError]:
         return immutable("spec", new["spec"], old["spec"])
@@ -195,10 +196,10 @@ def binding_errors(item: Object, field: str) -> list[FieldError]:
             found.append(invalid(f"{field}.bindingFailureConditions[{index}]", value, text))
     if fail and not wait:
         text = "bindingConditions are required to use bindingFailureConditions"
-        found.append(invalid(f"{field}.bindingConditions", wait, text))
+        found.append(invalid(f"{field}.bindingConditions", wait or None, text))
     if wait and not fail:
         text = "bindingFailureConditions are required to use bindingConditions"
-        found.append(invalid(f"{field}.bindingFailureConditions", fail, text))
+        found.append(invalid(f"{field}.bindingFailureConditions", fail or None, text))
     return found
 
 
@@ -212,7 +213,9 @@ class TemplateRules(Rules):
 
     def validate_create(self, obj: Object) -> Sequence[FieldError]:
         found = label_errors(obj["spec"]["metadata"].get("labels") or {}, "spec.metadata.labels")
-        return found + claimspec.spec_errors(obj["spec"]["spec"], "spec.spec")
+        spec = obj["spec"]["spec"]
+        found += claimspec.admin_errors(spec, "spec.spec", self.namespace_labels)
+        return found + claimspec.spec_errors(spec, "spec.spec")
 
     def validate_update(self, new: Object, old: Object) -> Sequence[FieldError]:
         return immutable("spec", new["spec"], old["spec"])
@@ -227,6 +230,10 @@ class ClassRules(Rules):
     def validate_create(self, obj: Object) -> Sequence[FieldError]:
         spec = obj["spec"]
         found = claimspec.selectors_errors(spec.get("selectors") or [], "spec.selectors")
+        name = spec.get("extendedResourceName")
+        if name is not None and ("/" not in name or qualified_name(name)):
+            text = "must be a valid extended resource name"
+            found.append(invalid("spec.extendedResourceName", name, text))
         return found + list_errors(
             spec.get("config") or [],
             claimspec.MAX_CONFIGS,

@@ -13,8 +13,20 @@ from .rules import Rules, WithStatus
 from .rules_claims import ClaimRules, ClassRules, TemplateRules
 from .rules_pods import PodRules
 from .rules_slices import SliceRules
-from .status import FieldError, Object, invalid, not_supported, required
+from .status import FieldError, Object, bad_request, invalid, not_supported, required
 
+_NODE_INFO = (
+    "architecture",
+    "bootID",
+    "containerRuntimeVersion",
+    "kernelVersion",
+    "kubeProxyVersion",
+    "kubeletVersion",
+    "machineID",
+    "operatingSystem",
+    "osImage",
+    "systemUUID",
+)
 _NOT_READY = "node.kubernetes.io/not-ready"
 
 
@@ -47,6 +59,13 @@ class NodeRules(WithStatus):
         status = obj.setdefault("status", {})
         if "allocatable" not in status and "capacity" in status:
             status["allocatable"] = dict(status["capacity"])
+        info = status.setdefault("nodeInfo", {})
+        for name in _NODE_INFO:
+            info.setdefault(name, "")
+        status.setdefault("daemonEndpoints", {"kubeletEndpoint": {"Port": 0}})
+        for condition in status.get("conditions") or []:
+            condition.setdefault("lastHeartbeatTime", None)
+            condition.setdefault("lastTransitionTime", None)
 
     def prepare_create(self, obj: Object) -> None:
         """A new node is not ready (TaintNodesByCondition); its status is whoever's who made it."""
@@ -58,7 +77,7 @@ class NodeRules(WithStatus):
         found: list[FieldError] = []
         effects = ("NoSchedule", "PreferNoSchedule", "NoExecute")
         for index, taint in enumerate(obj["spec"].get("taints") or []):
-            field = f"spec.taints[{index}]"
+            field = f"metadata.taints[{index}]"  # sic
             key, effect = taint.get("key", ""), taint.get("effect", "")
             found += [invalid(f"{field}.key", key, text) for text in qualified_name(key)]
             if not effect:
@@ -95,6 +114,14 @@ class SecretRules(Rules):
         obj.setdefault("type", "Opaque")
         for key, value in (obj.pop("stringData", None) or {}).items():
             obj.setdefault("data", {})[key] = base64.b64encode(str(value).encode()).decode()
+        for value in (obj.get("data") or {}).values():
+            try:
+                base64.b64decode(value, validate=True)
+            except (binascii.Error, TypeError) as error:
+                raise bad_request(
+                    'Secret in version "v1" cannot be handled as a Secret: illegal base64 data '
+                    "at input byte 0"
+                ) from error
 
 
 class ServiceRules(WithStatus):

@@ -50,7 +50,8 @@ class PodRules(WithStatus):
             spec.setdefault("serviceAccount", spec["serviceAccountName"])
         for container in _containers(spec):
             _default_container(container)
-        for field in ("schedulingGates", "resourceClaims", "tolerations", "nodeSelector"):
+        _default_tolerations(spec)
+        for field in ("schedulingGates", "resourceClaims", "nodeSelector"):
             if field in spec and not spec[field]:
                 del spec[field]
         obj.setdefault("status", {})
@@ -89,6 +90,7 @@ class PodRules(WithStatus):
         policies = ("Always", "OnFailure", "Never")
         if spec["restartPolicy"] not in policies:
             found.append(not_supported("spec.restartPolicy", spec["restartPolicy"], policies))
+        found += _tolerations(spec.get("tolerations") or [])
         gates = spec.get("schedulingGates") or []
         if gates and spec.get("nodeName"):
             text = "cannot be set until all schedulingGates have been cleared"
@@ -140,6 +142,23 @@ def scheduled(pod: Object, node: str) -> Object:
 
 def _containers(spec: Object) -> list[Object]:
     return [*(spec.get("initContainers") or []), *(spec.get("containers") or [])]
+
+
+def _default_tolerations(spec: Object) -> None:
+    """Every pod bears a node that is away for five minutes (DefaultTolerationSeconds)."""
+    tolerations = spec.setdefault("tolerations", [])
+    for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"):
+        if not any(_covers(toleration, key) for toleration in tolerations):
+            tolerations.append(
+                {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+            )
+
+
+def _covers(toleration: Object, key: str) -> bool:
+    return toleration.get("key", "") in ("", key) and toleration.get("effect", "") in (
+        "",
+        "NoExecute",
+    )
 
 
 def _default_container(container: Object) -> None:
@@ -233,6 +252,34 @@ def _claims(claims: list[Object]) -> list[FieldError]:
         for key in references:
             found += [invalid(f"{field}.{key}", claim[key], t) for t in dns_subdomain(claim[key])]
     return found
+
+
+def _tolerations(tolerations: list[Object]) -> list[FieldError]:
+    found: list[FieldError] = []
+    for index, toleration in enumerate(tolerations):
+        field = f"spec.tolerations[{index}]"
+        key, effect = toleration.get("key", ""), toleration.get("effect", "")
+        operator, value = toleration.get("operator", ""), toleration.get("value", "")
+        if not key and operator != "Exists":
+            text = (
+                'operator must be Exists when `key` is empty, which means "match all values and '
+                'all keys"'
+            )
+            found.append(invalid(f"{field}.operator", operator, text))
+        if "tolerationSeconds" in toleration and effect != "NoExecute":
+            text = "effect must be 'NoExecute' when `tolerationSeconds` is set"
+            found.append(invalid(f"{field}.effect", effect, text))
+        if operator == "Exists" and value:
+            text = "value must be empty when `operator` is 'Exists'"
+            found.append(invalid(f"{field}.operator", value, text))
+        elif operator not in ("", "Equal", "Exists"):
+            found.append(not_supported(f"{field}.operator", operator, ("Equal", "Exists")))
+        if effect not in ("", *_EFFECTS):
+            found.append(not_supported(f"{field}.effect", effect, _EFFECTS))
+    return found
+
+
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
 def _gates(gates: list[Object]) -> list[FieldError]:

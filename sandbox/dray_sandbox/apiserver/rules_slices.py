@@ -48,7 +48,10 @@ class SliceRules(Rules):
     """ResourceSlice."""
 
     def default(self, obj: Object) -> None:
-        for device in obj.setdefault("spec", {}).get("devices") or []:
+        pool = obj.setdefault("spec", {}).setdefault("pool", {})
+        pool.setdefault("generation", 0)
+        pool.setdefault("resourceSliceCount", 0)
+        for device in obj["spec"].get("devices") or []:
             for taint in device.get("taints") or []:
                 taint.setdefault("timeAdded", metadata.now())
 

@@ -23,7 +23,7 @@ from .operations import Operations
 from .requests import Tokens, answer, failure, parse_path
 from .resources import Registry
 from .reviews import review
-from .status import ApiError
+from .status import ApiError, NoSuchPath
 from .store import Store
 from .watch import Watches, WatchSettings
 from .webhooks import WebhookClient
@@ -120,6 +120,8 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
         return await handler(request)
     except ApiError as error:
         return failure(error)
+    except NoSuchPath:
+        return web.Response(text="404 page not found\n", status=404)
     except web.HTTPRequestEntityTooLarge:
         limit = _MAX_BODY_BYTES
         return failure(
@@ -156,12 +158,18 @@ class _Routes:
             return found
         target = parse_path(request.path)
         if target is None:
-            raise status.no_such_resource()
+            raise NoSuchPath
+        if not self._known(target.group):
+            raise NoSuchPath
         reviews = discovery.REVIEWS.get((target.group, target.version), {})
         if target.plural in reviews and request.method == "POST":
             raw = await request.read()
             return answer(review(target.group, target.plural, raw, who), 201)
         return await self._handlers.handle(request, target, who)
+
+    def _known(self, group: str) -> bool:
+        """Kubernetes' own groups and those of CRDs answer for themselves."""
+        return not group or group.endswith(".k8s.io") or group in self._registry.groups()
 
     def _discovery(self, request: web.Request, parts: list[str]) -> web.Response | None:
         registry = self._registry

@@ -145,6 +145,10 @@ def no_such_resource() -> ApiError:
     return ApiError(404, "NotFound", "the server could not find the requested resource", {})
 
 
+class NoSuchPath(Exception):
+    """404 in plain text, for a path outside every API group."""
+
+
 def already_exists(plural: str, group: str, name: str) -> ApiError:
     """409 for a name in use."""
     message = f'{qualified(plural, group)} "{name}" already exists'
@@ -194,11 +198,10 @@ def gone(message: str) -> ApiError:
     return ApiError(410, "Expired", message)
 
 
-def method_not_allowed(plural: str, group: str, verb: str) -> ApiError:
+def method_not_allowed() -> ApiError:
     """405 for a verb the resource doesn't have."""
-    details = _details("", group, plural)
-    message = f"{verb} is not supported on resources of kind {go_value(qualified(plural, group))}"
-    return ApiError(405, "MethodNotAllowed", message, details)
+    message = "the server does not allow this method on the requested resource"
+    return ApiError(405, "MethodNotAllowed", message, {})
 
 
 def unsupported_media_type(seen: str, accepted: Sequence[str]) -> ApiError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from . import status
+from . import metadata, status
 from .admission import Attributes
 from .deletion import DeleteOptions, Deletion
 from .operations import Context, Operations, key_of
@@ -29,7 +29,9 @@ async def bind(
     if meta.get("name", name) != name:
         raise bad_request("name in URL does not match name in Binding object")
     if target.get("kind", "Node") not in ("", "Node"):
-        raise bad_request(f"target.kind: Unsupported value: {status.go_value(target['kind'])}")
+        kind = status.go_value(target["kind"])
+        text = f'target.kind: Unsupported value: {kind}: supported values: "Node", "<empty>"'
+        raise _plain(500, text)
     if not target.get("name"):
         raise _plain(500, "target.name: Required value")
     attributes = Attributes(
@@ -97,6 +99,7 @@ def _check(pod: Object, name: str, meta: Object) -> None:
 
 
 async def evict(
+    operations: Operations,
     deletion: Deletion,
     resource: Resource,
     namespace: str,
@@ -108,8 +111,30 @@ async def evict(
     if (body.get("metadata") or {}).get("name", name) != name:
         raise bad_request("name in URL does not match name in Eviction object")
     options = DeleteOptions.read(body.get("deleteOptions") or {})
+    if not context.dry_run:
+        await operations.update(
+            resource, namespace, name, _disrupted, context, subresource="status", patch=True
+        )
     await deletion.delete(resource, namespace, name, options, context)
     return {**SUCCESS, "code": 201}
+
+
+def _disrupted(pod: Object | None) -> Object:
+    """The pod with the condition that tells its owner why it goes."""
+    if pod is None:
+        raise AssertionError("an update has an object")
+    status_now = pod.setdefault("status", {})
+    others = [c for c in status_now.get("conditions") or [] if c.get("type") != "DisruptionTarget"]
+    condition = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "lastProbeTime": None,
+        "lastTransitionTime": metadata.now(),
+        "reason": "EvictionByEvictionAPI",
+        "message": "Eviction API: evicting",
+    }
+    status_now["conditions"] = [*others, condition]
+    return pod
 
 
 def _plain(code: int, message: str) -> status.ApiError:

@@ -232,7 +232,7 @@ class Api:
     async def until(self, holds: Callable[[], Awaitable[bool]], limit_s: float = 20) -> None:
         """Ask again and again until something holds; fails after `limit_s`."""
         async with asyncio.timeout(limit_s):
-            while not await holds():
+            while not await holds():  # noqa: ASYNC110 - a server has no event to wait for
                 await asyncio.sleep(0.05)
 
     async def gone(self, plural: str, name: str) -> None:
