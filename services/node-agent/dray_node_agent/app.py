@@ -13,6 +13,7 @@ from dray.kube.ports import Kube
 from dray.runtime import lifetime, logs
 from dray.runtime.clock import SystemClock
 from dray.runtime.health import HealthPages
+from dray.telemetry import spans
 from dray_node_agent.agent import NodeAgent
 from dray_node_agent.boards.ports import Board
 from dray_node_agent.boards.simulated import SimulatedBoard
@@ -34,6 +35,7 @@ SERVICE = "node-agent"
 async def run(settings: NodeAgentSettings) -> None:
     """Run until SIGTERM or SIGINT. Raises AlreadyServedError if another agent is here."""
     logs.configure(SERVICE, settings.instance, level=settings.log.level, format=settings.log.format)
+    spans.configure(SERVICE, settings.instance)
     with sole_user(settings.node.state_dir):
         await _run(settings)
 
@@ -53,7 +55,11 @@ async def _run(settings: NodeAgentSettings) -> None:
     async def close_board() -> None:
         await asyncio.to_thread(board.close)
 
-    await lifetime.serve(health=health, close=(bus.close, kube.close, close_board), **loops)
+    async def export_spans() -> None:
+        await asyncio.to_thread(spans.shutdown)
+
+    close = (bus.close, kube.close, close_board, export_spans)
+    await lifetime.serve(health=health, close=close, **loops)
 
 
 def open_board(node: NodeGroup) -> Board:

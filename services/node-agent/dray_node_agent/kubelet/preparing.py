@@ -21,6 +21,7 @@ from dray.domain.names import TRACEPARENT
 from dray.kube.convert import claim_from
 from dray.kube.ports import CLAIMS, Kube, NotFoundError, Object
 from dray.runtime.clock import Clock
+from dray.telemetry import spans
 from dray_node_agent.inventory import Offer
 from dray_node_agent.kubelet.cdi import CdiFolder, cdi_device, cdi_id, device_entry, spec_of
 from dray_node_agent.kubelet.checkpoint import CheckpointFile
@@ -186,16 +187,23 @@ class Preparer:
             return known
         obj, claim = await self._fetch(ref)
         self._refuse_late_retry(claim)
-        wanted, qos = self._uses(claim, ref.uid)
-        entry = planned(claim, wanted, qos, _traceparent(obj))
+        traceparent = _traceparent(obj)
+        attributes = {"dray.claim.uid": ref.uid, "k8s.node.name": self._node}
+        with spans.start("prepare", traceparent, attributes):
+            done = await self._make_ready(claim, ref.uid, traceparent)
+        took_us = int((self._clock.monotonic_s() - started_s) * 1e6)
+        self._log.info("claim prepared", claim=f"{ref.namespace}/{ref.name}", uid=ref.uid)
+        self._on_prepared(Prepared(done, self._clock.now_unix_s(), took_us))
+        return done
+
+    async def _make_ready(self, claim: Claim, uid: str, traceparent: str) -> PreparedClaim:
+        wanted, qos = self._uses(claim, uid)
+        entry = planned(claim, wanted, qos, traceparent)
         await self._reserve(wanted, entry)
         await asyncio.to_thread(self._cdi.write, entry.uid, entry.cdi)
         done = msgspec.structs.replace(entry, phase="PrepareCompleted")
         async with self._changing:
             await self._save(self._claims | {done.uid: done})
-        took_us = int((self._clock.monotonic_s() - started_s) * 1e6)
-        self._log.info("claim prepared", claim=f"{ref.namespace}/{ref.name}", uid=ref.uid)
-        self._on_prepared(Prepared(done, self._clock.now_unix_s(), took_us))
         return done
 
     async def _fetch(self, ref: ClaimRef) -> tuple[Object, Claim]:
