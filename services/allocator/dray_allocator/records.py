@@ -75,6 +75,6 @@ def checkpoint(state: AllocatorState, domain: Domain) -> Checkpoint:
     return Checkpoint(
         **_head(state, domain),
         in_flight=tuple(log.pods[uid] for uid in pods if uid in log.pods),
-        waiting=tuple(log.waiting),
+        waiting=tuple(uid for uid in log.waiting if uid in state.facts.pods),
         excluded={uid: tuple(nodes) for uid, nodes in log.excluded.items()},
     )

@@ -14,7 +14,7 @@ from dray.domain.claims import Allocation, Claim
 from dray.domain.devices import DeviceId
 from dray.domain.pods import Pod
 from dray_allocator.domain import Domain
-from dray_allocator.facts import Facts
+from dray_allocator.facts import ClaimName, Facts
 from dray_allocator.fit.devices import Fleet
 from dray_allocator.fit.ledger import Ledger
 from dray_allocator.fit.selectors import Selectors
@@ -104,8 +104,12 @@ class AllocatorState:
             self._refresh_unsettled(domain, claim_uid)
         claim = self.facts.claims.get(claim_uid)
         if claim is not None:
-            for pod_uid in tuple(self.facts.pods_of.get((claim.namespace, claim.name), ())):
-                self.refresh_pod(pod_uid)
+            self.refresh_pods_of((claim.namespace, claim.name))
+
+    def refresh_pods_of(self, claim: ClaimName) -> None:
+        """The turns of the pods that refer to a claim, which may be gone."""
+        for pod_uid in tuple(self.facts.pods_of.get(claim, ())):
+            self.refresh_pod(pod_uid)
 
     def _use(self, claim_uid: str) -> Allocation | None:
         """``status.allocation``, else what is reserved in whichever log."""
@@ -180,9 +184,6 @@ class AllocatorState:
                 heapq.heappush(domain.due, turn)
             elif domain.pending.pop(pod_uid, None) is not None:
                 domain.late.pop(pod_uid, None)
-                if pod is None:
-                    domain.current.waiting.pop(pod_uid, None)
-                    domain.confirmed.waiting.pop(pod_uid, None)
 
     def is_decidable(self, pod: Pod) -> bool:
         """Whether the pod is dray's to decide upon and all that it takes is known."""

@@ -161,9 +161,11 @@ class LogFold:
         return reservation is not None and reservation.stage is not Stage.OVER
 
     def _checkpoint(self, record: Checkpoint, fresh: bool) -> Touched:
-        """A reader that starts here begins with it; for others it says nothing new."""
+        """A reader that starts here begins with it; others drop pods that wait no more."""
         self.checkpoint_unix_s = record.now_unix_s
         self.since_checkpoint = 0
+        still = dict.fromkeys(record.waiting)
+        self.waiting = {uid: told for uid, told in self.waiting.items() if uid in still}
         if not fresh:
             return Touched()
         for claim_uid, nodes in record.excluded.items():

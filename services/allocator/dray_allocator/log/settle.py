@@ -37,12 +37,7 @@ def due_releases(
 def leaving(state: AllocatorState, domain: Domain) -> Iterator[tuple[str, int]]:
     """Nodes that are being taken out of the domain and have nothing in flight in it, with
     the revision of the fact that says so."""
-    busy = {
-        reservation.allocation.node: None
-        for claim_uid in domain.unsettled
-        if (reservation := domain.current.claims.get(claim_uid)) is not None
-        and reservation.stage is Stage.HELD
-    }
+    busy = _busy_nodes(state, domain)
     for name in sorted(state.facts.members.get("", ())):
         fact = state.facts.nodes[name]
         asked = fact.node.leaving == domain.name
@@ -52,6 +47,20 @@ def leaving(state: AllocatorState, domain: Domain) -> Iterator[tuple[str, int]]:
             and domain.current.left.get(name, -1) < fact.node.leaving_since
         ):
             yield name, fact.revision
+
+
+def _busy_nodes(state: AllocatorState, domain: Domain) -> dict[str, None]:
+    """Nodes with reservations in flight, or with decided pods that their sum lacks yet: the
+    next domain can't see either in its own log."""
+    busy = {
+        reservation.allocation.node: None
+        for claim_uid in domain.unsettled
+        if (reservation := domain.current.claims.get(claim_uid)) is not None
+        and reservation.stage is Stage.HELD
+    }
+    held = (pod for uid, pod in domain.current.pods.items() if state.holds.has(uid))
+    busy.update((pod.node, None) for pod in held)
+    return busy
 
 
 def _end(state: AllocatorState, domain: Domain, reservation: Reservation) -> Ending | Wish | None:
