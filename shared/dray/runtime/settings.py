@@ -7,6 +7,7 @@ composition root, and stops the process with every wrong setting named.
 import os
 import socket
 import sys
+import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, TypeVar
@@ -123,7 +124,7 @@ S = TypeVar("S", bound=Settings)
 def load(cls: type[S]) -> S:
     """The settings of this process; prints every wrong one by name and exits with 2."""
     try:
-        _require_config_file()
+        _check_config_file()
         settings = cls()
     except ValidationError as error:
         _stop([_described(cls, problem) for problem in error.errors()])
@@ -149,10 +150,16 @@ def unknown_variables(cls: type[Settings], environment: Mapping[str, str]) -> It
                     yield variable
 
 
-def _require_config_file() -> None:
+def _check_config_file() -> None:
     path = os.environ.get(CONFIG_VARIABLE)
-    if path and not Path(path).is_file():
+    if not path:
+        return
+    if not Path(path).is_file():
         raise ValueError(f"{CONFIG_VARIABLE}: there is no file {path!r}; name one, or unset it")
+    try:
+        tomllib.loads(Path(path).read_text("utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{CONFIG_VARIABLE}: {path!r} is not TOML: {error}") from error
 
 
 def _stop(problems: list[str]) -> NoReturn:
