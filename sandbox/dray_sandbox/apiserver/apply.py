@@ -35,8 +35,8 @@ def apply_patch(
     others = set().union(
         *(_owned(entries, name) for name in {e.get("manager") for e in entries} - {manager})
     )
-    for path in sorted(mine - set(leaves) - others, key=len, reverse=True):
-        _remove(base, path)
+    for path in sorted(mine - set(leaves) - others, key=len):
+        _remove(base, path)  # a list item goes before, and with, the fields in it
     result: Object = _merge(base, config, strategic)
     kept = [_without(e, set(leaves)) if force else e for e in entries if e["manager"] != manager]
     entry = {

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from io import FileIO
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 
@@ -25,7 +26,7 @@ class Journal:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         directory.mkdir(parents=True, exist_ok=True)
-        self._file: BinaryIO | None = None
+        self._file: FileIO | None = None
 
     def snapshot(self) -> Iterator[Line]:
         """Lines of the snapshot: a head with the version, then one object per line."""
@@ -49,7 +50,9 @@ class Journal:
         """Hand one write to the operating system."""
         if self._file is None:
             raise RuntimeError("the journal is written before it was started")
-        self._file.write(msgspec.json.encode(line) + b"\n")
+        rest = memoryview(msgspec.json.encode(line) + b"\n")
+        while rest:
+            rest = rest[self._file.write(rest) :]
 
     def close(self) -> None:
         """Close the file; nothing is pending."""

@@ -89,7 +89,7 @@ class Watches:
         next_bookmark = loop.time() + self._settings.bookmark_interval_s
         if life_s > _LAST_BOOKMARK_S:
             next_bookmark = min(next_bookmark, ends - _LAST_BOOKMARK_S)
-        while not feed.ended:
+        while not feed.finished:
             wait_s = min(ends, next_bookmark if request.bookmarks else ends) - loop.time()
             for event in await feed.next(max(wait_s, 0.0)):
                 yield event
@@ -114,7 +114,7 @@ class _Feed:
         self._wake = asyncio.Event()
         self._after = 0
         self._unlisten: Callable[[], None] | None = None
-        self.ended = False
+        self._ended = False
 
     def start(self) -> list[Event]:
         """Events that are there already; from here on changes are collected."""
@@ -144,14 +144,19 @@ class _Feed:
             self._unlisten()
             self._unlisten = None
 
+    @property
+    def finished(self) -> bool:
+        """Was this ended, and everything before that read?"""
+        return self._ended and not self._pending
+
     def end(self) -> None:
         """Let the reader finish what is pending and stop."""
-        self.ended = True
+        self._ended = True
         self._wake.set()
 
     async def next(self, timeout_s: float) -> list[Event]:
         """What came in; empty when nothing did within the time."""
-        if not self._pending:
+        if not self._pending and not self._ended:
             try:
                 await asyncio.wait_for(self._wake.wait(), timeout_s)
             except TimeoutError:
@@ -186,7 +191,7 @@ class _Feed:
         if len(self._pending) >= self._buffer:
             self.end()
             return
-        if not self.ended:
+        if not self._ended:
             self._pending.append(event)
             self._wake.set()
 

@@ -462,3 +462,39 @@ async def test_unknown_fields_are_dropped_with_a_warning(api: Any) -> None:
 
     assert "allocationMode" not in made["spec"]["devices"]["requests"][0]
     assert api.warnings == [f'299 - "unknown field \\"{STRAY}\\""']
+
+
+async def test_a_toleration_means_equal_unless_it_says_otherwise(api: Any) -> None:
+    request = api.request("gpu", tolerations=[{"key": "a", "value": "b"}])
+
+    made = await api.create("resourceclaims", api.claim("one", request))
+
+    exactly = made["spec"]["devices"]["requests"][0]["exactly"]
+    assert exactly["tolerations"] == [{"key": "a", "operator": "Equal", "value": "b"}]
+
+
+async def test_admin_access_needs_a_labelled_namespace(api: Any, refused: Any) -> None:
+    claim = api.claim("one", api.request("gpu", adminAccess=True))
+    with pytest.raises(refused) as caught:
+        await api.create("resourceclaims", claim)
+    assert caught.value.causes()[0][0] == "spec.devices.requests[0].adminAccess"
+    label = {"resource.kubernetes.io/admin-access": "true"}
+    await api.patch("namespaces", api.namespace, {"metadata": {"labels": label}})
+
+    made = await api.create("resourceclaims", claim)
+
+    assert made["spec"]["devices"]["requests"][0]["exactly"]["adminAccess"] is True
+
+
+async def test_a_claim_without_requests_is_possible(api: Any) -> None:
+    made = await api.create("resourceclaims", {"metadata": {"name": "one"}})
+
+    assert made["spec"] == {"devices": {"requests": None}}
+
+
+async def test_a_deleted_claim_is_shown(api: Any) -> None:
+    await api.create("resourceclaims", api.claim("one"))
+
+    answer = await api.delete("resourceclaims", "one")
+
+    assert (answer["kind"], answer["metadata"]["name"]) == ("ResourceClaim", "one")

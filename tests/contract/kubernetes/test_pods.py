@@ -187,7 +187,29 @@ async def test_an_eviction_deletes(api: Any) -> None:
     assert answer["status"] == "Success"
     pod = await api.get("pods", "one")
     assert pod["metadata"]["deletionTimestamp"]
+    [reason] = [c["reason"] for c in pod["status"]["conditions"] if c["type"] == "DisruptionTarget"]
+    assert reason == "EvictionByEvictionAPI"
     await api.delete("pods", "one", {"gracePeriodSeconds": 0})
+
+
+async def test_every_pod_bears_a_node_that_is_away_for_five_minutes(api: Any) -> None:
+    made = await api.create("pods", api.pod("one"))
+
+    keys = [toleration["key"] for toleration in made["spec"]["tolerations"]]
+    assert keys == ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"]
+
+
+async def test_the_deletion_of_a_pod_is_told_with_its_end(api: Any) -> None:
+    made = await api.create("pods", api.pod("one"))
+
+    answer = await api.delete("pods", "one")
+
+    query = {"resourceVersion": made["metadata"]["resourceVersion"], "timeoutSeconds": 1}
+    events = [event async for event in api.watch("pods", **query)]
+    assert [event["type"] for event in events] == ["DELETED"]
+    for pod in (answer, events[0]["object"]):
+        assert pod["metadata"]["deletionTimestamp"]
+        assert pod["metadata"]["deletionGracePeriodSeconds"] == 0
 
 
 async def test_a_status_write_may_carry_annotations_but_no_spec(api: Any) -> None:
