@@ -52,6 +52,10 @@ class Collector:
         self._stories[namespace, name] = story
         return story
 
+    def story(self, namespace: str, name: str) -> Story:
+        """What was seen so far of a pod that is followed. Raises KeyError for another."""
+        return self._stories[namespace, name]
+
     async def until(self, condition: Callable[[], bool], timeout_s: float) -> bool:
         """Wait until ``condition`` holds; False if it did not within ``timeout_s``."""
         try:

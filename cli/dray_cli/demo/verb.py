@@ -18,6 +18,7 @@ from dray_sandbox.layout import StackOptions, simulated_nodes
 from dray_sandbox.places import checkout
 from dray_sandbox.stack import Stack
 from dray_sandbox.stack_file import StackFile
+from dray_sandbox.supervisor import start_detached
 
 STACK_NAME = "demo"
 EXAMPLES = Path("examples") / "01-quick-start"
@@ -26,7 +27,9 @@ EXAMPLES = Path("examples") / "01-quick-start"
 @click.command()
 @click.option("--control-plane", type=click.Choice(["sandbox", "real"]), default="sandbox")
 @click.option("--allocators", type=click.IntRange(1, 8), default=2, show_default=True)
-@click.option("--keep", is_flag=True, help="Leave the stack running until Ctrl-C.")
+@click.option(
+    "--keep", is_flag=True, help="Leave the stack running; `dray down --name demo` stops it."
+)
 @output_option
 def demo(control_plane: str, allocators: int, keep: bool, output: str) -> None:
     """Run the main job: the user guide's manifests in, pods with their GPUs out.
@@ -55,19 +58,28 @@ def demo(control_plane: str, allocators: int, keep: bool, output: str) -> None:
 async def _demo(options: StackOptions, *, keep: bool, say: Callable[[str], None]) -> Report:
     began = time.monotonic()
     say(f"Starting a local stack on the {options.control_plane} control plane")
-    async with _stack(options, say) as stack:
+    async with _stack(options, keep=keep, say=say) as record:
         say(f"The stack is up after {time.monotonic() - began:.1f} s")
-        report = await _play(stack.record, say)
+        report = await _play(record, say)
         say(f"\n{_verdict(report)} ({time.monotonic() - began:.1f} s in all)")
         if keep:
-            await _stay(stack, say)
+            say(f"\nThe stack stays; `dray down --name {options.name}` stops it.")
+            say(f"export KUBECONFIG={record.kubeconfig}")
     return report
 
 
 @asynccontextmanager
-async def _stack(options: StackOptions, say: Callable[[str], None]) -> AsyncIterator[Stack]:
-    async with Stack(options, lambda line: say(f"  {line}")) as stack:
-        yield stack
+async def _stack(
+    options: StackOptions, *, keep: bool, say: Callable[[str], None]
+) -> AsyncIterator[StackFile]:
+    def progress(line: str) -> None:
+        say(f"  {line}")
+
+    if keep:
+        yield await start_detached(options, progress)
+        return
+    async with Stack(options, progress) as stack:
+        yield stack.record
 
 
 async def _play(record: StackFile, say: Callable[[str], None]) -> Report:
@@ -80,13 +92,6 @@ async def _play(record: StackFile, say: Callable[[str], None]) -> Report:
     finally:
         await bus.close()
         await kube.close()
-
-
-async def _stay(stack: Stack, say: Callable[[str], None]) -> None:
-    say("\nThe stack stays until Ctrl-C. In another terminal:")
-    say(f"  export KUBECONFIG={stack.record.kubeconfig}")
-    say("  kubectl get pods,resourceclaims,gpupools -A")
-    say(await stack.runner.first_exit())
 
 
 def _verdict(report: Report) -> str:
