@@ -18,6 +18,10 @@ _TYPES: dict[str, type[Fact]] = {subject_prefix(fact): fact for fact in READ_FAC
 SUBJECTS = tuple(subject for prefix in _TYPES for subject in (prefix, f"{prefix}.>"))
 
 
+LONGEST_WAIT_S = 2.0
+"""Between attempts to read a stream that isn't there: nothing is admitted meanwhile."""
+
+
 class Cache:
     """The newest whole view. It outlives the bus: answers go on from memory."""
 
@@ -39,7 +43,7 @@ class Cache:
 
     async def run(self) -> None:
         """Fold facts for ever. A lost stream is read anew; the old view serves meanwhile."""
-        backoff = Backoff()
+        backoff = Backoff(most_s=LONGEST_WAIT_S)
         while True:
             try:
                 await self._follow(backoff)
