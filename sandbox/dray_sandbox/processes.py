@@ -164,20 +164,23 @@ class Runner:
             )
 
     async def _until_ready(self, program: Program) -> None:
-        running = self._running[program.name]
         deadline = time.monotonic() + program.ready_within_s
         while True:
-            code = running.process.poll()
-            if code is not None:
-                why = f"ended with {_spell(code)} before it was ready"
-                running.stopping = True
-                raise ProgramFailedError(program.name, why, self.log(program.name))
+            self._raise_if_one_ended()
             if program.ready is None or await program.ready():
                 return
             if time.monotonic() > deadline:
                 why = f"was not ready within {program.ready_within_s:g} s"
                 raise ProgramFailedError(program.name, why, self.log(program.name))
             await asyncio.sleep(_POLL_S)
+
+    def _raise_if_one_ended(self) -> None:
+        """What waits for one program notices another's end: it may wait for just that one."""
+        for name, running in self._running.items():
+            code = running.process.poll()
+            if code is not None and not running.stopping:
+                running.stopping = True
+                raise ProgramFailedError(name, f"ended with {_spell(code)}", self.log(name))
 
     async def _end(self, ending: list[_Running]) -> None:
         for running in ending:

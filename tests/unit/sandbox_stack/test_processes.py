@@ -84,6 +84,19 @@ async def test_a_program_that_is_not_ready_in_time_is_reported(
         await runner.start(slow)
 
 
+async def test_waiting_for_one_program_ends_when_another_crashes(
+    runner: Runner, tmp_path: Path
+) -> None:
+    await runner.start(python("needed", SLEEPS, tmp_path))
+    waiting = asyncio.create_task(
+        runner.start(python("waits", "import signal; signal.pause()", tmp_path))
+    )
+    await until(lambda: "waits" in runner.pids())
+    os.kill(runner.pids()["needed"], signal.SIGKILL)
+    with pytest.raises(ProgramFailedError, match="needed ended with signal SIGKILL"):
+        await asyncio.wait_for(waiting, 10)
+
+
 async def test_one_that_ignores_sigterm_is_killed(runner: Runner, tmp_path: Path) -> None:
     await runner.start(python("deaf", STUBBORN, tmp_path, stop_within_s=0.1))
     pid = runner.pids()["deaf"]
