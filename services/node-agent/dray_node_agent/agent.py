@@ -1,6 +1,7 @@
 """The agent's loops: watch the board, follow the node's state, publish, serve, sweep."""
 
 import asyncio
+import contextlib
 from dataclasses import replace
 
 import structlog
@@ -83,8 +84,7 @@ class NodeAgent:
 
     async def publish(self) -> None:
         """Loop: keep slices and the health fact as the board and the pool say."""
-        await self._read.wait()
-        self._state = self._state or await self._first_state()
+        await self._know_cards_and_state()
         backoff = Backoff(most_s=self._node.resync)
         while True:
             self._wake.clear()
@@ -101,8 +101,7 @@ class NodeAgent:
 
     async def serve(self, preparer: Preparer, server: KubeletServer) -> None:
         """Loop: take up what an earlier agent left, then serve the kubelet."""
-        await self._read.wait()
-        self._state = self._state or await self._first_state()
+        await self._know_cards_and_state()
         backoff = Backoff()
         while True:
             try:
@@ -139,24 +138,27 @@ class NodeAgent:
         self.generation = generation
         self._reporter.inventory(generation, unhealthy(reading))
 
-    async def _first_state(self) -> NodeState:
-        """As remembered; a node that never had one waits a little for the bus to tell it."""
+    async def _know_cards_and_state(self) -> None:
+        """Wait for the first reading, and for a state: the bus's, or the one remembered.
+
+        A node that never had one waits a little for the bus to tell it.
+        """
+        await self._read.wait()
         remembered = (await self._publisher.record()).node
-        if remembered is not None:
-            return replace(remembered, name=self._node.name)
-        try:
-            async with asyncio.timeout(self._node.patience):
-                await self._told.wait()
-        except TimeoutError:
+        if self._state is None and remembered is not None:
+            self._state = replace(remembered, name=self._node.name)
+        if self._state is None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._node.patience):
+                    await self._told.wait()
+        if self._state is None:
             self._log.warning("no pool known for this node: publishing without one")
-        return self._state or NodeState(self._node.name)
+            self._state = NodeState(self._node.name)
 
     async def _woken_within(self, wait_s: float) -> None:
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
                 await self._wake.wait()
-        except TimeoutError:
-            return
 
     def _report_health(self, reading: Reading) -> None:
         before = set(unhealthy(self._reading)) if self._reading else set()

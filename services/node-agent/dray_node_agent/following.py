@@ -37,12 +37,14 @@ class NodeFollower:
 
     async def run(self) -> None:
         """Read for ever; a lost stream is read from its start once it is back."""
-        backoff = Backoff()
+        backoff, said = Backoff(), ""
         while True:
             try:
                 await self._read(backoff)
             except (StreamMissingError, BusUnavailableError) as error:
-                structlog.get_logger().info("no facts to read yet", error=str(error))
+                if said != str(error):
+                    said = str(error)
+                    structlog.get_logger().info("no facts to read yet", error=said)
             await backoff.pause()
 
     async def _read(self, backoff: Backoff) -> None:
