@@ -1,0 +1,193 @@
+"""A crash at every single write of Prepare and Unprepare, and calls that race each other."""
+
+import asyncio
+import itertools
+
+import pytest
+
+from dray.domain.names import DRIVER
+from dray.kube.memory import MemoryKube
+from dray.kube.ports import CLAIMS
+from dray.runtime.clock import ManualClock
+from dray_node_agent import disk
+from dray_node_agent.boards.simulated import SimulatedBoard
+from dray_node_agent.inventory import NodeState, offers
+from dray_node_agent.kubelet import cdi, checkpoint
+from dray_node_agent.kubelet.cdi import CdiFolder
+from dray_node_agent.kubelet.checkpoint import CheckpointFile
+from dray_node_agent.kubelet.preparing import ClaimRef, Preparer, Stock
+
+CARDS = {one.device: one for one in offers(SimulatedBoard("n1", "A100", 2).read(), NodeState("n1"))}
+CARD = next(iter(CARDS))
+
+
+class PowerCutError(BaseException):
+    """The process ends here; nothing may catch it."""
+
+
+class Disk:
+    """Counts writes, and cuts the power before the ``cut``-th, or right after it."""
+
+    def __init__(self, monkeypatch):
+        self.cut, self.after, self.count = 0, False, 0
+        monkeypatch.setattr(checkpoint, "write_atomically", self._write)
+        monkeypatch.setattr(cdi, "write_atomically", self._write)
+        remove = CdiFolder.remove
+        monkeypatch.setattr(CdiFolder, "remove", lambda *args: self._step(remove, *args))
+
+    def _write(self, path, content, **more):
+        self._step(disk.write_atomically, path, content, **more)
+
+    def _step(self, write, *args, **more):
+        self.count += 1
+        if self.count == self.cut and not self.after:
+            raise PowerCutError
+        write(*args, **more)
+        if self.count == self.cut:
+            raise PowerCutError
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    return Disk(monkeypatch)
+
+
+async def claim(kube, name, *, tflops="200", device=CARD) -> ClaimRef:
+    spec = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": DRIVER}}]}}
+    made = await kube.create(CLAIMS, {"metadata": {"name": name}, "spec": spec}, "ns")
+    result = {
+        "request": "gpu",
+        "driver": DRIVER,
+        "pool": "n1",
+        "device": device,
+        "shareID": name,
+        "consumedCapacity": {"virtual_tflops": tflops, "virtual_vram": "1Gi"},
+    }
+    status = {"allocation": {"devices": {"results": [result]}}, "reservedFor": [{"uid": "pod"}]}
+    await kube.patch(CLAIMS, name, {"status": status}, "ns", subresource="status")
+    return ClaimRef("ns", made["metadata"]["uid"], name)
+
+
+def preparer(kube, folder) -> Preparer:
+    return Preparer(
+        kube=kube,
+        node="n1",
+        stock=lambda: Stock(CARDS, "medium"),
+        checkpoint=CheckpointFile(folder / "checkpoint.json", "boot"),
+        cdi=CdiFolder(folder / "cdi"),
+        clock=ManualClock(),
+    )
+
+
+async def survives(work) -> bool:
+    """Whether the power stayed on."""
+    try:
+        await work
+    except PowerCutError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("doing", ["prepare", "unprepare"])
+async def test_a_crash_at_any_write_is_repaired_by_restart_and_retry(
+    machine, tmp_path, doing, after
+):
+    for cut in itertools.count(1):
+        folder, kube = tmp_path / str(cut), MemoryKube()
+        ref = await claim(kube, "c")
+        first = preparer(kube, folder)
+        await first.restore()
+        if doing == "unprepare":
+            await first.prepare([ref])
+        machine.count, machine.cut, machine.after = 0, cut, after
+        survived = await survives(getattr(first, doing)([ref]))
+        machine.cut = 0
+
+        second = preparer(kube, folder)
+        await second.restore()
+        completed = {u for u, one in second.claims.items() if one.phase == "PrepareCompleted"}
+        assert set(CdiFolder(folder / "cdi").claims()) == completed == set(second.claims)
+        (answer,) = (await second.prepare([ref])).values()
+        assert not isinstance(answer, str)
+        assert CdiFolder(folder / "cdi").claims() == (ref.uid,)
+        assert await second.unprepare([ref]) == {ref.uid: ""}
+        assert CdiFolder(folder / "cdi").claims() == ()
+        assert not second.claims
+        if survived:
+            assert cut > 2
+            return
+
+
+async def test_of_two_claims_that_race_for_a_card_one_is_prepared(tmp_path):
+    kube = MemoryKube()
+    agent = preparer(kube, tmp_path)
+    await agent.restore()
+    refs = [await claim(kube, f"c{n}") for n in range(4)]
+    answers = await asyncio.gather(*(agent.prepare([ref]) for ref in refs))
+    errors = [one for answer in answers for one in answer.values() if isinstance(one, str)]
+    assert len(errors) == 3
+    assert len(agent.claims) == len(CdiFolder(tmp_path / "cdi").claims()) == 1
+
+
+async def test_the_same_claim_prepared_many_times_at_once_is_prepared_once(machine, tmp_path):
+    kube = MemoryKube()
+    agent = preparer(kube, tmp_path)
+    await agent.restore()
+    ref = await claim(kube, "c")
+    machine.count = 0
+    answers = await asyncio.gather(*(agent.prepare([ref]) for _ in range(5)))
+    assert all(answer == answers[0] for answer in answers)
+    assert machine.count == 3  # started, CDI, completed
+
+
+async def test_unprepare_waits_for_the_prepare_it_overtook(tmp_path):
+    kube = MemoryKube()
+    agent = preparer(kube, tmp_path)
+    await agent.restore()
+    ref = await claim(kube, "c")
+    asked, answer = asyncio.Event(), asyncio.Event()
+
+    async def slow(*_):
+        asked.set()
+        await answer.wait()
+
+    kube.before["get"] = slow
+    preparing = asyncio.create_task(agent.prepare([ref]))
+    await asked.wait()
+    unpreparing = asyncio.create_task(agent.unprepare([ref]))
+    await asyncio.sleep(0)
+    answer.set()
+    await asyncio.gather(preparing, unpreparing)
+    assert not agent.claims
+    assert CdiFolder(tmp_path / "cdi").claims() == ()
+
+
+async def test_the_sweep_forgets_claims_that_are_gone_or_hold_nothing(tmp_path):
+    kube = MemoryKube()
+    agent = preparer(kube, tmp_path)
+    await agent.restore()
+    refs = [await claim(kube, name, tflops="1") for name in ("stays", "gone", "cleared")]
+    await agent.prepare(refs)
+    await kube.delete(CLAIMS, "gone", "ns")
+    cleared = {"status": {"allocation": None, "reservedFor": None}}
+    await kube.patch(CLAIMS, "cleared", cleared, "ns", subresource="status")
+    assert set(await agent.sweep()) == {refs[1].uid, refs[2].uid}
+    assert CdiFolder(tmp_path / "cdi").claims() == (refs[0].uid,)
+
+
+async def test_a_full_disk_fails_the_claim_and_the_retry_succeeds(tmp_path, monkeypatch):
+    kube = MemoryKube()
+    agent = preparer(kube, tmp_path)
+    await agent.restore()
+    ref = await claim(kube, "c")
+    with monkeypatch.context() as patched:
+
+        def full(*_, **__):
+            raise OSError(28, "No space left on device")
+
+        patched.setattr(cdi, "write_atomically", full)
+        (error,) = (await agent.prepare([ref])).values()
+        assert "No space left" in error
+    (answer,) = (await agent.prepare([ref])).values()
+    assert not isinstance(answer, str)
