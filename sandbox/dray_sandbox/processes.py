@@ -59,6 +59,7 @@ class Program:
 class _Running:
     program: Program
     process: subprocess.Popen[bytes]
+    ready: bool = False
     stopping: bool = False
 
 
@@ -166,19 +167,21 @@ class Runner:
     async def _until_ready(self, program: Program) -> None:
         deadline = time.monotonic() + program.ready_within_s
         while True:
-            self._raise_if_one_ended()
+            self._raise_if_one_ended(program.name)
             if program.ready is None or await program.ready():
+                self._running[program.name].ready = True
                 return
             if time.monotonic() > deadline:
                 why = f"was not ready within {program.ready_within_s:g} s"
                 raise ProgramFailedError(program.name, why, self.log(program.name))
             await asyncio.sleep(_POLL_S)
 
-    def _raise_if_one_ended(self) -> None:
-        """What waits for one program notices another's end: it may wait for just that one."""
+    def _raise_if_one_ended(self, awaited: str) -> None:
+        """The awaited program, or one that was ready: it may wait for just that one."""
         for name, running in self._running.items():
             code = running.process.poll()
-            if code is not None and not running.stopping:
+            relevant = name == awaited or running.ready
+            if code is not None and relevant and not running.stopping:
                 running.stopping = True
                 raise ProgramFailedError(name, f"ended with {_spell(code)}", self.log(name))
 

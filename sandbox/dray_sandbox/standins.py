@@ -46,7 +46,8 @@ async def start_sandbox(
                 ),
             )
         except ProgramFailedError as error:
-            await runner.stop_all()
+            for name in (API_SERVER, "scheduler", "controllers"):
+                await runner.stop(name)
             if error.lost_a_port and attempt < _ATTEMPTS:
                 continue
             raise
