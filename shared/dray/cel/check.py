@@ -143,7 +143,7 @@ class _Checker:
         """The result of the overloads of ``name`` that fit; dyn where they disagree."""
         result: Type | None = None
         for overload in overloads(name):
-            if overload.is_method != method:
+            if overload.is_method != method or not types.may_fit(given, overload.parameters):
                 continue
             fresh = {v: self._known.fresh() for v in overload.variables}
             wanted = tuple(

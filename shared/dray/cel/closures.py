@@ -103,6 +103,8 @@ def _unary(node: tree.Unary, scope: Scope) -> Closure:
 def _binary(node: tree.Binary, scope: Scope) -> Closure:
     left, right = closure(node.left, scope), closure(node.right, scope)
     operator = BINARY[node.operator]
+    if node.operator == "in" and node.right == tree.ListLiteral(()):
+        return lambda frame: False  # upstream decides this without looking at the left side
     if node.operator not in ("+", "in"):
         return lambda frame: operator(left(frame), right(frame))
 

@@ -1,5 +1,6 @@
 """A position in the tokens of a text, and the places and errors that belong to it."""
 
+import re
 from bisect import bisect_right
 from typing import Final, NoReturn
 
@@ -18,7 +19,7 @@ class Cursor:
         self.source = source
         self.tokens = tokens(source)
         self.at = 0
-        self._lines = [0, *(i + 1 for i, char in enumerate(source) if char == "\n")]
+        self._lines = [0, *(match.end() for match in re.finditer("\n", source))]
 
     @property
     def token(self) -> Token:

@@ -12,7 +12,7 @@ from dray.cel.values import (
     Optional,
     TypeValue,
     Value,
-    equal,
+    is_among,
     is_number,
     no_overload,
     take,
@@ -128,12 +128,12 @@ def _non_zero(value: Value) -> Optional:
 
 def _contains_all(left: Value, right: Value) -> bool:
     take("sets.contains", (left, right), list, list)
-    return all(any(equal(a, b) for b in left) for a in right)
+    return all(is_among(item, left) for item in right)
 
 
 def _intersects(left: Value, right: Value) -> bool:
     take("sets.intersects", (left, right), list, list)
-    return any(equal(a, b) for a in left for b in right)
+    return any(is_among(item, right) for item in left)
 
 
 FUNCTIONS: Final[dict[str, Callable[..., Value]]] = {

@@ -6,7 +6,17 @@ from typing import Final
 
 from dray.cel.errors import CelEvaluationError
 from dray.cel.literals import INT_MAX, INT_MIN, UINT_MAX
-from dray.cel.values import NONE, Optional, Uint, Value, as_key, equal, is_number, no_overload
+from dray.cel.values import (
+    NONE,
+    Optional,
+    Uint,
+    Value,
+    as_key,
+    equal,
+    is_among,
+    is_number,
+    no_overload,
+)
 
 
 def signed(number: int) -> int:
@@ -67,12 +77,20 @@ def invert(value: Value) -> bool:
     return value is False
 
 
+def differs(left: Value, right: Value) -> bool:
+    """``left != right``; unlike ``==``, values that can't be compared differ, as in cel-go."""
+    try:
+        return not equal(left, right)
+    except CelEvaluationError:
+        return True
+
+
 def contains(needle: Value, container: Value) -> bool:
     """``needle in container``."""
     if isinstance(container, dict):
         return as_key(needle) in container
     if type(container) is list:
-        return any(equal(needle, item) for item in container)
+        return is_among(needle, container)
     raise no_overload("_in_", needle, container)
 
 
@@ -113,7 +131,7 @@ def index(operand: Value, key: Value) -> Value:
 
 
 def find(operand: Value, key: Value) -> Optional:
-    """``operand[?key]``, for a map, a list, or an optional one."""
+    """``operand[?key]``: none where there is no such key, and of what has no keys at all."""
     if type(operand) is Optional:
         return NONE if operand is NONE else find(operand.value, key)
     if isinstance(operand, dict):
@@ -124,7 +142,7 @@ def find(operand: Value, key: Value) -> Optional:
     if type(operand) is list:
         at = _list_index(key)
         return Optional(operand[at]) if 0 <= at < len(operand) else NONE
-    raise no_overload("_[?_]", operand, key)
+    return NONE
 
 
 def _list_index(key: Value) -> int:
@@ -183,7 +201,7 @@ BINARY: Final[dict[str, Callable[[Value, Value], Value]]] = {
     "/": divide,
     "%": modulo,
     "==": equal,
-    "!=": lambda left, right: not equal(left, right),
+    "!=": differs,
     "in": contains,
     "<": ordering("_<_", lambda sign: sign < 0),
     "<=": ordering("_<=_", lambda sign: sign <= 0),

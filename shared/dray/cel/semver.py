@@ -66,9 +66,15 @@ def _identifier(word: str) -> tuple[int, int, str]:
 
 
 def _normalized(text: str) -> str:
-    text = text.strip().removeprefix("v")
-    core = re.match(r"[^-+]*", text)
-    whole = core.group() if core else ""
-    parts = whole.split(".")
+    parts = text.removeprefix("v").split(".", 2)
+    if len(parts) < 3 and ("+" in parts[-1] or "-" in parts[-1]):
+        raise SemverError(f"{text[:64]!r} is short, so it can't have pre-release or build data")
     parts += ["0"] * (3 - len(parts))
-    return ".".join(part.lstrip("0") or "0" for part in parts) + text[len(whole) :]
+    return ".".join(map(_without_leading_zeros, parts))
+
+
+def _without_leading_zeros(part: str) -> str:
+    if len(part) < 2:
+        return part
+    rest = part.lstrip("0")
+    return rest if "0" <= rest[:1] <= "9" else "0" + rest

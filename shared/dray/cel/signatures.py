@@ -1,7 +1,8 @@
 """The functions that can be evaluated, with the overloads that Kubernetes declares for them.
 
 Written as CEL's own documentation writes them. ``A``, ``B`` and ``V`` are type variables; a
-leading ``A.`` or ``list(A).`` marks a method.
+leading ``A.`` or ``list(A).`` marks a method. The order is cel-go's: where an operand's type is
+still open, the first overload settles it.
 """
 
 import re
@@ -44,12 +45,12 @@ class Overload:
 
 _STANDARD: Final = """
 !_(bool) -> bool
--_(int) -> int | -_(double) -> double
-_+_(int, int) -> int | _+_(uint, uint) -> uint | _+_(double, double) -> double
-_+_(string, string) -> string | _+_(bytes, bytes) -> bytes | _+_(list(A), list(A)) -> list(A)
-_-_(int, int) -> int | _-_(uint, uint) -> uint | _-_(double, double) -> double
-_*_(int, int) -> int | _*_(uint, uint) -> uint | _*_(double, double) -> double
-_/_(int, int) -> int | _/_(uint, uint) -> uint | _/_(double, double) -> double
+-_(double) -> double | -_(int) -> int
+_+_(bytes, bytes) -> bytes | _+_(double, double) -> double | _+_(int, int) -> int
+_+_(list(A), list(A)) -> list(A) | _+_(string, string) -> string | _+_(uint, uint) -> uint
+_-_(double, double) -> double | _-_(int, int) -> int | _-_(uint, uint) -> uint
+_*_(double, double) -> double | _*_(int, int) -> int | _*_(uint, uint) -> uint
+_/_(double, double) -> double | _/_(int, int) -> int | _/_(uint, uint) -> uint
 _%_(int, int) -> int | _%_(uint, uint) -> uint
 _==_(A, A) -> bool | _!=_(A, A) -> bool
 _in_(A, list(A)) -> bool | _in_(A, map(A, B)) -> bool

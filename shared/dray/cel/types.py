@@ -100,6 +100,8 @@ class Substitution:
         return Type(found.name, tuple(parameters), found.kind)
 
     def _fits(self, given: Type, wanted: Type) -> bool:
+        if given is wanted:
+            return True
         if wanted.kind == "param":
             valid, known = self._try(given, wanted)
             if valid or known:
@@ -165,6 +167,20 @@ def _is_more_general(left: Type, right: Type) -> bool:
 def join(left: Type, right: Type) -> Type:
     """The more general of two types that fit each other."""
     return left if _is_more_general(left, right) else right
+
+
+def may_fit(given: tuple[Type, ...], wanted: tuple[Type, ...]) -> bool:
+    """False where number or outermost names already rule it out; cheap, asked first."""
+    if len(given) != len(wanted):
+        return False
+    return all(
+        have.name == want.name or _is_open(have) or _is_open(want)
+        for have, want in zip(given, wanted, strict=True)
+    )
+
+
+def _is_open(found: Type) -> bool:
+    return found.kind == "param" or found.is_dynamic or found == NULL
 
 
 def elements_of(found: Type) -> tuple[Type, Type, Type] | None:

@@ -68,7 +68,11 @@ def is_number(value: Value) -> bool:
 
 
 def equal(left: Value, right: Value) -> bool:
-    """CEL's ``==``: numbers by value across types, other types only with their own."""
+    """CEL's ``==``: numbers by value across types, other types only with their own.
+
+    Raises:
+        CelEvaluationError: a quantity or version on the left of another type (upstream's quirk).
+    """
     kind = type(left)
     if kind is type(right):
         if kind is list:
@@ -82,7 +86,20 @@ def equal(left: Value, right: Value) -> bool:
         return len(left) == len(right) and all(
             key in right and equal(value, right[key]) for key, value in left.items()
         )
+    if kind in (Quantity, Semver) and right is not None:
+        raise no_overload("_==_", left, right)
     return is_number(left) and is_number(right) and bool(left == right)
+
+
+def is_among(needle: Value, items: list[Value]) -> bool:
+    """Whether one of ``items`` equals ``needle``; what can't be compared is not equal."""
+    for item in items:
+        try:
+            if equal(needle, item):
+                return True
+        except CelEvaluationError:
+            continue
+    return False
 
 
 def as_key(value: Value) -> Value:
