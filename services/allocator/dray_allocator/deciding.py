@@ -153,8 +153,9 @@ class Step:
         domain = self._domain
         expected = domain.expected_last()
         self._state.touch(domain.current.fold(expected + 1, record))
+        chained = bool(domain.appended)
         domain.appended.append((expected + 1, record))
-        self.effects.append(Append(domain.name, domain.epoch, record, expected))
+        self.effects.append(Append(domain.name, domain.epoch, record, expected, chained))
 
 
 def _causes(reasons: tuple[Reason, ...]) -> list[tuple[str, str]]:

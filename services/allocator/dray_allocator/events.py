@@ -76,12 +76,18 @@ Event = FactSeen | FactsLost | RecordSeen | LogLost | Serve | StandBy | AppendFa
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Append to the domain's log, if its last sequence is ``expected_last``."""
+    """Append to the domain's log, if its last sequence is ``expected_last``.
+
+    ``chained``: it builds on the append before it, which is not confirmed yet. A record of
+    somebody else may have taken the predicted sequence, so the bus must also be told after
+    which record this one is to stand.
+    """
 
     domain: str
     epoch: int
     record: AnyRecord
     expected_last: int
+    chained: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,9 @@ after the other. Appends overlap; their order is the order of the calls.
 
 import asyncio
 from collections.abc import Coroutine
+from itertools import count
 from typing import Any
+from uuid import uuid4
 
 import structlog
 
@@ -74,6 +76,9 @@ class Shell:
         self._served: dict[str, int] = {}
         """Per domain served, how often it was taken: late failures of earlier appends are old."""
         self._takes = 0
+        self._identities = (f"{self._instance}.{uuid4().hex}.{n}" for n in count(1))
+        self._last: dict[str, str] = {}
+        """Per domain, the identity of the last append."""
         self._wake = asyncio.Event()
         self._fault = ""
 
@@ -164,7 +169,7 @@ class Shell:
         for effect in effects:
             match effect:
                 case Append():
-                    self._spawn(self._append(effect, self._served.get(effect.domain, 0)))
+                    self._spawn(self._append(effect, *self._chain(effect)))
                 case Send(command=command):
                     self._spawn(self._send(command))
                 case Follow(domain=domain, epoch=epoch):
@@ -183,6 +188,12 @@ class Shell:
                         seen=effect.detail,
                     )
 
+    def _chain(self, effect: Append) -> tuple[int, str, str]:
+        """In which time of serving it was decided, its identity, and after which it stands."""
+        after = self._last.get(effect.domain, "") if effect.chained else ""
+        identity = self._last[effect.domain] = next(self._identities)
+        return self._served.get(effect.domain, 0), identity, after
+
     def _unfollow(self, domain: str) -> None:
         self._served.pop(domain, None)
         if (task := self._followers.pop(domain, None)) is not None:
@@ -198,11 +209,14 @@ class Shell:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._log.error("an effect failed", error=repr(error))
 
-    async def _append(self, effect: Append, take: int) -> None:
+    async def _append(self, effect: Append, take: int, identity: str, after: str) -> None:
         record = effect.record
         try:
             await self._bus.append(
-                outgoing(record, self._source), expected_last=effect.expected_last
+                outgoing(record, self._source),
+                expected_last=effect.expected_last,
+                identity=identity,
+                after=after,
             )
         except StaleSequenceError as error:
             self._metrics.conflicts.inc()

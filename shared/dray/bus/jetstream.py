@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
+import nats.errors
 import structlog
 from nats.aio.msg import Msg
 
@@ -33,6 +34,7 @@ from dray.messages.base import Delivered, Outgoing
 CLOSE_BUDGET_S: Final = 10.0
 _MESSAGE_ID: Final = "Nats-Msg-Id"
 _EXPECTED: Final = "Nats-Expected-Last-Sequence"
+_AFTER: Final = "Nats-Expected-Last-Msg-Id"
 
 Handler = Callable[[bytes], Awaitable[bytes]]
 
@@ -90,11 +92,15 @@ class JetStreamBus:
         answer = await store(self._link.session(), message, timeout_s=TIMEOUT_S)
         return int(answer["seq"])
 
-    async def append(self, message: Outgoing, *, expected_last: int) -> int:
+    async def append(
+        self, message: Outgoing, *, expected_last: int, identity: str = "", after: str = ""
+    ) -> int:
         """See ``Bus.append``."""
-        # The fence is the sequence; an id would let the server drop a record as a duplicate.
+        # The message's own id would let the server drop a record as a duplicate.
+        fence = {_MESSAGE_ID: identity, _EXPECTED: str(expected_last), _AFTER: after}
         headers = {key: value for key, value in message.headers.items() if key != _MESSAGE_ID}
-        fenced = replace(message, headers={**headers, _EXPECTED: str(expected_last)})
+        headers.update({key: value for key, value in fence.items() if value})
+        fenced = replace(message, headers=headers)
         answer = await store(self._link.session(), fenced, timeout_s=TIMEOUT_S)
         return int(answer["seq"])
 
@@ -159,7 +165,7 @@ class JetStreamBus:
 async def _answer(question: Msg, handler: Handler) -> None:
     try:
         await question.respond(await handler(question.data))
-    except (DrayError, OSError) as error:
+    except (DrayError, OSError, nats.errors.Error) as error:
         structlog.get_logger().warning(
             "a question was not answered", subject=question.subject, error=str(error)
         )

@@ -23,7 +23,8 @@ STREAM_NOT_FOUND: Final = 10059
 STREAM_NAME_IN_USE: Final = 10058
 CONSUMER_NOT_FOUND: Final = 10014
 NO_MESSAGE: Final = 10037
-WRONG_LAST_SEQUENCE: Final = (10071, 10164)
+WRONG_LAST: Final = (10070, 10071, 10164)
+"""Another last message id, or another last sequence, than was expected."""
 _SERVICE_UNAVAILABLE: Final = 503
 
 
@@ -73,7 +74,7 @@ def error_of(problem: dict[str, Any], what: str) -> DrayError:
     """JetStream's error as the port's."""
     code = int(problem.get("err_code") or 0)
     description = str(problem.get("description") or problem)
-    if code in WRONG_LAST_SEQUENCE:
+    if code in WRONG_LAST:
         return StaleSequenceError(
             f"{what}: {description}: somebody else appended; fold what is new and decide again"
         )

@@ -92,10 +92,13 @@ class MemoryBus:
         self._leave("publish")
         return sequence
 
-    async def append(self, message: Outgoing, *, expected_last: int) -> int:
+    async def append(
+        self, message: Outgoing, *, expected_last: int, identity: str = "", after: str = ""
+    ) -> int:
         """See ``Bus.append``."""
         await self._enter("append")
-        sequence = self.server.of_subject(message.subject).append(message, expected_last)
+        stream = self.server.of_subject(message.subject)
+        sequence = stream.append(message, expected_last, identity=identity, after=after)
         self._leave("append")
         return sequence
 

@@ -44,6 +44,8 @@ class MemoryStream:
     now_unix_s: Callable[[], float]
     created: str = field(default_factory=lambda: f"memory-{next(_created)}")
     last_sequence: int = 0
+    last_identity: str = ""
+    """Identity of the last append, where it had one."""
     deleted: bool = False
     messages: dict[int, Delivered] = field(default_factory=dict)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -74,13 +76,22 @@ class MemoryStream:
         self.wake()
         return self.last_sequence
 
-    def append(self, message: Outgoing, expected_last: int) -> int:
-        """Keep a message if the last sequence is the expected one. Raises StaleSequenceError."""
+    def append(
+        self, message: Outgoing, expected_last: int, *, identity: str = "", after: str = ""
+    ) -> int:
+        """Keep a message if the last sequence, and the last identity where one is named, are
+        the expected ones. Raises StaleSequenceError."""
         if expected_last != self.last_sequence:
             raise StaleSequenceError(
                 f"append to {self.spec.name} expected the last sequence {expected_last}, but it is "
                 f"{self.last_sequence}: somebody else appended; fold what is new and decide again"
             )
+        if after and after != self.last_identity:
+            raise StaleSequenceError(
+                f"append to {self.spec.name} expected to follow {after}, but {expected_last} is "
+                f"{self.last_identity or 'another record'}: fold what is new and decide again"
+            )
+        self.last_identity = identity
         return self.store(message, deduplicate=False)
 
     def after(self, sequence: int, subjects: Sequence[str]) -> list[Delivered]:

@@ -77,10 +77,15 @@ class Bus(Protocol):
         """Store in the stream of the subject; its sequence. Duplicates within the window are
         dropped by ``Nats-Msg-Id``. Raises StreamMissingError."""
 
-    async def append(self, message: Outgoing, *, expected_last: int) -> int:
+    async def append(
+        self, message: Outgoing, *, expected_last: int, identity: str = "", after: str = ""
+    ) -> int:
         """Store only if the stream's last sequence is ``expected_last``; the new sequence.
         Calls may overlap with predicted sequences; they reach the server in call order.
-        Raises StaleSequenceError, StreamMissingError."""
+        A predicted sequence may be taken by somebody else's record, so whoever overlaps calls
+        gives each an ``identity`` of its own and names the one before it in ``after``: the
+        append fails as well where that one is not the last. Raises StaleSequenceError,
+        StreamMissingError."""
 
     def read(
         self, stream: str, *, subjects: Sequence[str] = (), start: int = 1

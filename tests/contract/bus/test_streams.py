@@ -223,3 +223,18 @@ async def test_a_reader_of_a_stream_that_is_deleted_is_told(bus: Bus) -> None:
 
 async def test_notify_does_not_wait_and_an_unkept_subject_is_fine(bus: Bus) -> None:
     await bus.notify("t.nobody", b"{}")
+
+
+async def test_a_pipeline_breaks_where_somebody_else_took_a_predicted_sequence(bus: Bus) -> None:
+    await bus.ensure(LOG)
+    await bus.append(message("t.log.1", "theirs"), expected_last=0)
+    with pytest.raises(StaleSequenceError):
+        await bus.append(message("t.log.1", "first"), expected_last=0, identity="first")
+    with pytest.raises(StaleSequenceError):
+        await bus.append(
+            message("t.log.1", "second"), expected_last=1, identity="second", after="first"
+        )
+    assert await bus.append(message("t.log.1"), expected_last=1, identity="third") == 2
+    assert (
+        await bus.append(message("t.log.1"), expected_last=2, identity="fourth", after="third") == 3
+    )

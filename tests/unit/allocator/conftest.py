@@ -265,7 +265,7 @@ def world() -> World:
     return World().open()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_world() -> type[World]:
     """Worlds with other rules or pools."""
     return World

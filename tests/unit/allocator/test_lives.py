@@ -154,13 +154,14 @@ def test_a_node_leaves_the_domain_once_nothing_is_in_flight_on_it(make_world):
     decision = world.decisions()["p"]
     leaving = world.a_node("n1", pool="", leaving="pool", leaving_since=world.revision + 1)
     world.node(leaving)
-    left = world.revision
     assert world.sent()[-1].command.reason == "node n1 left the domain"
     assert not [r for r in world.logs["pool"] if isinstance(r, NodeLeft)]
     world.commit(decision)
     world.tick()
+    assert not [r for r in world.logs["pool"] if isinstance(r, NodeLeft)]
+    world.node(leaving, counted=("p",))
     (record,) = [r for r in world.logs["pool"] if isinstance(r, NodeLeft)]
-    assert (record.node, record.node_revision) == ("n1", left)
+    assert (record.node, record.node_revision) == ("n1", world.revision)
     world.node(world.a_node("n1", pool="other"))
     world.submit(world.a_pod("q", pool="other"), world.ask("300", "1Gi"))
     assert "q" not in world.decisions()

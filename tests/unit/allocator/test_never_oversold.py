@@ -1,0 +1,380 @@
+"""Whatever is late, repeated or interleaved, no device is ever given to more than it has.
+
+A fenced log and a facts stream stand in for the bus, and an executor for the
+claim-controller: it commits late, never, or voids. Two replicas both believe they serve.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dray.domain import names
+from dray.domain.claims import Claim
+from dray.domain.devices import DeviceClass
+from dray.domain.pods import Pod, Pool
+from dray.domain.quantities import parse_quantity
+from dray.messages.decisions import (
+    AnyRecord,
+    Decided,
+    NodeLeft,
+    Opened,
+    decode_record,
+    encode_record,
+)
+from dray.messages.facts import (
+    ClaimObserved,
+    DeviceClassObserved,
+    DomainObserved,
+    Fact,
+    NodeObserved,
+    PodObserved,
+    PoolObserved,
+    SliceObserved,
+    Synced,
+    Tick,
+)
+from dray_allocator.events import (
+    Append,
+    AppendFailed,
+    Continue,
+    FactSeen,
+    Oversold,
+    RecordSeen,
+    Send,
+    Serve,
+)
+from dray_allocator.handle import handle, recompute
+from dray_allocator.rules import Rules
+from dray_allocator.state import AllocatorState
+
+POOLS = ("a", "b")
+NODES = ("n0", "n1")
+CAPACITY = {"virtual_tflops": "312", "virtual_vram": "40Gi"}
+
+
+class Replica:
+    """A replica and how far it has read."""
+
+    def __init__(self, name: str) -> None:
+        self.state = AllocatorState(Rules(writer=name, exclusion_s=5, checkpoint_interval_s=60))
+        self.facts = 0
+        self.records = dict.fromkeys(POOLS, 0)
+        self.outbox: list[tuple[Append, object, object]] = []
+        """Appends on their way to the bus, in order: each with its identity, and with that of
+        the append it must follow."""
+        self.last = dict.fromkeys(POOLS, object())
+
+
+class Cluster:
+    """The truth (claims, logs, facts in order) and two replicas that learn of it late."""
+
+    def __init__(self, make: type) -> None:
+        self.make = make
+        self.facts: list[Fact] = []
+        self.logs: dict[str, list[AnyRecord]] = {pool: [] for pool in POOLS}
+        self.last: dict[str, object] = dict.fromkeys(POOLS)
+        """Identity of each log's last record."""
+        self.claims: dict[str, Claim] = {}
+        self.pods: dict[str, Pod] = {}
+        self.membership = dict.fromkeys(NODES, "a")
+        self.leaving: dict[str, tuple[str, str, int]] = {}
+        self.executed = dict.fromkeys(POOLS, 0)
+        self.running: list[tuple[str, int]] = []
+        """Executions begun and not finished: pod and attempt; they may sleep for ever."""
+        self.decided: dict[tuple[str, int], object] = {}
+        self.replicas = [Replica("one"), Replica("two")]
+        self.commands: list[Send] = []
+        self.now_unix_s = 1000.0
+        self.revision = 0
+        self.count = 0
+        self.configure()
+
+    def configure(self) -> None:
+        """Pools with a log each, two nodes with one card each, facts complete."""
+        self.see(
+            DeviceClassObserved(revision=1, device_class=DeviceClass(names.DEVICE_CLASS)),
+        )
+        for pool in POOLS:
+            self.see(PoolObserved(revision=1, pool=Pool(pool, "u")))
+            self.logs[pool].append(
+                Opened(domain=pool, epoch=1, writer="c", facts_sequence=0, now_unix_s=0.0)
+            )
+            self.see(DomainObserved(revision=1, domain=pool, epoch=1))
+        for node in NODES:
+            made = self.make.a_slice(node, [self.make.a_card(f"{node}-gpu")])
+            self.see(SliceObserved(revision=1, slice=made))
+            self.publish_node(node)
+        self.see(Synced(revision=1, instance="c"))
+        self.pass_time(Random(0))
+        for replica in self.replicas:
+            self.read_on(replica, lag=0)
+
+    # The cluster.
+
+    def see(self, fact: Fact) -> None:
+        self.facts.append(fact)
+
+    def next(self) -> int:
+        self.revision += 1
+        return self.revision
+
+    def publish_node(self, node: str) -> None:
+        leaving, _, since = self.leaving.get(node, ("", "", 0))
+        made = self.make.a_node(node, self.membership[node], leaving=leaving, leaving_since=since)
+        self.see(NodeObserved(revision=self.next(), node=made))
+
+    def publish_claim(self, claim: Claim, deleted: bool = False) -> None:
+        if deleted:
+            del self.claims[claim.uid]
+        else:
+            self.claims[claim.uid] = claim
+        self.see(ClaimObserved(revision=self.next(), claim=claim, deleted=deleted))
+
+    def submit(self, random: Random) -> None:
+        """A pod and its claim appear."""
+        self.count += 1
+        uid, pool = f"p{self.count}", random.choice(POOLS)
+        self.pods[uid] = self.make.a_pod(uid, pool, priority=random.randrange(3))
+        ask = self.make.ask("100", random.choice(["10Gi", "16Gi", "40Gi"]))
+        self.publish_claim(self.make.a_claim(uid, ask, pool))
+        self.see(PodObserved(revision=self.next(), pod=self.pods[uid]))
+
+    def delete_pod(self, random: Random) -> None:
+        """A pod goes."""
+        if self.pods:
+            pod = self.pods.pop(random.choice(list(self.pods)))
+            self.see(PodObserved(revision=self.next(), pod=pod, deleted=True))
+
+    def delete_claim(self, random: Random) -> None:
+        """A claim goes, be its pod there or not."""
+        if self.claims:
+            self.publish_claim(random.choice(list(self.claims.values())), deleted=True)
+
+    def clear(self, random: Random) -> None:
+        """kube-scheduler clears an allocation, or the executor withdraws and voids it."""
+        if allocated := [claim for claim in self.claims.values() if claim.allocation]:
+            claim = random.choice(allocated)
+            void = claim.decision if random.random() < 0.5 else claim.void
+            self.publish_claim(replace(claim, allocation=None, void=void))
+
+    def pass_time(self, random: Random) -> None:
+        """A tick."""
+        self.now_unix_s += random.choice([1.0, 1.0, 7.0, 31.0])
+        self.see(Tick(revision=self.next(), now_unix_s=self.now_unix_s))
+
+    def move(self, random: Random) -> None:
+        """A node is labelled for another pool: first it is in none."""
+        node, pool = random.choice(NODES), random.choice(POOLS)
+        before = self.membership[node]
+        if before and before != pool:
+            self.membership[node] = ""
+            self.leaving[node] = (before, pool, self.revision + 1)
+            self.publish_node(node)
+
+    def moved(self, random: Random) -> None:
+        """The claim-controller saw in the old pool's log that the node left."""
+        if not self.leaving:
+            return
+        node = random.choice(list(self.leaving))
+        old, new, since = self.leaving[node]
+        if any(
+            isinstance(record, NodeLeft) and record.node == node and record.node_revision >= since
+            for record in self.logs[old]
+        ):
+            del self.leaving[node]
+            self.membership[node] = new
+            self.publish_node(node)
+
+    # The executor.
+
+    def begin(self) -> None:
+        """It reads the logs on."""
+        for pool, log in self.logs.items():
+            for record in log[self.executed[pool] :]:
+                for pod in record.pods if isinstance(record, Decided) else ():
+                    for made in pod.claims:
+                        self.decided[made.uid, made.attempt] = made.allocation
+                        self.running.append((made.uid, made.attempt))
+            self.executed[pool] = len(log)
+
+    def commit(self, random: Random) -> None:
+        """Some execution, perhaps long asleep, goes on with its checks and its write."""
+        self.begin()
+        if not self.running:
+            return
+        at = random.randrange(len(self.running))
+        uid, attempt = self.running[at]
+        if random.random() < 0.5:
+            del self.running[at]
+        claim = self.claims.get(uid)
+        if claim is None or claim.allocation is not None:
+            return
+        if claim.void >= attempt or claim.decision > attempt:
+            return
+        self.publish_claim(replace(claim, allocation=self.decided[uid, attempt], decision=attempt))
+
+    def void(self, random: Random) -> None:
+        """A command to void arrives, perhaps late or twice."""
+        if not self.commands:
+            return
+        command = random.choice(self.commands[-5:]).command
+        claim = self.claims.get(command.claim_uid)
+        if claim is not None and claim.allocation is None:
+            self.publish_claim(replace(claim, void=max(claim.void, command.attempt)))
+
+    # The replicas.
+
+    def hand(self, replica: Replica, event: object) -> None:
+        effects = handle(replica.state, event)
+        while replica.state.unfinished:
+            effects += handle(replica.state, Continue())
+        for effect in effects:
+            if isinstance(effect, Append):
+                after = replica.last[effect.domain] if effect.chained else None
+                replica.last[effect.domain] = object()
+                replica.outbox.append((effect, replica.last[effect.domain], after))
+            elif isinstance(effect, Send):
+                self.commands.append(effect)
+            assert not isinstance(effect, Oversold), effect
+
+    def turn(self, random: Random) -> None:
+        """A replica reads on, not always to the end, believes that it serves, and appends."""
+        replica = random.choice(self.replicas)
+        self.read_on(replica, random.choice([0, 0, 0, 1, 3]))
+        for _ in range(random.choice([0, 1, 1, 9])):
+            self.append(replica, answered=random.random() < 0.8)
+
+    def read_on(self, replica: Replica, lag: int) -> None:
+        """Everything but the last few facts; nobody stops the other replica."""
+        self.read_facts(replica, lag)
+        for pool in POOLS:
+            self.read_log(replica, pool)
+            domain = replica.state.domains.get(pool)
+            if domain is not None and not domain.serving:
+                self.hand(replica, Serve(pool, 1, len(self.logs[pool])))
+
+    def listen(self, random: Random) -> None:
+        """A replica reads one of the streams only, and some of it twice."""
+        replica = random.choice(self.replicas)
+        back = random.choice([0, 2, 5])
+        if random.random() < 0.5:
+            replica.facts = max(0, replica.facts - back)
+            self.read_facts(replica, random.randrange(4))
+        else:
+            pool = random.choice(POOLS)
+            replica.records[pool] = max(0, replica.records[pool] - back)
+            self.read_log(replica, pool)
+
+    def read_facts(self, replica: Replica, lag: int) -> None:
+        for sequence in range(replica.facts + 1, len(self.facts) - lag + 1):
+            self.hand(replica, FactSeen(sequence, self.facts[sequence - 1]))
+            replica.facts = sequence
+
+    def read_log(self, replica: Replica, pool: str) -> None:
+        if pool not in replica.state.domains:
+            return
+        for sequence in range(replica.records[pool] + 1, len(self.logs[pool]) + 1):
+            record = self.logs[pool][sequence - 1]
+            self.hand(replica, RecordSeen(pool, 1, sequence, record))
+            replica.records[pool] = sequence
+
+    def late_append(self, random: Random) -> None:
+        """A replica that has not read anything since its append goes on with it."""
+        self.append(random.choice(self.replicas), answered=random.random() < 0.5)
+
+    def append(self, replica: Replica, answered: bool) -> None:
+        """The oldest append reaches the bus; its answer may be lost."""
+        if not replica.outbox:
+            return
+        one, identity, after = replica.outbox.pop(0)
+        log = self.logs[one.domain]
+        stale = one.expected_last != len(log) or after not in (None, self.last[one.domain])
+        if not stale:
+            self.last[one.domain] = identity
+            log.append(decode_record(encode_record(one.record)))
+        if stale or not answered:
+            self.hand(replica, AppendFailed(one.domain, 1, "stale or unknown"))
+
+    # What must hold.
+
+    def no_device_is_oversold(self) -> None:
+        """Committed statuses, as they are, never exceed a card."""
+        used: dict[object, dict[str, int]] = {}
+        for claim in self.claims.values():
+            for share in claim.allocation.devices if claim.allocation else ():
+                amounts = used.setdefault(share.id, {})
+                for key, text in share.consumed.items():
+                    amounts[key] = amounts.get(key, 0) + parse_quantity(text).nano
+        for device, amounts in used.items():
+            for key, total in CAPACITY.items():
+                assert amounts.get(key, 0) <= parse_quantity(total).nano, (device, key)
+
+    def check_replays(self) -> None:
+        """From the streams alone, the same state and the same records follow."""
+        for replica in self.replicas:
+            self.catch_up(replica)
+        fresh = Replica("fresh")
+        self.catch_up(fresh)
+        for replica in self.replicas:
+            assert dict(replica.state.ledger.claims()) == dict(fresh.state.ledger.claims())
+            for pool, domain in fresh.state.domains.items():
+                assert replica.state.domains[pool].confirmed == domain.confirmed
+        for pool in POOLS:
+            self.replay(pool)
+
+    def catch_up(self, replica: Replica) -> None:
+        for sequence in range(replica.facts + 1, len(self.facts) + 1):
+            handle(replica.state, FactSeen(sequence, self.facts[sequence - 1], more=True))
+        for pool in POOLS:
+            domain = replica.state.domains.get(pool)
+            if domain is None:
+                continue
+            handle(replica.state, AppendFailed(pool, 1, "stopped"))
+            for sequence, record in enumerate(self.logs[pool], 1):
+                handle(replica.state, RecordSeen(pool, 1, sequence, record, more=True))
+
+    def replay(self, pool: str) -> None:
+        """Every decision is computed again from the facts and records before it."""
+        state = AllocatorState(self.replicas[0].state.rules)
+        facts = 0
+        for sequence, record in enumerate(self.logs[pool], 1):
+            while facts < record.facts_sequence:
+                facts += 1
+                handle(state, FactSeen(facts, self.facts[facts - 1], more=True))
+            if isinstance(record, Decided):
+                again = recompute(state, record)
+                assert again == record
+            handle(state, RecordSeen(pool, 1, sequence, record, more=True))
+
+
+Action = Callable[[Cluster, Random], None]
+ACTIONS: dict[Action, int] = {
+    Cluster.submit: 6,
+    Cluster.turn: 14,
+    Cluster.commit: 8,
+    Cluster.void: 4,
+    Cluster.pass_time: 4,
+    Cluster.listen: 3,
+    Cluster.late_append: 3,
+    Cluster.delete_pod: 1,
+    Cluster.delete_claim: 2,
+    Cluster.clear: 2,
+    Cluster.move: 1,
+    Cluster.moved: 1,
+}
+
+
+@settings(max_examples=100, deadline=None)
+@given(steps=st.lists(st.integers(0, 2**24), min_size=100, max_size=200))
+def test_no_interleaving_sells_a_device_twice(make_world, steps):
+    """Each step says what happens next, and to whom."""
+    cluster = Cluster(make_world)
+    for step in steps:
+        random = Random(step)
+        (action,) = random.choices(list(ACTIONS), list(ACTIONS.values()))
+        action(cluster, random)
+        cluster.no_device_is_oversold()
+    cluster.check_replays()
