@@ -19,6 +19,10 @@ SECOND_SIGNAL = 130
 """Exit code when a second signal cuts the orderly end short."""
 
 
+STUCK = 1
+"""Exit code when loops don't end in time."""
+
+
 class LoopEndedError(DrayError):
     """A root loop returned although nobody asked it to: a fault of the program."""
 
@@ -54,8 +58,24 @@ async def serve(
 async def _run_until(
     stopping: asyncio.Event, health: HealthPages | None, grace_s: float, loops: dict[str, Loop]
 ) -> None:
+    fault = _Fault(grace_s)
+    try:
+        await _run(stopping, health, grace_s, loops, fault)
+    finally:
+        fault.over()
+
+
+async def _run(
+    stopping: asyncio.Event,
+    health: HealthPages | None,
+    grace_s: float,
+    loops: dict[str, Loop],
+    fault: "_Fault",
+) -> None:
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(_root(name, loop), name=name) for name, loop in loops.items()]
+        tasks = [
+            group.create_task(_root(name, loop, fault), name=name) for name, loop in loops.items()
+        ]
         waiter = group.create_task(stopping.wait(), name="signals")
         await waiter
         if health is not None:
@@ -67,12 +87,36 @@ async def _run_until(
         if stuck:
             names = sorted(task.get_name() for task in stuck)
             structlog.get_logger().error("loops did not end in time", loops=names)
-            os._exit(1)
+            os._exit(STUCK)
 
 
-async def _root(name: str, loop: Loop) -> None:
-    await loop()
-    raise LoopEndedError(f"the loop {name!r} returned; it must run until it is cancelled")
+async def _root(name: str, loop: Loop, fault: "_Fault") -> None:
+    try:
+        await loop()
+        raise LoopEndedError(f"the loop {name!r} returned; it must run until it is cancelled")
+    except asyncio.CancelledError:
+        raise
+    except BaseException:
+        fault.happened()
+        raise
+
+
+class _Fault:
+    """Ends the process when, after a loop's fault, the others don't end in time."""
+
+    def __init__(self, grace_s: float) -> None:
+        self._grace_s = grace_s
+        self._timer: asyncio.TimerHandle | None = None
+
+    def happened(self) -> None:
+        """Start the time that the others have."""
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._grace_s, os._exit, STUCK)
+
+    def over(self) -> None:
+        """They ended."""
+        if self._timer is not None:
+            self._timer.cancel()
 
 
 async def _finish(close: Sequence[Callable[[], Awaitable[None]]], grace_s: float) -> None:

@@ -112,15 +112,20 @@ async def work():
         print("ending", flush=True)
         {ending}
 
-asyncio.run(serve(work=work, grace_s={grace_s}))
+async def other():
+    {other}
+
+asyncio.run(serve(work=work, other=other, grace_s={grace_s}))
 """
 
 
 @contextlib.contextmanager
-def running(ending: str, grace_s: float) -> Iterator["subprocess.Popen[str]"]:
+def running(
+    ending: str, grace_s: float, other: str = "await asyncio.Event().wait()"
+) -> Iterator["subprocess.Popen[str]"]:
     """A process with one loop that has started; it is killed if the test leaves it."""
     process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM.format(ending=ending, grace_s=grace_s)],
+        [sys.executable, "-c", PROGRAM.format(ending=ending, grace_s=grace_s, other=other)],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
@@ -156,3 +161,8 @@ def test_an_orderly_end_is_a_success() -> None:
     with running("pass", 5) as process:
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=20) == 0
+
+
+def test_a_loop_that_does_not_end_after_the_fault_of_another_is_cut_off() -> None:
+    with running("await asyncio.sleep(60)", 0.05, other="await asyncio.sleep(0.01)") as process:
+        assert process.wait(timeout=20) == 1
