@@ -126,15 +126,21 @@ def _serving(state: AllocatorState, event: Serve | StandBy | AppendFailed | LogL
 
 
 def _checked(state: AllocatorState) -> list[Effect]:
-    """Devices of which more is used than they have, once the facts explain the records."""
+    """Devices of which more is used than they have, once the facts explain the records.
+
+    Where appends of ours are not confirmed yet, they may be what is too much, and be refused:
+    then the device is looked at again.
+    """
     if not state.suspects or not all(state.complete(domain) for domain in state.domains.values()):
         return []
+    confirmed = not any(domain.appended for domain in state.domains.values())
     found: list[Effect] = []
-    for device, claim_uid in state.suspects.items():
+    for device, claim_uid in tuple(state.suspects.items()):
         detail = oversold(state.ledger, state.fleet.card(device), device)
-        if detail:
+        if detail and confirmed:
             found.append(Oversold(str(device), claim_uid, detail))
-    state.suspects.clear()
+        if confirmed or not detail:
+            del state.suspects[device]
     return found
 
 
