@@ -1,4 +1,4 @@
-"""Kubernetes' recorded answers (tests/vectors/cel-sample.jsonl) are ours, without exception."""
+"""Kubernetes' recorded answers (tests/vectors/cel-*.jsonl) are ours, but for a stated list."""
 
 import json
 from pathlib import Path
@@ -9,12 +9,15 @@ from dray.cel.device import view_from_json
 from dray.cel.errors import CelError, CelUnsupportedError
 from dray.cel.evaluate import compile
 
-SAMPLES = [
-    json.loads(line)
-    for line in (Path(__file__).parents[2] / "vectors" / "cel-sample.jsonl")
-    .read_text()
-    .splitlines()
-]
+VECTORS = Path(__file__).parents[2] / "vectors"
+
+
+def _read(name):
+    return [json.loads(line) for line in (VECTORS / name).read_text().splitlines()]
+
+
+SAMPLES = _read("cel-sample.jsonl")
+RECORDED = _read("cel-recorded.jsonl")
 UNSUPPORTED = {
     "c77-000002": "duration",
     "c77-000005": "duration",
@@ -53,6 +56,25 @@ def test_answers_are_those_of_kubernetes(sample):
             compile(sample["expression"])
         assert caught.value.function == UNSUPPORTED[sample["id"]]
         return
+    expected = (
+        sample["compile_error"] is not None,
+        sample["result"],
+        sample["eval_error"] is not None,
+    )
+    assert _answer(sample) == expected
+
+
+REPRESENTATION = {"r-188"}
+"""Upstream's ``asInteger`` depends on how an amount is held, not only on the amount: 1500m - 1500m
+is no integer there. dray's quantities are exact numbers, so these samples differ."""
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [s for s in RECORDED if s["id"] not in REPRESENTATION],
+    ids=lambda sample: sample["id"],
+)
+def test_recorded_answers_are_ours(sample):
     expected = (
         sample["compile_error"] is not None,
         sample["result"],
