@@ -23,25 +23,39 @@ from dray.runtime.backoff import Backoff
 from dray_node_agent.inventory import NodeState
 from dray_node_agent.kubelet.preparing import Prepared
 
+MOST_PAUSE_S = 2.0
+"""Between attempts to read or write a stream that is not there yet."""
 WAITING_EVENTS = 1000
 """Events kept while the bus is away; older ones are dropped, they only make timelines."""
 
 
 class NodeFollower:
-    """Hands every published state of ``node`` to ``on_state``; in no pool once it is gone."""
+    """Hands every published state of ``node`` to ``on_state``; in no pool once it is gone.
 
-    def __init__(self, bus: Bus, node: str, on_state: Callable[[NodeState], None]) -> None:
+    ``on_lost`` is called when the stream of facts is found missing or made anew.
+    """
+
+    def __init__(
+        self,
+        bus: Bus,
+        node: str,
+        on_state: Callable[[NodeState], None],
+        on_lost: Callable[[], None] = lambda: None,
+    ) -> None:
         self._bus = bus
         self._node = node
         self._on_state = on_state
+        self._on_lost = on_lost
 
     async def run(self) -> None:
         """Read for ever; a lost stream is read from its start once it is back."""
-        backoff, said = Backoff(), ""
+        backoff, said = Backoff(most_s=MOST_PAUSE_S), ""
         while True:
             try:
                 await self._read(backoff)
             except (StreamMissingError, BusUnavailableError) as error:
+                if isinstance(error, StreamMissingError):
+                    self._on_lost()
                 if said != str(error):
                     said = str(error)
                     structlog.get_logger().info("no facts to read yet", error=said)
@@ -74,10 +88,16 @@ class Reporter:
         self.dropped_events = 0
 
     def inventory(self, generation: int, unhealthy: tuple[str, ...]) -> None:
-        """Report health with the next chance; repeating it republishes."""
-        self._inventory = InventoryObserved(
+        """Report health with the next chance, unless it was reported already."""
+        fact = InventoryObserved(
             revision=generation, node=self._node, driver=DRIVER, unhealthy=unhealthy
         )
+        if fact != self._inventory:
+            self._inventory = fact
+            self._inventory_changed.set()
+
+    def repeat(self) -> None:
+        """Report health again: the stream was lost with what it held."""
         self._inventory_changed.set()
 
     def prepared(self, prepared: Prepared) -> None:
@@ -119,7 +139,7 @@ class Reporter:
     async def _publish(
         self, newest: Callable[[], Message | None], *, traceparent: str = ""
     ) -> None:
-        backoff = Backoff()
+        backoff = Backoff(most_s=MOST_PAUSE_S)
         while (message := newest()) is not None:
             try:
                 await self._bus.publish(

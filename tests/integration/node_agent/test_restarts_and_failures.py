@@ -5,8 +5,12 @@ import json
 
 import pytest
 
+from dray.bus.ports import StreamMissingError
+from dray.bus.topology import FACTS_STREAM, STREAMS
 from dray.domain.names import DRIVER
 from dray.kube.ports import CLAIMS, PODS, SLICES, KubeUnavailableError
+from dray.messages.base import decode, subject_prefix
+from dray.messages.facts import InventoryObserved
 from dray_node_agent.disk import AlreadyServedError, sole_user
 from dray_node_agent.kubelet.sockets import registration_socket
 from dray_sandbox.kubelet.claims import HeldClaim, NotStartedError
@@ -299,6 +303,29 @@ async def test_the_pool_is_remembered_when_the_bus_is_away_at_the_start(stand, e
         assert slices[0]["spec"]["pool"]["generation"] == generation
         attributes = slices[0]["spec"]["devices"][0]["attributes"]
         assert attributes["pool_name"] == {"string": "pool-a"}
+
+
+async def test_health_is_told_to_the_bus_and_again_when_its_stream_was_lost(stand, eventually):
+    (stand.group.state_dir).mkdir()
+    (stand.group.state_dir / "unhealthy").write_text("1 xid 79\n")
+
+    async def told() -> bool:
+        try:
+            async with asyncio.timeout(0.5):
+                async for delivered in stand.bus.read(FACTS_STREAM):
+                    if delivered.subject.startswith(subject_prefix(InventoryObserved)):
+                        return decode(delivered, InventoryObserved).unhealthy == (sick,)
+        except (TimeoutError, StreamMissingError):
+            pass
+        return False
+
+    async with stand.agent():
+        sick = await stand.device(1)
+        await eventually(told)
+        stand.bus.server.lose_everything()
+        for stream in STREAMS:
+            await stand.bus.ensure(stream)
+        await eventually(told)
 
 
 async def test_readiness_names_what_is_missing(stand, eventually):
