@@ -56,6 +56,12 @@ class NodeAgent:
             self._state = state
             self._wake.set()
 
+    def on_generation(self, generation: int) -> None:
+        """The bus remembers a generation of this node; ours must not be below it."""
+        if generation > self._publisher.floor:
+            self._publisher.floor = generation
+            self._wake.set()
+
     def on_registered(self, problem: str) -> None:
         """The kubelet's verdict; it may have wiped the slices while the plugin was away."""
         self.registration = problem

@@ -95,7 +95,7 @@ def assemble(
         registration=registration_socket(Path(node.registry_dir), DRIVER),
         on_registered=agent.on_registered,
     )
-    follower = NodeFollower(bus, node.name, agent.on_state, reporter.repeat)
+    follower = NodeFollower(bus, node.name, agent.on_state, agent.on_generation, reporter.repeat)
     health.check("bus", lambda: None if bus.connected else "the bus is away")
     health.check("board", lambda: agent.board_problem or None)
     health.check("slices", lambda: agent.publishing_problem or None)

@@ -18,7 +18,7 @@ from dray.messages.base import (
     token,
 )
 from dray.messages.events import ClaimPrepared
-from dray.messages.facts import InventoryObserved, NodeObserved
+from dray.messages.facts import Fact, InventoryObserved, NodeObserved
 from dray.runtime.backoff import Backoff
 from dray_node_agent.inventory import NodeState
 from dray_node_agent.kubelet.preparing import Prepared
@@ -32,7 +32,9 @@ WAITING_EVENTS = 1000
 class NodeFollower:
     """Hands every published state of ``node`` to ``on_state``; in no pool once it is gone.
 
-    ``on_lost`` is called when the stream of facts is found missing or made anew.
+    ``on_generation`` hears the generations that were ever reported for the node, also by an
+    agent whose disk is lost. ``on_lost`` is called when the stream of facts is found missing
+    or made anew.
     """
 
     def __init__(
@@ -40,11 +42,13 @@ class NodeFollower:
         bus: Bus,
         node: str,
         on_state: Callable[[NodeState], None],
+        on_generation: Callable[[int], None] = lambda _: None,
         on_lost: Callable[[], None] = lambda: None,
     ) -> None:
         self._bus = bus
         self._node = node
         self._on_state = on_state
+        self._on_generation = on_generation
         self._on_lost = on_lost
 
     async def run(self) -> None:
@@ -62,17 +66,25 @@ class NodeFollower:
             await backoff.pause()
 
     async def _read(self, backoff: Backoff) -> None:
-        subject = f"{subject_prefix(NodeObserved)}.{token(self._node)}"
-        async for delivered in self._bus.read(FACTS_STREAM, subjects=[subject]):
+        subjects = {
+            f"{subject_prefix(fact)}.{token(self._node)}": fact
+            for fact in (NodeObserved, InventoryObserved)
+        }
+        async for delivered in self._bus.read(FACTS_STREAM, subjects=list(subjects)):
             backoff.reset()
             try:
-                fact = decode(delivered, NodeObserved)
+                self._take(decode(delivered, subjects[delivered.subject]))
             except UndecodableMessageError as error:
-                structlog.get_logger().error("node fact ignored", error=str(error))
-                continue
-            if fact.node.name == self._node:
-                gone = NodeState(self._node, fact.node.uid)
-                self._on_state(gone if fact.deleted else NodeState.of(fact.node))
+                structlog.get_logger().error("fact ignored", error=str(error))
+
+    def _take(self, fact: Fact) -> None:
+        match fact:
+            case InventoryObserved(node=self._node, revision=generation):
+                self._on_generation(generation)
+            case NodeObserved(node=node, deleted=True) if node.name == self._node:
+                self._on_state(NodeState(self._node, node.uid))
+            case NodeObserved(node=node) if node.name == self._node:
+                self._on_state(NodeState.of(node))
 
 
 class Reporter:

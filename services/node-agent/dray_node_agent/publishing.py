@@ -38,6 +38,8 @@ class Publisher:
         self._file = file
         self._record: Record | None = None
         self._dropped: frozenset[Path] = frozenset()
+        self.floor = 0
+        """A generation this node has had, whatever the disk and the API server remember."""
 
     @property
     def dropped(self) -> tuple[str, ...]:
@@ -62,12 +64,14 @@ class Publisher:
         owned = replace(state, uid=await self._node_uid())
         existing = await self._existing()
         current = generation_of(existing)
-        if existing and is_published(
-            slices(reading, owned, generation=current), existing, self._dropped
+        if (
+            existing
+            and current >= self.floor
+            and is_published(slices(reading, owned, generation=current), existing, self._dropped)
         ):
             await self._remember(max(current, (await self.record()).generation), state)
             return current
-        generation = max(current, (await self.record()).generation) + 1
+        generation = max(current, self.floor, (await self.record()).generation) + 1
         await self._remember(generation, state)
         await self._write(slices(reading, owned, generation=generation), existing)
         return generation

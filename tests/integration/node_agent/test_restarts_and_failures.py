@@ -9,7 +9,7 @@ from dray.bus.ports import StreamMissingError
 from dray.bus.topology import FACTS_STREAM, STREAMS
 from dray.domain.names import DRIVER
 from dray.kube.ports import CLAIMS, PODS, SLICES, KubeUnavailableError
-from dray.messages.base import decode, subject_prefix
+from dray.messages.base import decode, encode, subject_prefix
 from dray.messages.facts import InventoryObserved
 from dray_node_agent.disk import AlreadyServedError, sole_user
 from dray_node_agent.kubelet.sockets import registration_socket
@@ -326,6 +326,19 @@ async def test_health_is_told_to_the_bus_and_again_when_its_stream_was_lost(stan
         for stream in STREAMS:
             await stand.bus.ensure(stream)
         await eventually(told)
+
+
+async def test_generations_grow_even_when_disk_and_slices_are_lost(stand, eventually):
+    """The last health fact stays on the bus; a lower generation would never replace it."""
+    fact = InventoryObserved(revision=41, node="n1", driver=DRIVER, unhealthy=("gpu-x",))
+    await stand.bus.publish(encode(fact, source="an earlier agent"))
+    async with stand.agent():
+
+        async def grown() -> bool:
+            slices = await stand.slices()
+            return bool(slices) and slices[0]["spec"]["pool"]["generation"] == 42
+
+        await eventually(grown)
 
 
 async def test_readiness_names_what_is_missing(stand, eventually):
