@@ -178,13 +178,16 @@ def _resource_listed(entry: str, plural: str, subresource: str) -> bool:
     return wanted in ("*", plural) and (wanted_sub == subresource or wanted_sub == "*")
 
 
+_OBJECTS = ("object", "oldObject")
+
+
 def _conditions_hold(webhook: Object, attributes: Attributes) -> bool:
     """False when a condition is false; an error counts by failurePolicy unless one is false."""
     failed: list[str] = []
     variables = {
         "object": attributes.obj,
         "oldObject": attributes.old,
-        "request": _request(attributes),
+        "request": {k: v for k, v in _request(attributes).items() if k not in _OBJECTS},
     }
     for condition in webhook.get("matchConditions") or []:
         try:

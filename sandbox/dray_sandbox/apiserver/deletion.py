@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from . import metadata, status
 from .admission import Attributes
-from .operations import Context, Operations, key_of
+from .context import Context
+from .operations import Operations, key_of
 from .resources import Resource
 from .status import Object, bad_request
 from .store import Conflict, copy
@@ -102,12 +103,11 @@ class Deletion:
             if context.dry_run:
                 return Deleted(new, gone=True)
             if resource.store_key == "/pods":
+                # Even a pod that goes at once is marked first: watchers see both.
                 _mark(new, 0)
                 new["metadata"]["deletionGracePeriodSeconds"] = 0
-                last = self._store.write(key, None, old, last=new)
-            else:
-                last = self._store.write(key, None, old)
-            return Deleted(last, gone=True)
+                old = self._store.write(key, new, old)
+            return Deleted(self._store.write(key, None, old), gone=True)
         _mark(new, grace_s)
         if _is_namespace(resource):
             new["metadata"].pop("deletionGracePeriodSeconds", None)

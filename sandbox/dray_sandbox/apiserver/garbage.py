@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
+from .context import system
 from .crds import established, is_established, resources_of
 from .deletion import FOREGROUND, ORPHAN, DeleteOptions, Deletion
-from .operations import Operations, key_of, system
+from .operations import Operations, key_of
 from .resources import Registry, Resource
 from .status import ApiError, Object
 from .store import Change, Conflict, Key, Store, copy
@@ -48,6 +49,8 @@ class GarbageCollector:
         self._store = operations.store
         self._owned: dict[str, dict[Key, None]] = {}
         """Keys of dependents by the uid of their owner."""
+        self._waiting: dict[str, Key] = {}
+        """Owners whose deletion waits for their dependents, by uid."""
         self._due: dict[Key, None] = {}
         self._wake = asyncio.Event()
         for name in self._store.resources():
@@ -96,11 +99,9 @@ class GarbageCollector:
 
     def _due_owner(self, uid: str) -> None:
         """An owner that waits for its dependents may be able to go now."""
-        for name in self._store.resources():
-            for item in self._store.items(name):
-                meta = item["metadata"]
-                if meta["uid"] == uid and "deletionTimestamp" in meta:
-                    self._due[(name, meta.get("namespace", ""), meta["name"])] = None
+        key = self._waiting.pop(uid, None)
+        if key is not None:
+            self._due[key] = None
 
     def _drop_instances(self, crd: Object) -> None:
         name = f"{crd['spec']['group']}/{crd['spec']['names']['plural']}"
@@ -151,12 +152,13 @@ class GarbageCollector:
         return [(key, item) for key in keys if (item := self._store.get(key)) is not None]
 
     async def _foreground(self, key: Key, item: Object) -> None:
-        waiting = False
-        for dependent_key, dependent in self._dependents(item["metadata"]["uid"]):
-            waiting = True
+        uid = item["metadata"]["uid"]
+        self._waiting[uid] = key
+        for dependent_key, dependent in self._dependents(uid):
             if "deletionTimestamp" not in dependent["metadata"]:
                 await self._delete(dependent_key, dependent)
-        if not waiting or not self._dependents(item["metadata"]["uid"]):
+        if not self._dependents(uid):
+            self._waiting.pop(uid, None)
             self._finish(key, FOREGROUND)
 
     def _orphan(self, key: Key, item: Object) -> None:

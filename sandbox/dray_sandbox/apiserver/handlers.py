@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,15 +10,12 @@ from aiohttp import web
 
 from . import events, metadata, status, subresources
 from .apply import apply_patch
-from .deletion import Deleted, DeleteOptions, Deletion
+from .context import Context
+from .deletion import DeleteOptions, Deletion
 from .listing import check_number, list_page, number
-from .operations import Context, Operations
-from .patches import json_patch, merge_patch, strategic_patch
+from .operations import Operations
 from .requests import (
     APPLY_PATCH,
-    JSON_PATCH,
-    MERGE_PATCH,
-    STRATEGIC_PATCH,
     Target,
     answer,
     body_of,
@@ -32,9 +28,9 @@ from .selectors import predicate
 from .status import ApiError, Object, bad_request
 from .store import Store
 from .tables import table
+from .transforms import patch_of, replacement
 from .watch import Watches, WatchRequest, WatchSettings
-
-_NEW_EVENTS = "events.k8s.io"
+from .wire import NEW_EVENTS, TYPE, deletion_answer, event_table, stored_as, wire
 
 
 class Handlers:
@@ -90,9 +86,9 @@ class Handlers:
         if wants_table(request):
             meta = {"resourceVersion": item["metadata"].get("resourceVersion", "")}
             include = request.query.get("includeObject") or "Metadata"
-            shown = table(resource, [_wire(resource, item)], meta, include)
+            shown = table(resource, [wire(resource, item)], meta, include)
             return answer(shown, code, warnings)
-        return answer(_wire(resource, item), code, warnings)
+        return answer(wire(resource, item), code, warnings)
 
     async def _list_or_watch(
         self, request: web.Request, resource: Resource, target: Target
@@ -100,13 +96,13 @@ class Handlers:
         if flag(request, "watch"):
             return await self._watch(request, resource, target)
         page = list_page(self._store, resource, target.namespace, request.query)
-        items = [_wire(resource, item) for item in page.items]
+        items = [wire(resource, item) for item in page.items]
         if wants_table(request):
             include = request.query.get("includeObject") or "Metadata"
             return answer(table(resource, items, page.meta, include))
         if resource.crd is None:
             # Items of typed lists carry no type of their own; kubernetes clients know this.
-            items = [{k: v for k, v in i.items() if k not in _TYPE} for i in items]
+            items = [{k: v for k, v in i.items() if k not in TYPE} for i in items]
         body = {
             "kind": f"{resource.kind}List",
             "apiVersion": resource.api_version,
@@ -126,9 +122,9 @@ class Handlers:
         async for event in self._watches.events(wanted):
             item = event["object"]
             if event["type"] not in ("ERROR", "BOOKMARK"):
-                item = _wire(resource, item)
+                item = wire(resource, item)
             if as_table and event["type"] != "ERROR":
-                item = _event_table(resource, event["type"], item, include, first)
+                item = event_table(resource, event["type"], item, include, first)
                 first = False
             line = msgspec.json.encode({"type": event["type"], "object": item})
             try:
@@ -179,12 +175,12 @@ class Handlers:
             return answer(result, 201, context.warnings)
         if target.name or (resource.namespaced and not target.namespace):
             raise status.method_not_allowed()
-        if resource.group == _NEW_EVENTS and isinstance(body, dict):
+        if resource.group == NEW_EVENTS and isinstance(body, dict):
             found = events.new_errors(body)
             if found:
                 name = (body.get("metadata") or {}).get("name", "")
-                raise status.invalid_object("Event", _NEW_EVENTS, name, found)
-        used, body = _stored_as(self._operations, resource, body)
+                raise status.invalid_object("Event", NEW_EVENTS, name, found)
+        used, body = stored_as(self._operations, resource, body)
         created = await self._operations.create(used, target.namespace, body, context)
         return self._one(request, resource, created, 201, context.warnings)
 
@@ -202,11 +198,11 @@ class Handlers:
         self, request: web.Request, resource: Resource, target: Target, context: Context
     ) -> web.Response:
         body = await body_of(request)
-        used, body = _stored_as(self._operations, resource, body)
+        used, body = stored_as(self._operations, resource, body)
         if request.method == "PUT":
-            transform, patch = _replacement(body), False
+            transform, patch = replacement(body), False
         else:
-            transform, patch = _patch(request, used, body, context), True
+            transform, patch = patch_of(request, used, body, context), True
             if request.content_type == APPLY_PATCH and not target.subresource:
                 created = await self._applied_new(used, target, body, context)
                 if created is not None:
@@ -249,7 +245,7 @@ class Handlers:
         if target.name:
             where = (resource, target.namespace, target.name)
             deleted = await self._deletion.delete(*where, options[0], context)
-            return answer(_deletion_answer(resource, deleted), 200, context.warnings)
+            return answer(deletion_answer(resource, deleted), 200, context.warnings)
         page = list_page(self._store, resource, target.namespace, request.query)
         for item in page.items:
             meta = item["metadata"]
@@ -259,81 +255,9 @@ class Handlers:
             "kind": f"{resource.kind}List",
             "apiVersion": resource.api_version,
             "metadata": page.meta,
-            "items": [_wire(resource, item) for item in page.items],
+            "items": [wire(resource, item) for item in page.items],
         }
         return answer(body, 200, context.warnings)
-
-
-_TYPE = ("kind", "apiVersion")
-_DELETED_WHOLE = ("/pods", "/services", "/serviceaccounts")
-
-
-def _wire(resource: Resource, item: Object) -> Object:
-    """An object as this version of the resource shows it."""
-    if resource.group == _NEW_EVENTS:
-        return events.to_new(item)
-    if item.get("apiVersion") != resource.api_version:
-        return {**item, "apiVersion": resource.api_version}
-    return item
-
-
-def _stored_as(operations: Operations, resource: Resource, body: Any) -> tuple[Resource, Any]:
-    """events.k8s.io Events are stored as core ones."""
-    if resource.group != _NEW_EVENTS or not isinstance(body, dict):
-        return resource, body
-    core = operations.registry.find("", "v1", "events")
-    if core is None:
-        raise AssertionError("core events are always served")
-    return core, events.to_core(body)
-
-
-def _event_table(resource: Resource, kind: str, item: Object, include: str, first: bool) -> Object:
-    meta = {"resourceVersion": item["metadata"].get("resourceVersion", "")}
-    rows = [] if kind == "BOOKMARK" else [item]
-    return table(resource, rows, meta, include, with_columns=first)
-
-
-def _replacement(body: Any) -> Callable[[Object | None], Object]:
-    if not isinstance(body, dict):
-        raise bad_request("the body of the request is not an object")
-    body.setdefault("metadata", {})
-    return lambda _: dict(body)
-
-
-def _patch(
-    request: web.Request, resource: Resource, body: Any, context: Context
-) -> Callable[[Object | None], Object]:
-    kind = request.content_type
-    accepted = [JSON_PATCH, MERGE_PATCH, APPLY_PATCH]
-    if resource.strategic:
-        accepted.insert(2, STRATEGIC_PATCH)
-    if kind not in accepted:
-        raise status.unsupported_media_type(kind, accepted)
-
-    def transform(current: Object | None) -> Object:
-        old = current or {}
-        if kind == JSON_PATCH:
-            result: Any = json_patch(old, body)
-        elif kind == APPLY_PATCH:
-            result = apply_patch(
-                old,
-                body,
-                manager=context.field_manager,
-                force=flag(request, "force"),
-                strategic=resource.strategic,
-                now=metadata.now(),
-            )
-        elif not isinstance(body, dict):
-            raise bad_request("the body of the patch is not an object")
-        elif kind == MERGE_PATCH:
-            result = merge_patch(old, body)
-        else:
-            result = strategic_patch(old, body)
-        if not isinstance(result, dict) or not isinstance(result.get("metadata"), dict):
-            raise bad_request("the patched object has no metadata")
-        return result
-
-    return transform
 
 
 async def _delete_options(request: web.Request) -> tuple[DeleteOptions, bool]:
@@ -350,15 +274,3 @@ async def _delete_options(request: web.Request) -> tuple[DeleteOptions, bool]:
     if "propagationPolicy" in query:
         merged["propagationPolicy"] = query["propagationPolicy"]
     return DeleteOptions.read(merged), bool(body.get("dryRun"))
-
-
-def _deletion_answer(resource: Resource, deleted: Deleted) -> Object:
-    """The object while it remains (for some kinds also when it has gone), else a Success."""
-    whole = resource.store_key in _DELETED_WHOLE or resource.group == "resource.k8s.io"
-    if not deleted.gone or whole:
-        return _wire(resource, deleted.obj)
-    meta = deleted.obj["metadata"]
-    details = {"name": meta["name"], "kind": resource.plural, "uid": meta["uid"]}
-    if resource.group:
-        details["group"] = resource.group
-    return {**subresources.SUCCESS, "details": details}

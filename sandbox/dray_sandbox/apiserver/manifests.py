@@ -8,7 +8,8 @@ from pathlib import Path
 
 from ruamel.yaml import YAML
 
-from .operations import Operations, system
+from .context import system
+from .operations import Operations
 from .requests import plain
 from .status import ApiError, Object
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from . import metadata, status
 from .admission import Admission, Attributes
+from .context import Context
 from .crds import CrdRules, CustomRules
 from .resources import Registry, Resource
 from .rules import Rules
@@ -17,40 +18,6 @@ from .store import Conflict, Key, Store, copy
 
 _RETRIES = 5
 Transform = Callable[[Object | None], Object]
-
-
-@dataclass
-class Context:
-    """Who asks, and how: the parts of a request that every operation needs."""
-
-    user: Object
-    dry_run: bool = False
-    field_manager: str = ""
-    field_validation: str = "Warn"
-    """`Strict` refuses unknown fields, `Warn` drops them with a warning, `Ignore` silently."""
-    warnings: list[str] = field(default_factory=list)
-
-    @property
-    def strict(self) -> bool:
-        """Are unknown fields an error?"""
-        return self.field_validation == "Strict"
-
-    def options(self, kind: str) -> Object:
-        """The options object that webhooks see."""
-        options: Object = {"kind": kind, "apiVersion": "meta.k8s.io/v1"}
-        if self.dry_run:
-            options["dryRun"] = ["All"]
-        if self.field_manager:
-            options["fieldManager"] = self.field_manager
-        if kind != "DeleteOptions":
-            options["fieldValidation"] = self.field_validation
-        return options
-
-
-def system(name: str) -> Context:
-    """The context of one of the server's own loops."""
-    user = {"username": f"system:{name}", "uid": "", "groups": ["system:authenticated"]}
-    return Context(user, field_validation="Ignore")
 
 
 def rules_of(resource: Resource) -> Rules:

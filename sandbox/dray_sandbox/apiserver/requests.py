@@ -15,7 +15,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from . import protobuf
-from .operations import Context
+from .context import Context
 from .status import ApiError, Object, bad_request, unauthorized, unsupported_media_type
 
 JSON_PATCH = "application/json-patch+json"

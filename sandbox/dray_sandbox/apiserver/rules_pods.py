@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from . import metadata
-from .names import dns_label, dns_subdomain, qualified_name
+from . import metadata, podspec
 from .rules import WithStatus
 from .status import (
     FieldError,
     Object,
-    duplicate,
     forbidden_field,
     go_value,
     invalid,
     not_supported,
-    required,
 )
 from .store import copy
 
@@ -26,8 +22,6 @@ _UPDATABLE = (
     "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 )
 _GATED_MESSAGE = "Scheduling is blocked due to non-empty scheduling gates"
-_ONE_OF = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
-_AT_MOST_ONE = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
 
 
 class PodRules(WithStatus):
@@ -84,18 +78,18 @@ class PodRules(WithStatus):
 
     def validate_create(self, obj: Object) -> Sequence[FieldError]:
         spec = obj["spec"]
-        found = _claims(spec.get("resourceClaims") or [])
-        found += _container_list(spec, "containers", required_list=True)
-        found += _container_list(spec, "initContainers", required_list=False)
+        found = podspec.claim_errors(spec.get("resourceClaims") or [])
+        found += podspec.container_errors(spec, "containers", required_list=True)
+        found += podspec.container_errors(spec, "initContainers", required_list=False)
         policies = ("Always", "OnFailure", "Never")
         if spec["restartPolicy"] not in policies:
             found.append(not_supported("spec.restartPolicy", spec["restartPolicy"], policies))
-        found += _tolerations(spec.get("tolerations") or [])
+        found += podspec.toleration_errors(spec.get("tolerations") or [])
         gates = spec.get("schedulingGates") or []
         if gates and spec.get("nodeName"):
             text = "cannot be set until all schedulingGates have been cleared"
             found.append(forbidden_field("spec.nodeName", text))
-        return found + _gates(gates)
+        return found + podspec.gate_errors(gates)
 
     def validate_update(self, new: Object, old: Object) -> Sequence[FieldError]:
         found = _changed_gates(new["spec"], old["spec"])
@@ -192,106 +186,6 @@ def _qos_class(spec: Object) -> str:
 
 
 _QOS = {"cpu", "memory"}
-
-
-def _container_list(spec: Object, field: str, *, required_list: bool) -> list[FieldError]:
-    containers = spec.get(field) or []
-    if required_list and not containers:
-        return [required(f"spec.{field}")]
-    claims = [claim.get("name") for claim in spec.get("resourceClaims") or []]
-    found: list[FieldError] = []
-    seen: list[str] = []
-    for index, container in enumerate(containers):
-        where, name = f"spec.{field}[{index}]", container.get("name", "")
-        if not name:
-            found.append(required(f"{where}.name"))
-        found += [invalid(f"{where}.name", name, text) for text in dns_label(name) if name]
-        if name in seen:
-            found.append(duplicate(f"{where}.name", name))
-        seen.append(name)
-        if not container.get("image"):
-            found.append(required(f"{where}.image"))
-        found += _used_claims(container, f"{where}.resources.claims", claims)
-    return found
-
-
-def _used_claims(container: Object, field: str, claims: list[Any]) -> list[FieldError]:
-    found: list[FieldError] = []
-    seen: list[tuple[Any, Any]] = []
-    for index, claim in enumerate((container.get("resources") or {}).get("claims") or []):
-        name, where = claim.get("name", ""), f"{field}[{index}]"
-        if not name:
-            found.append(required(f"{where}.name"))
-        elif name not in claims:
-            body = f"Not found: {go_value(name)}"
-            found.append(FieldError("FieldValueNotFound", where, body))
-        key = (name, claim.get("request", ""))
-        if key in seen:
-            found.append(duplicate(where, name))
-        seen.append(key)
-    return found
-
-
-def _claims(claims: list[Object]) -> list[FieldError]:
-    found: list[FieldError] = []
-    seen: list[str] = []
-    for index, claim in enumerate(claims):
-        field, name = f"spec.resourceClaims[{index}]", claim.get("name", "")
-        if not name:
-            found.append(required(f"{field}.name"))
-        elif name in seen:
-            found.append(duplicate(f"{field}.name", name))
-        else:
-            found += [invalid(f"{field}.name", name, text) for text in dns_label(name)]
-        seen.append(name)
-        references = [k for k in ("resourceClaimName", "resourceClaimTemplateName") if k in claim]
-        if len(references) == 2:
-            found.append(invalid(field, claim, _AT_MOST_ONE))
-        if not references:
-            found.append(invalid(field, claim, _ONE_OF))
-        for key in references:
-            found += [invalid(f"{field}.{key}", claim[key], t) for t in dns_subdomain(claim[key])]
-    return found
-
-
-def _tolerations(tolerations: list[Object]) -> list[FieldError]:
-    found: list[FieldError] = []
-    for index, toleration in enumerate(tolerations):
-        field = f"spec.tolerations[{index}]"
-        key, effect = toleration.get("key", ""), toleration.get("effect", "")
-        operator, value = toleration.get("operator", ""), toleration.get("value", "")
-        if not key and operator != "Exists":
-            text = (
-                'operator must be Exists when `key` is empty, which means "match all values and '
-                'all keys"'
-            )
-            found.append(invalid(f"{field}.operator", operator, text))
-        if "tolerationSeconds" in toleration and effect != "NoExecute":
-            text = "effect must be 'NoExecute' when `tolerationSeconds` is set"
-            found.append(invalid(f"{field}.effect", effect, text))
-        if operator == "Exists" and value:
-            text = "value must be empty when `operator` is 'Exists'"
-            found.append(invalid(f"{field}.operator", value, text))
-        elif operator not in ("", "Equal", "Exists"):
-            found.append(not_supported(f"{field}.operator", operator, ("Equal", "Exists")))
-        if effect not in ("", *_EFFECTS):
-            found.append(not_supported(f"{field}.effect", effect, _EFFECTS))
-    return found
-
-
-_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-
-
-def _gates(gates: list[Object]) -> list[FieldError]:
-    found: list[FieldError] = []
-    seen: list[str] = []
-    for index, gate in enumerate(gates):
-        field, name = f"spec.schedulingGates[{index}]", gate.get("name", "")
-        found += [invalid(field, name, text) for text in qualified_name(name)]
-        if name in seen:
-            found.append(duplicate(field, name))
-        seen.append(name)
-    return found
 
 
 def _changed_gates(new: Object, old: Object) -> list[FieldError]:

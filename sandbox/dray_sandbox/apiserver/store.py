@@ -32,8 +32,6 @@ class Change:
     key: Key
     old: Object | None
     new: Object | None
-    last: Object | None = None
-    """The final state of a deleted object, with the version of its deletion."""
 
 
 def copy(value: Any) -> Any:
@@ -101,12 +99,8 @@ class Store:
             raise gone(f"too old resource version: {version} ({self.compacted})")
         return iter([c for c in self._history if c.version > version and c.key[0] == resource])
 
-    def write(
-        self, key: Key, new: Object | None, seen: Object | None, last: Object | None = None
-    ) -> Object:
+    def write(self, key: Key, new: Object | None, seen: Object | None) -> Object:
         """Replace what `seen` was read as; None for absent on either side.
-
-        `last` is what watchers see of a deleted object where that isn't its stored state.
 
         Returns the stored object (the last state, with the deletion's version, when deleted).
         Raises `Conflict` when the object is not `seen` any more.
@@ -115,12 +109,12 @@ class Store:
         if old is not seen:
             raise Conflict(key)
         version = self.version + 1
-        stamped: Object = dict(new if new is not None else last or old or {})
+        stamped: Object = dict(new if new is not None else old or {})
         stamped["metadata"] = {**stamped["metadata"], "resourceVersion": str(version)}
         if self._journal is not None:
-            self._journal.append(_line(version, key, new and stamped, None if new else stamped))
+            self._journal.append(_line(version, key, new and stamped))
         kept = stamped if new is not None else None
-        self._put(Change(version, key, old, kept, stamped if kept is None else None))
+        self._put(Change(version, key, old, kept))
         return stamped
 
     def _put(self, change: Change) -> None:
@@ -156,8 +150,7 @@ class Store:
         for line in journal.entries():
             if line["version"] > self.version:
                 key: Key = tuple(line["key"])
-                new, last = line.get("object"), line.get("last")
-                self._put(Change(line["version"], key, self.get(key), new, last))
+                self._put(Change(line["version"], key, self.get(key), line.get("object")))
         journal.restart(self._snapshot_lines(), self._history_lines())
 
     def _snapshot_lines(self) -> Iterator[Line]:
@@ -171,10 +164,11 @@ class Store:
 
     def _history_lines(self) -> Iterator[Line]:
         for change in self._history:
-            yield _line(change.version, change.key, change.new, change.last)
+            yield _line(change.version, change.key, change.new)
 
 
-def _line(version: int, key: Key, new: Object | None, last: Object | None) -> Line:
-    return {"version": version, "key": key} | (
-        {"object": new} if new is not None else {"last": last}
-    )
+def _line(version: int, key: Key, new: Object | None) -> Line:
+    line: Line = {"version": version, "key": key}
+    if new is not None:
+        line["object"] = new
+    return line

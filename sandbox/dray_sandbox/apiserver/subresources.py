@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from . import metadata, status
 from .admission import Attributes
+from .context import Context
 from .deletion import DeleteOptions, Deletion
-from .operations import Context, Operations, key_of
+from .operations import Operations, key_of
 from .resources import Resource
 from .rules_pods import scheduled
 from .status import Object, bad_request

@@ -205,9 +205,7 @@ class _Feed:
             return {"type": "MODIFIED" if before else "ADDED", "object": change.new}
         if not before or change.old is None:
             return None
-        if change.last is not None:
-            return {"type": "DELETED", "object": change.last}
-        # It left the selection: its state before, with the version of the change.
+        # Deleted, or no longer selected: its state before, with the version of the change.
         left = dict(change.old)
         left["metadata"] = {**left["metadata"], "resourceVersion": str(change.version)}
         return {"type": "DELETED", "object": left}

@@ -199,15 +199,15 @@ async def test_every_pod_bears_a_node_that_is_away_for_five_minutes(api: Any) ->
     assert keys == ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"]
 
 
-async def test_the_deletion_of_a_pod_is_told_with_its_end(api: Any) -> None:
+async def test_a_pod_that_goes_at_once_is_marked_before(api: Any) -> None:
     made = await api.create("pods", api.pod("one"))
 
     answer = await api.delete("pods", "one")
 
     query = {"resourceVersion": made["metadata"]["resourceVersion"], "timeoutSeconds": 1}
     events = [event async for event in api.watch("pods", **query)]
-    assert [event["type"] for event in events] == ["DELETED"]
-    for pod in (answer, events[0]["object"]):
+    assert [event["type"] for event in events] == ["MODIFIED", "DELETED"]
+    for pod in (answer, *(event["object"] for event in events)):
         assert pod["metadata"]["deletionTimestamp"]
         assert pod["metadata"]["deletionGracePeriodSeconds"] == 0
 

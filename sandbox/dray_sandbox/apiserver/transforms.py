@@ -1,0 +1,61 @@
+"""What a PUT or a PATCH makes of an object, as a function of the object."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from aiohttp import web
+
+from . import metadata, status
+from .apply import apply_patch
+from .context import Context
+from .patches import json_patch, merge_patch, strategic_patch
+from .requests import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, flag
+from .resources import Resource
+from .status import Object, bad_request
+
+
+def replacement(body: Any) -> Callable[[Object | None], Object]:
+    """A PUT: the body, whatever was there; 400 when it is no object."""
+    if not isinstance(body, dict):
+        raise bad_request("the body of the request is not an object")
+    body.setdefault("metadata", {})
+    return lambda _: dict(body)
+
+
+def patch_of(
+    request: web.Request, resource: Resource, body: Any, context: Context
+) -> Callable[[Object | None], Object]:
+    """A PATCH of any of the four types; 415 for a type that the resource doesn't take."""
+    kind = request.content_type
+    accepted = [JSON_PATCH, MERGE_PATCH, APPLY_PATCH]
+    if resource.strategic:
+        accepted.insert(2, STRATEGIC_PATCH)
+    if kind not in accepted:
+        raise status.unsupported_media_type(kind, accepted)
+
+    def transform(current: Object | None) -> Object:
+        old = current or {}
+        if kind == JSON_PATCH:
+            result: Any = json_patch(old, body)
+        elif kind == APPLY_PATCH:
+            result = apply_patch(
+                old,
+                body,
+                manager=context.field_manager,
+                force=flag(request, "force"),
+                strategic=resource.strategic,
+                now=metadata.now(),
+            )
+        elif not isinstance(body, dict):
+            raise bad_request("the body of the patch is not an object")
+        elif kind == MERGE_PATCH:
+            result = merge_patch(old, body)
+        else:
+            result = strategic_patch(old, body)
+        if not isinstance(result, dict) or not isinstance(result.get("metadata"), dict):
+            raise bad_request("the patched object has no metadata")
+        return result
+
+    return transform
