@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import structlog
 
-from dray.bus.jetstream_api import NANO, JetStreamRefusedError, ask, state_from, stream_info
+from dray.bus.jetstream_api import NANO, ask, state_from, stream_info
 from dray.bus.jetstream_pull import FlowEndedError, delivered, pull
 from dray.bus.link import Link, Session
 from dray.bus.ports import BusUnavailableError, StreamMissingError
@@ -44,8 +44,6 @@ class Reader:
                 structlog.get_logger().debug(
                     "reading again", stream=self._stream, start=self._next, why=str(error)
                 )
-            except JetStreamRefusedError as error:
-                structlog.get_logger().warning("can't read", stream=self._stream, why=str(error))
             await backoff.pause()
 
     async def _consumer(self, session: Session) -> str:

@@ -7,6 +7,7 @@ answerers start again on the next session, and the caller decides what to repeat
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -21,6 +22,7 @@ from dray.domain.errors import PermanentError
 from dray.runtime.backoff import Backoff
 
 NO_RESPONDERS = "503"
+_FORBIDDEN = re.compile(r'permissions violation for publish to "([^"]+)"', re.IGNORECASE)
 _PING_S = 10
 _CONNECT_S = 5
 
@@ -41,7 +43,8 @@ class Session:
         self.complaint = ""
         """What the server last refused, such as a missing permission."""
         self._inbox = client.new_inbox()
-        self._waiting: dict[str, asyncio.Future[Msg]] = {}
+        self._waiting: dict[str, tuple[str, asyncio.Future[Msg]]] = {}
+        """Subject and future of the requests in flight, by the last token of their inbox."""
         self._sending = asyncio.Lock()
         self._asked = 0
 
@@ -66,7 +69,8 @@ class Session:
         """
         self._asked += 1
         token = str(self._asked)
-        reply = self._waiting[token] = asyncio.get_running_loop().create_future()
+        reply: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
+        self._waiting[token] = subject, reply
         self.idle.clear()
         try:
             async with asyncio.timeout(timeout_s):
@@ -120,14 +124,28 @@ class Session:
     def lose(self) -> None:
         """The connection is gone: fail what waits."""
         self.closed.set()
-        for reply in self._waiting.values():
+        for _, reply in self._waiting.values():
             if not reply.done():
                 reply.set_exception(
                     BusUnavailableError("the connection to NATS was lost: the outcome is unknown")
                 )
 
+    def complain(self, complaint: str) -> None:
+        """The server refused something: fail the requests that it names as not permitted."""
+        self.complaint = complaint
+        if (match := _FORBIDDEN.search(complaint)) is None:
+            return
+        for subject, reply in self._waiting.values():
+            if subject.lower() == match[1].lower() and not reply.done():
+                reply.set_exception(
+                    PermanentError(
+                        f"this user may not publish {subject}: {complaint}; is DRAY_NATS__USER the "
+                        "one of this service?"
+                    )
+                )
+
     async def _on_reply(self, message: Msg) -> None:
-        reply = self._waiting.get(message.subject.rpartition(".")[2])
+        _, reply = self._waiting.get(message.subject.rpartition(".")[2], ("", None))
         if reply is not None and not reply.done():
             reply.set_result(message)
 
@@ -225,7 +243,7 @@ class Link:
             session.lose()
 
         async def on_error(error: Exception) -> None:
-            session.complaint = str(error)
+            session.complain(str(error))
 
         try:
             await client.connect(

@@ -1,0 +1,117 @@
+"""The roles of the topology, on a server that holds them to their permissions."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from dray.bus.jetstream import connect
+from dray.bus.ports import Bus, BusUnavailableError
+from dray.bus.topology import STREAMS, log_spec
+from dray.domain.errors import PermanentError
+from dray.messages.base import Outgoing, encode
+from dray.messages.commands import VoidClaim
+from dray.messages.decisions import Opened, encode_record, log_subject
+from dray.messages.facts import Tick
+from dray_sandbox.nats_server import start_nats
+from dray_sandbox.processes import Runner
+
+TICK = encode(Tick(revision=1, now_unix_s=1.0), source="test")
+VOID = encode(
+    VoidClaim(domain="p", claim_uid="u", namespace="n", name="c", attempt=1, reason="r"),
+    source="test",
+)
+RECORD = Outgoing(
+    log_subject("p", 1),
+    encode_record(Opened(domain="p", epoch=1, writer="w", facts_sequence=0, now_unix_s=0.0)),
+)
+
+As = Callable[[str], Awaitable[Bus]]
+
+
+@pytest.fixture
+async def as_role(tmp_path: Path) -> AsyncIterator[As]:
+    runner = Runner(tmp_path / "logs")
+    access = await start_nats(runner, tmp_path, sync_interval="2m")
+    buses: list[Bus] = []
+
+    async def make(role: str) -> Bus:
+        password = access.passwords[role]
+        buses.append(await connect(access.url, name=role, user=role, password=password))
+        return buses[-1]
+
+    controller = await make("claim-controller")
+    for spec in (*STREAMS, log_spec("p", 1)):
+        await controller.ensure(spec)
+    yield make
+    for bus in buses:
+        await bus.close()
+    await runner.stop_all()
+
+
+async def test_the_controller_publishes_what_all_others_read(as_role: As) -> None:
+    controller = await as_role("claim-controller")
+    await controller.publish(TICK)
+    for role in ("webhook", "allocator", "node-agent", "reader"):
+        bus = await as_role(role)
+        async with asyncio.timeout(20), aclosing(bus.read("DRAY_FACTS")) as reader:
+            assert (await anext(reader)).subject == TICK.subject
+
+
+@pytest.mark.parametrize("role", ["webhook", "allocator", "node-agent", "reader"])
+async def test_nobody_else_publishes_the_controllers_facts(as_role: As, role: str) -> None:
+    bus = await as_role(role)
+    with pytest.raises(PermanentError, match=r"may not publish dray\.state\.tick\.v1"):
+        await bus.publish(TICK)
+
+
+async def test_an_allocator_wishes_and_the_controller_hears_it(as_role: As) -> None:
+    allocator, controller = await as_role("allocator"), await as_role("claim-controller")
+    await allocator.publish(VOID)
+    flow = controller.consume("DRAY_COMMANDS", durable="claim-controller")
+    async with asyncio.timeout(20), aclosing(flow) as consumer:
+        delivery = await anext(consumer)
+        assert delivery.message.payload == VOID.payload
+        await delivery.reject("a test")
+
+
+async def test_allocators_append_and_webhooks_do_not(as_role: As) -> None:
+    allocator, webhook = await as_role("allocator"), await as_role("webhook")
+    assert await allocator.append(RECORD, expected_last=0) == 1
+    with pytest.raises(PermanentError, match="may not publish"):
+        await webhook.append(RECORD, expected_last=1)
+
+
+async def test_allocators_lease_domains(as_role: As) -> None:
+    first, second = await as_role("allocator"), await as_role("allocator")
+    assert await first.acquire("domain.p", "a", ttl_s=60)
+    assert not await second.acquire("domain.p", "b", ttl_s=60)
+    await first.release("domain.p", "a")
+    assert await second.acquire("domain.p", "b", ttl_s=60)
+
+
+async def test_the_webhook_asks_and_the_controller_answers(as_role: As, eventually) -> None:
+    controller, webhook = await as_role("claim-controller"), await as_role("webhook")
+
+    async def answer(question: bytes) -> bytes:
+        return question[::-1]
+
+    serving = asyncio.create_task(controller.serve("dray.rpc.lookup", answer, queue="q"))
+
+    async def answered() -> bool:
+        try:
+            return await webhook.request("dray.rpc.lookup", b"abc", timeout_s=1) == b"cba"
+        except BusUnavailableError:
+            return False
+
+    await eventually(answered)
+    serving.cancel()
+
+
+async def test_only_the_controller_makes_streams(as_role: As) -> None:
+    allocator = await as_role("allocator")
+    with pytest.raises(PermanentError, match="may not publish"):
+        await allocator.ensure(log_spec("p", 2))
+    assert await (await as_role("claim-controller")).ensure(log_spec("p", 2))
