@@ -5,7 +5,7 @@ the term ends and the next begins by reading what is there.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import structlog
@@ -27,7 +27,7 @@ from dray_claim_controller.execute.stuck import StuckPods
 from dray_claim_controller.garbage.collector import Collector
 from dray_claim_controller.observe.keeper import PoolKeeper
 from dray_claim_controller.observe.picture import Key
-from dray_claim_controller.observe.publisher import Publisher
+from dray_claim_controller.observe.publisher import Moves, Publisher
 from dray_claim_controller.observe.watching import Watching
 from dray_claim_controller.report.reporter import Reporter
 from dray_claim_controller.settings import ControllerSettings
@@ -63,7 +63,13 @@ class Term:
         self._means = means
         settings, watching, clock = means.settings, means.watching, means.clock
         bus, kube, instance = means.bus, means.kube, means.settings.instance
-        self.publisher = Publisher(bus, watching.picture, clock, instance=instance, left=self._left)
+        self.publisher = Publisher(
+            bus,
+            watching.picture,
+            clock,
+            instance=instance,
+            moves=Moves(self._left, self._closing),
+        )
         self.epochs = Epochs(bus, kube, watching, self.publisher, clock, instance=instance)
         self.reporter = Reporter(kube, bus, watching, clock, instance=instance)
         self.executor = Executor(
@@ -115,6 +121,9 @@ class Term:
             raise FactsLostError(f"the stream {FACTS_STREAM} vanished while it was made")
         await self.publisher.load()
         await watching.synced()
+        # A watch that is behind must not make tombstones of what a predecessor knew.
+        await watching.relist()
+        await self.epochs.close_orphans()
         self.cluster = await probe(
             self._means.kube,
             self._means.settings.namespace,
@@ -209,8 +218,11 @@ class Term:
             self.followers.finished(progress.order)
         self._means.progress(progress)
 
-    def _left(self) -> dict[tuple[str, str], int]:
-        return dict(self.followers.left())
+    def _left(self) -> Mapping[tuple[str, str], int]:
+        return self.followers.left()
+
+    def _closing(self) -> Iterable[str]:
+        return self.epochs.closing
 
     def _keeps_timestamp(self) -> bool:
         return self.cluster.allocation_timestamp

@@ -112,7 +112,7 @@ class World:
         self.helpers: list[asyncio.Task[None]] = []
 
     async def until(
-        self, condition: Callable[[], Any], what: str = "", within_s: float = 10
+        self, condition: Callable[[], Any], what: str = "", within_s: float = 5
     ) -> Any:
         """Wait for a condition (plain or awaitable); its value."""
         try:

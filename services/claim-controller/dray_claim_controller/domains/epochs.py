@@ -42,6 +42,8 @@ class Epochs:
     ) -> None:
         self.opened: dict[str, int] = {}
         """Current epoch by domain."""
+        self.closing: set[str] = set()
+        """Domains without a pool whose decisions are being voided."""
         self._bus = bus
         self._kube = kube
         self._watching = watching
@@ -84,15 +86,28 @@ class Epochs:
 
     async def close(self, domain: str) -> None:
         """The pool is gone: nothing decided for it may be committed any more."""
-        epoch = self.opened.pop(domain, 0)
-        if epoch:
-            await self._void_everything(domain, epoch + 1)
+        epoch = max(self.opened.get(domain, 0), self._publisher.domains().get(domain, 0))
+        if not epoch:
+            return
+        self.closing.add(domain)
+        # The executor refuses older epochs from now on, and others find the claims void.
+        self.opened[domain] = epoch + 1
+        await self._void_everything(domain, epoch + 1)
+        del self.opened[domain]
+        self.closing.remove(domain)
+        await self._publisher.say(Key("domain", domain), None)
+
+    async def close_orphans(self) -> None:
+        """Close domains whose pool went while nobody led."""
+        pools = self._watching.picture.plain[POOLS.plural]
+        for domain in self._publisher.domains():
+            if domain not in pools:
+                await self.close(domain)
 
     async def _begin(self, domain: str, pool: Object) -> int:
-        published = self._publisher.last(Key("domain", domain))
-        known = published.epoch if isinstance(published, DomainObserved) else 0
+        published = self._publisher.domains().get(domain, 0)
         claims = await self._claims(domain)
-        epoch = next_epoch(recorded(pool), known, claims)
+        epoch = next_epoch(recorded(pool), published, claims)
         while await self._bus.state(log_stream(domain, epoch)) is not None:
             epoch += 1
         patch = {

@@ -8,7 +8,7 @@ import structlog
 
 from dray.bus.ports import Bus, BusUnavailableError, StreamMissingError
 from dray.domain.errors import TemporaryError
-from dray.kube.ports import NODES, POOLS, NotFoundError
+from dray.kube.ports import NODES, POOLS, ConflictError, NotFoundError
 from dray.messages.decisions import Decided, NodeLeft, Waiting, decode_record, log_stream
 from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock
@@ -81,14 +81,16 @@ class Followers:
         while True:
             try:
                 await self._follow_epoch(domain, backoff)
+            except ConflictError as error:
+                # Somebody wrote the pool's status in between: read it again.
+                structlog.get_logger().debug("not opened yet", domain=domain, error=str(error))
             except (StreamMissingError, TemporaryError) as error:
                 structlog.get_logger().warning(
                     "the decision log can't be read", domain=domain, error=str(error)
                 )
-                await self._clock.sleep(backoff.next_s())
             except NotFoundError:
-                # The pool went; its removal from the picture ends this task.
-                await self._clock.sleep(backoff.next_s())
+                structlog.get_logger().debug("the pool is gone", domain=domain)
+            await self._clock.sleep(backoff.next_s())
 
     async def _follow_epoch(self, domain: str, backoff: Backoff) -> None:
         known = self.orders.get(domain)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -42,6 +42,8 @@ from dray_claim_controller.execute.writes import ClaimWrites
 from dray_claim_controller.observe.picture import SeenClaim
 from dray_claim_controller.observe.watching import Watching
 
+_MISSING = ("pod-gone", "claim-gone")
+
 Hook = Callable[[str, PodDecision], Awaitable[None]]
 """Called with a step's name right before its write; tests hold an executor there."""
 
@@ -69,12 +71,14 @@ class Environment:
     report: Callable[[Progress], None]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Memory:
     """What one execution has seen and done, by claim UID."""
 
     committed: set[str]
     marked: set[str]
+    asked_for: set[str] = field(default_factory=set)
+    """Reasons of stopping after which the server was asked: the watch may be behind."""
 
 
 class Executor:
@@ -169,6 +173,9 @@ class Executor:
         while self._newest.get(order.decision.pod_uid) is order:
             step = self._next(order, memory)
             try:
+                if isinstance(step, Stop) and self._may_be_behind(step, memory):
+                    await self._refresh_once(order)
+                    continue
                 if await self._take(step, order):
                     return
                 if isinstance(step, Mark):
@@ -225,6 +232,13 @@ class Executor:
                 await self._stop(step, order)
                 return True
         return False
+
+    @staticmethod
+    def _may_be_behind(stop: Stop, memory: _Memory) -> bool:
+        if stop.reason not in _MISSING or stop.reason in memory.asked_for:
+            return False
+        memory.asked_for.add(stop.reason)
+        return True
 
     async def _mark(self, claim: ClaimDecision, order: Order) -> None:
         seen = self._picture.claims[claim.uid]

@@ -22,9 +22,8 @@ class ClaimWrites:
         finalizers = list(seen.object["metadata"].get("finalizers") or ())
         if CLAIM_FINALIZER not in finalizers:
             finalizers.append(CLAIM_FINALIZER)
-        return await self._patch(
-            seen, {"finalizers": finalizers, "annotations": {DECISION: str(attempt)}}
-        )
+        annotations = {DECISION: str(attempt), ALLOCATED: None}
+        return await self._patch(seen, {"finalizers": finalizers, "annotations": annotations})
 
     async def commit(
         self,

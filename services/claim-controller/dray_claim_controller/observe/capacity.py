@@ -65,9 +65,9 @@ def is_news(status: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
 
 
 def _cards(picture: Picture, nodes: list[str]) -> dict[DeviceId, Device]:
-    cards = {}
+    cards, members = {}, set(nodes)
     for observed, _ in picture.slices.values():
-        if observed.driver == DRIVER and observed.node in nodes:
+        if observed.driver == DRIVER and observed.node in members:
             for device in observed.devices:
                 cards[DeviceId(observed.driver, observed.pool, device.name)] = device
     return cards

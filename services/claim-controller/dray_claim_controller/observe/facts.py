@@ -37,6 +37,8 @@ class Known:
     published: NodeObserved | None = None
     """The node's last fact, if it is no tombstone."""
     left: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    closing: tuple[str, ...] = ()
+    """Domains whose pool is gone, but whose decisions are not all void yet."""
 
 
 def key_of(fact: Fact) -> Key:
@@ -149,7 +151,7 @@ def _node_fact(picture: Picture, name: str, known: Known) -> NodeObserved | None
         None if published is None else published.node,
         0 if published is None else published.revision,
         known.left,
-        pools,
+        {*pools, *known.closing},
     )
     node = replace(
         _in_pool(bare, pools.get(where.pool)),

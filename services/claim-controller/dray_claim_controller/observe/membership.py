@@ -1,6 +1,6 @@
 """Which pool a node is in, and how it moves from one to another. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from dray.domain.devices import Taint
@@ -45,13 +45,13 @@ def place(
     published: Node | None,
     published_revision: int,
     left: Mapping[tuple[str, str], int],
-    domains: Iterable[str],
+    domains: Collection[str],
 ) -> Place:
     """Where the node's next fact puts it.
 
     A node goes from pool A to B through "no pool": B may only have it once A's decision log
     says that nothing of A is in flight there. ``left`` holds the highest ``node_revision``
-    of A's node-left records by (domain, node); ``domains`` are the pools that exist.
+    of A's node-left records by (domain, node); ``domains`` are those that may have decisions.
     """
     prior = "" if published is None else published.pool or published.leaving
     if published is None or not prior or prior == wanted:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from dray.domain.claims import Claim
 from dray.domain.devices import Device, DeviceId, ResourceSlice
+from dray.domain.errors import DrayError
 from dray.domain.names import CLAIM_FINALIZER, DEVICE_CLASS, DRIVER, SHAPE
 from dray.domain.pods import Pod
 from dray.kube.convert import claim_from, pod_from, pod_requests, revision_of, slice_from
@@ -79,6 +80,7 @@ class SeenPod:
     cpu_milli: int
     memory_bytes: int
     terminal: bool
+    revision: int = 0
     pod: Pod | None = None
     object: Object = field(default_factory=dict)
 
@@ -97,6 +99,8 @@ class Picture:
         """Highest resourceVersion seen of anything."""
         self.listed: set[str] = set()
         """Plurals that were listed at least once."""
+        self.unreadable: dict[str, str] = {}
+        """Objects that could not be understood, and why."""
         self.dirty: OrderedDict[Key, int] = OrderedDict()
         self.holders: dict[DeviceId, dict[str, None]] = {}
         """UIDs of the claims that hold a device, by status."""
@@ -184,35 +188,40 @@ class Picture:
 
     def _relist(self, resource: Resource, objects: tuple[Object, ...], revision: int) -> None:
         present = {obj["metadata"]["uid"] for obj in objects}
-        for known in self._objects(resource):
-            if known["metadata"]["uid"] not in present:
+        for known, its_revision in self._objects(resource):
+            # What is newer than the list is missing from it for that reason alone.
+            if known["metadata"]["uid"] not in present and its_revision <= revision:
                 self._drop(resource, known, revision)
         for obj in objects:
             self._put(resource, obj, watched=True)
         self.revision = max(self.revision, revision)
         self.listed.add(resource.plural)
 
-    def _objects(self, resource: Resource) -> list[Object]:
+    def _objects(self, resource: Resource) -> list[tuple[Object, int]]:
         if resource is CLAIMS:
-            return [seen.object for seen in self.claims.values()]
+            return [(seen.object, seen.claim.resource_version) for seen in self.claims.values()]
         if resource is PODS:
-            return [
-                seen.object or {"metadata": {"uid": uid}, "spec": {"nodeName": seen.node}}
-                for uid, seen in self.pods.items()
-            ]
-        return list(self.plain[resource.plural].values())
+            return [({"metadata": {"uid": uid}}, seen.revision) for uid, seen in self.pods.items()]
+        return [(obj, revision_of(obj)) for obj in self.plain[resource.plural].values()]
 
     def _put(self, resource: Resource, obj: Object, *, watched: bool) -> None:
         revision = revision_of(obj)
         self.revision = max(self.revision, revision)
         if self.is_gone(obj["metadata"]["uid"]):
             return
-        if resource is CLAIMS:
-            self._put_claim(obj, revision, watched)
-        elif resource is PODS:
-            self._put_pod(obj, revision)
+        label = f"{resource.plural} {_name(obj)}"
+        try:
+            if resource is CLAIMS:
+                self._put_claim(obj, revision, watched)
+            elif resource is PODS:
+                self._put_pod(obj, revision)
+            else:
+                self._put_plain(resource, obj, revision)
+        except (KeyError, TypeError, ValueError, DrayError) as error:
+            # One object that can't be understood must not hide all others.
+            self.unreadable[label] = f"{type(error).__name__}: {error}"
         else:
-            self._put_plain(resource, obj, revision)
+            self.unreadable.pop(label, None)
 
     def _put_plain(self, resource: Resource, obj: Object, revision: int) -> None:
         name = _name(obj)
@@ -227,7 +236,7 @@ class Picture:
             self._touch_node(name, revision)
         elif kind := _PLAIN_FACTS.get(resource.plural):
             self.mark(Key(kind, name), revision)
-        if resource is POOLS:
+        if resource is POOLS and (known is None or known.get("spec") != obj.get("spec")):
             self._touch_nodes(revision)
 
     def _put_claim(self, obj: Object, revision: int, watched: bool) -> None:
@@ -257,7 +266,7 @@ class Picture:
     def _put_pod(self, obj: Object, revision: int) -> None:
         uid = obj["metadata"]["uid"]
         known = self.pods.get(uid)
-        if known is not None and known.object and revision_of(known.object) > revision:
+        if known is not None and known.revision > revision:
             return
         spec = obj["spec"]
         cpu_milli, memory_bytes = pod_requests(spec)
@@ -269,6 +278,7 @@ class Picture:
             cpu_milli=cpu_milli,
             memory_bytes=memory_bytes,
             terminal=(obj.get("status") or {}).get("phase") in TERMINAL,
+            revision=revision,
             pod=pod if ours else None,
             object=obj if pod is not None else {},
         )

@@ -2,18 +2,35 @@
 
 import asyncio
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 from dray.bus.ports import Bus, BusUnavailableError
 from dray.bus.topology import FACTS_STREAM
 from dray.messages.base import UndecodableMessageError, decode, encode, subject_prefix
-from dray.messages.facts import FACTS, Fact, InventoryObserved, NodeObserved, Synced, Tick
+from dray.messages.facts import (
+    FACTS,
+    DomainObserved,
+    Fact,
+    InventoryObserved,
+    NodeObserved,
+    Synced,
+    Tick,
+)
 from dray.runtime.clock import Clock
 from dray_claim_controller.observe.facts import Known, fact_of
 from dray_claim_controller.observe.outbox import Outbox
 from dray_claim_controller.observe.picture import Key, Picture
 
-Left = Callable[[], Mapping[tuple[str, str], int]]
+
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """What the domains say about nodes on their way from one pool to another."""
+
+    left: Callable[[], Mapping[tuple[str, str], int]]
+    closing: Callable[[], Iterable[str]]
+
+
 _UNOBSERVED = ("synced", "tick", "cluster", "domain")
 """Facts that have no Kubernetes object whose disappearance would end them."""
 
@@ -22,7 +39,7 @@ class Publisher:
     """The leader's pen. One instance per term: it starts from what the bus holds."""
 
     def __init__(
-        self, bus: Bus, picture: Picture, clock: Clock, *, instance: str, left: Left
+        self, bus: Bus, picture: Picture, clock: Clock, *, instance: str, moves: Moves
     ) -> None:
         self.sequence = 0
         """Sequence of the newest fact known to be stored."""
@@ -30,7 +47,7 @@ class Publisher:
         self._picture = picture
         self._clock = clock
         self._instance = instance
-        self._left = left
+        self._moves = moves
         self._outbox = Outbox()
         self._lock = asyncio.Lock()
         self._ticks = itertools.count(1)
@@ -64,10 +81,11 @@ class Publisher:
         async with self._lock:
             await self._publish_dirty()
 
-    async def say(self, key: Key, fact: Fact) -> None:
-        """Publish a fact that is not made from the picture."""
+    async def say(self, key: Key, fact: Fact | None) -> None:
+        """Publish a fact that is not made from the picture; None: its tombstone."""
+        revision = 0 if fact is None else fact.revision
         async with self._lock:
-            for newer in self._outbox.plan(key, fact, fact.revision):
+            for newer in self._outbox.plan(key, fact, revision):
                 await self._store(newer)
                 self._outbox.published(newer)
 
@@ -75,6 +93,11 @@ class Publisher:
         """Let time pass for those who fold the facts."""
         now_unix_s = self._clock.now_unix_s()
         await self._store(Tick(revision=next(self._ticks), now_unix_s=now_unix_s))
+
+    def domains(self) -> dict[str, int]:
+        """Epoch by domain, as published."""
+        facts = (self._outbox.last(key) for key in self._outbox.living() if key.kind == "domain")
+        return {fact.domain: fact.epoch for fact in facts if isinstance(fact, DomainObserved)}
 
     def last(self, key: Key) -> Fact | None:
         """The last fact about ``key`` that is no tombstone."""
@@ -105,7 +128,8 @@ class Publisher:
     async def _publish_key(self, key: Key, revision: int) -> None:
         last = self._outbox.last(key)
         published = last if isinstance(last, NodeObserved) else None
-        fact = fact_of(self._picture, key, Known(published, self._left()))
+        known = Known(published, self._moves.left(), tuple(self._moves.closing()))
+        fact = fact_of(self._picture, key, known)
         for newer in self._outbox.plan(key, fact, revision):
             await self._store(newer)
             self._outbox.published(newer)

@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Callable
 
+import structlog
+
 from dray.kube.ports import (
     CLAIMS,
     PODS,
@@ -26,6 +28,7 @@ class Watching:
         self.listeners: list[Listener] = []
         """Called with every event, once the picture has it."""
         self._kube = kube
+        self._complained: set[str] = set()
         self._changed = asyncio.Event()
 
     async def run(self) -> None:
@@ -38,6 +41,12 @@ class Watching:
         """Wait until everything was listed once."""
         while not self.picture.synced:
             await self.changed()
+
+    async def relist(self) -> None:
+        """Bring the picture up to the server's newest state: watches may be behind."""
+        for resource in WATCHED:
+            self.picture.apply(resource, await self._kube.list(resource))
+        self._wake()
 
     async def changed(self, timeout_s: float | None = None) -> bool:
         """Wait for the next change; False after ``timeout_s`` without one."""
@@ -81,9 +90,18 @@ class Watching:
             self.picture.apply(resource, Deleted(known))
         self._wake()
 
+    def _complain(self) -> None:
+        unreadable = self.picture.unreadable
+        for label in unreadable.keys() - self._complained:
+            structlog.get_logger().error(
+                "an object can't be understood and is left out", object=label, why=unreadable[label]
+            )
+        self._complained = set(unreadable)
+
     async def _watch(self, resource: Resource) -> None:
         async for event in self._kube.watch(resource):
             self.picture.apply(resource, event)
+            self._complain()
             for listener in self.listeners:
                 listener(resource, event)
             self._wake()
