@@ -1,0 +1,73 @@
+"""Who may take the Lease, and when an epoch is over."""
+
+from dray.bus.ports import StreamState
+from dray.domain.claims import Claim, ClaimSpec
+from dray.kube.ports import Object
+from dray_claim_controller.domains.rules import Recorded, is_lost, next_epoch, recorded
+from dray_claim_controller.leading.rules import lease_spec, may_take, observe
+
+
+def lease(version: str, holder: str, duration_s: int = 15) -> Object:
+    spec = {"holderIdentity": holder, "leaseDurationSeconds": duration_s}
+    return {"metadata": {"resourceVersion": version}, "spec": spec}
+
+
+def test_a_renewed_lease_is_anothers_until_it_stands_still_for_its_duration() -> None:
+    first = observe(lease("1", "other"), None, 100.0)
+    assert not may_take(first, "me", 115.0)
+    assert may_take(first, "me", 115.1)
+
+    renewed = observe(lease("2", "other"), first, 114.0)
+    assert not may_take(renewed, "me", 128.0)
+
+
+def test_seeing_the_same_state_again_is_no_renewal() -> None:
+    first = observe(lease("1", "other"), None, 100.0)
+
+    assert observe(lease("1", "other"), first, 114.0) == first
+
+
+def test_a_free_lease_and_ones_own_may_be_taken_at_once() -> None:
+    assert may_take(observe(lease("1", ""), None, 0.0), "me", 0.0)
+    assert may_take(observe(lease("1", "me"), None, 0.0), "me", 0.0)
+
+
+def test_transitions_are_counted() -> None:
+    first = lease_spec(None, "a", 15.0, 1_700_000_000.25)
+    again = lease_spec({"spec": first}, "a", 15.0, 1_700_000_002.0)
+    taken = lease_spec({"spec": again}, "b", 15.0, 1_700_000_020.0)
+
+    assert first["renewTime"] == "2023-11-14T22:13:20.250000Z"
+    assert (first["leaseTransitions"], again["leaseTransitions"]) == (0, 0)
+    assert again["acquireTime"] == first["acquireTime"]
+    assert taken["leaseTransitions"] == 1
+    assert taken["leaseDurationSeconds"] == 15
+
+
+def state(last: int) -> StreamState:
+    return StreamState("s", 1, last, "now")
+
+
+def test_a_log_is_lost_when_it_is_missing_or_shorter_than_somebody_saw() -> None:
+    assert is_lost(Recorded(1, 5), None, 0)
+    assert is_lost(Recorded(1, 5), state(4), 0)
+    assert is_lost(Recorded(1, 5), state(6), 7)
+    assert not is_lost(Recorded(1, 5), state(5), 5)
+
+
+def claim(decision: int = 0, void: int = 0) -> Claim:
+    return Claim("u", "ns", "c", 1, "p", ClaimSpec(), decision=decision, void=void)
+
+
+def test_the_next_epoch_is_above_all_that_anybody_used() -> None:
+    assert next_epoch(Recorded(), 0, []) == 1
+    assert next_epoch(Recorded(2), 0, []) == 3
+    assert next_epoch(Recorded(), 4, []) == 5
+    assert next_epoch(Recorded(1), 1, [claim(decision=3_000_001)]) == 4
+    assert next_epoch(Recorded(1), 1, [claim(void=2_000_000)]) == 2
+
+
+def test_a_pool_without_status_has_no_epoch() -> None:
+    assert recorded({}) == Recorded()
+    log = {"epoch": 3, "lastSequence": 9}
+    assert recorded({"status": {"decisionLog": log}}) == Recorded(3, 9)

@@ -1,0 +1,151 @@
+"""The picture: what watches and answers add up to."""
+
+from typing import Any
+
+from dray.domain.devices import DeviceId
+from dray.domain.names import DEVICE_CLASS, DRIVER, SHAPE
+from dray.kube.ports import CLAIMS, NODES, PODS, SLICES, Changed, Deleted, Listed, Object
+from dray_claim_controller.observe.facts import Known, fact_of
+from dray_claim_controller.observe.picture import Key, Picture
+
+
+def pod(uid: str, revision: int, **spec: Any) -> Object:
+    metadata = {"uid": uid, "name": uid, "namespace": "ns", "resourceVersion": str(revision)}
+    return {"metadata": metadata, "spec": {"containers": [], **spec}}
+
+
+def claim(revision: int, uid: str = "c", **status: Any) -> Object:
+    metadata = {"uid": uid, "name": "claim", "namespace": "ns", "resourceVersion": str(revision)}
+    exactly = {"deviceClassName": DEVICE_CLASS}
+    spec = {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}
+    return {"metadata": metadata, "spec": spec, "status": status}
+
+
+def allocated(device: str = "gpu-0") -> Object:
+    result = {"request": "r", "driver": DRIVER, "pool": "n", "device": device}
+    return {"devices": {"results": [result]}}
+
+
+def test_older_states_do_not_replace_newer_ones() -> None:
+    picture = Picture()
+    picture.answered(CLAIMS, claim(9, allocation=allocated()))
+    picture.apply(CLAIMS, Changed(claim(5)))
+
+    assert picture.claims["c"].claim.allocation is not None
+
+
+def test_the_watch_has_shown_an_answer_once_it_reached_its_revision() -> None:
+    picture = Picture()
+    picture.apply(CLAIMS, Changed(claim(5)))
+    picture.answered(CLAIMS, claim(9, allocation=allocated()))
+    assert not picture.claims["c"].allocation_watched
+
+    picture.apply(CLAIMS, Changed(claim(9, allocation=allocated())))
+    assert picture.claims["c"].allocation_watched
+
+
+def test_an_answer_that_comes_after_the_deletion_revives_nothing() -> None:
+    picture = Picture()
+    picture.apply(CLAIMS, Changed(claim(5)))
+    picture.apply(CLAIMS, Deleted(claim(7)))
+    picture.answered(CLAIMS, claim(6))
+
+    assert not picture.claims
+    assert picture.claim_named("ns", "claim") is None
+
+
+def test_a_list_drops_what_is_gone_but_not_what_is_newer_than_the_list() -> None:
+    picture = Picture()
+    picture.apply(CLAIMS, Changed(claim(5, "old")))
+    picture.answered(CLAIMS, claim(12, "new"))
+    picture.apply(CLAIMS, Listed((), 10))
+
+    assert set(picture.claims) == {"new"}
+
+
+def test_a_claim_made_again_under_the_same_name_is_found_by_name() -> None:
+    picture = Picture()
+    picture.apply(CLAIMS, Changed(claim(5, "first")))
+    picture.apply(CLAIMS, Changed(claim(8, "second")))
+    picture.apply(CLAIMS, Deleted(claim(9, "first")))
+
+    found = picture.claim_named("ns", "claim")
+    assert found is not None
+    assert found.claim.uid == "second"
+
+
+def test_holders_follow_allocations() -> None:
+    picture = Picture()
+    picture.apply(CLAIMS, Changed(claim(5, allocation=allocated("gpu-0"))))
+    picture.apply(CLAIMS, Changed(claim(6)))
+    picture.apply(CLAIMS, Changed(claim(7, allocation=allocated("gpu-1"))))
+
+    held = {device.device for device, claims in picture.holders.items() if claims}
+    assert held == {"gpu-1"}
+
+
+def test_a_pod_of_a_hand_written_claim_is_ours_whichever_comes_first() -> None:
+    user = pod("p", 5, resourceClaims=[{"name": "x", "resourceClaimName": "claim"}])
+    pod_first, claim_first = Picture(), Picture()
+    pod_first.apply(PODS, Changed(user))
+    assert not pod_first.our_pods()
+    pod_first.apply(CLAIMS, Changed(claim(6)))
+    claim_first.apply(CLAIMS, Changed(claim(6)))
+    claim_first.apply(PODS, Changed(user))
+
+    assert [seen.uid for seen in pod_first.our_pods()] == ["p"]
+    assert [seen.uid for seen in claim_first.our_pods()] == ["p"]
+
+
+def test_a_node_sums_what_has_not_ended_and_names_the_pods_of_ours() -> None:
+    picture = Picture()
+    node = {"metadata": {"uid": "n", "name": "n", "resourceVersion": "1"}}
+    picture.apply(NODES, Changed(node))
+    container = {"name": "x", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}
+    picture.apply(PODS, Changed(pod("foreign", 2, nodeName="n", containers=[container])))
+    ours = pod(
+        "ours",
+        3,
+        nodeName="n",
+        containers=[container],
+        resourceClaims=[{"name": "x", "resourceClaimTemplateName": "t"}],
+    )
+    ours["metadata"]["annotations"] = {SHAPE: "{}"}
+    picture.apply(PODS, Changed(ours))
+    ended = pod("ended", 4, nodeName="n", containers=[container])
+    ended["status"] = {"phase": "Succeeded"}
+    picture.apply(PODS, Changed(ended))
+
+    fact: Any = fact_of(picture, Key("node", "n"), Known())
+
+    assert (fact.node.used_cpu_milli, fact.node.used_memory_bytes) == (2000, 2 * 2**30)
+    assert fact.node.used_pods == 2
+    assert fact.counted_pods == ("ours",)
+    assert fact.revision == 4
+
+
+def test_an_object_that_cannot_be_understood_hides_no_other() -> None:
+    picture = Picture()
+    broken = {"metadata": {"uid": "b", "name": "b", "resourceVersion": "1"}, "spec": {}}
+    fine = {
+        "metadata": {"uid": "f", "name": "f", "resourceVersion": "2"},
+        "spec": {"driver": DRIVER, "pool": {"name": "n", "generation": 1}, "nodeName": "n"},
+    }
+    picture.apply(SLICES, Listed((broken, fine), 3))
+
+    assert set(picture.slices) == {"f"}
+    assert "resourceslices b" in picture.unreadable
+
+
+def test_of_two_generations_of_a_slice_the_newer_device_counts() -> None:
+    picture = Picture()
+    for generation, value in ((1, "10"), (2, "20")):
+        device = {"name": "gpu-0", "capacity": {"v": {"value": value}}}
+        pool = {"name": "n", "generation": generation, "resourceSliceCount": 1}
+        metadata = {"uid": value, "name": value, "resourceVersion": value}
+        spec = {"driver": DRIVER, "nodeName": "n", "pool": pool, "devices": [device]}
+        picture.apply(SLICES, Changed({"metadata": metadata, "spec": spec}))
+
+    found = picture.device(DeviceId(DRIVER, "n", "gpu-0"))
+    assert found is not None
+    assert found.capacity["v"].value == "20"

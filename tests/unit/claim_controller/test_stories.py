@@ -1,0 +1,107 @@
+"""BindRequests and events, as people read them; the settings, as they are written."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dray.domain.names import OWNER_DRAY
+from dray.kube.resources import BindRequest, parse
+from dray.messages.decisions import Waiting
+from dray.reasons import Reason
+from dray_claim_controller.execute.shares import with_shares
+from dray_claim_controller.execute.withdrawal import Stuck
+from dray_claim_controller.report import stories
+from dray_claim_controller.settings import ControllerSettings, Lease
+
+
+def waiting(*reasons: Reason) -> Waiting:
+    return Waiting(
+        domain="p",
+        epoch=1,
+        writer="t",
+        facts_sequence=1,
+        now_unix_s=0.0,
+        pod_uid="p",
+        namespace="ns",
+        name="pod",
+        reasons=reasons,
+    )
+
+
+def test_a_decision_makes_a_valid_bind_request(make: Any) -> None:
+    spec = stories.decided_spec(make.decision())
+    model = parse(BindRequest, stories.bind_request(make.pod(), spec))
+
+    assert isinstance(model, BindRequest)
+    assert model.spec.selected_node == "node-1"
+    assert model.spec.binder == OWNER_DRAY
+    assert model.spec.attempt == 1_000_001
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        stories.binding_status(),
+        stories.succeeded_status(),
+        stories.failed_status("double-sale", "x" * 9000, 2),
+        stories.waiting_status(waiting(*[Reason("clause", "c" * 100, 1, 1)] * 90)),
+    ],
+)
+def test_every_status_is_valid(make: Any, status: dict[str, Any]) -> None:
+    spec = stories.waiting_spec(waiting())
+    manifest = {"metadata": {}, "spec": spec, "status": status}
+
+    assert isinstance(parse(BindRequest, manifest), BindRequest)
+
+
+def test_an_event_names_the_pod_and_is_the_same_for_the_same_reason(make: Any) -> None:
+    def event(reason: str, message: str) -> dict[str, Any]:
+        return stories.event(
+            make.pod(), reason, message, warning=False, instance="i", now_unix_s=1e9
+        )
+
+    one, two = event("GPUWaiting", "a"), event("GPUWaiting", "é" * 2000)
+
+    assert one["metadata"]["name"] == two["metadata"]["name"]
+    assert one["metadata"]["name"] != event("GPUAllocated", "a")["metadata"]["name"]
+    assert len(two["message"].encode()) <= 1024
+    assert stories.repeated(one, two)["count"] == 2
+    assert one["involvedObject"]["uid"] == "p"
+
+
+def test_share_ids_repeat_for_an_attempt_and_differ_between_attempts(make: Any) -> None:
+    def shares(attempt: int) -> list[str | None]:
+        claim = make.decision(attempt=attempt).claims[0]
+        return [device.share_id for device in with_shares(claim, lambda _: True).devices]
+
+    assert shares(1) == shares(1)
+    assert shares(1) != shares(2)
+
+
+def test_a_whole_card_has_no_share_id(make: Any) -> None:
+    claim = make.decision().claims[0]
+    whole = type(claim)(
+        uid="c",
+        namespace="ns",
+        name="claim",
+        attempt=1,
+        allocation=replace(claim.allocation, devices=make.allocation(consumed={}).devices),
+    )
+
+    assert with_shares(whole, lambda _: False).devices[0].share_id is None
+
+
+def test_a_pod_is_stuck_only_after_it_was_so_without_a_pause() -> None:
+    stuck = Stuck(10.0)
+
+    assert stuck.due(["p"], 0.0) == []
+    assert stuck.due([], 5.0) == []
+    assert stuck.due(["p"], 11.0) == []
+    assert stuck.due(["p"], 21.0) == ["p"]
+
+
+def test_lease_times_must_be_ordered() -> None:
+    assert ControllerSettings(instance="i").lease.duration == 15.0
+    with pytest.raises(ValueError, match="duration > renew_deadline > retry"):
+        Lease(duration=5.0, renew_deadline=10.0, retry=2.0)
