@@ -3,7 +3,7 @@
 import pytest
 
 from dray.domain.claims import AllocatedDevice, Allocation
-from dray.domain.devices import DeviceId
+from dray.domain.devices import DeviceId, OpaqueConfig
 from dray.kube.convert import allocation_from, claim_from, pod_from, status_to
 from dray.kube.ports import CLAIMS, NODES, PODS, ConflictError, NotFoundError, RefusedError
 
@@ -116,12 +116,19 @@ async def test_an_allocation_names_requests_of_the_claim(world, kube, bodies) ->
 
 async def test_what_dray_writes_as_a_status_is_read_back_equal(world, kube, bodies) -> None:
     await kube.create(CLAIMS, bodies.claim(), world.namespace)
-    device = AllocatedDevice("gpu", DeviceId("gpus.example.com", "node-1", "gpu-0"))
-    wanted = Allocation((device,), node="node-1")
+    device = AllocatedDevice(
+        request="gpu",
+        id=DeviceId("gpus.example.com", "node-1", "gpu-0"),
+        share_id="0b1f6d5e-0000-4000-8000-000000000002",
+        consumed={"gpus.example.com/vram": "16Gi", "gpus.example.com/tflops": "100"},
+    )
+    config = OpaqueConfig("gpus.example.com", {"kind": "GPULimits"}, ("gpu",))
+    wanted = Allocation((device,), node="node-1", config=(config,))
     status = status_to(wanted, timestamp_unix_s=1_700_000_000.0)
     after = await kube.patch(CLAIMS, "c", {"status": status}, world.namespace, subresource="status")
     assert allocation_from(after["status"]["allocation"]) == wanted
     assert claim_from(after).allocation == wanted
+    assert after["status"]["allocation"]["allocationTimestamp"] == "2023-11-14T22:13:20Z"
     again = await kube.patch(CLAIMS, "c", {"status": status}, world.namespace, subresource="status")
     assert again["metadata"]["resourceVersion"] == after["metadata"]["resourceVersion"]
 
