@@ -1,13 +1,13 @@
 """Server-side apply in its simple form: managers, their fields, conflicts, removal.
 
 Only apply requests are tracked in metadata.managedFields, not plain updates; so a conflict is
-raised against another *applier* of a field. Lists of built-in kinds merge by their merge key,
-other lists are owned as a whole.
+raised against another *applier* of a field. Lists with a merge key (of a built-in kind, or stated
+by a schema) are owned item by item, other lists as a whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from .patches import merge_key
@@ -15,11 +15,13 @@ from .status import ApiError, Object, bad_request
 from .store import copy
 
 Path = tuple[str, ...]
+MergeKeys = Callable[[Path], str | None]
+"""The key by which the list at a path of fields is merged; None: the list is one value."""
 _NOT_OWNED = {("apiVersion",), ("kind",), ("metadata", "name"), ("metadata", "namespace")}
 
 
 def apply_patch(
-    current: Object | None, config: Object, *, manager: str, force: bool, strategic: bool, now: str
+    current: Object | None, config: Object, *, manager: str, force: bool, keys: MergeKeys, now: str
 ) -> Object:
     """The object after `manager` applied `config`; 409 when others own a changed field."""
     if not manager:
@@ -28,16 +30,16 @@ def apply_patch(
         raise bad_request("metadata.managedFields must be nil")
     base: Object = copy(current) if current else {}
     entries = list(base.get("metadata", {}).get("managedFields") or [])
-    leaves = dict(_leaves(config, strategic))
+    leaves = dict(_leaves(config, keys))
     if not force:
-        _refuse_conflicts(base, leaves, entries, manager, strategic)
+        _refuse_conflicts(base, leaves, entries, manager, keys)
     mine = _owned(entries, manager)
     others = set().union(
         *(_owned(entries, name) for name in {e.get("manager") for e in entries} - {manager})
     )
     for path in sorted(mine - set(leaves) - others, key=len):
         _remove(base, path)  # a list item goes before, and with, the fields in it
-    result: Object = _merge(base, config, strategic)
+    result: Object = _merge(base, config, keys)
     kept = [_without(e, set(leaves)) if force else e for e in entries if e["manager"] != manager]
     entry = {
         "manager": manager,
@@ -54,9 +56,9 @@ def apply_patch(
 
 
 def _refuse_conflicts(
-    base: Object, leaves: dict[Path, Any], entries: list[Object], manager: str, strategic: bool
+    base: Object, leaves: dict[Path, Any], entries: list[Object], manager: str, keys: MergeKeys
 ) -> None:
-    present = dict(_leaves(base, strategic))
+    present = dict(_leaves(base, keys))
     causes = []
     for entry in entries:
         if entry.get("manager") == manager:
@@ -73,25 +75,26 @@ def _refuse_conflicts(
         raise ApiError(409, "Conflict", message, {"causes": causes})
 
 
-def _leaves(
-    value: Any, strategic: bool, path: Path = (), field: str = ""
-) -> Iterator[tuple[Path, Any]]:
+def _leaves(value: Any, keys: MergeKeys, path: Path = ()) -> Iterator[tuple[Path, Any]]:
     if path in _NOT_OWNED or path[-1:] == ("managedFields",):
         return
     if isinstance(value, dict) and value:
-        for key, item in value.items():
-            yield from _leaves(item, strategic, (*path, key), key)
+        for name, item in value.items():
+            yield from _leaves(item, keys, (*path, name))
         return
-    parent = path[-2] if len(path) > 1 else ""
-    key_name = merge_key(parent, field) if strategic and isinstance(value, list) else None
-    if key_name and all(isinstance(item, dict) and key_name in item for item in value):
+    key = keys(_fields_only(path)) if isinstance(value, list) else None
+    if key and all(isinstance(item, dict) and key in item for item in value):
         for item in value:
-            step = f"k:{key_name}={item[key_name]}"
+            step = f"k:{key}={item[key]}"
             yield (*path, step), None
             for name, inner in item.items():
-                yield from _leaves(inner, strategic, (*path, step, name), name)
+                yield from _leaves(inner, keys, (*path, step, name))
         return
     yield path, value
+
+
+def _fields_only(path: Path) -> Path:
+    return tuple(step for step in path if not step.startswith("k:"))
 
 
 def _owned(entries: list[Object], manager: str | None) -> set[Path]:
@@ -158,21 +161,40 @@ def _remove(base: Object, path: Path) -> None:
             del node[index]
 
 
-def _merge(base: Any, config: Any, strategic: bool, parent: str = "", field: str = "") -> Any:
+def _merge(base: Any, config: Any, keys: MergeKeys, path: Path = ()) -> Any:
     if isinstance(config, dict) and isinstance(base, dict):
         result = dict(base)
-        for key, value in config.items():
+        for name, value in config.items():
             if value is not None:
-                result[key] = _merge(base.get(key), value, strategic, field, key)
+                result[name] = _merge(base.get(name), value, keys, (*path, name))
         return result
-    key_name = merge_key(parent, field) if strategic else None
-    if not (key_name and isinstance(config, list) and isinstance(base, list)):
+    key = keys(path)
+    if not (key and isinstance(config, list) and isinstance(base, list)):
         return config
     result_list = list(base)
     for item in config:
-        index = _find(result_list, f"k:{key_name}={item.get(key_name)}")
+        index = _find(result_list, f"k:{key}={item.get(key)}")
         if index is None:
             result_list.append(item)
         else:
-            result_list[index] = _merge(result_list[index], item, strategic, parent, field)
+            result_list[index] = _merge(result_list[index], item, keys, path)
     return result_list
+
+
+def built_in_keys(path: Path) -> str | None:
+    """Merge keys of built-in kinds."""
+    return merge_key(path[-2] if len(path) > 1 else "", path[-1]) if path else None
+
+
+def schema_keys(schema: Object) -> MergeKeys:
+    """Merge keys that a custom resource's schema states (`x-kubernetes-list-type: map`)."""
+
+    def keys(path: Path) -> str | None:
+        node: Any = schema
+        for step in path:
+            node = node.get("items") or node
+            node = (node.get("properties") or {}).get(step) or {}
+        names = node.get("x-kubernetes-list-map-keys") or []
+        return names[0] if node.get("x-kubernetes-list-type") == "map" and names else None
+
+    return keys

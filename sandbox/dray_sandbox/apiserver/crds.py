@@ -191,7 +191,7 @@ class CustomRules(Rules):
         schema = {key: value for key, value in self._schema.items() if key != "properties"}
         properties = self._schema.get("properties") or {}
         schema["properties"] = {k: v for k, v in properties.items() if k != "metadata"}
-        found = structural.validate(plain, schema)
+        found = structural.validate(plain, schema) + structural.list_errors(plain, schema)
         return found or structural.rule_errors(plain, old, schema)
 
 

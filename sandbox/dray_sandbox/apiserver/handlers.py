@@ -28,7 +28,7 @@ from .selectors import predicate
 from .status import ApiError, Object, bad_request
 from .store import Store
 from .tables import table
-from .transforms import patch_of, replacement
+from .transforms import keys_of, patch_of, replacement
 from .watch import Watches, WatchRequest, WatchSettings
 from .wire import NEW_EVENTS, TYPE, deletion_answer, event_table, stored_as, wire
 
@@ -229,7 +229,7 @@ class Handlers:
                 body,
                 manager=context.field_manager,
                 force=False,
-                strategic=resource.strategic,
+                keys=keys_of(resource),
                 now=metadata.now(),
             )
             new.setdefault("metadata", {}).setdefault("name", target.name)

@@ -5,6 +5,7 @@ Wording follows apiextensions-apiserver: `spec.owner: Unsupported value: "x": su
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Iterable
 from typing import Any
 
@@ -14,6 +15,8 @@ from . import matchconditions
 from .status import (
     FieldError,
     Object,
+    duplicate,
+    go_value,
     invalid,
     not_supported,
     required,
@@ -92,11 +95,33 @@ def drop_nulls(value: Any, schema: Object) -> None:
 
 def validate(value: Any, schema: Object) -> list[FieldError]:
     """Findings about `value`, ordered by field."""
-    validator = jsonschema.Draft202012Validator(_plain(schema))
+    checker = jsonschema.FormatChecker(())
+    checker.checks("date-time", raises=ValueError)(_is_date_time)
+    validator = jsonschema.Draft202012Validator(_plain(schema), format_checker=checker)
     found: list[FieldError] = []
     for error in validator.iter_errors(value):
         found += _translate(error)
     return sorted(found, key=lambda error: error.field)
+
+
+def list_errors(value: Any, schema: Object, path: str = "") -> list[FieldError]:
+    """Findings about items that a list may hold only once (`x-kubernetes-list-type`)."""
+    found: list[FieldError] = []
+    if isinstance(value, dict):
+        for key, inner in (schema.get("properties") or {}).items():
+            if key in value:
+                found += list_errors(value[key], inner, f"{path}.{key}" if path else key)
+    if not isinstance(value, list):
+        return found
+    item_schema, keys = schema.get("items") or {}, schema.get("x-kubernetes-list-map-keys") or []
+    kind, seen = schema.get("x-kubernetes-list-type"), []
+    for index, item in enumerate(value):
+        found += list_errors(item, item_schema, f"{path}[{index}]")
+        identity = {key: item.get(key) for key in keys} if kind == "map" else item
+        if kind in ("map", "set") and identity in seen:
+            found.append(duplicate(f"{path}[{index}]", identity))
+        seen.append(identity)
+    return found
 
 
 def rule_errors(value: Any, old: Any, schema: Object, path: str = "") -> list[FieldError]:
@@ -123,6 +148,10 @@ def rule_errors(value: Any, old: Any, schema: Object, path: str = "") -> list[Fi
     return found
 
 
+def _is_date_time(value: Any) -> bool:
+    return not isinstance(value, str) or bool(datetime.datetime.fromisoformat(value).tzinfo)
+
+
 def _shown(value: Any) -> Any:
     if isinstance(value, dict):
         return "object"
@@ -142,7 +171,7 @@ def _plain(schema: Any) -> Any:
         if key == "properties"
         else _plain(entry)
         for key, entry in schema.items()
-        if key not in ("format", "nullable", "example") and not key.startswith("x-kubernetes-")
+        if key not in ("nullable", "example") and not key.startswith("x-kubernetes-")
     }
     if schema.get(_INT_OR_STRING):
         result["type"] = ["integer", "string"]
@@ -196,6 +225,9 @@ def _translate(error: Any) -> list[FieldError]:
             return [invalid(field, value, f"{where} should be at least {limit} chars long")]
         case "pattern":
             return [invalid(field, value, f"{where} should match '{limit}'")]
+        case "format":
+            text = f"{where} must be of type {limit}: {go_value(value)}"
+            return [invalid(field, value, text)]
         case "maxItems":
             return [too_many(field, len(value), limit)]
         case "minItems":

@@ -8,12 +8,17 @@ from typing import Any
 from aiohttp import web
 
 from . import metadata, status
-from .apply import apply_patch
+from .apply import MergeKeys, apply_patch, built_in_keys, schema_keys
 from .context import Context
 from .patches import json_patch, merge_patch, strategic_patch
 from .requests import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, flag
 from .resources import Resource
 from .status import Object, bad_request
+
+
+def keys_of(resource: Resource) -> MergeKeys:
+    """How lists of a resource are merged by server-side apply."""
+    return built_in_keys if resource.schema is None else schema_keys(resource.schema)
 
 
 def replacement(body: Any) -> Callable[[Object | None], Object]:
@@ -45,7 +50,7 @@ def patch_of(
                 body,
                 manager=context.field_manager,
                 force=flag(request, "force"),
-                strategic=resource.strategic,
+                keys=keys_of(resource),
                 now=metadata.now(),
             )
         elif not isinstance(body, dict):

@@ -23,6 +23,17 @@ def definition(plural: str, scope: str = "Namespaced") -> dict[str, Any]:
             "labels": {"type": "object", "additionalProperties": {"type": "string"}},
             "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
             "amount": {"x-kubernetes-int-or-string": True},
+            "when": {"type": "string", "format": "date-time"},
+            "parts": {
+                "type": "array",
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["name"],
+                "items": {
+                    "type": "object",
+                    "required": ["name"],
+                    "properties": {"name": {"type": "string"}, "size": {"type": "integer"}},
+                },
+            },
             "code": {"type": "string", "pattern": "^[a-z]+$", "maxLength": 5},
         },
     }
@@ -158,6 +169,17 @@ BAD = {
         {"size": 1, "code": "A"},
         ("spec.code", "Invalid value: \"A\": spec.code in body should match '^[a-z]+$'"),
     ),
+    "no time": (
+        {"size": 1, "when": "tomorrow"},
+        (
+            "spec.when",
+            'Invalid value: "tomorrow": spec.when in body must be of type date-time: "tomorrow"',
+        ),
+    ),
+    "a key twice": (
+        {"size": 1, "parts": [{"name": "a"}, {"name": "a"}]},
+        ("spec.parts[1]", 'Duplicate value: {"name":"a"}'),
+    ),
     "too long": (
         {"size": 1, "code": "abcdef"},
         ("spec.code", "Too long: may not be more than 5 bytes"),
@@ -228,6 +250,14 @@ async def test_applying_a_custom_resource_creates_it(api: Any, widgets: str) -> 
     made = await api.patch(widgets, "one", body, kind="apply", fieldManager="me")
 
     assert made["spec"]["owner"] == "dray"
+
+
+async def test_two_appliers_own_items_of_a_keyed_list(api: Any, widgets: str) -> None:
+    for manager, part in (("one", "a"), ("two", "b")):
+        body = widget(widgets, "one", size=1, parts=[{"name": part, "size": 1}])
+        made = await api.patch(widgets, "one", body, kind="apply", fieldManager=manager)
+
+    assert [part["name"] for part in made["spec"]["parts"]] == ["a", "b"]
 
 
 async def test_a_json_patch_is_applied_and_tested(api: Any, refused: Any, widgets: str) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dray_sandbox.apiserver.apply import apply_patch
+from dray_sandbox.apiserver.apply import apply_patch, built_in_keys, schema_keys
 from dray_sandbox.apiserver.patches import json_patch, merge_patch, strategic_patch
 from dray_sandbox.apiserver.status import ApiError
 
@@ -85,7 +85,12 @@ def test_a_json_patch_that_cannot_be_applied_is_refused() -> None:
 
 def applied(current: Any, config: Any, manager: str, force: bool = False) -> Any:
     return apply_patch(
-        current, config, manager=manager, force=force, strategic=True, now="2026-01-01T00:00:00Z"
+        current,
+        config,
+        manager=manager,
+        force=force,
+        keys=built_in_keys,
+        now="2026-01-01T00:00:00Z",
     )
 
 
@@ -123,3 +128,20 @@ def test_applying_needs_a_manager() -> None:
         applied(None, pod(A), "")
 
     assert caught.value.code == 400
+
+
+def test_a_schema_may_say_how_its_lists_are_merged() -> None:
+    conditions = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
+    keys = schema_keys({"properties": {"status": {"properties": {"conditions": conditions}}}})
+
+    assert keys(("status", "conditions")) == "type"
+    assert keys(("status", "others")) is None
+
+
+def test_ports_of_a_container_are_owned_one_by_one() -> None:
+    def config(port: int) -> dict[str, Any]:
+        return pod({"name": "a", "ports": [{"containerPort": port}]})
+
+    both = applied(applied(None, config(1), "one"), config(2), "two")
+
+    assert both["spec"]["containers"][0]["ports"] == [{"containerPort": 1}, {"containerPort": 2}]
