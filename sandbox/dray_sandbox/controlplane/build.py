@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -94,6 +95,15 @@ async def build(progress: Callable[[str], None]) -> Binary:
                 await _compile(go, module, version, binary, progress)
     _link_programs(directory)
     return Binary(version, directory)
+
+
+def find_kubectl() -> str | None:
+    """A kubectl: PATH's, else the control plane's own if it has been built, else None."""
+    if on_path := shutil.which("kubectl"):
+        return on_path
+    module = module_directory()
+    directory = place(module, toolchain.find(go_version(module)).version)
+    return str(directory / "kubectl") if (directory / "k8s").exists() else None
 
 
 @asynccontextmanager

@@ -25,6 +25,7 @@ from dray.kube.ports import (
     RefusedError,
     Resource,
 )
+from dray_sandbox.controlplane.build import find_kubectl
 from dray_sandbox.places import stack_directory
 from dray_sandbox.stack_file import is_alive, read_stack_file
 
@@ -142,6 +143,21 @@ async def test_an_annotated_pod_runs_and_its_claim_goes_with_it(stack: dict[str,
             await until(kube, CLAIMS, claim["metadata"]["name"], lambda obj: False)
     finally:
         await kube.close()
+
+
+@pytest.mark.timeout(STARTS_WITHIN_S + 60)
+def test_real_kubectl_works_on_it(stack: dict[str, Any]) -> None:
+    if (kubectl := find_kubectl()) is None:
+        pytest.skip("there is no kubectl on this machine, and none was built")
+    done = subprocess.run(
+        [kubectl, "--kubeconfig", stack["kubeconfig"], "get", "nodes,resourceslices"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "node/sim-1" in done.stdout
+    assert "tensor-fusion.ai.dra-driver" in done.stdout
 
 
 @pytest.mark.timeout(STARTS_WITHIN_S + 60)
