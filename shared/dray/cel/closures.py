@@ -4,9 +4,6 @@ The static check comes first; here only what it can't know is left, and that fai
 as in cel-go: wrong dynamic types, absent keys, overflow.
 """
 
-from collections.abc import Callable
-from typing import Final
-
 from dray.cel import access, tree
 from dray.cel.errors import CelEvaluationError
 from dray.cel.frame import Closure, Frame, Scope
@@ -17,8 +14,7 @@ from dray.cel.signatures import overloads
 from dray.cel.tree import Expr
 from dray.cel.types import TYPE_NAMES
 from dray.cel.values import NONE, Optional, TypeValue, Uint, Value, as_key, no_overload
-
-_GROWING: Final = frozenset(("join", "replace", "split", "findAll", "strings.quote"))
+from dray.cel.work import GROWING, length, steps_of
 
 
 def closure(node: Expr, scope: Scope) -> Closure:
@@ -110,14 +106,10 @@ def _binary(node: tree.Binary, scope: Scope) -> Closure:
 
     def measured(frame: Frame) -> Value:
         first, second = left(frame), right(frame)
-        frame.spend(_length(first) // 10 + _length(second) // 10)
+        frame.spend((length(first) + length(second)) // 10)
         return operator(first, second)
 
     return measured
-
-
-def _length(value: Value) -> int:
-    return len(value) if isinstance(value, (str, bytes, list)) else 0
 
 
 def _logical(node: tree.Logical, scope: Scope) -> Closure:
@@ -170,8 +162,8 @@ def _call(node: tree.Call, scope: Scope) -> Closure:
             arguments.insert(0, closure(node.target, scope))
         name = qualified or name
     function = FUNCTIONS[name]
-    if name in _GROWING:
-        return _measured(function, arguments)
+    if name in GROWING:
+        return _measured(name, arguments)
     if len(arguments) == 1:
         only = arguments[0]
         return lambda frame: function(only(frame))
@@ -188,24 +180,17 @@ def _qualified(node: tree.Call, scope: Scope) -> str | None:
     return name if overloads(name) else None
 
 
-def _measured(function: Callable[..., Value], arguments: list[Closure]) -> Closure:
-    """A function whose result can be as long as its arguments' product."""
+def _measured(name: str, arguments: list[Closure]) -> Closure:
+    """A function whose work grows with its arguments."""
+
+    function = FUNCTIONS[name]
 
     def call(frame: Frame) -> Value:
         values = [argument(frame) for argument in arguments]
-        size = 1
-        for value in values:
-            size *= max(1, _total(value))
-        frame.spend(size // 10)
+        frame.spend(steps_of(name, values))
         return function(*values)
 
     return call
-
-
-def _total(value: Value) -> int:
-    if isinstance(value, list):
-        return sum(map(_length, value)) + len(value)
-    return _length(value)
 
 
 def _or(name: str, target: Closure, other: Closure) -> Closure:

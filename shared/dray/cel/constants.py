@@ -31,10 +31,25 @@ def check_constants(root: Expr, source: str) -> None:
 
 
 def _is_constant_conversion(node: Expr) -> bool:
-    while isinstance(node, tree.Call):
-        if node.target is not None or node.function not in _CONVERSIONS or not node.arguments:
-            return False
-        node = node.arguments[0]
-        if isinstance(node, tree.Literal):
+    return (
+        isinstance(node, tree.Call)
+        and node.target is None
+        and node.function in _CONVERSIONS
+        and len(node.arguments) == 1
+        and _is_constant(node.arguments[0])
+    )
+
+
+def _is_constant(node: Expr) -> bool:
+    match node:
+        case tree.Literal():
             return True
-    return False
+        case tree.ListLiteral():
+            return all(_is_constant(item.value) and not item.optional for item in node.items)
+        case tree.MapLiteral():
+            return all(
+                _is_constant(entry.key) and _is_constant(entry.value) and not entry.optional
+                for entry in node.entries
+            )
+        case _:
+            return _is_constant_conversion(node)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
-from dray.cel import conversions, strings
+from dray.cel import conversions, lists, strings
 from dray.cel.errors import CelEvaluationError
 from dray.cel.literals import quoted
 from dray.cel.semver import Semver, SemverError, parse_semver
@@ -157,8 +157,12 @@ FUNCTIONS: Final[dict[str, Callable[..., Value]]] = {
     "upperAscii": strings.in_ascii("upperAscii", "a", -32),
     "trim": strings.trim,
     "strings.quote": lambda text: quoted(conversions.to_string(text)),
-    "indexOf": strings.index_of,
-    "lastIndexOf": strings.last_index_of,
+    "indexOf": lambda value, *rest: (lists if type(value) is list else strings).index_of(
+        value, *rest
+    ),
+    "lastIndexOf": lambda value, *rest: (lists if type(value) is list else strings).last_index_of(
+        value, *rest
+    ),
     "join": strings.join,
     "replace": strings.replace,
     "split": strings.split,
@@ -184,6 +188,16 @@ FUNCTIONS: Final[dict[str, Callable[..., Value]]] = {
     "optional.none": lambda: NONE,
     "value": _value,
     "hasValue": _has_value,
+    "isSorted": lists.is_sorted,
+    "sum": lists.total,
+    "min": lists.least,
+    "max": lists.greatest,
+    "lists.range": lists.numbers_below,
+    "slice": lists.cut,
+    "flatten": lists.flat,
+    "reverse": lists.backwards,
+    "distinct": lists.distinct,
+    "sort": lists.in_order,
     "sets.contains": _contains_all,
     "sets.equivalent": lambda a, b: _contains_all(a, b) and _contains_all(b, a),
     "sets.intersects": _intersects,

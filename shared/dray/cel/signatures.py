@@ -105,14 +105,19 @@ semver.compareTo(semver) -> int
 semver.isGreaterThan(semver) -> bool | semver.isLessThan(semver) -> bool
 sets.contains(list(A), list(A)) -> bool | sets.equivalent(list(A), list(A)) -> bool
 sets.intersects(list(A), list(A)) -> bool
-list(A).indexOf(A) -> int | list(A).lastIndexOf(A) -> int
 """
-_ORDERED: Final = (BOOL, INT, UINT, DOUBLE, STRING, BYTES, TIMESTAMP, DURATION)
+_LISTS: Final = """
+list(A).indexOf(A) -> int | list(A).lastIndexOf(A) -> int
+lists.range(int) -> list(int) | list(A).slice(int, int) -> list(A)
+list(list(A)).flatten() -> list(A) | list(dyn).flatten(int) -> list(dyn)
+list(A).reverse() -> list(A) | list(A).distinct() -> list(A)
+"""
+_ORDERED: Final = (INT, UINT, DOUBLE, BOOL, DURATION, TIMESTAMP, STRING, BYTES)
 _NUMBERS: Final = (INT, UINT, DOUBLE)
 
 _UNSUPPORTED: Final = """
 duration timestamp getDate getDayOfMonth getDayOfWeek getDayOfYear getFullYear getHours
-getMilliseconds getMinutes getMonth getSeconds format reverse
+getMilliseconds getMinutes getMonth getSeconds format
 url isURL getScheme getHost getHostname getPort getEscapedPath getQuery
 ip isIP ip.isCanonical family isUnspecified isLoopback isLinkLocalMulticast
 isLinkLocalUnicast isGlobalUnicast cidr isCIDR containsIP containsCIDR masked prefixLength
@@ -121,7 +126,7 @@ format.qualifiedName format.dns1123LabelPrefix format.dns1123SubdomainPrefix
 format.dns1035LabelPrefix format.labelValue format.uri format.uuid format.byte format.date
 format.datetime authorizer path group resource subresource namespace name serviceAccount
 check allowed reason errored error includes
-isSorted sum min max lists.range slice flatten sort sortBy distinct first last
+sortBy first last
 """
 UNSUPPORTED: Final = frozenset(_UNSUPPORTED.split())
 """What Kubernetes has beyond it, by name: refused with its name, and this list only shrinks."""
@@ -132,7 +137,7 @@ _NAMED: Final = {
     "semver": SEMVER,
     "null": NULL,
 }
-_NAMESPACES: Final = ("optional", "strings", "sets")
+_NAMESPACES: Final = ("optional", "strings", "sets", "lists")
 
 
 @cache
@@ -149,7 +154,7 @@ def known_names() -> list[str]:
 @cache
 def _table() -> dict[str, list[Overload]]:
     found: dict[str, list[Overload]] = {}
-    for text in (_STANDARD, _OPTIONALS, _STRINGS, _KUBERNETES):
+    for text in (_STANDARD, _OPTIONALS, _STRINGS, _KUBERNETES, _LISTS):
         for form in re.split(r"\s*[|\n]\s*", text.strip()):
             name, overload = _parse_form(form)
             found.setdefault(name, []).append(overload)
@@ -157,6 +162,14 @@ def _table() -> dict[str, list[Overload]]:
         pairs = {(t, t) for t in _ORDERED} | {(a, b) for a in _NUMBERS for b in _NUMBERS}
         ordered = sorted(pairs, key=str)
         found[f"_{operator}_"] = [Overload(False, pair, BOOL) for pair in ordered]
+    for item in _ORDERED:
+        given = (list_of(item),)
+        found.setdefault("isSorted", []).append(Overload(True, given, BOOL))
+        for name in ("min", "max"):
+            found.setdefault(name, []).append(Overload(True, given, item))
+        found.setdefault("sort", []).append(Overload(True, given, given[0]))
+        if item in (*_NUMBERS, DURATION):
+            found.setdefault("sum", []).append(Overload(True, given, item))
     return found
 
 

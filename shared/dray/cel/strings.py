@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from dray.cel.errors import CelEvaluationError
 from dray.cel.patterns import PatternError, all_in, found_in
-from dray.cel.values import Value, equal, take
+from dray.cel.values import Value, take
 
 
 def match(*values: Value) -> bool:
@@ -38,8 +38,6 @@ def char_at(text: Value, at: Value) -> str:
 
 
 def index_of(*values: Value) -> int:
-    if type(values[0]) is list and len(values) == 2:
-        return next((i for i, item in enumerate(values[0]) if equal(item, values[1])), -1)
     start = values[2] if len(values) == 3 else 0
     take("indexOf", (*values[:2], start), str, str, int)
     if not values[1]:
@@ -50,9 +48,6 @@ def index_of(*values: Value) -> int:
 
 
 def last_index_of(*values: Value) -> int:
-    if type(values[0]) is list and len(values) == 2:
-        found = [i for i, item in enumerate(values[0]) if equal(item, values[1])]
-        return found[-1] if found else -1
     take("lastIndexOf", values, *((str, str, int)[: len(values)]))
     text, part = values[0], values[1]
     if len(values) == 2:

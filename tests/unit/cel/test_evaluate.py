@@ -70,6 +70,12 @@ def matches(text, device=DEVICE):
         "'a1b22'.findAll('[0-9]+') == ['1', '22'] && 'a1b22'.findAll('[0-9]+', 1) == ['1']",
         # Lists and maps.
         "[1, 2, 3].map(x, x * 2).filter(y, y > 2) == [4, 6] && 2 in [1, 2]",
+        "[1, 2, 2].isSorted() && [3, 1].sum() == 4 && [3, 1].min() == 1 && ['a', 'b'].max() == 'b'",
+        "lists.range(3) == [0, 1, 2] && [1, 2, 3].slice(1, 2) == [2]",
+        "[[1], [2]].flatten() == [1, 2] && [[[1]]].flatten(1) == [[1]]",
+        "[2, 1].sort() == [1, 2] && [1, 1].distinct() == [1] && [1, 2].reverse() == [2, 1]",
+        "[1, 2, 1].indexOf(1) == 0 && [1, 2, 1].lastIndexOf(1) == 2 && [].indexOf(1) == -1",
+        "!($A.driverVersion == null) && $A.driverVersion != 1 && !(1 / 0 in [])",
         "[1, 2, 3].exists_one(x, x > 2) && {'a': 1}.all(k, v, k == 'a' && v == 1)",
         "{true: 'a'}[true] == 'a' && {1: 'x'}[1] == 'x' && 'a' in {'a': 1}",
         "[1, ?optional.none(), ?optional.of(2)] == [1, 2] && {?'a': optional.none()} == {}",
@@ -117,6 +123,9 @@ def test_selects(text):
         ("semver('1.2').major() == 1", "is not a semantic version"),
         ("uint($A.numa) == 1u", "unsigned integer overflow"),
         ("[1, 2, 3].exists_one(x, x / 0 == 1)", "division by zero"),
+        ("$A.driverVersion == 1", "no such overload"),
+        ("[].min() == 1", "min called on empty list"),
+        ("[1].slice(0, 2) == []", "list is length 1"),
         ("$A.model.substring(9) == ''", "index out of range: 9"),
         ("$A.model.matches($A.model + '[')", "error parsing regexp"),
     ],
@@ -151,6 +160,9 @@ def test_written_and_implied_domains_are_the_same():
         "[1,2,3,4,5,6,7,8,9,0].all(a, [1,2,3,4,5,6,7,8,9,0].all(b, [1,2,3,4,5,6,7,8,9,0].all(c,"
         "[1,2,3,4,5,6,7,8,9,0].all(d, [1,2,3,4,5,6,7,8,9,0].all(e,"
         "[1,2,3,4,5,6,7,8,9,0].all(f, true))))))",
+        "lists.range(100000).all(i, lists.range(100000).all(j, true))",
+        "lists.range(9223372036854775807).size() == 1",
+        "lists.range(5000).distinct().size() == 1",
         "cel.bind(a0, 'xxxxxxxx', " + "".join(
             f"cel.bind(a{i + 1}, a{i} + a{i}, " for i in range(60)
         ) + "a60 == ''" + ")" * 61,
