@@ -141,3 +141,27 @@ async def test_a_pool_made_again_never_uses_an_old_epoch(world: Any) -> None:
         return await epoch_of(world) >= 2
 
     await world.until(renewed, "a higher epoch")
+
+
+async def test_a_pool_that_went_while_nobody_led_is_closed_by_the_next_leader(
+    world: Any,
+) -> None:
+    first = await world.ready(await world.start("first"))
+    await world.pod()
+    decision = await world.decision()
+    await first.stop()
+    await world.decide(decision)
+    await world.kube.delete(POOLS, "default-pool")
+    await world.start("second")
+
+    async def void() -> bool:
+        return bool(claim_from(await world.claim()).void >= last_attempt_before(2))
+
+    await world.until(void, "the open decision is void")
+    assert not world.allocations()
+
+    async def buried() -> bool:
+        (domain,) = (await world.facts())["domain"]
+        return bool(domain.get("deleted"))
+
+    await world.until(buried, "the domain has a tombstone")

@@ -256,3 +256,40 @@ async def test_only_the_leader_publishes(world: Any) -> None:
     await world.ready(second)
     await asyncio.sleep(0)
     assert [fact["instance"] for fact in (await world.facts())["synced"]] == ["second"]
+
+
+async def test_a_new_leader_whose_watches_are_behind_buries_nobody(world: Any) -> None:
+    """Its standby picture lacks what its predecessor has published already."""
+    first = await world.ready(await world.start("first"))
+    behind = world.kube.peer()
+    second = await world.start("second", kube=behind)
+    await world.until(lambda: second.controller.watching.picture.synced, "the second sees all")
+    behind.hold_watches()
+    await world.pod()
+    await world.until(lambda: newest(world, "claim", "workload-tensor-fusion-gpu-claim"), "a fact")
+    await first.stop()
+    await world.ready(second)
+
+    claim = await newest(world, "claim", "workload-tensor-fusion-gpu-claim")
+    assert not claim.get("deleted")
+    assert claim["claim"]["uid"] in second.controller.watching.picture.claims
+
+
+async def test_a_decision_about_a_pod_not_seen_yet_is_carried_out(world: Any) -> None:
+    """The watch of the executor is behind the facts that the decision was made from."""
+    behind = world.kube.peer()
+    await world.ready(await world.start(kube=behind))
+    shape = world.shape()
+    template = {
+        "metadata": {"name": world.template_of(shape), "namespace": "default"},
+        "spec": msgspec.json.decode(shape),
+    }
+    await world.kube.create(TEMPLATES, template, "default")
+    behind.hold_watches()
+    await world.pod()
+    await world.decide(await world.decision())
+
+    await world.until(
+        lambda: world.kube.store.get(PODS, "workload", "default")["spec"].get("nodeName"),
+        "the pod is bound",
+    )
