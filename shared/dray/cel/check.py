@@ -10,19 +10,14 @@ from typing import Final
 from dray.cel import tree, types
 from dray.cel.errors import CelTypeError, CelUnsupportedError, nearest
 from dray.cel.macros import macro_result
-from dray.cel.patterns import PatternError, compiled
+from dray.cel.patterns import PatternError, compiled, is_installed
 from dray.cel.signatures import UNSUPPORTED, known_names, overloads
 from dray.cel.tree import Expr, Place
 from dray.cel.types import BOOL, DYN, INT, Type, list_of, map_of, optional_of
 
 _LITERALS: Final = {
-    "null": types.NULL,
-    "bool": BOOL,
-    "int": INT,
-    "uint": types.UINT,
-    "double": types.DOUBLE,
-    "string": types.STRING,
-    "bytes": types.BYTES,
+    kind.name: kind
+    for kind in (types.NULL, BOOL, INT, types.UINT, types.DOUBLE, types.STRING, types.BYTES)
 }
 _REGULAR: Final = ("matches", "find", "findAll")
 
@@ -188,9 +183,10 @@ class _Checker:
         return name if overloads(name) or name in UNSUPPORTED else None
 
     def _declared(self, name: str, place: Place) -> None:
-        if overloads(name):
+        lacks_engine = name in _REGULAR and not is_installed()
+        if overloads(name) and not lacks_engine:
             return
-        if name in UNSUPPORTED:
+        if name in UNSUPPORTED or lacks_engine:
             raise CelUnsupportedError(name, self._source, place.line, place.column)
         raise self._undeclared(name, place, known_names())
 

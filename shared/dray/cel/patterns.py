@@ -3,13 +3,19 @@
 from collections.abc import Iterator
 from functools import lru_cache
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 _LONGEST_PATTERN = 1000
 
 
 class PatternError(ValueError):
-    """Not a pattern of RE2, or RE2 (google-re2) is not installed."""
+    """Not a pattern of RE2."""
+
+
+def is_installed() -> bool:
+    """Whether there is an RE2 to evaluate patterns with; without it they are refused."""
+    return find_spec("re2") is not None
 
 
 @lru_cache(maxsize=256)
@@ -17,14 +23,11 @@ def compiled(pattern: str) -> Any:
     """A compiled pattern.
 
     Raises:
-        PatternError: RE2 refuses it, or is not installed.
+        PatternError: RE2 refuses it.
     """
     if len(pattern) > _LONGEST_PATTERN:
         raise PatternError(f"a pattern has at most {_LONGEST_PATTERN} characters")
-    try:
-        re2 = import_module("re2")
-    except ModuleNotFoundError:
-        raise PatternError("regular expressions need the package google-re2") from None
+    re2 = import_module("re2")
     options = re2.Options()
     options.log_errors = False
     try:

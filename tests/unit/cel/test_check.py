@@ -123,3 +123,9 @@ def test_functions_that_only_dray_lacks_are_named(text, function):
     with pytest.raises(CelUnsupportedError, match=f"'{function}'") as caught:
         compile(text)
     assert caught.value.function == function
+
+
+def test_patterns_are_refused_where_re2_is_not_installed(monkeypatch):
+    monkeypatch.setattr("dray.cel.check.is_installed", lambda: False)
+    with pytest.raises(CelUnsupportedError, match="'matches'"):
+        compile("device.driver.matches('without re2')")
