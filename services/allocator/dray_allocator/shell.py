@@ -49,6 +49,8 @@ from dray_allocator.wire import fact_of, outgoing, record_of
 
 _MOST_FOLDED = 256
 """Facts folded in a row before deciding, while more are at hand."""
+_WIND_UP_S = 3.0
+"""How long appends under way may take once the process is to end."""
 
 
 class Shell:
@@ -75,6 +77,7 @@ class Shell:
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._served: dict[str, int] = {}
         """Per domain served, how often it was taken: late failures of earlier appends are old."""
+        self._leased: dict[str, None] = {}
         self._takes = 0
         self._identities = (f"{self._instance}.{uuid4().hex}.{n}" for n in count(1))
         self._last: dict[str, str] = {}
@@ -90,18 +93,28 @@ class Shell:
         return None if self._state.facts.synced else "the facts are not complete yet"
 
     async def run(self) -> None:
-        """Fold and serve until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._read_facts(), name="facts")
-            group.create_task(self._keep_leases(), name="leases")
+        """Fold and serve until cancelled; then finish what is on its way to the bus."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._read_facts(), name="facts")
+                group.create_task(self._keep_leases(), name="leases")
+        finally:
+            await self._wind_up()
 
     async def stop(self) -> None:
-        """Stand by, and let another replica serve at once."""
-        for task in (*self._followers.values(), *self._tasks):
-            task.cancel()
-        for domain in tuple(self._served):
+        """Let another replica serve at once; after ``run``."""
+        for domain in self._leased:
             await self._bus.release(_lease(domain), self._instance)
-        self._served.clear()
+
+    async def _wind_up(self) -> None:
+        for domain in tuple(self._served):
+            self._stand_by(domain)
+        for follower in self._followers.values():
+            follower.cancel()
+        if ending := [*self._followers.values(), *self._tasks]:
+            _, late = await asyncio.wait(ending, timeout=_WIND_UP_S)
+            for task in late:
+                task.cancel()
 
     async def _read_facts(self) -> None:
         backoff = Backoff(0.05, 2.0)
@@ -268,8 +281,11 @@ class Shell:
                 _lease(domain.name), self._instance, ttl_s=self._lease_ttl_s
             )
             if not holds:
+                self._leased.pop(domain.name, None)
                 self._stand_by(domain.name)
-            elif domain.name not in self._served:
+                return
+            self._leased[domain.name] = None
+            if domain.name not in self._served:
                 await self._serve(domain)
         except BusUnavailableError as error:
             self._log.warning("the lease can't be kept", domain=domain.name, why=str(error))
