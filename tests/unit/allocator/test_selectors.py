@@ -1,0 +1,88 @@
+"""Selectors are asked once per device that they can tell apart."""
+
+import pytest
+
+from dray.cel.evaluate import Program, compile
+from dray.domain import names
+from dray.domain.devices import Device, DeviceId, Version
+from dray_allocator.fit.devices import Card
+from dray_allocator.fit.selectors import Selectors, named_reads
+
+D = f'device.attributes["{names.DRIVER}"]'
+
+
+def _cards(count: int, **attributes: object) -> list[Card]:
+    return [
+        Card(
+            DeviceId(names.DRIVER, "n", f"g{n}"),
+            Device(f"g{n}", attributes={"uuid": f"g{n}", "model": "A100", **attributes}),  # type: ignore[dict-item]
+            "n",
+        )
+        for n in range(count)
+    ]
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """How often the evaluator was asked."""
+    calls = []
+    original = Program.matches
+
+    def counted(program, view):
+        calls.append(view)
+        return original(program, view)
+
+    monkeypatch.setattr(Program, "matches", counted)
+    return calls
+
+
+def test_a_thousand_cards_of_one_model_are_one_evaluation(asked):
+    selectors = Selectors()
+    assert all(selectors.matches((f'{D}.model == "A100"',), card) for card in _cards(1000))
+    assert len(asked) == 1
+
+
+def test_a_selector_that_reads_the_uuid_is_asked_for_every_card(asked):
+    selectors = Selectors()
+    found = [selectors.matches((f'{D}.uuid == "g3"',), card) for card in _cards(10)]
+    assert found.count(True) == 1
+    assert len(asked) == 10
+
+
+def test_a_selector_that_may_read_anything_is_asked_for_every_card(asked):
+    selectors = Selectors()
+    expression = f'{D}.exists(key, key == "uuid")'
+    assert all(selectors.matches((expression,), card) for card in _cards(5))
+    assert len(asked) == 5
+
+
+@pytest.mark.parametrize(
+    ("expression", "read"),
+    [
+        (f'"model" in {D} && {D}.model == "A100"', {"model"}),
+        (f'has({D}.nvlink) || {D}["uuid"] == "x"', {"nvlink", "uuid"}),
+        (f'device.driver == "{names.DRIVER}"', {""}),
+        (f'cel.bind(all, {D}, all.model == "A100")', None),
+        (f'{D}.all(key, key != "x")', None),
+    ],
+)
+def test_what_an_expression_reads_is_known_or_counts_as_everything(expression, read):
+    reads = named_reads(compile(expression).tree)
+    assert (None if reads is None else {one.name for one in reads}) == read
+
+
+def test_a_device_with_a_broken_attribute_is_told_apart():
+    selectors = Selectors()
+    whole, broken = _cards(1)[0], _cards(1, driver=Version("not-semver"))[0]
+    expression = (f'{D}.model == "A100"',)
+    assert selectors.matches(expression, whole)
+    assert not selectors.matches(expression, broken)
+
+
+def test_an_expression_that_can_t_compile_matches_nothing_and_says_why():
+    selectors = Selectors()
+    card = _cards(1)[0]
+    assert not selectors.matches(("device.nonsense",), card)
+    (result,) = selectors.explain("device.nonsense", card)
+    assert result.value is None
+    assert "nonsense" in result.error
