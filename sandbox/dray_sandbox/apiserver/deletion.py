@@ -10,7 +10,7 @@ from .admission import Attributes
 from .context import Context
 from .operations import Operations, key_of
 from .resources import Resource
-from .status import Object, bad_request
+from .status import Object
 from .store import Conflict, copy
 
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
@@ -33,7 +33,9 @@ class DeleteOptions:
         preconditions = body.get("preconditions") or {}
         propagation = body.get("propagationPolicy") or ""
         if propagation not in ("", "Background", "Foreground", "Orphan"):
-            raise bad_request(f"invalid propagationPolicy {propagation!r}")
+            policies = ("Foreground", "Background", "Orphan", "nil")
+            found = [status.not_supported("propagationPolicy", propagation, policies)]
+            raise status.invalid_object("DeleteOptions", "meta.k8s.io", "", found)
         if body.get("orphanDependents"):
             propagation = "Orphan"
         return DeleteOptions(
@@ -122,16 +124,16 @@ def _is_namespace(resource: Resource) -> bool:
 
 
 def _check_preconditions(resource: Resource, meta: Object, options: DeleteOptions) -> None:
-    for wanted, seen, what in (
-        (options.uid, meta["uid"], "UID"),
-        (options.version, meta["resourceVersion"], "ResourceVersion"),
+    for wanted, seen, what, end in (
+        (options.uid, meta["uid"], "UID", "deleted and then recreated"),
+        (options.version, meta["resourceVersion"], "ResourceVersion", "modified"),
     ):
         if wanted and wanted != seen:
             why = (
-                f"Precondition failed: {what} in precondition: {wanted}, "
-                f"{what} in object meta: {seen}"
+                f"the {what} in the precondition ({wanted}) does not match the {what} in record "
+                f"({seen}). The object might have been {end}"
             )
-            raise status.conflict(resource.plural, resource.group, meta["name"], why)
+            raise status.conflict(resource.kind, resource.group, meta["name"], why)
 
 
 def _grace_s(resource: Resource, pod: Object, options: DeleteOptions) -> int:

@@ -66,10 +66,10 @@ def errors(meta: Object, rule: NameRule, *, built_in: bool = True) -> list[Field
         found += [invalid(where, name, text) for text in qualified_name(name)]
         if built_in and "/" not in name and name not in _STANDARD_FINALIZERS:
             found.append(invalid(where, name, _UNQUALIFIED))
-    for index, owner in enumerate(meta.get("ownerReferences") or []):
+    for owner in meta.get("ownerReferences") or []:
         for key in ("apiVersion", "kind", "name", "uid"):
             if not owner.get(key):
-                where = f"{field}.ownerReferences[{index}].{key}"
+                where = f"{field}.ownerReferences.{key}"
                 found.append(invalid(where, "", "must not be empty"))
     return found
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from . import metadata, status
+from . import metadata, priority, status
 from .admission import Admission, Attributes
 from .context import Context
 from .crds import CrdRules, CustomRules
@@ -60,6 +60,8 @@ class Operations:
         if resource.namespaced:
             found = self._namespace_open(resource, namespace, meta.get("name", ""))
             rules.namespace_labels = found["metadata"].get("labels") or {}
+        if resource.store_key == "/pods":
+            priority.resolve(self.store, obj)
         versioned = meta.pop("resourceVersion", None) not in (None, "", "0")
         attributes = Attributes(
             operation="CREATE",
@@ -135,7 +137,7 @@ class Operations:
             if not patch:
                 raise
             raise _unreadable_patch(candidate, error) from error
-        self._check_identity(resource, new["metadata"], old["metadata"])
+        self._check_identity(resource, new["metadata"], old["metadata"], patch)
         meta = old["metadata"]
         attributes = Attributes(
             operation="UPDATE",
@@ -217,13 +219,16 @@ class Operations:
         result: Object = copy(mutated)
         return result
 
-    def _check_identity(self, resource: Resource, new: Object, old: Object) -> None:
+    def _check_identity(self, resource: Resource, new: Object, old: Object, patch: bool) -> None:
         name = old["name"]
         if new.get("name", name) != name:
             text = f"the name of the object ({new['name']}) does not match the name on the URL"
             raise bad_request(f"{text} ({name})")
         if new.get("namespace", old.get("namespace")) != old.get("namespace"):
             raise _wrong_namespace()
+        if patch and new.get("uid", old["uid"]) != old["uid"]:
+            found = [status.immutable_error("metadata.uid", new["uid"])]
+            raise status.invalid_object(resource.kind, resource.group, name, found)
         if new.get("uid") and new["uid"] != old["uid"]:
             why = (
                 f"Precondition failed: UID in precondition: {new['uid']}, "

@@ -106,12 +106,14 @@ def strategic_patch(target: Any, patch: Any, parent: str = "", field: str = "") 
             result.pop(key, None)
         else:
             result[key] = strategic_patch(result.get(key), value, field, key)
-    return _ordered(result, patch, field)
+    merged: dict[str, Any] = _ordered(target, result, patch, field)
+    return merged
 
 
 def _list(current: list[Any], patch: list[Any], parent: str, field: str) -> list[Any]:
     if field in _MERGED_SCALARS:
-        return current + [item for item in patch if item not in current]
+        merged = current + [item for item in patch if item not in current]
+        return _ordered_list(merged, list(patch), list(current))
     key = merge_key(parent, field)
     if key is None or not all(isinstance(item, dict) for item in patch):
         return patch
@@ -127,25 +129,47 @@ def _list(current: list[Any], patch: list[Any], parent: str, field: str) -> list
             result.append(strategic_patch({}, item, parent, field))
         else:
             result[where] = strategic_patch(result[where], item, parent, field)
-    return result
+    named = [item.get(key) for item in patch]
+    return _ordered_list(result, named, [item.get(key) for item in current], key)
 
 
-def _ordered(result: dict[str, Any], patch: dict[str, Any], field: str) -> dict[str, Any]:
-    """Honour `$setElementOrder/<list>`: named items in that order, others where they were."""
+def _ordered_list(
+    items: list[Any], named: list[Any], before: list[Any], key: str | None = None
+) -> list[Any]:
+    """Items that the patch names in its order, the others in theirs, interleaved.
+
+    Another item comes before a named one only where the server had both in that order; so new
+    items come first (`mergeSortedSlice` of apimachinery's strategicpatch).
+    """
+
+    def identity(item: Any) -> Any:
+        return item.get(key) if key else item
+
+    mine = sorted(
+        (item for item in items if identity(item) in named), key=lambda i: named.index(identity(i))
+    )
+    others = [item for item in items if identity(item) not in named]
+    result: list[Any] = []
+    while mine and others:
+        left, right = identity(others[0]), identity(mine[0])
+        known = left in before and right in before
+        first = known and before.index(left) < before.index(right)
+        result.append(others.pop(0) if first else mine.pop(0))
+    return result + mine + others
+
+
+def _ordered(target: Any, result: dict[str, Any], patch: dict[str, Any], field: str) -> Any:
+    """Honour `$setElementOrder/<list>`."""
     for directive, order in patch.items():
         if not directive.startswith("$setElementOrder/"):
             continue
         name = directive.split("/", 1)[1]
-        key = merge_key(field, name)
-        wanted = [item.get(key) if isinstance(item, dict) else item for item in order]
         items = result.get(name)
         if not isinstance(items, list):
             continue
-
-        def identity(item: Any, key: str | None = key) -> Any:
-            return item.get(key) if isinstance(item, dict) and key else item
-
-        named = [item for item in items if identity(item) in wanted]
-        others = [item for item in items if identity(item) not in wanted]
-        result[name] = sorted(named, key=lambda i: wanted.index(identity(i))) + others
+        key = merge_key(field, name)
+        old = (target.get(name) if isinstance(target, dict) else None) or []
+        named = [item.get(key) if isinstance(item, dict) else item for item in order]
+        before = [item.get(key) if isinstance(item, dict) else item for item in old]
+        result[name] = _ordered_list(items, named, before, key)
     return result

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from . import quantities
 from .names import dns_label, dns_subdomain, qualified_name
 from .status import FieldError, Object, duplicate, go_value, invalid, not_supported, required
 
@@ -29,6 +30,23 @@ def container_errors(spec: Object, field: str, *, required_list: bool) -> list[F
         if not container.get("image"):
             found.append(required(f"{where}.image"))
         found += _used_claims(container, f"{where}.resources.claims", claims)
+        found += _amounts(container.get("resources") or {}, f"{where}.resources")
+    return found
+
+
+def _amounts(resources: Object, field: str) -> list[FieldError]:
+    limits = {k: quantities.parse(v) for k, v in (resources.get("limits") or {}).items()}
+    requests = {k: quantities.parse(v) for k, v in (resources.get("requests") or {}).items()}
+    found = [
+        invalid(f"{field}.{what}[{name}]", str(amount), "must be greater than or equal to 0")
+        for what, amounts in (("limits", limits), ("requests", requests))
+        for name, amount in amounts.items()
+        if amount.value < 0
+    ]
+    for name, amount in requests.items():
+        if name in limits and amount.value > limits[name].value:
+            text = f"must be less than or equal to {name} limit of {limits[name]}"
+            found.append(invalid(f"{field}.requests", str(amount), text))
     return found
 
 
@@ -42,10 +60,12 @@ def _used_claims(container: Object, field: str, claims: list[Any]) -> list[Field
         elif name not in claims:
             body = f"Not found: {go_value(name)}"
             found.append(FieldError("FieldValueNotFound", where, body))
-        key = (name, claim.get("request", ""))
-        if key in seen:
+        request = claim.get("request", "")
+        earlier = [other for named, other in seen if named == name]
+        # A claim taken whole can't be taken again in part.
+        if request in earlier or (earlier and (not request or "" in earlier)):
             found.append(duplicate(where, name))
-        seen.append(key)
+        seen.append((name, request))
     return found
 
 

@@ -100,6 +100,14 @@ def keep_metadata(new: Object, old: Object) -> None:
         new["metadata"]["managedFields"] = sent["managedFields"]
 
 
+def take_metadata(new: Object, sent: Object, fields: Sequence[str]) -> None:
+    """For kinds whose status updates may carry some of the metadata."""
+    for field in fields:
+        new["metadata"].pop(field, None)
+        if field in sent:
+            new["metadata"][field] = sent[field]
+
+
 def immutable(field: str, new: object, old: object) -> list[FieldError]:
     """The finding about a changed field that may not change."""
     if new == old:

@@ -34,7 +34,9 @@ class ClaimRules(WithStatus):
 
     def default(self, obj: Object) -> None:
         claimspec.default_spec(obj.setdefault("spec", {}))
-        obj.setdefault("status", {})
+        allocation = obj.setdefault("status", {}).get("allocation")
+        if allocation is not None:
+            allocation.setdefault("devices", {})
 
     def prepare_create(self, obj: Object) -> None:
         obj["status"] = {}

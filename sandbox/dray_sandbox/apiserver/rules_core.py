@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from . import matchconditions
 from .names import qualified_name
 from .resources import Resource
-from .rules import Rules, WithStatus
+from .rules import Rules, WithStatus, take_metadata
 from .rules_claims import ClaimRules, ClassRules, TemplateRules
 from .rules_pods import PodRules
 from .rules_slices import SliceRules
-from .status import FieldError, Object, bad_request, invalid, not_supported, required
+from .status import FieldError, Object, bad_request, duplicate, invalid, not_supported, required
 
 _NODE_INFO = (
     "architecture",
@@ -73,8 +73,14 @@ class NodeRules(WithStatus):
         if _NOT_READY not in [taint.get("key") for taint in taints]:
             taints.append({"key": _NOT_READY, "effect": "NoSchedule"})
 
+    def prepare_status(self, new: Object, old: Object) -> None:
+        sent = new["metadata"]
+        super().prepare_status(new, old)
+        take_metadata(new, sent, ("labels", "annotations"))
+
     def validate_create(self, obj: Object) -> Sequence[FieldError]:
         found: list[FieldError] = []
+        seen: list[tuple[str, str]] = []
         effects = ("NoSchedule", "PreferNoSchedule", "NoExecute")
         for index, taint in enumerate(obj["spec"].get("taints") or []):
             field = f"metadata.taints[{index}]"  # sic
@@ -84,6 +90,9 @@ class NodeRules(WithStatus):
                 found.append(required(f"{field}.effect"))
             elif effect not in effects:
                 found.append(not_supported(f"{field}.effect", effect, effects))
+            if (key, effect) in seen:
+                found.append(duplicate(field, taint))
+            seen.append((key, effect))
         return found
 
 
@@ -105,6 +114,24 @@ class EventRules(Rules):
             text = "does not match event.namespace"
             return [invalid("involvedObject.namespace", about, text)]
         return []
+
+
+class LeaseRules(Rules):
+    """Lease."""
+
+    def default(self, obj: Object) -> None:
+        obj.setdefault("spec", {})
+
+    def validate_create(self, obj: Object) -> Sequence[FieldError]:
+        spec = obj["spec"]
+        found: list[FieldError] = []
+        if spec.get("leaseDurationSeconds", 1) <= 0:
+            field, text = "spec.leaseDurationSeconds", "must be greater than 0"
+            found.append(invalid(field, spec["leaseDurationSeconds"], text))
+        if spec.get("leaseTransitions", 0) < 0:
+            field, text = "spec.leaseTransitions", "must be greater than or equal to 0"
+            found.append(invalid(field, spec["leaseTransitions"], text))
+        return found
 
 
 class SecretRules(Rules):
@@ -209,6 +236,7 @@ _BY_RESOURCE: dict[str, type[Rules]] = {
     "/pods": PodRules,
     "/events": EventRules,
     "/secrets": SecretRules,
+    "coordination.k8s.io/leases": LeaseRules,
     "/services": ServiceRules,
     "resource.k8s.io/resourceclaims": ClaimRules,
     "resource.k8s.io/resourceclaimtemplates": TemplateRules,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from . import metadata, podspec
-from .rules import WithStatus
+from .names import label_errors
+from .rules import WithStatus, take_metadata
 from .status import (
     FieldError,
     Object,
@@ -35,8 +36,6 @@ class PodRules(WithStatus):
             ("schedulerName", "default-scheduler"),
             ("terminationGracePeriodSeconds", 30),
             ("enableServiceLinks", True),
-            ("priority", 0),
-            ("preemptionPolicy", "PreemptLowerPriority"),
         ):
             spec.setdefault(key, value)
         spec.setdefault("securityContext", {})
@@ -44,6 +43,12 @@ class PodRules(WithStatus):
             spec.setdefault("serviceAccount", spec["serviceAccountName"])
         for container in _containers(spec):
             _default_container(container)
+            for port in (container.get("ports") or []) if spec.get("hostNetwork") else []:
+                port.setdefault("hostPort", port.get("containerPort"))
+        for volume in spec.get("volumes") or []:
+            for kind in ("configMap", "secret", "projected", "downwardAPI"):
+                if kind in volume:
+                    volume[kind].setdefault("defaultMode", 0o644)
         _default_tolerations(spec)
         for field in ("schedulingGates", "resourceClaims", "nodeSelector"):
             if field in spec and not spec[field]:
@@ -59,7 +64,7 @@ class PodRules(WithStatus):
                     "type": "PodScheduled",
                     "status": "False",
                     "lastProbeTime": None,
-                    "lastTransitionTime": None,
+                    "lastTransitionTime": metadata.now(),
                     "reason": "SchedulingGated",
                     "message": _GATED_MESSAGE,
                 }
@@ -69,10 +74,7 @@ class PodRules(WithStatus):
         sent = new["metadata"]
         super().prepare_status(new, old)
         # Unlike other kinds, a pod's status update may carry labels, annotations and finalizers.
-        for field in ("labels", "annotations", "finalizers"):
-            new["metadata"].pop(field, None)
-            if field in sent:
-                new["metadata"][field] = sent[field]
+        take_metadata(new, sent, ("labels", "annotations", "finalizers"))
         status = new["status"]
         status.setdefault("qosClass", (old.get("status") or {}).get("qosClass", "BestEffort"))
 
@@ -84,6 +86,7 @@ class PodRules(WithStatus):
         policies = ("Always", "OnFailure", "Never")
         if spec["restartPolicy"] not in policies:
             found.append(not_supported("spec.restartPolicy", spec["restartPolicy"], policies))
+        found += label_errors(spec.get("nodeSelector") or {}, "spec.nodeSelector")
         found += podspec.toleration_errors(spec.get("tolerations") or [])
         gates = spec.get("schedulingGates") or []
         if gates and spec.get("nodeName"):
@@ -94,6 +97,7 @@ class PodRules(WithStatus):
     def validate_update(self, new: Object, old: Object) -> Sequence[FieldError]:
         found = _changed_gates(new["spec"], old["spec"])
         found += _changed_tolerations(new["spec"], old["spec"])
+        found += _changed_lists(new["spec"], old["spec"])
         if found:
             return found
         if _fixed_part(new["spec"], old["spec"]) != old["spec"]:
@@ -169,6 +173,10 @@ def _default_container(container: Object) -> None:
         resources.setdefault("requests", {}).setdefault(name, amount)
     for port in container.get("ports") or []:
         port.setdefault("protocol", "TCP")
+    for variable in container.get("env") or []:
+        reference = (variable.get("valueFrom") or {}).get("fieldRef")
+        if reference is not None:
+            reference.setdefault("apiVersion", "v1")
 
 
 def _qos_class(spec: Object) -> str:
@@ -198,6 +206,18 @@ def _changed_gates(new: Object, old: Object) -> list[FieldError]:
         for index, gate in enumerate(new.get("schedulingGates") or [])
         if gate.get("name") not in before
     ]
+
+
+def _changed_lists(new: Object, old: Object) -> list[FieldError]:
+    for field, name in (("containers", "containers"), ("initContainers", "init containers")):
+        if len(new.get(field) or []) != len(old.get(field) or []):
+            text = f"pod updates may not add or remove {name}"
+            return [forbidden_field(f"spec.{field}", text)]
+    selector, before = new.get("nodeSelector") or {}, old.get("nodeSelector") or {}
+    if old.get("schedulingGates") and any(selector.get(k) != v for k, v in before.items()):
+        text = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
+        return [invalid("spec.nodeSelector", selector, text)]
+    return []
 
 
 def _changed_tolerations(new: Object, old: Object) -> list[FieldError]:

@@ -10,6 +10,7 @@ from .typed import (
     ANY,
     BOOLEAN,
     INTEGER,
+    MICROTIME,
     QUANTITY,
     STRING,
     TIME,
@@ -287,5 +288,18 @@ NODE = Obj(
         "status": Obj({"capacity": MapOf(QUANTITY), "allocatable": MapOf(QUANTITY)}, open=True),
     },
     open=True,
+)
+LEASE = top(
+    Obj(
+        {
+            "holderIdentity": STRING,
+            "leaseDurationSeconds": INTEGER,
+            "acquireTime": MICROTIME,
+            "renewTime": MICROTIME,
+            "leaseTransitions": INTEGER,
+            "strategy": STRING,
+            "preferredHolder": STRING,
+        }
+    )
 )
 OPEN = Obj({"metadata": METADATA}, open=True)

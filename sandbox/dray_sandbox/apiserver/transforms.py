@@ -34,6 +34,9 @@ def patch_of(
 ) -> Callable[[Object | None], Object]:
     """A PATCH of any of the four types; 415 for a type that the resource doesn't take."""
     kind = request.content_type
+    if kind == APPLY_PATCH and not request.query.get("fieldManager"):
+        found = [status.required("fieldManager", "is required for apply patch")]
+        raise status.invalid_object("PatchOptions", "meta.k8s.io", "", found)
     accepted = [JSON_PATCH, MERGE_PATCH, APPLY_PATCH]
     if resource.strategic:
         accepted.insert(2, STRATEGIC_PATCH)

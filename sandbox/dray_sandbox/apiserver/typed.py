@@ -7,6 +7,7 @@ are small trees of the five node kinds below.
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +18,7 @@ from .status import bad_request
 
 @dataclass(frozen=True)
 class Scalar:
-    """A leaf: `string`, `integer`, `boolean`, `quantity`, `time`."""
+    """A leaf: `string`, `integer`, `boolean`, `quantity`, `time`, `microtime`."""
 
     kind: str
 
@@ -58,6 +59,7 @@ INTEGER = Scalar("integer")
 BOOLEAN = Scalar("boolean")
 QUANTITY = Scalar("quantity")
 TIME = Scalar("time")
+MICROTIME = Scalar("microtime")
 ANY = Anything()
 
 
@@ -113,9 +115,12 @@ def _must_be(value: Any, wanted: type, name: str, path: str) -> None:
 def _scalar(value: Any, kind: str, path: str) -> Any:
     if kind == "quantity":
         return _quantity(value, path)
+    if kind in _TIMES and isinstance(value, str):
+        return _time(value, kind)
     fits = {
         "string": isinstance(value, str),
-        "time": isinstance(value, str),
+        "time": False,
+        "microtime": False,
         "boolean": isinstance(value, bool),
         "integer": isinstance(value, int) and not isinstance(value, bool),
     }[kind]
@@ -123,6 +128,23 @@ def _scalar(value: Any, kind: str, path: str) -> Any:
         seen = _json_type(value)
         raise WrongType(f"json: cannot unmarshal {seen} into field {path} of type {kind}")
     return value
+
+
+_TIMES = {"time": "2006-01-02T15:04:05Z07:00", "microtime": "2006-01-02T15:04:05.000000Z07:00"}
+
+
+def _time(value: str, kind: str) -> str:
+    """metav1.Time keeps whole seconds; MicroTime wants its six digits."""
+    try:
+        moment = datetime.datetime.fromisoformat(value)
+    except ValueError:
+        moment = datetime.datetime.min
+    if moment.tzinfo is None or (kind == "microtime" and "." not in value):
+        raise WrongType(f'parsing time "{value}" as "{_TIMES[kind]}": cannot parse "{value}"')
+    moment = moment.astimezone(datetime.UTC)
+    if kind == "time":
+        return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def _quantity(value: Any, path: str) -> str:

@@ -28,6 +28,7 @@ def test_strategic_merges_lists_by_key() -> None:
 
     merged = strategic_patch(pod(A, B), patch)
 
+    # The patch's items keep their order and new ones come first, as the real server has it.
     assert merged["spec"]["containers"] == [A, {"name": "b", "image": "2"}, {"name": "c"}]
 
 
@@ -57,7 +58,7 @@ def test_strategic_merges_finalizers_and_deletes_from_them() -> None:
     more = strategic_patch(target, {"metadata": {"finalizers": ["y"]}})
     less = {"metadata": {"$deleteFromPrimitiveList/finalizers": ["x"]}}
 
-    assert more["metadata"]["finalizers"] == ["x", "y"]
+    assert more["metadata"]["finalizers"] == ["y", "x"]
     assert strategic_patch(more, less)["metadata"]["finalizers"] == ["y"]
 
 
@@ -67,6 +68,14 @@ def test_strategic_replaces_lists_without_a_key() -> None:
     merged = strategic_patch(target, {"spec": {"tolerations": [{"key": "b"}]}})
 
     assert merged["spec"]["tolerations"] == [{"key": "b"}]
+
+
+def test_new_items_of_a_strategic_patch_come_first() -> None:
+    target = {"status": {"conditions": [{"type": "PodScheduled"}]}}
+
+    merged = strategic_patch(target, {"status": {"conditions": [{"type": "Ready"}]}})
+
+    assert [item["type"] for item in merged["status"]["conditions"]] == ["Ready", "PodScheduled"]
 
 
 def test_a_json_patch_leaves_its_target_alone() -> None:
