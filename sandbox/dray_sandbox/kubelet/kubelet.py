@@ -18,6 +18,7 @@ from dray_sandbox.kubelet.worker import Holders, PodWorker
 
 WIPE_AFTER_S = 30.0
 """How long a driver may be away before its slices go, as kubelet 1.36 does it."""
+ALL_DRIVERS = ""
 PODS_PER_NETWORK = 253
 
 
@@ -38,7 +39,7 @@ class Kubelet:
         self._wipe_after_s = wipe_after_s
         self._node = NodeObject(kube, plan, self._clock)
         self.plugins = PluginFinder(
-            plan.registry_dir, on_registered=self._stay, on_gone=self._wipe_later
+            plan.registry_dir, on_usable=self._stay, on_away=self._wipe_later
         )
         self._workers: dict[str, PodWorker] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -47,8 +48,12 @@ class Kubelet:
         self._log = structlog.get_logger().bind(node=plan.name)
 
     async def run(self) -> None:
-        """Loop: register the node, then find plugins and renew the lease."""
+        """Loop: register the node, then find plugins and renew the lease.
+
+        Slices of an earlier life are wiped at once: no driver has registered yet.
+        """
         await self._register()
+        self._wipes[ALL_DRIVERS] = asyncio.create_task(self._wipe(ALL_DRIVERS, 0.0))
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.plugins.run())
@@ -147,11 +152,11 @@ class Kubelet:
             wipe.cancel()
 
     def _wipe_later(self, driver: str) -> None:
-        self._stay(driver)
-        self._wipes[driver] = asyncio.create_task(self._wipe(driver))
+        if driver not in self._wipes:
+            self._wipes[driver] = asyncio.create_task(self._wipe(driver, self._wipe_after_s))
 
-    async def _wipe(self, driver: str) -> None:
-        await asyncio.sleep(self._wipe_after_s)
+    async def _wipe(self, driver: str, after_s: float) -> None:
+        await asyncio.sleep(after_s)
         backoff = Backoff()
         while True:
             try:
@@ -163,7 +168,7 @@ class Kubelet:
                 self._log.error("slices of an absent driver stay", error=str(error))
                 return
             else:
-                self._log.warning("slices of an absent driver wiped", driver=driver)
+                self._log.warning("slices of absent drivers wiped", driver=driver or "all")
                 return
 
 

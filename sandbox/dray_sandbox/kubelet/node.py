@@ -83,10 +83,13 @@ class NodeObject:
             await asyncio.sleep(RENEW_EVERY_S)
 
     async def wipe_slices(self, driver: str) -> None:
-        """Delete the slices of a driver that is away: nothing may be allocated from them."""
+        """Delete the slices of a driver that is away (empty: of all drivers).
+
+        Nothing may be allocated from them.
+        """
         listed = await self._kube.list(SLICES, field_selector=f"spec.nodeName={self._plan.name}")
         for one in listed.objects:
-            if one["spec"]["driver"] == driver and one["spec"].get("nodeName") == self._plan.name:
+            if driver in ("", one["spec"]["driver"]):
                 await self._kube.delete(SLICES, one["metadata"]["name"])
 
     async def _register_again(self) -> None:

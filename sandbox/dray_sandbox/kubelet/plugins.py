@@ -6,7 +6,7 @@ anew under the same name is a new registration.
 
 import asyncio
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -28,6 +28,12 @@ LOOK_EVERY_S = 0.1
 REGISTRATION_TIMEOUT_S = 5.0
 CALL_TIMEOUT_S = 45.0
 """The kubelet's default for calls to plugins."""
+CHANNEL_OPTIONS = (
+    ("grpc.use_local_subchannel_pool", 1),  # or a new plugin inherits the old one's back-off
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2000),
+)
 SERVICES: dict[str, tuple[str, ModuleType]] = {
     "v1.DRAPlugin": ("k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin", dra_v1_pb2),
     "v1beta1.DRAPlugin": ("k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin", dra_v1beta1_pb2),
@@ -57,7 +63,7 @@ class Plugin:
         self.endpoint = endpoint
         self.version = version
         self._service, self._messages = SERVICES[version]
-        self._channel = grpc.aio.insecure_channel(f"unix:{endpoint}")
+        self._channel = grpc.aio.insecure_channel(f"unix:{endpoint}", options=CHANNEL_OPTIONS)
 
     async def prepare(self, claims: Sequence[HeldClaim]) -> dict[str, tuple[PreparedDevice, ...]]:
         """NodePrepareResources of a batch; devices by claim uid."""
@@ -69,6 +75,18 @@ class Plugin:
         """NodeUnprepareResources of a batch."""
         answer = await self._call("NodeUnprepareResources", claims)
         self._complete("NodeUnprepareResources", claims, answer)
+
+    async def connections(self) -> AsyncIterator[bool]:
+        """Whether the plugin is there, each time that changes; keeps the connection up."""
+        connected: bool | None = None
+        while True:
+            state = self._channel.get_state(try_to_connect=True)
+            if state is not grpc.ChannelConnectivity.CONNECTING:
+                now = state is grpc.ChannelConnectivity.READY
+                if now is not connected:
+                    connected = now
+                    yield now
+            await self._channel.wait_for_state_change(state)
 
     async def close(self) -> None:
         """Hang up."""
@@ -87,6 +105,13 @@ class Plugin:
             return await call(request_type(claims=refs), timeout=CALL_TIMEOUT_S)
         except grpc.aio.AioRpcError as error:
             raise NotStartedError(f"{method} of {self.driver}: {error.details()}") from error
+        except grpc.aio.UsageError as error:
+            raise NotStartedError(f"{method} of {self.driver}: {error}") from error
+        except asyncio.CancelledError:
+            # Closing the channel cancels the calls on it, not the tasks that wait for them.
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise
+            raise NotStartedError(f"{method} of {self.driver}: the plugin went away") from None
 
     def _complete(self, method: str, claims: Sequence[HeldClaim], answer: Any) -> None:
         """The kubelet trusts no answer that skips a claim or names one it did not ask for."""
@@ -103,21 +128,25 @@ class Plugin:
 
 
 class PluginFinder:
-    """Watches a registry folder and keeps the plugins that registered from it."""
+    """Watches a registry folder and keeps the plugins that registered from it.
+
+    ``on_usable`` and ``on_away`` hear of a driver that registered or answers again, and of one
+    whose socket is gone or whose connection broke.
+    """
 
     def __init__(
         self,
         folder: Path,
         *,
-        on_registered: Callable[[str], None] = lambda _: None,
-        on_gone: Callable[[str], None] = lambda _: None,
+        on_usable: Callable[[str], None] = lambda _: None,
+        on_away: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._folder = folder
-        self._on_registered = on_registered
-        self._on_gone = on_gone
+        self._on_usable = on_usable
+        self._on_away = on_away
         self._plugins: dict[Path, Plugin] = {}
         self._known: dict[Path, Identity] = {}
-        self._retries: dict[Path, asyncio.Task[None]] = {}
+        self._tasks: dict[Path, asyncio.Task[None]] = {}
         self._changed = asyncio.Event()
 
     def plugin(self, driver: str) -> Plugin:
@@ -144,7 +173,7 @@ class PluginFinder:
                 await self._look()
                 await asyncio.sleep(LOOK_EVERY_S)
         finally:
-            for task in self._retries.values():
+            for task in self._tasks.values():
                 task.cancel()
             for plugin in self._plugins.values():
                 await plugin.close()
@@ -157,33 +186,42 @@ class PluginFinder:
         for path, identity in present.items():
             if path not in self._known:
                 self._known[path] = identity
-                self._retries[path] = asyncio.create_task(self._register_until_it_works(path))
+                self._tasks[path] = asyncio.create_task(self._keep(path))
 
     async def _forget(self, path: Path) -> None:
         del self._known[path]
-        if task := self._retries.pop(path, None):
+        if task := self._tasks.pop(path, None):
             task.cancel()
         if plugin := self._plugins.pop(path, None):
             await plugin.close()
-            self._on_gone(plugin.driver)
+            self._on_away(plugin.driver)
             structlog.get_logger().info("plugin gone", driver=plugin.driver)
 
-    async def _register_until_it_works(self, path: Path) -> None:
-        backoff = Backoff(0.2, 5.0)
-        while True:
-            try:
-                plugin = await register(path)
-            except NotStartedError as error:
-                structlog.get_logger().info("plugin not registered", error=str(error))
-                await backoff.pause()
-                continue
-            self._plugins[path] = plugin
-            self._on_registered(plugin.driver)
-            self._changed.set()
-            structlog.get_logger().info(
-                "plugin registered", driver=plugin.driver, service=plugin.version
-            )
-            return
+    async def _keep(self, path: Path) -> None:
+        """Register who is behind a socket, then watch the connection to it."""
+        plugin = await _registered(path)
+        self._plugins[path] = plugin
+        self._changed.set()
+        structlog.get_logger().info(
+            "plugin registered", driver=plugin.driver, service=plugin.version
+        )
+        self._on_usable(plugin.driver)
+        async for connected in plugin.connections():
+            if connected:
+                self._on_usable(plugin.driver)
+            else:
+                self._on_away(plugin.driver)
+
+
+async def _registered(path: Path) -> Plugin:
+    """Try until the plugin behind a socket has registered."""
+    backoff = Backoff(0.2, 5.0)
+    while True:
+        try:
+            return await register(path)
+        except NotStartedError as error:
+            structlog.get_logger().info("plugin not registered", error=str(error))
+            await backoff.pause()
 
 
 async def register(path: Path) -> Plugin:
@@ -193,7 +231,7 @@ async def register(path: Path) -> Plugin:
         NotStartedError: nobody answers, or the plugin can't be used.
     """
     messages: Any = plugin_registration_pb2
-    async with grpc.aio.insecure_channel(f"unix:{path}") as channel:
+    async with grpc.aio.insecure_channel(f"unix:{path}", options=CHANNEL_OPTIONS) as channel:
         get_info = channel.unary_unary(
             "/pluginregistration.Registration/GetInfo",
             request_serializer=messages.InfoRequest.SerializeToString,

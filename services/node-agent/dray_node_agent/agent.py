@@ -67,10 +67,6 @@ class NodeAgent:
         self.registration = problem
         self._wake.set()
 
-    def wake(self) -> None:
-        """Read the board and publish soon."""
-        self._wake.set()
-
     async def watch_board(self) -> None:
         """Loop: read the cards; tell the publisher what changed."""
         while True:
@@ -104,6 +100,11 @@ class NodeAgent:
                 await backoff.pause()
             else:
                 await self._woken_within(self._node.resync)
+
+    async def watch_slices(self) -> None:
+        """Loop: compare again when somebody touched the slices, as a kubelet that starts does."""
+        async for _ in self._publisher.changes():
+            self._wake.set()
 
     async def serve(self, preparer: Preparer, server: KubeletServer) -> None:
         """Loop: take up what an earlier agent left, then serve the kubelet."""

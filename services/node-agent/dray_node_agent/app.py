@@ -106,6 +106,7 @@ def assemble(
         "board": agent.watch_board,
         "facts": follower.run,
         "publish": agent.publish,
+        "slices": agent.watch_slices,
         "kubelet": partial(agent.serve, preparer, server),
         "sweep": partial(agent.sweep, preparer),
         "inventory": reporter.report_inventory,

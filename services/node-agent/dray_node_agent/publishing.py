@@ -1,6 +1,7 @@
 """Brings the node's ResourceSlices in the API server to what they should be."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import structlog
@@ -75,6 +76,12 @@ class Publisher:
         await self._remember(generation, state)
         await self._write(slices(reading, owned, generation=generation), existing)
         return generation
+
+    async def changes(self) -> AsyncIterator[None]:
+        """Something happened to slices of this node, by our hand or another's."""
+        selector = f"spec.nodeName={self._node}"
+        async for _ in self._kube.watch(SLICES, field_selector=selector):
+            yield
 
     async def unpublish(self) -> int:
         """Delete this node's slices; how many there were."""

@@ -1,0 +1,160 @@
+"""The kubelet's stand-in where kubelets are nasty: wiping, same names, two nodes, tests' hooks."""
+
+import asyncio
+from dataclasses import replace
+
+from dray.domain.names import DRIVER
+from dray.kube.ports import EVENTS, NODES, PODS, SLICES
+from dray_sandbox.kubelet.kubelet import Kubelet, Kubelets, playing
+
+HOLD = "sandbox.dray.dev/hold"
+
+
+async def test_slices_of_a_driver_that_stays_away_are_wiped(stand, eventually):
+    kubelet = Kubelet(stand.kube.peer(), stand.plan, wipe_after_s=0.1)
+    task = asyncio.create_task(Kubelets(stand.kube.peer(), [kubelet]).run())
+    async with stand.agent():
+        await kubelet.plugins.registered(DRIVER)
+        await eventually(stand.slices)
+
+    async def wiped() -> bool:
+        return not await stand.slices()
+
+    await eventually(wiped)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_slices_wiped_by_a_kubelet_that_starts_are_published_again(stand, eventually):
+    async with stand.agent():
+        before = (await eventually(stand.slices))[0]["metadata"]["uid"]
+        async with stand.kubelet():
+
+            async def made_anew() -> bool:
+                found = await stand.slices()
+                return bool(found) and found[0]["metadata"]["uid"] != before
+
+            await eventually(made_anew)
+            assert (await stand.slices())[0]["spec"]["pool"]["generation"] > 1
+
+
+async def test_other_nodes_slices_are_never_wiped(stand, eventually):
+    spec = {"driver": DRIVER, "nodeName": "n2", "pool": {"name": "n2", "generation": 1}}
+    await stand.kube.create(SLICES, {"metadata": {"name": "theirs"}, "spec": spec})
+    async with stand.kubelet():
+        await stand.make_pod("p")
+        await stand.reaches("p", "Running")
+        assert [one["metadata"]["name"] for one in await stand.slices()] == ["theirs"]
+
+
+async def test_a_pod_made_anew_under_its_name_is_another_pod(stand):
+    async with stand.kubelet():
+        first = await stand.make_pod("p")
+        await stand.reaches("p", "Running")
+        await stand.kube.delete(PODS, "p", "default", grace_period_s=0)
+        second = await stand.make_pod("p")
+        assert second["metadata"]["uid"] != first["metadata"]["uid"]
+        await stand.reaches("p", "Running")
+        assert (await stand.pod("p"))["metadata"]["uid"] == second["metadata"]["uid"]
+
+
+async def test_a_held_pod_starts_when_it_is_let_go(stand, eventually):
+    async with stand.kubelet():
+        await stand.make_pod("p", annotations={HOLD: "yes"})
+
+        async def said() -> bool:
+            return any(HOLD in one["message"] for one in (await stand.kube.list(EVENTS)).objects)
+
+        await eventually(said)
+        assert await stand.phase("p") == "Pending"
+        await stand.kube.patch(PODS, "p", {"metadata": {"annotations": {HOLD: None}}}, "default")
+        await stand.reaches("p", "Running")
+
+
+async def test_a_pod_without_its_driver_waits_and_can_be_deleted(stand, eventually):
+    async with stand.kubelet():
+        await stand.make_claim("c", ["gpu-1"])
+        await stand.reserve("c", await stand.make_pod("p", {"gpu": "c"}))
+
+        async def said() -> bool:
+            events = (await stand.kube.list(EVENTS)).objects
+            return any("is not registered" in one["message"] for one in events)
+
+        await eventually(said)
+        await stand.kube.delete(PODS, "p", "default")
+        await stand.is_gone("p")
+
+
+async def test_one_process_plays_several_nodes(stand, eventually):
+    other = replace(stand.plan, name="n2", labels={"zone": "b"})
+    async with playing(stand.kube.peer(), stand.plan, other):
+        await eventually(lambda: _names(stand, {"n1", "n2"}))
+        await stand.make_pod("one")
+        stand.node = "n2"
+        await stand.make_pod("two", nodeSelector={"zone": "b"})
+        one, two = await stand.reaches("one", "Running"), await stand.reaches("two", "Running")
+        assert one["status"]["hostIP"] != two["status"]["hostIP"]
+        assert one["status"]["podIP"] != two["status"]["podIP"]
+
+
+async def test_a_deleted_pod_gives_its_room_back(stand):
+    async with stand.kubelet():
+        await stand.make_pod("a", resources={"requests": {"memory": "500Gi"}})
+        await stand.reaches("a", "Running")
+        await stand.kube.delete(PODS, "a", "default")
+        await stand.is_gone("a")
+        await stand.make_pod("b", resources={"requests": {"memory": "500Gi"}})
+        await stand.reaches("b", "Running")
+
+
+async def test_a_restarted_kubelet_counts_the_pods_that_run(stand):
+    async with stand.kubelet():
+        await stand.make_pod("a", resources={"requests": {"cpu": "60"}})
+        await stand.reaches("a", "Running")
+    async with stand.kubelet():
+        await stand.make_pod("b", resources={"requests": {"cpu": "60"}})
+        assert (await stand.reaches("b", "Failed"))["status"]["reason"] == "OutOfcpu"
+
+
+async def test_a_not_ready_taint_is_taken_off(stand, eventually):
+    node = {
+        "metadata": {"name": "n1"},
+        "spec": {
+            "taints": [
+                {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"},
+                {"key": "mine", "effect": "NoSchedule"},
+            ]
+        },
+    }
+    await stand.kube.create(NODES, node)
+    async with stand.kubelet():
+
+        async def ready() -> bool:
+            taints = (await stand.kube.get(NODES, "n1"))["spec"]["taints"]
+            return [taint["key"] for taint in taints] == ["mine"]
+
+        await eventually(ready)
+
+
+async def _names(stand, wanted: set[str]) -> bool:
+    found = {one["metadata"]["name"] for one in (await stand.kube.list(NODES)).objects}
+    return wanted <= found
+
+
+async def test_a_call_in_flight_when_its_plugin_leaves_is_tried_with_the_next(stand, eventually):
+    asked, answer = asyncio.Event(), asyncio.Event()
+
+    async def slow(*_):
+        asked.set()
+        await answer.wait()
+
+    async with stand.kubelet():
+        async with stand.agent():
+            await stand.make_claim("c", [await stand.device()])
+            pod = await stand.make_pod("p", {"gpu": "c"})
+            stand.kubes[-1].before["get"] = slow
+            await stand.reserve("c", pod)
+            await asked.wait()
+            asyncio.get_running_loop().call_later(0.2, answer.set)
+        async with stand.agent():
+            await stand.reaches("p", "Running")
