@@ -110,6 +110,7 @@ class Session:
                     f"{subject} with {len(payload)} bytes can't be published: {error}"
                 ) from error
             except (nats.errors.Error, OSError) as error:
+                await self._failed()
                 raise BusUnavailableError(f"publishing {subject} failed: {error}") from error
 
     async def subscribe(
@@ -119,6 +120,7 @@ class Session:
         try:
             return await self.client.subscribe(subject, queue=queue, cb=on_message)
         except (nats.errors.Error, OSError) as error:
+            await self._failed()
             raise BusUnavailableError(f"subscribing to {subject} failed: {error}") from error
 
     def lose(self) -> None:
@@ -143,6 +145,13 @@ class Session:
                         "one of this service?"
                     )
                 )
+
+    async def _failed(self) -> None:
+        # The client knows that it is closed before it says so: tell all at once, and let
+        # others run, or a caller that tries again at once would keep them from it.
+        if self.client.is_closed:
+            self.lose()
+        await asyncio.sleep(0)
 
     async def _on_reply(self, message: Msg) -> None:
         _, reply = self._waiting.get(message.subject.rpartition(".")[2], ("", None))
