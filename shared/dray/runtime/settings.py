@@ -130,24 +130,39 @@ def load(cls: type[S]) -> S:
         _stop([_described(cls, problem) for problem in error.errors()])
     except (SettingsError, OSError, ValueError) as error:
         _stop([str(error)])
-    for name in unknown_variables(cls, os.environ):
+    for name in (*unknown_variables(cls, os.environ), *_unknown_keys(cls)):
         print(f"dray: {name} is not a setting of this service; is it misspelt?", file=sys.stderr)
     return settings
 
 
 def unknown_variables(cls: type[Settings], environment: Mapping[str, str]) -> Iterator[str]:
     """Variables that name a group of ``cls`` but no setting in it."""
-    groups = {
-        f"{PREFIX}{name.upper()}__": set(field.annotation.model_fields)
-        for name, field in cls.model_fields.items()
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
-    }
     for variable in sorted(environment):
-        for prefix, known in groups.items():
+        for group, known in _groups(cls).items():
+            prefix = f"{PREFIX}{group.upper()}__"
             if variable.upper().startswith(prefix):
                 name = variable[len(prefix) :].lower().split("__")[0]
                 if name not in known:
                     yield variable
+
+
+def _groups(cls: type[Settings]) -> dict[str, set[str]]:
+    """The names of every group's settings."""
+    return {
+        name: set(field.annotation.model_fields)
+        for name, field in cls.model_fields.items()
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
+    }
+
+
+def _unknown_keys(cls: type[Settings]) -> Iterator[str]:
+    """Keys of the file that are in a group of ``cls`` and no setting in it."""
+    path = os.environ.get(CONFIG_VARIABLE)
+    content = tomllib.loads(Path(path).read_text("utf-8")) if path else {}
+    for group, known in _groups(cls).items():
+        for key in content.get(group, {}):
+            if key not in known:
+                yield f"{group}.{key} in {path}"
 
 
 def _check_config_file() -> None:

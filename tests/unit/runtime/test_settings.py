@@ -111,6 +111,18 @@ def test_a_misspelt_setting_is_warned_of(
     ]
 
 
+def test_a_misspelt_key_of_the_file_is_warned_of(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "dray.toml"
+    path.write_text('[web]\nwiat = "9s"\n[other]\na = 1\n')
+    monkeypatch.setenv("DRAY_CONFIG", str(path))
+    load(Example)
+    assert capsys.readouterr().err.splitlines() == [
+        f"dray: web.wiat in {path} is not a setting of this service; is it misspelt?"
+    ]
+
+
 def test_a_missing_file_is_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
