@@ -186,7 +186,7 @@ def start(
     Hand on ``span.traceparent``. Within it, logs carry the trace's ids. ``links`` are
     traceparents of further stories that one batch serves.
     """
-    if _telemetry is None or not traceparent.endswith("1"):
+    if _telemetry is None or not positions.is_sampled(traceparent):
         with _current(positions.parse(traceparent) if traceparent else None):
             yield _Unsampled(traceparent)
         return

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 _PATTERN: Final = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
+_ODD: Final = tuple("13579bdf")
+"""Last digits of flags that say sampled; looked at before anything is parsed."""
 _NO_TRACE: Final = "0" * 32
 _NO_SPAN: Final = "0" * 16
 
@@ -38,7 +40,7 @@ def parse(text: str) -> Traceparent | None:
 
 def is_sampled(text: str) -> bool:
     """Whether ``text`` is a traceparent that asks for spans."""
-    return text.endswith("1") and (position := parse(text)) is not None and position.sampled
+    return text[-1:] in _ODD and (position := parse(text)) is not None and position.sampled
 
 
 def new_traceparent(sampled: bool) -> str:

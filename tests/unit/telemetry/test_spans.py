@@ -32,6 +32,9 @@ def test_a_new_traceparent_is_a_valid_one() -> None:
     assert str(parse(first)) == first
     assert is_sampled(first)
     assert not is_sampled(new_traceparent(sampled=False))
+    # Level 2 of the recommendation adds a flag for random trace ids.
+    assert is_sampled(SAMPLED[:-1] + "3")
+    assert not is_sampled(SAMPLED[:-1] + "2")
 
 
 @pytest.mark.parametrize(
