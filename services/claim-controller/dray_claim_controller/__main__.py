@@ -3,7 +3,6 @@
 import argparse
 
 from dray.runtime.settings import load
-from dray_claim_controller import app
 from dray_claim_controller.settings import ControllerSettings
 
 
@@ -14,7 +13,11 @@ def main() -> None:
         description="Publishes what Kubernetes holds, and carries the allocators' decisions out. "
         "Settings come from DRAY_… variables and the TOML file that DRAY_CONFIG names.",
     ).parse_args()
-    app.main(load(ControllerSettings))
+    settings = load(ControllerSettings)
+    # Only now: the Kubernetes client takes a second to import, and wrong settings none.
+    from dray_claim_controller import app
+
+    app.main(settings)
 
 
 if __name__ == "__main__":

@@ -105,9 +105,9 @@ class Running:
 class World:
     """The API server, the bus and the stand-ins for kube-controller-manager."""
 
-    def __init__(self) -> None:
-        self.kube = MemoryKube()
-        self.bus = MemoryBus()
+    def __init__(self, kube: Any = None, bus: Any = None) -> None:
+        self.kube = kube or MemoryKube()
+        self.bus = bus or MemoryBus()
         self.running: list[Running] = []
         self.helpers: list[asyncio.Task[None]] = []
 
@@ -269,9 +269,11 @@ class World:
     ) -> Object:
         """A pod as the webhook leaves it."""
         shape = shape or self.shape(pool=pool)
+        resources = {"requests": {"cpu": "1"}, "claims": [{"name": CLAIM_REFERENCE}]}
         spec: dict[str, Any] = {
             "schedulerName": "default-scheduler" if gated else DRAY_SCHEDULER,
-            "containers": [{"name": "app", "resources": {"requests": {"cpu": "1"}}}],
+            "containers": [{"name": "app", "image": "app", "resources": resources}],
+            "tolerations": [{"operator": "Exists"}],
             "resourceClaims": [
                 {
                     "name": CLAIM_REFERENCE,
@@ -377,7 +379,12 @@ class World:
     async def append(self, record: AnyRecord) -> int:
         """Add a record to its log, whatever its end is."""
         stream = log_stream(record.domain, record.epoch)
-        state = await self.until(lambda: self.bus.state(stream), f"log {stream}")
+
+        async def opened() -> Any:
+            state = await self.bus.state(stream)
+            return state if state is not None and state.last_sequence else None
+
+        state = await self.until(opened, f"log {stream}", 20)
         message = Outgoing(log_subject(record.domain, record.epoch), encode_record(record))
         return await self.bus.append(message, expected_last=state.last_sequence)
 

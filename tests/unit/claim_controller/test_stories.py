@@ -1,4 +1,4 @@
-"""BindRequests and events, as people read them; the settings, as they are written."""
+"""BindRequests, events and shares, as people read them."""
 
 from dataclasses import replace
 from typing import Any
@@ -12,7 +12,6 @@ from dray.reasons import Reason
 from dray_claim_controller.execute.shares import with_shares
 from dray_claim_controller.execute.withdrawal import Stuck
 from dray_claim_controller.report import stories
-from dray_claim_controller.settings import ControllerSettings, Lease
 
 
 def waiting(*reasons: Reason) -> Waiting:
@@ -99,9 +98,3 @@ def test_a_pod_is_stuck_only_after_it_was_so_without_a_pause() -> None:
     assert stuck.due([], 5.0) == []
     assert stuck.due(["p"], 11.0) == []
     assert stuck.due(["p"], 21.0) == ["p"]
-
-
-def test_lease_times_must_be_ordered() -> None:
-    assert ControllerSettings(instance="i").lease.duration == 15.0
-    with pytest.raises(ValueError, match="duration > renew_deadline > retry"):
-        Lease(duration=5.0, renew_deadline=10.0, retry=2.0)
