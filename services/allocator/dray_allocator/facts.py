@@ -55,6 +55,7 @@ class Facts:
     classes: dict[str, DeviceClass] = field(default_factory=dict)
     pools: dict[str, Pool] = field(default_factory=dict)
     policies: dict[str, Policy] = field(default_factory=dict)
+    _served: dict[str, list[str]] = field(default_factory=dict)
     _revisions: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def put_claim(self, fact: ClaimObserved) -> bool:
@@ -105,6 +106,8 @@ class Facts:
         known = self.nodes.get(node.name)
         if not self._is_news("node", node.name, fact.revision):
             return known
+        if known is None or fact.deleted or _membership(known.node) != _membership(node):
+            self._served.clear()
         if known is not None:
             self.members[known.node.pool].pop(node.name, None)
         if fact.deleted:
@@ -115,12 +118,13 @@ class Facts:
         return known
 
     def served_nodes(self, pool: str) -> list[str]:
-        """The pool's nodes on which dray allocates, by name."""
-        return [
-            name
-            for name in sorted(self.members.get(pool, ()))
-            if self.nodes[name].node.owner == "dray"
-        ]
+        """The pool's nodes on which dray allocates, by name. Not to be changed."""
+        served = self._served.get(pool)
+        if served is None:
+            members = sorted(self.members.get(pool, ()))
+            served = [name for name in members if self.nodes[name].node.owner == "dray"]
+            self._served[pool] = served
+        return served
 
     def serves(self, node: str, pool: str) -> bool:
         """Whether dray allocates on a node for a pool."""
@@ -166,6 +170,10 @@ class Facts:
                 pods.pop(pod.uid, None)
                 if not pods:
                     del self.pods_of[pod.namespace, reference.claim]
+
+
+def _membership(node: Node) -> tuple[str, str]:
+    return node.pool, node.owner
 
 
 def signature(claim: Claim) -> bytes:

@@ -97,8 +97,10 @@ class AllocatorState:
         """What the claim uses, whether a reservation of it must end, and its pods' turns."""
         change = self.ledger.set(claim_uid, self._use(claim_uid))
         for device in change.taken:
+            self.fleet.use_changed(device)
             self.suspects[device] = claim_uid
         for device in change.freed:
+            self.fleet.use_changed(device)
             self.supply_on(device)
         for domain in self.domains.values():
             self._refresh_unsettled(domain, claim_uid)

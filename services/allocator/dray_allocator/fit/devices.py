@@ -25,6 +25,11 @@ class Card:
     node: str
 
     @cached_property
+    def name(self) -> str:
+        """The identity as text."""
+        return str(self.id)
+
+    @cached_property
     def totals(self) -> Mapping[str, int]:
         """Published capacity in billionths of a unit."""
         return {key: parse_quantity(one.value).nano for key, one in self.device.capacity.items()}
@@ -54,14 +59,15 @@ class NodeDevices:
     """The devices of one node, in the order of their slices, and caches that die with it."""
 
     cards: tuple[Card, ...] = ()
-    pools: tuple[tuple[str, str], ...] = ()
     unhealthy: int = 0
     eligible: dict[bytes, tuple[Card, ...]] = field(default_factory=dict)
     """Per signature of a request: devices that match and whose taints are tolerated."""
-    load: tuple[tuple[int, ...], int] = ((), -1)
-    """Load in millionths, and the use it was computed from."""
-    unfit: dict[bytes, tuple[int, ...]] = field(default_factory=dict)
-    """Per signature of a pod: the use at which its requests did not fit."""
+    uses: int = 0
+    """Moves with every change of what is used here."""
+    load: int = -1
+    """In millionths; below 0: to be computed."""
+    unfit: dict[bytes, int] = field(default_factory=dict)
+    """Per signature of a pod: the ``uses`` at which its requests did not fit."""
 
     def remember(self, signature: bytes, cards: tuple[Card, ...]) -> tuple[Card, ...]:
         """Keep what is eligible, within bounds."""
@@ -70,11 +76,11 @@ class NodeDevices:
         self.eligible[signature] = cards
         return cards
 
-    def remember_unfit(self, signature: bytes, use: tuple[int, ...]) -> None:
-        """Keep at which use a pod did not fit, within bounds."""
+    def remember_unfit(self, signature: bytes) -> None:
+        """Keep that a pod does not fit beside the present use, within bounds."""
         if len(self.unfit) >= _SIGNATURES_KEPT:
             self.unfit.clear()
-        self.unfit[signature] = use
+        self.unfit[signature] = self.uses
 
 
 EMPTY = NodeDevices()
@@ -99,6 +105,14 @@ class Fleet:
     def card(self, device: DeviceId) -> Card | None:
         """A device by identity, if it is published and its pool is complete."""
         return self._cards.get(device)
+
+    def use_changed(self, device: DeviceId) -> None:
+        """More or less of a device is used: what was computed from it is stale."""
+        card = self._cards.get(device)
+        if card is not None:
+            node = self._nodes[card.node]
+            node.uses += 1
+            node.load = -1
 
     def put(self, slice_: ResourceSlice) -> tuple[str, ...]:
         """Take a slice in; the nodes whose devices changed."""
@@ -146,7 +160,7 @@ class Fleet:
         for card in self._nodes.pop(node, EMPTY).cards:
             self._cards.pop(card.id, None)
         if not node:
-            return
+            return  # dray's own slices are always of one node
         pools = tuple(
             pool
             for pool in sorted(self._pools_of.get(node, ()))
@@ -154,7 +168,7 @@ class Fleet:
         )
         published = [card for pool in pools for card in self._cards_of(pool, node)]
         healthy = tuple(card for card in published if not self._is_unhealthy(card))
-        self._nodes[node] = NodeDevices(healthy, pools, len(published) - len(healthy))
+        self._nodes[node] = NodeDevices(healthy, len(published) - len(healthy))
         self._cards.update((card.id, card) for card in healthy)
 
     def _cards_of(self, pool: tuple[str, str], node: str) -> list[Card]:

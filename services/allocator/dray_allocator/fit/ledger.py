@@ -40,15 +40,10 @@ class Ledger:
         """Moves with every change."""
         self._claims: dict[str, Allocation] = {}
         self._devices: dict[DeviceId, DeviceUse] = {}
-        self._pools: dict[tuple[str, str], int] = {}
 
     def of(self, device: DeviceId) -> DeviceUse:
         """The use of a device."""
         return self._devices.get(device, UNUSED)
-
-    def pool_version(self, driver: str, pool: str) -> int:
-        """Moves with every change of a device of this pool of devices."""
-        return self._pools.get((driver, pool), 0)
 
     def claims(self) -> Iterator[tuple[str, Allocation]]:
         """Every claim that uses something."""
@@ -85,8 +80,6 @@ class Ledger:
             use.used[key] = use.used.get(key, 0) + sign * parse_quantity(text).nano
         if not use.shares:
             del self._devices[share.id]
-        pool = (share.id.driver, share.id.pool)
-        self._pools[pool] = self._pools.get(pool, 0) + 1
 
 
 Weight = tuple[DeviceId, bool, tuple[tuple[str, int], ...]]

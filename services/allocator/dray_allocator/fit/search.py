@@ -41,7 +41,7 @@ class Share:
     consumed: Consumption
 
 
-Preference = Callable[[Ask, Card], tuple[int, bytes]]
+Preference = Callable[[Ask, Card], tuple[int, int]]
 """The lowest is tried first."""
 
 

@@ -18,7 +18,6 @@ from dray_allocator.placement.modes import (
     node_load,
     order,
     tie,
-    use_version,
 )
 from dray_allocator.state import AllocatorState
 
@@ -37,9 +36,12 @@ def choose(state: AllocatorState, domain: Domain, wanted: Wanted) -> Choice | No
     prefer = order(state.facts.placement(domain.name)[0])
     considered = 0
     for node in _ranked(state, wanted, candidates(state, domain, wanted), prefer):
+        devices = state.fleet.of(node)
+        considered += len(devices.cards)
+        if devices.unfit.get(wanted.devices_signature) == devices.uses:
+            continue
         if not fits(wanted.pod.needs, state.facts.nodes[node].node, state.holds.on(node)):
             continue
-        considered += len(state.fleet.of(node).cards)
         shares = _on_node(state, wanted, node, prefer)
         if shares is not None:
             return Choice(node, tuple(shares), considered)
@@ -87,17 +89,14 @@ def _ranked(
 
 def _on_node(state: AllocatorState, wanted: Wanted, node: str, prefer: Order) -> list[Share] | None:
     devices, ledger = state.fleet.of(node), state.ledger
-    use = use_version(devices, ledger)
-    if devices.unfit.get(wanted.devices_signature) == use:
-        return None
 
-    def preference(ask: Ask, card: Card) -> tuple[int, bytes]:
-        return prefer(card_load(card, ledger.of(card.id))), tie(ask.claim_uid, card.id)
+    def preference(ask: Ask, card: Card) -> tuple[int, int]:
+        return prefer(card_load(card, ledger.of(card.id))), tie(ask.claim_uid, card.name)
 
     search = Search(ledger, preference)
     shares = search.place(wanted.asks, devices, state.selectors)
     if shares is None and search.steps >= 0:
-        devices.remember_unfit(wanted.devices_signature, use)
+        devices.remember_unfit(wanted.devices_signature)
     return shares
 
 

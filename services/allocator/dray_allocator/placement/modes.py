@@ -1,6 +1,7 @@
 """Scores: whole numbers only, ties by a hash, so that a replay decides alike."""
 
 from collections.abc import Callable
+from functools import lru_cache
 from hashlib import sha256
 
 from dray_allocator.fit.devices import Card, NodeDevices
@@ -37,21 +38,20 @@ def card_load(card: Card, use: DeviceUse) -> int:
 
 def node_load(devices: NodeDevices, ledger: Ledger) -> int:
     """The mean load of a node's devices; kept until their use changes."""
-    use = use_version(devices, ledger)
-    if devices.load[1] < 0 or devices.load[0] != use:
+    if devices.load < 0:
         loads = [card_load(card, ledger.of(card.id)) for card in devices.cards]
-        devices.load = (use, sum(loads) // len(loads) if loads else 0)
-    return devices.load[1]
+        devices.load = sum(loads) // len(loads) if loads else 0
+    return devices.load
 
 
-def use_version(devices: NodeDevices, ledger: Ledger) -> tuple[int, ...]:
-    """Equal as long as nobody's use of the node's devices changed."""
-    return tuple(ledger.pool_version(*pool) for pool in devices.pools)
-
-
-def tie(claim_uid: str, name: object) -> bytes:
+def tie(claim_uid: str, name: str) -> int:
     """Breaks ties the same way every time, and differently for every claim."""
-    return sha256(f"{claim_uid}/{name}".encode()).digest()
+    return _hashed(claim_uid) ^ _hashed(name)
+
+
+@lru_cache(maxsize=1 << 16)
+def _hashed(text: str) -> int:
+    return int.from_bytes(sha256(text.encode()).digest()[:8])
 
 
 def _as_is(load: int) -> int:
