@@ -498,3 +498,13 @@ async def test_a_deleted_claim_is_shown(api: Any) -> None:
     answer = await api.delete("resourceclaims", "one")
 
     assert (answer["kind"], answer["metadata"]["name"]) == ("ResourceClaim", "one")
+
+
+async def test_an_allocation_timestamp_keeps_whole_seconds(api: Any) -> None:
+    await api.create("resourceclaims", api.claim("one"))
+    allocation = api.allocation() | {"allocationTimestamp": "2026-01-01T01:00:00.7+01:00"}
+
+    patch = {"status": {"allocation": allocation}}
+    after = await api.patch("resourceclaims", "one", patch, "status")
+
+    assert after["status"]["allocation"]["allocationTimestamp"] == "2026-01-01T00:00:00Z"

@@ -185,3 +185,25 @@ async def test_applying_over_another_manager_conflicts_unless_forced(
     query = {"fieldManager": "you", "force": "true"}
     after = await api.patch("configmaps", "one", config("2"), kind="apply", **query)
     assert after["data"] == {"a": "2"}
+
+
+async def test_applying_needs_a_manager(api: Any, refused: Any) -> None:
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}}
+
+    with pytest.raises(refused) as caught:
+        await api.patch("configmaps", "one", body, kind="apply")
+
+    assert caught.value.code == 422
+    assert caught.value.causes() == [
+        ("fieldManager", "Required value: is required for apply patch")
+    ]
+
+
+async def test_new_items_of_a_strategic_patch_come_first(api: Any) -> None:
+    await api.create("pods", api.pod("one", schedulingGates=[{"name": "example.com/g"}]))
+
+    patch = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
+    after = await api.patch("pods", "one", patch, "status", kind="strategic")
+
+    kinds = [condition["type"] for condition in after["status"]["conditions"]]
+    assert kinds == ["Ready", "PodScheduled"]

@@ -300,3 +300,60 @@ async def test_events_are_found_by_what_they_are_about(api: Any) -> None:
     found = await api.names("events", fieldSelector="involvedObject.name=two")
 
     assert found == ["e-two"]
+
+
+async def test_a_lease_wants_microseconds(api: Any, refused: Any) -> None:
+    spec = {"holderIdentity": "me", "renewTime": "2026-01-01T00:00:00Z"}
+    with pytest.raises(refused) as caught:
+        await api.create("leases", {"metadata": {"name": "one"}, "spec": spec})
+    assert caught.value.code == 400
+
+    spec["renewTime"] = "2026-01-01T00:00:00.500000Z"
+    made = await api.create("leases", {"metadata": {"name": "one"}, "spec": spec})
+
+    assert made["spec"] == spec
+
+
+async def test_a_claim_taken_whole_is_not_taken_again(api: Any, refused: Any) -> None:
+    pod = api.pod("bad", resourceClaims=[{"name": "gpu", "resourceClaimName": "x"}])
+    claims = [{"name": "gpu"}, {"name": "gpu", "request": "a"}]
+    pod["spec"]["containers"][0]["resources"] = {"claims": claims}
+
+    with pytest.raises(refused) as caught:
+        await api.create("pods", pod)
+
+    expected = [("spec.containers[0].resources.claims[1]", 'Duplicate value: "gpu"')]
+    assert caught.value.causes() == expected
+
+
+async def test_requests_stay_within_limits(api: Any, refused: Any) -> None:
+    pod = api.pod("bad")
+    resources = {"requests": {"cpu": "2"}, "limits": {"cpu": "1500m"}}
+    pod["spec"]["containers"][0]["resources"] = resources
+
+    with pytest.raises(refused) as caught:
+        await api.create("pods", pod)
+
+    field = "spec.containers[0].resources.requests"
+    expected = 'Invalid value: "2": must be less than or equal to cpu limit of 1500m'
+    assert caught.value.causes() == [(field, expected)]
+
+
+async def test_a_priority_comes_from_its_class(api: Any, refused: Any) -> None:
+    with pytest.raises(refused) as caught:
+        await api.create("pods", api.pod("bad", priorityClassName="none"))
+    assert caught.value.code == 403
+    expected = 'pods "bad" is forbidden: no PriorityClass with name none was found'
+    assert caught.value.message == expected
+    name = api.unique("class")
+    await api.create("priorityclasses", {"metadata": {"name": name}, "value": 7})
+
+    async def known() -> bool:
+        try:
+            await api.create("pods", api.pod("one", priorityClassName=name))
+        except refused:
+            return False
+        return True
+
+    await api.until(known)
+    assert (await api.get("pods", "one"))["spec"]["priority"] == 7
