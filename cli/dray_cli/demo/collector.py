@@ -7,7 +7,8 @@ the stream for messages. Both clocks are this machine's in the local stack.
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import msgspec
 
@@ -32,6 +33,8 @@ from dray.messages.facts import DomainObserved
 from dray.reasons import in_words
 from dray_cli.demo.story import Story, device_lines, env_lines, understood_text
 
+_STREAM_RETRY_S = 0.2
+
 
 class Collector:
     """Follows the pods it was told to follow until closed."""
@@ -44,6 +47,7 @@ class Collector:
         self._bind_requests: dict[str, Object] = {}
         self._early: dict[str, list[Callable[[Story], None]]] = defaultdict(list)
         """What was seen of a pod before the pod itself, by uid or request id."""
+        self._following: set[str] = set()
         self._changed = asyncio.Event()
 
     def follow(self, namespace: str, name: str) -> Story:
@@ -74,8 +78,8 @@ class Collector:
             group.create_task(self._watch(CLAIMS, self._see_claim))
             group.create_task(self._watch(TEMPLATES, self._see_template))
             group.create_task(self._watch(BIND_REQUESTS, self._see_bind_request))
-            group.create_task(self._read_events())
-            group.create_task(self._read_domains(group))
+            group.create_task(self._lasting(self._read_events))
+            group.create_task(self._lasting(lambda: self._read_domains(group)))
 
     async def _watch(self, resource: Resource, see: Callable[[Object, float], None]) -> None:
         async for event in self._kube.watch(resource):
@@ -130,6 +134,13 @@ class Collector:
             if story.uid == uid:
                 _see_binding(story, request)
 
+    async def _lasting(self, read: Callable[[], Awaitable[None]]) -> None:
+        """Read again where a stream was lost and made anew."""
+        while True:
+            with suppress(StreamMissingError):
+                await read()
+            await asyncio.sleep(_STREAM_RETRY_S)
+
     async def _read_events(self) -> None:
         async for delivered in self._bus.read(EVENTS_STREAM):
             kind = delivered.headers.get("ce-type", "")
@@ -152,13 +163,12 @@ class Collector:
                 story.saw("prepared", prepared.now_unix_s, text, details)
 
     async def _read_domains(self, group: asyncio.TaskGroup) -> None:
-        following: set[str] = set()
         subject = f"{subject_prefix(DomainObserved)}.>"
         async for delivered in self._bus.read(FACTS_STREAM, subjects=[subject]):
             fact = decode(delivered, DomainObserved)
             stream = log_stream(fact.domain, fact.epoch)
-            if not fact.deleted and stream not in following:
-                following.add(stream)
+            if not fact.deleted and stream not in self._following:
+                self._following.add(stream)
                 group.create_task(self._read_log(stream))
 
     async def _read_log(self, stream: str) -> None:

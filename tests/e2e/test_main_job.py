@@ -1,0 +1,114 @@
+"""The main job on whole stacks: every service its own process, every fault a real one."""
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dray.domain import names
+from dray.kube.ports import NODES, POOLS
+from dray_cli.demo.play import Demo
+
+if TYPE_CHECKING:
+    from conftest import Cluster
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "01-quick-start"
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+
+
+async def test_the_quick_start_gives_every_pod_its_gpu_and_explains_the_one_that_waits(
+    cluster: "Cluster",
+) -> None:
+    report = await Demo(cluster.kube, cluster.bus, EXAMPLE, _silent).run()
+
+    assert report.problems == []
+    assert len(report.indicators) == 5
+    assert all(found.all_hold for found in report.indicators)
+    assert any("virtual_tflops" in line for line in report.waited)
+    await cluster.check_nothing_is_oversold()
+
+
+async def test_pods_created_while_the_claim_controller_was_dead_are_placed_after_it(
+    cluster: "Cluster",
+) -> None:
+    await cluster.stack.kill("claim-controller")
+    await cluster.submit("orphan-1", "default")
+    await cluster.submit("orphan-2", "default")
+    await asyncio.sleep(3)  # the derived template comes this late
+
+    await cluster.stack.restart("claim-controller")
+
+    await cluster.running("orphan-1", "orphan-2")
+    await cluster.check_nothing_is_oversold()
+    await cluster.delete("orphan-1", "orphan-2")
+
+
+async def test_another_replica_takes_a_pool_over(cluster: "Cluster") -> None:
+    await cluster.stack.kill("allocator-1")
+    await cluster.submit("served-1", "default")
+    await cluster.submit("served-2", "production-pool")
+
+    await cluster.running("served-1", "served-2")
+
+    await cluster.stack.restart("allocator-1")
+    await cluster.stack.kill("allocator-2")
+    await cluster.submit("served-3", "default")
+    await cluster.running("served-3")
+    await cluster.stack.restart("allocator-2")
+    await cluster.check_nothing_is_oversold()
+    await cluster.delete("served-1", "served-2", "served-3")
+
+
+async def test_a_node_that_changes_pools_sells_nothing_twice(cluster: "Cluster") -> None:
+    """A card of an A100 has room for three pods of 100 TFLOPS, but for two of 16Gi."""
+    before = [f"stays-{number}" for number in range(4)]
+    for name in before:
+        await cluster.submit(name, "default")
+    await cluster.running(*before)
+    held = {await cluster.node_of(name) for name in before}
+
+    await cluster.kube.patch(
+        NODES, "sim-3", {"metadata": {"labels": {names.POOL_LABEL: "production-pool"}}}
+    )
+    after = [f"moved-{number}" for number in range(4)]
+    for name in after:
+        await cluster.submit(name, "production-pool", gpu_model="A100")
+    await cluster.running(*after)
+
+    assert held == {"sim-3"}
+    assert {await cluster.node_of(name) for name in after} == {"sim-3"}
+    await cluster.check_nothing_is_oversold()
+    await cluster.delete(*before, *after)
+    await cluster.kube.patch(
+        NODES, "sim-3", {"metadata": {"labels": {names.POOL_LABEL: "default"}}}
+    )
+
+
+async def test_nats_restarted_on_an_empty_store_opens_new_logs_and_sells_nothing_twice(
+    cluster: "Cluster",
+) -> None:
+    before = [f"early-{number}" for number in range(4)]
+    for name in before:
+        await cluster.submit(name, "default")
+    await cluster.running(*before)
+    epoch = await _epoch(cluster)
+
+    await cluster.stack.empty_nats()
+    after = [f"late-{number}" for number in range(12)]
+    for name in after:
+        await cluster.submit(name, "default")
+
+    await cluster.running(*after)
+    assert await _epoch(cluster) > epoch
+    await cluster.check_nothing_is_oversold()
+    await cluster.delete(*before, *after)
+
+
+async def _epoch(cluster: "Cluster") -> int:
+    pool = await cluster.kube.get(POOLS, "default")
+    return int(pool["status"]["decisionLog"]["epoch"])
+
+
+def _silent(text: str) -> None:
+    """The report is enough."""
