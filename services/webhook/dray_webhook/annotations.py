@@ -30,12 +30,16 @@ from dray.domain.quantities import InvalidQuantityError, Quantity, parse_quantit
 
 LEAST = parse_quantity("1")
 """A card's budget admits no request below one unit (``validRange.min`` of the virtual pair)."""
+MOST = parse_quantity("9223372036854775807")
+"""Kubernetes stores no larger quantity: it would cap it, and the claim would differ."""
 SUSPICIOUS_VRAM = parse_quantity("1Mi")
 LONGEST_MODEL = 64
 """String attributes of devices are at most this long (resource.k8s.io/v1)."""
 LONGEST_POOL = 63
 """The pool's name travels as a label value."""
 _POOL_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+MOST_UNKNOWN = 10
+"""The API server passes on 4 096 characters of warnings; a longer list helps nobody."""
 _SHOWN = 80
 T = TypeVar("T")
 
@@ -123,8 +127,9 @@ def read_annotations(annotations: Mapping[str, str], findings: Findings) -> Aske
     )
     if vram is not None and vram < SUSPICIOUS_VRAM:
         seen = annotations[VRAM_REQUEST]
+        meant = f'; is "{seen}Gi" meant?' if seen.isdigit() else ""
         findings.warnings.append(
-            f'{VRAM_REQUEST} is in bytes: {_shown(seen)} is less than 1Mi; is "{seen}Gi" meant?'
+            f"{VRAM_REQUEST} is in bytes: {_shown(seen)} is less than 1Mi{meant}"
         )
     findings.warnings.extend(unknown_annotations(annotations))
     return asked
@@ -133,11 +138,14 @@ def read_annotations(annotations: Mapping[str, str], findings: Findings) -> Aske
 def unknown_annotations(annotations: Mapping[str, str]) -> list[str]:
     """A warning for each annotation of our prefix that nobody reads, with the nearest name."""
     known = {*POD_ANNOTATIONS, *OWN_ANNOTATIONS}
-    return [
+    unknown = sorted(name for name in annotations if name.startswith(PREFIX) and name not in known)
+    warnings = [
         f"annotation {name} is not known and has no effect{_nearest(name)}"
-        for name in sorted(annotations)
-        if name.startswith(PREFIX) and name not in known
+        for name in unknown[:MOST_UNKNOWN]
     ]
+    if more := unknown[MOST_UNKNOWN:]:
+        warnings.append(f"{len(more)} more annotations of {PREFIX} are not known either")
+    return warnings
 
 
 def _nearest(name: str) -> str:
@@ -148,7 +156,8 @@ def _nearest(name: str) -> str:
 
 def _shown(text: str) -> str:
     cut = text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
-    return '"' + cut.replace("\n", "\\n") + '"'
+    visible = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)
+    return '"' + "".join(visible) + '"'
 
 
 def _boolean(text: str) -> bool:
@@ -169,6 +178,8 @@ def _amount(text: str, example: str) -> Quantity:
         raise ValueError("expected a quantity above zero")
     if quantity < LEAST:
         raise ValueError("expected at least 1, the smallest share of a card")
+    if quantity > MOST:
+        raise ValueError(f"expected at most {MOST}, the largest quantity that Kubernetes keeps")
     return quantity
 
 
@@ -196,6 +207,8 @@ def _model(text: str) -> str:
             f'expected a GPU model such as "A100", {LONGEST_MODEL} characters at most; '
             "leave the annotation out to accept any model"
         )
+    if text != text.strip():
+        raise ValueError(f'expected no space around it; is "{text.strip()}" meant?')
     return text
 
 

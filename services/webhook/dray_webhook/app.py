@@ -14,7 +14,13 @@ from dray_webhook.cache import Cache
 from dray_webhook.certificates import Certificates, ensure_certificates
 from dray_webhook.pools import Rules
 from dray_webhook.publisher import Publisher
-from dray_webhook.registration import MUTATE_CLAIMS, MUTATE_PODS, VALIDATE_CLAIMS
+from dray_webhook.registration import (
+    MUTATE_CLAIMS,
+    MUTATE_PODS,
+    VALIDATE_CLAIMS,
+    VALIDATE_PODS,
+)
+from dray_webhook.rehearsal import rehearse
 from dray_webhook.server import Server
 from dray_webhook.settings import WebhookSettings
 from dray_webhook.shell import Webhook
@@ -26,6 +32,7 @@ async def run(settings: WebhookSettings) -> None:
     """Serve until SIGTERM."""
     logs.configure(SERVICE, settings.instance, level=settings.log.level, format=settings.log.format)
     spans.configure(SERVICE, settings.instance)
+    rehearse()
     certificates = ensure_certificates(settings.webhook.certificate_dir, settings.names())
     bus = await jetstream.connect(
         settings.nats.url,
@@ -47,6 +54,7 @@ async def run(settings: WebhookSettings) -> None:
     server = Server(
         {
             MUTATE_PODS: webhook.mutate_pod,
+            VALIDATE_PODS: webhook.validate_pod,
             MUTATE_CLAIMS: webhook.mutate_claim,
             VALIDATE_CLAIMS: webhook.validate_claim,
         },

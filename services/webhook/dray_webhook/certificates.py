@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -49,7 +50,7 @@ def ensure_certificates(folder: Path, names: Sequence[str]) -> Certificates:
             _make(found, names)
             return found
         served = x509.load_pem_x509_certificate(found.certificate.read_bytes())
-        problem = _problem(served, names)
+        problem = _problem(served, names) or _mismatch(served, found)
         if problem and served.issuer == _name(AUTHORITY):
             _make(found, names)
         elif problem:
@@ -69,6 +70,20 @@ def _problem(certificate: x509.Certificate, names: Sequence[str]) -> str:
         return "has no subject alternative names"
     missing = [name for name in names if _alternative(name) not in present]
     return f"lacks the names {', '.join(missing)}" if missing else ""
+
+
+def _mismatch(certificate: x509.Certificate, found: Certificates) -> str:
+    """What doesn't belong together, as after a start that was cut short between two files."""
+    key = serialization.load_pem_private_key(found.key.read_bytes(), password=None)
+    if key.public_key() != certificate.public_key():
+        return f"does not belong to {found.key.name}"
+    for authority in x509.load_pem_x509_certificates(found.ca.read_bytes()):
+        try:
+            certificate.verify_directly_issued_by(authority)
+        except (ValueError, TypeError, InvalidSignature):
+            continue
+        return ""
+    return f"was not issued by {found.ca.name}"
 
 
 def _alternative(name: str) -> x509.GeneralName:

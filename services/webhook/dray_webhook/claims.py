@@ -1,8 +1,9 @@
 """ResourceClaims and templates that people write by hand. Pure.
 
 Mutated: a claim of our class that asks for the physical ``tflops``/``vram`` asks for the
-virtual pair, which is what requests consume. Validated: nobody tolerates the owner taint, and
-where the server drops taints, nobody claims dray's devices past dray.
+virtual pair, which is what requests consume. Validated: nobody tolerates the owner taint, the
+pool admits the namespace, where the server drops taints nobody claims dray's devices past dray,
+and afterwards only dray changes what fences its decisions.
 """
 
 import copy
@@ -11,7 +12,9 @@ from typing import Any
 
 from dray.domain.errors import InvalidInputError
 from dray.domain.names import (
+    ALLOCATED,
     CLAIM_REFERENCE,
+    DECISION,
     DERIVED_FROM_LABEL,
     DEVICE_CLASS,
     OWN_ANNOTATIONS,
@@ -21,17 +24,21 @@ from dray.domain.names import (
     TFLOPS,
     VIRTUAL_TFLOPS,
     VIRTUAL_VRAM,
+    VOID,
     VRAM,
     qualified,
 )
 from dray.domain.quantities import InvalidQuantityError, parse_quantity
 from dray_webhook.jsonpatch import difference
 from dray_webhook.mutation import DENIED
+from dray_webhook.pools import Rules
 from dray_webhook.review import Answer, Object, Request
 from dray_webhook.shape import refuse_owner_toleration
 from dray_webhook.view import View
 
 TEMPLATE_KIND = "ResourceClaimTemplate"
+FENCES = (DECISION, VOID, ALLOCATED)
+"""Annotations of a claim by which executors and allocators know what may still be committed."""
 _PAIRS = ((TFLOPS, VIRTUAL_TFLOPS), (VRAM, VIRTUAL_VRAM))
 
 
@@ -55,10 +62,20 @@ def mutate_claim(request: Request) -> Answer:
     return Answer(patch=tuple(difference(claim, changed)), warnings=tuple(warnings))
 
 
-def validate_claim(request: Request, view: View) -> Answer:
-    """The answer of /validate-claims, for claims and templates at CREATE."""
-    if request.operation != "CREATE":
+def validate_claim(request: Request, view: View, rules: Rules) -> Answer:
+    """The answer of /validate-claims: claims and templates at CREATE, claims at UPDATE."""
+    if request.operation == "CREATE":
+        errors = _at_create(request, view)
+    elif request.operation == "UPDATE" and request.user_info.username not in rules.service_users:
+        errors = _at_update(request, view)
+    else:
+        errors = []
+    if not errors:
         return Answer()
+    return Answer(allowed=False, message="\n".join(errors), code=DENIED)
+
+
+def _at_create(request: Request, view: View) -> list[str]:
     claim = request.object or {}
     spec = _spec(claim, request)
     kind = request.kind.kind or claim.get("kind", "")
@@ -70,11 +87,39 @@ def validate_claim(request: Request, view: View) -> Answer:
         )
     except InvalidInputError as error:
         errors.append(str(error))
-    if kind != TEMPLATE_KIND and not view.cluster.device_taints:
-        errors.extend(_past_dray(claim, spec, view))
-    if not errors:
-        return Answer()
-    return Answer(allowed=False, message="\n".join(errors), code=DENIED)
+    if kind != TEMPLATE_KIND:
+        errors.extend(_past_the_pool(claim, request.namespace, view))
+        if not view.cluster.device_taints:
+            errors.extend(_past_dray(claim, spec, view))
+    return errors
+
+
+def _at_update(request: Request, view: View) -> list[str]:
+    claim, old = request.object or {}, request.old_object or {}
+    before, after = _annotations(old), _annotations(claim)
+    errors = [
+        f'annotation {name} is "{after.get(name, "")}", and was "{before.get(name, "")}": it is '
+        "written by dray only, whose decisions it fences; leave it as it is"
+        for name in FENCES
+        if after.get(name) != before.get(name)
+    ]
+    pool, was = (_labels(one).get(POOL_LABEL, "") for one in (claim, old))
+    if was and pool != was:
+        errors.append(
+            f'label {POOL_LABEL} is "{pool}", and was "{was}": the GPUPool that decides about a '
+            "claim can't change; delete the claim and create it anew"
+        )
+    return [*errors, *_past_the_pool(claim, request.namespace, view)]
+
+
+def _past_the_pool(claim: Object, namespace: str, view: View) -> Iterator[str]:
+    pool = view.pools.get(_labels(claim).get(POOL_LABEL, ""))
+    if pool and pool.allowed_namespaces and namespace not in pool.allowed_namespaces:
+        allowed = ", ".join(f'"{name}"' for name in pool.allowed_namespaces)
+        yield (
+            f'GPUPool "{pool.name}" does not admit claims of namespace "{namespace}": '
+            f"expected one of: {allowed}"
+        )
 
 
 def _past_dray(claim: Object, spec: Object, view: View) -> Iterator[str]:
@@ -92,12 +137,15 @@ def _is_derived(claim: Object) -> bool:
     """Whether the claim was stamped from a template that dray derived, for a pod."""
     metadata = claim.get("metadata") or {}
     owners = [owner.get("kind") for owner in metadata.get("ownerReferences") or ()]
-    annotations = metadata.get("annotations") or {}
     return (
         "Pod" in owners
-        and annotations.get(POD_CLAIM_NAME) == CLAIM_REFERENCE
+        and _annotations(claim).get(POD_CLAIM_NAME) == CLAIM_REFERENCE
         and DERIVED_FROM_LABEL in _labels(claim)
     )
+
+
+def _annotations(claim: Object) -> dict[str, str]:
+    return (claim.get("metadata") or {}).get("annotations") or {}
 
 
 def _labels(claim: Object) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 import copy
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,8 +50,18 @@ class Injection:
     ids: Ids
 
 
-def claim_conflicts(spec: Object, base: str) -> Iterator[str]:
-    """Why the claim can't be injected into ``spec``."""
+def node_conflicts(spec: Object) -> Iterator[str]:
+    """Why no pool at all could place ``spec``."""
+    if spec.get("nodeName"):
+        yield (
+            f'spec.nodeName is "{spec["nodeName"]}": expected none, because the node follows from '
+            "the GPUs; use nodeSelector or node affinity to narrow it down"
+        )
+
+
+def claim_conflicts(spec: Object, base: str, other_bases: Container[str]) -> Iterator[str]:
+    """Why the claim can't be injected into ``spec``. ``other_bases`` are base templates that
+    the pod could refer to, but that its pool doesn't take."""
     entries = spec.get("resourceClaims") or []
     ours = [entry for entry in entries if _is_ours(entry, base)]
     if len(ours) > 1:
@@ -67,11 +77,12 @@ def claim_conflicts(spec: Object, base: str) -> Iterator[str]:
                 f'else than the base template "{base}": dray injects an entry of that name; '
                 "rename yours"
             )
-    if spec.get("nodeName"):
-        yield (
-            f'spec.nodeName is "{spec["nodeName"]}": expected none, because the node follows from '
-            "the GPUs; use nodeSelector or node affinity to narrow it down"
-        )
+        elif entry not in ours and (other := _base_of(entry)) in other_bases:
+            yield (
+                f'spec.resourceClaims "{entry.get("name", "")}" refers to the base template '
+                f'"{other}", but the pool takes "{base}", and the pod would get two claims: '
+                f'leave the entry out, or refer to "{base}"'
+            )
 
 
 def foreign_needs(spec: Object, base: str) -> Object:
@@ -98,13 +109,20 @@ def _is_ours(entry: Object, base: str) -> bool:
     return derived is not None and entry.get("name") == CLAIM_REFERENCE
 
 
+def _base_of(entry: Object) -> str:
+    """The base template that an entry refers to, itself or by a derived one; maybe no base."""
+    template: str = entry.get("resourceClaimTemplateName") or ""
+    derived = _DERIVED.fullmatch(template)
+    return derived["base"] if derived else template
+
+
 def _refer(spec: Object, injection: Injection) -> None:
     """One entry for the pod, and one in every container unless some name it themselves."""
     reference = {
         "name": CLAIM_REFERENCE,
         "resourceClaimTemplateName": injection.template,
     }
-    entries = spec.setdefault("resourceClaims", [])
+    entries = spec["resourceClaims"] = spec.get("resourceClaims") or []
     written = CLAIM_REFERENCE
     for index, entry in enumerate(entries):
         if _is_ours(entry, injection.base):
@@ -114,7 +132,7 @@ def _refer(spec: Object, injection: Injection) -> None:
     else:
         entries.append(reference)
     containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
-    uses = [use for container in containers for use in _uses(container) if use["name"] == written]
+    uses = [use for each in containers for use in _uses(each) if use.get("name") == written]
     for use in uses:
         use["name"] = CLAIM_REFERENCE
     if not uses:

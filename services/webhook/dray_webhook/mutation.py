@@ -30,6 +30,7 @@ from dray_webhook.injection import (
     claim_conflicts,
     foreign_needs,
     inject,
+    node_conflicts,
 )
 from dray_webhook.jsonpatch import difference
 from dray_webhook.pools import Resolution, Rules, resolve
@@ -55,6 +56,24 @@ def admit_pod(request: Request, view: View, rules: Rules, ids: Ids) -> Answer:
     return _Admission(pod, request, view, rules, ids).answer()
 
 
+def refuse_unadmitted(request: Request) -> Answer:
+    """The answer for a pod at the end of CREATE that has our annotations and no shape."""
+    annotations = _annotations(request.object or {})
+    late = [name for name in annotations if name.startswith(PREFIX)]
+    if request.operation != "CREATE" or SHAPE in annotations or not late:
+        return Answer()
+    return Answer(
+        allowed=False,
+        code=DENIED,
+        message=(
+            f"annotation {min(late)} was added by a mutating webhook after dray's had its turn, "
+            "so the pod would run without its GPUs: write the annotations on the pod itself, or "
+            "give the other MutatingWebhookConfiguration a name that comes before dray's, "
+            "because they are called in the order of their names"
+        ),
+    )
+
+
 class _Admission:
     """One pod at CREATE: findings gather until it is known whether it gets in."""
 
@@ -73,9 +92,12 @@ class _Admission:
         pool, base = self.found.pool, self.found.base
         selectors = self._selectors(pool)
         gated = pool is not None and self._gated(pool)
+        self.findings.errors.extend(node_conflicts(self.spec))
         if pool is None or base is None:
             return self._denial()
-        self.findings.errors.extend(claim_conflicts(self.spec, base.name))
+        self.findings.errors.extend(
+            claim_conflicts(self.spec, base.name, self._other_bases(base.name))
+        )
         shape_text = self._shape(selectors, base, pool)
         if self.findings.errors:
             return self._denial()
@@ -88,6 +110,11 @@ class _Admission:
             warnings=tuple(self.findings.warnings),
             requested=self._event(injection),
         )
+
+    def _other_bases(self, base: str) -> tuple[str, ...]:
+        """Base templates that the pod can refer to, but for its own."""
+        here = self.request.namespace
+        return tuple(name for place, name in self.view.templates if place == here and name != base)
 
     def _selectors(self, pool: Pool | None) -> tuple[str, ...]:
         try:
@@ -209,14 +236,17 @@ def _keep(pod: Object, request: Request, rules: Rules) -> Answer:
         return Answer()
     before = _annotations(request.old_object or {})
     after = dict(_annotations(pod))
-    protected = (*OWN_ANNOTATIONS, GPUPOOL) if SHAPE in before else OWN_ANNOTATIONS
+    admitted = SHAPE in before
+    protected = (*OWN_ANNOTATIONS, GPUPOOL) if admitted else OWN_ANNOTATIONS
+    changed = [
+        name for name in POD_ANNOTATIONS if name in after and after[name] != before.get(name)
+    ]
     errors = [
         f'annotation {name} is "{after[name]}", and was "{before.get(name, "")}" when the pod was '
         "admitted: its claim is made and can't change; delete the pod and create it anew"
-        for name in POD_ANNOTATIONS
-        if SHAPE in before and name in after and after[name] != before.get(name)
+        for name in changed
     ]
-    if errors:
+    if errors and admitted:
         return Answer(allowed=False, message="\n".join(errors), code=DENIED)
     reverted = [name for name in protected if after.get(name) != before.get(name)]
     for name in reverted:
@@ -227,8 +257,9 @@ def _keep(pod: Object, request: Request, rules: Rules) -> Answer:
     patched = {**pod, "metadata": {**(pod.get("metadata") or {}), "annotations": after}}
     return Answer(
         patch=tuple(difference(pod, patched)) if reverted else (),
-        warnings=tuple(
-            f"annotation {name} is written by dray only; it was put back" for name in reverted
+        warnings=(
+            *(f"annotation {name} is written by dray only; it was put back" for name in reverted),
+            *(f"annotation {name} has no effect on a pod that exists already" for name in changed),
         ),
     )
 

@@ -4,6 +4,7 @@ Precedence: the pod's annotation, then the pool's SchedulingConfigTemplate, then
 Every denial names the objects it rests on (``doubts``), so that they can be looked up once.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from dray.domain.names import (
@@ -21,6 +22,8 @@ from dray_webhook.view import DEFAULT_POOL, View
 
 LONGEST_BASE = 63
 """The base's name travels as a label value on derived templates and their claims."""
+LOCAL_SERVICE_USERS = ("dray-claim-controller",)
+"""The claim-controller's name on local control planes."""
 NO_OTHER_WAY = "this version of dray has no other way to give a pod GPUs yet"
 
 
@@ -32,6 +35,11 @@ class Rules:
     """dray's own, where base templates for every namespace may live."""
     service_users: tuple[str, ...] = ()
     """Users who may write the annotations that only dray writes."""
+
+
+def service_users(namespace: str, others: Sequence[str] = LOCAL_SERVICE_USERS) -> tuple[str, ...]:
+    """Users who may write dray's own annotations, where dray lives in ``namespace``."""
+    return (f"system:serviceaccount:{namespace}:dray-claim-controller", *others)
 
 
 @dataclass(slots=True)

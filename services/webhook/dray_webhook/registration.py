@@ -1,12 +1,23 @@
 """How an API server is told to call the webhook. Pure; the installer applies the objects."""
 
 import base64
+import json
+from collections.abc import Sequence
 from typing import Any
 
-from dray.domain.names import DEVICE_CLASS, PREFIX
+from dray.domain.names import (
+    DEVICE_CLASS,
+    DRAY_NAMESPACE,
+    POOL_LABEL,
+    PREFIX,
+    SHAPE,
+)
+from dray_webhook.claims import FENCES
+from dray_webhook.pools import service_users
 
 MUTATE_PODS = "/mutate-pods"
 MUTATE_CLAIMS = "/mutate-claims"
+VALIDATE_PODS = "/validate-pods"
 VALIDATE_CLAIMS = "/validate-claims"
 NAME = "dray-webhook"
 API = "admissionregistration.k8s.io/v1"
@@ -29,6 +40,9 @@ ANNOTATIONS_CHANGED = (
     "object.metadata.annotations != oldObject.metadata.annotations"
 )
 """Lifting a gate or setting an image is nobody's business here."""
+NOT_ADMITTED = f'{_annotated("object")} && !("{SHAPE}" in object.metadata.annotations)'
+"""Annotations that a later mutating webhook added: ours had its turn without them, and a webhook
+that wasn't called is not called again (``reinvocationPolicy`` notwithstanding)."""
 
 
 def _of_our_class(spec: str) -> str:
@@ -40,16 +54,35 @@ def _of_our_class(spec: str) -> str:
     )
 
 
+def _differs(place: str, name: str) -> str:
+    new, old = (
+        f"(has({variable}.metadata.{place}) && '{name}' in {variable}.metadata.{place} ? "
+        f"{variable}.metadata.{place}['{name}'] : '')"
+        for variable in ("object", "oldObject")
+    )
+    return f"{new} != {old}"
+
+
+FENCES_CHANGED = " || ".join(
+    [*(_differs("annotations", name) for name in FENCES), _differs("labels", POOL_LABEL)]
+)
+"""Every other update of a claim stays between its writer and the API server."""
 OUR_CLAIM = _of_our_class("object.spec")
 OUR_TEMPLATE = f"has(object.spec.spec) && {_of_our_class('object.spec.spec')}"
 
 
 def webhook_configurations(
-    url: str, ca_bundle: bytes, *, timeout_s: int = 5, name: str = NAME
+    url: str,
+    ca_bundle: bytes,
+    *,
+    timeout_s: int = 5,
+    name: str = NAME,
+    trusted: Sequence[str] = service_users(DRAY_NAMESPACE),
 ) -> list[dict[str, Any]]:
     """The MutatingWebhookConfiguration and the ValidatingWebhookConfiguration.
 
     ``url`` is the webhook's root (``https://127.0.0.1:8443``), ``ca_bundle`` the PEM of its CA.
+    ``trusted`` users fence claims without asking: a decision never waits for the webhook.
     """
     called = _Call(url.rstrip("/"), base64.b64encode(ca_bundle).decode(), timeout_s)
     pods = called.webhook(
@@ -64,10 +97,23 @@ def webhook_configurations(
     mutating = [{**webhook, "reinvocationPolicy": "IfNeeded"} for webhook in (pods, claims)]
     validating = [
         called.webhook(
+            "pods", VALIDATE_PODS, _rule("", "pods", "CREATE"), {"not-admitted": NOT_ADMITTED}
+        ),
+        called.webhook(
             "claims",
             VALIDATE_CLAIMS,
             _rule(_DRA, "resourceclaims", "CREATE"),
             {"our-class": OUR_CLAIM},
+        ),
+        called.webhook(
+            "claim-updates",
+            VALIDATE_CLAIMS,
+            _rule(_DRA, "resourceclaims", "UPDATE"),
+            {
+                "our-class": OUR_CLAIM,
+                "fences-changed": FENCES_CHANGED,
+                "not-by-dray": f"!(request.userInfo.username in {json.dumps([*trusted])})",
+            },
         ),
         called.webhook(
             "templates",

@@ -63,11 +63,11 @@ def _translated(expression: str) -> Translation:
         UnusableExpressionError: its valid form is too long.
     """
     custom = translate(expression)
-    check_selector(parse(custom.expression), custom.expression)
     size = len(custom.expression.encode())
     if size > LONGEST_EXPRESSION:
         raise UnusableExpressionError(
             f"annotation {DRA_CEL_EXPRESSION} becomes a selector of {size} bytes: "
             f"expected {LONGEST_EXPRESSION} at most"
         )
+    check_selector(parse(custom.expression), custom.expression)
     return custom

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from dray.runtime.settings import ByteSize, CommaList, Duration, Group, Settings
 from dray.runtime.units import parse_bytes
+from dray_webhook.pools import LOCAL_SERVICE_USERS, service_users
 
 
 class Webhook(Group):
@@ -24,9 +25,9 @@ class Webhook(Group):
     """Share of pods whose trace is recorded; decided here, once for all services."""
     body_limit: ByteSize = Field(default=parse_bytes("8MiB"), gt=0)
     """An object of 1.5 MiB, old and new, with the escapes of JSON."""
-    service_users: CommaList = ("dray-claim-controller",)
+    service_users: CommaList = LOCAL_SERVICE_USERS
     """Users who may write the annotations that only dray writes, beside the claim-controller's
-    ServiceAccount in dray's namespace. The default is its name on local control planes."""
+    ServiceAccount in dray's namespace."""
     event_queue: int = Field(default=1000, gt=0)
     """``pod.requested`` events kept while the bus is away."""
 
@@ -42,5 +43,4 @@ class WebhookSettings(Settings):
 
     def service_users(self) -> tuple[str, ...]:
         """Users who may write dray's own annotations."""
-        account = f"system:serviceaccount:{self.namespace}:dray-claim-controller"
-        return (account, *self.webhook.service_users)
+        return service_users(self.namespace, self.webhook.service_users)

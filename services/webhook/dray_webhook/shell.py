@@ -13,7 +13,7 @@ from dray.telemetry import spans, traceparent
 from dray_webhook.cache import Cache
 from dray_webhook.claims import mutate_claim, validate_claim
 from dray_webhook.injection import Ids
-from dray_webhook.mutation import UNSURE, admit_pod
+from dray_webhook.mutation import UNSURE, admit_pod, refuse_unadmitted
 from dray_webhook.pools import Rules
 from dray_webhook.publisher import Publisher
 from dray_webhook.review import Answer, Request
@@ -21,7 +21,7 @@ from dray_webhook.view import View
 
 
 class Webhook:
-    """What the three paths answer. ``timeout_s`` is what the API server grants the call."""
+    """What the paths answer. ``timeout_s`` is what the API server grants the call."""
 
     def __init__(
         self,
@@ -72,6 +72,10 @@ class Webhook:
             answer = admit_pod(request, view, self._rules, ids)
         return answer
 
+    async def validate_pod(self, request: Request, *, timeout_s: float) -> Answer:
+        """The answer for an annotated pod that ``mutate_pod`` never saw so."""
+        return refuse_unadmitted(request)
+
     async def mutate_claim(self, request: Request, *, timeout_s: float) -> Answer:
         """The answer for a ResourceClaim that may need mapping."""
         return mutate_claim(request)
@@ -80,7 +84,7 @@ class Webhook:
         """The answer for a ResourceClaim or template."""
         if not self._cache.view.synced:
             return self._not_ready()
-        return validate_claim(request, self._cache.view)
+        return validate_claim(request, self._cache.view, self._rules)
 
     def _not_ready(self) -> Answer:
         return Answer(

@@ -51,6 +51,9 @@ def test_amounts_counts_and_names_are_read(cluster, pod):
         ("tflops-request", "0", "expected a quantity above zero"),
         ("tflops-request", "0.5", "expected at least 1"),
         ("vram-request", "16GB", "expected a Kubernetes quantity"),
+        ("vram-request", "1e308", "expected at most 9223372036854775807"),
+        ("vram-request", "8Ei", "expected at most 9223372036854775807"),
+        ("tflops-limit", "1e999", "expected at most 9223372036854775807"),
         ("vram-request", "-16Gi", "expected a quantity above zero"),
         ("gpupool", "", "expected the name of a GPUPool"),
         ("gpupool", "My Pool", "expected the name of a GPUPool"),
@@ -61,6 +64,7 @@ def test_amounts_counts_and_names_are_read(cluster, pod):
         ("gpu-count", "1.5", "expected a whole number from 1 to 32"),
         ("gpu-model", " ", "expected a GPU model"),
         ("gpu-model", "A" * 65, "64 characters at most"),
+        ("gpu-model", "A100 ", 'expected no space around it; is "A100" meant?'),
         ("qos", "best", 'expected one of "low", "medium", "high", "critical"'),
         ("dra-cel-expression", " ", "expected a CEL expression"),
         ("tflops-limit", "much", "expected a Kubernetes quantity"),
@@ -94,12 +98,14 @@ def test_all_errors_are_said_at_once(cluster):
             P + "qos": "best",
             P + "gpupool": "nowhere",
             P + "dra-cel-expression": "device.attributes[",
-        }
+        },
+        nodeName="n1",
     )
 
-    assert "6 errors" in message
+    assert "7 errors" in message
     for name in ("tflops-request", "vram-request", "gpu-count", "qos", "gpupool", "cel-expression"):
         assert name in message
+    assert "spec.nodeName" in message
 
 
 @pytest.mark.parametrize("count", ["1", "32"])
@@ -148,6 +154,39 @@ def test_a_memory_request_without_suffix_is_questioned(cluster, pod):
 
     assert answer.allowed
     assert 'is "16Gi" meant?' in answer.warnings[0]
+
+
+@pytest.mark.parametrize("written", ["1500m", "1e3", "+5"])
+def test_no_amount_is_suggested_that_is_none(cluster, pod, written):
+    (warning,) = cluster.admit(pod({P + "vram-request": written})).warnings
+
+    assert "less than 1Mi" in warning
+    assert "meant" not in warning
+
+
+def test_a_flood_of_unknown_annotations_is_counted(cluster, pod):
+    flood = {f"{P}qo{number:03}": "" for number in range(300)}
+
+    warnings = cluster.admit(pod(flood)).warnings
+
+    assert len(warnings) == 11
+    assert warnings[-1] == f"290 more annotations of {P} are not known either"
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [("a\nb", "a\\nb"), ("a\x1b[2J", "a\\x1b[2J"), ("a\u202eb", "a\\u202eb"), ("模型", "模型")],
+)
+def test_what_cannot_be_printed_is_shown_escaped(cluster, value, shown):
+    assert f'qos is "{shown}": ' in cluster.errors({P + "qos": value})
+
+
+def test_an_expression_that_grows_too_long_is_said_so(cluster):
+    long = 'device.attributes["model"] == "' + "a" * 10_200 + '"'
+
+    message = cluster.errors({P + "dra-cel-expression": long})
+
+    assert "becomes a selector of 10323 bytes: expected 10240 at most" in message
 
 
 def test_pods_without_our_annotations_are_left_alone(cluster, pod):

@@ -81,3 +81,27 @@ def test_a_folder_that_cannot_be_used_is_said(tmp_path):
 
     with pytest.raises(CertificateError, match="can't be used"):
         ensure_certificates(tmp_path / "file", NAMES)
+
+
+@pytest.mark.parametrize("lost", ["tls.key", "ca.crt"])
+def test_files_of_two_starts_are_made_anew(tmp_path, lost):
+    ensure_certificates(tmp_path / "other", NAMES)
+    made = ensure_certificates(tmp_path / "this", NAMES)
+    (tmp_path / "other" / lost).replace(tmp_path / "this" / lost)
+
+    again = ensure_certificates(tmp_path / "this", NAMES)
+
+    served = x509.load_pem_x509_certificate(again.certificate.read_bytes())
+    served.verify_directly_issued_by(x509.load_pem_x509_certificate(again.ca.read_bytes()))
+    ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(made.certificate, made.key)
+
+
+def test_somebody_elses_key_that_does_not_fit_is_reported(tmp_path, monkeypatch):
+    monkeypatch.setattr(certificates, "AUTHORITY", "a company's CA")
+    ensure_certificates(tmp_path / "other", NAMES)
+    ensure_certificates(tmp_path / "this", NAMES)
+    monkeypatch.undo()
+    (tmp_path / "other" / "tls.key").replace(tmp_path / "this" / "tls.key")
+
+    with pytest.raises(CertificateError, match=r"does not belong to tls\.key; replace it"):
+        ensure_certificates(tmp_path / "this", NAMES)

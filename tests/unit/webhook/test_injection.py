@@ -2,6 +2,7 @@
 
 import copy
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -131,6 +132,37 @@ def test_two_references_to_the_base_template_are_denied(cluster):
     )
 
     assert 'spec.resourceClaims "a", "b" all refer to the base template' in message
+
+
+@pytest.mark.parametrize("template", ["other-base", "other-base-0123456789"])
+def test_another_base_template_than_the_pools_is_denied(cluster, template_of, template):
+    base = template_of("team-a")
+    cluster.view.apply(msgspec.structs.replace(base, name="other-base"))
+
+    message = cluster.errors(
+        resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": template}]
+    )
+
+    assert (
+        'spec.resourceClaims "gpu" refers to the base template "other-base", but the pool takes '
+        f'"{BASE}", and the pod would get two claims' in message
+    )
+
+
+def test_a_base_template_of_another_namespace_is_not_this_pods(cluster, pod, template_of):
+    base = template_of("team-b")
+    cluster.view.apply(msgspec.structs.replace(base, name="nic"))
+
+    assert cluster.admit(
+        pod(resourceClaims=[{"name": "nic", "resourceClaimTemplateName": "nic"}])
+    ).allowed
+
+
+@pytest.mark.parametrize("spec", [{"resourceClaims": None}, {"schedulingGates": None}])
+def test_lists_that_are_null_are_empty(cluster, pod, patched, spec):
+    asked = pod(**spec)
+
+    assert patched(asked, cluster.admit(asked))["spec"]["schedulingGates"] == [GATE]
 
 
 def test_a_foreign_claim_of_our_name_is_denied(cluster):

@@ -10,11 +10,14 @@ from dray_webhook.registration import webhook_configurations
 
 P = "tensor-fusion.ai/"
 MUTATING, VALIDATING = webhook_configurations("https://127.0.0.1:8443/", b"PEM", timeout_s=3)
+MUTATES = {webhook["name"].split(".")[0]: webhook for webhook in MUTATING["webhooks"]}
+VALIDATES = {webhook["name"].split(".")[0]: webhook for webhook in VALIDATING["webhooks"]}
 
 
-def conditions_hold(webhook, new, old=None):
+def conditions_hold(webhook, new, old=None, user="alice"):
     operation = "CREATE" if old is None else "UPDATE"
-    variables = {"object": new, "oldObject": old, "request": {"operation": operation}}
+    request = {"operation": operation, "userInfo": {"username": user}}
+    variables = {"object": new, "oldObject": old, "request": request}
     return all(evaluate(one["expression"], variables) for one in webhook["matchConditions"])
 
 
@@ -38,6 +41,8 @@ def test_every_webhook_fails_closed_and_keeps_its_promises():
     assert [webhook["clientConfig"]["url"] for webhook in webhooks] == [
         "https://127.0.0.1:8443/mutate-pods",
         "https://127.0.0.1:8443/mutate-claims",
+        "https://127.0.0.1:8443/validate-pods",
+        "https://127.0.0.1:8443/validate-claims",
         "https://127.0.0.1:8443/validate-claims",
         "https://127.0.0.1:8443/validate-claims",
     ]
@@ -80,6 +85,60 @@ def test_pods_are_sent_when_our_annotations_may_have_changed(new, old, sent):
 def test_claims_and_templates_of_our_class_are_sent(requests, sent):
     spec = {"devices": {} if requests is None else {"requests": requests}}
 
-    assert conditions_hold(MUTATING["webhooks"][1], {"spec": spec}) == sent
-    assert conditions_hold(VALIDATING["webhooks"][0], {"spec": spec}) == sent
-    assert conditions_hold(VALIDATING["webhooks"][1], {"spec": {"spec": spec}}) == sent
+    assert conditions_hold(MUTATES["claims"], {"spec": spec}) == sent
+    assert conditions_hold(VALIDATES["claims"], {"spec": spec}) == sent
+    assert conditions_hold(VALIDATES["templates"], {"spec": {"spec": spec}}) == sent
+
+
+@pytest.mark.parametrize(
+    ("annotations", "sent"),
+    [
+        (None, False),
+        ({"example.com/a": "b"}, False),
+        ({P + "qos": "low"}, True),
+        ({P + "qos": "low", P + "shape": "{}"}, False),
+    ],
+)
+def test_only_pods_that_slipped_past_are_validated(annotations, sent):
+    assert conditions_hold(VALIDATES["pods"], pod(annotations)) == sent
+
+
+def claim(annotations=None, pool=None):
+    metadata = {"name": "a"}
+    if annotations is not None:
+        metadata["annotations"] = annotations
+    if pool is not None:
+        metadata["labels"] = {P + "gpupool": pool}
+    requests = [{"name": "a", "exactly": {"deviceClassName": DEVICE_CLASS}}]
+    return {"metadata": metadata, "spec": {"devices": {"requests": requests}}}
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "sent"),
+    [
+        (claim({P + "void": "9"}), claim(), True),
+        (claim(), claim({P + "void": "9"}), True),
+        (claim({P + "decision": "2"}), claim({P + "decision": "1"}), True),
+        (claim({P + "allocated": "true"}), claim({"note": "x"}), True),
+        (claim(pool="b"), claim(pool="a"), True),
+        (claim({P + "void": "9", "note": "y"}, "a"), claim({P + "void": "9"}, "a"), False),
+        (claim({"note": "y"}), claim(), False),
+        (claim(), claim(), False),
+    ],
+)
+def test_claims_are_sent_when_what_fences_decisions_changed(new, old, sent):
+    assert conditions_hold(VALIDATES["claim-updates"], new, old) == sent
+
+
+@pytest.mark.parametrize(
+    "user", ["dray-claim-controller", "system:serviceaccount:dray-system:dray-claim-controller"]
+)
+def test_drays_own_writes_to_claims_wait_for_no_webhook(user):
+    new, old = claim({P + "decision": "1"}), claim()
+
+    assert not conditions_hold(VALIDATES["claim-updates"], new, old, user)
+
+
+def test_status_of_claims_is_never_sent():
+    for webhook in VALIDATES.values():
+        assert all("/" not in plural for rule in webhook["rules"] for plural in rule["resources"])

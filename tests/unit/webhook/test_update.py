@@ -4,6 +4,8 @@ import copy
 
 import pytest
 
+from dray_webhook.mutation import refuse_unadmitted
+
 P = "tensor-fusion.ai/"
 
 
@@ -110,3 +112,25 @@ def test_taking_every_annotation_away_is_noticed(cluster, admitted, patched):
     kept = patched(new, answer)["metadata"]["annotations"]
     for name in ("request-id", "traceparent", "shape", "gpupool"):
         assert kept[P + name] == admitted["metadata"]["annotations"][P + name]
+
+
+def test_annotations_on_a_pod_that_exists_get_a_word(cluster, pod):
+    old = pod()
+    old["metadata"]["annotations"] = {"example.com/note": "x"}
+    new = changed(old, qos="high")
+
+    answer = cluster.admit(new, operation="UPDATE", old=old)
+
+    assert (answer.allowed, answer.patch) == (True, ())
+    assert answer.warnings == (f"annotation {P}qos has no effect on a pod that exists already",)
+
+
+def test_a_pod_that_slipped_past_is_refused(request_of, pod):
+    answer = refuse_unadmitted(request_of(pod()))
+
+    assert (answer.allowed, answer.code) == (False, 400)
+    assert f"annotation {P}gpupool was added by a mutating webhook after dray's" in answer.message
+
+
+def test_an_admitted_pod_is_not_refused(request_of, admitted):
+    assert refuse_unadmitted(request_of(admitted)).allowed
