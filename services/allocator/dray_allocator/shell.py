@@ -84,6 +84,8 @@ class Shell:
         """Per domain, the identity of the last append."""
         self._wake = asyncio.Event()
         self._fault = ""
+        self._passed_over: tuple[str, ...] = ()
+        """Domains that could not be served yet when the leases were last looked at."""
 
     @property
     def problem(self) -> str | None:
@@ -177,6 +179,10 @@ class Shell:
         while self._state.unfinished:
             await asyncio.sleep(0)
             self._perform(handle(self._state, Continue()))
+        domains = self._state.domains
+        if any(name in domains and self._may_serve(domains[name]) for name in self._passed_over):
+            self._passed_over = ()
+            self._wake.set()
 
     def _perform(self, effects: list[Effect]) -> None:
         for effect in effects:
@@ -263,19 +269,24 @@ class Shell:
     async def _keep_leases(self) -> None:
         while True:
             self._wake.clear()
-            if not self._fault and self._state.facts.synced:
-                for domain in tuple(self._state.domains.values()):
+            for domain in tuple(self._state.domains.values()):
+                if self._may_serve(domain):
                     await self._keep_lease(domain)
+            domains = self._state.domains.items()
+            self._passed_over = tuple(name for name, one in domains if not self._may_serve(one))
             try:
                 async with asyncio.timeout(self._lease_renewal_s):
                     await self._wake.wait()
             except TimeoutError:
                 continue
 
+    def _may_serve(self, domain: Domain) -> bool:
+        """A replica that has not read facts and the log's beginning leaves it to others."""
+        readable = self._state.facts.synced and not self._fault
+        return readable and not domain.lost and domain.current.sequence > 0
+
     async def _keep_lease(self, domain: Domain) -> None:
-        """Take or renew; a replica that has not read the log's beginning leaves it to others."""
-        if domain.lost or not domain.current.sequence:
-            return
+        """Take or renew."""
         try:
             holds = await self._bus.acquire(
                 _lease(domain.name), self._instance, ttl_s=self._lease_ttl_s

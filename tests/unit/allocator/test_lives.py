@@ -317,3 +317,15 @@ def test_a_device_sold_twice_is_reported(world):
 def test_time_passes_only_by_ticks(world):
     world.see(Tick(revision=world.next(), now_unix_s=world.now_unix_s - 50))
     assert world.state.facts.now_unix_s == world.now_unix_s
+
+
+def test_an_administrator_s_look_uses_nothing(world):
+    world.nodes(world.a_node("n1"))
+    world.submit(world.a_pod("p"), world.ask("312", "40Gi"))
+    (share,) = world.decisions()["p"].claims[0].allocation.devices
+    looks = replace(
+        world.decisions()["p"].claims[0].allocation, devices=(replace(share, admin_access=True),)
+    )
+    world.claim(world.a_claim("admin", world.ask(), allocation=looks))
+    assert world.state.ledger.of(share.id).shares == 1
+    assert not world.oversold()

@@ -62,9 +62,9 @@ class Ledger:
         if old == new:
             return NO_CHANGE
         self.version += 1
-        for share in before.devices if before else ():
+        for share in _using(before):
             self._add(share, -1)
-        for share in allocation.devices if allocation else ():
+        for share in _using(allocation):
             self._add(share, 1)
         return Change(
             tuple(weight[0] for weight in new if weight not in old),
@@ -87,8 +87,12 @@ Weight = tuple[DeviceId, bool, tuple[tuple[str, int], ...]]
 
 def _weights(allocation: Allocation | None) -> list[Weight]:
     """What an allocation takes, however its quantities are written."""
-    shares = allocation.devices if allocation else ()
-    return sorted((share.id, _is_whole(share), _amounts(share)) for share in shares)
+    return sorted((one.id, _is_whole(one), _amounts(one)) for one in _using(allocation))
+
+
+def _using(allocation: Allocation | None) -> list[AllocatedDevice]:
+    """The shares that count; administrators look on without using anything."""
+    return [share for share in allocation.devices if not share.admin_access] if allocation else []
 
 
 def _is_whole(share: AllocatedDevice) -> bool:
