@@ -218,7 +218,7 @@ async def _check_protected(client) -> None:
 
 
 async def _check_claims(client) -> None:
-    """Hand-written claims are mapped; nobody tolerates the owner taint."""
+    """Hand-written claims are mapped, then fenced; nobody tolerates the owner taint."""
     path = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
     exactly = {**EXACTLY, "capacity": {"requests": {"tflops": "100"}}}
     claim = {
@@ -232,6 +232,12 @@ async def _check_claims(client) -> None:
     assert http.status == 201, body
     stored = body["spec"]["devices"]["requests"][0]["exactly"]
     assert stored["capacity"]["requests"] == {"virtual_tflops": "100"}
+    headers = {"Content-Type": "application/merge-patch+json"}
+    for name, status in ((P + "void", 400), ("example.com/note", 200)):
+        patch = {"metadata": {"annotations": {name: "9"}}}
+        async with client.patch(f"{path}/mine", data=json.dumps(patch), headers=headers) as http:
+            body = await http.json()
+        assert http.status == status, body
     exactly["tolerations"] = [{"operator": "Exists"}]
     template = {
         "apiVersion": "resource.k8s.io/v1",
