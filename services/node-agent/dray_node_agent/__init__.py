@@ -1,8 +1,8 @@
 """The node-agent: what this node has, how it is, and handing it to containers.
 
-* decisions (pure): ``inventory``, ``models``, ``kubelet.devices``, ``kubelet.cdi``
-* doors: ``boards.nvml`` (pynvml), ``kubelet.server`` (grpc), ``kubelet.checkpoint`` and
-  ``record`` (the disk)
-* shells: ``publishing``, ``following``, ``kubelet.preparing``
+* decisions (pure): ``inventory``, ``models``, ``comparing``, ``kubelet.devices``, ``kubelet.cdi``
+* doors: ``boards.nvml`` (pynvml), ``kubelet.server`` (grpc); ``disk``, ``record``,
+  ``kubelet.checkpoint`` and ``kubelet.cdi_folder`` (files)
+* shells: ``agent``, ``publishing``, ``following``, ``kubelet.preparing``, ``kubelet.ledger``
 * composition root: ``app``
 """

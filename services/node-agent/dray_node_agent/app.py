@@ -19,8 +19,9 @@ from dray_node_agent.boards.ports import Board
 from dray_node_agent.boards.simulated import SimulatedBoard
 from dray_node_agent.disk import sole_user
 from dray_node_agent.following import NodeFollower, Reporter
-from dray_node_agent.kubelet.cdi import CdiFolder
+from dray_node_agent.kubelet.cdi_folder import CdiFolder
 from dray_node_agent.kubelet.checkpoint import CheckpointFile, boot_id
+from dray_node_agent.kubelet.ledger import Ledger
 from dray_node_agent.kubelet.preparing import Preparer
 from dray_node_agent.kubelet.server import KubeletServer
 from dray_node_agent.kubelet.sockets import endpoint_socket, registration_socket
@@ -83,8 +84,9 @@ def assemble(
         kube=kube,
         node=node.name,
         stock=agent.stock,
-        checkpoint=CheckpointFile(node.state_dir / "checkpoint.json", boot_id()),
-        cdi=CdiFolder(node.cdi_dir),
+        ledger=Ledger(
+            CheckpointFile(node.state_dir / "checkpoint.json", boot_id()), CdiFolder(node.cdi_dir)
+        ),
         clock=SystemClock(),
         on_prepared=reporter.prepared,
     )

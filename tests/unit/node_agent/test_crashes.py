@@ -12,9 +12,10 @@ from dray.runtime.clock import ManualClock
 from dray_node_agent import disk
 from dray_node_agent.boards.simulated import SimulatedBoard
 from dray_node_agent.inventory import NodeState, offers
-from dray_node_agent.kubelet import cdi, checkpoint
-from dray_node_agent.kubelet.cdi import CdiFolder
+from dray_node_agent.kubelet import cdi_folder, checkpoint
+from dray_node_agent.kubelet.cdi_folder import CdiFolder
 from dray_node_agent.kubelet.checkpoint import CheckpointFile
+from dray_node_agent.kubelet.ledger import Ledger
 from dray_node_agent.kubelet.preparing import ClaimRef, Preparer, Stock
 
 CARDS = {one.device: one for one in offers(SimulatedBoard("n1", "A100", 2).read(), NodeState("n1"))}
@@ -31,7 +32,7 @@ class Disk:
     def __init__(self, monkeypatch):
         self.cut, self.after, self.count = 0, False, 0
         monkeypatch.setattr(checkpoint, "write_atomically", self._write)
-        monkeypatch.setattr(cdi, "write_atomically", self._write)
+        monkeypatch.setattr(cdi_folder, "write_atomically", self._write)
         remove = CdiFolder.remove
         monkeypatch.setattr(CdiFolder, "remove", lambda *args: self._step(remove, *args))
 
@@ -73,8 +74,9 @@ def preparer(kube, folder) -> Preparer:
         kube=kube,
         node="n1",
         stock=lambda: Stock(CARDS, "medium"),
-        checkpoint=CheckpointFile(folder / "checkpoint.json", "boot"),
-        cdi=CdiFolder(folder / "cdi"),
+        ledger=Ledger(
+            CheckpointFile(folder / "checkpoint.json", "boot"), CdiFolder(folder / "cdi")
+        ),
         clock=ManualClock(),
     )
 
@@ -186,7 +188,7 @@ async def test_a_full_disk_fails_the_claim_and_the_retry_succeeds(tmp_path, monk
         def full(*_, **__):
             raise OSError(28, "No space left on device")
 
-        patched.setattr(cdi, "write_atomically", full)
+        patched.setattr(cdi_folder, "write_atomically", full)
         (error,) = (await agent.prepare([ref])).values()
         assert "No space left" in error
     (answer,) = (await agent.prepare([ref])).values()

@@ -11,7 +11,8 @@ from dray.domain.errors import InvalidInputError
 from dray_node_agent.disk import write_atomically
 from dray_node_agent.inventory import NodeState
 from dray_node_agent.kubelet import generate
-from dray_node_agent.kubelet.cdi import CdiFolder, cdi_id, device_entry, spec_of
+from dray_node_agent.kubelet.cdi import cdi_id, device_entry, spec_of
+from dray_node_agent.kubelet.cdi_folder import CdiFolder
 from dray_node_agent.kubelet.checkpoint import CheckpointFile
 from dray_node_agent.kubelet.prepared import PreparedClaim, PreparedDevice
 from dray_node_agent.kubelet.sockets import endpoint_socket, registration_socket, remove_stale

@@ -10,8 +10,13 @@ from dray.domain.names import DRIVER
 from dray.domain.quantities import parse_quantity
 from dray_node_agent.boards.simulated import SimulatedBoard
 from dray_node_agent.inventory import NodeState, offers
-from dray_node_agent.kubelet.devices import NotPreparedError, environment, require_room, uses
-from dray_node_agent.kubelet.preparing import planned
+from dray_node_agent.kubelet.devices import (
+    NotPreparedError,
+    environment,
+    planned,
+    require_room,
+    uses,
+)
 
 CARDS = {one.device: one for one in offers(SimulatedBoard("n1", "A100", 3).read(), NodeState("n1"))}
 FIRST, SECOND, _ = CARDS

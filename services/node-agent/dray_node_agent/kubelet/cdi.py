@@ -1,16 +1,11 @@
-"""CDI specifications: how a container runtime adds cards to a container.
+"""CDI specifications: how a container runtime adds cards to a container. Pure.
 
-One transient file per claim, written whole or not at all. A name never gets other content,
-because runtimes cache: names contain the claim's uid, and a claim's allocation is immutable.
+One transient specification per claim. A name never gets other content, because runtimes
+cache: names contain the claim's uid, and a claim's allocation is immutable.
 """
 
-import json
-import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
-
-from dray_node_agent.disk import write_atomically
 
 VENDOR = "tensor-fusion.ai"
 CLASS = "gpu"
@@ -48,41 +43,3 @@ def spec_of(devices: Sequence[Spec]) -> Spec:
         "kind": KIND,
         "devices": list(devices),
     }
-
-
-class CdiFolder:
-    """The folder of transient specifications that the container runtime reads.
-
-    Methods block for the time of an fsync, and raise OSError.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def path(self, claim_uid: str) -> Path:
-        """File of a claim."""
-        return self._folder / f"{VENDOR}-{CLASS}_{claim_uid}.json"
-
-    def write(self, claim_uid: str, spec: Spec) -> None:
-        """Write a claim's file; one that is there with the same content stays untouched."""
-        text = json.dumps(spec, indent=2, sort_keys=True) + "\n"
-        path = self.path(claim_uid)
-        if not path.exists() or path.read_text() != text:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, text.encode(), mode=0o644)
-
-    def remove(self, claim_uid: str) -> None:
-        """Remove a claim's file; absent is fine."""
-        self.path(claim_uid).unlink(missing_ok=True)
-
-    def claims(self) -> tuple[str, ...]:
-        """UIDs of the claims that have a file here, sorted."""
-        prefix, suffix = f"{VENDOR}-{CLASS}_", ".json"
-        names = os.listdir(self._folder) if self._folder.is_dir() else []
-        return tuple(
-            sorted(
-                name.removeprefix(prefix).removesuffix(suffix)
-                for name in names
-                if name.startswith(prefix) and name.endswith(suffix)
-            )
-        )

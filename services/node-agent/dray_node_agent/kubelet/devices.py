@@ -9,6 +9,7 @@ from dray.domain.errors import PermanentError
 from dray.domain.names import DRIVER, VIRTUAL_TFLOPS, VIRTUAL_VRAM, qualified
 from dray.domain.quantities import Quantity, parse_quantity
 from dray_node_agent.inventory import Offer
+from dray_node_agent.kubelet.cdi import cdi_device, cdi_id, device_entry, spec_of
 from dray_node_agent.kubelet.prepared import PreparedClaim, PreparedDevice
 
 LIMITS_KIND = "GPULimits"
@@ -126,7 +127,31 @@ def environment(use: Use, every: Sequence[Use], claim: Claim, qos: str) -> dict[
     return env
 
 
-def prepared_devices(use: Use, cdi_id: str) -> tuple[PreparedDevice, ...]:
+def planned(claim: Claim, wanted: Sequence[Use], qos: str, traceparent: str) -> PreparedClaim:
+    """The entry of a claim whose preparation starts. Pure."""
+    environments = [environment(use, wanted, claim, qos) for use in wanted]
+    entries = [
+        device_entry(cdi_device(claim.uid, use.offer.device), env, use.offer.card.device_nodes)
+        for use, env in zip(wanted, environments, strict=True)
+    ]
+    devices = [
+        device
+        for use in wanted
+        for device in _prepared_devices(use, cdi_id(claim.uid, use.offer.device))
+    ]
+    return PreparedClaim(
+        uid=claim.uid,
+        namespace=claim.namespace,
+        name=claim.name,
+        phase="PrepareStarted",
+        devices=tuple(devices),
+        cdi=spec_of(entries),
+        env=environments[-1],
+        traceparent=traceparent,
+    )
+
+
+def _prepared_devices(use: Use, cdi_id: str) -> tuple[PreparedDevice, ...]:
     """What the checkpoint keeps and the kubelet is told of one card."""
     return tuple(
         PreparedDevice(

@@ -16,23 +16,15 @@ import msgspec
 import structlog
 
 from dray.domain.claims import Claim
-from dray.domain.errors import DrayError, TemporaryError
+from dray.domain.errors import DrayError, PermanentError, TemporaryError
 from dray.domain.names import TRACEPARENT
 from dray.kube.convert import claim_from
 from dray.kube.ports import CLAIMS, Kube, NotFoundError, Object
 from dray.runtime.clock import Clock
 from dray.telemetry import spans
 from dray_node_agent.inventory import Offer
-from dray_node_agent.kubelet.cdi import CdiFolder, cdi_device, cdi_id, device_entry, spec_of
-from dray_node_agent.kubelet.checkpoint import CheckpointFile
-from dray_node_agent.kubelet.devices import (
-    NotPreparedError,
-    Use,
-    environment,
-    prepared_devices,
-    require_room,
-    uses,
-)
+from dray_node_agent.kubelet.devices import NotPreparedError, Use, planned, require_room, uses
+from dray_node_agent.kubelet.ledger import Ledger
 from dray_node_agent.kubelet.prepared import PreparedClaim
 
 T = TypeVar("T")
@@ -74,21 +66,17 @@ class Preparer:
         kube: Kube,
         node: str,
         stock: Callable[[], Stock | None],
-        checkpoint: CheckpointFile,
-        cdi: CdiFolder,
+        ledger: Ledger,
         clock: Clock,
         on_prepared: Callable[[Prepared], None] = lambda _: None,
     ) -> None:
         self._kube = kube
         self._node = node
         self._stock = stock
-        self._checkpoint = checkpoint
-        self._cdi = cdi
+        self._ledger = ledger
         self._clock = clock
         self._on_prepared = on_prepared
-        self._claims: dict[str, PreparedClaim] = {}
         self._unprepared: OrderedDict[str, None] = OrderedDict()
-        self._changing = asyncio.Lock()
         self._of_claim: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._log = structlog.get_logger().bind(node=node)
@@ -98,7 +86,7 @@ class Preparer:
     @property
     def claims(self) -> Mapping[str, PreparedClaim]:
         """What is prepared, by claim uid."""
-        return dict(self._claims)
+        return self._ledger.claims
 
     async def prepare(self, refs: Sequence[ClaimRef]) -> dict[str, PreparedClaim | str]:
         """Every claim asked for, prepared, or in words why not. Repeating it changes nothing."""
@@ -118,24 +106,11 @@ class Preparer:
         Raises:
             KubeUnavailableError: the checkpoint must be rebuilt and the API is away; call again.
         """
-        loaded = await asyncio.to_thread(self._checkpoint.load)
-        claims = loaded.claims
-        if loaded.corrupt:
-            self._log.error(
-                "the checkpoint could not be used; rebuilding it from allocated claims",
-                why=loaded.corrupt,
-                lost="which of the allocated claims were really prepared",
-            )
-        if loaded.corrupt or (loaded.fresh and self._cdi.claims()):
+        claims = await self._ledger.load()
+        if claims is None:
             claims = await self._rebuilt()
-        async with self._changing:
-            for uid, claim in claims.items():
-                await asyncio.to_thread(self._restore_file, uid, claim)
-            self._claims = {
-                uid: claim for uid, claim in claims.items() if claim.phase == "PrepareCompleted"
-            }
-            await asyncio.to_thread(self._checkpoint.save, self._claims)
-        self._log.info("claims restored", prepared=len(self._claims), found=len(claims))
+        await self._ledger.adopt(claims)
+        self._log.info("claims restored", prepared=len(self.claims), found=len(claims))
 
     async def sweep(self) -> tuple[str, ...]:
         """Forget claims that are gone from the API or hold nothing any more; their uids.
@@ -143,7 +118,7 @@ class Preparer:
         Raises:
             KubeUnavailableError: the API is away; what was swept so far stays swept.
         """
-        gone = [uid for uid in sorted(self._claims) if await self._swept(uid)]
+        gone = [uid for uid in sorted(self.claims) if await self._swept(uid)]
         if gone:
             self._log.warning("claims were gone without Unprepare", uids=gone)
         return tuple(gone)
@@ -181,9 +156,8 @@ class Preparer:
 
     async def _prepare(self, ref: ClaimRef) -> PreparedClaim:
         started_s = self._clock.monotonic_s()
-        known = self._claims.get(ref.uid)
-        if known is not None and known.phase == "PrepareCompleted":
-            await asyncio.to_thread(self._cdi.write, known.uid, known.cdi)
+        if (known := self._ledger.completed(ref.uid)) is not None:
+            await self._ledger.write_file(known)
             return known
         obj, claim = await self._fetch(ref)
         self._refuse_late_retry(claim)
@@ -200,11 +174,7 @@ class Preparer:
         wanted, qos = self._uses(claim, uid)
         entry = planned(claim, wanted, qos, traceparent)
         await self._reserve(wanted, entry)
-        await asyncio.to_thread(self._cdi.write, entry.uid, entry.cdi)
-        done = msgspec.structs.replace(entry, phase="PrepareCompleted")
-        async with self._changing:
-            await self._save(self._claims | {done.uid: done})
-        return done
+        return await self._ledger.complete(entry)
 
     async def _fetch(self, ref: ClaimRef) -> tuple[Object, Claim]:
         try:
@@ -231,30 +201,27 @@ class Preparer:
 
     async def _reserve(self, wanted: Sequence[Use], entry: PreparedClaim) -> None:
         """Checkpoint the claim as started, if its cards have room beside the live ones."""
-        async with self._changing:
+        async with self._ledger.changing:
             try:
-                require_room(wanted, self._others(entry.uid))
+                require_room(wanted, self._ledger.others(entry.uid))
             except NotPreparedError:
                 # Holders may have died without Unprepare; only live ones count.
                 await self._drop_dead_holders(wanted, entry.uid)
-                require_room(wanted, self._others(entry.uid))
-            await self._save(self._claims | {entry.uid: entry})
-
-    def _others(self, uid: str) -> list[PreparedClaim]:
-        return [claim for claim in self._claims.values() if claim.uid != uid]
+                require_room(wanted, self._ledger.others(entry.uid))
+            await self._ledger.begin(entry)
 
     async def _drop_dead_holders(self, wanted: Sequence[Use], uid: str) -> None:
         cards = {use.offer.device for use in wanted}
-        for holder in self._others(uid):
+        for holder in self._ledger.others(uid):
             if not any(device.device in cards for device in holder.devices):
                 continue
             if not self._lock_of(holder.uid).locked() and not await self._is_live(holder):
-                await self._remove(holder.uid)
+                await self._ledger.remove(holder.uid)
 
     async def _unprepare_or_say(self, ref: ClaimRef) -> str:
         try:
-            async with self._lock_of(ref.uid), self._changing:
-                await self._remove(ref.uid)
+            async with self._lock_of(ref.uid), self._ledger.changing:
+                await self._ledger.remove(ref.uid)
         except OSError as error:
             self._log.error("claim not unprepared", uid=ref.uid, error=str(error))
             return f"claim {ref.namespace}/{ref.name}: {error}"
@@ -265,11 +232,11 @@ class Preparer:
 
     async def _swept(self, uid: str) -> bool:
         async with self._lock_of(uid):
-            claim = self._claims.get(uid)
+            claim = self.claims.get(uid)
             if claim is None or await self._is_live(claim):
                 return False
-            async with self._changing:
-                await self._remove(uid)
+            async with self._ledger.changing:
+                await self._ledger.remove(uid)
             return True
 
     async def _is_live(self, entry: PreparedClaim) -> bool:
@@ -281,22 +248,6 @@ class Preparer:
         claim = claim_from(obj)
         return claim.uid == entry.uid and claim.allocation is not None
 
-    async def _remove(self, uid: str) -> None:
-        """File first: an entry without a file is repaired, a file without an entry is not."""
-        await asyncio.to_thread(self._cdi.remove, uid)
-        if uid in self._claims:
-            await self._save({key: one for key, one in self._claims.items() if key != uid})
-
-    async def _save(self, claims: dict[str, PreparedClaim]) -> None:
-        await asyncio.to_thread(self._checkpoint.save, claims)
-        self._claims = claims
-
-    def _restore_file(self, uid: str, claim: PreparedClaim) -> None:
-        if claim.phase == "PrepareCompleted":
-            self._cdi.write(uid, claim.cdi)
-        else:
-            self._cdi.remove(uid)
-
     async def _rebuilt(self) -> dict[str, PreparedClaim]:
         """What the API says this node holds, as if all of it had been prepared."""
         listed = await self._kube.list(CLAIMS)
@@ -307,39 +258,12 @@ class Preparer:
                 continue
             try:
                 wanted, qos = self._uses(claim, claim.uid)
-            except NotPreparedError:
-                continue
+            except PermanentError:
+                continue  # not of this node, or nothing of it is left here
             entry = planned(claim, wanted, qos, _traceparent(obj))
             rebuilt[claim.uid] = msgspec.structs.replace(entry, phase="PrepareCompleted")
-        known = {obj["metadata"]["uid"] for obj in listed.objects}
-        for uid in self._cdi.claims():
-            if uid not in known:
-                await asyncio.to_thread(self._cdi.remove, uid)
+        await self._ledger.remove_files_except({obj["metadata"]["uid"] for obj in listed.objects})
         return rebuilt
-
-
-def planned(claim: Claim, wanted: Sequence[Use], qos: str, traceparent: str) -> PreparedClaim:
-    """The entry of a claim whose preparation starts. Pure."""
-    environments = [environment(use, wanted, claim, qos) for use in wanted]
-    entries = [
-        device_entry(cdi_device(claim.uid, use.offer.device), env, use.offer.card.device_nodes)
-        for use, env in zip(wanted, environments, strict=True)
-    ]
-    devices = [
-        device
-        for use in wanted
-        for device in prepared_devices(use, cdi_id(claim.uid, use.offer.device))
-    ]
-    return PreparedClaim(
-        uid=claim.uid,
-        namespace=claim.namespace,
-        name=claim.name,
-        phase="PrepareStarted",
-        devices=tuple(devices),
-        cdi=spec_of(entries),
-        env=environments[-1],
-        traceparent=traceparent,
-    )
 
 
 def _traceparent(obj: Object) -> str:
