@@ -5,7 +5,7 @@ from collections.abc import Callable
 import prometheus_client
 from prometheus_client import CollectorRegistry
 
-from dray_claim_controller.execute.executor import Progress
+from dray_claim_controller.execute.progress import Progress
 
 
 class Metrics:

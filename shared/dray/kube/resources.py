@@ -6,12 +6,12 @@ them there.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic.alias_generators import to_camel
+from pydantic import Field
 
-from dray.kube.ports import BIND_REQUESTS, POLICIES, POOLS, Resource
+from dray.kube.ports import BIND_REQUESTS, POLICIES, POOLS
+from dray.kube.resource_fields import Column, Conditions, CustomResource, Fields
 
 QoS = Literal["low", "medium", "high", "critical"]
 Owner = Literal["dray", "kube-scheduler"]
@@ -21,61 +21,6 @@ PlacementMode = Literal["CompactFirst", "LowLoadFirst"]
 BindPhase = Literal["Pending", "Binding", "Succeeded", "Failed"]
 EXPLANATION_LIMIT = 4096
 """Characters that ``BindRequest.status.explanation`` may have."""
-
-
-class Fields(BaseModel):
-    """A part of a custom resource: snake_case here, camelCase in the manifest."""
-
-    model_config = ConfigDict(
-        alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True
-    )
-
-    def manifest(self) -> dict[str, Any]:
-        """What was set, as the manifest spells it."""
-        return self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_unset=True)
-
-
-class Column(BaseModel):
-    """An ``additionalPrinterColumns`` entry."""
-
-    model_config = ConfigDict(frozen=True)
-
-    name: str
-    path: str
-    kind: str = "string"
-    wide: bool = False
-
-
-class CustomResource(Fields):
-    """A whole object; subclasses say what kind it is and what ``kubectl get`` shows."""
-
-    RESOURCE: ClassVar[Resource]
-    SINGULAR: ClassVar[str]
-    SHORT_NAMES: ClassVar[tuple[str, ...]] = ()
-    COLUMNS: ClassVar[tuple[Column, ...]] = ()
-
-
-class Condition(Fields):
-    """One aspect of the object's state, as meta/v1 defines it."""
-
-    type: Annotated[str, Field(max_length=316)]
-    status: Literal["True", "False", "Unknown"]
-    reason: Annotated[str, Field(min_length=1, max_length=1024)]
-    message: Annotated[str, Field(max_length=32768)] = ""
-    last_transition_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})]
-    observed_generation: int | None = None
-
-
-Conditions = Annotated[
-    list[Condition],
-    Field(
-        description="Latest observations, one per type.",
-        json_schema_extra={
-            "x-kubernetes-list-type": "map",
-            "x-kubernetes-list-map-keys": ["type"],
-        },
-    ),
-]
 
 
 class QoSConfig(Fields):
@@ -174,7 +119,7 @@ class GPUPoolStatus(Fields):
     observed_generation: int | None = Field(
         default=None, description="Generation the status is of."
     )
-    conditions: Conditions = []
+    conditions: Conditions = Field(default_factory=list)
     decision_log: DecisionLog | None = Field(default=None, description="The pool's decision log.")
 
 
@@ -290,7 +235,7 @@ class BindRequestStatus(Fields):
         default=None,
         description="Which clause, capacity or node predicate failed on how many devices.",
     )
-    conditions: Conditions = []
+    conditions: Conditions = Field(default_factory=list)
 
 
 class BindRequest(CustomResource):

@@ -10,7 +10,7 @@ from dray.domain.names import CLAIM_FINALIZER, DRIVER, OWNER_DRAY
 from dray.domain.pods import Pod
 from dray.messages.decisions import ClaimDecision, PodDecision
 from dray_claim_controller.execute.rules import Observed
-from dray_claim_controller.observe.picture import SeenClaim
+from dray_claim_controller.observe.seen import SeenClaim
 
 ATTEMPT = 1_000_001
 

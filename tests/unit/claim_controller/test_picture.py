@@ -6,7 +6,8 @@ from dray.domain.devices import DeviceId
 from dray.domain.names import DEVICE_CLASS, DRIVER, SHAPE
 from dray.kube.ports import CLAIMS, NODES, PODS, SLICES, Changed, Deleted, Listed, Object
 from dray_claim_controller.observe.facts import Known, fact_of
-from dray_claim_controller.observe.picture import Key, Picture
+from dray_claim_controller.observe.picture import Picture
+from dray_claim_controller.observe.seen import Key
 
 
 def pod(uid: str, revision: int, **spec: Any) -> Object:
@@ -80,7 +81,7 @@ def test_holders_follow_allocations() -> None:
     picture.apply(CLAIMS, Changed(claim(6)))
     picture.apply(CLAIMS, Changed(claim(7, allocation=allocated("gpu-1"))))
 
-    held = {device.device for device, claims in picture.holders.items() if claims}
+    held = {device.device for device, claims in picture.cards.holders.items() if claims}
     assert held == {"gpu-1"}
 
 
@@ -133,7 +134,7 @@ def test_an_object_that_cannot_be_understood_hides_no_other() -> None:
     }
     picture.apply(SLICES, Listed((broken, fine), 3))
 
-    assert set(picture.slices) == {"f"}
+    assert set(picture.cards.slices) == {"f"}
     assert "resourceslices b" in picture.unreadable
 
 
@@ -146,6 +147,6 @@ def test_of_two_generations_of_a_slice_the_newer_device_counts() -> None:
         spec = {"driver": DRIVER, "nodeName": "n", "pool": pool, "devices": [device]}
         picture.apply(SLICES, Changed({"metadata": metadata, "spec": spec}))
 
-    found = picture.device(DeviceId(DRIVER, "n", "gpu-0"))
+    found = picture.cards.device(DeviceId(DRIVER, "n", "gpu-0"))
     assert found is not None
     assert found.capacity["v"].value == "20"

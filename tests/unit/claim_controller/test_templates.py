@@ -10,7 +10,8 @@ import pytest
 from dray.domain.names import CLAIM_REFERENCE, DERIVED_FROM_LABEL, SHAPE
 from dray.kube.ports import PODS, TEMPLATES, Changed
 from dray_claim_controller.garbage.rules import Unused, unused_templates
-from dray_claim_controller.observe.picture import Picture, SeenPod
+from dray_claim_controller.observe.picture import Picture
+from dray_claim_controller.observe.seen import SeenPod
 from dray_claim_controller.templates.rules import (
     Derived,
     Unusable,

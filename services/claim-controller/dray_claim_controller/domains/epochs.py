@@ -20,8 +20,8 @@ from dray.messages.facts import DomainObserved
 from dray.runtime.clock import Clock
 from dray_claim_controller.domains.rules import is_lost, next_epoch, recorded
 from dray_claim_controller.execute.withdraw import Withdrawer
-from dray_claim_controller.observe.picture import Key
 from dray_claim_controller.observe.publisher import Publisher
+from dray_claim_controller.observe.seen import Key
 from dray_claim_controller.observe.watching import Watching
 
 _AT_ONCE = 16

@@ -14,7 +14,7 @@ from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock
 from dray_claim_controller.domains.epochs import Epochs
 from dray_claim_controller.execute.orders import Order, Orders
-from dray_claim_controller.observe.picture import Key
+from dray_claim_controller.observe.seen import Key
 from dray_claim_controller.observe.watching import Watching
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 import structlog
 
 from dray import telemetry
-from dray.domain.devices import Device, DeviceId
 from dray.domain.names import OWNER_DRAY
 from dray.kube.ports import (
     CLAIMS,
@@ -21,8 +20,10 @@ from dray.kube.ports import (
 from dray.messages.decisions import ClaimDecision, PodDecision
 from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock
-from dray_claim_controller.execute.defence import Holding, double_sale
+from dray_claim_controller.execute.defence import Holding
+from dray_claim_controller.execute.inflight import InFlight
 from dray_claim_controller.execute.orders import Order
+from dray_claim_controller.execute.progress import Environment, Progress
 from dray_claim_controller.execute.rules import (
     AwaitWatch,
     Bind,
@@ -39,36 +40,13 @@ from dray_claim_controller.execute.rules import (
 from dray_claim_controller.execute.shares import with_shares
 from dray_claim_controller.execute.withdraw import Withdrawer
 from dray_claim_controller.execute.writes import ClaimWrites
-from dray_claim_controller.observe.picture import SeenClaim
+from dray_claim_controller.observe.seen import SeenClaim
 from dray_claim_controller.observe.watching import Watching
 
 _MISSING = ("pod-gone", "claim-gone")
 
 Hook = Callable[[str, PodDecision], Awaitable[None]]
 """Called with a step's name right before its write; tests hold an executor there."""
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """What an execution did or came to, for reports."""
-
-    order: Order
-    step: str
-    """``committed``, ``bound``, ``ungated``, ``done``, ``void``, ``failed``, ``stopped``."""
-    claim: str = ""
-    reason: str = ""
-    detail: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Environment:
-    """What the executor is told by others."""
-
-    epoch_of: Callable[[str], int]
-    """Current epoch of a domain."""
-    keeps_timestamp: Callable[[], bool]
-    """Whether the server keeps ``allocationTimestamp``."""
-    report: Callable[[Progress], None]
 
 
 @dataclass(slots=True)
@@ -107,8 +85,7 @@ class Executor:
         self._hook = hook
         self._newest: dict[str, Order] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._in_flight: dict[str, Holding] = {}
-        """By claim UID: allocations being written, or written with unknown outcome."""
+        self._in_flight = InFlight(watching.picture)
 
     @property
     def busy(self) -> int:
@@ -152,7 +129,7 @@ class Executor:
                     await self._traced(order)
             finally:
                 for claim in order.decision.claims:
-                    self._in_flight.pop(claim.uid, None)
+                    self._in_flight.leave(claim.uid)
             done = order
         del self._newest[pod_uid]
 
@@ -199,7 +176,7 @@ class Executor:
             held = claims[claim.uid].claim.allocation if claim.uid in claims else None
             if held is not None and same_allocation(held, claim.allocation):
                 memory.committed.add(claim.uid)
-                self._in_flight.pop(claim.uid, None)
+                self._in_flight.leave(claim.uid)
         observed = Observed(
             epoch=self._environment.epoch_of(order.domain),
             pod=None if seen is None else seen.pod,
@@ -248,16 +225,16 @@ class Executor:
     async def _commit(self, claim: ClaimDecision, order: Order) -> bool:
         seen = self._picture.claims[claim.uid]
         await self._hold("commit", order)
-        allocation = with_shares(claim, self._is_shareable)
+        allocation = with_shares(claim, self._in_flight.is_shareable)
         holding = Holding(claim.uid, allocation)
         # From the check to its entry below nothing else runs: two executions can't both pass.
-        problem = double_sale(holding, self._others(holding), self._devices(holding))
+        problem = self._in_flight.problem(holding)
         if problem is not None:
             self.double_sales_prevented += 1
             structlog.get_logger().error("double sale prevented", claim=claim.name, why=problem)
             await self._stop(Stop("double-sale", problem, withdraw=True), order)
             return True
-        self._in_flight[claim.uid] = holding
+        self._in_flight.enter(holding)
         await self._write_allocation(seen, holding, order)
         self._report(order, "committed", claim=claim.name)
         return False
@@ -275,10 +252,10 @@ class Executor:
             )
         except (ConflictError, NotFoundError, RefusedError):
             # Surely not written; with any other failure the entry stays until it is known.
-            self._in_flight.pop(holding.claim_uid, None)
+            self._in_flight.leave(holding.claim_uid)
             raise
         self._watching.answered(CLAIMS, answer)
-        self._in_flight.pop(holding.claim_uid, None)
+        self._in_flight.leave(holding.claim_uid)
 
     async def _lift_gate(self, order: Order) -> None:
         seen = self._picture.pods[order.decision.pod_uid]
@@ -315,6 +292,10 @@ class Executor:
                 return
             except (ConflictError, NotFoundError, KubeUnavailableError):
                 await self._refresh(order, backoff)
+            except RefusedError as again:
+                # Not even the withdrawal is allowed: the allocator's void command comes next.
+                self._report(order, "failed", reason="refused", detail=str(again))
+                return
 
     async def _refresh(self, order: Order, backoff: Backoff) -> None:
         """Read what the order is about from the server, however long that takes."""
@@ -340,22 +321,3 @@ class Executor:
         self, order: Order, step: str, *, claim: str = "", reason: str = "", detail: str = ""
     ) -> None:
         self._environment.report(Progress(order, step, claim, reason, detail))
-
-    def _others(self, holding: Holding) -> list[Holding]:
-        others: list[Holding] = []
-        for device in holding.allocation.devices:
-            for uid in self._picture.holders.get(device.id, ()):
-                held = self._picture.claims[uid].claim.allocation
-                if held is not None:
-                    others.append(Holding(uid, held))
-        return [*others, *self._in_flight.values()]
-
-    def _devices(self, holding: Holding) -> dict[DeviceId, Device]:
-        found = {
-            device.id: self._picture.device(device.id) for device in holding.allocation.devices
-        }
-        return {name: device for name, device in found.items() if device is not None}
-
-    def _is_shareable(self, device_id: DeviceId) -> bool:
-        device = self._picture.device(device_id)
-        return device is not None and device.allow_multiple_allocations

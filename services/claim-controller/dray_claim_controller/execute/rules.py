@@ -14,7 +14,7 @@ from dray.domain.names import OWNER_DRAY
 from dray.domain.pods import Pod
 from dray.domain.quantities import InvalidQuantityError, parse_quantity
 from dray.messages.decisions import ClaimDecision, PodDecision
-from dray_claim_controller.observe.picture import TERMINAL, SeenClaim
+from dray_claim_controller.observe.seen import TERMINAL, SeenClaim
 
 
 @dataclass(frozen=True, slots=True)

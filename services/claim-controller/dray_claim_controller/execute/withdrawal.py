@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from dray.domain.names import DRAY_SCHEDULER
-from dray_claim_controller.observe.picture import Picture, SeenPod
+from dray_claim_controller.observe.picture import Picture
+from dray_claim_controller.observe.seen import SeenPod
 
 UNSCHEDULABLE = "Unschedulable"
 

@@ -8,7 +8,7 @@ from dray.domain.names import ALLOCATED, ALLOCATION_GATE, CLAIM_FINALIZER, DECIS
 from dray.domain.pods import Pod
 from dray.kube.convert import status_to
 from dray.kube.ports import CLAIMS, PODS, ConflictError, Kube, Object
-from dray_claim_controller.observe.picture import SeenClaim, SeenPod
+from dray_claim_controller.observe.seen import SeenClaim, SeenPod
 
 
 class ClaimWrites:

@@ -13,7 +13,8 @@ from dray.kube.convert import time_to
 from dray.kube.ports import NODES, POLICIES, POOLS, Object
 from dray_claim_controller.observe.facts import pools_of
 from dray_claim_controller.observe.membership import membership
-from dray_claim_controller.observe.picture import Picture, SeenPod
+from dray_claim_controller.observe.picture import Picture
+from dray_claim_controller.observe.seen import SeenPod
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ def is_news(status: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
 
 def _cards(picture: Picture, nodes: list[str]) -> dict[DeviceId, Device]:
     cards, members = {}, set(nodes)
-    for observed, _ in picture.slices.values():
+    for observed, _ in picture.cards.slices.values():
         if observed.driver == DRIVER and observed.node in members:
             for device in observed.devices:
                 cards[DeviceId(observed.driver, observed.pool, device.name)] = device
@@ -81,7 +82,7 @@ def _amounts(
         total = _plus(total, _capacity(device, physical))
         own = _capacity(device, virtual) or _capacity(device, physical)
         budget = _plus(budget, own)
-        for uid in picture.holders.get(name, ()):
+        for uid in picture.cards.holders.get(name, ()):
             allocation = picture.claims[uid].claim.allocation
             for share in allocation.devices if allocation is not None else ():
                 if share.id == name and not share.admin_access:

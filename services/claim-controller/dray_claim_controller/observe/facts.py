@@ -27,7 +27,8 @@ from dray.messages.facts import (
     TemplateObserved,
 )
 from dray_claim_controller.observe.membership import membership, place
-from dray_claim_controller.observe.picture import Key, Picture
+from dray_claim_controller.observe.picture import Picture
+from dray_claim_controller.observe.seen import Key
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +82,9 @@ def fact_of(picture: Picture, key: Key, known: Known) -> Fact | None:
                 return None
             return PodObserved(revision=pod.pod.resource_version, pod=pod.pod)
         case "slice":
-            if key.identity not in picture.slices:
+            if key.identity not in picture.cards.slices:
                 return None
-            observed, revision = picture.slices[key.identity]
+            observed, revision = picture.cards.slices[key.identity]
             return SliceObserved(revision=revision, slice=observed)
         case "node":
             return _node_fact(picture, key.identity, known)

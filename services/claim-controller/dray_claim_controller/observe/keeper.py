@@ -13,8 +13,8 @@ from dray_claim_controller.execute.orders import Orders
 from dray_claim_controller.observe.capacity import Log, is_news, pool_status
 from dray_claim_controller.observe.facts import pools_of
 from dray_claim_controller.observe.membership import dedicated_taints
-from dray_claim_controller.observe.picture import Key
 from dray_claim_controller.observe.publisher import Publisher
+from dray_claim_controller.observe.seen import Key
 from dray_claim_controller.observe.watching import Watching
 
 

@@ -9,7 +9,7 @@ import msgspec
 from dray.messages.base import subject_of
 from dray.messages.facts import Fact
 from dray_claim_controller.observe.facts import key_of, uid_of
-from dray_claim_controller.observe.picture import Key
+from dray_claim_controller.observe.seen import Key
 
 _DERIVED = ("node", "cluster", "domain")
 """Facts made of several objects: their revision is raised where the content changed."""

@@ -1,12 +1,10 @@
 """The picture: every observed object, and which facts changed since somebody asked. Pure."""
 
 from collections import OrderedDict
-from dataclasses import dataclass, field
 
 from dray.domain.claims import Claim
-from dray.domain.devices import Device, DeviceId, ResourceSlice
 from dray.domain.errors import DrayError
-from dray.domain.names import CLAIM_FINALIZER, DEVICE_CLASS, DRIVER, SHAPE
+from dray.domain.names import SHAPE
 from dray.domain.pods import Pod
 from dray.kube.convert import claim_from, pod_from, pod_requests, revision_of, slice_from
 from dray.kube.ports import (
@@ -26,6 +24,8 @@ from dray.kube.ports import (
     Resource,
     WatchEvent,
 )
+from dray_claim_controller.observe.cards import Cards
+from dray_claim_controller.observe.seen import TERMINAL, Key, SeenClaim, SeenPod, is_ours
 
 WATCHED: tuple[Resource, ...] = (
     CLASSES,
@@ -38,51 +38,7 @@ WATCHED: tuple[Resource, ...] = (
     PODS,
     BIND_REQUESTS,
 )
-TERMINAL = ("Succeeded", "Failed")
 _REMEMBERED_GONE = 10_000
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Key:
-    """What a fact is about: the fact's name and the object's identity."""
-
-    kind: str
-    identity: str
-
-
-@dataclass(frozen=True, slots=True)
-class SeenClaim:
-    """A ResourceClaim as last seen, by the watch or in the answer to an own write."""
-
-    claim: Claim
-    object: Object
-    ours: bool
-    watched_revision: int
-    """Newest revision that the watch itself has shown."""
-
-    @property
-    def protected(self) -> bool:
-        """Whether the finalizer that keeps an allocation from leaking is on."""
-        return CLAIM_FINALIZER in (self.object["metadata"].get("finalizers") or ())
-
-    @property
-    def allocation_watched(self) -> bool:
-        """Whether the watch, not only an answer, has shown the claim as it is here."""
-        return self.watched_revision >= self.claim.resource_version
-
-
-@dataclass(frozen=True, slots=True)
-class SeenPod:
-    """A pod as last seen; of foreign pods only what they take of their node is kept."""
-
-    uid: str
-    node: str
-    cpu_milli: int
-    memory_bytes: int
-    terminal: bool
-    revision: int = 0
-    pod: Pod | None = None
-    object: Object = field(default_factory=dict)
 
 
 class Picture:
@@ -91,7 +47,7 @@ class Picture:
     def __init__(self) -> None:
         self.claims: dict[str, SeenClaim] = {}
         self.pods: dict[str, SeenPod] = {}
-        self.slices: dict[str, tuple[ResourceSlice, int]] = {}
+        self.cards = Cards()
         self.plain: dict[str, dict[str, Object]] = {resource.plural: {} for resource in WATCHED}
         """Objects of the other kinds, by plural and ``namespace/name``."""
         self.node_revision: dict[str, int] = {}
@@ -102,11 +58,8 @@ class Picture:
         self.unreadable: dict[str, str] = {}
         """Objects that could not be understood, and why."""
         self.dirty: OrderedDict[Key, int] = OrderedDict()
-        self.holders: dict[DeviceId, dict[str, None]] = {}
-        """UIDs of the claims that hold a device, by status."""
         self._claim_uids: dict[tuple[str, str], str] = {}
         self._pods_of_node: dict[str, dict[str, None]] = {}
-        self._slices_of_pool: dict[tuple[str, str], dict[str, None]] = {}
         self._gone: OrderedDict[str, None] = OrderedDict()
 
     @property
@@ -137,7 +90,7 @@ class Picture:
         for plural, kind in _PLAIN_FACTS.items():
             for name in self.plain[plural]:
                 self.mark(Key(kind, name))
-        for name in self.slices:
+        for name in self.cards.slices:
             self.mark(Key("slice", name))
         for uid in self.claims:
             self.mark(Key("claim", uid))
@@ -169,18 +122,6 @@ class Picture:
             self.claim_named(pod.namespace, entry.claim) for entry in pod.claims if entry.claim
         )
         return [seen for seen in found if seen is not None and seen.ours]
-
-    def device(self, device_id: DeviceId) -> Device | None:
-        """A published device; of several generations of its pool the newest."""
-        found: tuple[int, Device] | None = None
-        for name in self._slices_of_pool.get((device_id.driver, device_id.pool), ()):
-            observed = self.slices[name][0]
-            if found is not None and found[0] >= observed.generation:
-                continue
-            for device in observed.devices:
-                if device.name == device_id.device:
-                    found = (observed.generation, device)
-        return None if found is None else found[1]
 
     def is_gone(self, uid: str) -> bool:
         """Whether an object was seen to be deleted."""
@@ -230,7 +171,7 @@ class Picture:
             return
         self.plain[resource.plural][name] = obj
         if resource is SLICES:
-            self._keep_slice(name, slice_from(obj), revision)
+            self.cards.keep(name, slice_from(obj), revision)
             self.mark(Key("slice", name), revision)
         elif resource is NODES:
             self._touch_node(name, revision)
@@ -249,7 +190,7 @@ class Picture:
             self.claims[uid] = SeenClaim(known.claim, known.object, known.ours, watched_revision)
             return
         claim = claim_from(obj)
-        self._hold(known.claim if known is not None else None, claim)
+        self.cards.hold(known.claim if known is not None else None, claim)
         ours = is_ours(claim)
         self.claims[uid] = SeenClaim(claim, obj, ours, watched_revision)
         self._claim_uids[claim.namespace, claim.name] = uid
@@ -311,7 +252,7 @@ class Picture:
         known = self.claims.pop(uid, None)
         if known is None:
             return
-        self._hold(known.claim, None)
+        self.cards.hold(known.claim, None)
         name = (known.claim.namespace, known.claim.name)
         if self._claim_uids.get(name) == uid:
             del self._claim_uids[name]
@@ -334,21 +275,12 @@ class Picture:
             return
         del self.plain[resource.plural][name]
         if resource is SLICES:
-            self._forget_slice(name)
+            self.cards.forget(name)
         kind = {SLICES.plural: "slice", NODES.plural: "node"} | _PLAIN_FACTS
         if resource.plural in kind:
             self.mark(Key(kind[resource.plural], name), revision)
         if resource is POOLS:
             self._touch_nodes(revision)
-
-    def _keep_slice(self, name: str, observed: ResourceSlice, revision: int) -> None:
-        self.slices[name] = (observed, revision)
-        pool = (observed.driver, observed.pool)
-        self._slices_of_pool.setdefault(pool, {})[name] = None
-
-    def _forget_slice(self, name: str) -> None:
-        observed, _ = self.slices.pop(name)
-        self._slices_of_pool[observed.driver, observed.pool].pop(name, None)
 
     def _touch_node(self, name: str, revision: int) -> None:
         self.node_revision[name] = max(self.node_revision.get(name, 0), revision)
@@ -359,16 +291,6 @@ class Picture:
         for name in self.plain[NODES.plural]:
             self._touch_node(name, revision)
 
-    def _hold(self, before: Claim | None, after: Claim | None) -> None:
-        for claim, holds in ((before, False), (after, True)):
-            if claim is None or claim.allocation is None:
-                continue
-            for device in claim.allocation.devices:
-                if holds:
-                    self.holders.setdefault(device.id, {})[claim.uid] = None
-                else:
-                    self.holders.get(device.id, {}).pop(claim.uid, None)
-
 
 _PLAIN_FACTS = {
     CLASSES.plural: "deviceclass",
@@ -377,15 +299,6 @@ _PLAIN_FACTS = {
     TEMPLATES.plural: "template",
     NODES.plural: "node",
 }
-
-
-def is_ours(claim: Claim) -> bool:
-    """Whether a claim asks for our class or holds a device of our driver."""
-    if claim.pool or any(request.device_class == DEVICE_CLASS for request in claim.spec.requests):
-        return True
-    return claim.allocation is not None and any(
-        device.id.driver == DRIVER for device in claim.allocation.devices
-    )
 
 
 def _refers(pod: Pod, claim: Claim) -> bool:

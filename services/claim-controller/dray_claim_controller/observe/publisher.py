@@ -20,7 +20,8 @@ from dray.messages.facts import (
 from dray.runtime.clock import Clock
 from dray_claim_controller.observe.facts import Known, fact_of
 from dray_claim_controller.observe.outbox import Outbox
-from dray_claim_controller.observe.picture import Key, Picture
+from dray_claim_controller.observe.picture import Picture
+from dray_claim_controller.observe.seen import Key
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,10 +29,10 @@ from dray.messages.decisions import PodDecision, Waiting
 from dray.messages.events import ExecutionStep
 from dray.reasons import in_words
 from dray.runtime.clock import Clock
-from dray_claim_controller.execute.executor import Progress
 from dray_claim_controller.execute.orders import Order
+from dray_claim_controller.execute.progress import Progress
 from dray_claim_controller.execute.writes import ClaimWrites
-from dray_claim_controller.observe.picture import SeenClaim, SeenPod
+from dray_claim_controller.observe.seen import SeenClaim, SeenPod
 from dray_claim_controller.observe.watching import Watching
 from dray_claim_controller.report import stories
 

@@ -10,7 +10,7 @@ from dray.kube.ports import BIND_REQUESTS, EVENTS, Object
 from dray.kube.resources import EXPLANATION_LIMIT
 from dray.messages.decisions import PodDecision, Waiting
 from dray.reasons import in_words
-from dray_claim_controller.observe.picture import SeenClaim
+from dray_claim_controller.observe.seen import SeenClaim
 
 COMPONENT = "tensor-fusion.ai/claim-controller"
 _EVENT_MESSAGE_LIMIT = 1024

@@ -24,7 +24,7 @@ from dray.kube.ports import (
 from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock
 from dray_claim_controller.observe.facts import is_base_template
-from dray_claim_controller.observe.picture import SeenPod
+from dray_claim_controller.observe.seen import SeenPod
 from dray_claim_controller.observe.watching import Watching
 from dray_claim_controller.templates.rules import (
     Derived,
@@ -72,10 +72,12 @@ class TemplateKeeper:
                 try:
                     await self._serve(uid)
                     backoff.reset()
-                except TemporaryError as error:
+                except (TemporaryError, NotFoundError) as error:
                     structlog.get_logger().warning("template not made yet", error=str(error))
                     await self._clock.sleep(backoff.next_s())
                     self._queue.put_nowait(uid)
+                except RefusedError as error:
+                    structlog.get_logger().error("template not made", pod=uid, error=str(error))
         finally:
             self._watching.listeners.remove(self._listen)
 

@@ -13,7 +13,7 @@ from typing import Any
 from dray.domain.names import CLAIM_REFERENCE, DERIVED_FROM_LABEL, SHAPE
 from dray.domain.quantities import InvalidQuantityError, parse_quantity
 from dray.kube.ports import TEMPLATES, Object
-from dray_claim_controller.observe.picture import SeenPod
+from dray_claim_controller.observe.seen import SeenPod
 
 HASH_DIGITS = 10
 _DEFAULTS: Mapping[str, Any] = {"allocationMode": "ExactCount", "count": 1}

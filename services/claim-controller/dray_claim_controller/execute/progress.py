@@ -1,0 +1,29 @@
+"""What executions tell, and are told."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dray_claim_controller.execute.orders import Order
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What an execution did or came to, for reports."""
+
+    order: Order
+    step: str
+    """``committed``, ``bound``, ``ungated``, ``done``, ``void``, ``failed``, ``stopped``."""
+    claim: str = ""
+    reason: str = ""
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """What the executor is told by others."""
+
+    epoch_of: Callable[[str], int]
+    """Current epoch of a domain."""
+    keeps_timestamp: Callable[[], bool]
+    """Whether the server keeps ``allocationTimestamp``."""
+    report: Callable[[Progress], None]

@@ -1,0 +1,50 @@
+"""Published devices, and which claims hold them. Pure."""
+
+from dray.domain.claims import Claim
+from dray.domain.devices import Device, DeviceId, ResourceSlice
+
+
+class Cards:
+    """Slices by name, and holders by device."""
+
+    def __init__(self) -> None:
+        self.slices: dict[str, tuple[ResourceSlice, int]] = {}
+        """With the revision they were seen at."""
+        self.holders: dict[DeviceId, dict[str, None]] = {}
+        """UIDs of the claims that hold a device, by status."""
+        self._slices_of_pool: dict[tuple[str, str], dict[str, None]] = {}
+
+    def device(self, device_id: DeviceId) -> Device | None:
+        """A published device; of several generations of its pool the newest."""
+        found: tuple[int, Device] | None = None
+        for name in self._slices_of_pool.get((device_id.driver, device_id.pool), ()):
+            observed = self.slices[name][0]
+            if found is not None and found[0] >= observed.generation:
+                continue
+            for device in observed.devices:
+                if device.name == device_id.device:
+                    found = (observed.generation, device)
+        return None if found is None else found[1]
+
+    def keep(self, name: str, observed: ResourceSlice, revision: int) -> None:
+        """A slice was published, or changed."""
+        self.slices[name] = (observed, revision)
+        pool = (observed.driver, observed.pool)
+        self._slices_of_pool.setdefault(pool, {})[name] = None
+
+    def forget(self, name: str) -> None:
+        """A slice is gone."""
+        observed, _ = self.slices.pop(name)
+        self._slices_of_pool[observed.driver, observed.pool].pop(name, None)
+
+    def hold(self, before: Claim | None, after: Claim | None) -> None:
+        """A claim changed, and with it perhaps what it holds; None: it did not or does not
+        exist."""
+        for claim, holds in ((before, False), (after, True)):
+            if claim is None or claim.allocation is None:
+                continue
+            for device in claim.allocation.devices:
+                if holds:
+                    self.holders.setdefault(device.id, {})[claim.uid] = None
+                else:
+                    self.holders.get(device.id, {}).pop(claim.uid, None)

@@ -1,0 +1,63 @@
+"""One object as it was last seen. Pure."""
+
+from dataclasses import dataclass, field
+
+from dray.domain.claims import Claim
+from dray.domain.names import CLAIM_FINALIZER, DEVICE_CLASS, DRIVER
+from dray.domain.pods import Pod
+from dray.kube.ports import Object
+
+TERMINAL = ("Succeeded", "Failed")
+"""Phases of pods that use nothing any more."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Key:
+    """What a fact is about: the fact's name and the object's identity."""
+
+    kind: str
+    identity: str
+
+
+@dataclass(frozen=True, slots=True)
+class SeenClaim:
+    """A ResourceClaim as last seen, by the watch or in the answer to an own write."""
+
+    claim: Claim
+    object: Object
+    ours: bool
+    watched_revision: int
+    """Newest revision that the watch itself has shown."""
+
+    @property
+    def protected(self) -> bool:
+        """Whether the finalizer that keeps an allocation from leaking is on."""
+        return CLAIM_FINALIZER in (self.object["metadata"].get("finalizers") or ())
+
+    @property
+    def allocation_watched(self) -> bool:
+        """Whether the watch, not only an answer, has shown the claim as it is here."""
+        return self.watched_revision >= self.claim.resource_version
+
+
+@dataclass(frozen=True, slots=True)
+class SeenPod:
+    """A pod as last seen; of foreign pods only what they take of their node is kept."""
+
+    uid: str
+    node: str
+    cpu_milli: int
+    memory_bytes: int
+    terminal: bool
+    revision: int = 0
+    pod: Pod | None = None
+    object: Object = field(default_factory=dict)
+
+
+def is_ours(claim: Claim) -> bool:
+    """Whether a claim asks for our class or holds a device of our driver."""
+    if claim.pool or any(request.device_class == DEVICE_CLASS for request in claim.spec.requests):
+        return True
+    return claim.allocation is not None and any(
+        device.id.driver == DRIVER for device in claim.allocation.devices
+    )
