@@ -2,7 +2,8 @@
 
 * decisions (pure): ``admission``, ``claims``, ``statuses``, ``cdi.resolve``
 * doors: ``plugins`` (grpc and the registry folder), ``cdi`` (the CDI folder)
-* shells: ``node`` (Node object and lease), ``worker`` (one pod), ``kubelet`` (one node)
+* shells: ``node`` (Node object, lease), ``pod_object`` and ``worker`` (one pod), ``kubelet`` (one
+  node)
 * composition root: ``__main__``
 
 Where it had the choice it does as kubelet 1.36 does, also where that is unpleasant: it rejects

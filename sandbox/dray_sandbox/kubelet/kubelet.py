@@ -14,6 +14,7 @@ from dray_sandbox.kubelet.admission import Rejection, admit
 from dray_sandbox.kubelet.node import NodeObject, addresses_of
 from dray_sandbox.kubelet.plan import NodePlan
 from dray_sandbox.kubelet.plugins import PluginFinder
+from dray_sandbox.kubelet.pod_object import PodObject
 from dray_sandbox.kubelet.worker import Holders, PodWorker
 
 WIPE_AFTER_S = 30.0
@@ -79,7 +80,7 @@ class Kubelet:
             case Changed(pod) if self._is_here(pod):
                 self._seen(pod)
             case Deleted(pod) if (worker := self._workers.get(pod["metadata"]["uid"])) is not None:
-                worker.update(pod, gone=True)
+                worker.pod.update(pod, gone=True)
 
     def _is_here(self, pod: Object) -> bool:
         return bool(pod["spec"].get("nodeName") == self.plan.name)
@@ -88,18 +89,18 @@ class Kubelet:
         uids = {pod["metadata"]["uid"] for pod in pods}
         for uid, worker in self._workers.items():
             if uid not in uids:
-                worker.update(worker.pod, gone=True)
+                worker.pod.update(worker.pod.obj, gone=True)
         for pod in sorted(pods, key=_age):
             self._seen(pod)
 
     def _seen(self, pod: Object) -> None:
         uid = pod["metadata"]["uid"]
         if uid in self._workers:
-            self._workers[uid].update(pod)
+            self._workers[uid].pod.update(pod)
             return
         prefix, host_ip = addresses_of(self.plan.name)
         worker = PodWorker(
-            pod,
+            PodObject(self._kube, pod, self.plan.name),
             kube=self._kube,
             plan=self.plan,
             plugins=self.plugins,
@@ -124,9 +125,9 @@ class Kubelet:
 
     def _admit(self, pod: Object) -> Rejection | None:
         beside = [
-            worker.pod
+            worker.pod.obj
             for worker in self._workers.values()
-            if worker.admitted and not worker.done and worker.pod is not pod
+            if worker.admitted and not worker.done and worker.pod.obj is not pod
         ]
         return admit(pod, beside, self.plan)
 
