@@ -95,7 +95,7 @@ async def test_nats_restarted_on_an_empty_store_opens_new_logs_and_sells_nothing
     epoch = await _epoch(cluster)
 
     await cluster.stack.empty_nats()
-    after = [f"late-{number}" for number in range(12)]
+    after = [f"late-{number}" for number in range(8)]
     for name in after:
         await cluster.submit(name, "default")
 
