@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -61,6 +61,11 @@ class _Running:
     process: subprocess.Popen[bytes]
     ready: bool = False
     stopping: bool = False
+
+
+def dying_with_this_process(argv: Sequence[str]) -> list[str]:
+    """The command as one that the kernel ends when this process ends."""
+    return [sys.executable, "-I", "-S", _BOUND, str(os.getpid()), *argv]
 
 
 async def together(*work: Coroutine[Any, Any, Any]) -> list[Any]:
@@ -153,7 +158,7 @@ class Runner:
         environment = {
             key: value for key, value in os.environ.items() if not key.startswith(_NOT_INHERITED)
         }
-        argv = [sys.executable, "-I", "-S", _BOUND, str(os.getpid()), *program.argv]
+        argv = dying_with_this_process(program.argv)
         with self.log(program.name).open("ab") as log:
             return subprocess.Popen(
                 argv,

@@ -23,6 +23,7 @@ from typing import BinaryIO
 from dray.domain.errors import PermanentError
 from dray_sandbox.controlplane import toolchain
 from dray_sandbox.places import checkout, user_cache
+from dray_sandbox.processes import dying_with_this_process
 
 PROGRAMS = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubectl")
 _PROGRESS_EVERY_S = 5.0
@@ -141,7 +142,7 @@ async def _compile(
 
 def _start_compiler(command: list[str], module: Path, output: BinaryIO) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        command,
+        dying_with_this_process(command),
         cwd=module,
         env=os.environ | {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off"},
         stdin=subprocess.DEVNULL,
