@@ -19,12 +19,11 @@ from dray.bus.ports import (
     StreamMissingError,
 )
 from dray.bus.topology import FACTS_STREAM
-from dray.messages.base import UndecodableMessageError, encode, token
+from dray.messages.base import UndecodableMessageError, encode
 from dray.messages.commands import VoidClaim
 from dray.messages.decisions import Decided, log_stream
 from dray.runtime.backoff import Backoff
 from dray.telemetry import spans
-from dray_allocator.domain import Domain
 from dray_allocator.events import (
     Append,
     AppendFailed,
@@ -38,12 +37,11 @@ from dray_allocator.events import (
     Oversold,
     RecordSeen,
     Send,
-    Serve,
-    StandBy,
     Unfollow,
 )
 from dray_allocator.handle import handle
 from dray_allocator.metrics import Metrics
+from dray_allocator.serving import Serving
 from dray_allocator.state import AllocatorState
 from dray_allocator.wire import fact_of, outgoing, record_of
 
@@ -70,28 +68,21 @@ class Shell:
         self._metrics = metrics
         self._instance = state.rules.writer
         self._source = f"/allocator/{self._instance}"
-        self._lease_ttl_s = lease_ttl_s
-        self._lease_renewal_s = lease_renewal_s
         self._log = structlog.get_logger()
         self._followers: dict[str, asyncio.Task[None]] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
-        self._served: dict[str, int] = {}
-        """Per domain served, how often it was taken: late failures of earlier appends are old."""
-        self._leased: dict[str, None] = {}
-        self._takes = 0
+        self._serving = Serving(
+            bus, state, self._hand, lease_ttl_s=lease_ttl_s, lease_renewal_s=lease_renewal_s
+        )
         self._identities = (f"{self._instance}.{uuid4().hex}.{n}" for n in count(1))
         self._last: dict[str, str] = {}
         """Per domain, the identity of the last append."""
-        self._wake = asyncio.Event()
-        self._fault = ""
-        self._passed_over: tuple[str, ...] = ()
-        """Domains that could not be served yet when the leases were last looked at."""
 
     @property
     def problem(self) -> str | None:
         """Why this replica can't decide anything, or None."""
-        if self._fault:
-            return self._fault
+        if self._serving.fault:
+            return self._serving.fault
         return None if self._state.facts.synced else "the facts are not complete yet"
 
     async def run(self) -> None:
@@ -99,18 +90,16 @@ class Shell:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._read_facts(), name="facts")
-                group.create_task(self._keep_leases(), name="leases")
+                group.create_task(self._serving.run(), name="leases")
         finally:
             await self._wind_up()
 
     async def stop(self) -> None:
         """Let another replica serve at once; after ``run``."""
-        for domain in self._leased:
-            await self._bus.release(_lease(domain), self._instance)
+        await self._serving.release()
 
     async def _wind_up(self) -> None:
-        for domain in tuple(self._served):
-            self._stand_by(domain)
+        await self._serving.stand_by()
         for follower in self._followers.values():
             follower.cancel()
         if ending := [*self._followers.values(), *self._tasks]:
@@ -137,7 +126,7 @@ class Shell:
             try:
                 fact = fact_of(delivered)
             except UndecodableMessageError as error:
-                self._stand_by_for_good(str(error))
+                await self._stand_by_for_good(str(error))
                 continue
             if fact is None:
                 continue
@@ -159,19 +148,18 @@ class Shell:
                 await self._hand(LogLost(domain, epoch))
                 return
             except UndecodableMessageError as error:
-                self._stand_by_for_good(str(error))
+                await self._stand_by_for_good(str(error))
                 return
             except BusUnavailableError as error:
                 self._log.warning("a log can't be read", stream=stream, why=str(error))
             await backoff.pause()
 
-    def _stand_by_for_good(self, fault: str) -> None:
+    async def _stand_by_for_good(self, fault: str) -> None:
         """What can't be read may be an allocation: deciding without it could sell twice."""
         self._metrics.undecodable.inc()
         self._log.error("stands by until restarted", why=fault)
-        self._fault = fault
-        for domain in tuple(self._served):
-            self._stand_by(domain)
+        self._serving.fault = fault
+        await self._serving.stand_by()
 
     async def _hand(self, event: Event) -> None:
         """Hand an event to the core, and go on until it has nothing left to try."""
@@ -179,10 +167,7 @@ class Shell:
         while self._state.unfinished:
             await asyncio.sleep(0)
             self._perform(handle(self._state, Continue()))
-        domains = self._state.domains
-        if any(name in domains and self._may_serve(domains[name]) for name in self._passed_over):
-            self._passed_over = ()
-            self._wake.set()
+        self._serving.look()
 
     def _perform(self, effects: list[Effect]) -> None:
         for effect in effects:
@@ -195,7 +180,6 @@ class Shell:
                     self._unfollow(domain)
                     task = asyncio.create_task(self._follow_log(domain, epoch))
                     self._followers[domain] = task
-                    self._wake.set()
                 case Unfollow(domain=domain):
                     self._unfollow(domain)
                 case Oversold():
@@ -211,10 +195,10 @@ class Shell:
         """In which time of serving it was decided, its identity, and after which it stands."""
         after = self._last.get(effect.domain, "") if effect.chained else ""
         identity = self._last[effect.domain] = next(self._identities)
-        return self._served.get(effect.domain, 0), identity, after
+        return self._serving.take_of(effect.domain), identity, after
 
     def _unfollow(self, domain: str) -> None:
-        self._served.pop(domain, None)
+        self._serving.give_up(domain)
         if (task := self._followers.pop(domain, None)) is not None:
             task.cancel()
 
@@ -252,12 +236,11 @@ class Shell:
 
     async def _failed(self, effect: Append, take: int, reason: str) -> None:
         """Forget what was built on it, once per time of serving; then read and serve again."""
-        if self._served.get(effect.domain) != take:
+        if self._serving.take_of(effect.domain) != take:
             return
         self._log.warning("an append failed; reads the log again", why=reason)
-        del self._served[effect.domain]
+        self._serving.give_up(effect.domain)
         await self._hand(AppendFailed(effect.domain, effect.epoch, reason))
-        self._wake.set()
 
     async def _send(self, command: VoidClaim) -> None:
         message = encode(command, source=self._source)
@@ -265,64 +248,6 @@ class Shell:
             await self._bus.publish(message)
         except (BusUnavailableError, StreamMissingError) as error:
             self._log.warning("a command was not sent; it is repeated", why=str(error))
-
-    async def _keep_leases(self) -> None:
-        while True:
-            self._wake.clear()
-            for domain in tuple(self._state.domains.values()):
-                if self._may_serve(domain):
-                    await self._keep_lease(domain)
-            domains = self._state.domains.items()
-            self._passed_over = tuple(name for name, one in domains if not self._may_serve(one))
-            try:
-                async with asyncio.timeout(self._lease_renewal_s):
-                    await self._wake.wait()
-            except TimeoutError:
-                continue
-
-    def _may_serve(self, domain: Domain) -> bool:
-        """A replica that has not read facts and the log's beginning leaves it to others."""
-        readable = self._state.facts.synced and not self._fault
-        return readable and not domain.lost and domain.current.sequence > 0
-
-    async def _keep_lease(self, domain: Domain) -> None:
-        """Take or renew."""
-        try:
-            holds = await self._bus.acquire(
-                _lease(domain.name), self._instance, ttl_s=self._lease_ttl_s
-            )
-            if not holds:
-                self._leased.pop(domain.name, None)
-                self._stand_by(domain.name)
-                return
-            self._leased[domain.name] = None
-            if domain.name not in self._served:
-                await self._serve(domain)
-        except BusUnavailableError as error:
-            self._log.warning("the lease can't be kept", domain=domain.name, why=str(error))
-            self._stand_by(domain.name)
-
-    async def _serve(self, domain: Domain) -> None:
-        """Read up to the log's end before deciding anything."""
-        state = await self._bus.state(log_stream(domain.name, domain.epoch))
-        if self._state.domains.get(domain.name) is not domain:
-            return
-        if state is None:
-            await self._hand(LogLost(domain.name, domain.epoch))
-            return
-        self._takes += 1
-        self._served[domain.name] = self._takes
-        self._log.info("serves", domain=domain.name, epoch=domain.epoch)
-        await self._hand(Serve(domain.name, domain.epoch, state.last_sequence))
-
-    def _stand_by(self, domain: str) -> None:
-        if self._served.pop(domain, None) is not None:
-            self._log.info("stands by", domain=domain)
-            self._perform(handle(self._state, StandBy(domain)))
-
-
-def _lease(domain: str) -> str:
-    return f"domain.{token(domain)}"
 
 
 def _trace(record: Decided) -> None:
