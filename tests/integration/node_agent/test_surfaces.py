@@ -1,0 +1,69 @@
+"""What others see of the agent: metrics, the older kubelet protocol, settings."""
+
+import prometheus_client
+import pytest
+
+from dray.domain.names import DRIVER
+from dray.runtime.settings import load
+from dray_node_agent.kubelet.sockets import endpoint_socket
+from dray_node_agent.settings import NodeAgentSettings
+from dray_sandbox.kubelet.claims import HeldClaim, NotStartedError
+from dray_sandbox.kubelet.plugins import Plugin
+
+
+async def test_metrics_tell_cards_claims_and_failures(stand, eventually):
+    async with stand.agent() as health:
+        claim = await stand.make_claim("c", [await stand.device()])
+        (stand.group.state_dir / "unhealthy").write_text("2 xid 79\n")
+        endpoint = endpoint_socket(stand.group.plugins_dir, DRIVER)
+        await eventually(endpoint.exists)
+        plugin = Plugin(DRIVER, str(endpoint), "v1.DRAPlugin")
+        await plugin.prepare([HeldClaim(claim["metadata"]["uid"], "default", "c", (DRIVER,))])
+        with pytest.raises(NotStartedError):
+            await plugin.prepare([HeldClaim("u", "default", "absent", (DRIVER,))])
+        await plugin.close()
+
+        def page() -> str:
+            return prometheus_client.generate_latest(health.registry).decode()
+
+        await eventually(lambda: 'dray_node_cards{health="sick"} 1.0' in page())
+        assert 'dray_node_cards{health="well"} 3.0' in page()
+        assert "dray_node_claims_prepared 1.0" in page()
+        assert "dray_node_prepare_failures_total 1.0" in page()
+
+
+async def test_the_share_of_a_device_is_told_where_the_protocol_has_it(stand, eventually):
+    async with stand.agent():
+        claim = await stand.make_claim("c", [await stand.device()])
+        held = HeldClaim(claim["metadata"]["uid"], "default", "c", (DRIVER,))
+        endpoint = endpoint_socket(stand.group.plugins_dir, DRIVER)
+        await eventually(endpoint.exists)
+        shares = {}
+        for version in ("v1.DRAPlugin", "v1beta1.DRAPlugin"):
+            plugin = Plugin(DRIVER, str(endpoint), version)
+            ((device,),) = (await plugin.prepare([held])).values()
+            shares[version] = device.share_id
+            assert device.requests == ("gpu",)
+            assert device.pool == "n1"
+            await plugin.close()
+        assert shares == {"v1.DRAPlugin": "share-c", "v1beta1.DRAPlugin": ""}
+
+
+def test_every_wrong_setting_is_named(monkeypatch, capsys):
+    monkeypatch.setenv("DRAY_NODE__NAME", "")
+    monkeypatch.setenv("DRAY_NODE__MODEL", "Z9")
+    monkeypatch.setenv("DRAY_NODE__SWEEP", "10")
+    with pytest.raises(SystemExit) as stopped:
+        load(NodeAgentSettings)
+    assert stopped.value.code == 2
+    errors = capsys.readouterr().err
+    for name in ("DRAY_NODE__NAME", "DRAY_NODE__MODEL", "DRAY_NODE__SWEEP"):
+        assert name in errors
+
+
+def test_settings_are_read_with_their_units(monkeypatch):
+    monkeypatch.setenv("DRAY_NODE__NAME", "n1")
+    monkeypatch.setenv("DRAY_NODE__BOARD", "simulated")
+    monkeypatch.setenv("DRAY_NODE__POLL", "250ms")
+    node = load(NodeAgentSettings).node
+    assert (node.name, node.board, node.poll, node.sweep) == ("n1", "simulated", 0.25, 600.0)
