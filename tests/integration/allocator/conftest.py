@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dray.bus.jetstream import JetStreamBus, connect
+from dray.bus.jetstream import connect
+from dray.bus.memory import MemoryBus
 from dray.bus.ports import Bus
 from dray.bus.topology import FACTS_STREAM, STREAMS, log_spec
 from dray.domain import names
@@ -39,7 +40,7 @@ from dray_allocator.metrics import Metrics
 from dray_allocator.rules import Rules
 from dray_allocator.shell import Shell
 from dray_allocator.state import AllocatorState
-from dray_sandbox.nats_server import ADMIN, NatsAccess, start_nats
+from dray_sandbox.nats_server import ADMIN, start_nats
 from dray_sandbox.processes import Runner
 
 BOUND_S = 20.0
@@ -84,6 +85,7 @@ class Replica:
 
     def __init__(self, name: str, bus: Bus) -> None:
         self.name = name
+        self.bus = bus
         self.wire = Wire(bus)
         self.state = AllocatorState(Rules(writer=name))
         self.metrics = Metrics(self.state)
@@ -121,9 +123,9 @@ class Replica:
 class Cluster:
     """The claim-controller's side: facts out, the log in."""
 
-    def __init__(self, bus: JetStreamBus, access: NatsAccess) -> None:
+    def __init__(self, bus: Bus, connection: Callable[[str], Awaitable[Bus]]) -> None:
         self.bus = bus
-        self.access = access
+        self._connection = connection
         self.replicas: list[Replica] = []
         self._buses: list[Bus] = [bus]
         self._revision = 0
@@ -215,13 +217,8 @@ class Cluster:
         return [pod for record in records if isinstance(record, Decided) for pod in record.pods]
 
     async def replica(self, name: str) -> Replica:
-        """Another allocator, with the rights of one."""
-        bus = await connect(
-            self.access.url,
-            name=name,
-            user="allocator",
-            password=self.access.passwords["allocator"],
-        )
+        """Another allocator."""
+        bus = await self._connection(name)
         self._buses.append(bus)
         self.replicas.append(Replica(name, bus))
         return self.replicas[-1]
@@ -240,13 +237,34 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
     runner = Runner(tmp_path / "logs")
     access = await start_nats(runner, tmp_path, sync_interval="2m")
     bus = await connect(access.url, name="c", user=ADMIN, password=access.passwords[ADMIN])
-    made = Cluster(bus, access)
+
+    async def allocator(name: str) -> Bus:
+        password = access.passwords["allocator"]
+        return await connect(access.url, name=name, user="allocator", password=password)
+
+    made = Cluster(bus, allocator)
     try:
         await made.open()
         yield made
     finally:
         await made.close()
         await runner.stop_all()
+
+
+@pytest.fixture
+async def memory_cluster() -> AsyncIterator[Cluster]:
+    """The same on the bus in memory, where faults can be made."""
+    bus = MemoryBus()
+
+    async def peer(name: str) -> Bus:
+        return bus.peer()
+
+    made = Cluster(bus, peer)
+    try:
+        await made.open()
+        yield made
+    finally:
+        await made.close()
 
 
 @pytest.fixture

@@ -1,0 +1,83 @@
+"""What a replica does while the bus is away, answers are lost, or messages are strange."""
+
+import asyncio
+
+from dray.bus.ports import BusUnavailableError
+from dray.bus.topology import FACTS_STREAM
+from dray.messages.base import Outgoing, subject_prefix
+from dray.messages.facts import DeviceClassObserved
+
+
+async def _decided(cluster, count: int, epoch: int = 1) -> None:
+    async with asyncio.timeout(20):
+        while len(await cluster.decisions(epoch)) != count:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def test_an_append_whose_answer_is_lost_is_not_decided_twice(memory_cluster, eventually):
+    one = await memory_cluster.replica("one")
+    await memory_cluster.node("n1", cards=2)
+    await eventually(lambda: one.serves)
+    one.bus.fail_next("append", BusUnavailableError("no answer"), after=True)
+    await memory_cluster.submit("p")
+    await _decided(memory_cluster, 1)
+    await eventually(lambda: one.serves and not one.state.domains["pool"].appended)
+    await memory_cluster.submit("q")
+    await _decided(memory_cluster, 2)
+    assert [one.pod_uid for one in await memory_cluster.decisions()] == ["p", "q"]
+
+
+async def test_an_append_that_never_arrived_is_decided_again(memory_cluster, eventually):
+    one = await memory_cluster.replica("one")
+    await memory_cluster.node("n1")
+    await eventually(lambda: one.serves)
+    one.bus.fail_next("append", BusUnavailableError("not sent"))
+    await memory_cluster.submit("p")
+    await _decided(memory_cluster, 1)
+
+
+async def test_nothing_is_decided_while_the_bus_is_away_and_all_of_it_after(
+    memory_cluster, eventually
+):
+    one = await memory_cluster.replica("one")
+    await memory_cluster.node("n1")
+    await eventually(lambda: one.serves)
+    one.bus.disconnect()
+    await eventually(lambda: not one.serves)
+    await memory_cluster.submit("p")
+    assert not await memory_cluster.decisions()
+    one.bus.reconnect()
+    await _decided(memory_cluster, 1)
+
+
+async def test_a_fact_that_can_t_be_read_stops_this_replica_for_good(memory_cluster, eventually):
+    one = await memory_cluster.replica("one")
+    await eventually(lambda: one.serves)
+    subject = f"{subject_prefix(DeviceClassObserved)}.x"
+    await memory_cluster.bus.publish(Outgoing(subject, b'{"revision": "nonsense"}'))
+    await eventually(lambda: one.shell.problem is not None)
+    assert "deviceclass" in one.shell.problem
+    assert not one.serves
+
+
+async def test_a_fact_of_an_unknown_type_is_passed_over(memory_cluster, eventually):
+    one = await memory_cluster.replica("one")
+    await memory_cluster.node("n1")
+    await memory_cluster.bus.publish(Outgoing("dray.state.future.v1.x", b"{}"))
+    await memory_cluster.submit("p")
+    await _decided(memory_cluster, 1)
+    assert one.shell.problem is None
+
+
+async def test_facts_that_were_lost_are_read_anew_with_a_new_epoch(memory_cluster, eventually):
+    one = await memory_cluster.replica("one")
+    await memory_cluster.node("n1")
+    await memory_cluster.submit("p")
+    await _decided(memory_cluster, 1)
+    await memory_cluster.bus.delete_stream(FACTS_STREAM)
+    await eventually(lambda: not one.state.facts.synced)
+    assert [uid for uid, _ in one.state.ledger.claims()] == ["c-p"]
+    await memory_cluster.open(epoch=2)
+    await memory_cluster.node("n1")
+    await memory_cluster.submit("q")
+    await _decided(memory_cluster, 1, epoch=2)
