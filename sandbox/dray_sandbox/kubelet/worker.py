@@ -1,8 +1,10 @@
 """One pod on a played node, from admission to the end."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
+from weakref import WeakValueDictionary
 
 import structlog
 
@@ -42,6 +44,16 @@ class Holders:
 
     def __init__(self) -> None:
         self._pods: dict[str, set[str]] = {}
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def alone(self, claims: Sequence[HeldClaim]) -> AsyncIterator[None]:
+        """No other pod prepares or unprepares these claims meanwhile."""
+        async with AsyncExitStack() as stack:
+            for uid in sorted({claim.uid for claim in claims}):
+                lock = self._locks.setdefault(uid, asyncio.Lock())
+                await stack.enter_async_context(lock)
+            yield
 
     def hold(self, claim_uid: str, pod_uid: str) -> None:
         """The pod uses the claim from now on."""
@@ -130,7 +142,11 @@ class PodWorker:
     async def _start(self) -> None:
         if self.pod.annotation(HOLD_ANNOTATION) is not None:
             raise NotStartedError(f"held by annotation {HOLD_ANNOTATION}")
-        prepared = await self._prepare(await self._usable_claims())
+        claims = await self._usable_claims()
+        async with self._holders.alone(list(claims.values())):
+            for claim in claims.values():
+                self._hold(claim)
+            prepared = await self._prepare(claims)
         ids = container_devices(self.pod.obj, prepared)
         containers = {
             name: {"cdi": list(cdi_ids), "env": resolve(cdi_ids, self._plan.cdi_dir)}
@@ -149,8 +165,6 @@ class PodWorker:
             claims[reference] = held_claim(self.pod.obj, obj, must_own)
             for driver in claims[reference].drivers:
                 self._plugins.plugin(driver)
-        for claim in claims.values():
-            self._hold(claim)
         return claims
 
     async def _prepare(
@@ -185,19 +199,22 @@ class PodWorker:
         """Unprepare what no other pod uses, again and again: the node is not free before."""
         backoff = Backoff(SHORTEST_RETRY_S, LONGEST_RETRY_S)
         while self._claims:
-            free = [one for one in self._claims if not self._holders.others(one.uid, self.pod.uid)]
             try:
-                for driver in dict.fromkeys(one for claim in free for one in claim.drivers):
-                    batch = [claim for claim in free if driver in claim.drivers]
-                    await self._plugins.plugin(driver).unprepare(_once(batch))
+                async with self._holders.alone(self._claims):
+                    await self._unprepare_what_is_free()
             except NotStartedError as error:
                 await self.pod.complain(str(error))
                 await asyncio.sleep(backoff.next_s())
-                continue
-            for claim in self._claims:
-                self._holders.release(claim.uid, self.pod.uid)
-            self._claims = []
         self.done = True
+
+    async def _unprepare_what_is_free(self) -> None:
+        free = [one for one in self._claims if not self._holders.others(one.uid, self.pod.uid)]
+        for driver in dict.fromkeys(one for claim in free for one in claim.drivers):
+            batch = [claim for claim in free if driver in claim.drivers]
+            await self._plugins.plugin(driver).unprepare(_once(batch))
+        for claim in self._claims:
+            self._holders.release(claim.uid, self.pod.uid)
+        self._claims = []
 
     async def _leave(self) -> None:
         """Wait for the deletion of an ended pod, then confirm it with grace 0."""

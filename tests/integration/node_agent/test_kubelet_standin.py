@@ -158,3 +158,21 @@ async def test_a_call_in_flight_when_its_plugin_leaves_is_tried_with_the_next(st
             asyncio.get_running_loop().call_later(0.2, answer.set)
         async with stand.agent():
             await stand.reaches("p", "Running")
+
+
+async def test_a_shared_claim_passes_from_pod_to_pod_without_a_gap(stand, eventually):
+    async with stand.agent(), stand.kubelet():
+        await stand.make_claim("c", [await stand.device()])
+        pods = []
+        for number in range(4):
+            pods.append(await stand.make_pod(f"p{number}", {"gpu": "c"}))
+            await stand.reserve("c", *pods)
+            if number:
+                await stand.kube.delete(PODS, f"p{number - 1}", "default")
+        await stand.reaches("p3", "Running")
+        for number in range(3):
+            await stand.is_gone(f"p{number}")
+        assert len(stand.cdi_files()) == len(stand.checkpoint()) == 1
+        await stand.kube.delete(PODS, "p3", "default")
+        await stand.is_gone("p3")
+        assert stand.cdi_files() == []
