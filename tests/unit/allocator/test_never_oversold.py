@@ -46,6 +46,7 @@ from dray_allocator.events import (
     Send,
     Serve,
 )
+from dray_allocator.fit.search import oversold
 from dray_allocator.handle import handle, recompute
 from dray_allocator.rules import Rules
 from dray_allocator.state import AllocatorState
@@ -318,6 +319,9 @@ class Cluster:
             self.catch_up(replica)
         fresh = Replica("fresh")
         self.catch_up(fresh)
+        for node in NODES:
+            for one in fresh.state.fleet.of(node).cards:
+                assert oversold(fresh.state.ledger, one, one.id) == ""
         for replica in self.replicas:
             assert dict(replica.state.ledger.claims()) == dict(fresh.state.ledger.claims())
             for pool, domain in fresh.state.domains.items():
