@@ -111,7 +111,7 @@ class World:
         self.running: list[Running] = []
         self.helpers: list[asyncio.Task[None]] = []
 
-    async def until(self, condition: Callable[[], Any], what: str = "", within_s: float = 5) -> Any:
+    async def until(self, condition: Callable[[], Any], what: str = "", within_s: float = 15) -> Any:
         """Wait for a condition (plain or awaitable); its value."""
         try:
             async with asyncio.timeout(within_s):

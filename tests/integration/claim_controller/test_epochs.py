@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+from dray.bus.topology import FACTS_STREAM
 from dray.domain.claims import first_attempt, last_attempt_before
 from dray.kube.convert import claim_from
 from dray.kube.ports import CLAIMS, LEASES, PODS, POOLS
@@ -165,3 +166,48 @@ async def test_a_pool_that_went_while_nobody_led_is_closed_by_the_next_leader(
         return bool(domain.get("deleted"))
 
     await world.until(buried, "the domain has a tombstone")
+
+
+async def test_facts_that_were_lost_alone_are_published_again_in_a_new_epoch(world: Any) -> None:
+    running = await world.ready(await world.start())
+    await world.bus.delete_stream(FACTS_STREAM)
+    await world.until(
+        lambda: running.controller.term.epochs.opened == {"default-pool": 2}, "epoch 2"
+    )
+
+    facts = await world.facts()
+    assert {"pool", "node", "slice", "deviceclass", "synced", "cluster"} <= facts.keys()
+
+
+async def test_a_log_that_ends_below_what_was_seen_is_a_lost_one(world: Any) -> None:
+    """A store brought back from before the records that somebody acted upon."""
+    first = await world.ready(await world.start("first"))
+    await first.stop()
+    log = {"status": {"decisionLog": {"epoch": 1, "lastSequence": 99}}}
+    await world.kube.patch(POOLS, "default-pool", log, subresource="status")
+    second = await world.ready(await world.start("second"))
+
+    assert second.controller.term.epochs.opened == {"default-pool": 2}
+
+
+async def test_a_bus_that_is_merely_away_stops_no_execution(world: Any) -> None:
+    held, wake = asyncio.Event(), asyncio.Event()
+
+    async def hook(name: str, _: Any) -> None:
+        if name == "commit" and not wake.is_set():
+            held.set()
+            await wake.wait()
+
+    running = await world.ready(await world.start(hook=hook))
+    await world.pod()
+    await world.decide(await world.decision())
+    await world.until(held.is_set, "the execution is under way")
+    running.controller.bus.disconnect()
+    wake.set()
+    await world.until(
+        lambda: world.kube.store.get(PODS, "workload", "default")["spec"].get("nodeName"),
+        "the pod is bound",
+    )
+    running.controller.bus.reconnect()
+
+    assert running.controller.term.epochs.opened == {"default-pool": 1}
