@@ -33,7 +33,7 @@ from dray_webhook.jsonpatch import difference
 from dray_webhook.mutation import DENIED
 from dray_webhook.pools import Rules
 from dray_webhook.review import Answer, Object, Request
-from dray_webhook.shape import refuse_owner_toleration
+from dray_webhook.shape import refuse_owner_toleration, refuse_unreadable
 from dray_webhook.view import View
 
 TEMPLATE_KIND = "ResourceClaimTemplate"
@@ -55,7 +55,7 @@ def mutate_claim(request: Request) -> Answer:
     for name in OWN_ANNOTATIONS:
         if annotations.pop(name, None) is not None:
             warnings.append(f"annotation {name} is written by dray only; yours was removed")
-    if any(True for _ in _entries(_spec(claim, request))) and not _labels(claim).get(POOL_LABEL):
+    if any(True for _ in _entries(_spec(claim, request))) and not _pool(claim):
         warnings.append(
             f"the claim has no label {POOL_LABEL}: dray allocates only claims that name a GPUPool"
         )
@@ -80,13 +80,14 @@ def _at_create(request: Request, view: View) -> list[str]:
     spec = _spec(claim, request)
     kind = request.kind.kind or claim.get("kind", "")
     name = (claim.get("metadata") or {}).get("name") or request.name
+    requests = (spec.get("devices") or {}).get("requests") or ()
     errors: list[str] = []
-    try:
-        refuse_owner_toleration(
-            (spec.get("devices") or {}).get("requests") or (), f'{kind} "{name}"'
-        )
-    except InvalidInputError as error:
-        errors.append(str(error))
+    # Without a pool's label nobody but kube-scheduler evaluates the selectors.
+    for refuse in (refuse_owner_toleration, *([refuse_unreadable] if _pool(claim) else ())):
+        try:
+            refuse(requests, f'{kind} "{name}"')
+        except InvalidInputError as error:
+            errors.append(str(error))
     if kind != TEMPLATE_KIND:
         errors.extend(_past_the_pool(claim, request.namespace, view))
         if not view.cluster.device_taints:
@@ -103,7 +104,7 @@ def _at_update(request: Request, view: View) -> list[str]:
         for name in FENCES
         if after.get(name) != before.get(name)
     ]
-    pool, was = (_labels(one).get(POOL_LABEL, "") for one in (claim, old))
+    pool, was = _pool(claim), _pool(old)
     if was and pool != was:
         errors.append(
             f'label {POOL_LABEL} is "{pool}", and was "{was}": the GPUPool that decides about a '
@@ -113,7 +114,7 @@ def _at_update(request: Request, view: View) -> list[str]:
 
 
 def _past_the_pool(claim: Object, namespace: str, view: View) -> Iterator[str]:
-    pool = view.pools.get(_labels(claim).get(POOL_LABEL, ""))
+    pool = view.pools.get(_pool(claim))
     if pool and pool.allowed_namespaces and namespace not in pool.allowed_namespaces:
         allowed = ", ".join(f'"{name}"' for name in pool.allowed_namespaces)
         yield (
@@ -150,6 +151,10 @@ def _annotations(claim: Object) -> dict[str, str]:
 
 def _labels(claim: Object) -> dict[str, str]:
     return (claim.get("metadata") or {}).get("labels") or {}
+
+
+def _pool(claim: Object) -> str:
+    return _labels(claim).get(POOL_LABEL, "")
 
 
 def _spec(obj: Object, request: Request) -> Object:

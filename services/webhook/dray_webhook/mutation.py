@@ -11,6 +11,7 @@ from dray.domain.errors import InvalidInputError
 from dray.domain.names import (
     BASE_TEMPLATE,
     DEFAULT_SCHEDULER,
+    DRA_CEL_EXPRESSION,
     DRAY_SCHEDULER,
     GPUPOOL,
     OWN_ANNOTATIONS,
@@ -36,7 +37,7 @@ from dray_webhook.jsonpatch import difference
 from dray_webhook.pools import Resolution, Rules, resolve
 from dray_webhook.review import Answer, Object, Request
 from dray_webhook.selectors import selectors_of
-from dray_webhook.shape import Form, canonical, derive, derived_name
+from dray_webhook.shape import LONGEST_SHAPE, Form, canonical, derive, derived_name
 from dray_webhook.view import View
 
 DENIED = 400
@@ -157,10 +158,17 @@ class _Admission:
             counts_shareable_devices=self.view.counts_shareable_devices,
         )
         try:
-            return canonical(derive(base, self.asked, pool, selectors, form))
+            text = canonical(derive(base, self.asked, pool, selectors, form))
         except InvalidInputError as error:
             self.findings.errors.append(str(error))
             return ""
+        if (size := len(text.encode())) > LONGEST_SHAPE:
+            self.findings.errors.append(
+                f"{self.asked.count} GPUs with these selectors make a claim of {size} bytes: "
+                f"expected {LONGEST_SHAPE} at most; shorten {DRA_CEL_EXPRESSION}, or the "
+                f'selectors of ResourceClaimTemplate "{base.namespace}/{base.name}"'
+            )
+        return text
 
     def _warn(self, pool: Pool, patched: Object) -> None:
         scheduler = self.spec.get("schedulerName") or DEFAULT_SCHEDULER

@@ -82,14 +82,19 @@ def webhook_configurations(
     """The MutatingWebhookConfiguration and the ValidatingWebhookConfiguration.
 
     ``url`` is the webhook's root (``https://127.0.0.1:8443``), ``ca_bundle`` the PEM of its CA.
-    ``trusted`` users fence claims without asking: a decision never waits for the webhook.
+    ``trusted`` users update pods and claims without asking: decisions don't wait for the webhook.
     """
+    strangers = f"!(request.userInfo.username in {json.dumps([*trusted])})"
     called = _Call(url.rstrip("/"), base64.b64encode(ca_bundle).decode(), timeout_s)
     pods = called.webhook(
         "pods",
         MUTATE_PODS,
         _rule("", "pods", "CREATE", "UPDATE"),
-        {"annotated": ANNOTATED, "annotations-changed": ANNOTATIONS_CHANGED},
+        {
+            "annotated": ANNOTATED,
+            "annotations-changed": ANNOTATIONS_CHANGED,
+            "not-by-dray": f'request.operation == "CREATE" || {strangers}',
+        },
     )
     claims = called.webhook(
         "claims", MUTATE_CLAIMS, _rule(_DRA, "resourceclaims", "CREATE"), {"our-class": OUR_CLAIM}
@@ -112,7 +117,7 @@ def webhook_configurations(
             {
                 "our-class": OUR_CLAIM,
                 "fences-changed": FENCES_CHANGED,
-                "not-by-dray": f"!(request.userInfo.username in {json.dumps([*trusted])})",
+                "not-by-dray": strangers,
             },
         ),
         called.webhook(

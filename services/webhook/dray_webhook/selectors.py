@@ -69,5 +69,11 @@ def _translated(expression: str) -> Translation:
             f"annotation {DRA_CEL_EXPRESSION} becomes a selector of {size} bytes: "
             f"expected {LONGEST_EXPRESSION} at most"
         )
-    check_selector(parse(custom.expression), custom.expression)
+    check(custom.expression)
     return custom
+
+
+@lru_cache(maxsize=1024)
+def check(expression: str) -> None:
+    """Check that dray can evaluate a selector. Raises CelCompileError."""
+    check_selector(parse(expression), expression)

@@ -8,10 +8,11 @@ and so one derived template.
 import copy
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dray.cel.errors import CelCompileError
 from dray.domain.devices import Taint, Toleration
 from dray.domain.errors import InvalidInputError
 from dray.domain.names import (
@@ -34,6 +35,7 @@ from dray.domain.names import (
 from dray.domain.pods import Pool
 from dray.messages.facts import TemplateObserved
 from dray_webhook.annotations import Asked
+from dray_webhook.selectors import check
 
 Object = dict[str, Any]
 GENERATOR_VERSION = "1"
@@ -42,7 +44,11 @@ GENERATOR_ANNOTATION = PREFIX + "shape-version"
 OWNER_TAINT_OF_DEVICES = Taint(OWNER_TAINT, OWNER_DRAY)
 PLACEHOLDER = "true"
 """The seed's "default value" of a selector, which the generated ones replace."""
-MAX_REQUESTS = 32
+MOST_ENTRIES = 32
+"""Requests, constraints and config entries of a claim, selectors of a request (types.go)."""
+LONGEST_SHAPE = 256 * 1024
+"""Bytes; the API server refuses more annotations on one pod."""
+_LISTS = ("requests", "constraints", "config")
 HASH_DIGITS = 10
 
 
@@ -73,17 +79,13 @@ def derive(
     requests = devices.get("requests") or []
     where = f'ResourceClaimTemplate "{base.namespace}/{base.name}"'
     refuse_owner_toleration(requests, where)
+    refuse_unreadable(requests, where)
     index = _to_complete(requests, where)
     completed = _complete(requests[index], asked, selectors, form)
     name = requests[index]["name"]
     many = asked.count > 1 and not form.counts_shareable_devices
     copies = _one_each(completed, asked.count) if many else [completed]
     requests[index : index + 1] = copies
-    if len(requests) > MAX_REQUESTS:
-        raise UnusableBaseError(
-            f"{where} and {asked.count} GPUs make {len(requests)} device requests: "
-            f"expected {MAX_REQUESTS} at most"
-        )
     names = [request["name"] for request in copies]
     if many:
         _rename_references(devices, name, names)
@@ -92,7 +94,18 @@ def derive(
         opaque = {"driver": DRIVER, "parameters": parameters}
         devices.setdefault("config", []).append({"requests": names, "opaque": opaque})
     devices["requests"] = requests
+    _refuse_too_many(devices, completed["exactly"]["selectors"], asked.count, where)
     return {"metadata": _metadata(base, pool), "spec": spec}
+
+
+def _refuse_too_many(devices: Object, selectors: Sequence[Object], count: int, where: str) -> None:
+    lists = {f"device {name}": devices.get(name) or () for name in _LISTS}
+    for what, entries in {**lists, "selectors": selectors}.items():
+        if len(entries) > MOST_ENTRIES:
+            raise UnusableBaseError(
+                f"{where} and {count} GPUs make {len(entries)} {what}: "
+                f"expected {MOST_ENTRIES} at most"
+            )
 
 
 def canonical(shape: Object) -> str:
@@ -108,18 +121,34 @@ def derived_name(base: str, shape_text: str) -> str:
 def refuse_owner_toleration(requests: Sequence[Object], where: str) -> None:
     """Raise UnusableBaseError if a request of our class tolerates the owner taint: then
     kube-scheduler could allocate what dray decides about."""
+    for name, entry in _ours(requests):
+        for toleration in entry.get("tolerations") or ():
+            if _toleration(toleration).tolerates(OWNER_TAINT_OF_DEVICES):
+                raise UnusableBaseError(
+                    f'{where}: request "{name}" tolerates {json.dumps(toleration)}, which covers '
+                    f"the device taint {OWNER_TAINT}={OWNER_DRAY}: no claim may, because it keeps "
+                    "kube-scheduler from allocating dray's devices; remove the toleration"
+                )
+
+
+def refuse_unreadable(requests: Sequence[Object], where: str) -> None:
+    """Raise UnusableBaseError for a selector that Kubernetes accepts and dray can't evaluate."""
+    for name, entry in _ours(requests):
+        for selector in entry.get("selectors") or ():
+            try:
+                check((selector.get("cel") or {}).get("expression", ""))
+            except CelCompileError as error:
+                raise UnusableBaseError(
+                    f'{where}: a selector of request "{name}" can\'t be used: {error}'
+                ) from error
+
+
+def _ours(requests: Sequence[Object]) -> Iterator[tuple[str, Object]]:
+    """Every request or subrequest of our class, with the request's name."""
     for request in requests:
         for entry in (request.get("exactly") or {}, *(request.get("firstAvailable") or ())):
-            if entry.get("deviceClassName") != DEVICE_CLASS:
-                continue
-            for toleration in entry.get("tolerations") or ():
-                if _toleration(toleration).tolerates(OWNER_TAINT_OF_DEVICES):
-                    raise UnusableBaseError(
-                        f'{where}: request "{request.get("name", "")}" tolerates '
-                        f"{json.dumps(toleration)}, which covers the device taint "
-                        f"{OWNER_TAINT}={OWNER_DRAY}: no claim may, because it keeps "
-                        "kube-scheduler from allocating dray's devices; remove the toleration"
-                    )
+            if entry.get("deviceClassName") == DEVICE_CLASS:
+                yield request.get("name", ""), entry
 
 
 def _toleration(toleration: Object) -> Toleration:

@@ -133,10 +133,19 @@ def test_claims_are_sent_when_what_fences_decisions_changed(new, old, sent):
 @pytest.mark.parametrize(
     "user", ["dray-claim-controller", "system:serviceaccount:dray-system:dray-claim-controller"]
 )
-def test_drays_own_writes_to_claims_wait_for_no_webhook(user):
+def test_drays_own_updates_of_claims_wait_for_no_webhook(user):
     new, old = claim({P + "decision": "1"}), claim()
 
     assert not conditions_hold(VALIDATES["claim-updates"], new, old, user)
+
+
+def test_drays_own_updates_of_pods_wait_for_no_webhook():
+    new, old = pod({P + "qos": "low", "note": "x"}), pod({P + "qos": "low"})
+    user = "dray-claim-controller"
+
+    assert conditions_hold(MUTATES["pods"], new, old)
+    assert not conditions_hold(MUTATES["pods"], new, old, user)
+    assert conditions_hold(MUTATES["pods"], new, None, user)
 
 
 def test_status_of_claims_is_never_sent():

@@ -283,3 +283,41 @@ def test_the_base_template_itself_is_never_changed(cluster, pod):
     cluster.admit(pod({P + "gpu-count": "4", P + "qos": "low"}))
 
     assert cluster.view.templates == before
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [("constraints", "33 device constraints"), ("config", "33 device config")],
+)
+def test_more_entries_than_a_claim_may_have_are_denied(cluster, template_of, entry, said):
+    base = copy.deepcopy(template_of())
+    base.spec["spec"]["devices"][entry] = [{"requests": ["gpu-request"]}] * 33
+    cluster.view.apply(base)
+
+    assert f"make {said}: expected 32 at most" in cluster.errors()
+
+
+def test_more_selectors_than_a_request_may_have_are_denied(cluster, template_of):
+    cluster.view.apply(template_of(selectors=[{"cel": {"expression": "1 < 2"}}] * 32))
+
+    assert "make 33 selectors: expected 32 at most" in cluster.errors()
+
+
+def test_a_selector_of_the_base_that_dray_cannot_evaluate_is_denied(cluster, template_of):
+    cluster.view.apply(template_of(selectors=[{"cel": {"expression": "isIP('10.0.0.1')"}}]))
+
+    message = cluster.errors()
+
+    assert (
+        "a selector of request \"gpu-request\" can't be used: 1:1: the function 'isIP' is CEL"
+        in message
+    )
+
+
+def test_a_claim_too_large_for_an_annotation_is_denied(cluster):
+    cluster.server(version="v1.34.4")
+    long = 'device.attributes["model"] == "' + "a" * 9_900 + '"'
+
+    message = cluster.errors({P + "gpu-count": "32", P + "dra-cel-expression": long})
+
+    assert "expected 262144 at most; shorten tensor-fusion.ai/dra-cel-expression" in message
