@@ -309,7 +309,7 @@ def test_a_selector_of_the_base_that_dray_cannot_evaluate_is_denied(cluster, tem
     message = cluster.errors()
 
     assert (
-        "a selector of request \"gpu-request\" can't be used: 1:1: the function 'isIP' is CEL"
+        "a selector of request \"gpu-request\" can't be used: 1:5: the function 'isIP' is CEL"
         in message
     )
 
