@@ -325,3 +325,13 @@ def test_a_lowered_budget_admits_nothing_more_and_is_no_fault(world):
     world.submit(world.a_pod("b"), world.ask("1", "1Gi"))
     assert list(world.decisions()) == ["a"]
     assert not world.oversold()
+
+
+def test_a_false_guard_is_the_reason_not_the_failure_behind_it(world):
+    world.nodes(world.a_node("n1"), cards=3)
+    attribute = f'device.attributes["{names.DRIVER}"].nosuch'
+    selector = f'has({attribute}) && {attribute} == "x"'
+    world.submit(world.a_pod("p"), world.ask(selectors=(selector,)))
+    (reason,) = world.waits("p")[0].reasons
+    assert (reason.kind, reason.what) == ("clause", f"has({attribute})")
+    assert (reason.failed, reason.of) == (3, 3)

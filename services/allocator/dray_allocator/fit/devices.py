@@ -23,6 +23,8 @@ class Card:
     id: DeviceId
     device: Device
     node: str
+    capacity_shape: int = -1
+    """Equal for devices from which every request consumes the same; below 0: not known."""
 
     @cached_property
     def name(self) -> str:
@@ -46,12 +48,6 @@ class Card:
     def view(self) -> DeviceView:
         """What selectors see."""
         return view_of(self.id.driver, self.device)
-
-    @cached_property
-    def capacity_shape(self) -> tuple[object, ...]:
-        """Equal for devices from which every request consumes the same."""
-        capacity = sorted(self.device.capacity.items(), key=lambda item: item[0])
-        return (self.device.allow_multiple_allocations, *capacity)
 
 
 @dataclass(slots=True)
@@ -97,6 +93,7 @@ class Fleet:
         self._unhealthy: dict[tuple[str, str], tuple[str, ...]] = {}
         self._nodes: dict[str, NodeDevices] = {}
         self._cards: dict[DeviceId, Card] = {}
+        self._shapes: dict[tuple[object, ...], int] = {}
 
     def of(self, node: str) -> NodeDevices:
         """The usable devices of a node."""
@@ -179,11 +176,16 @@ class Fleet:
         if len(current) != current[0].slice_count or len(named) != len(dict.fromkeys(named)):
             return []
         return [
-            Card(DeviceId(*pool, device.name), device, node)
+            Card(DeviceId(*pool, device.name), device, node, self._shape(device))
             for slice_ in current
             if slice_.node == node
             for device in slice_.devices
         ]
+
+    def _shape(self, device: Device) -> int:
+        capacity = sorted(device.capacity.items(), key=lambda item: item[0])
+        shape = (device.allow_multiple_allocations, *capacity)
+        return self._shapes.setdefault(shape, len(self._shapes))
 
     def _is_unhealthy(self, card: Card) -> bool:
         return card.id.device in self._unhealthy.get((card.node, card.id.driver), ())

@@ -30,6 +30,16 @@ class Ask:
     constraints: tuple[Constraint, ...]
     signature: bytes
     """Equal for requests that the same devices satisfy."""
+    amounts: dict[int, Consumption | None] = field(default_factory=dict, compare=False)
+    """What it takes of a device, per capacity shape."""
+
+    def of(self, card: Card) -> Consumption | None:
+        """What it takes of this device; None where policy or size forbids it."""
+        if card.capacity_shape < 0:
+            return needed(self.request, card)
+        if card.capacity_shape not in self.amounts:
+            self.amounts[card.capacity_shape] = needed(self.request, card)
+        return self.amounts[card.capacity_shape]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +105,7 @@ class Search:
     def _candidates(self, ask: Ask, cards: Sequence[Card]) -> list[tuple[Card, Consumption]]:
         found = []
         for card in cards:
-            consumed = needed(ask.request, card)
+            consumed = ask.of(card)
             if consumed is not None and has_room(self.ledger, card, consumed, ()):
                 found.append((card, consumed))
         found.sort(key=lambda one: self.preference(ask, one[0]))

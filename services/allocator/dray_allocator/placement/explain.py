@@ -5,10 +5,11 @@ Selectors are evaluated once per distinct device; the counts are of devices.
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from dray.cel.evaluate import ClauseResult
 from dray.reasons import Reason
 from dray_allocator.domain import Domain
 from dray_allocator.fit.devices import Card
-from dray_allocator.fit.search import Ask, Search, has_room, needed, untolerated
+from dray_allocator.fit.search import Ask, Search, has_room, untolerated
 from dray_allocator.node.predicates import failures
 from dray_allocator.placement.ask import Wanted
 from dray_allocator.placement.choose import candidates
@@ -47,17 +48,32 @@ def _clauses(state: AllocatorState, ask: Ask, cards: Sequence[Card]) -> Iterable
     failed: dict[str, int] = {}
     detail: dict[str, str] = {}
     for expression in ask.selectors:
-        for card in cards:
-            for clause in state.selectors.explain(expression, card):
+        for clauses, count in _alike(state, expression, cards):
+            no = [clause for clause in clauses if clause.value is False]
+            for clause in no:
+                false[clause.text] = false.get(clause.text, 0) + count
+            # One false clause makes the whole false, whatever the others can't tell.
+            for clause in () if no else clauses:
                 if clause.value is None:
-                    failed[clause.text] = failed.get(clause.text, 0) + 1
+                    failed[clause.text] = failed.get(clause.text, 0) + count
                     detail.setdefault(clause.text, clause.error)
-                elif not clause.value:
-                    false[clause.text] = false.get(clause.text, 0) + 1
     for text, count in false.items():
         yield Reason("clause", text, count, len(cards))
     for text, count in failed.items():
         yield Reason("clause-error", text, count, len(cards), detail=detail[text])
+
+
+def _alike(
+    state: AllocatorState, expression: str, cards: Sequence[Card]
+) -> Iterable[tuple[Sequence[ClauseResult], int]]:
+    """What the clauses give, and on how many devices."""
+    counts: dict[int, int] = {}
+    results: dict[int, Sequence[ClauseResult]] = {}
+    for card in cards:
+        clauses = state.selectors.explain(expression, card)
+        results[id(clauses)] = clauses
+        counts[id(clauses)] = counts.get(id(clauses), 0) + 1
+    return [(clauses, counts[key]) for key, clauses in results.items()]
 
 
 def _free(state: AllocatorState, ask: Ask, cards: Sequence[Card]) -> Iterable[Reason]:
@@ -75,7 +91,7 @@ def _causes(state: AllocatorState, ask: Ask, card: Card) -> Iterable[tuple[str, 
     taint = untolerated(ask.request, card)
     if taint is not None:
         yield "taint", f"toleration of device taint {taint.key}={taint.value}:{taint.effect}", ""
-    consumed = needed(ask.request, card)
+    consumed = ask.of(card)
     if consumed is None:
         asked = ", ".join(f"{key} {text}" for key, text in sorted(ask.request.capacity.items()))
         yield "capacity", f"publishes {asked}", "more than the device has, or not a capacity of it"
