@@ -32,6 +32,11 @@ def stack_directory(name: str) -> Path:
     return checkout() / ".cache" / "dray" / name
 
 
+def traces_directory(stack: Path) -> Path:
+    """Where the services of the stack in that run directory write their spans."""
+    return stack / "traces"
+
+
 def user_cache() -> Path:
     """Where built programs are kept across checkouts: ``$XDG_CACHE_HOME/dray``."""
     base = os.environ.get("XDG_CACHE_HOME", "")

@@ -58,6 +58,8 @@ class Wiring:
     nats: NatsAccess
     nodes: Path
     """Folder with one folder per node."""
+    traces: Path
+    """Folder with one file of spans per service process."""
 
     def folders(self, node: str) -> NodeFolders:
         """The node's folders."""
@@ -135,6 +137,7 @@ class Wiring:
             "DRAY_HEALTH__HOST": "127.0.0.1",
             "DRAY_HEALTH__PORT": str(port),
             "DRAY_LOG__LEVEL": self.options.log_level,
+            "DRAY_TRACE_FILE": str(self.traces / f"{name}.jsonl"),
             **self.nats.environment(role),
             **own,
             **self.options.settings,

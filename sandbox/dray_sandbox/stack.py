@@ -28,7 +28,13 @@ from dray_sandbox.controlplane.launch import start_control_plane
 from dray_sandbox.layout import StackOptions
 from dray_sandbox.nats_server import NatsAccess, start_nats, wipe_store
 from dray_sandbox.objects import Installer, documents
-from dray_sandbox.places import checkout, fits_unix_sockets, free_port, stack_directory
+from dray_sandbox.places import (
+    checkout,
+    fits_unix_sockets,
+    free_port,
+    stack_directory,
+    traces_directory,
+)
 from dray_sandbox.processes import Runner, together
 from dray_sandbox.roles import cluster_roles
 from dray_sandbox.services import Wiring
@@ -137,7 +143,8 @@ class Stack:
         async with Installer(endpoint) as installer:
             async with self._step("custom resources"):
                 await self._install(installer)
-            wiring = Wiring(self.options, endpoint, nats, self._nodes)
+            traces = traces_directory(self.directory)
+            wiring = Wiring(self.options, endpoint, nats, self._nodes, traces)
             webhook_port = free_port()
             certificates = self.directory / "webhook"
             async with self._step("services and nodes"):

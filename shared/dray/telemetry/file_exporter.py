@@ -52,5 +52,11 @@ def line_of(span: ReadableSpan) -> dict[str, Any]:
             }
             for event in span.events
         ],
-        "links": [format_trace_id(link.context.trace_id) for link in span.links],
+        "links": [
+            {
+                "trace_id": format_trace_id(link.context.trace_id),
+                "span_id": format_span_id(link.context.span_id),
+            }
+            for link in span.links
+        ],
     }

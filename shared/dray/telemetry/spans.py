@@ -113,6 +113,7 @@ class Telemetry:
         *,
         kind: str = "internal",
         links: Sequence[str] = (),
+        began_unix_ns: int | None = None,
     ) -> Iterator[Span]:
         """See the module's ``start``."""
         parent = positions.parse(traceparent) if traceparent else None
@@ -126,6 +127,7 @@ class Telemetry:
             kind=_KINDS[kind],
             attributes=dict(attributes or {}),
             links=[trace.Link(_context(p)) for p in map(positions.parse, links) if p is not None],
+            start_time=began_unix_ns,
         )
         recording = _Recording(span)
         with _ended(span), _current(positions.parse(recording.traceparent)):
@@ -156,8 +158,9 @@ def configure(service: str, instance: str) -> Telemetry:
     """Make this process's tracer, and the one that ``start`` uses.
 
     Exports to OTLP over http where OTEL_EXPORTER_OTLP_ENDPOINT names a collector (the other
-    OTEL_ variables apply), else as JSON lines to the file that DRAY_TRACE_FILE names, else
-    nowhere.
+    OTEL_EXPORTER_OTLP_ variables apply), and as JSON lines to the file that DRAY_TRACE_FILE
+    names; to neither with OTEL_SDK_DISABLED=true, to no collector with
+    OTEL_TRACES_EXPORTER=none.
     """
     global _telemetry
     _telemetry = Telemetry(service, instance, _processors())
@@ -180,26 +183,34 @@ def start(
     *,
     kind: str = "internal",
     links: Sequence[str] = (),
+    began_unix_ns: int | None = None,
 ) -> Iterator[Span]:
     """A span named ``name`` under ``traceparent``; creates nothing when that is unsampled.
 
     Hand on ``span.traceparent``. Within it, logs carry the trace's ids. ``links`` are
-    traceparents of further stories that one batch serves.
+    traceparents of spans that it follows from without being part of them. ``began_unix_ns``
+    is for spans of which it is known only afterwards that they began; else it begins now.
     """
     if _telemetry is None or not positions.is_sampled(traceparent):
         with _current(positions.parse(traceparent) if traceparent else None):
             yield _Unsampled(traceparent)
         return
-    with _telemetry.start(name, traceparent, attributes, kind=kind, links=links) as span:
+    with _telemetry.start(
+        name, traceparent, attributes, kind=kind, links=links, began_unix_ns=began_unix_ns
+    ) as span:
         yield span
 
 
 def _processors() -> list[SpanProcessor]:
-    if any(os.environ.get(name) for name in ENDPOINT_VARIABLES):
-        return [BatchSpanProcessor(_otlp_exporter())]
+    if os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return []
+    processors: list[SpanProcessor] = []
+    wanted = os.environ.get("OTEL_TRACES_EXPORTER", "otlp") != "none"
+    if wanted and any(os.environ.get(name) for name in ENDPOINT_VARIABLES):
+        processors.append(BatchSpanProcessor(_otlp_exporter()))
     if path := os.environ.get(FILE_VARIABLE):
-        return [SimpleSpanProcessor(FileExporter(Path(path)))]
-    return []
+        processors.append(SimpleSpanProcessor(FileExporter(Path(path))))
+    return processors
 
 
 def _otlp_exporter() -> SpanExporter:

@@ -103,7 +103,42 @@ def test_a_batch_links_the_stories_it_serves(trace_file: Path) -> None:
         pass
     position = parse(other)
     assert position is not None
-    assert spans(trace_file)[0]["links"] == [position.trace_id]
+    assert spans(trace_file)[0]["links"] == [
+        {"trace_id": position.trace_id, "span_id": position.span_id}
+    ]
+
+
+def test_a_span_may_have_begun_before_it_was_known(trace_file: Path) -> None:
+    with start("waiting", SAMPLED, began_unix_ns=1_000):
+        pass
+    (span,) = spans(trace_file)
+    assert span["start_unix_ns"] == 1_000 < span["end_unix_ns"]
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"), [("OTEL_SDK_DISABLED", "true"), ("DRAY_TRACE_FILE", "")]
+)
+def test_the_environment_switches_it_off(
+    variable: str, value: str, trace_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, value)
+    shutdown()
+    configure("allocator", "a-0")
+    with start("decide", SAMPLED) as span:
+        assert not span.recording
+    assert spans(trace_file) == []
+
+
+def test_without_the_collector_the_file_stays(
+    trace_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "none")
+    shutdown()
+    configure("allocator", "a-0")
+    with start("decide", SAMPLED):
+        pass
+    assert [span["name"] for span in spans(trace_file)] == ["decide"]
 
 
 def test_without_an_exporter_nothing_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
