@@ -55,14 +55,16 @@ check: setup ## Lint, types, architecture, generated files (gRPC code is compare
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m dray.messages.schema --check
+	$(BIN)/python -m dray.bus.docs --check
 	$(BIN)/python -m dray.kube.crds --check
 
 format: setup ## Put the code into shape
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-generate: setup ## Write generated files anew: schemas, custom resources, gRPC code
+generate: setup ## Write generated files anew: schemas, messages.md, custom resources, gRPC code
 	$(BIN)/python -m dray.messages.schema
+	$(BIN)/python -m dray.bus.docs
 	$(BIN)/python -m dray.kube.crds
 	$(BIN)/python -m dray_node_agent.kubelet.generate
 

@@ -1,0 +1,73 @@
+"""Who listens to which message, and who writes which record. Data, no calls.
+
+Who *may* publish is in ``topology.ACCESS``; streams are read through JetStream's API, which
+grants no rights by subject, so who reads is written down here and held true by a test.
+"""
+
+from collections.abc import Mapping
+
+from dray.messages.base import Message
+from dray.messages.commands import VoidClaim
+from dray.messages.decisions import (
+    Checkpoint,
+    Decided,
+    NodeLeft,
+    Opened,
+    Record,
+    Released,
+    Waiting,
+)
+from dray.messages.events import ClaimPrepared, ExecutionStep, PodRequested
+from dray.messages.facts import (
+    ClaimObserved,
+    ClusterObserved,
+    DeviceClassObserved,
+    DomainObserved,
+    InventoryObserved,
+    NodeObserved,
+    PodObserved,
+    PolicyObserved,
+    PoolObserved,
+    SliceObserved,
+    Synced,
+    TemplateObserved,
+    Tick,
+)
+
+READERS: Mapping[type[Message], tuple[str, ...]] = {
+    ClaimObserved: ("allocator",),
+    PodObserved: ("allocator",),
+    NodeObserved: ("allocator", "node-agent (its own node)"),
+    SliceObserved: ("allocator",),
+    DeviceClassObserved: ("allocator",),
+    PoolObserved: ("webhook", "allocator"),
+    PolicyObserved: ("webhook", "allocator"),
+    TemplateObserved: ("webhook",),
+    DomainObserved: ("allocator", "dray demo"),
+    InventoryObserved: ("allocator", "node-agent (its own, for the generation)"),
+    ClusterObserved: ("webhook",),
+    Synced: ("webhook", "allocator"),
+    Tick: ("allocator",),
+    PodRequested: ("dray demo",),
+    ClaimPrepared: ("dray demo",),
+    ExecutionStep: (),
+    VoidClaim: ("claim-controller",),
+    Opened: ("allocator", "claim-controller"),
+    Decided: ("allocator", "claim-controller", "dray demo"),
+    Waiting: ("allocator", "claim-controller", "dray demo"),
+    Released: ("allocator", "claim-controller"),
+    NodeLeft: ("allocator", "claim-controller"),
+    Checkpoint: ("allocator", "claim-controller"),
+}
+"""What each service (or verb) folds. The leader of the claim-controllers also reads back every
+fact that it published, so that it starts from what the bus holds."""
+
+RECORD_WRITERS: Mapping[type[Record], str] = {
+    Opened: "claim-controller",
+    Decided: "allocator",
+    Waiting: "allocator",
+    Released: "allocator",
+    NodeLeft: "allocator",
+    Checkpoint: "allocator",
+}
+"""Both may append to a log; this is who appends which record."""
