@@ -16,25 +16,30 @@ from dray_webhook.view import READ_FACTS
 MESSAGES = (*FACTS, *RECORDS, *COMMANDS, *EVENTS)
 
 
-def test_the_committed_page_is_what_the_types_say() -> None:
-    assert FILE.read_text("utf-8") == rendered()
+@pytest.fixture(scope="module")
+def page() -> str:
+    return rendered()
+
+
+def test_the_committed_page_is_what_the_types_say(page: str) -> None:
+    assert FILE.read_text("utf-8") == page
 
 
 def test_a_page_that_differs_fails_the_check_and_is_written_anew(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page = tmp_path / "messages.md"
-    page.write_text("# Messages\n", "utf-8")
+    file = tmp_path / "messages.md"
+    file.write_text("# Messages\n", "utf-8")
 
-    assert main(["--check", "--file", str(page)]) == 1
+    assert main(["--check", "--file", str(file)]) == 1
     assert "run python -m dray.bus.docs" in capsys.readouterr().err
-    assert main(["--file", str(page)]) == 0
-    assert main(["--check", "--file", str(page)]) == 0
+    assert main(["--file", str(file)]) == 0
+    assert main(["--check", "--file", str(file)]) == 0
 
 
 @pytest.mark.parametrize("message", MESSAGES)
-def test_every_message_has_its_section_and_known_readers(message: type) -> None:
-    assert f"### {message.__name__}\n" in rendered()
+def test_every_message_has_its_section_and_known_readers(page: str, message: type) -> None:
+    assert f"### {message.__name__}\n" in page
     assert message in READERS
 
 
