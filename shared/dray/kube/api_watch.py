@@ -14,11 +14,13 @@ from dray.kube.ports import (
     KubeUnavailableError,
     Listed,
     NotFoundError,
+    RefusedError,
     Resource,
     WatchEvent,
 )
 from dray.runtime.backoff import Backoff
 
+_NOT_ALLOWED: Final = (401, 403)
 _LEAST_S: Final = 240
 _MOST_S: Final = 480
 _SILENCE_S: Final = 30.0
@@ -36,11 +38,13 @@ async def watch(
     backoff = Backoff(0.1, 10.0)
     log = structlog.get_logger().bind(watch=resource.plural)
     version: int | None = None
+    admitted = False
     while True:
         wait_s = 0.0
         try:
             if version is None:
                 listed = await relist()
+                admitted = True
                 version = listed.resource_version
                 yield listed
             flow = _events(transport, path, selectors, version)
@@ -55,6 +59,12 @@ async def watch(
             log.info("listing again", why=str(error))
         except (KubeUnavailableError, NotFoundError) as error:
             wait_s = getattr(error, "retry_after_s", 0.0)
+            log.warning("the watch is away", error=str(error))
+        except RefusedError as error:
+            # A server that has just restarted refuses what it will allow once it has read its
+            # own roles; who was never let in is told at once.
+            if not admitted or error.status not in _NOT_ALLOWED:
+                raise
             log.warning("the watch is away", error=str(error))
         await backoff.pause(wait_s)
 

@@ -269,6 +269,19 @@ async def test_a_watch_that_is_forbidden_says_so(served) -> None:
         await anext(api.watch(PODS))
 
 
+async def test_a_watch_that_was_let_in_outlives_a_server_that_forgets_its_roles(served) -> None:
+    """kube-apiserver answers 403 to everybody until it has read its roles after a restart."""
+    script = Script()
+    script.lists = [listing(5, "a")]
+    script.watches = [status(403, "Forbidden"), [line("ADDED", pod("b", 6))]]
+    api = await served(script.answer)
+    async with aclosing(api.watch(PODS)) as events:
+        assert isinstance(await anext(events), Listed)
+        added = await asyncio.wait_for(anext(events), 10)
+    assert isinstance(added, Changed)
+    assert added.object["metadata"]["name"] == "b"
+
+
 async def test_lines_may_be_split_anywhere_and_joined(served) -> None:
     both = line("ADDED", pod("a", 6)) + line("ADDED", pod("b" * 200_000, 7))
     script = Script()
