@@ -111,7 +111,9 @@ class World:
         self.running: list[Running] = []
         self.helpers: list[asyncio.Task[None]] = []
 
-    async def until(self, condition: Callable[[], Any], what: str = "", within_s: float = 15) -> Any:
+    async def until(
+        self, condition: Callable[[], Any], what: str = "", within_s: float = 15
+    ) -> Any:
         """Wait for a condition (plain or awaitable); its value."""
         try:
             async with asyncio.timeout(within_s):
@@ -225,17 +227,19 @@ class World:
 
     @staticmethod
     def card(index: int) -> Object:
-        capacity = {
-            "tflops": CARD_TFLOPS,
-            "vram": CARD_VRAM,
-            "virtual_tflops": CARD_TFLOPS,
-            "virtual_vram": CARD_VRAM,
+        free = {"default": "0", "validValues": ["0"]}
+        capacity: dict[str, Any] = {
+            "tflops": {"value": CARD_TFLOPS, "requestPolicy": free},
+            "vram": {"value": CARD_VRAM, "requestPolicy": free},
         }
+        for name, value in (("virtual_tflops", CARD_TFLOPS), ("virtual_vram", CARD_VRAM)):
+            policy = {"default": value, "validRange": {"min": "1"}}
+            capacity[name] = {"value": value, "requestPolicy": policy}
         return {
             "name": f"gpu-{index}",
             "allowMultipleAllocations": True,
             "attributes": {"model": {"string": "A100"}},
-            "capacity": {name: {"value": value} for name, value in capacity.items()},
+            "capacity": capacity,
         }
 
     def shape(self, tflops: str = "100", vram: str = "16Gi", pool: str = POOL) -> str:
