@@ -15,6 +15,9 @@ class FactSeen:
     fact: Fact
     more: bool = False
     """More facts are at hand: fold only, decide with the last of them."""
+    whole: bool = True
+    """False: facts before it are missing because later ones, still to come, replaced them.
+    What is folded is then no state that the cluster ever had, and nothing is decided."""
 
 
 @dataclass(frozen=True, slots=True)

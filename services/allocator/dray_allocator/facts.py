@@ -37,6 +37,8 @@ class Facts:
     position: int = 0
     """Sequence of the last fact applied."""
     synced: bool = False
+    whole: bool = True
+    """Whether nothing is missing of what the stream held at ``position``."""
     now_unix_s: float = 0.0
     """The latest tick's time."""
     claims: dict[str, Claim] = field(default_factory=dict)
@@ -138,6 +140,8 @@ class Facts:
 
     def tick(self, now_unix_s: float) -> None:
         """Let time pass; old deletions are forgotten."""
+        if not self.now_unix_s:
+            self._date_deletions(now_unix_s)
         self.now_unix_s = max(self.now_unix_s, now_unix_s)
         for kind, gone in (("claim", self.gone_claims), ("pod", self.gone_pods)):
             while gone:
@@ -146,6 +150,11 @@ class Facts:
                     break
                 del gone[uid]
                 self._revisions.pop((kind, uid), None)
+
+    def _date_deletions(self, now_unix_s: float) -> None:
+        """Tombstones that were read before any time was known are as old as the reader."""
+        for gone in (self.gone_claims, self.gone_pods):
+            gone.update(dict.fromkeys(gone, now_unix_s))
 
     def placement(self, pool: str) -> tuple[str, int]:
         """The pool's placement mode and the version of its policy."""

@@ -32,6 +32,7 @@ def fold_fact(state: AllocatorState, event: FactSeen) -> list[Effect]:
     if event.sequence <= state.facts.position:
         return []
     state.facts.position = event.sequence
+    state.facts.whole = event.whole
     return _apply(state, event.fact)
 
 
@@ -115,7 +116,7 @@ def _pod(state: AllocatorState, fact: PodObserved) -> None:
     pod = fact.pod
     state.refresh_hold(pod.uid)
     for domain in state.domains.values():
-        if pod.uid in domain.current.pods:
+        if pod.uid in domain.current.pods and not state.facts.pod_wants(pod.uid):
             domain.settle = True
     for reference in pod.claims:
         uid = state.facts.claim_uids.get((pod.namespace, reference.claim))

@@ -6,7 +6,15 @@ state into which facts and records were folded by ``handle``.
 
 import msgspec
 
-from dray.messages.decisions import AnyRecord, Decided, PodDecision, Waiting
+from dray.messages.decisions import (
+    AnyRecord,
+    Checkpoint,
+    Decided,
+    NodeLeft,
+    PodDecision,
+    Released,
+    Waiting,
+)
 from dray.reasons import Reason
 from dray_allocator import records
 from dray_allocator.deciding import Step
@@ -32,6 +40,7 @@ from dray_allocator.folding import (
     forget_facts,
     subjects,
 )
+from dray_allocator.log.settle import ends_of, leaving
 from dray_allocator.placement.ask import Wanted, wanted
 from dray_allocator.placement.choose import choose, decision_of
 from dray_allocator.placement.explain import explain
@@ -57,8 +66,12 @@ def recompute(state: AllocatorState, record: AnyRecord) -> AnyRecord:
     """The record that this state's replica would have written in the place of ``record``.
 
     The state must have folded every earlier record of the log and the facts up to
-    ``record.facts_sequence``; it is left as it was. Records that state no choice come back
-    as they are.
+    ``record.facts_sequence``; it is left as it was. When a release or a checkpoint is due is
+    the writer's time to serve, so only what it says is computed again. ``opened`` comes back
+    as it is.
+
+    Raises:
+        KeyError: the facts show no such domain.
     """
     domain = state.domains[record.domain]
     match record:
@@ -67,8 +80,16 @@ def recompute(state: AllocatorState, record: AnyRecord) -> AnyRecord:
             made: AnyRecord = records.decided(state, domain, tuple(p for p in again if p))
             _undo(state, domain, made)
         case Waiting(pod_uid=pod_uid):
-            pod = state.facts.pods[pod_uid]
-            made = records.waiting(state, domain, pod, reasons(state, pod_uid))
+            pod = state.facts.pods.get(pod_uid)
+            told = reasons(state, pod_uid)
+            made = records.waiting(state, domain, pod, told) if pod else _groundless(record)
+        case Released(releases=releases):
+            made = records.released(state, domain, ends_of(state, domain, releases))
+        case NodeLeft(node=node):
+            found = dict(leaving(state, domain))
+            made = records.node_left(state, domain, node, found.get(node, -1))
+        case Checkpoint():
+            made = records.checkpoint(state, domain)
         case _:
             return record
     return _as_written_by(made, record)
@@ -109,6 +130,7 @@ def _serving(state: AllocatorState, event: Serve | StandBy | AppendFailed | LogL
     match event:
         case StandBy():
             domain.fence = None
+            domain.due.clear()
         case Serve(epoch=epoch, last_sequence=last) if epoch == domain.epoch:
             forget_appended(state, domain)
             domain.fence = last
@@ -155,6 +177,11 @@ def _decide_again(
     again = decision_of(state, domain, want, choice)
     state.touch(domain.current.count(records.decided(state, domain, (again,))))
     return again
+
+
+def _groundless(record: Waiting) -> Waiting:
+    """Of a pod that the facts don't show, nothing would be told."""
+    return msgspec.structs.replace(record, reasons=())
 
 
 def _undo(state: AllocatorState, domain: Domain, made: AnyRecord) -> None:

@@ -50,7 +50,8 @@ class AllocatorState:
 
     def complete(self, domain: Domain) -> bool:
         """Whether nothing is known to be missing of what earlier records were based on."""
-        return self.facts.synced and self.facts.position >= domain.current.facts_sequence
+        facts = self.facts
+        return facts.synced and facts.whole and facts.position >= domain.current.facts_sequence
 
     def ready(self, domain: Domain) -> bool:
         """Whether this replica may append to the domain's log now."""
@@ -143,7 +144,8 @@ class AllocatorState:
             unsettled = claim is None
         if unsettled:
             domain.unsettled[claim_uid] = None
-            domain.settle = True
+            if not _merely_held(reservation, claim):
+                domain.settle = True
         else:
             domain.unsettled.pop(claim_uid, None)
             domain.asked.pop(claim_uid, None)
@@ -183,7 +185,8 @@ class AllocatorState:
             if pod is not None and domain.name == pod.pool and self.is_decidable(pod):
                 turn = (-pod.priority, pod.created_unix_s, pod.uid)
                 domain.pending[pod_uid] = turn
-                heapq.heappush(domain.due, turn)
+                if domain.serving:  # whoever begins to serve puts all up for trial
+                    heapq.heappush(domain.due, turn)
             elif domain.pending.pop(pod_uid, None) is not None:
                 domain.late.pop(pod_uid, None)
 
@@ -248,6 +251,16 @@ class AllocatorState:
         """Something that all domains look at changed."""
         for domain in self.domains.values():
             domain.more_supply()
+
+
+def _merely_held(reservation: Reservation | None, claim: Claim | None) -> bool:
+    """Whether the claim alone demands nothing before the next tick."""
+    return (
+        reservation is not None
+        and reservation.stage is Stage.HELD
+        and claim is not None
+        and claim.void < reservation.attempt
+    )
 
 
 def executed_unknown(claim: Claim, reservation: Reservation | None) -> bool:

@@ -329,3 +329,12 @@ def test_an_administrator_s_look_uses_nothing(world):
     world.claim(world.a_claim("admin", world.ask(), allocation=looks))
     assert world.state.ledger.of(share.id).shares == 1
     assert not world.oversold()
+
+
+def test_a_standby_keeps_no_queue_and_begins_with_everybody(world):
+    world.nodes(world.a_node("n1"))
+    handle(world.state, StandBy("pool"))
+    world.submit(world.a_pod("p"))
+    assert not world.state.domains["pool"].due
+    world.serve()
+    assert "p" in world.decisions()

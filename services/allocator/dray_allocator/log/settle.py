@@ -34,6 +34,19 @@ def due_releases(
     return (tuple(releases) if urgent else ()), tuple(wishes)
 
 
+def ends_of(
+    state: AllocatorState, domain: Domain, releases: tuple[Release, ...]
+) -> tuple[Release, ...]:
+    """The same reservations' releases as they are due now; those that are not due are left out."""
+    found = []
+    for release in releases:
+        reservation = domain.current.claims.get(release.claim_uid)
+        end = _end(state, domain, reservation) if reservation else None
+        if reservation is not None and isinstance(end, Ending):
+            found.append(_release(reservation, end))
+    return tuple(found)
+
+
 def leaving(state: AllocatorState, domain: Domain) -> Iterator[tuple[str, int]]:
     """Nodes that are being taken out of the domain and have nothing in flight in it, with
     the revision of the fact that says so."""
