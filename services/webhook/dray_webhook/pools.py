@@ -22,6 +22,7 @@ from dray_webhook.view import DEFAULT_POOL, View
 
 LONGEST_BASE = 63
 """The base's name travels as a label value on derived templates and their claims."""
+MOST_NAMES = 20
 LOCAL_SERVICE_USERS = ("dray-claim-controller",)
 """The claim-controller's name on local control planes."""
 NO_OTHER_WAY = "this version of dray has no other way to give a pod GPUs yet"
@@ -209,4 +210,7 @@ class _Resolver:
 
 
 def _names(known: dict[str, Pool]) -> str:
-    return ", ".join(f'"{name}"' for name in sorted(known)) or "(there is no GPUPool yet)"
+    """Quoted, and no more than a reader takes in."""
+    names = [f'"{name}"' for name in sorted(known)]
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(names[:MOST_NAMES]) + more or "(there is no GPUPool yet)"

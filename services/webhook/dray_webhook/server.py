@@ -98,8 +98,9 @@ class Server:
                 return web.Response(status=400, text=f"{error}\n")
             answer = await handler(request, timeout_s=_timeout_s(http))
             outcome = "allowed" if answer.allowed else "denied"
-            self._latency.labels(path, outcome).observe(time.monotonic() - started)
-            _log(path, request, answer)
+            took_s = time.monotonic() - started
+            self._latency.labels(path, outcome).observe(took_s)
+            _log(path, request, answer, took_s)
             return web.json_response(write_review(request.uid, answer))
 
         return handle
@@ -112,7 +113,7 @@ def _timeout_s(http: web.Request) -> float:
         return DEFAULT_TIMEOUT_S
 
 
-def _log(path: str, request: Request, answer: Answer) -> None:
+def _log(path: str, request: Request, answer: Answer, took_s: float) -> None:
     event = answer.requested
     structlog.get_logger().info(
         "admitted" if answer.allowed else "denied",
@@ -122,6 +123,7 @@ def _log(path: str, request: Request, answer: Answer) -> None:
         name=request.name,
         uid=request.uid,
         dry_run=bool(request.dry_run),
+        took_ms=round(took_s * 1000, 1),
         **({"why": answer.message} if not answer.allowed else {}),
         **({"template": event.template, "traceparent": event.traceparent} if event else {}),
     )

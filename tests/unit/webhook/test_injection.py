@@ -1,13 +1,16 @@
 """What goes into the pod, on dedicated and on shared nodes."""
 
 import copy
+import json
 
 import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dray.domain.names import DRA_CEL_EXPRESSION, POD_ANNOTATIONS
 from dray_webhook.injection import Ids
+from dray_webhook.review import write_review
 
 P = "tensor-fusion.ai/"
 CLAIM = "tensor-fusion-gpu-claim"
@@ -263,3 +266,48 @@ def test_a_second_call_changes_nothing_but_ids(
 @pytest.mark.parametrize("operation", ["DELETE", "CONNECT"])
 def test_other_operations_are_left_alone(cluster, pod, operation):
     assert cluster.admit(pod(), operation=operation).patch == ()
+
+
+_texts = st.one_of(st.text(max_size=40), st.sampled_from(["1", "16Gi", "true", "A100", "shared"]))
+_cel = st.lists(
+    st.sampled_from(
+        [
+            "device",
+            ".attributes",
+            '["model"]',
+            "==",
+            "&&",
+            "(",
+            ")",
+            '"a"',
+            "1",
+            "!",
+            "?",
+            ":",
+            "\n",
+        ]
+    ),
+    max_size=12,
+).map("".join)
+
+
+@given(
+    texts=st.dictionaries(st.sampled_from(POD_ANNOTATIONS), _texts, max_size=4),
+    expression=st.one_of(st.none(), _cel),
+)
+@settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_whatever_is_written_is_injected_or_denied_with_a_reason(
+    new_cluster, pod, patched, texts, expression
+):
+    cluster = new_cluster()
+    asked = pod({**texts, **({DRA_CEL_EXPRESSION: expression} if expression else {})})
+
+    answer = cluster.admit(asked)
+
+    if answer.allowed:
+        assert cluster.admit(patched(asked, answer)).patch == ()
+    else:
+        assert answer.message.startswith('pod "train" can\'t get its GPUs: ')
+    json.dumps(write_review("uid", answer)).encode()

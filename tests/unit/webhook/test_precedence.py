@@ -160,3 +160,13 @@ def test_a_look_up_without_answer_is_said(cluster, pod):
         answer.message
     )
     assert answer.code == 503
+
+
+def test_a_long_list_of_pools_is_cut(cluster):
+    for number in range(30):
+        cluster.pool(f"pool-{number:02}")
+
+    message = cluster.errors({P + "gpupool": "nowhere"})
+
+    assert '"dedicated", "pool-00"' in message
+    assert message.endswith(" and 14 more")
