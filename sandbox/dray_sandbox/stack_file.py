@@ -82,11 +82,21 @@ def write_stack_file(stack: StackFile) -> Path:
 
 
 def read_stack_file(name: str | None = None) -> StackFile | None:
-    """The running stack of that name (else ``$DRAY_STACK``, else ``default``), or None.
+    """The running stack of that name (else ``$DRAY_STACK``, else the one to be meant), or None.
 
-    A file whose supervisor is gone is stale: nothing it names runs, and None is returned.
+    Without any name it is ``default``, or the only one that runs. A file whose supervisor is
+    gone is stale: nothing it names runs, and None is returned.
     """
-    path = path_of(name or os.environ.get(NAME_VARIABLE) or DEFAULT_NAME)
+    if chosen := name or os.environ.get(NAME_VARIABLE):
+        return _read(path_of(chosen))
+    if (default := _read(path_of(DEFAULT_NAME))) is not None:
+        return default
+    files = sorted(path_of(DEFAULT_NAME).parent.parent.glob("*/stack.json"))
+    running = [stack for file in files if (stack := _read(file)) is not None]
+    return running[0] if len(running) == 1 else None
+
+
+def _read(path: Path) -> StackFile | None:
     try:
         stack = msgspec.json.decode(path.read_bytes(), type=StackFile)
     except (FileNotFoundError, msgspec.MsgspecError):

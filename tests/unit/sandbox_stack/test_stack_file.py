@@ -64,6 +64,16 @@ def test_it_is_found_by_name_by_variable_and_by_default(monkeypatch: pytest.Monk
     assert found == a_stack("other")
 
 
+def test_the_only_one_that_runs_is_meant_where_no_name_is_given() -> None:
+    write_stack_file(a_stack("demo"))
+    found = read_stack_file()
+    assert found is not None
+    assert found.name == "demo"
+    write_stack_file(a_stack("another"))
+    assert read_stack_file() is None
+    assert read_stack_file("default") is None
+
+
 def test_only_its_owner_can_read_the_passwords() -> None:
     path = write_stack_file(a_stack())
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
