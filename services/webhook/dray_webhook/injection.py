@@ -101,6 +101,23 @@ def inject(pod: Object, injection: Injection) -> Object:
     return pod
 
 
+def keep(spec: Object, before: Object) -> Object:
+    """``spec`` of an update with what ``inject`` set ``before``: whoever applies a manifest again
+    asks to take it back, and the API server would refuse the whole update."""
+    kept = dict(spec)
+    if scheduler := before.get("schedulerName"):
+        kept["schedulerName"] = scheduler
+    tolerations = spec.get("tolerations") or []
+    lost = [
+        toleration
+        for toleration in before.get("tolerations") or ()
+        if toleration.get("key") == DEDICATED_TAINT and toleration not in tolerations
+    ]
+    if lost:
+        kept["tolerations"] = [*tolerations, *lost]
+    return kept
+
+
 def _is_ours(entry: Object, base: str) -> bool:
     template = entry.get("resourceClaimTemplateName") or ""
     derived = _DERIVED.fullmatch(template)

@@ -31,6 +31,7 @@ from dray_webhook.injection import (
     claim_conflicts,
     foreign_needs,
     inject,
+    keep,
     node_conflicts,
 )
 from dray_webhook.jsonpatch import difference
@@ -242,7 +243,8 @@ def _keep(pod: Object, request: Request, rules: Rules) -> Answer:
     """UPDATE: what only dray writes is put back, what a user asked for can't change."""
     if request.user_info.username in rules.service_users:
         return Answer()
-    before = _annotations(request.old_object or {})
+    old = request.old_object or {}
+    before = _annotations(old)
     after = dict(_annotations(pod))
     admitted = SHAPE in before
     protected = (*OWN_ANNOTATIONS, GPUPOOL) if admitted else OWN_ANNOTATIONS
@@ -262,9 +264,13 @@ def _keep(pod: Object, request: Request, rules: Rules) -> Answer:
             after[name] = before[name]
         else:
             del after[name]
-    patched = {**pod, "metadata": {**(pod.get("metadata") or {}), "annotations": after}}
+    patched = dict(pod)
+    if reverted:
+        patched["metadata"] = {**(pod.get("metadata") or {}), "annotations": after}
+    if admitted:
+        patched["spec"] = keep(pod.get("spec") or {}, old.get("spec") or {})
     return Answer(
-        patch=tuple(difference(pod, patched)) if reverted else (),
+        patch=tuple(difference(pod, patched)),
         warnings=(
             *(f"annotation {name} is written by dray only; it was put back" for name in reverted),
             *(f"annotation {name} has no effect on a pod that exists already" for name in changed),

@@ -34,10 +34,23 @@ ANNOTATED = (
     f"({_annotated('object')}) || (request.operation == 'UPDATE' && {_annotated('oldObject')})"
 )
 """Pods without our annotations never reach the webhook."""
-ANNOTATIONS_CHANGED = (
-    'request.operation == "CREATE" || !has(oldObject.metadata.annotations) || '
-    "!has(object.metadata.annotations) || "
-    "object.metadata.annotations != oldObject.metadata.annotations"
+
+
+def _changed(path: str, absent: str) -> str:
+    new, old = (
+        f"(has({variable}.{path}) ? {variable}.{path} : {absent})"
+        for variable in ("object", "oldObject")
+    )
+    return f"{new} != {old}"
+
+
+WRITTEN_CHANGED = " || ".join(
+    [
+        'request.operation == "CREATE"',
+        _changed("metadata.annotations", "{}"),
+        _changed("spec.schedulerName", '""'),
+        _changed("spec.tolerations", "[]"),
+    ]
 )
 """Lifting a gate or setting an image is nobody's business here."""
 NOT_ADMITTED = f'{_annotated("object")} && !("{SHAPE}" in object.metadata.annotations)'
@@ -92,7 +105,7 @@ def webhook_configurations(
         _rule("", "pods", "CREATE", "UPDATE"),
         {
             "annotated": ANNOTATED,
-            "annotations-changed": ANNOTATIONS_CHANGED,
+            "changed": WRITTEN_CHANGED,
             "not-by-dray": f'request.operation == "CREATE" || {strangers}',
         },
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import aiohttp
 import msgspec
+import prometheus_client
 import pytest
 
 from dray.bus import jetstream
@@ -31,6 +32,8 @@ from dray_sandbox.places import free_port
 from dray_sandbox.probes import answers
 from dray_sandbox.processes import Program, Runner
 from dray_webhook.registration import webhook_configurations
+from dray_webhook.review import Answer
+from dray_webhook.server import Server
 
 P = "tensor-fusion.ai/"
 EXACTLY = {"deviceClassName": DEVICE_CLASS, "count": 1}
@@ -156,6 +159,7 @@ async def test_a_pod_is_admitted_through_an_api_server(tmp_path, api_server):
 
             await _check_protected(client)
             await _check_claims(client)
+            await _check_late_annotations(client, tmp_path / "certificates")
 
             runner.pause("nats-server")
             stored = await _created(client, pod("in-the-dark"), 201)
@@ -206,8 +210,9 @@ async def _check_protected(client) -> None:
     """What dray wrote on a pod is put back; a lifted gate passes."""
     pod = "/api/v1/namespaces/default/pods/train"
     headers = {"Content-Type": "application/merge-patch+json"}
-    for name, status in (("shape", 200), ("gpu-count", 400)):
-        patch = {"metadata": {"annotations": {P + name: "2"}}}
+    again = {"spec": {"schedulerName": "tensor-fusion-scheduler"}}
+    shape, count = ({"metadata": {"annotations": {P + n: "2"}}} for n in ("shape", "gpu-count"))
+    for patch, status in ((shape, 200), (count, 400), (again, 200)):
         async with client.patch(pod, data=json.dumps(patch), headers=headers) as http:
             body = await http.json()
         assert http.status == status, body
@@ -249,6 +254,43 @@ async def _check_claims(client) -> None:
         body = await http.json()
     assert http.status == 400, body
     assert "covers the device taint" in body["message"]
+
+
+async def _check_late_annotations(client, certificates: Path) -> None:
+    """Annotations of a mutating webhook after dray's are refused: the pod would have no GPU."""
+
+    async def annotate(request, *, timeout_s):
+        late = {"op": "add", "path": "/metadata/annotations", "value": {P + "qos": "low"}}
+        return Answer(patch=(late,) if request.name == "annotated-late" else ())
+
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificates / "tls.crt", certificates / "tls.key")
+    other = Server(
+        {"/": annotate},
+        host="127.0.0.1",
+        port=0,
+        tls=tls,
+        body_limit_bytes=2**20,
+        registry=prometheus_client.CollectorRegistry(),
+    )
+    await other.start()
+    try:
+        url = f"https://127.0.0.1:{other.port}"
+        late, _ = webhook_configurations(url, (certificates / "ca.crt").read_bytes(), name="later")
+        (webhook,) = late["webhooks"] = late["webhooks"][:1]
+        webhook |= {"matchConditions": []}
+        webhook["clientConfig"]["url"] = url
+        path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+        async with client.post(path, json=late) as http:
+            assert http.status == 201, await http.text()
+        plain = pod("annotated-late")
+        plain["metadata"]["annotations"] = {}
+        denial = await _created(client, plain, 400)
+        assert "was added by a mutating webhook after dray's" in denial["message"]
+        async with client.delete(f"{path}/later") as http:
+            assert http.status == 200, await http.text()
+    finally:
+        await other.stop()
 
 
 async def _last_event_is(bus, name: str) -> bool:

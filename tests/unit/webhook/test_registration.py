@@ -21,9 +21,9 @@ def conditions_hold(webhook, new, old=None, user="alice"):
     return all(evaluate(one["expression"], variables) for one in webhook["matchConditions"])
 
 
-def pod(annotations=None):
+def pod(annotations=None, **spec):
     metadata = {"name": "a"} if annotations is None else {"name": "a", "annotations": annotations}
-    return {"metadata": metadata, "spec": {}}
+    return {"metadata": metadata, "spec": spec}
 
 
 def test_every_webhook_fails_closed_and_keeps_its_promises():
@@ -66,9 +66,13 @@ def test_only_pods_themselves_are_sent_not_their_status():
         (pod(), pod({P + "shape": "x"}), True),
         (pod({"example.com/a": "b"}), pod({"example.com/a": "c"}), False),
         (pod(), pod(), False),
+        (pod({P + "qos": "low"}, schedulerName="a"), pod({P + "qos": "low"}), True),
+        (pod({P + "qos": "low"}), pod({P + "qos": "low"}, tolerations=[{"key": "a"}]), True),
+        (pod({P + "qos": "low"}), pod({P + "qos": "low"}, schedulingGates=[{}]), False),
+        (pod(schedulerName="a"), pod(), False),
     ],
 )
-def test_pods_are_sent_when_our_annotations_may_have_changed(new, old, sent):
+def test_pods_are_sent_when_what_dray_wrote_may_have_changed(new, old, sent):
     assert conditions_hold(MUTATING["webhooks"][0], new, old) == sent
 
 

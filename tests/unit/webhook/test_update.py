@@ -114,6 +114,28 @@ def test_taking_every_annotation_away_is_noticed(cluster, admitted, patched):
         assert kept[P + name] == admitted["metadata"]["annotations"][P + name]
 
 
+def test_a_manifest_applied_again_takes_nothing_back(cluster, pod, patched):
+    other = {"key": "other", "operator": "Exists"}
+    asked = pod({P + "gpupool": "dedicated"}, schedulerName="volcano", tolerations=[other])
+    old = patched(asked, cluster.admit(asked))
+    new = copy.deepcopy(old)
+    new["spec"] |= {"schedulerName": "volcano", "tolerations": [other]}
+
+    answer = cluster.admit(new, operation="UPDATE", old=old)
+
+    assert patched(new, answer) == old
+    assert answer.warnings == ()
+
+
+def test_tolerations_may_be_added(cluster, pod, patched):
+    asked = pod({P + "gpupool": "dedicated"})
+    old = patched(asked, cluster.admit(asked))
+    new = copy.deepcopy(old)
+    new["spec"]["tolerations"].append({"key": "other", "operator": "Exists"})
+
+    assert cluster.admit(new, operation="UPDATE", old=old).patch == ()
+
+
 def test_annotations_on_a_pod_that_exists_get_a_word(cluster, pod):
     old = pod()
     old["metadata"]["annotations"] = {"example.com/note": "x"}
