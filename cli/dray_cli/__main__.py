@@ -14,6 +14,7 @@ VERBS = {
     "demo": ("dray_cli.demo.verb", "demo", "Run the main job and print each pod's timeline."),
     "convert": ("dray_cli.convert", "convert", "Bring manifests to the valid form."),
     "cel": ("dray_cli.cel", "cel", "Translate and evaluate device selectors."),
+    "trace": ("dray_cli.trace.verb", "trace", "Show where a pod's time went, span by span."),
     "explain": ("dray_cli.explain", "explain", "Say why a pod waits, or what it got."),
 }
 

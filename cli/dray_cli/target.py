@@ -1,18 +1,28 @@
-"""Which cluster a verb talks to: flags, then ``KUBECONFIG``, then the local stack's file."""
+"""Which cluster a verb talks to: flags, then the environment, then the local stack's file."""
 
 import os
 
 import click
 
+from dray.bus.jetstream import connect as connect_nats
+from dray.bus.ports import Bus
 from dray.domain.errors import InvalidInputError
 from dray.kube.api import connect
 from dray.kube.ports import Kube
-from dray_sandbox.stack_file import read_stack_file
+from dray_sandbox.stack_file import StackFile, read_stack_file, running_stacks
 
 kubeconfig_option = click.option(
     "--kubeconfig",
     type=click.Path(exists=True, dir_okay=False),
     help="Kubeconfig of the cluster; else $KUBECONFIG, else the local stack's.",
+)
+
+nats_option = click.option(
+    "--nats",
+    metavar="URL",
+    envvar="DRAY_NATS__URL",
+    help="The bus; else $DRAY_NATS__URL, else the local stack's. User and password are those of "
+    "$DRAY_NATS__USER and $DRAY_NATS__PASSWORD.",
 )
 
 
@@ -37,3 +47,27 @@ def kubeconfig_of(flag: str | None) -> str:
 async def connect_kube(flag: str | None) -> Kube:
     """The API of the cluster that the flags choose."""
     return await connect(kubeconfig_of(flag), user_agent="dray-cli")
+
+
+def stack_of(kubeconfig: str) -> StackFile | None:
+    """The running local stack that the kubeconfig is of, or None."""
+    for stack in running_stacks():
+        if kubeconfig in (stack.kubeconfig, *stack.kubeconfigs.values()):
+            return stack
+    return None
+
+
+async def connect_bus(flag: str | None, stack: StackFile | None) -> Bus | None:
+    """The bus that the flags choose, else the stack's; None where there is none to be reached."""
+    if flag:
+        user, password = (os.environ.get(f"DRAY_NATS__{name}", "") for name in ("USER", "PASSWORD"))
+        bus = await connect_nats(flag, name="dray-cli", user=user, password=password)
+    elif stack is not None:
+        password = stack.nats_passwords["reader"]
+        bus = await connect_nats(stack.nats_url, name="dray-cli", user="reader", password=password)
+    else:
+        return None
+    if bus.connected:
+        return bus
+    await bus.close()
+    return None

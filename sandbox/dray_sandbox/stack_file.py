@@ -104,6 +104,13 @@ def _read(path: Path) -> StackFile | None:
     return stack if stack.running else None
 
 
+def running_stacks() -> tuple[StackFile, ...]:
+    """Every local stack of this checkout that runs."""
+    folder = stack_directory(DEFAULT_NAME).parent
+    names = sorted(path.parent.name for path in folder.glob("*/stack.json"))
+    return tuple(stack for name in names if (stack := read_stack_file(name)) is not None)
+
+
 def remove_stack_file(name: str) -> None:
     """Forget the stack; absent is fine."""
     path_of(name).unlink(missing_ok=True)

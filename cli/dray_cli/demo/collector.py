@@ -31,7 +31,8 @@ from dray.messages.decisions import Decided, PodDecision, Waiting, decode_record
 from dray.messages.events import ClaimPrepared, PodRequested
 from dray.messages.facts import DomainObserved
 from dray.reasons import in_words
-from dray_cli.demo.story import Story, device_lines, env_lines, understood_text
+from dray_cli.demo.story import Story
+from dray_cli.wording import decided_lines, env_lines, understood_text
 
 _STREAM_RETRY_S = 0.2
 
@@ -206,15 +207,5 @@ def _see_binding(story: Story, request: Object) -> None:
 
 
 def _decision(pod: PodDecision, writer: str) -> tuple[str, tuple[str, ...]]:
-    devices = [
-        (allocated.id.device, _taken(allocated.consumed))
-        for claim in pod.claims
-        for allocated in claim.allocation.devices
-    ]
     how = f"({writer}, {pod.took_us} µs, {pod.considered_devices} devices considered)"
-    return f"node {pod.node}  {how}", device_lines(devices)
-
-
-def _taken(consumed: dict[str, str]) -> dict[str, str]:
-    """Without the physical pair, of which every claim takes nothing."""
-    return {name: amount for name, amount in consumed.items() if amount != "0"}
+    return f"node {pod.node}  {how}", decided_lines(pod)

@@ -1,6 +1,5 @@
 """A pod's story, from what was seen of it. Pure: observations in, lines out."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -95,25 +94,3 @@ class Story:
             ],
             "missing": list(self.missing),
         }
-
-
-def understood_text(understood: dict[str, str]) -> str:
-    """What the webhook read from the annotations, in one line."""
-    return ", ".join(f"{name} {value}" for name, value in understood.items())
-
-
-def device_lines(devices: Iterable[tuple[str, dict[str, str]]]) -> tuple[str, ...]:
-    """One line per device, with what is consumed of it."""
-    return tuple(
-        " ".join((device, *(f"{name}={amount}" for name, amount in sorted(taken.items()))))
-        for device, taken in devices
-    )
-
-
-def env_lines(env: dict[str, str]) -> tuple[str, ...]:
-    """One line per variable; a list of cards is one card per line."""
-    lines: list[str] = []
-    for name, value in sorted(env.items()):
-        first, *rest = value.split(",")
-        lines += [f"{name}={first}", *(f"{'':{len(name)}},{item}" for item in rest)]
-    return tuple(lines)

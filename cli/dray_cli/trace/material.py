@@ -1,0 +1,210 @@
+"""What the bus and Kubernetes hold of one pod's way, read once."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+import msgspec
+
+from dray.bus.ports import Bus, BusUnavailableError, StreamMissingError
+from dray.bus.topology import EVENTS_STREAM
+from dray.domain import names
+from dray.domain.errors import PermanentError
+from dray.kube.convert_metadata import annotation
+from dray.kube.ports import (
+    BIND_REQUESTS,
+    CLAIMS,
+    PODS,
+    POOLS,
+    Kube,
+    NotFoundError,
+    Object,
+    Resource,
+)
+from dray.messages.base import Delivered, UndecodableMessageError, ce_type, decode
+from dray.messages.decisions import Decided, PodDecision, Waiting, decode_record, log_stream
+from dray.messages.events import ClaimPrepared, ExecutionStep, PodRequested
+
+_READ_TIMEOUT_S = 10.0
+"""A stream that has an end is read to it within this, or as far as it got."""
+
+
+class NothingKnownError(PermanentError):
+    """Neither Kubernetes nor the bus has anything of the pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One record of the log about the pod: chosen devices, or reasons to wait."""
+
+    said: PodDecision | Waiting
+    writer: str
+    at_unix_s: float
+
+
+@dataclass(slots=True)
+class Material:
+    """Everything found; times of messages are those of the streams."""
+
+    namespace: str
+    name: str
+    pod: Object | None = None
+    claims: list[Object] = field(default_factory=list)
+    bind_request: Object | None = None
+    requested: PodRequested | None = None
+    requested_unix_s: float = 0.0
+    decisions: list[Decision] = field(default_factory=list)
+    steps: list[ExecutionStep] = field(default_factory=list)
+    prepared: list[ClaimPrepared] = field(default_factory=list)
+
+    @property
+    def uid(self) -> str:
+        """The pod's UID, or nothing while only its request is known."""
+        return str(self.pod["metadata"]["uid"]) if self.pod else ""
+
+    @property
+    def request_id(self) -> str:
+        """The admission request's UID, which is older than the pod's."""
+        if self.pod is not None:
+            return annotation(self.pod, names.REQUEST_ID)
+        return self.requested.request_id if self.requested else ""
+
+    @property
+    def pool(self) -> str:
+        """The pod's pool: the name of its decision logs."""
+        if self.pod is not None:
+            return annotation(self.pod, names.GPUPOOL)
+        return self.requested.pool if self.requested else ""
+
+    @property
+    def traceparent(self) -> str:
+        """Where its trace begins; nothing for a pod that dray did not admit."""
+        if self.pod is not None:
+            return annotation(self.pod, names.TRACEPARENT)
+        return self.requested.traceparent if self.requested else ""
+
+
+async def read_material(kube: Kube, bus: Bus | None, namespace: str, name: str) -> Material:
+    """Read it all; without a bus (or with one that went away) what Kubernetes knows.
+
+    Raises:
+        NothingKnownError: there is no such pod, and no message of one.
+    """
+    found = Material(namespace, name, pod=await _get(kube, PODS, name, namespace))
+    if found.pod is not None:
+        await _read_objects(kube, found)
+    if bus is not None:
+        try:
+            async with asyncio.timeout(_READ_TIMEOUT_S):
+                await _read_events(bus, found)
+                await _read_logs(kube, bus, found)
+        except (TimeoutError, BusUnavailableError):
+            pass  # what was read so far is still true
+    if found.pod is None and found.requested is None:
+        raise NothingKnownError(
+            f"pod {namespace}/{name} is not in the cluster, and no message of the last 24 h "
+            "is about one of that name; was it another namespace (-n)?"
+        )
+    return found
+
+
+async def _read_objects(kube: Kube, found: Material) -> None:
+    assert found.pod is not None
+    for status in found.pod.get("status", {}).get("resourceClaimStatuses") or ():
+        if claim_name := status.get("resourceClaimName"):
+            claim = await _get(kube, CLAIMS, claim_name, found.namespace)
+            found.claims += [claim] if claim is not None else []
+    known = await _get(kube, BIND_REQUESTS, found.name, found.namespace)
+    if known is not None and known.get("spec", {}).get("podUID") == found.uid:
+        found.bind_request = known
+
+
+async def _get(kube: Kube, resource: Resource, name: str, namespace: str = "") -> Object | None:
+    try:
+        return await kube.get(resource, name, namespace)
+    except NotFoundError:
+        return None
+
+
+async def _read_events(bus: Bus, found: Material) -> None:
+    """Events are few per pod and come in order: the request first."""
+    async for delivered in _to_the_end(bus, EVENTS_STREAM):
+        kind = delivered.headers.get("ce-type", "")
+        try:
+            if kind == ce_type(PodRequested):
+                _see_request(found, decode(delivered, PodRequested), delivered.time_unix_s)
+            elif kind == ce_type(ExecutionStep):
+                step = decode(delivered, ExecutionStep)
+                found.steps += [step] if _is_step_of(found, step) else []
+            elif kind == ce_type(ClaimPrepared):
+                prepared = decode(delivered, ClaimPrepared)
+                found.prepared += [prepared] if _is_claim_of(found, prepared) else []
+        except UndecodableMessageError:
+            continue  # of another version; the rest still tells something
+
+
+def _see_request(found: Material, requested: PodRequested, at_unix_s: float) -> None:
+    """With the pod gone, the newest request of its name is told of, and no older one."""
+    if found.pod is not None:
+        if requested.request_id != found.request_id:
+            return
+    elif (requested.namespace, requested.name) != (found.namespace, found.name):
+        return
+    else:
+        found.steps, found.prepared = [], []
+    found.requested, found.requested_unix_s = requested, at_unix_s
+
+
+def _is_step_of(found: Material, step: ExecutionStep) -> bool:
+    if found.pod is not None:
+        return step.pod_uid == found.uid
+    return found.requested is not None and (step.namespace, step.name) == (
+        found.namespace,
+        found.name,
+    )
+
+
+def _is_claim_of(found: Material, prepared: ClaimPrepared) -> bool:
+    if found.pod is not None:
+        return prepared.claim_uid in {claim["metadata"]["uid"] for claim in found.claims}
+    claims = {claim for step in found.steps for claim in step.claim.split(",")}
+    return prepared.namespace == found.namespace and prepared.name in claims
+
+
+async def _read_logs(kube: Kube, bus: Bus, found: Material) -> None:
+    pool = await _get(kube, POOLS, found.pool) if found.pool else None
+    newest = ((pool or {}).get("status") or {}).get("decisionLog", {}).get("epoch", 0)
+    for epoch in range(1, int(newest) + 1):
+        async for delivered in _to_the_end(bus, log_stream(found.pool, epoch)):
+            try:
+                record = decode_record(delivered.payload)
+            except msgspec.MsgspecError:
+                continue  # of another version
+            said = record.pods if isinstance(record, Decided) else (record,)
+            found.decisions += [
+                Decision(one, record.writer, delivered.time_unix_s)
+                for one in said
+                if isinstance(one, PodDecision | Waiting) and _is_about(found, one)
+            ]
+
+
+def _is_about(found: Material, said: PodDecision | Waiting) -> bool:
+    if found.uid:
+        return said.pod_uid == found.uid
+    return bool(said.request_id) and said.request_id == found.request_id
+
+
+async def _to_the_end(bus: Bus, stream: str) -> AsyncIterator[Delivered]:
+    """Every message that the stream has now; none where there is no stream."""
+    state = await bus.state(stream)
+    if state is None or state.last_sequence < max(state.first_sequence, 1):
+        return
+    try:
+        async with aclosing(bus.read(stream)) as messages:  # type: ignore[type-var]
+            async for delivered in messages:
+                yield delivered
+                if delivered.pending == 0 or delivered.sequence >= state.last_sequence:
+                    return
+    except StreamMissingError:
+        return

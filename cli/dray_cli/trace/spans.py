@@ -1,0 +1,92 @@
+"""A trace as this verb sees it, wherever it was read from. Pure."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+Value = str | int | float | bool
+UNFINISHED = "unfinished"
+"""Status of a span that goes on: it ends now, and will end later."""
+
+
+class Moment(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that happened within a span."""
+
+    name: str
+    unix_ns: int
+    attributes: dict[str, Value] = {}
+
+
+class Link(msgspec.Struct, frozen=True, kw_only=True):
+    """A span that another one follows from without being part of it."""
+
+    trace_id: str
+    span_id: str
+
+
+class Span(msgspec.Struct, frozen=True, kw_only=True):
+    """One service's part of a trace; the fields are those of the lines of a trace file."""
+
+    service: str
+    name: str
+    trace_id: str
+    span_id: str
+    start_unix_ns: int
+    end_unix_ns: int
+    instance: str = ""
+    kind: str = "internal"
+    parent_id: str = ""
+    status: str = "unset"
+    reason: str = ""
+    """Why the status is ``error``."""
+    attributes: dict[str, Value] = {}
+    events: tuple[Moment, ...] = ()
+    links: tuple[Link, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """All that is known of one pod's trace."""
+
+    namespace: str
+    pod: str
+    trace_id: str
+    spans: tuple[Span, ...]
+    source: str
+    """Where the spans are from, in words."""
+    recorded: bool
+    """Whether services recorded them; else they were made of messages and objects."""
+
+    @property
+    def start_unix_ns(self) -> int:
+        """When it began; 0 without spans."""
+        return min((span.start_unix_ns for span in self.spans), default=0)
+
+    @property
+    def duration_ns(self) -> int:
+        """From the first span's start to the last one's end."""
+        last = max((span.end_unix_ns for span in self.spans), default=0)
+        return last - self.start_unix_ns
+
+    @property
+    def prepared(self) -> bool:
+        """Whether it reaches its end: the devices are prepared on the node."""
+        return any(span.name == "prepare" and span.status != "error" for span in self.spans)
+
+
+def in_tree_order(spans: Sequence[Span]) -> Iterator[tuple[int, Span]]:
+    """Every span after its parent, with its depth; siblings by time.
+
+    A span whose parent is unknown (its service recorded nothing) stands at the top.
+    """
+    known = {span.span_id for span in spans}
+    children: dict[str, list[Span]] = {}
+    for span in sorted(spans, key=lambda span: (span.start_unix_ns, span.span_id)):
+        parent = span.parent_id if span.parent_id in known - {span.span_id} else ""
+        children.setdefault(parent, []).append(span)
+    stack = [(0, span) for span in reversed(children.pop("", []))]
+    while stack:
+        depth, span = stack.pop()
+        yield depth, span
+        stack += [(depth + 1, child) for child in reversed(children.pop(span.span_id, []))]

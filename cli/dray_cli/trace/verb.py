@@ -1,0 +1,114 @@
+"""``dray trace pod/NAME``: the waterfall of a pod's way from admission to prepared."""
+
+import asyncio
+import shutil
+import time
+from pathlib import Path
+
+import click
+
+from dray.domain import names
+from dray.kube.convert_metadata import annotation
+from dray.kube.ports import PODS, Kube, NotFoundError
+from dray.telemetry import parse
+from dray_cli.explain import pod_name
+from dray_cli.output import output_option, print_json
+from dray_cli.target import (
+    connect_bus,
+    connect_kube,
+    kubeconfig_of,
+    kubeconfig_option,
+    nats_option,
+    stack_of,
+)
+from dray_cli.trace.files import newest_trace_of, spans_of_trace
+from dray_cli.trace.material import NothingKnownError, read_material
+from dray_cli.trace.spans import Trace
+from dray_cli.trace.told import spans_of
+from dray_cli.trace.waterfall import as_json, lines
+from dray_sandbox.places import traces_directory
+from dray_sandbox.stack_file import StackFile
+
+
+@click.command()
+@click.argument("target", metavar="pod/NAME")
+@click.option("-n", "--namespace", default="default", show_default=True)
+@click.option(
+    "--messages",
+    is_flag=True,
+    help="Tell it from messages and objects even where spans were recorded.",
+)
+@kubeconfig_option
+@nats_option
+@output_option
+def trace(
+    target: str,
+    namespace: str,
+    messages: bool,
+    kubeconfig: str | None,
+    nats: str | None,
+    output: str,
+) -> None:
+    """Show where a pod's time went, from admission to prepared, service by service.
+
+    Needs no tracing backend: it reads the spans of the local stack, and without them what the
+    bus and Kubernetes hold. Exit code 1: nothing is known of the pod.
+    """
+    pod = pod_name(target)
+    found = asyncio.run(_trace(kubeconfig, nats, namespace, pod, recorded=not messages))
+    if output == "json":
+        print_json(as_json(found))
+    else:
+        click.echo("\n".join(lines(found, width=shutil.get_terminal_size((110, 24)).columns)))
+
+
+async def _trace(
+    kubeconfig: str | None, nats: str | None, namespace: str, name: str, *, recorded: bool
+) -> Trace:
+    stack = stack_of(kubeconfig_of(kubeconfig))
+    kube = await connect_kube(kubeconfig)
+    try:
+        found = await _recorded(kube, stack, namespace, name) if recorded else None
+        return found or await _told(kube, stack, nats, namespace, name)
+    finally:
+        await kube.close()
+
+
+async def _recorded(kube: Kube, stack: StackFile | None, namespace: str, name: str) -> Trace | None:
+    """From the local stack's files, or None where they have nothing."""
+    if stack is None:
+        return None
+    folder = traces_directory(Path(stack.directory))
+    try:
+        pod = await kube.get(PODS, name, namespace)
+    except NotFoundError:
+        trace_id = newest_trace_of(folder, namespace, name)
+    else:
+        position = parse(annotation(pod, names.TRACEPARENT))
+        trace_id = position.trace_id if position else ""
+    spans = spans_of_trace(folder, trace_id) if trace_id else ()
+    if not spans:
+        return None
+    source = f"the files of the stack {stack.name!r}"
+    return Trace(namespace, name, trace_id, spans, source, recorded=True)
+
+
+async def _told(
+    kube: Kube, stack: StackFile | None, nats: str | None, namespace: str, name: str
+) -> Trace:
+    bus = await connect_bus(nats, stack)
+    try:
+        found = await read_material(kube, bus, namespace, name)
+    finally:
+        if bus is not None:
+            await bus.close()
+    if not found.traceparent:
+        raise NothingKnownError(
+            f"pod {namespace}/{name} has no annotation {names.TRACEPARENT}: dray's webhook did "
+            "not admit it, because it asks for no GPU of dray"
+        )
+    spans = spans_of(found, time.time())
+    position = parse(found.traceparent)
+    source = "messages and objects" if bus is not None else "objects (the bus was not reached)"
+    trace_id = position.trace_id if position else ""
+    return Trace(namespace, name, trace_id, spans, source, recorded=False)

@@ -1,0 +1,127 @@
+"""A trace as lines of text and as data. Pure."""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from dray_cli.trace.spans import UNFINISHED, Link, Span, Trace, Value, in_tree_order
+
+_HIDDEN = ("k8s.namespace.name", "k8s.pod.name", "messaging.", "exception.")
+"""Attributes that the head says already, or that only a backend needs."""
+_LONGEST_TEXT = 160
+
+
+def lines(trace: Trace, *, width: int = 100) -> list[str]:
+    """Head, then per span: offset, duration, name, service, bar; details below it."""
+    rows = list(in_tree_order(trace.spans))
+    services = max((len(span.service) for _, span in rows), default=0)
+    names = max((2 * depth + len(span.name) for depth, span in rows), default=0)
+    bar_width = max(10, width - services - names - 27)
+    result = [*_head(trace), ""]
+    for depth, span in rows:
+        name = f"{'  ' * depth}{span.name}"
+        result.append(
+            f"{_ms(span.start_unix_ns - trace.start_unix_ns):>10} "
+            f"{_ms(span.end_unix_ns - span.start_unix_ns):>10}  "
+            f"{name:<{names}}  {span.service:<{services}}  |{bar(trace, span, bar_width)}|"
+        )
+        result += [f"{'':23}{'  ' * depth}  {line}" for line in _details(trace, span)]
+    return result
+
+
+def bar(trace: Trace, span: Span, width: int) -> str:
+    """The span's part of the whole time; never empty, however short."""
+    whole = max(1, trace.duration_ns)
+    left = math.floor((span.start_unix_ns - trace.start_unix_ns) * width / whole)
+    right = math.ceil((span.end_unix_ns - trace.start_unix_ns) * width / whole)
+    left = min(left, width - 1)
+    length = max(1, min(right, width) - left)
+    mark = "▒" if span.status in ("error", UNFINISHED) else "█"
+    return f"{'':{left}}{mark * length}{'':{width - left - length}}"
+
+
+def as_json(trace: Trace) -> dict[str, Any]:
+    """The trace as data: durations in milliseconds, spans in the order of the tree."""
+    return {
+        "namespace": trace.namespace,
+        "pod": trace.pod,
+        "traceId": trace.trace_id,
+        "recorded": trace.recorded,
+        "source": trace.source,
+        "prepared": trace.prepared,
+        "durationMs": trace.duration_ns / 1e6,
+        "spans": [_span_as_json(trace, span) for _, span in in_tree_order(trace.spans)],
+    }
+
+
+def _head(trace: Trace) -> Iterator[str]:
+    state = "from admission to prepared" if trace.prepared else "so far; not prepared yet"
+    yield f"Pod {trace.namespace}/{trace.pod}: {_ms(trace.duration_ns)} {state}"
+    told = "recorded in" if trace.recorded else "no spans were recorded; told from"
+    yield f"trace {trace.trace_id or '(none)'}, {told} {trace.source}"
+
+
+def _details(trace: Trace, span: Span) -> Iterator[str]:
+    shown = {
+        name.removeprefix("dray."): value
+        for name, value in span.attributes.items()
+        if not name.startswith(_HIDDEN)
+    }
+    if shown:
+        yield _pairs(shown)
+    if span.status == "error":
+        yield f"failed: {_short(span.reason)}"
+    for moment in span.events:
+        since = _ms(moment.unix_ns - trace.start_unix_ns)
+        told = " ".join(_short(str(value)) for value in moment.attributes.values())
+        yield f"· {since} {moment.name} {told}".rstrip()
+    for link in span.links:
+        yield f"→ {_link(trace, link)}"
+
+
+def _link(trace: Trace, link: Link) -> str:
+    for span in trace.spans:
+        if span.span_id == link.span_id:
+            since = _ms(span.start_unix_ns - trace.start_unix_ns)
+            return f"follows {span.name} of {span.service} at {since}"
+    return f"follows span {link.span_id} of trace {link.trace_id}"
+
+
+def _span_as_json(trace: Trace, span: Span) -> dict[str, Any]:
+    def since_ms(unix_ns: int) -> float:
+        return (unix_ns - trace.start_unix_ns) / 1e6
+
+    return {
+        "service": span.service,
+        "instance": span.instance,
+        "name": span.name,
+        "kind": span.kind,
+        "spanId": span.span_id,
+        "parentId": span.parent_id,
+        "startMs": since_ms(span.start_unix_ns),
+        "durationMs": (span.end_unix_ns - span.start_unix_ns) / 1e6,
+        "status": span.status,
+        "reason": span.reason,
+        "attributes": span.attributes,
+        "events": [
+            {"name": moment.name, "ms": since_ms(moment.unix_ns), "attributes": moment.attributes}
+            for moment in span.events
+        ],
+        "links": [{"traceId": link.trace_id, "spanId": link.span_id} for link in span.links],
+    }
+
+
+def _pairs(attributes: Mapping[str, Value]) -> str:
+    return " ".join(f"{name}={_short(str(value))}" for name, value in attributes.items())
+
+
+def _short(text: str) -> str:
+    one_line = text.replace("\n", "; ")
+    return one_line if len(one_line) <= _LONGEST_TEXT else f"{one_line[: _LONGEST_TEXT - 1]}…"
+
+
+def _ms(duration_ns: int) -> str:
+    """Milliseconds, and seconds from ten of them on."""
+    if duration_ns >= 10_000_000_000:
+        return f"{duration_ns / 1e9:.1f} s"
+    return f"{duration_ns / 1e6:.1f} ms"
