@@ -1,0 +1,83 @@
+"""docs/user-guide/annotations.md gives the webhook's texts: all of them, and no others."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from dray_webhook import (
+    annotations,
+    claims,
+    injection,
+    mutation,
+    pools,
+    selectors,
+    shape,
+    shell,
+)
+from dray_webhook.pools import NO_OTHER_WAY
+
+PAGE = Path(__file__).parents[3] / "docs" / "user-guide" / "annotations.md"
+MODULES = (annotations, pools, selectors, injection, shape, mutation, claims, shell)
+BLOCK = re.compile(r"^```text\n(.*?)^```", re.MULTILINE | re.DOTALL)
+SHORTEST = 28
+"""Characters of a text that is a sentence to a person, and no piece of one."""
+NO_TEXT = ("system:serviceaccount:", NO_OTHER_WAY)
+
+
+def template(node: ast.expr, module: ModuleType) -> str:
+    """A string expression as text: constants of the module spelt out, the rest as ``…``."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.JoinedStr(values=parts):
+            return "".join(template(part, module) for part in parts)
+        case ast.FormattedValue(value=value):
+            return template(value, module)
+        case ast.Name(id=name) if isinstance(vars(module).get(name), str | int):
+            return str(vars(module)[name])
+        case ast.BinOp(left=left, right=right):
+            return template(left, module) + template(right, module)
+        case _:
+            return "…"
+
+
+def texts(module: ModuleType) -> Iterator[str]:
+    """Every sentence that a module can say."""
+    assert module.__file__ is not None
+    tree = ast.parse(Path(module.__file__).read_text("utf-8"))
+    pieces = {
+        part
+        for node in ast.walk(tree)
+        if isinstance(node, ast.JoinedStr | ast.FormattedValue | ast.BinOp | ast.Expr)
+        for part in ast.iter_child_nodes(node)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant | ast.JoinedStr | ast.BinOp) and node not in pieces:
+            text = normal(template(node, module))
+            said = text.replace("…", "")
+            if len(said) >= SHORTEST and " " in said and not said.startswith(NO_TEXT):
+                yield text
+
+
+def normal(text: str) -> str:
+    return re.sub(r"…(\s*…)*", "…", " ".join(text.split()))
+
+
+def documented() -> set[str]:
+    blocks = BLOCK.findall(PAGE.read_text("utf-8"))
+    return {normal(each) for block in blocks for each in re.split(r"\n(?! )", block) if each}
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
+def test_every_text_of_the_webhook_is_documented(module: ModuleType) -> None:
+    """Add what is missing to the page, in a ``text`` block; ``…`` stands for what varies."""
+    assert set(texts(module)) - documented() == set()
+
+
+def test_the_page_has_no_text_that_the_webhook_does_not_say() -> None:
+    said = {text for module in MODULES for text in texts(module)}
+    assert documented() - said == set()
