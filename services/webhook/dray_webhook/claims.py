@@ -82,8 +82,10 @@ def _at_create(request: Request, view: View) -> list[str]:
     name = (claim.get("metadata") or {}).get("name") or request.name
     requests = (spec.get("devices") or {}).get("requests") or ()
     errors: list[str] = []
-    # Without a pool's label nobody but kube-scheduler evaluates the selectors.
-    for refuse in (refuse_owner_toleration, *([refuse_unreadable] if _pool(claim) else ())):
+    # Without a pool's label nobody but kube-scheduler evaluates the selectors, and those of a
+    # derived claim were read when its pod was admitted.
+    read_by_dray = _pool(claim) and not _is_derived(claim)
+    for refuse in (refuse_owner_toleration, *([refuse_unreadable] if read_by_dray else ())):
         try:
             refuse(requests, f'{kind} "{name}"')
         except InvalidInputError as error:

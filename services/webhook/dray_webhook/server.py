@@ -122,6 +122,7 @@ def _log(path: str, request: Request, answer: Answer, took_s: float) -> None:
         namespace=request.namespace,
         name=request.name,
         uid=request.uid,
+        user=request.user_info.username,
         dry_run=bool(request.dry_run),
         took_ms=round(took_s * 1000, 1),
         **({"why": answer.message} if not answer.allowed else {}),

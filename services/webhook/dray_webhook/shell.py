@@ -9,7 +9,7 @@ import msgspec
 from dray.messages.base import encode
 from dray.messages.events import PodRequested
 from dray.messages.rpc import Lookup, LookupReply
-from dray.telemetry import spans, traceparent
+from dray.telemetry import spans
 from dray_webhook.cache import Cache
 from dray_webhook.claims import mutate_claim, validate_claim
 from dray_webhook.injection import Ids
@@ -48,12 +48,15 @@ class Webhook:
         view = self._cache.view
         if not view.synced:
             return self._not_ready()
-        root = traceparent.new_traceparent(self._draw() < self._sampling_ratio)
-        with spans.start("admission", root, {"k8s.namespace.name": request.namespace}) as span:
+        # An update or a dry run is no pod's beginning.
+        begins = request.operation == "CREATE" and not request.dry_run
+        sampled = begins and self._draw() < self._sampling_ratio
+        with spans.begin("admission", sampled=sampled, kind="server") as span:
             ids = Ids(request.uid, span.traceparent)
             until = started + min(self._lookup_timeout_s, timeout_s / 2)
             answer = await self._decide(request, view, ids, until)
-            span.set("dray.allowed", answer.allowed)
+            if span.recording:
+                _describe(span, request, answer)
             if answer.requested is not None:
                 self._publish(request, answer.requested, started)
         return answer
@@ -105,3 +108,17 @@ class Webhook:
                 traceparent=event.traceparent,
             )
         )
+
+
+def _describe(span: spans.Span, request: Request, answer: Answer) -> None:
+    """What the pod asked for, as attributes of its admission."""
+    span.set("k8s.namespace.name", request.namespace)
+    if request.name:
+        span.set("k8s.pod.name", request.name)
+    if answer.requested is not None:
+        span.set("dray.pool", answer.requested.pool)
+        span.set("dray.template", answer.requested.template)
+        for name, value in answer.requested.understood.items():
+            span.set(f"dray.understood.{name}", value)
+    if not answer.allowed:
+        span.fail(answer.message)

@@ -1,10 +1,12 @@
 """The quick start's files, as users apply them, through convert and admission."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
 from dray.cel.check import check_selector
 from dray.cel.syntax import parse
@@ -18,6 +20,7 @@ from dray.messages.facts import (
     TemplateObserved,
 )
 from dray.seed.documents import convert
+from dray_cli.__main__ import cli
 from dray_webhook.view import View
 
 P = "tensor-fusion.ai/"
@@ -139,3 +142,19 @@ def _renamed(obj):
         metadata["name"] = "default"
     if metadata.get("annotations", {}).get(P + "gpupool") == "default-pool":
         metadata["annotations"][P + "gpupool"] = "default"
+
+
+def test_the_commands_that_are_shown_convert_their_files(monkeypatch):
+    shown = [ROOT / "01-quick-start" / "README.md", *FILES]
+    commands = [
+        (path.parent if path.suffix == ".md" else ROOT.parent, arguments.split())
+        for path in shown
+        for arguments in re.findall(r"^(?:#   )?dray (convert .*) \|", path.read_text(), re.M)
+    ]
+    assert len(commands) == 4
+
+    for folder, arguments in commands:
+        monkeypatch.chdir(folder)
+        ended = CliRunner().invoke(cli, arguments)
+        assert ended.exit_code == 0, ended.output
+        assert "resource.k8s.io/v1\n" in ended.output
