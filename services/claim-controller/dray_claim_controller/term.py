@@ -240,6 +240,10 @@ async def lead(begin: Callable[[], Term], clock: Clock) -> None:
         except* DrayError as group:
             for error in group.exceptions:
                 structlog.get_logger().warning("the term ended", error=str(error))
+        # A task group whose members fail while it is cancelled raises their errors alone.
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise asyncio.CancelledError
         if clock.monotonic_s() - started_s > 30:
             backoff.reset()
         await clock.sleep(backoff.next_s())
