@@ -11,8 +11,6 @@ def difference(old: Any, new: Any, path: str = "") -> Iterator[Operation]:
 
     Lists are compared by position; a changed list that isn't merely longer is replaced.
     """
-    if old == new and type(old) is type(new):
-        return
     if isinstance(old, dict) and isinstance(new, dict):
         yield from _of_dicts(old, new, path)
     elif isinstance(old, list) and isinstance(new, list) and 0 < len(old) <= len(new):
@@ -20,7 +18,7 @@ def difference(old: Any, new: Any, path: str = "") -> Iterator[Operation]:
             yield from difference(before, after, f"{path}/{index}")
         for after in new[len(old) :]:
             yield {"op": "add", "path": f"{path}/-", "value": after}
-    else:
+    elif old != new or type(old) is not type(new):  # 1 == True in Python, not in JSON
         yield {"op": "replace", "path": path, "value": new}
 
 

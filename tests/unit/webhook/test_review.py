@@ -5,7 +5,7 @@ import json
 
 import jsonpatch
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dray_webhook.jsonpatch import difference
@@ -66,6 +66,8 @@ _json = st.recursive(
 
 
 @given(_json, _json)
+@example(True, 1)
+@example([{"a": 0}], [{"a": False}])
 def test_the_patch_makes_the_new_of_the_old(old, new):
     old, new = {"root": old}, {"root": new}
 
