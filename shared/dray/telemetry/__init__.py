@@ -1,16 +1,17 @@
 """The only door to OpenTelemetry: one trace per pod, decided at the webhook.
 
-``configure`` once at the composition root; ``start`` around a service's part of a pod's
-story; ``new_traceparent`` where a story begins. Unsampled traces cost a string comparison.
+``configure`` once at the composition root; ``begin`` where a story begins; ``start`` around a
+service's part of it. Unsampled traces cost a string comparison.
 """
 
-from dray.telemetry.spans import Span, Telemetry, configure, shutdown, start
+from dray.telemetry.spans import Span, Telemetry, begin, configure, shutdown, start
 from dray.telemetry.traceparent import Traceparent, is_sampled, new_traceparent, parse
 
 __all__ = [
     "Span",
     "Telemetry",
     "Traceparent",
+    "begin",
     "configure",
     "is_sampled",
     "new_traceparent",

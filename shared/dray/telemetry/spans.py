@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from opentelemetry import trace
+from opentelemetry.context import Context
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor, SpanExporter
@@ -121,9 +122,47 @@ class Telemetry:
             with _current(parent):
                 yield _Unsampled(traceparent)
             return
+        with self._recording(
+            name,
+            trace.set_span_in_context(trace.NonRecordingSpan(_context(parent))),
+            attributes,
+            kind,
+            links=links,
+            began_unix_ns=began_unix_ns,
+        ) as span:
+            yield span
+
+    @contextlib.contextmanager
+    def begin(
+        self,
+        name: str,
+        attributes: Attributes | None = None,
+        *,
+        sampled: bool,
+        kind: str = "internal",
+    ) -> Iterator[Span]:
+        """See the module's ``begin``."""
+        if not sampled or not self._records:
+            with self.start(name, positions.new_traceparent(sampled)) as unsampled:
+                yield unsampled
+            return
+        with self._recording(name, Context(), attributes, kind) as span:
+            yield span
+
+    @contextlib.contextmanager
+    def _recording(
+        self,
+        name: str,
+        context: Context,
+        attributes: Attributes | None,
+        kind: str,
+        *,
+        links: Sequence[str] = (),
+        began_unix_ns: int | None = None,
+    ) -> Iterator[Span]:
         span = self._tracer.start_span(
             name,
-            context=trace.set_span_in_context(trace.NonRecordingSpan(_context(parent))),
+            context=context,
             kind=_KINDS[kind],
             attributes=dict(attributes or {}),
             links=[trace.Link(_context(p)) for p in map(positions.parse, links) if p is not None],
@@ -198,6 +237,25 @@ def start(
     with _telemetry.start(
         name, traceparent, attributes, kind=kind, links=links, began_unix_ns=began_unix_ns
     ) as span:
+        yield span
+
+
+@contextlib.contextmanager
+def begin(
+    name: str,
+    attributes: Attributes | None = None,
+    *,
+    sampled: bool,
+    kind: str = "internal",
+) -> Iterator[Span]:
+    """The first span of a new trace. ``sampled`` decides for everybody who joins it later;
+    without an exporter here the decision is handed on all the same."""
+    if _telemetry is None or not sampled:
+        traceparent = positions.new_traceparent(sampled)
+        with _current(positions.parse(traceparent)):
+            yield _Unsampled(traceparent)
+        return
+    with _telemetry.begin(name, attributes, sampled=sampled, kind=kind) as span:
         yield span
 
 

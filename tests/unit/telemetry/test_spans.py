@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dray.telemetry import configure, is_sampled, new_traceparent, parse, shutdown, start
+from dray.telemetry import begin, configure, is_sampled, new_traceparent, parse, shutdown, start
 
 SAMPLED = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01"
 UNSAMPLED = SAMPLED[:-1] + "0"
@@ -70,6 +70,34 @@ def test_a_sampled_story_is_told_by_spans_under_one_trace(trace_file: Path) -> N
     )
     assert commit["events"][0]["name"] == "written"
     assert decide["start_unix_ns"] <= commit["start_unix_ns"] <= decide["end_unix_ns"]
+
+
+def test_a_story_begins_with_a_span_that_has_no_parent(trace_file: Path) -> None:
+    with begin("admit", {"allowed": True}, sampled=True) as first:
+        assert is_sampled(first.traceparent)
+    (span,) = spans(trace_file)
+    assert (span["parent_id"], span["attributes"]) == ("", {"allowed": True})
+    assert first.traceparent == f"00-{span['trace_id']}-{span['span_id']}-01"
+
+
+def test_a_story_that_is_not_sampled_begins_with_nothing(trace_file: Path) -> None:
+    with begin("admit", sampled=False) as first:
+        assert parse(first.traceparent) is not None
+        assert not is_sampled(first.traceparent)
+    assert spans(trace_file) == []
+
+
+def test_sampling_is_decided_for_others_even_without_an_exporter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("DRAY_TRACE_FILE", raising=False)
+    with begin("admit", sampled=True) as before_configuring:
+        assert is_sampled(before_configuring.traceparent)
+    configure("webhook", "w-0")
+    with begin("admit", sampled=True) as first:
+        assert is_sampled(first.traceparent)
+        assert not first.recording
+    shutdown()
 
 
 def test_an_unsampled_story_makes_no_span_and_is_handed_on(trace_file: Path) -> None:
