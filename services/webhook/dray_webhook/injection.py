@@ -18,6 +18,7 @@ from dray.domain.names import (
     GPUPOOL,
     REQUEST_ID,
     SHAPE,
+    TEMPLATE_READY,
     TRACEPARENT,
     VOID,
 )
@@ -26,7 +27,7 @@ from dray_webhook.shape import HASH_DIGITS
 
 Object = dict[str, Any]
 _DERIVED = re.compile(rf"(?P<base>.+)-[0-9a-f]{{{HASH_DIGITS}}}")
-NEVER_ON_PODS_AT_BIRTH = (DECISION, VOID, ALLOCATED)
+NEVER_ON_PODS_AT_BIRTH = (DECISION, VOID, ALLOCATED, TEMPLATE_READY)
 
 
 @dataclass(frozen=True, slots=True)

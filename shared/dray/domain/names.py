@@ -55,7 +55,9 @@ DECISION: Final = PREFIX + "decision"
 VOID: Final = PREFIX + "void"
 """On a claim: attempts up to this one must never be committed."""
 ALLOCATED: Final = PREFIX + "allocated"
-OWN_ANNOTATIONS: Final = (REQUEST_ID, TRACEPARENT, SHAPE, DECISION, VOID, ALLOCATED)
+TEMPLATE_READY: Final = PREFIX + "template-ready"
+"""On a waiting pod: its derived template, touched so that old controllers retry at once."""
+OWN_ANNOTATIONS: Final = (REQUEST_ID, TRACEPARENT, SHAPE, DECISION, VOID, ALLOCATED, TEMPLATE_READY)
 
 # Labels and taints.
 POOL_LABEL: Final = PREFIX + "gpupool"

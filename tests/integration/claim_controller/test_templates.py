@@ -2,11 +2,10 @@
 
 from typing import Any
 
-from dray.domain.names import CLAIM_REFERENCE, DERIVED_FROM_LABEL, SHAPE
+from dray.domain.names import CLAIM_REFERENCE, DERIVED_FROM_LABEL, SHAPE, TEMPLATE_READY
 from dray.kube.ports import CLAIMS, EVENTS, PODS, TEMPLATES
 from dray.runtime.clock import ManualClock
 from dray_claim_controller.settings import Publishing
-from dray_claim_controller.templates.keeper import TOUCHED
 
 
 def told(world: Any, reason: str) -> list[str]:
@@ -47,7 +46,7 @@ async def test_a_template_made_thirty_seconds_late_reaches_old_controllers(
 
         await world.until(claimed, "the claim is made after the touch")
         pod = await world.kube.get(PODS, "workload", "default")
-        assert pod["metadata"]["annotations"][TOUCHED] == world.template_of(world.shape())
+        assert pod["metadata"]["annotations"][TEMPLATE_READY] == world.template_of(world.shape())
 
         await world.decide(await world.decision())
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import structlog
 
 from dray.domain.errors import TemporaryError
-from dray.domain.names import PREFIX
+from dray.domain.names import TEMPLATE_READY
 from dray.kube.ports import (
     PODS,
     TEMPLATES,
@@ -35,9 +35,6 @@ from dray_claim_controller.templates.rules import (
     template_name,
     waits_for_claim,
 )
-
-TOUCHED = PREFIX + "template-ready"
-"""Annotation patched onto a waiting pod: controllers up to 1.35 retry on pod events only."""
 
 Tell = Callable[[SeenPod, str, str], None]
 """Reports (pod, reason, message) as a warning event."""
@@ -140,7 +137,7 @@ class TemplateKeeper:
                 continue
             if template_name(pod) != wanted.name:
                 continue
-            patch = {"metadata": {"uid": pod.uid, "annotations": {TOUCHED: wanted.name}}}
+            patch = {"metadata": {"uid": pod.uid, "annotations": {TEMPLATE_READY: wanted.name}}}
             try:
                 answer = await self._kube.patch(PODS, held.name, patch, held.namespace)
             except NotFoundError:
