@@ -21,9 +21,8 @@ from dray.bus.ports import (
 from dray.bus.topology import FACTS_STREAM
 from dray.messages.base import UndecodableMessageError, encode
 from dray.messages.commands import VoidClaim
-from dray.messages.decisions import Decided, log_stream
+from dray.messages.decisions import log_stream
 from dray.runtime.backoff import Backoff
-from dray.telemetry import spans
 from dray_allocator.events import (
     Append,
     AppendFailed,
@@ -43,6 +42,7 @@ from dray_allocator.handle import handle
 from dray_allocator.metrics import Metrics
 from dray_allocator.serving import Serving
 from dray_allocator.state import AllocatorState
+from dray_allocator.tracing import Traces
 from dray_allocator.wire import fact_of, outgoing, record_of
 
 _MOST_FOLDED = 256
@@ -75,6 +75,7 @@ class Shell:
             bus, state, self._hand, lease_ttl_s=lease_ttl_s, lease_renewal_s=lease_renewal_s
         )
         self._identities = (f"{self._instance}.{uuid4().hex}.{n}" for n in count(1))
+        self._traces = Traces()
         self._last: dict[str, str] = {}
         """Per domain, the identity of the last append."""
 
@@ -141,6 +142,7 @@ class Shell:
             try:
                 async for delivered in self._bus.read(stream):
                     record = record_of(delivered)
+                    self._traces.folded(record, delivered.headers, delivered.time_unix_s)
                     more = delivered.pending > 0
                     await self._hand(RecordSeen(domain, epoch, delivered.sequence, record, more))
             except StreamMissingError as error:
@@ -215,12 +217,13 @@ class Shell:
     async def _append(self, effect: Append, take: int, identity: str, after: str) -> None:
         record = effect.record
         try:
-            await self._bus.append(
-                outgoing(record, self._source),
-                expected_last=effect.expected_last,
-                identity=identity,
-                after=after,
-            )
+            with self._traces.appending(record) as traceparent:
+                await self._bus.append(
+                    outgoing(record, self._source, traceparent),
+                    expected_last=effect.expected_last,
+                    identity=identity,
+                    after=after,
+                )
         except StaleSequenceError as error:
             self._metrics.conflicts.inc()
             await self._failed(effect, take, str(error))
@@ -231,8 +234,6 @@ class Shell:
             await self._hand(LogLost(effect.domain, effect.epoch))
         else:
             self._metrics.appended(record)
-            if isinstance(record, Decided):
-                _trace(record)
 
     async def _failed(self, effect: Append, take: int, reason: str) -> None:
         """Forget what was built on it, once per time of serving; then read and serve again."""
@@ -248,19 +249,3 @@ class Shell:
             await self._bus.publish(message)
         except (BusUnavailableError, StreamMissingError) as error:
             self._log.warning("a command was not sent; it is repeated", why=str(error))
-
-
-def _trace(record: Decided) -> None:
-    """One span per decided pod, for sampled ones."""
-    for pod in record.pods:
-        attributes: dict[str, str | int] = {
-            "k8s.namespace.name": pod.namespace,
-            "k8s.pod.name": pod.name,
-            "k8s.node.name": pod.node,
-            "dray.writer": record.writer,
-            "dray.attempt": pod.claims[0].attempt,
-            "dray.considered_devices": pod.considered_devices,
-            "dray.took_us": pod.took_us,
-        }
-        with spans.start("decision", pod.traceparent, attributes):
-            pass

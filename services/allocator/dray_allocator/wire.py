@@ -43,13 +43,13 @@ def record_of(delivered: Delivered) -> AnyRecord:
         ) from error
 
 
-def outgoing(record: AnyRecord, source: str) -> Outgoing:
+def outgoing(record: AnyRecord, source: str, traceparent: str) -> Outgoing:
     """The record on its log's subject."""
-    correlation_id = traceparent = ""
+    correlation_id = ""
     if isinstance(record, Waiting):
-        correlation_id, traceparent = record.request_id, record.traceparent
+        correlation_id = record.request_id
     elif isinstance(record, Decided) and len(record.pods) == 1:
-        correlation_id, traceparent = record.pods[0].request_id, record.pods[0].traceparent
+        correlation_id = record.pods[0].request_id
     message = encode(
         record,
         source=source,

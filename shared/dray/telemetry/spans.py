@@ -1,26 +1,21 @@
 """Spans, for sampled traces only, exported in batches."""
 
 import contextlib
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Final, Protocol
 
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor, SpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from dray.telemetry import traceparent as positions
-from dray.telemetry.file_exporter import FileExporter
+from dray.telemetry.processors import from_environment
 
 Attributes = Mapping[str, str | int | float | bool]
 
-FILE_VARIABLE: Final = "DRAY_TRACE_FILE"
-ENDPOINT_VARIABLES: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 _KINDS: Final = {
     "internal": SpanKind.INTERNAL,
     "producer": SpanKind.PRODUCER,
@@ -38,7 +33,9 @@ class Span(Protocol):
     @property
     def recording(self) -> bool: ...
     def set(self, name: str, value: str | int | float | bool) -> None: ...
-    def event(self, name: str, attributes: Attributes | None = None) -> None: ...
+    def event(
+        self, name: str, attributes: Attributes | None = None, *, unix_ns: int | None = None
+    ) -> None: ...
     def fail(self, reason: str) -> None: ...
 
 
@@ -54,7 +51,9 @@ class _Unsampled:
     def set(self, name: str, value: str | int | float | bool) -> None:
         """Nothing."""
 
-    def event(self, name: str, attributes: Attributes | None = None) -> None:
+    def event(
+        self, name: str, attributes: Attributes | None = None, *, unix_ns: int | None = None
+    ) -> None:
         """Nothing."""
 
     def fail(self, reason: str) -> None:
@@ -82,9 +81,11 @@ class _Recording:
         """An attribute."""
         self._span.set_attribute(name, value)
 
-    def event(self, name: str, attributes: Attributes | None = None) -> None:
-        """Something that happened within the span."""
-        self._span.add_event(name, dict(attributes or {}))
+    def event(
+        self, name: str, attributes: Attributes | None = None, *, unix_ns: int | None = None
+    ) -> None:
+        """Something that happened within the span, now or at ``unix_ns``."""
+        self._span.add_event(name, dict(attributes or {}), unix_ns)
 
     def fail(self, reason: str) -> None:
         """Mark the span as failed."""
@@ -196,13 +197,10 @@ _telemetry: Telemetry | None = None
 def configure(service: str, instance: str) -> Telemetry:
     """Make this process's tracer, and the one that ``start`` uses.
 
-    Exports to OTLP over http where OTEL_EXPORTER_OTLP_ENDPOINT names a collector (the other
-    OTEL_EXPORTER_OTLP_ variables apply), and as JSON lines to the file that DRAY_TRACE_FILE
-    names; to neither with OTEL_SDK_DISABLED=true, to no collector with
-    OTEL_TRACES_EXPORTER=none.
+    It exports as ``processors.from_environment`` says.
     """
     global _telemetry
-    _telemetry = Telemetry(service, instance, _processors())
+    _telemetry = Telemetry(service, instance, from_environment())
     return _telemetry
 
 
@@ -257,25 +255,6 @@ def begin(
         return
     with _telemetry.begin(name, attributes, sampled=sampled, kind=kind) as span:
         yield span
-
-
-def _processors() -> list[SpanProcessor]:
-    if os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
-        return []
-    processors: list[SpanProcessor] = []
-    wanted = os.environ.get("OTEL_TRACES_EXPORTER", "otlp") != "none"
-    if wanted and any(os.environ.get(name) for name in ENDPOINT_VARIABLES):
-        processors.append(BatchSpanProcessor(_otlp_exporter()))
-    if path := os.environ.get(FILE_VARIABLE):
-        processors.append(SimpleSpanProcessor(FileExporter(Path(path))))
-    return processors
-
-
-def _otlp_exporter() -> SpanExporter:
-    # Imported only where used: it brings requests and protobuf.
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-
-    return OTLPSpanExporter()
 
 
 @contextlib.contextmanager

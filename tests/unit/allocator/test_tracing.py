@@ -1,0 +1,171 @@
+"""Decisions of sampled pods are spans; the one that places a pod tells how long it waited."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dray.bus.ports import StaleSequenceError
+from dray.domain.claims import Allocation
+from dray.messages.decisions import AnyRecord, ClaimDecision, Decided, PodDecision, Waiting
+from dray.reasons import Reason
+from dray.telemetry import configure, parse, shutdown
+from dray_allocator.tracing import Traces
+
+POD = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01"
+UNSAMPLED = POD[:-1] + "0"
+REASON = Reason("capacity", "free vram", 8, 8)
+
+
+@pytest.fixture
+def trace_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    path = tmp_path / "trace.jsonl"
+    monkeypatch.setenv("DRAY_TRACE_FILE", str(path))
+    monkeypatch.delenv("OTEL_EXPORTER_OTLP_ENDPOINT", raising=False)
+    configure("allocator", "a-0")
+    yield path
+    shutdown()
+
+
+def spans(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def waiting(traceparent: str = POD) -> Waiting:
+    return Waiting(
+        domain="pool",
+        epoch=1,
+        writer="a-0",
+        facts_sequence=1,
+        now_unix_s=1.0,
+        pod_uid="u",
+        namespace="ns",
+        name="train",
+        reasons=(REASON,),
+        traceparent=traceparent,
+    )
+
+
+def decided(*traceparents: str) -> Decided:
+    pods = tuple(
+        PodDecision(
+            pod_uid=f"u{number or ''}",
+            namespace="ns",
+            name="train",
+            node="n1",
+            binder="dray",
+            claims=(
+                ClaimDecision(
+                    uid="c", namespace="ns", name="c", attempt=3, allocation=Allocation(())
+                ),
+            ),
+            traceparent=traceparent,
+            took_us=500,
+        )
+        for number, traceparent in enumerate(traceparents)
+    )
+    return Decided(
+        domain="pool",
+        epoch=1,
+        writer="a-0",
+        facts_sequence=1,
+        now_unix_s=2.0,
+        policy_version=0,
+        pods=pods,
+    )
+
+
+def append(traces: Traces, record: AnyRecord) -> str:
+    with traces.appending(record) as traceparent:
+        return traceparent
+
+
+def test_a_decision_is_a_span_whose_position_is_sent_with_it(trace_file: Path) -> None:
+    sent = append(Traces(), decided(POD))
+
+    (span,) = spans(trace_file)
+    assert (span["name"], span["kind"]) == ("decision", "producer")
+    assert span["parent_id"] == "0123456789abcdef"
+    assert sent == f"00-{span['trace_id']}-{span['span_id']}-01"
+    assert span["end_unix_ns"] - span["start_unix_ns"] >= 500_000
+    assert span["attributes"]["dray.attempt"] == 3
+    assert span["attributes"]["messaging.destination.name"] == "dray.decision.pool.1"
+
+
+def test_unsampled_records_make_no_span_and_hand_their_position_on(trace_file: Path) -> None:
+    traces = Traces()
+
+    assert append(traces, decided(UNSAMPLED)) == UNSAMPLED
+    assert append(traces, waiting(UNSAMPLED)) == UNSAMPLED
+    assert append(traces, decided("", UNSAMPLED)) == ""
+    assert spans(trace_file) == []
+
+
+def test_a_placed_pod_tells_how_long_it_waited_and_links_to_what_failed(trace_file: Path) -> None:
+    traces = Traces()
+
+    failed = append(traces, waiting())
+    placed = append(traces, decided(POD))
+
+    first, decision, wait = spans(trace_file)
+    assert (first["status"], first["reason"]) == ("error", str(REASON))
+    position = parse(failed)
+    assert position is not None
+    link = {"trace_id": position.trace_id, "span_id": position.span_id}
+    assert decision["links"] == wait["links"] == [link]
+    assert placed.split("-")[2] == decision["span_id"]
+    assert wait["name"] == "waiting"
+    assert wait["start_unix_ns"] <= first["end_unix_ns"] <= wait["end_unix_ns"]
+    assert [event["attributes"]["dray.reasons"] for event in wait["events"]] == [str(REASON)]
+
+
+def test_a_replica_that_takes_over_knows_from_the_log_who_waits(trace_file: Path) -> None:
+    failed = append(Traces(), waiting())
+    successor = Traces()
+
+    successor.folded(waiting(), {"traceparent": failed}, 100.0)
+    append(successor, decided(POD))
+
+    wait = spans(trace_file)[-1]
+    assert (wait["name"], wait["start_unix_ns"]) == ("waiting", 100_000_000_000)
+    assert [link["span_id"] for link in wait["links"]] == [failed.split("-")[2]]
+
+
+def test_one_reading_of_an_own_record_is_no_second_wait(trace_file: Path) -> None:
+    traces = Traces()
+
+    failed = append(traces, waiting())
+    traces.folded(waiting(), {"traceparent": failed}, 100.0)
+    append(traces, decided(POD))
+
+    assert len(spans(trace_file)[-1]["links"]) == 1
+
+
+def test_who_was_placed_by_another_replica_is_forgotten(trace_file: Path) -> None:
+    traces = Traces()
+
+    append(traces, waiting())
+    traces.folded(decided(POD), {}, 100.0)
+    append(traces, decided(POD))
+
+    assert [span["name"] for span in spans(trace_file)] == ["decision", "decision"]
+
+
+def test_a_decision_that_was_overtaken_is_linked_by_the_next(trace_file: Path) -> None:
+    traces = Traces()
+
+    with pytest.raises(StaleSequenceError), traces.appending(decided(POD)):
+        raise StaleSequenceError("expected 3, is 4")
+    append(traces, decided(POD))
+
+    overtaken, decision, _ = spans(trace_file)
+    assert (overtaken["status"], overtaken["reason"]) == ("error", "expected 3, is 4")
+    assert [link["span_id"] for link in decision["links"]] == [overtaken["span_id"]]
+
+
+def test_a_record_about_several_pods_has_a_span_each_and_no_position(trace_file: Path) -> None:
+    other = POD.replace("0123456789abcdef0123456789abcdef", "f" * 32)
+
+    assert append(Traces(), decided(POD, other, UNSAMPLED)) == ""
+    assert {span["trace_id"] for span in spans(trace_file)} == {POD[3:35], "f" * 32}
