@@ -33,7 +33,11 @@ class Execution(Group):
     """How long to wait for the own watch to show a commit before reading it."""
     withdraw_after: Duration = 10.0
     """How long a pod may be unschedulable with an allocation before that is taken back."""
+    finish_after: Duration = 2.0
+    """How long a pod with all its devices may lie unbound, with nobody at it, before the
+    last step is made for it: its order was in a log that is lost."""
     withdraw_every: Duration = 1.0
+    """How often pods are looked at for both."""
 
 
 class Templates(Group):

@@ -95,7 +95,9 @@ class Term:
             watching,
             clock,
             after_s=settings.execution.withdraw_after,
+            finish_after_s=settings.execution.finish_after,
             every_s=settings.execution.withdraw_every,
+            finish=self.executor.resume,
         )
         self.cluster = ClusterObserved(revision=0)
 

@@ -76,7 +76,9 @@ def fast_settings(instance: str, **changes: Any) -> ControllerSettings:
         "instance": instance,
         "log": Log(),
         "lease": Lease(retry=0.05),
-        "execution": Execution(withdraw_after=0.1, withdraw_every=0.02, watch_timeout=0.2),
+        "execution": Execution(
+            withdraw_after=0.1, finish_after=0.1, withdraw_every=0.02, watch_timeout=0.2
+        ),
         "publishing": Publishing(tick=0.05, status_every=0.02, report_every=0.02),
         "templates": Templates(unused_after=60.0, collect_every=0.05),
     }

@@ -211,3 +211,24 @@ async def test_a_bus_that_is_merely_away_stops_no_execution(world: Any) -> None:
     running.controller.bus.reconnect()
 
     assert running.controller.term.epochs.opened == {"default-pool": 1}
+
+
+async def test_a_pod_committed_in_a_lost_log_is_bound_in_the_next_epoch(world: Any) -> None:
+    """The controller died between commit and binding, and NATS lost the order."""
+
+    async def hook(name: str, _: Any) -> None:
+        if name == "bind":
+            await asyncio.Event().wait()
+
+    first = await world.ready(await world.start("first", hook=hook))
+    await world.pod()
+    await world.decide(await world.decision())
+    await world.until(world.allocations, "the claim is committed")
+    await first.stop()
+    world.bus.server.lose_everything()
+    second = await world.start("second")
+    await world.until(world.bindings, "the pod is bound")
+
+    assert second.controller.term.epochs.opened == {"default-pool": 2}
+    assert world.bindings() == ["node-1"]
+    assert len(world.allocations()) == 1

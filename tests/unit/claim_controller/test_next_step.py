@@ -94,6 +94,13 @@ def test_a_record_of_an_older_epoch_is_ignored(make: Any) -> None:
     assert step.reason == "old-epoch"
 
 
+def test_what_an_older_epoch_committed_is_finished(make: Any) -> None:
+    committed = make.claim(decision=ATTEMPT, allocation=make.allocation())
+
+    step = next_step(make.observed(make.pod(), committed, epoch=2), make.decision())
+    assert isinstance(step, Bind)
+
+
 @pytest.mark.parametrize(
     ("pod", "reason"),
     [

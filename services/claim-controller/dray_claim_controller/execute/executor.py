@@ -104,6 +104,11 @@ class Executor:
             self._tasks[pod_uid] = task
             task.add_done_callback(lambda ended: self._ended(pod_uid, ended))
 
+    def resume(self, order: Order) -> None:
+        """Carry ``order`` out unless the pod is being executed already."""
+        if order.decision.pod_uid not in self._tasks:
+            self.submit(order)
+
     async def close(self) -> None:
         """Stop where it is; a later execution resumes from what is observed."""
         tasks = list(self._tasks.values())

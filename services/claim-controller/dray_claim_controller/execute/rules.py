@@ -106,8 +106,6 @@ def next_step(observed: Observed, decision: PodDecision) -> Step:
 
 def _pod_stops(observed: Observed, decision: PodDecision) -> Stop | None:
     pod = observed.pod
-    if any(epoch_of(claim.attempt) < observed.epoch for claim in decision.claims):
-        return Stop("old-epoch", f"the log's epoch is {observed.epoch} by now")
     if pod is None or pod.uid != decision.pod_uid:
         return Stop("pod-gone", "there is no such pod any more")
     if pod.deleting or pod.phase in TERMINAL:
@@ -129,6 +127,9 @@ def _claim_step(observed: Observed, decision: PodDecision, wanted: ClaimDecision
         return None
     if claim.void >= wanted.attempt:
         return Stop("void", f"{where} voids attempts up to {claim.void}", withdraw=True)
+    # What is committed counts in every epoch, and its binding is finished; nothing else is.
+    if epoch_of(wanted.attempt) < observed.epoch and not _is_allocated(claim, wanted):
+        return Stop("old-epoch", f"the log's epoch is {observed.epoch} by now")
     if claim.decision > wanted.attempt:
         return Stop("superseded", f"{where} carries attempt {claim.decision}")
     if _is_allocated(claim, wanted):

@@ -1,33 +1,60 @@
-"""Withdraws allocations that kube-scheduler has refused for a while."""
+"""Pods that make no progress: refused by kube-scheduler, or left halfway by a lost log."""
+
+from collections.abc import Callable
 
 import structlog
 
 from dray.domain.errors import TemporaryError
 from dray.kube.ports import Kube, NotFoundError, RefusedError
 from dray.runtime.clock import Clock
+from dray_claim_controller.execute.adoption import adopted
+from dray_claim_controller.execute.orders import Order
 from dray_claim_controller.execute.withdraw import Withdrawer
 from dray_claim_controller.execute.withdrawal import Stuck, is_stuck
 from dray_claim_controller.observe.watching import Watching
 
 
 class StuckPods:
-    """Looks every ``every_s`` seconds; what is stuck for ``after_s`` is withdrawn."""
+    """Looks every ``every_s`` seconds.
+
+    What kube-scheduler has refused for ``after_s`` is withdrawn; what has lain halfway for
+    ``finish_after_s``, with nobody at it, is handed to ``finish``.
+    """
 
     def __init__(
-        self, kube: Kube, watching: Watching, clock: Clock, *, after_s: float, every_s: float
+        self,
+        kube: Kube,
+        watching: Watching,
+        clock: Clock,
+        *,
+        after_s: float,
+        finish_after_s: float,
+        every_s: float,
+        finish: Callable[[Order], None],
     ) -> None:
         self.withdrawn = 0
         self._watching = watching
         self._clock = clock
         self._every_s = every_s
         self._stuck = Stuck(after_s)
+        self._halfway = Stuck(finish_after_s)
+        self._finish = finish
         self._withdrawer = Withdrawer(kube, watching)
 
     async def run(self) -> None:
         """Look until cancelled."""
         while True:
+            self.finish()
             await self.look()
             await self._clock.sleep(self._every_s)
+
+    def finish(self) -> None:
+        """Hand over pods that have their devices and lack only the last step."""
+        picture = self._watching.picture
+        found = {seen.uid: adopted(picture, seen) for seen in picture.our_pods()}
+        orders = {uid: order for uid, order in found.items() if order is not None}
+        for uid in self._halfway.due(orders, self._clock.monotonic_s()):
+            self._finish(orders[uid])
 
     async def look(self) -> None:
         """Withdraw what is due; the allocators see void claims and decide anew."""
