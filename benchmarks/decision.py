@@ -1,6 +1,7 @@
 """The allocator's core: a pod's fact in, its decision out; no bus. Every decision is committed."""
 
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 
 from dray.domain import names
@@ -29,6 +30,7 @@ from dray_allocator.rules import Rules
 from dray_allocator.state import AllocatorState
 
 POOL = "pool"
+OPENED = Opened(domain=POOL, epoch=1, writer="c", facts_sequence=0, now_unix_s=0.0)
 GPUS_PER_NODE = 8
 
 
@@ -39,42 +41,63 @@ def measure(samples: int, nodes: int) -> list[float]:
     return [fleet.pod(f"pod-{number}") * 1e6 for number in range(samples)]
 
 
+def pool_facts() -> Iterator[Fact]:
+    """The pool, before its log is opened."""
+    yield DeviceClassObserved(revision=1, device_class=DeviceClass(names.DEVICE_CLASS))
+    policy = Policy("policy", "u", placement="CompactFirst", version=1)
+    yield PolicyObserved(revision=1, policy=policy)
+    yield PoolObserved(revision=1, pool=Pool(POOL, "u", template="policy"))
+    yield DomainObserved(revision=1, domain=POOL, epoch=1)
+
+
+def fleet_facts(nodes: int) -> Iterator[Fact]:
+    """``nodes`` nodes with their cards; then the facts are complete."""
+    for name in (f"node-{number}" for number in range(nodes)):
+        cards = tuple(_card(f"{name}-gpu-{index}") for index in range(GPUS_PER_NODE))
+        part = ResourceSlice(f"slice-{name}", f"u-{name}", names.DRIVER, name, 1, 1, name, cards)
+        yield SliceObserved(revision=1, slice=part)
+        made = Node(name, f"u-{name}", POOL, cpu_milli=64_000, memory_bytes=2**39, pods=1_000)
+        yield NodeObserved(revision=1, node=made)
+    yield Synced(revision=1, instance="c")
+    yield Tick(revision=1, now_unix_s=1.0)
+
+
+def pod_facts(uid: str, traceparent: str = "") -> tuple[ClaimObserved, PodObserved]:
+    """A pod that asks for a fraction of a card, and its claim."""
+    claim = Claim(f"claim-{uid}", "ns", f"{uid}-gpu", 1, POOL, _SPEC, uid, uid)
+    reference = PodClaim(names.CLAIM_REFERENCE, claim.name, "template")
+    pod = Pod(
+        uid,
+        "ns",
+        uid,
+        1,
+        POOL,
+        names.DRAY_SCHEDULER,
+        claims=(reference,),
+        traceparent=traceparent,
+    )
+    return ClaimObserved(revision=1, claim=claim), PodObserved(revision=1, pod=pod)
+
+
 class _Fleet:
     def __init__(self, nodes: int) -> None:
         self.state = AllocatorState(Rules(writer="bench"))
         self.facts = 0
         self.records = 0
-        policy = Policy("policy", "u", placement="CompactFirst", version=1)
-        for fact in (
-            DeviceClassObserved(revision=1, device_class=DeviceClass(names.DEVICE_CLASS)),
-            PolicyObserved(revision=1, policy=policy),
-            PoolObserved(revision=1, pool=Pool(POOL, "u", template="policy")),
-            DomainObserved(revision=1, domain=POOL, epoch=1),
-        ):
+        for fact in pool_facts():
             self.see(fact)
-        self.record(Opened(domain=POOL, epoch=1, writer="c", facts_sequence=0, now_unix_s=0.0))
-        for number in range(nodes):
-            self.node(f"node-{number}")
-        self.see(Synced(revision=1, instance="c"))
-        self.see(Tick(revision=1, now_unix_s=1.0))
+        self.record(OPENED)
+        for fact in fleet_facts(nodes):
+            self.see(fact)
         self.do(Serve(POOL, 1, self.records))
-
-    def node(self, name: str) -> None:
-        """A node with its cards."""
-        cards = tuple(_card(f"{name}-gpu-{index}") for index in range(GPUS_PER_NODE))
-        part = ResourceSlice(f"slice-{name}", f"u-{name}", names.DRIVER, name, 1, 1, name, cards)
-        self.see(SliceObserved(revision=1, slice=part))
-        made = Node(name, f"u-{name}", POOL, cpu_milli=64_000, memory_bytes=2**39, pods=1_000)
-        self.see(NodeObserved(revision=1, node=made))
 
     def pod(self, uid: str) -> float:
         """Seconds from the pod's fact to its decision; then the decision is committed."""
-        claim = Claim(f"claim-{uid}", "ns", f"{uid}-gpu", 1, POOL, _SPEC, uid, uid)
-        reference = PodClaim(names.CLAIM_REFERENCE, claim.name, "template")
-        pod = Pod(uid, "ns", uid, 1, POOL, names.DRAY_SCHEDULER, claims=(reference,))
-        self.see(ClaimObserved(revision=1, claim=claim))
+        claim_fact, pod_fact = pod_facts(uid)
+        claim = claim_fact.claim
+        self.see(claim_fact)
         began = time.perf_counter()
-        decided = self.see(PodObserved(revision=1, pod=pod))
+        decided = self.see(pod_fact)
         took_s = time.perf_counter() - began
         allocation = next(
             made.allocation
