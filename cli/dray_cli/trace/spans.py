@@ -90,3 +90,34 @@ def in_tree_order(spans: Sequence[Span]) -> Iterator[tuple[int, Span]]:
         depth, span = stack.pop()
         yield depth, span
         stack += [(depth + 1, child) for child in reversed(children.pop(span.span_id, []))]
+
+
+def with_waiting(spans: Sequence[Span], now_unix_ns: int) -> tuple[Span, ...]:
+    """Adds the waiting that nobody could record yet, because it goes on.
+
+    The allocator records it when the pod is placed; until then there are only the decisions
+    that failed.
+    """
+    decisions = sorted(
+        (span for span in spans if span.name == "decision"), key=lambda span: span.end_unix_ns
+    )
+    if not decisions or decisions[-1].status != "error":
+        return tuple(spans)
+    placed = [span.end_unix_ns for span in decisions if span.status != "error"]
+    failed = [one for one in decisions if not placed or one.end_unix_ns > placed[-1]]
+    waiting = Span(
+        service=failed[0].service,
+        name="waiting",
+        trace_id=failed[0].trace_id,
+        span_id="waiting",
+        parent_id=failed[0].parent_id,
+        start_unix_ns=failed[0].start_unix_ns,
+        end_unix_ns=now_unix_ns,
+        status=UNFINISHED,
+        events=tuple(
+            Moment(name="waits", unix_ns=one.end_unix_ns, attributes={"dray.reasons": one.reason})
+            for one in failed
+        ),
+        links=tuple(Link(trace_id=one.trace_id, span_id=one.span_id) for one in failed),
+    )
+    return (*spans, waiting)

@@ -23,7 +23,7 @@ from dray_cli.target import (
 )
 from dray_cli.trace.files import newest_trace_of, spans_of_trace
 from dray_cli.trace.material import NothingKnownError, read_material
-from dray_cli.trace.spans import Trace
+from dray_cli.trace.spans import Trace, with_waiting
 from dray_cli.trace.told import spans_of
 from dray_cli.trace.waterfall import as_json, lines
 from dray_sandbox.places import traces_directory
@@ -90,7 +90,8 @@ async def _recorded(kube: Kube, stack: StackFile | None, namespace: str, name: s
     if not spans:
         return None
     source = f"the files of the stack {stack.name!r}"
-    return Trace(namespace, name, trace_id, spans, source, recorded=True)
+    told = with_waiting(spans, time.time_ns())
+    return Trace(namespace, name, trace_id, told, source, recorded=True)
 
 
 async def _told(

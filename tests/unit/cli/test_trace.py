@@ -1,0 +1,432 @@
+"""``dray trace``: a pod's trace from files, else from messages and objects, as a waterfall."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from dray.bus.memory import MemoryBus
+from dray.bus.topology import STREAMS, log_spec
+from dray.domain import names
+from dray.domain.claims import AllocatedDevice, Allocation
+from dray.domain.devices import DeviceId
+from dray.kube.memory import MemoryKube
+from dray.kube.ports import PODS, POOLS
+from dray.messages.base import Message, encode
+from dray.messages.decisions import (
+    AnyRecord,
+    ClaimDecision,
+    Decided,
+    Opened,
+    PodDecision,
+    Waiting,
+    log_subject,
+)
+from dray.messages.events import ClaimPrepared, ExecutionStep, PodRequested
+from dray.reasons import Reason
+from dray_cli.trace import waterfall
+from dray_cli.trace.files import newest_trace_of, spans_of_trace
+from dray_cli.trace.material import Decision, Material, NothingKnownError, read_material
+from dray_cli.trace.spans import UNFINISHED, Link, Moment, Span, Trace, in_tree_order, with_waiting
+from dray_cli.trace.told import spans_of
+from dray_cli.trace.verb import trace as verb
+
+TRACE = "0123456789abcdef0123456789abcdef"
+TRACEPARENT = f"00-{TRACE}-0123456789abcdef-01"
+MS = 1_000_000
+REASON = Reason("capacity", "free vram", 8, 8)
+
+
+def span(name: str, start_ms: float, end_ms: float, **more: Any) -> Span:
+    told: dict[str, Any] = {"service": "webhook", "trace_id": TRACE, "span_id": name, **more}
+    start, end = int(start_ms * MS), int(end_ms * MS)
+    return Span(name=name, start_unix_ns=start, end_unix_ns=end, **told)
+
+
+def a_trace(*spans: Span, recorded: bool = True) -> Trace:
+    return Trace("default", "train", TRACE, spans, "somewhere", recorded)
+
+
+def test_children_stand_below_their_parents_by_time() -> None:
+    spans = (
+        span("late", 5, 6, parent_id="root"),
+        span("inner", 2, 3, parent_id="early"),
+        span("early", 1, 4, parent_id="root"),
+        span("root", 0, 7),
+    )
+
+    assert [(depth, one.name) for depth, one in in_tree_order(spans)] == [
+        (0, "root"),
+        (1, "early"),
+        (2, "inner"),
+        (1, "late"),
+    ]
+
+
+def test_a_span_whose_parent_was_not_recorded_is_shown_all_the_same() -> None:
+    assert [depth for depth, _ in in_tree_order((span("lonely", 0, 1, parent_id="x"),))] == [0]
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "expected"),
+    [
+        (0, 100, "██████████"),
+        (50, 100, "     █████"),
+        (0, 0.001, "█         "),
+        (100, 100, "         █"),
+    ],
+)
+def test_a_bar_is_the_share_of_the_whole_and_never_empty(
+    start: float, end: float, expected: str
+) -> None:
+    one = span("one", start, end)
+
+    assert waterfall.bar(a_trace(span("all", 0, 100), one), one, 10) == expected
+
+
+def test_the_waterfall_tells_offset_duration_attributes_events_and_links() -> None:
+    lines = waterfall.lines(
+        a_trace(
+            span("admission", 0, 2, attributes={"dray.pool": "fast", "k8s.pod.name": "train"}),
+            span("failed", 3, 3, service="allocator", status="error", reason="free vram"),
+            span(
+                "prepare",
+                40,
+                50,
+                service="node-agent",
+                events=(
+                    Moment(name="waits", unix_ns=41 * MS, attributes={"dray.reasons": "a\nb"}),
+                ),
+                links=(
+                    Link(trace_id=TRACE, span_id="failed"),
+                    Link(trace_id=TRACE, span_id="unknown"),
+                ),
+            ),
+        ),
+        width=80,
+    )
+
+    assert lines[0] == "Pod default/train: 50.0 ms from admission to prepared"
+    assert TRACE in lines[1]
+    assert lines[3].split()[:6] == ["0.0", "ms", "2.0", "ms", "admission", "webhook"]
+    assert lines[4].strip() == "pool=fast"
+    assert lines[6].strip() == "failed: free vram"
+    assert lines[7].split()[:6] == ["40.0", "ms", "10.0", "ms", "prepare", "node-agent"]
+    assert lines[8].strip() == "· 41.0 ms waits a; b"
+    assert lines[9].strip() == "→ follows failed of allocator at 3.0 ms"
+    assert lines[10].strip() == f"→ follows span unknown of trace {TRACE}"
+
+
+def test_as_data_times_are_milliseconds_since_the_first_span() -> None:
+    data = waterfall.as_json(a_trace(span("admission", 10, 12), span("prepare", 20, 25)))
+
+    assert data["prepared"] is True
+    assert data["durationMs"] == 15
+    assert [(one["name"], one["startMs"], one["durationMs"]) for one in data["spans"]] == [
+        ("admission", 0, 2),
+        ("prepare", 10, 5),
+    ]
+    json.dumps(data)
+
+
+def test_a_failed_preparation_is_no_end() -> None:
+    assert not a_trace(span("prepare", 0, 1, status="error")).prepared
+
+
+def test_who_still_waits_is_shown_waiting_until_now() -> None:
+    failed = span("decision", 1, 2, span_id="f", status="error", reason="free vram")
+    spans = with_waiting((span("admission", 0, 1), failed), now_unix_ns=60 * MS)
+
+    wait = spans[-1]
+    assert (wait.name, wait.status, wait.end_unix_ns) == ("waiting", UNFINISHED, 60 * MS)
+    assert wait.start_unix_ns == failed.start_unix_ns
+    assert wait.links == (Link(trace_id=TRACE, span_id="f"),)
+    assert wait.events[0].attributes == {"dray.reasons": "free vram"}
+
+
+def test_who_was_placed_after_a_failed_decision_waits_no_more() -> None:
+    failed = span("decision", 1, 2, span_id="f", status="error")
+    placed = span("decision", 5, 6, span_id="p")
+
+    assert with_waiting((failed, placed), now_unix_ns=60 * MS) == (failed, placed)
+
+
+# --- from files
+
+
+def write(folder: Path, service: str, *spans: Span) -> None:
+    folder.mkdir(exist_ok=True)
+    with (folder / f"{service}.jsonl").open("ab") as file:
+        for one in spans:
+            file.write(msgspec.json.encode(one) + b"\n")
+
+
+def test_spans_of_a_trace_are_read_from_every_file(tmp_path: Path) -> None:
+    write(tmp_path, "webhook", span("admission", 0, 1), span("other", 0, 1, trace_id="f" * 32))
+    write(tmp_path, "allocator", span("decision", 2, 3))
+
+    assert {one.name for one in spans_of_trace(tmp_path, TRACE)} == {"admission", "decision"}
+
+
+def test_a_line_that_a_kill_cut_off_is_left_out(tmp_path: Path) -> None:
+    write(tmp_path, "webhook", span("admission", 0, 1))
+    with (tmp_path / "webhook.jsonl").open("ab") as file:
+        file.write(msgspec.json.encode(span("lost", 0, 1))[:-9])
+
+    assert [one.name for one in spans_of_trace(tmp_path, TRACE)] == ["admission"]
+
+
+def test_a_pod_that_is_gone_is_found_by_name_and_the_newest_counts(tmp_path: Path) -> None:
+    named = {"k8s.namespace.name": "default", "k8s.pod.name": "train"}
+    elsewhere = {**named, "k8s.namespace.name": "other"}
+    write(tmp_path, "webhook", span("admission", 5, 6, attributes=named))
+    write(tmp_path, "webhook", span("admission", 1, 2, attributes=named, trace_id="e" * 32))
+    write(tmp_path, "webhook", span("admission", 9, 9, attributes=elsewhere, trace_id="f" * 32))
+
+    assert newest_trace_of(tmp_path, "default", "train") == TRACE
+    assert newest_trace_of(tmp_path, "default", "nobody") == ""
+    assert newest_trace_of(tmp_path / "absent", "default", "train") == ""
+
+
+# --- from messages and objects
+
+CLAIM = ClaimDecision(
+    uid="c",
+    namespace="default",
+    name="train-gpu",
+    attempt=7,
+    allocation=Allocation(
+        (AllocatedDevice("r", DeviceId(names.DRIVER, "n1", "gpu-0"), None, {"virtual_vram": "1"}),)
+    ),
+)
+PLACED = PodDecision(
+    pod_uid="u",
+    namespace="default",
+    name="train",
+    node="n1",
+    binder="dray",
+    claims=(CLAIM,),
+    request_id="r",
+    traceparent=TRACEPARENT,
+    took_us=500,
+)
+REQUESTED = PodRequested(
+    request_id="r",
+    namespace="default",
+    name="train",
+    pool="fast",
+    template="base-1",
+    understood={"vram": "1"},
+    traceparent=TRACEPARENT,
+    took_us=2000,
+)
+
+
+def waiting_record() -> Waiting:
+    return Waiting(**head(), pod_uid="u", namespace="default", name="train", reasons=(REASON,))
+
+
+def head() -> dict[str, Any]:
+    return {"domain": "fast", "epoch": 1, "writer": "a", "facts_sequence": 1, "now_unix_s": 1.0}
+
+
+def step(what: str, at: float) -> ExecutionStep:
+    return ExecutionStep(
+        pod_uid="u",
+        namespace="default",
+        name="train",
+        claim="train-gpu",
+        attempt=7,
+        step=what,
+        now_unix_s=at,
+    )
+
+
+def prepared(at: float) -> ClaimPrepared:
+    return ClaimPrepared(
+        claim_uid="c",
+        namespace="default",
+        name="train-gpu",
+        node="n1",
+        cdi_device_ids=("d",),
+        env={},
+        now_unix_s=at,
+        took_us=1000,
+    )
+
+
+def material(*decisions: Decision) -> Material:
+    return Material(
+        "default",
+        "train",
+        requested=REQUESTED,
+        requested_unix_s=100.0,
+        decisions=list(decisions),
+    )
+
+
+def test_messages_tell_the_way_that_spans_would() -> None:
+    found = material(Decision(PLACED, "a", 101.0))
+    found.steps = [step("committed", 101.2), step("bound", 101.3)]
+    found.prepared = [prepared(102.0)]
+
+    spans = spans_of(found, 200.0)
+
+    assert [(one.service, one.name) for one in spans] == [
+        ("webhook", "admission"),
+        ("allocator", "decision"),
+        ("claim-controller", "execute"),
+        ("node-agent", "prepare"),
+    ]
+    assert {one.trace_id for one in spans} == {TRACE}
+    assert {one.parent_id for one in spans[1:]} == {spans[0].span_id}
+    assert spans[0].end_unix_ns - spans[0].start_unix_ns == pytest.approx(2 * MS, abs=1000)
+    assert spans[1].attributes["dray.devices"] == "gpu-0 virtual_vram=1"
+    assert [moment.name for moment in spans[2].events] == ["committed", "bound"]
+
+
+def test_messages_tell_of_waiting_and_of_what_failed() -> None:
+    waited = Decision(waiting_record(), "a", 100.5)
+
+    still = spans_of(material(waited), 110.0)
+    placed = spans_of(material(waited, Decision(PLACED, "a", 103.0)), 110.0)
+
+    assert [one.name for one in still] == ["admission", "decision", "waiting"]
+    assert (still[1].status, still[1].reason) == ("error", str(REASON))
+    assert (still[2].status, still[2].end_unix_ns) == (UNFINISHED, 110 * 1000 * MS)
+    wait, decision = placed[2:]
+    assert (wait.status, wait.end_unix_ns) == ("unset", 103 * 1000 * MS)
+    failed = Link(trace_id=TRACE, span_id=placed[1].span_id)
+    assert wait.links == decision.links == (failed,)
+
+
+def test_an_execution_without_an_end_goes_on_and_one_that_failed_says_why() -> None:
+    found = material(Decision(PLACED, "a", 101.0))
+
+    found.steps = [step("committed", 101.2)]
+    assert spans_of(found, 200.0)[-1].status == UNFINISHED
+    found.steps = [msgspec.structs.replace(step("failed", 101.4), detail="refused")]
+    assert (spans_of(found, 200.0)[-1].status, spans_of(found, 200.0)[-1].reason) == (
+        "error",
+        "refused",
+    )
+
+
+def test_without_the_log_the_bind_request_says_why_a_pod_waits() -> None:
+    found = material()
+    found.pod = a_pod()
+    found.bind_request = {"status": {"phase": "Pending", "explanation": "free vram"}}
+
+    assert spans_of(found, 2e9)[-1].attributes == {"dray.reasons": "free vram"}
+
+
+# --- reading
+
+
+def a_pod(uid: str = "u") -> dict[str, Any]:
+    annotations = {
+        names.REQUEST_ID: "r",
+        names.TRACEPARENT: TRACEPARENT,
+        names.GPUPOOL: "fast",
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "train",
+            "namespace": "default",
+            "uid": uid,
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "annotations": annotations,
+        },
+        "spec": {"containers": [{"name": "app", "image": "app"}]},
+    }
+
+
+async def say(bus: MemoryBus, *messages: Message) -> None:
+    for message in messages:
+        await bus.publish(encode(message, source="/test"))
+
+
+async def append(bus: MemoryBus, *records: AnyRecord) -> None:
+    for number, record in enumerate(records):
+        outgoing = encode(record, source="/test")
+        on_the_log = replace(outgoing, subject=log_subject("fast", 1))
+        await bus.append(on_the_log, expected_last=number)
+
+
+async def a_bus() -> MemoryBus:
+    bus = MemoryBus()
+    for spec in (*STREAMS, log_spec("fast", 1)):
+        await bus.ensure(spec)
+    return bus
+
+
+async def a_kube() -> MemoryKube:
+    kube = MemoryKube()
+    pool = {
+        "apiVersion": POOLS.api_version,
+        "kind": POOLS.kind,
+        "metadata": {"name": "fast"},
+        "spec": {},
+    }
+    await kube.create(POOLS, pool)
+    status = {"status": {"decisionLog": {"epoch": 1}}}
+    await kube.patch(POOLS, "fast", status, subresource="status")
+    return kube
+
+
+async def test_a_pod_that_is_gone_is_told_of_by_what_the_bus_keeps() -> None:
+    bus, kube = await a_bus(), await a_kube()
+    other = msgspec.structs.replace(PLACED, pod_uid="x", request_id="other")
+    await append(bus, Opened(**head()), Decided(**head(), policy_version=1, pods=(other, PLACED)))
+    await say(bus, REQUESTED, step("bound", 101.0), prepared(102.0))
+
+    found = await read_material(kube, bus, "default", "train")
+
+    assert found.traceparent == TRACEPARENT
+    assert [decision.said for decision in found.decisions] == [PLACED]
+    assert [one.step for one in found.steps] == ["bound"]
+    assert [one.claim_uid for one in found.prepared] == ["c"]
+
+
+async def test_only_what_is_about_this_very_pod_counts() -> None:
+    bus, kube = await a_bus(), await a_kube()
+    pod = await kube.create(PODS, a_pod(), "default")
+    uid = pod["metadata"]["uid"]
+    await append(
+        bus,
+        Opened(**head()),
+        msgspec.structs.replace(waiting_record(), pod_uid="an earlier pod of this name"),
+        msgspec.structs.replace(waiting_record(), pod_uid=uid),
+    )
+    await say(bus, msgspec.structs.replace(REQUESTED, request_id="earlier"), step("bound", 1.0))
+
+    found = await read_material(kube, bus, "default", "train")
+
+    assert [decision.said.pod_uid for decision in found.decisions] == [uid]
+    assert (found.requested, found.steps) == (None, [])
+
+
+async def test_a_pod_that_nobody_knows_is_an_error_that_says_where_was_looked() -> None:
+    with pytest.raises(NothingKnownError, match="pod default/train is not in the cluster"):
+        await read_material(await a_kube(), await a_bus(), "default", "train")
+
+
+async def test_without_a_bus_kubernetes_alone_is_read() -> None:
+    kube = await a_kube()
+    await kube.create(PODS, a_pod(), "default")
+
+    found = await read_material(kube, None, "default", "train")
+
+    assert [(one.service, one.name) for one in spans_of(found, 2e9)] == [("kubernetes", "pod")]
+
+
+def test_another_kind_than_a_pod_is_refused() -> None:
+    result = CliRunner().invoke(verb, ["node/n1"])
+
+    assert result.exit_code != 0
