@@ -102,7 +102,8 @@ class Step:
     def _reasons(self, want: Wanted) -> tuple[Reason, ...]:
         """Why it fits nowhere; pods of equal signature share the answer."""
         domain, state = self._domain, self._state
-        at = (state.ledger.version, domain.supply)
+        uses = (state.ledger.version, state.holds.version, state.facts.nodes_version)
+        at = (*uses, domain.supply)
         known = domain.explained.get(want.signature)
         if known is not None and known[0] == at and want.ordinary:
             return known[1]

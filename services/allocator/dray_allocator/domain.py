@@ -37,8 +37,8 @@ class Domain:
     """The supply for which all pending pods were put up for trial."""
     unfit: dict[bytes, int] = field(default_factory=dict)
     """Per signature of a pod: the supply for which it fits nowhere."""
-    explained: dict[bytes, tuple[tuple[int, int], tuple[Reason, ...]]] = field(default_factory=dict)
-    """Per signature: reasons, and the use and supply they were computed from."""
+    explained: dict[bytes, tuple[tuple[int, ...], tuple[Reason, ...]]] = field(default_factory=dict)
+    """Per signature: reasons, and the versions of what they were computed from."""
     unsettled: dict[str, None] = field(default_factory=dict)
     """Claims with a reservation that has to end some way."""
     late: dict[str, None] = field(default_factory=dict)

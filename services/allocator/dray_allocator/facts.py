@@ -52,6 +52,8 @@ class Facts:
     pods_of: dict[ClaimName, dict[str, None]] = field(default_factory=dict)
     """Pods that refer to a claim."""
     nodes: dict[str, NodeFact] = field(default_factory=dict)
+    nodes_version: int = 0
+    """Moves with every fact of a node."""
     members: dict[str, dict[str, None]] = field(default_factory=dict)
     """Per pool, its nodes."""
     classes: dict[str, DeviceClass] = field(default_factory=dict)
@@ -108,6 +110,7 @@ class Facts:
         known = self.nodes.get(node.name)
         if not self._is_news("node", node.name, fact.revision):
             return known
+        self.nodes_version += 1
         if known is None or fact.deleted or _membership(known.node) != _membership(node):
             self._served.clear()
         if known is not None:

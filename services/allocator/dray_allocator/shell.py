@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import structlog
 
+from dray.bus.catching_up import CatchingUp
 from dray.bus.ports import (
     Bus,
     BusUnavailableError,
@@ -122,8 +123,10 @@ class Shell:
 
     async def _follow_facts(self, backoff: Backoff) -> None:
         folded = 0
+        catching_up = CatchingUp()
         async for delivered in self._bus.read(FACTS_STREAM):
             backoff.reset()
+            catching_up.read(delivered.sequence, delivered.pending)
             try:
                 fact = fact_of(delivered)
             except UndecodableMessageError as error:
@@ -133,7 +136,7 @@ class Shell:
                 continue
             folded += 1
             more = delivered.pending > 0 and folded % _MOST_FOLDED != 0
-            await self._hand(FactSeen(delivered.sequence, fact, more))
+            await self._hand(FactSeen(delivered.sequence, fact, more, catching_up.whole))
 
     async def _follow_log(self, domain: str, epoch: int) -> None:
         stream = log_stream(domain, epoch)

@@ -63,13 +63,14 @@ def leaving(state: AllocatorState, domain: Domain) -> Iterator[tuple[str, int]]:
 
 
 def _busy_nodes(state: AllocatorState, domain: Domain) -> dict[str, None]:
-    """Nodes with reservations in flight, or with decided pods that their sum lacks yet: the
-    next domain can't see either in its own log."""
+    """Nodes with reservations in flight, with allocations that were cleared and not voided, or
+    with decided pods that their sum lacks yet: the next domain can't see any of them in its
+    own log."""
     busy = {
         reservation.allocation.node: None
         for claim_uid in domain.unsettled
         if (reservation := domain.current.claims.get(claim_uid)) is not None
-        and reservation.stage is Stage.HELD
+        and reservation.stage is not Stage.OVER
     }
     held = (pod for uid, pod in domain.current.pods.items() if state.holds.has(uid))
     busy.update((pod.node, None) for pod in held)

@@ -19,6 +19,8 @@ class Holds:
     """Holds by pod. Setting a pod's hold again replaces it."""
 
     def __init__(self) -> None:
+        self.version = 0
+        """Moves with every change."""
         self._pods: dict[str, tuple[str, Held]] = {}
         self._nodes: dict[str, dict[str, Held]] = {}
         self._sums: dict[str, Held] = {}
@@ -49,6 +51,7 @@ class Holds:
             self._pods[pod_uid] = (node, held)
             self._nodes.setdefault(node, {})[pod_uid] = held
             self._sum(node)
+        self.version += before != (None if held is None else (node, held))
         freed = before is not None and (held is None or before != (node, held))
         return before[0] if before is not None and freed else ""
 
