@@ -1,0 +1,138 @@
+"""The allocator's records decided again, each from the facts that its writer had applied.
+
+Facts and records of one log determine every decision in it, so each log is replayed by itself.
+A record is compared only where the recording has the facts step by step; all others are folded.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from dray.messages.decisions import AnyRecord, Opened
+from dray.recording.file import BadRecordingError
+from dray.recording.lines import FactLine, Header, Line, RecordLine
+from dray_allocator.events import FactSeen, RecordSeen
+from dray_allocator.handle import handle, recompute
+from dray_allocator.rules import Rules
+from dray_allocator.state import AllocatorState
+from dray_allocator.wire import fact_of
+from dray_cli.replay.difference import Divergence
+from dray_cli.replay.elsewhere import Elsewhere
+from dray_cli.replay.timeline import Log, delivered, records, timeline
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a replay found."""
+
+    facts: int = 0
+    compared: Counter[str] = field(default_factory=Counter)
+    """Records decided again with the same bytes, by kind."""
+    folded: int = 0
+    """Records from before the recording's checkpoint, and openings: taken in only."""
+    uncovered: int = 0
+    """Records whose facts the recording does not have step by step: taken in only."""
+    entangled: int = 0
+    """Records that another domain's log had a say in: taken in only."""
+    divergence: Divergence | None = None
+
+
+def replay(lines: Sequence[Line]) -> Outcome:
+    """Decide every record again; stops at the first that differs.
+
+    Raises:
+        BadRecordingError: the settings in the header don't fit this version.
+        UndecodableMessageError: a fact's payload does not fit its type.
+    """
+    rules = _rules(lines[0])
+    outcome = Outcome(facts=sum(isinstance(line, FactLine) for line in lines))
+    logs = timeline(lines)
+    for log in logs:
+        others = [other for other in logs if other.domain != log.domain]
+        _Replay(log, rules, outcome, Elsewhere(others)).run()
+        if outcome.divergence is not None:
+            break
+    return outcome
+
+
+def canonical(record: AnyRecord) -> bytes:
+    """The bytes that are compared: keys in order, whatever wrote them."""
+    return msgspec.json.encode(record, order="deterministic")
+
+
+class _Replay:
+    """One log and the state that follows from it."""
+
+    def __init__(self, log: Log, rules: Rules, outcome: Outcome, elsewhere: Elsewhere) -> None:
+        self._elsewhere = elsewhere
+        self._log = log
+        self._state = AllocatorState(rules)
+        self._outcome = outcome
+        self._ahead = iter(log.facts.lines)
+        self._next = next(self._ahead, None)
+        self._waiting: list[tuple[RecordLine, AnyRecord]] = []
+        """Records read, but not folded yet."""
+
+    def run(self) -> None:
+        """Fold and compare until the log ends, or a record differs."""
+        for line, record in records(self._log):
+            self._fold_facts(record.facts_sequence)
+            self._fold_records()
+            if not self._compare(line, record):
+                return
+            self._waiting.append((line, record))
+
+    def _fold_facts(self, up_to: int) -> None:
+        while self._next is not None and self._next.sequence <= up_to:
+            line = self._next
+            if (fact := fact_of(delivered(line))) is not None:
+                handle(self._state, FactSeen(line.sequence, fact, more=True))
+            self._next = next(self._ahead, None)
+
+    def _fold_records(self) -> None:
+        """A log is read once the facts announced it."""
+        if not self._is_open():
+            return
+        for line, record in self._waiting:
+            seen = RecordSeen(line.domain, line.epoch, line.sequence, record, more=True)
+            handle(self._state, seen)
+        self._waiting.clear()
+
+    def _is_open(self) -> bool:
+        domain = self._state.domains.get(self._log.domain)
+        return domain is not None and domain.epoch == self._log.epoch
+
+    def _compare(self, line: RecordLine, record: AnyRecord) -> bool:
+        facts, outcome = self._log.facts, self._outcome
+        if isinstance(record, Opened) or record.facts_sequence < facts.begins():
+            outcome.folded += 1
+            return True
+        if not facts.covers(record.facts_sequence):
+            outcome.uncovered += 1
+            return True
+        if self._elsewhere.matters(self._state, line.domain):
+            outcome.entangled += 1
+            return True
+        made = recompute(self._state, record) if self._is_open() else None
+        if made is not None and canonical(made) == canonical(record):
+            outcome.compared[kind_of(record)] += 1
+            return True
+        outcome.divergence = Divergence(line, record, made, facts.lines)
+        return False
+
+
+def kind_of(record: AnyRecord) -> str:
+    """``decided``, ``waiting``, …"""
+    return str(type(record).__struct_config__.tag)
+
+
+def _rules(header: Line) -> Rules:
+    settings = header.settings if isinstance(header, Header) else {}
+    try:
+        return msgspec.convert(settings, Rules)
+    except msgspec.ValidationError as error:
+        raise BadRecordingError(
+            f"the header's settings don't fit the allocator: {error}"
+        ) from error

@@ -1,0 +1,114 @@
+"""Where a replay parted from its recording, for people and for programs."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import unified_diff
+from typing import Any
+
+import msgspec
+
+from dray.messages.base import token
+from dray.messages.decisions import AnyRecord, Decided, NodeLeft, Released, Waiting
+from dray.recording.lines import FactLine, RecordLine
+
+_MOST_FACTS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """A record that comes out differently."""
+
+    line: RecordLine
+    recorded: AnyRecord
+    made: AnyRecord | None
+    """None: the facts don't show the log's domain and epoch."""
+    facts: Sequence[FactLine]
+    """All facts of the recording."""
+
+    @property
+    def title(self) -> str:
+        """Which record it is."""
+        one = self.line
+        kind = type(self.recorded).__struct_config__.tag
+        return (
+            f"record {one.sequence} of domain {one.domain!r}, epoch {one.epoch} "
+            f"({kind}, written by {self.recorded.writer!r})"
+        )
+
+    def difference(self) -> str:
+        """The two records as a unified diff."""
+        before = _pretty(self.recorded)
+        after = _pretty(self.made) if self.made is not None else []
+        return "\n".join(unified_diff(before, after, "recorded", "replayed", n=4, lineterm=""))
+
+    def about(self) -> list[FactLine]:
+        """The newest facts, applied by then, of what either record names."""
+        newest: dict[str, FactLine] = {}
+        parts = {token(uid) for record in (self.recorded, self.made) for uid in _names(record)}
+        for fact in self.facts:
+            if fact.sequence > self.recorded.facts_sequence:
+                break
+            if parts & set(fact.subject.split(".")):
+                newest[fact.subject] = fact
+        return sorted(newest.values(), key=lambda fact: -fact.sequence)[:_MOST_FACTS]
+
+    def cause(self) -> FactLine | None:
+        """The last fact applied before the record was decided: it gave the occasion."""
+        upto = [one for one in self.facts if one.sequence <= self.recorded.facts_sequence]
+        return upto[-1] if upto else None
+
+    def lines(self) -> list[str]:
+        """The divergence as a person reads it."""
+        cause = self.cause()
+        found = [f"First difference: {self.title}."]
+        if cause is not None:
+            found += ["The last event before it:", _fact(cause)]
+        if about := [fact for fact in self.about() if fact is not cause]:
+            found += ["Facts about it, newest first:", *map(_fact, about)]
+        if self.made is None:
+            found.append("The facts before it do not announce this domain and epoch.")
+        return [*found, "", self.difference()]
+
+    def as_json(self) -> dict[str, Any]:
+        """The divergence as data."""
+        cause = self.cause()
+        return {
+            "domain": self.line.domain,
+            "epoch": self.line.epoch,
+            "sequence": self.line.sequence,
+            "writer": self.recorded.writer,
+            "factsSequence": self.recorded.facts_sequence,
+            "event": None if cause is None else _fact_data(cause),
+            "about": [_fact_data(fact) for fact in self.about()],
+            "recorded": msgspec.to_builtins(self.recorded),
+            "replayed": None if self.made is None else msgspec.to_builtins(self.made),
+            "difference": self.difference(),
+        }
+
+
+def _pretty(record: AnyRecord) -> list[str]:
+    text = msgspec.json.encode(record, order="deterministic")
+    return msgspec.json.format(text, indent=2).decode().splitlines()
+
+
+def _names(record: AnyRecord | None) -> Iterator[str]:
+    match record:
+        case Decided(pods=pods):
+            for pod in pods:
+                yield from (pod.pod_uid, pod.node, *(claim.uid for claim in pod.claims))
+        case Waiting(pod_uid=pod_uid):
+            yield pod_uid
+        case Released(releases=releases):
+            yield from (release.claim_uid for release in releases)
+        case NodeLeft(node=node):
+            yield node
+        case _:
+            return
+
+
+def _fact(fact: FactLine) -> str:
+    return f"  fact {fact.sequence}  {fact.subject}"
+
+
+def _fact_data(fact: FactLine) -> dict[str, Any]:
+    return {"sequence": fact.sequence, "subject": fact.subject}

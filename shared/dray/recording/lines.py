@@ -1,0 +1,75 @@
+"""The lines of a recording. The first is the header; the others are told apart by ``line``.
+
+Payloads are kept as the bus carried them, byte for byte.
+"""
+
+from typing import Any
+
+import msgspec
+
+FORMAT = 1
+"""Moves when an older reader would misunderstand the lines."""
+
+
+class Header(msgspec.Struct, frozen=True, kw_only=True, tag_field="line", tag="header"):
+    """Where the recording comes from, and what its decisions depended on beside the facts."""
+
+    format: int = FORMAT
+    dray: str
+    """Version of dray that recorded."""
+    service: str = "allocator"
+    """Whose decisions it holds."""
+    domains: tuple[str, ...] = ()
+    """Scheduling domains at the start."""
+    streams: dict[str, str] = {}
+    """Per stream, when it was created: tells a re-created one apart."""
+    settings: dict[str, Any] = {}
+    """Settings of the service that decisions depend on."""
+    recorded_unix_s: float = 0.0
+
+
+class FactLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="line", tag="fact"):
+    """A message of the facts stream."""
+
+    sequence: int
+    subject: str
+    time_unix_s: float
+    """When the stream stored it."""
+    payload: msgspec.Raw
+
+
+class WholeLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="line", tag="whole"):
+    """The facts before this line are the whole state at ``sequence``, though not each step to
+    it: the stream keeps the last fact of an object only. The first such line ends the
+    checkpoint with which a recording begins."""
+
+    sequence: int
+
+
+class GapLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="line", tag="gap"):
+    """Facts that a later one replaced before they could be read. Until the next ``whole``
+    line the state is not known at any moment."""
+
+    first: int
+    last: int
+
+
+class RecordLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="line", tag="record"):
+    """A record of a decision log."""
+
+    domain: str
+    epoch: int
+    sequence: int
+    time_unix_s: float
+    payload: msgspec.Raw
+
+
+class StreamLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="line", tag="stream"):
+    """A stream that is read from here on. If it is the facts stream, it was re-created: what
+    was folded from it counts no more, and sequences begin again."""
+
+    name: str
+    created: str
+
+
+Line = Header | FactLine | WholeLine | GapLine | RecordLine | StreamLine
