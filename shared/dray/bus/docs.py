@@ -166,7 +166,7 @@ def _message(message: type[Message]) -> str:
         "subject": f"`{subject}`",
         "type": f"`{ce_type(message)}`",
         "publishes": ", ".join(writers),
-        "listens": ", ".join(READERS[message]) or "nobody yet",
+        "listens": ", ".join(READERS.get(message, ())) or "nobody yet",
     }
     return _entry(message, facts, fields_of(Fact) if issubclass(message, Fact) else ())
 
@@ -175,8 +175,8 @@ def _record(record: type[Record]) -> str:
     facts = {
         "subject": f"`{_LOG_SUBJECT}`",
         "record": f"`{record.__struct_config__.tag}`",
-        "publishes": RECORD_WRITERS[record],
-        "listens": ", ".join(READERS[record]),
+        "publishes": RECORD_WRITERS.get(record, "allocator"),
+        "listens": ", ".join(READERS.get(record, ())) or "nobody yet",
     }
     return _entry(record, facts, fields_of(Record))
 
