@@ -83,7 +83,7 @@ def sync_pod(
     pod: Object, claim_of: Get, template_of: Get, owned: Iterable[Object]
 ) -> list[PodEffect]:
     """What the pod's references to claims need. ``owned`` are the claims it controls."""
-    if is_deleting(pod):
+    if is_deleting(pod) or is_done(pod):
         return []
     owned = list(owned)
     effects: list[PodEffect] = []

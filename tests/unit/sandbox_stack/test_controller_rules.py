@@ -101,6 +101,11 @@ def test_nothing_is_made_for_a_pod_that_has_its_claim_or_is_being_deleted() -> N
     assert sync_pod(pod(deletionTimestamp="now"), nothing, only(TEMPLATE), []) == []
 
 
+def test_a_pod_that_ended_gets_no_new_claim_for_the_one_it_gave_back() -> None:
+    ended = pod(node="n1", phase="Succeeded", recorded="given-back")
+    assert sync_pod(ended, nothing, only(TEMPLATE), []) == []
+
+
 def test_a_pod_bound_without_reservation_gets_one() -> None:
     bound = pod(node="n", recorded="c")
     (effect,) = sync_pod(bound, only(claim(allocated=True)), only(TEMPLATE), [])
