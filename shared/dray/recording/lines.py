@@ -39,9 +39,9 @@ class FactLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="line", tag=
 
 
 class WholeLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="line", tag="whole"):
-    """The facts before this line are the whole state at ``sequence``, though not each step to
-    it: the stream keeps the last fact of an object only. The first such line ends the
-    checkpoint with which a recording begins."""
+    """The facts before this line are the whole state at ``sequence``, though perhaps not each
+    step to it: the stream keeps the last fact of an object only. What a recording begins with
+    is such a state, its checkpoint; from there on every fact is known, until a ``gap``."""
 
     sequence: int
 

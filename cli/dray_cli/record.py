@@ -1,0 +1,148 @@
+"""``dray record FILE``: write down what is observed and decided, for ``dray replay``."""
+
+import asyncio
+import contextlib
+import signal
+import time
+from collections.abc import AsyncIterator
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dray.bus import jetstream
+from dray.bus.ports import Bus, BusUnavailableError
+from dray.domain.errors import InvalidInputError
+from dray.recording.file import Writer
+from dray.recording.lines import Header
+from dray.recording.recorder import Counts, Recorder
+from dray.runtime.settings import load
+from dray.runtime.units import parse_duration
+from dray_allocator.settings import AllocatorSettings
+from dray_cli.output import output_option, print_json
+from dray_sandbox.stack_file import read_stack_file
+
+ROLE = "reader"
+_PROGRESS_S = 5.0
+_LOOK_S = 0.1
+
+
+class DurationType(click.ParamType):  # type: ignore[type-arg]
+    """``30s``, ``5m``."""
+
+    name = "duration"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        try:
+            return parse_duration(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+@click.command()
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--for", "for_s", type=DurationType(), help="Stop after so long, such as 30s.")
+@click.option("--events", type=click.IntRange(1), help="Stop after so many facts and records.")
+@click.option("--stack", help="Which local stack; else $DRAY_STACK, else the default one.")
+@click.option("--nats", "nats_url", envvar="DRAY_NATS__URL", help="NATS, if not a local stack's.")
+@click.option("--nats-user", envvar="DRAY_NATS__USER", default="")
+@click.option("--nats-password", envvar="DRAY_NATS__PASSWORD", default="")
+@output_option
+def record(
+    file: Path,
+    for_s: float | None,
+    events: int | None,
+    stack: str | None,
+    nats_url: str | None,
+    nats_user: str,
+    nats_password: str,
+    output: str,
+) -> None:
+    """Record facts and decisions until Ctrl-C; FILE.gz is compressed.
+
+    It begins with the state of now, so it may be started at any time. Times that decisions
+    depend on are read from DRAY_ALLOCATOR__…, as the allocator reads them.
+    """
+    where = (nats_url, nats_user, nats_password) if nats_url else _stack_nats(stack)
+    counts = asyncio.run(_record(file, where, for_s, events))
+    if not counts.begun:
+        raise BusUnavailableError(f"{where[0]} can't be reached, so nothing was recorded")
+    if output == "json":
+        print_json({"file": str(file), **asdict(counts)})
+        return
+    click.echo(f"Recorded {counts.facts} facts and {counts.records} records in {file}.")
+
+
+async def _record(
+    file: Path, where: tuple[str, str, str], for_s: float | None, events: int | None
+) -> Counts:
+    header = Header(
+        dray=version("dray"), settings=allocator_settings(), recorded_unix_s=time.time()
+    )
+    async with _bus(*where) as bus:
+        with Writer(file) as writer:
+            recorder = Recorder(bus, header, writer.write)
+            running = asyncio.create_task(recorder.run())
+            await _until(running, recorder.counts, for_s, events)
+            running.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await running
+    return recorder.counts
+
+
+def allocator_settings() -> dict[str, Any]:
+    """What the allocator's decisions depend on beside the facts."""
+    rules = asdict(load(AllocatorSettings).rules())
+    del rules["writer"]
+    return rules
+
+
+async def _until(
+    running: asyncio.Task[None], counts: Counts, for_s: float | None, events: int | None
+) -> None:
+    """Wait for Ctrl-C, the time, the number, or a failure; progress on standard error."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    began = told = loop.time()
+    while not (stop.is_set() or running.done()):
+        now = loop.time()
+        if for_s is not None and now - began >= for_s:
+            return
+        if events is not None and counts.events >= events:
+            return
+        if now - told >= _PROGRESS_S:
+            told = now
+            line = f"{now - began:6.1f} s  {counts.facts} facts, {counts.records} records"
+            click.echo(line, err=True)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), _LOOK_S)
+
+
+@contextlib.asynccontextmanager
+async def _bus(url: str, user: str, password: str) -> AsyncIterator[Bus]:
+    bus = await jetstream.connect(url, name="dray-record", user=user, password=password)
+    try:
+        if not bus.connected:
+            raise BusUnavailableError(
+                f"NATS at {url} can't be reached, or refuses the user {user!r}; "
+                "give --nats, --nats-user and --nats-password, or start a stack with: dray up"
+            )
+        yield bus
+    finally:
+        await bus.close()
+
+
+def _stack_nats(name: str | None) -> tuple[str, str, str]:
+    stack = read_stack_file(name)
+    if stack is None:
+        raise InvalidInputError(
+            "no bus: no --nats and no local stack was found; "
+            "give one, or start a local stack with: dray up --detach"
+        )
+    return stack.nats_url, ROLE, stack.nats_passwords[ROLE]

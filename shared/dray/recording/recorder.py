@@ -1,0 +1,212 @@
+"""Follows a running bus and writes down what the allocator reads: facts and decision logs."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from dray.bus.catching_up import CatchingUp
+from dray.bus.ports import Bus, BusUnavailableError, StreamMissingError, StreamState
+from dray.bus.topology import FACTS_STREAM
+from dray.messages.base import Delivered, UndecodableMessageError, decode, subject_prefix
+from dray.messages.decisions import log_stream
+from dray.messages.facts import DomainObserved
+from dray.recording.lines import (
+    FactLine,
+    GapLine,
+    Header,
+    Line,
+    RecordLine,
+    StreamLine,
+    WholeLine,
+)
+from dray.runtime.backoff import Backoff
+
+_DOMAIN = f"{subject_prefix(DomainObserved)}."
+
+
+@dataclass(slots=True)
+class Counts:
+    """What was written so far."""
+
+    facts: int = 0
+    records: int = 0
+    gaps: int = 0
+    """Times that the recorder lagged, so that facts were replaced before it could read them."""
+    begun: bool = False
+    """Whether the checkpoint is written, and everything from now on follows it."""
+
+    @property
+    def events(self) -> int:
+        """Facts and records."""
+        return self.facts + self.records
+
+
+class Recorder:
+    """One recording. ``header`` is written with the domains and streams as they are found.
+
+    ``write`` gets the lines in order; ``counts`` tells the progress.
+    """
+
+    def __init__(self, bus: Bus, header: Header, write: Callable[[Line], None]) -> None:
+        self.counts = Counts()
+        self._bus = bus
+        self._header = header
+        self._write = write
+        self._checkpoint: list[Line] = []
+        """What the stream held at the start, kept back until all of it was read."""
+        self._catching_up = CatchingUp()
+        self._whole = False
+        self._epochs: dict[str, int] = {}
+        self._followers: asyncio.TaskGroup | None = None
+
+    async def run(self) -> None:
+        """Record until cancelled.
+
+        Raises:
+            StreamMissingError: there are no facts to be recorded.
+            UndecodableMessageError: something on the bus is no message of dray.
+        """
+        if await self._bus.state(FACTS_STREAM) is None:
+            raise StreamMissingError(
+                f"the stream {FACTS_STREAM} does not exist: nothing has been observed yet; "
+                "does a claim-controller run?"
+            )
+        try:
+            async with asyncio.TaskGroup() as self._followers:
+                await self._follow(FACTS_STREAM, self._begin_facts, self._take_fact, forever=True)
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+
+    async def _follow(
+        self,
+        stream: str,
+        begin: Callable[[StreamState], Awaitable[None]],
+        take: Callable[[Delivered], Awaitable[None]],
+        *,
+        forever: bool,
+    ) -> None:
+        """Every message of a stream, across disconnections. A re-created one begins again;
+        a missing one ends it, unless ``forever``."""
+        created, position, backoff = "", 0, Backoff(0.05, 2.0)
+        while True:
+            try:
+                state = await self._bus.state(stream)
+                if state is None:
+                    raise StreamMissingError(f"the stream {stream} is missing")
+                if state.created != created:
+                    created, position = state.created, 0
+                    await begin(state)
+                async for delivered in self._bus.read(stream, start=position + 1):
+                    backoff.reset()
+                    position = delivered.sequence
+                    await take(delivered)
+            except StreamMissingError:
+                if not forever:
+                    return
+                created = ""
+            except BusUnavailableError:
+                pass  # What was missed meanwhile is read from ``position`` on.
+            await backoff.pause()
+
+    async def _begin_facts(self, state: StreamState) -> None:
+        self._catching_up = CatchingUp()
+        self._whole = False
+        if self.counts.begun:
+            self._write(StreamLine(name=state.name, created=state.created))
+            return
+        self._checkpoint.clear()
+        if state.first_sequence > state.last_sequence:
+            self._checkpoint.append(WholeLine(sequence=state.last_sequence))
+            await self._begin()
+
+    async def _take_fact(self, delivered: Delivered) -> None:
+        missing = self._catching_up.read(delivered.sequence, delivered.pending)
+        if missing is not None:
+            self._put(GapLine(first=missing[0], last=missing[1]))
+            self.counts.gaps += self.counts.begun
+            self._whole = False
+        line = FactLine(
+            sequence=delivered.sequence,
+            subject=delivered.subject,
+            time_unix_s=delivered.time_unix_s,
+            payload=_payload(delivered),
+        )
+        self._put(line)
+        self.counts.facts += 1
+        if self._catching_up.whole and not self._whole:
+            self._put(WholeLine(sequence=delivered.sequence))
+            self._whole = True
+        self._look_for_domain(line)
+        if self._whole and not self.counts.begun and not delivered.pending:
+            await self._begin()
+
+    def _put(self, line: Line) -> None:
+        if self.counts.begun:
+            self._write(line)
+        else:
+            self._checkpoint.append(line)
+
+    async def _begin(self) -> None:
+        """The header, what was there, and a follower for every log."""
+        logs = [log_stream(domain, epoch) for domain, epoch in self._epochs.items()]
+        states = [await self._bus.state(stream) for stream in (FACTS_STREAM, *logs)]
+        self._write(
+            msgspec.structs.replace(
+                self._header,
+                domains=tuple(self._epochs),
+                streams={state.name: state.created for state in states if state is not None},
+            )
+        )
+        for line in self._checkpoint:
+            self._write(line)
+        self._checkpoint.clear()
+        self.counts.begun = True
+        for domain, epoch in self._epochs.items():
+            self._follow_log(domain, epoch)
+
+    def _look_for_domain(self, line: FactLine) -> None:
+        """A new epoch's log is followed as soon as it is announced."""
+        if not line.subject.startswith(_DOMAIN):
+            return
+        fact = decode(bytes(line.payload), DomainObserved)
+        if fact.deleted or fact.epoch <= self._epochs.get(fact.domain, 0):
+            return
+        self._epochs[fact.domain] = fact.epoch
+        if self.counts.begun:
+            self._follow_log(fact.domain, fact.epoch)
+
+    def _follow_log(self, domain: str, epoch: int) -> None:
+        async def begin(state: StreamState) -> None:
+            self._write(StreamLine(name=state.name, created=state.created))
+
+        async def take(delivered: Delivered) -> None:
+            self._write(
+                RecordLine(
+                    domain=domain,
+                    epoch=epoch,
+                    sequence=delivered.sequence,
+                    time_unix_s=delivered.time_unix_s,
+                    payload=_payload(delivered),
+                )
+            )
+            self.counts.records += 1
+
+        assert self._followers is not None, "only called while run() runs"
+        work = self._follow(log_stream(domain, epoch), begin, take, forever=False)
+        self._followers.create_task(work)
+
+
+def _payload(delivered: Delivered) -> msgspec.Raw:
+    """The payload, which has to be JSON on one line to stand in a recording."""
+    try:
+        msgspec.json.decode(delivered.payload)
+        if b"\n" in delivered.payload:
+            raise msgspec.DecodeError("it has several lines")
+    except msgspec.DecodeError as error:
+        raise UndecodableMessageError(
+            f"message {delivered.sequence} of {delivered.stream} ({delivered.subject}) can't be "
+            f"recorded: {error}; was it written by another version of dray?"
+        ) from error
+    return msgspec.Raw(delivered.payload)
