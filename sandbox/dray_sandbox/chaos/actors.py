@@ -1,0 +1,261 @@
+"""The processes of the simulated cluster: dray's own code, and stand-ins for Kubernetes'."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import prometheus_client
+
+from dray.bus.ports import Bus
+from dray.domain.errors import DrayError
+from dray.kube.convert import claim_from, pod_from
+from dray.kube.memory import MemoryKube
+from dray.kube.ports import CLAIMS, PODS, Changed, Deleted, Kube, Listed, NotFoundError, Object
+from dray.runtime.settings import Log
+from dray_allocator.metrics import Metrics
+from dray_allocator.rules import Rules
+from dray_allocator.shell import Shell
+from dray_allocator.state import AllocatorState
+from dray_claim_controller.app import Controller
+from dray_claim_controller.settings import ControllerSettings, Publishing, Templates
+from dray_node_agent.agent import NodeAgent
+from dray_node_agent.boards.ports import Card, Reading
+from dray_node_agent.following import NodeFollower, Reporter
+from dray_node_agent.inventory import device_name
+from dray_node_agent.publishing import Publisher
+from dray_node_agent.record import Record, RecordFile
+from dray_node_agent.settings import NodeGroup
+from dray_sandbox.chaos.cluster import LIFE
+from dray_sandbox.chaos.loop import EPOCH_UNIX_S
+from dray_sandbox.controllers.shell import ResourceClaimController
+from dray_sandbox.scheduler.shell import Scheduler
+
+Work = Coroutine[Any, Any, None]
+Life = Callable[[Kube, Bus, str], "Running"]
+"""Begins one life of a process, on its connections and under the name it has in this life."""
+
+EXCLUSION_S = 20.0
+"""How long a withdrawn claim keeps away from its node: shorter than users have it."""
+
+UNUSED_AFTER_S = 20.0
+"""How long a derived template may be unused: shorter than users have it, too."""
+
+
+@dataclass(slots=True)
+class Running:
+    """The loops of one life, and what may be looked at from outside."""
+
+    loops: list[Work]
+    allocator: AllocatorState | None = None
+
+
+class VirtualClock:
+    """The running loop's time as ``dray.runtime.clock.Clock``."""
+
+    def now_unix_s(self) -> float:
+        """Seconds since 1970 UTC."""
+        return EPOCH_UNIX_S + asyncio.get_running_loop().time()
+
+    def monotonic_s(self) -> float:
+        """Seconds since the simulation began."""
+        return asyncio.get_running_loop().time()
+
+    async def sleep(self, delay_s: float) -> None:
+        """Wait."""
+        await asyncio.sleep(delay_s)
+
+
+def claim_controller(kube: Kube, bus: Bus, name: str) -> Running:
+    """The claim-controller."""
+    settings = ControllerSettings(
+        instance=name,
+        log=Log(),
+        publishing=Publishing(report_every=1.0, status_every=1.0),
+        templates=Templates(unused_after=UNUSED_AFTER_S),
+    )
+    controller = Controller(bus, kube, settings, clock=VirtualClock())
+    return Running([controller.watch(), controller.stand(), controller.look_up()])
+
+
+def allocator(kube: Kube, bus: Bus, name: str) -> Running:
+    """One allocator replica; it has no connection to Kubernetes."""
+    state = AllocatorState(Rules(writer=name, exclusion_s=EXCLUSION_S))
+    shell = Shell(bus, state, Metrics(state, prometheus_client.CollectorRegistry()))
+    return Running([shell.run()], state)
+
+
+def claims_controller(*, watch_templates: bool) -> Life:
+    """kube-controller-manager's resourceclaim controller; before 1.36 it ignored templates."""
+
+    def begin(kube: Kube, bus: Bus, name: str) -> Running:
+        return Running([ResourceClaimController(kube, watch_templates=watch_templates).run()])
+
+    return begin
+
+
+def scheduler(kube: Kube, bus: Bus, name: str) -> Running:
+    """kube-scheduler."""
+    return Running([Scheduler(kube).run()])
+
+
+class Disk(RecordFile):
+    """A node's disk outlives its processes."""
+
+    def __init__(self) -> None:
+        super().__init__(Path("unused"))
+        self._record = Record()
+
+    def load(self) -> Record:
+        """See ``RecordFile.load``."""
+        return self._record
+
+    def save(self, record: Record) -> None:
+        """See ``RecordFile.save``."""
+        self._record = record
+
+
+@dataclass(slots=True)
+class Board:
+    """A node's cards, which can fall ill."""
+
+    node: str
+    count: int
+    sick: dict[int, None] = field(default_factory=dict)
+
+    def read(self) -> Reading:
+        """See ``boards.ports.Board``."""
+        return Reading(tuple(self._card(index) for index in range(self.count)), "550.0")
+
+    def close(self) -> None:
+        """See ``boards.ports.Board``."""
+
+    def sick_devices(self) -> list[str]:
+        """Device names of the cards that must not be given out."""
+        return [device_name(self._card(index).uuid) for index in self.sick]
+
+    def _card(self, index: int) -> Card:
+        trouble = "xid-79" if index in self.sick else ""
+        card = Card(f"GPU-{self.node}-{index}", "NVIDIA A100-SXM4-80GB", 80 * 2**30)
+        return replace(card, trouble=trouble)
+
+
+def node_agent(board: Board, disk: Disk) -> Life:
+    """The node-agent without its gRPC server: it publishes the board and its health."""
+
+    def begin(kube: Kube, bus: Bus, name: str) -> Running:
+        group = NodeGroup(name=board.node, poll=1.0)
+        reporter = Reporter(bus, board.node, f"/node-agent/{name}")
+        publisher = Publisher(kube, board.node, disk)
+        agent = NodeAgent(node=group, board=board, publisher=publisher, reporter=reporter)
+        follower = NodeFollower(
+            bus, board.node, agent.on_state, agent.on_generation, reporter.repeat
+        )
+        return Running(
+            [
+                agent.watch_board(),
+                agent.publish(),
+                agent.watch_slices(),
+                follower.run(),
+                reporter.report_inventory(),
+                reporter.report_events(),
+            ]
+        )
+
+    return begin
+
+
+def kubelets(kube: Kube, bus: Bus, name: str) -> Running:
+    """All nodes' kubelets: start what is bound and whose claims are its own, end it, delete it."""
+    return Running([_Kubelets(kube).run()])
+
+
+def garbage_collector(server: MemoryKube) -> Life:
+    """kube-controller-manager's garbage collector."""
+
+    def begin(kube: Kube, bus: Bus, name: str) -> Running:
+        return Running([_collect(server)])
+
+    return begin
+
+
+async def _collect(server: MemoryKube) -> None:
+    while True:
+        server.collect_garbage()
+        await asyncio.sleep(0.7)
+
+
+class _Kubelets:
+    def __init__(self, kube: Kube) -> None:
+        self._kube = kube
+        self._workers: dict[str, asyncio.Task[None]] = {}
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            async for event in self._kube.watch(PODS):
+                match event:
+                    case Listed(objects):
+                        for obj in objects:
+                            self._see(obj, group)
+                    case Changed(obj):
+                        self._see(obj, group)
+                    case Deleted(obj):
+                        continue
+
+    def _see(self, obj: Object, group: asyncio.TaskGroup) -> None:
+        uid = obj["metadata"]["uid"]
+        known = self._workers.get(uid)
+        if obj["spec"].get("nodeName") and (known is None or known.done()):
+            self._workers[uid] = group.create_task(self._work(obj))
+
+    async def _work(self, seen: Object) -> None:
+        name, namespace = seen["metadata"]["name"], seen["metadata"]["namespace"]
+        while True:
+            try:
+                pod = await self._kube.get(PODS, name, namespace)
+                if pod["metadata"]["uid"] != seen["metadata"]["uid"]:
+                    return
+                await self._step(pod)
+            except NotFoundError:
+                return
+            except DrayError:
+                pass
+            await asyncio.sleep(1.0)
+
+    async def _step(self, pod: Object) -> None:
+        metadata, phase = pod["metadata"], pod["status"].get("phase")
+        if metadata.get("deletionTimestamp"):
+            await self._kube.delete(
+                PODS, metadata["name"], metadata["namespace"], uid=metadata["uid"], grace_period_s=0
+            )
+        elif phase == "Pending":
+            if await self._prepared(pod):
+                await self._say(pod, {"phase": "Running", "startTime": self._now()})
+        elif phase == "Running":
+            life_s = (metadata.get("annotations") or {}).get(LIFE)
+            began_s = float(pod["status"]["startTime"])
+            if life_s is not None and float(self._now()) - began_s > float(life_s):
+                await self._say(pod, {"phase": "Succeeded"})
+
+    async def _prepared(self, pod: Object) -> bool:
+        for reference in pod_from(pod).claims:
+            if not reference.claim:
+                return False
+            obj = await self._kube.get(CLAIMS, reference.claim, pod["metadata"]["namespace"])
+            claim = claim_from(obj)
+            here = claim.allocation is not None and claim.allocation.node == pod["spec"]["nodeName"]
+            if not here or pod["metadata"]["uid"] not in claim.reserved_for:
+                return False
+        return True
+
+    async def _say(self, pod: Object, status: dict[str, Any]) -> None:
+        metadata = pod["metadata"]
+        patch = {"metadata": {"uid": metadata["uid"]}, "status": status}
+        await self._kube.patch(
+            PODS, metadata["name"], patch, metadata["namespace"], subresource="status"
+        )
+
+    @staticmethod
+    def _now() -> str:
+        return f"{asyncio.get_running_loop().time():.3f}"

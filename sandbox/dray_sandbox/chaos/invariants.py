@@ -1,0 +1,244 @@
+"""What must hold at any moment and once it is quiet again, from Kubernetes' objects alone."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from dray.domain.claims import Claim
+from dray.domain.devices import DeviceId
+from dray.domain.names import (
+    CLAIM_FINALIZER,
+    DERIVED_FROM_LABEL,
+    POOL_LABEL,
+    VIRTUAL_TFLOPS,
+    VIRTUAL_VRAM,
+)
+from dray.domain.pods import Pod
+from dray.domain.quantities import parse_quantity
+from dray.kube.convert import claim_from, pod_from, slice_from
+from dray.kube.memory_store import Event, MemoryStore
+from dray.kube.ports import (
+    BIND_REQUESTS,
+    CLAIMS,
+    NODES,
+    PODS,
+    SLICES,
+    TEMPLATES,
+    Object,
+)
+
+BUDGETS = (VIRTUAL_TFLOPS, VIRTUAL_VRAM)
+_ENDED = ("Succeeded", "Failed")
+
+
+@dataclass(slots=True)
+class Watched(MemoryStore):
+    """A store that shows every change to a judge before anybody else sees it."""
+
+    judge: Callable[[Event], None] = lambda _: None
+    _shown: int = 0
+
+    def wake(self) -> None:
+        """See ``MemoryStore.wake``."""
+        while self._shown < len(self.events):
+            self._shown += 1
+            self.judge(self.events[self._shown - 1])
+        MemoryStore.wake(self)
+
+
+@dataclass(slots=True)
+class Judge:
+    """Holds every change against what may never happen."""
+
+    store: MemoryStore
+    violations: list[str] = field(default_factory=list)
+    capacity: dict[tuple[DeviceId, str], int] = field(default_factory=dict)
+    """Of every device ever published, the most that it had."""
+    claims: dict[str, Claim] = field(default_factory=dict)
+    bound: int = 0
+    """Bindings so far."""
+
+    def see(self, event: Event) -> None:
+        """One change."""
+        if event.resource == SLICES and event.after is not None:
+            self._slice(event.after)
+        elif event.resource == CLAIMS:
+            self._claim(event)
+        elif event.resource == PODS:
+            self._pod(event)
+
+    def _slice(self, obj: Object) -> None:
+        observed = slice_from(obj)
+        for device in observed.devices:
+            for name in BUDGETS:
+                key = (DeviceId(observed.driver, observed.pool, device.name), name)
+                value = parse_quantity(device.capacity[name].value).nano
+                self.capacity[key] = max(self.capacity.get(key, 0), value)
+
+    def _claim(self, event: Event) -> None:
+        before = event.before
+        if event.after is None:
+            assert before is not None
+            gone = self.claims.pop(before["metadata"]["uid"], None)
+            if gone is not None:
+                self._lost_by(gone, None)
+            return
+        claim = claim_from(event.after)
+        known = self.claims.get(claim.uid)
+        self.claims[claim.uid] = claim
+        if claim.allocation is not None:
+            self._sold(claim)
+        if known is not None and known.allocation is not None:
+            self._lost_by(known, claim)
+        for uid in claim.reserved_for:
+            if claim.pod_uid and uid != claim.pod_uid:
+                self._accuse(f"claim {claim.name} of pod {claim.pod_uid} is reserved for {uid}")
+
+    def _sold(self, claim: Claim) -> None:
+        assert claim.allocation is not None
+        for device in dict.fromkeys(one.id for one in claim.allocation.devices):
+            for name in BUDGETS:
+                used = {one.name: _use(one, device, name) for one in self.claims.values()}
+                most = self.capacity.get((device, name), 0)
+                if sum(used.values()) > most:
+                    held = {who: amount // 10**9 for who, amount in used.items() if amount}
+                    self._accuse(f"DOUBLE SALE of {device}: {name} {most // 10**9}, sold {held}")
+
+    def _lost_by(self, before: Claim, after: Claim | None) -> None:
+        """A pod that runs must keep what it runs on."""
+        if before.allocation is None or (after is not None and after.allocation is not None):
+            return
+        for obj in self.store.of(PODS).values():
+            lives = obj["status"].get("phase") not in _ENDED
+            if obj["metadata"]["uid"] == before.pod_uid and obj["spec"].get("nodeName") and lives:
+                name = obj["metadata"]["name"]
+                self._accuse(f"claim {before.name} of the bound pod {name} lost its allocation")
+
+    def _pod(self, event: Event) -> None:
+        if event.after is None:
+            return
+        before = (event.before or {"spec": {}})["spec"].get("nodeName")
+        node = event.after["spec"].get("nodeName")
+        if node == before:
+            return
+        pod = pod_from(event.after)
+        self.bound += 1
+        if before:
+            self._accuse(f"pod {pod.name} was bound to {before} and then to {node}")
+        for reference in pod.claims:
+            self._placed(pod, node, reference.claim)
+
+    def _placed(self, pod: Pod, node: str, name: str) -> None:
+        obj = self.store.of(CLAIMS).get((pod.namespace, name))
+        claim = None if obj is None else claim_from(obj)
+        if claim is None or claim.allocation is None:
+            self._accuse(f"pod {pod.name} is bound to {node} without an allocation of {name!r}")
+        elif claim.allocation.node != node:
+            self._accuse(f"pod {pod.name} is bound to {node}, its claim to {claim.allocation.node}")
+        elif claim.reserved_for != (pod.uid,):
+            self._accuse(f"pod {pod.name} is bound, its claim reserved for {claim.reserved_for}")
+
+    def _accuse(self, violation: str) -> None:
+        self.violations.append(violation)
+
+
+def _use(claim: Claim, device: DeviceId, name: str) -> int:
+    shares = claim.allocation.devices if claim.allocation is not None else ()
+    return sum(
+        parse_quantity(share.consumed[name]).nano
+        for share in shares
+        if share.id == device and name in share.consumed
+    )
+
+
+class Quiet:
+    """What is wrong in a cluster to which nothing happens any more."""
+
+    def __init__(self, judge: Judge, unhealthy: Callable[[], Iterable[str]]) -> None:
+        self._judge = judge
+        self._store = judge.store
+        self._unhealthy = unhealthy
+
+    def problems(self) -> list[str]:
+        """Pods that fit and wait, and things left behind."""
+        return [*self._waiting(), *self._litter()]
+
+    def _waiting(self) -> Iterable[str]:
+        for obj in self._store.of(PODS).values():
+            metadata, pod = obj["metadata"], pod_from(obj)
+            if metadata.get("deletionTimestamp"):
+                yield f"pod {pod.name} is being deleted for ever"
+            elif not pod.node and pod.claims:
+                fitting = [name for name in self._nodes(pod.pool) if self._fits(obj, name)]
+                if fitting:
+                    yield f"pod {pod.name} waits, but fits on {', '.join(fitting)}"
+            elif pod.node and obj["status"].get("phase") == "Pending":
+                yield f"pod {pod.name} is bound to {pod.node}, but does not start"
+
+    def _nodes(self, pool: str) -> list[str]:
+        return [
+            obj["metadata"]["name"]
+            for obj in self._store.of(NODES).values()
+            if obj["metadata"]["labels"].get(POOL_LABEL) == pool
+            and not obj["spec"].get("unschedulable")
+        ]
+
+    def _fits(self, pod: Object, node: str) -> bool:
+        here = [
+            other
+            for other in self._store.of(PODS).values()
+            if other["spec"].get("nodeName") == node and other["status"].get("phase") not in _ENDED
+        ]
+        allocatable = self._store.get(NODES, node, "")["status"]["allocatable"]
+        if len(here) + 1 > int(allocatable["cpu"]):  # every pod asks for one cpu
+            return False
+        shape = asked(pod)
+        free = [
+            device
+            for device in self._devices(node)
+            if all(self._free(device, name) >= shape[name] for name in BUDGETS)
+        ]
+        return len(free) >= shape["count"]
+
+    def _devices(self, node: str) -> list[DeviceId]:
+        sick = set(self._unhealthy())
+        found = {device for device, _ in self._judge.capacity if device.pool == node}
+        return sorted((one for one in found if one.device not in sick), key=str)
+
+    def _free(self, device: DeviceId, name: str) -> int:
+        used = sum(_use(claim, device, name) for claim in self._judge.claims.values())
+        return self._judge.capacity[device, name] - used
+
+    def _litter(self) -> Iterable[str]:
+        pods = {obj["metadata"]["uid"] for obj in self._store.of(PODS).values()}
+        used = {
+            entry.get("resourceClaimTemplateName")
+            for obj in self._store.of(PODS).values()
+            if obj["status"].get("phase") not in _ENDED
+            for entry in obj["spec"].get("resourceClaims") or ()
+        }
+        for obj in self._store.of(CLAIMS).values():
+            metadata = obj["metadata"]
+            if metadata.get("deletionTimestamp"):
+                yield f"claim {metadata['name']} is being deleted, kept by {CLAIM_FINALIZER}"
+            elif claim_from(obj).pod_uid not in pods:
+                yield f"claim {metadata['name']} belongs to a pod that is gone"
+        for obj in self._store.of(TEMPLATES).values():
+            metadata = obj["metadata"]
+            derived = DERIVED_FROM_LABEL in (metadata.get("labels") or {})
+            if derived and metadata["name"] not in used:
+                yield f"derived template {metadata['name']} is unused"
+        for obj in self._store.of(BIND_REQUESTS).values():
+            owners = obj["metadata"].get("ownerReferences") or ()
+            if not any(owner["uid"] in pods for owner in owners):
+                yield f"BindRequest {obj['metadata']['name']} is of a pod that is gone"
+
+
+def asked(pod: Object) -> dict[str, int]:
+    """What a pod's annotations ask for, in billionths, and how many cards."""
+    annotations = pod["metadata"]["annotations"]
+    prefix = "tensor-fusion.ai/"
+    return {
+        VIRTUAL_TFLOPS: parse_quantity(annotations[prefix + "tflops-request"]).nano,
+        VIRTUAL_VRAM: parse_quantity(annotations[prefix + "vram-request"]).nano,
+        "count": int(annotations[prefix + "gpu-count"]),
+    }

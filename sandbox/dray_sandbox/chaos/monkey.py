@@ -1,0 +1,244 @@
+"""Users who change their minds, and faults at seeded moments."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+
+from dray.bus.topology import COMMANDS_STREAM, FACTS_STREAM
+from dray.domain.errors import DrayError
+from dray.domain.names import DERIVED_FROM_LABEL, POOL_LABEL
+from dray.kube.convert import claim_from, pod_from
+from dray.kube.ports import CLAIMS, NODES, PODS, TEMPLATES, Object, Resource
+from dray_sandbox.chaos.cluster import DEDICATED, SHARED, TEAM, admitted, gpu_pod, plain_pod
+from dray_sandbox.chaos.world import OWN, World
+
+Fault = Callable[[], Awaitable[None]]
+
+
+class Monkey:
+    """One seed's users and faults."""
+
+    def __init__(self, world: World, *, pods: int, faults: int, until_s: float) -> None:
+        self._world = world
+        self._draw = random.Random(f"{world.seed}-monkey")
+        self._pods = pods
+        self._count = faults
+        self._until_s = until_s
+        every: tuple[Fault, ...] = (
+            self.kill,
+            self.kill,
+            self.kill_all_of_a_kind,
+            self.stop,
+            self.stop,
+            self.stop_everybody,
+            self.expire_watches,
+            self.hold_watches,
+            self.bus_away,
+            self.bus_lost,
+            self.facts_lost,
+            self.log_lost,
+            self.commands_lost,
+            self.kube_away,
+            self.delete_pod,
+            self.delete_pod,
+            self.delete_claim,
+            self.clear_allocation,
+            self.delete_template,
+            self.move_node,
+            self.move_node,
+            self.cordon,
+            self.sicken,
+        )
+        names = sorted({fault.__name__ for fault in every})
+        chosen = set(self._draw.sample(names, self._draw.randint(2, len(names))))
+        self._faults = [fault for fault in every if fault.__name__ in chosen]
+
+    async def run(self) -> None:
+        """Pods and faults until the time is up."""
+        plan = [(self._moment(0.85), self._make_pod, index) for index in range(self._pods)]
+        plan += [(self._moment(1.0), self._one_fault, index) for index in range(self._count)]
+        for at_s, act, index in sorted(plan, key=lambda entry: (entry[0], entry[2])):
+            await asyncio.sleep(max(0.0, at_s - self._world.loop.time()))
+            await act(index)
+        await asyncio.sleep(max(0.0, self._until_s - self._world.loop.time()))
+
+    async def repair(self) -> None:
+        """Undo what would keep pods waiting with reason; the rest heals by itself."""
+        for name in list(self._world.kube.store.of(NODES)):
+            await self._set_unschedulable(name[1], False)
+        for board in self._world.boards.values():
+            board.sick.clear()
+
+    async def delete_everything(self) -> None:
+        """Users take all their pods away."""
+        for obj in self._all(PODS):
+            await self._world.kube.delete(PODS, obj["metadata"]["name"], TEAM)
+
+    async def _make_pod(self, index: int) -> None:
+        draw = self._draw
+        life_s = draw.choice((None, None, 3.0, 10.0, 40.0))
+        if draw.random() < 0.12:
+            pod = plain_pod(f"plain-{index}", life_s=life_s)
+        else:
+            pod = admitted(
+                self._world.kube,
+                gpu_pod(
+                    f"gpu-{index}",
+                    draw.choice((DEDICATED, SHARED)),
+                    tflops=draw.choice((30, 100, 100, 156, 200, 312)),
+                    vram_gib=draw.choice((4, 10, 40, 80)),
+                    count=draw.choice((1, 1, 1, 2)),
+                    life_s=life_s,
+                ),
+            )
+        await self._world.kube.create(PODS, pod, TEAM)
+
+    async def _one_fault(self, index: int) -> None:
+        fault = self._draw.choice(self._faults)
+        self._world.count(fault.__name__)
+        self._world.trace.say("MONKEY", fault.__name__)
+        try:
+            await fault()
+        except DrayError as error:
+            self._world.trace.say("MONKEY", f"{fault.__name__}: {error}")
+
+    # --- faults ------------------------------------------------------------------------
+
+    async def kill(self) -> None:
+        """kill -9 of one process."""
+        self._world.kill(self._draw.choice(list(self._world.actors)), "monkey")
+
+    async def kill_all_of_a_kind(self) -> None:
+        """Both replicas at once."""
+        kind = self._draw.choice(("cc", "alloc"))
+        away_s = self._draw.uniform(0.1, 5.0)
+        for name in list(self._world.actors):
+            if name.startswith(kind):
+                self._world.kill(name, "monkey, both", away_s * self._draw.uniform(0.5, 1.0))
+
+    async def stop(self) -> None:
+        """SIGSTOP of one process; longer than leases live, often."""
+        name = self._draw.choice([*OWN[:4], *OWN[:4], *self._world.actors])
+        self._world.pause(name, self._draw.choice((2.0, 8.0, 20.0, 33.0)))
+
+    async def stop_everybody(self) -> None:
+        """A machine that sleeps."""
+        for name in OWN:
+            self._world.pause(name, self._draw.uniform(3.0, 25.0))
+
+    async def expire_watches(self) -> None:
+        """410 for everybody."""
+        self._world.kube.expire_watches()
+
+    async def hold_watches(self) -> None:
+        """One process' view of Kubernetes is behind."""
+        actor = self._world.actors[self._draw.choice(list(self._world.actors))]
+        if actor.kube is None:
+            return
+        inner, for_s = actor.kube.inner, self._draw.uniform(0.5, 20.0)
+        inner.hold_watches()
+        self._world.trace.say("FATE", f"{actor.name} is behind for {for_s:.1f} s")
+        self._world.loop.call_later(for_s, inner.release_watches)
+
+    async def bus_away(self) -> None:
+        """Nobody reaches the bus."""
+        self._world.bus_away(self._draw.uniform(0.2, 12.0))
+
+    async def bus_lost(self) -> None:
+        """An empty store."""
+        self._world.bus.server.lose_everything()
+
+    async def facts_lost(self) -> None:
+        """The stream of facts is gone."""
+        self._world.bus.server.delete(FACTS_STREAM)
+
+    async def commands_lost(self) -> None:
+        """The stream of commands is gone."""
+        self._world.bus.server.delete(COMMANDS_STREAM)
+
+    async def log_lost(self) -> None:
+        """One decision log is gone."""
+        logs = [n for n in self._world.bus.server.streams if n.startswith("DRAY_DECISIONS")]
+        if logs:
+            self._world.bus.server.delete(self._draw.choice(sorted(logs)))
+
+    async def kube_away(self) -> None:
+        """Nobody reaches the API server."""
+        self._world.kube_back_s = self._world.loop.time() + self._draw.uniform(0.2, 14.0)
+
+    async def delete_pod(self) -> None:
+        """A user deletes a pod."""
+        if obj := self._any(PODS):
+            grace_s = self._draw.choice((None, None, 0))
+            await self._world.kube.delete(
+                PODS, obj["metadata"]["name"], TEAM, grace_period_s=grace_s
+            )
+
+    async def delete_claim(self) -> None:
+        """A user deletes a claim."""
+        if obj := self._any(CLAIMS):
+            await self._world.kube.delete(CLAIMS, obj["metadata"]["name"], TEAM)
+
+    async def clear_allocation(self) -> None:
+        """kube-scheduler's PostFilter drops an allocation that nobody has reserved."""
+        found = [obj for obj in self._all(CLAIMS) if self._may_be_cleared(obj)]
+        if not found:
+            return
+        obj = self._draw.choice(found)
+        current = await self._world.kube.get(CLAIMS, obj["metadata"]["name"], TEAM)
+        current["status"].pop("allocation", None)
+        await self._world.kube.update(CLAIMS, current, subresource="status")
+
+    def _may_be_cleared(self, obj: Object) -> bool:
+        claim = claim_from(obj)
+        if claim.allocation is None or claim.reserved_for:
+            return False
+        pods = [pod_from(pod) for pod in self._all(PODS)]
+        return any(pod.uid == claim.pod_uid and not pod.gated and not pod.node for pod in pods)
+
+    async def delete_template(self) -> None:
+        """Somebody deletes a derived template."""
+        derived = [
+            obj
+            for obj in self._all(TEMPLATES)
+            if DERIVED_FROM_LABEL in (obj["metadata"].get("labels") or {})
+        ]
+        if derived:
+            name = self._draw.choice(derived)["metadata"]["name"]
+            await self._world.kube.delete(TEMPLATES, name, TEAM)
+
+    async def move_node(self) -> None:
+        """A node gets another pool, or none."""
+        name = self._draw.choice(list(self._world.boards))
+        labels = {POOL_LABEL: self._draw.choice((DEDICATED, SHARED, SHARED, None))}
+        await self._world.kube.patch(NODES, name, {"metadata": {"labels": labels}})
+
+    async def cordon(self) -> None:
+        """A node takes nothing new for a while."""
+        name = self._draw.choice(list(self._world.boards))
+        await self._set_unschedulable(name, True)
+        await asyncio.sleep(self._draw.uniform(0.1, 2.0))
+        if self._draw.random() < 0.6:
+            await self._set_unschedulable(name, False)
+
+    async def sicken(self) -> None:
+        """A card falls ill, or gets well."""
+        board = self._world.boards[self._draw.choice(list(self._world.boards))]
+        index = self._draw.randrange(board.count)
+        if index in board.sick:
+            del board.sick[index]
+        else:
+            board.sick[index] = None
+
+    async def _set_unschedulable(self, name: str, value: bool) -> None:
+        await self._world.kube.patch(NODES, name, {"spec": {"unschedulable": value or None}})
+
+    def _all(self, resource: Resource) -> list[Object]:
+        return list(self._world.kube.store.of(resource).values())
+
+    def _any(self, resource: Resource) -> Object | None:
+        found = [obj for obj in self._all(resource) if obj["metadata"].get("namespace") == TEAM]
+        return self._draw.choice(found) if found else None
+
+    def _moment(self, share: float) -> float:
+        return self._draw.uniform(2.0, 2.0 + share * (self._until_s - 2.0))

@@ -1,0 +1,177 @@
+"""One seed from an empty cluster through faults to quiet, and the verdict."""
+
+import asyncio
+import contextlib
+import random
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from unittest import mock
+
+from dray_sandbox.chaos.cluster import furnish
+from dray_sandbox.chaos.invariants import Quiet
+from dray_sandbox.chaos.loop import VirtualLoop
+from dray_sandbox.chaos.monkey import Monkey
+from dray_sandbox.chaos.trace import Trace
+from dray_sandbox.chaos.world import NODES, World
+
+_QUIET_WITHIN_S = 300.0
+"""Void after 30 s, leases 15 s, exclusions and templates 20 s, backoffs: several in a row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much happens in one run."""
+
+    pods: int = 16
+    faults: int = 12
+    seconds: float = 45.0
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a seed came to."""
+
+    seed: int
+    failures: list[str]
+    digest: str
+    lines: list[str]
+    counts: dict[str, int] = field(default_factory=dict)
+    bound: int = 0
+    virtual_s: float = 0.0
+
+    def report(self) -> str:
+        """For people."""
+        head = [f"seed {self.seed}: {failure}" for failure in self.failures]
+        again = f"again: DRAY_CHAOS_SEED={self.seed} python -m pytest tests/chaos -k the_seed"
+        faults = ", ".join(f"{name} {count}" for name, count in self.counts.items())
+        return "\n".join([*self.lines, "", *head, f"faults: {faults}", again])
+
+
+def simulate(seed: int, size: Size | None = None, *, keep: int = 400) -> Outcome:
+    """Run one seed."""
+    loop = VirtualLoop()
+    trace = Trace(loop, keep=keep)
+    world: World | None = None
+    with _determined(seed, loop), trace.listening():
+        try:
+            world = World(seed, loop, trace)
+            failures = loop.run_until_complete(_play(world, size or Size()))
+            return Outcome(
+                seed,
+                failures,
+                trace.digest,
+                list(trace.lines),
+                dict(sorted(world.counts.items())),
+                world.judge.bound,
+                loop.time(),
+            )
+        finally:
+            if world is not None:
+                world.close()
+            _drain(loop)
+            loop.close()
+
+
+async def _play(world: World, size: Size) -> list[str]:
+    await furnish(world.kube, NODES)
+    for name in world.actors:
+        world.start(name)
+    monkey = Monkey(world, pods=size.pods, faults=size.faults, until_s=size.seconds)
+    harm = asyncio.ensure_future(monkey.run())
+    while not harm.done():
+        await asyncio.sleep(0.5)
+        if failures := _failures(world):
+            harm.cancel()
+            await asyncio.gather(harm, return_exceptions=True)
+            return failures
+    await harm
+    world.trace.say("MONKEY", "peace")
+    world.heal()
+    await monkey.repair()
+    quiet = Quiet(world.judge, lambda: _sick(world))
+    if failures := await _until_quiet(world, quiet, "after the faults"):
+        return failures
+    world.trace.say("MONKEY", "all pods go")
+    await monkey.delete_everything()
+    return await _until_quiet(world, quiet, "after the end", empty=True)
+
+
+async def _until_quiet(world: World, quiet: Quiet, when: str, *, empty: bool = False) -> list[str]:
+    end_s = world.loop.time() + _QUIET_WITHIN_S
+    while True:
+        await asyncio.sleep(5.0)
+        if failures := _failures(world):
+            return failures
+        problems = quiet.problems() + _log_problems(world, empty)
+        if not problems:
+            return []
+        if world.loop.time() > end_s:
+            return [f"{when}: {problem}" for problem in problems]
+
+
+def _failures(world: World) -> list[str]:
+    return [*world.judge.violations, *world.trace.alarms, *world.quarrels]
+
+
+def _log_problems(world: World, empty: bool) -> list[str]:
+    found = []
+    for name, state in world.allocators():
+        for reservation in state.reservations():
+            if reservation.stage.value == "held":
+                found.append(
+                    f"{name} still holds {reservation.allocation.node} for "
+                    f"{reservation.name} attempt {reservation.attempt}"
+                )
+        if empty:
+            found += [
+                f"{name} still counts a use of claim {uid}" for uid, _ in state.ledger.claims()
+            ]
+    return found
+
+
+def _sick(world: World) -> list[str]:
+    return [device for board in world.boards.values() for device in board.sick_devices()]
+
+
+@contextlib.contextmanager
+def _determined(seed: int, loop: VirtualLoop) -> Iterator[None]:
+    """Nothing may come from the machine: time, randomness, identifiers."""
+    before = random.getstate()
+    random.seed(seed)
+    ids = random.Random(f"{seed}-ids")
+
+    def uuid4() -> uuid.UUID:
+        return uuid.UUID(int=ids.getrandbits(128), version=4)
+
+    real_gmtime = time.gmtime
+    with (
+        mock.patch("uuid.uuid4", uuid4),
+        mock.patch("dray_allocator.shell.uuid4", uuid4),
+        mock.patch("time.time", loop.now_unix_s),
+        mock.patch("time.monotonic", loop.time),
+        mock.patch(
+            "time.gmtime", lambda at=None: real_gmtime(loop.now_unix_s() if at is None else at)
+        ),
+    ):
+        try:
+            yield
+        finally:
+            random.setstate(before)
+
+
+def _drain(loop: VirtualLoop) -> None:
+    """Let what was cancelled end."""
+
+    async def rest() -> None:
+        for _ in range(50):
+            left = [t for t in asyncio.all_tasks() if t is not asyncio.current_task()]
+            if not left:
+                return
+            for task in left:
+                task.cancel()
+            await asyncio.sleep(1.0)
+
+    loop.run_until_complete(rest())
+    loop.run_until_complete(loop.shutdown_asyncgens())

@@ -1,0 +1,271 @@
+"""The running cluster: servers, processes, and the hands that harm them."""
+
+import asyncio
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from dray.bus.memory import MemoryBus
+from dray.kube.memory import MemoryKube
+from dray_sandbox.chaos import actors
+from dray_sandbox.chaos.cluster import DEDICATED, SHARED
+from dray_sandbox.chaos.doors import FaultyBus, Harm, doors
+from dray_sandbox.chaos.invariants import Judge, Watched
+from dray_sandbox.chaos.loop import CURRENT, Process, VirtualLoop
+from dray_sandbox.chaos.trace import Trace
+
+NODES = {"n1": DEDICATED, "n2": DEDICATED, "n3": SHARED, "n4": SHARED}
+CARDS = 2
+OWN = ("cc-1", "cc-2", "alloc-1", "alloc-2", *(f"agent-{node}" for node in NODES))
+"""Dray's processes."""
+_WRITES = ("patch", "update", "create", "bind", "delete", "append", "publish", "ack")
+
+
+@dataclass(slots=True)
+class Mix:
+    """How often a call meets each harm; a seed draws its own mix."""
+
+    rates: dict[Harm, float]
+    victims: tuple[str, ...]
+    """Prefixes of the processes' names."""
+
+    @classmethod
+    def drawn(cls, draw: random.Random) -> "Mix":
+        """Some harms, some victims."""
+        harms: list[Harm] = [harm for harm in Harm if harm is not Harm.NONE]
+        chosen = draw.sample(harms, draw.randint(1, len(harms)))
+        scale = draw.choice((0.002, 0.01, 0.03, 0.08))
+        rates: dict[Harm, float] = {harm: scale * draw.uniform(0.2, 1.0) for harm in chosen}
+        for harm in (Harm.CRASH_BEFORE, Harm.CRASH_AFTER):
+            if harm in rates:
+                rates[harm] = min(rates[harm] / 4, 0.004)
+        victims = draw.choice(
+            (("cc", "alloc"), ("cc",), ("cc", "alloc", "agent"), ("cc", "alloc", "agent", "k"))
+        )
+        return cls(rates, victims)
+
+
+@dataclass(slots=True)
+class Actor:
+    """A process over all its lives."""
+
+    name: str
+    begin: actors.Life
+    process: Process | None = None
+    running: actors.Running | None = None
+    bus: FaultyBus | None = None
+    kube: Any = None
+    lives: int = 0
+    keeps_name: bool = True
+
+
+@dataclass(slots=True)
+class World:
+    """One simulation."""
+
+    seed: int
+    loop: VirtualLoop
+    trace: Trace
+    kube: MemoryKube = field(init=False)
+    bus: MemoryBus = field(init=False)
+    judge: Judge = field(init=False)
+    boards: dict[str, actors.Board] = field(init=False)
+    actors: dict[str, Actor] = field(default_factory=dict)
+    harming: bool = True
+    """Whether calls may still fail."""
+    kube_back_s: float = 0.0
+    bus_back_s: float = 0.0
+    quarrels: list[str] = field(default_factory=list)
+    """What dray's own processes did that no process should."""
+    counts: dict[str, int] = field(default_factory=dict)
+    """Harms done, by kind."""
+    _calls: random.Random = field(init=False)
+    _mix: Mix = field(init=False)
+
+    def __post_init__(self) -> None:
+        draw = random.Random(f"{self.seed}-world")
+        self._calls = random.Random(f"{self.seed}-calls")
+        self._mix = Mix.drawn(draw)
+        store = Watched(self.loop.now_unix_s)
+        self.judge = Judge(store)
+        store.judge = self._judged
+        self.kube = MemoryKube(store)
+        self.bus = MemoryBus(now_unix_s=self.loop.now_unix_s)
+        self.boards = {node: actors.Board(node, CARDS) for node in NODES}
+        lives = {
+            "cc-1": actors.claim_controller,
+            "cc-2": actors.claim_controller,
+            "alloc-1": actors.allocator,
+            "alloc-2": actors.allocator,
+            **{f"agent-{n}": actors.node_agent(b, actors.Disk()) for n, b in self.boards.items()},
+            "k-claims": actors.claims_controller(watch_templates=draw.random() < 0.7),
+            "k-scheduler": actors.scheduler,
+            "k-lets": actors.kubelets,
+            "k-garbage": actors.garbage_collector(self.kube),
+        }
+        for name, begin in lives.items():
+            self.actors[name] = Actor(name, begin, keeps_name=draw.random() < 0.5)
+
+    # --- fate --------------------------------------------------------------------------
+
+    def harm(self, process: Process, call: str, what: str) -> Harm:
+        """See ``Fate.harm``."""
+        if not self.harming or not process.name.startswith(self._mix.victims):
+            return Harm.NONE
+        weight = 1.0 if call.rpartition(".")[2] in _WRITES else 0.3
+        point = self._calls.random()
+        for harm, rate in self._mix.rates.items():
+            point -= rate * weight
+            if point < 0:
+                self._count(f"call {harm}")
+                self.trace.say("FATE", f"{harm} {process.name} {call} {what}")
+                return harm
+        return Harm.NONE
+
+    def latency_s(self) -> float:
+        """See ``Fate.latency_s``."""
+        return 0.0005 + 0.004 * self._calls.random()
+
+    def long_s(self) -> float:
+        """See ``Fate.long_s``."""
+        return float(0.05 * 400 ** self._calls.random())
+
+    def crash(self, process: Process, why: str) -> None:
+        """See ``Fate.crash``."""
+        actor = self.actors[process.name]
+        if actor.process is process:
+            self.kill(actor.name, why)
+
+    def kube_away_s(self) -> float:
+        """See ``Fate.kube_away_s``."""
+        return self.kube_back_s - self.loop.time()
+
+    # --- processes ---------------------------------------------------------------------
+
+    def start(self, name: str) -> None:
+        """Begin a life."""
+        actor = self.actors[name]
+        actor.lives += 1
+        process = actor.process = Process(name)
+        token = CURRENT.set(process)
+        try:
+            kube, bus = doors(process, self.kube, self.bus, self)
+            assert isinstance(bus, FaultyBus)
+            actor.bus, actor.kube = bus, kube
+            if self.loop.time() < self.bus_back_s:
+                bus.inner.disconnect()
+            alias = name if actor.keeps_name else f"{name}.{actor.lives}"
+            actor.running = actor.begin(kube, bus, alias)
+            for work in actor.running.loops:
+                task = self.loop.create_task(work)
+                task.add_done_callback(lambda ended: self._ended(actor, process, ended))
+        finally:
+            CURRENT.reset(token)
+
+    def kill(self, name: str, why: str, away_s: float | None = None) -> None:
+        """End a process as kill -9 does; it starts again after a while."""
+        actor = self.actors[name]
+        if actor.process is None:
+            return
+        self.trace.say("FATE", f"kill {name}: {why}")
+        self._count("kill")
+        process, actor.process, actor.running = actor.process, None, None
+        process.kill(self.loop)
+        pause_s = away_s if away_s is not None else 0.1 * 300 ** self._calls.random()
+        self._outside(self._start_after(name, pause_s if self.harming else 0.5))
+
+    def pause(self, name: str, for_s: float) -> None:
+        """SIGSTOP, and SIGCONT later."""
+        process = self.actors[name].process
+        if process is None or process.paused:
+            return
+        self.trace.say("FATE", f"stop {name} for {for_s:.1f} s")
+        self._count("stop")
+        process.pause(self.loop)
+        self._outside(self._resume_after(process, for_s))
+
+    def bus_away(self, for_s: float) -> None:
+        """Nobody reaches the bus for a while."""
+        self.bus_back_s = max(self.bus_back_s, self.loop.time() + for_s)
+        for bus in self._buses():
+            bus.disconnect()
+        self._outside(self._reconnect_after(for_s))
+
+    def heal(self) -> None:
+        """End every harm under way."""
+        self.harming = False
+        self.kube_back_s = 0.0
+        for actor in self.actors.values():
+            if actor.process is not None:
+                actor.process.resume(self.loop)
+            if actor.kube is not None:
+                actor.kube.inner.release_watches()
+
+    def allocators(self) -> Iterator[tuple[str, Any]]:
+        """The allocators' states, by name."""
+        for name, actor in self.actors.items():
+            if actor.running is not None and actor.running.allocator is not None:
+                yield name, actor.running.allocator
+
+    def close(self) -> None:
+        """End every process for good."""
+        self.harming = False
+        for actor in self.actors.values():
+            process, actor.process = actor.process, None
+            if process is not None:
+                process.kill(self.loop)
+
+    def _buses(self) -> list[MemoryBus]:
+        return [actor.bus.inner for actor in self.actors.values() if actor.bus is not None]
+
+    def _outside(self, work: Any) -> None:
+        token = CURRENT.set(None)
+        try:
+            self.trace.keep(self.loop.create_task(work))
+        finally:
+            CURRENT.reset(token)
+
+    async def _start_after(self, name: str, delay_s: float) -> None:
+        await asyncio.sleep(delay_s)
+        if self.actors[name].process is None:
+            self.start(name)
+
+    async def _resume_after(self, process: Process, delay_s: float) -> None:
+        await asyncio.sleep(delay_s)
+        if process.paused:
+            self.trace.say("FATE", f"continue {process.name}")
+            process.resume(self.loop)
+
+    async def _reconnect_after(self, delay_s: float) -> None:
+        await asyncio.sleep(delay_s)
+        if self.loop.time() >= self.bus_back_s - 1e-6:
+            for bus in self._buses():
+                bus.reconnect()
+
+    def _ended(self, actor: Actor, process: Process, task: "asyncio.Task[Any]") -> None:
+        if process.dead or actor.process is not process:
+            if not task.cancelled():
+                task.exception()
+            return
+        error = None if task.cancelled() else task.exception()
+        why = f"{actor.name} ended by itself: {error!r}"
+        if isinstance(error, BaseExceptionGroup):
+            why += f" {error.exceptions!r}"
+        if actor.name in OWN:
+            self.quarrels.append(why)
+        self.kill(actor.name, why)
+
+    def _judged(self, event: Any) -> None:
+        self.trace.event(event)
+        before = len(self.judge.violations)
+        self.judge.see(event)
+        for violation in self.judge.violations[before:]:
+            self.trace.say("JUDGE", violation)
+
+    def _count(self, kind: str) -> None:
+        self.counts[kind] = self.counts.get(kind, 0) + 1
+
+    def count(self, kind: str) -> None:
+        """One more fault of a kind."""
+        self._count(kind)
