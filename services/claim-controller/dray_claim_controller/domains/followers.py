@@ -9,6 +9,7 @@ import structlog
 from dray.bus.ports import Bus, BusUnavailableError, StreamMissingError
 from dray.domain.errors import TemporaryError
 from dray.kube.ports import NODES, POOLS, ConflictError, NotFoundError
+from dray.messages.base import Delivered
 from dray.messages.decisions import Decided, NodeLeft, Waiting, decode_record, log_stream
 from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock
@@ -16,6 +17,7 @@ from dray_claim_controller.domains.epochs import Epochs
 from dray_claim_controller.execute.orders import Order, Orders
 from dray_claim_controller.observe.seen import Key
 from dray_claim_controller.observe.watching import Watching
+from dray_claim_controller.tracing import TRACEPARENT
 
 
 class Followers:
@@ -108,11 +110,12 @@ class Followers:
             self._submit_all(orders)
         async for delivered in self._bus.read(stream, start=orders.sequence + 1):
             backoff.reset()
-            self._fold(orders, delivered.sequence, delivered.payload, live=history)
+            self._fold(orders, delivered, live=history)
 
-    def _fold(self, orders: Orders, sequence: int, payload: bytes, *, live: int) -> None:
+    def _fold(self, orders: Orders, delivered: Delivered, *, live: int) -> None:
+        sequence = delivered.sequence
         try:
-            record = decode_record(payload)
+            record = decode_record(delivered.payload)
         except msgspec.MsgspecError as error:
             structlog.get_logger().error(
                 "a record of the decision log can't be read; was it written by another version?",
@@ -121,7 +124,7 @@ class Followers:
                 error=str(error),
             )
             return
-        orders.fold(sequence, record)
+        orders.fold(sequence, record, delivered.headers.get(TRACEPARENT, ""))
         if sequence == live:
             self._submit_all(orders)
         elif sequence > live:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from dray import telemetry
 from dray.domain.names import OWNER_DRAY
 from dray.kube.ports import (
     CLAIMS,
@@ -42,6 +41,7 @@ from dray_claim_controller.execute.withdraw import Withdrawer
 from dray_claim_controller.execute.writes import ClaimWrites
 from dray_claim_controller.observe.seen import SeenClaim
 from dray_claim_controller.observe.watching import Watching
+from dray_claim_controller.tracing import Executions
 
 _MISSING = ("pod-gone", "claim-gone")
 
@@ -83,6 +83,7 @@ class Executor:
         self._slots = asyncio.Semaphore(concurrency)
         self._watch_timeout_s = watch_timeout_s
         self._hook = hook
+        self._spans = Executions()
         self._newest: dict[str, Order] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._in_flight = InFlight(watching.picture)
@@ -139,14 +140,12 @@ class Executor:
         del self._newest[pod_uid]
 
     async def _traced(self, order: Order) -> None:
-        decision = order.decision
-        attributes: dict[str, str | int | float | bool] = {
-            "k8s.namespace.name": decision.namespace,
-            "k8s.pod.name": decision.name,
-            "k8s.node.name": decision.node,
-            "dray.attempt": order.attempt,
-        }
-        with telemetry.start("claim.execute", decision.traceparent, attributes):
+        step = self._next(order, _Memory(set(order.committed), set()))
+        if isinstance(step, Done) or (isinstance(step, Stop) and step.reason in _MISSING):
+            # Read again after a restart: the trace was told long ago.
+            await self._carry_out(order)
+            return
+        with self._spans.carrying_out(order, self._environment.epoch_of(order.domain)):
             await self._carry_out(order)
 
     async def _carry_out(self, order: Order) -> None:
@@ -225,7 +224,8 @@ class Executor:
     async def _mark(self, claim: ClaimDecision, order: Order) -> None:
         seen = self._picture.claims[claim.uid]
         await self._hold("mark", order)
-        self._watching.answered(CLAIMS, await self._writes.mark(seen, claim.attempt))
+        answer = await self._writes.mark(seen, claim.attempt, self._spans.position(order))
+        self._watching.answered(CLAIMS, answer)
 
     async def _commit(self, claim: ClaimDecision, order: Order) -> bool:
         seen = self._picture.claims[claim.uid]
@@ -325,4 +325,6 @@ class Executor:
     def _report(
         self, order: Order, step: str, *, claim: str = "", reason: str = "", detail: str = ""
     ) -> None:
-        self._environment.report(Progress(order, step, claim, reason, detail))
+        progress = Progress(order, step, claim, reason, detail)
+        self._spans.progress(progress)
+        self._environment.report(progress)

@@ -1,6 +1,6 @@
 """A domain's decision log, folded into what is still to be carried out. Pure."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dray.messages.decisions import (
     AnyRecord,
@@ -23,6 +23,8 @@ class Order:
     domain: str
     decision: PodDecision
     committed: frozenset[str] = frozenset()
+    traceparent: str = ""
+    """Position of the decision in the pod's trace, from the record's header."""
 
     @property
     def attempt(self) -> int:
@@ -50,15 +52,18 @@ class Orders:
     """Highest ``node_revision`` of the node-left records of each node."""
     _pod_of_claim: dict[str, str] = field(default_factory=dict)
 
-    def fold(self, sequence: int, record: AnyRecord) -> None:
-        """Apply one record; one folded already changes nothing."""
+    def fold(self, sequence: int, record: AnyRecord, traceparent: str = "") -> None:
+        """Apply one record; one folded already changes nothing.
+
+        ``traceparent`` came with the record; it tells nothing of what is to be done.
+        """
         if sequence <= self.sequence:
             return
         self.sequence = sequence
         match record:
             case Decided():
                 for pod in record.pods:
-                    self._decide(pod)
+                    self._decide(pod, traceparent)
             case Waiting():
                 self.waiting[record.pod_uid] = record
             case Released():
@@ -80,8 +85,8 @@ class Orders:
         for claim in order.decision.claims:
             self._pod_of_claim.pop(claim.uid, None)
 
-    def _decide(self, pod: PodDecision) -> None:
-        self.open[pod.pod_uid] = Order(self.domain, pod)
+    def _decide(self, pod: PodDecision, traceparent: str = "") -> None:
+        self.open[pod.pod_uid] = Order(self.domain, pod, traceparent=traceparent)
         self.waiting.pop(pod.pod_uid, None)
         for claim in pod.claims:
             self._pod_of_claim[claim.uid] = pod.pod_uid
@@ -94,4 +99,4 @@ class Orders:
             self.finish(order.decision.pod_uid, order.attempt)
             return
         committed = order.committed | {release.claim_uid}
-        self.open[order.decision.pod_uid] = Order(order.domain, order.decision, committed)
+        self.open[order.decision.pod_uid] = replace(order, committed=committed)

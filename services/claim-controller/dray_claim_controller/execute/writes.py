@@ -4,7 +4,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dray.domain.claims import Allocation
-from dray.domain.names import ALLOCATED, ALLOCATION_GATE, CLAIM_FINALIZER, DECISION, VOID
+from dray.domain.names import (
+    ALLOCATED,
+    ALLOCATION_GATE,
+    CLAIM_FINALIZER,
+    DECISION,
+    TRACEPARENT,
+    VOID,
+)
 from dray.domain.pods import Pod
 from dray.kube.convert import status_to
 from dray.kube.ports import CLAIMS, PODS, ConflictError, Kube, Object
@@ -17,12 +24,17 @@ class ClaimWrites:
     def __init__(self, kube: Kube) -> None:
         self._kube = kube
 
-    async def mark(self, seen: SeenClaim, attempt: int) -> Object:
-        """Finalizer and attempt, in one patch; its answer's revision fences the commit."""
+    async def mark(self, seen: SeenClaim, attempt: int, traceparent: str = "") -> Object:
+        """Finalizer and attempt, in one patch; its answer's revision fences the commit.
+
+        With the position in the pod's trace, if it is sampled, for the node-agent.
+        """
         finalizers = list(seen.object["metadata"].get("finalizers") or ())
         if CLAIM_FINALIZER not in finalizers:
             finalizers.append(CLAIM_FINALIZER)
         annotations = {DECISION: str(attempt), ALLOCATED: None}
+        if traceparent:
+            annotations[TRACEPARENT] = traceparent
         return await self._patch(seen, {"finalizers": finalizers, "annotations": annotations})
 
     async def commit(

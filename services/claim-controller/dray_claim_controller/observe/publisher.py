@@ -10,10 +10,12 @@ from dray.bus.topology import FACTS_STREAM
 from dray.messages.base import UndecodableMessageError, decode, encode, subject_prefix
 from dray.messages.facts import (
     FACTS,
+    ClaimObserved,
     DomainObserved,
     Fact,
     InventoryObserved,
     NodeObserved,
+    PodObserved,
     Synced,
     Tick,
 )
@@ -21,7 +23,8 @@ from dray.runtime.clock import Clock
 from dray_claim_controller.observe.facts import Known, fact_of
 from dray_claim_controller.observe.outbox import Outbox
 from dray_claim_controller.observe.picture import Picture
-from dray_claim_controller.observe.seen import Key
+from dray_claim_controller.observe.seen import Key, SeenPod
+from dray_claim_controller.tracing import publishing
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +135,24 @@ class Publisher:
         known = Known(published, self._moves.left(), tuple(self._moves.closing()))
         fact = fact_of(self._picture, key, known)
         for newer in self._outbox.plan(key, fact, revision):
-            await self._store(newer)
+            with publishing(newer, self._pod_of(newer), first=last is None) as traceparent:
+                await self._store(newer, traceparent)
             self._outbox.published(newer)
 
-    async def _store(self, fact: Fact) -> None:
+    def _pod_of(self, fact: Fact) -> SeenPod | None:
+        """The pod whose trace a fact belongs to."""
+        match fact:
+            case PodObserved(pod=pod):
+                return self._picture.pods.get(pod.uid)
+            case ClaimObserved(claim=claim):
+                return self._picture.pods.get(claim.pod_uid)
+        return None
+
+    async def _store(self, fact: Fact, traceparent: str = "") -> None:
         outgoing = encode(
-            fact, source=f"/claim-controller/{self._instance}", now_unix_s=self._clock.now_unix_s()
+            fact,
+            source=f"/claim-controller/{self._instance}",
+            traceparent=traceparent,
+            now_unix_s=self._clock.now_unix_s(),
         )
         self.sequence = max(self.sequence, await self._bus.publish(outgoing))

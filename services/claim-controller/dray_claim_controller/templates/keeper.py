@@ -35,6 +35,7 @@ from dray_claim_controller.templates.rules import (
     template_name,
     waits_for_claim,
 )
+from dray_claim_controller.tracing import deriving
 
 Tell = Callable[[SeenPod, str, str], None]
 """Reports (pod, reason, message) as a warning event."""
@@ -110,18 +111,10 @@ class TemplateKeeper:
         name = f"{wanted.namespace}/{wanted.name}"
         existing = self._watching.picture.plain[TEMPLATES.plural].get(name)
         if existing is None:
-            try:
-                created = await self._kube.create(TEMPLATES, wanted.manifest(), wanted.namespace)
-            except AlreadyExistsError:
-                existing = await self._kube.get(TEMPLATES, wanted.name, wanted.namespace)
-            except RefusedError as error:
-                self._tell(pod, "TemplateRefused", f"template {wanted.name}: {error}")
-                return
-            else:
-                structlog.get_logger().info("template derived", template=name, base=wanted.base)
-                self._watching.answered(TEMPLATES, created)
-                await self._touch_waiting(wanted)
-                return
+            with deriving(pod, wanted.name, wanted.base):
+                existing = await self._create(pod, wanted)
+        if existing is None:
+            return
         if found := difference(wanted.spec, existing.get("spec")):
             self._tell(
                 pod,
@@ -129,6 +122,21 @@ class TemplateKeeper:
                 f"template {wanted.name} is not the one dray derives: {found}. "
                 "Delete it, and dray creates it again",
             )
+
+    async def _create(self, pod: SeenPod, wanted: Derived) -> Object | None:
+        """The template that another has made meanwhile; None where it is made, or refused."""
+        try:
+            created = await self._kube.create(TEMPLATES, wanted.manifest(), wanted.namespace)
+        except AlreadyExistsError:
+            return await self._kube.get(TEMPLATES, wanted.name, wanted.namespace)
+        except RefusedError as error:
+            self._tell(pod, "TemplateRefused", f"template {wanted.name}: {error}")
+            return None
+        name = f"{wanted.namespace}/{wanted.name}"
+        structlog.get_logger().info("template derived", template=name, base=wanted.base)
+        self._watching.answered(TEMPLATES, created)
+        await self._touch_waiting(wanted)
+        return None
 
     async def _touch_waiting(self, wanted: Derived) -> None:
         for pod in self._watching.picture.our_pods():

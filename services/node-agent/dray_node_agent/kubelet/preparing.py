@@ -162,9 +162,15 @@ class Preparer:
         obj, claim = await self._fetch(ref)
         self._refuse_late_retry(claim)
         traceparent = _traceparent(obj)
-        attributes = {"dray.claim.uid": ref.uid, "k8s.node.name": self._node}
-        with spans.start("prepare", traceparent, attributes):
-            done = await self._make_ready(claim, ref.uid, traceparent)
+        attributes: dict[str, str | int] = {
+            "k8s.namespace.name": ref.namespace,
+            "k8s.pod.name": claim.pod_name,
+            "k8s.node.name": self._node,
+            "dray.claim": ref.name,
+            "dray.devices": len(claim.allocation.devices) if claim.allocation else 0,
+        }
+        with spans.start("prepare", traceparent, attributes, kind="server") as span:
+            done = await self._make_ready(claim, ref.uid, span.traceparent)
         took_us = int((self._clock.monotonic_s() - started_s) * 1e6)
         self._log.info("claim prepared", claim=f"{ref.namespace}/{ref.name}", uid=ref.uid)
         self._on_prepared(Prepared(done, self._clock.now_unix_s(), took_us))
