@@ -142,7 +142,8 @@ def _streams() -> str:
     head = "## Streams\n\n| stream | subjects | keeps | for |\n|---|---|---|---|\n"
     note = (
         f"\nA fact whose object was deleted is a tombstone (`deleted`), dropped after "
-        f"{TOMBSTONE_S} s.\nThe claim-controller's leader makes every stream.\n"
+        f"{TOMBSTONE_S} s.\nThe claim-controller's leader makes every stream, and reads back the "
+        "facts it published.\n`dray record` reads all facts and records.\n"
     )
     return head + "\n".join([*rows, log]) + "\n" + note
 

@@ -48,19 +48,20 @@ READERS: Mapping[type[Message], tuple[str, ...]] = {
     ClusterObserved: ("webhook",),
     Synced: ("webhook", "allocator"),
     Tick: ("allocator",),
-    PodRequested: ("dray demo",),
-    ClaimPrepared: ("dray demo",),
-    ExecutionStep: (),
+    PodRequested: ("dray demo", "dray trace"),
+    ClaimPrepared: ("dray demo", "dray trace"),
+    ExecutionStep: ("dray trace",),
     VoidClaim: ("claim-controller",),
     Opened: ("allocator", "claim-controller"),
-    Decided: ("allocator", "claim-controller", "dray demo"),
-    Waiting: ("allocator", "claim-controller", "dray demo"),
+    Decided: ("allocator", "claim-controller", "dray demo", "dray trace"),
+    Waiting: ("allocator", "claim-controller", "dray demo", "dray trace"),
     Released: ("allocator", "claim-controller"),
     NodeLeft: ("allocator", "claim-controller"),
     Checkpoint: ("allocator", "claim-controller"),
 }
 """What each service (or verb) folds. The leader of the claim-controllers also reads back every
-fact that it published, so that it starts from what the bus holds."""
+fact that it published, so that it starts from what the bus holds; ``dray record`` reads all facts
+and records."""
 
 RECORD_WRITERS: Mapping[type[Record], str] = {
     Opened: "claim-controller",

@@ -11,6 +11,7 @@ from dray.messages.commands import COMMANDS
 from dray.messages.decisions import RECORDS, Decided
 from dray.messages.events import EVENTS
 from dray.messages.facts import FACTS, NodeObserved
+from dray_cli.__main__ import VERBS
 from dray_webhook.view import READ_FACTS
 
 MESSAGES = (*FACTS, *RECORDS, *COMMANDS, *EVENTS)
@@ -49,7 +50,7 @@ def test_tables_name_only_messages_and_roles_that_exist() -> None:
     roles = {access.role for access in ACCESS}
     assert set(RECORD_WRITERS.values()) <= roles
     assert {reader.split(" (")[0] for readers in READERS.values() for reader in readers} <= (
-        roles | {"dray demo"}
+        roles | {f"dray {verb}" for verb in VERBS}
     )
 
 
