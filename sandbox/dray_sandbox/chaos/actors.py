@@ -221,7 +221,7 @@ class _Kubelets:
                 return
             except DrayError:
                 pass
-            await asyncio.sleep(1.0)
+            await asyncio.sleep(2.0)
 
     async def _step(self, pod: Object) -> None:
         metadata, phase = pod["metadata"], pod["status"].get("phase")

@@ -72,17 +72,17 @@ class Line:
         """Carry a call out, as fate has it."""
         self._check(method)
         harm = self._fate.harm(self.process, f"{self._kind}.{method}", what)
-        await self._way(self._fate.long_s() if harm is Harm.SLOW else self._fate.latency_s())
+        way_s = self._fate.long_s() if harm in (Harm.SLOW, Harm.LATE) else self._fate.latency_s()
+        if harm is Harm.LATE:
+            _outside(self._later(self._arrival_s(way_s), work))
+            await self.travel()
+            raise self._error(f"{method} {what}: no answer in time")
+        await _until(self._arrival_s(way_s))
         self._check(method)
-        match harm:
-            case Harm.REFUSED:
-                raise self._error(f"{method} {what}: refused by fate")
-            case Harm.CRASH_BEFORE:
-                await self._crash(f"before {method} {what}")
-            case Harm.LATE:
-                _outside(self._later(work))
-                await asyncio.sleep(self._fate.latency_s())
-                raise self._error(f"{method} {what}: no answer in time")
+        if harm is Harm.REFUSED:
+            raise self._error(f"{method} {what}: refused by fate")
+        if harm is Harm.CRASH_BEFORE:
+            await self._crash(f"before {method} {what}")
         result = await work()
         if harm is Harm.CRASH_AFTER:
             await self._crash(f"after {method} {what}")
@@ -107,22 +107,24 @@ class Line:
         if self.process.dead or (self._kind == "kube" and self._fate.kube_away_s() > 0):
             raise self._error(f"{method}: no connection")
 
-    async def _way(self, latency_s: float) -> None:
-        """Calls of one connection reach the server in their order."""
-        loop = asyncio.get_running_loop()
-        arrival_s = loop.time() + latency_s
+    def _arrival_s(self, way_s: float) -> float:
+        """Calls of one connection to the bus reach the server in their order."""
+        arrival_s = asyncio.get_running_loop().time() + way_s
         if self._kind == "bus":
-            arrival_s = max(arrival_s, self._last_s + 1e-6)
-            self._last_s = arrival_s
-        await asyncio.sleep(arrival_s - loop.time())
+            arrival_s = self._last_s = max(arrival_s, self._last_s + 1e-6)
+        return arrival_s
 
     async def _crash(self, why: str) -> None:
         self._fate.crash(self.process, why)
         await asyncio.Event().wait()
 
-    async def _later(self, work: Callable[[], Awaitable[Any]]) -> None:
-        await asyncio.sleep(self._fate.long_s())
+    async def _later(self, arrival_s: float, work: Callable[[], Awaitable[Any]]) -> None:
+        await _until(arrival_s)
         await asyncio.gather(work(), return_exceptions=True)
+
+
+async def _until(at_s: float) -> None:
+    await asyncio.sleep(at_s - asyncio.get_running_loop().time())
 
 
 def _outside(work: Any) -> None:

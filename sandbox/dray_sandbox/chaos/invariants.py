@@ -217,10 +217,10 @@ class Quiet:
             for entry in obj["spec"].get("resourceClaims") or ()
         }
         for obj in self._store.of(CLAIMS).values():
-            metadata = obj["metadata"]
-            if metadata.get("deletionTimestamp"):
+            metadata, claim = obj["metadata"], claim_from(obj)
+            if metadata.get("deletionTimestamp") and not claim.reserved_for:
                 yield f"claim {metadata['name']} is being deleted, kept by {CLAIM_FINALIZER}"
-            elif claim_from(obj).pod_uid not in pods:
+            elif claim.pod_uid not in pods:
                 yield f"claim {metadata['name']} belongs to a pod that is gone"
         for obj in self._store.of(TEMPLATES).values():
             metadata = obj["metadata"]

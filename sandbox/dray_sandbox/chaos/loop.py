@@ -130,10 +130,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         context = context or contextvars.copy_context()
         timer = super().call_at(when, _nothing, context=context)
         timer._callback = functools.partial(self._due, timer, callback)  # type: ignore[attr-defined]
-        timer._args = args  # type: ignore[attr-defined]
+        timer._args = args
         return timer
 
-    def run_in_executor(
+    def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Any, *args: Any
     ) -> asyncio.Future[Any]:
         """Nothing is slow here."""

@@ -69,6 +69,12 @@ class Monkey:
         for board in self._world.boards.values():
             board.sick.clear()
 
+    async def fresh_eyes(self) -> None:
+        """Who starts now must come to what those who saw it all know."""
+        for name in OWN:
+            if self._draw.random() < 0.3:
+                self._world.kill(name, "fresh eyes")
+
     async def delete_everything(self) -> None:
         """Users take all their pods away."""
         for obj in self._all(PODS):
