@@ -227,11 +227,15 @@ def _own_fields(kind: type[Any]) -> Iterator[Field]:
             yield Field(statement.target.id, _cell(shown), default, _meaning(following))
 
 
-@cache
 def _definition(kind: type[Any]) -> ast.ClassDef:
-    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
-    assert isinstance(definition, ast.ClassDef)
-    return definition
+    return _classes(kind.__module__)[kind.__name__]
+
+
+@cache
+def _classes(module: str) -> dict[str, ast.ClassDef]:
+    """The classes that a module defines, by name."""
+    body = ast.parse(inspect.getsource(sys.modules[module])).body
+    return {node.name: node for node in body if isinstance(node, ast.ClassDef)}
 
 
 def _default(value: ast.expr | None) -> str:

@@ -4,6 +4,7 @@ import importlib
 import re
 import shlex
 from collections.abc import Iterator
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import click
@@ -31,6 +32,8 @@ FOLDERS = "benchmarks|cli|deploy|docs|examples|sandbox|services|shared|tests"
 IN_REPOSITORY = re.compile(rf"(?:{FOLDERS})/[\w./-]+")
 PACKAGES = "dray|dray_allocator|dray_claim_controller|dray_cli|dray_node_agent|dray_sandbox"
 MODULE = re.compile(rf"(?:{PACKAGES}|dray_webhook)(?:\.\w+)+")
+MADE_BY_THE_READER = ".jsonl.gz"
+"""Ending of files that an example line makes, and that are not in the repository."""
 SUBJECT = re.compile(r"dray\.(?:state|evt|cmd|rpc|decision|dead|lease)\b.*")
 MAKE = re.compile(r"make ([a-z]+(?:-[a-z]+)*)")
 RUN_AS_MODULE = re.compile(r"python -m ([\w.]+)")
@@ -124,12 +127,9 @@ def test_commands_are_used_rightly(page: Path, monkeypatch: pytest.MonkeyPatch) 
     """The command line takes them: verbs, options and arguments."""
     monkeypatch.chdir(ROOT)
     for words in commands(page):
-        try:
+        is_made = any(word.endswith(MADE_BY_THE_READER) for word in words)
+        with suppress(click.BadParameter) if is_made else nullcontext():
             parse(words)
-        except click.BadParameter as error:
-            made_by_the_reader = any("/" not in word and "." in word for word in words)
-            assert made_by_the_reader, error.message
-            assert "does not exist" in error.message
 
 
 def test_every_verb_is_explained() -> None:
