@@ -18,6 +18,7 @@ from dray.domain.errors import InvalidInputError
 from dray.recording.file import Writer
 from dray.recording.lines import Header
 from dray.recording.recorder import Counts, Recorder
+from dray.runtime import logs
 from dray.runtime.settings import load
 from dray.runtime.units import parse_duration
 from dray_allocator.settings import AllocatorSettings
@@ -67,6 +68,7 @@ def record(
     It begins with the state of now, so it may be started at any time. Times that decisions
     depend on are read from DRAY_ALLOCATOR__…, as the allocator reads them.
     """
+    logs.configure("cli", "record", level="warning", format="console")
     where = (nats_url, nats_user, nats_password) if nats_url else _stack_nats(stack)
     counts = asyncio.run(_record(file, where, for_s, events))
     if not counts.begun:

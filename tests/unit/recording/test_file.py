@@ -1,0 +1,93 @@
+"""Recordings are read as they were written, and refused by name where they can't be."""
+
+import gzip
+
+import msgspec
+import pytest
+
+from dray.recording.file import BadRecordingError, read_recording, write_recording
+from dray.recording.lines import (
+    FORMAT,
+    FactLine,
+    GapLine,
+    Header,
+    RecordLine,
+    StreamLine,
+    WholeLine,
+)
+
+PAYLOAD = msgspec.Raw(b'{"a": 1,  "spaces":"kept"}')
+LINES = [
+    Header(dray="1.0", domains=("pool",), streams={"S": "t"}, settings={"x_s": 1.5}),
+    FactLine(sequence=7, subject="dray.state.tick.v1", time_unix_s=1.25, payload=PAYLOAD),
+    WholeLine(sequence=7),
+    GapLine(first=8, last=9),
+    StreamLine(name="S", created="u"),
+    RecordLine(domain="pool", epoch=1, sequence=1, time_unix_s=2.0, payload=PAYLOAD),
+]
+
+
+@pytest.mark.parametrize("name", ["it.jsonl", "it.jsonl.gz"])
+def test_what_was_written_is_read_byte_for_byte(tmp_path, name):
+    write_recording(tmp_path / name, LINES)
+
+    again = read_recording(tmp_path / name)
+
+    assert [type(line) for line in again] == [type(line) for line in LINES]
+    assert bytes(again[1].payload) == bytes(PAYLOAD)
+    assert again[0] == LINES[0]
+
+
+def test_equal_recordings_are_equal_files(tmp_path):
+    for name in ("a.jsonl.gz", "b.jsonl.gz"):
+        write_recording(tmp_path / name, LINES)
+
+    assert (tmp_path / "a.jsonl.gz").read_bytes() == (tmp_path / "b.jsonl.gz").read_bytes()
+
+
+def test_the_line_that_was_cut_off_is_named(tmp_path):
+    file = tmp_path / "cut.jsonl"
+    write_recording(file, LINES)
+    file.write_bytes(file.read_bytes()[:-20])
+
+    with pytest.raises(BadRecordingError, match=r"line 6: .*cut off"):
+        read_recording(file)
+
+
+def test_a_compressed_file_that_was_cut_off_is_refused(tmp_path):
+    file = tmp_path / "cut.jsonl.gz"
+    write_recording(file, LINES)
+    file.write_bytes(file.read_bytes()[:-12])
+
+    with pytest.raises(BadRecordingError, match=r"cut\.jsonl\.gz"):
+        read_recording(file)
+
+
+def test_a_file_without_header_is_no_recording(tmp_path):
+    file = tmp_path / "other.jsonl"
+    write_recording(file, LINES[1:])
+
+    with pytest.raises(BadRecordingError, match="dray record"):
+        read_recording(file)
+
+
+def test_an_unknown_line_is_refused(tmp_path):
+    file = tmp_path / "other.jsonl"
+    file.write_text('{"line":"surprise"}\n')
+
+    with pytest.raises(BadRecordingError, match="line 1"):
+        read_recording(file)
+
+
+def test_a_newer_format_names_the_version_that_reads_it(tmp_path):
+    file = tmp_path / "newer.jsonl"
+    write_recording(file, [Header(format=FORMAT + 1, dray="9.9")])
+
+    with pytest.raises(BadRecordingError, match=r"9\.9"):
+        read_recording(file)
+
+
+def test_compressed_recordings_are_lines_inside(tmp_path):
+    write_recording(tmp_path / "it.jsonl.gz", LINES)
+
+    assert len(gzip.decompress((tmp_path / "it.jsonl.gz").read_bytes()).splitlines()) == len(LINES)
