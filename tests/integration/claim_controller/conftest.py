@@ -26,6 +26,7 @@ from dray.domain.names import (
     OWNER_KUBE_SCHEDULER,
     POOL_LABEL,
     SHAPE,
+    TRACEPARENT,
 )
 from dray.kube.convert import claim_from
 from dray.kube.memory import MemoryKube
@@ -271,7 +272,13 @@ class World:
         return f"base-{hashlib.sha256(shape.encode()).hexdigest()[:10]}"
 
     async def pod(
-        self, name: str = "workload", *, gated: bool = False, shape: str = "", pool: str = POOL
+        self,
+        name: str = "workload",
+        *,
+        gated: bool = False,
+        shape: str = "",
+        pool: str = POOL,
+        traceparent: str = "",
     ) -> Object:
         """A pod as the webhook leaves it."""
         shape = shape or self.shape(pool=pool)
@@ -289,7 +296,7 @@ class World:
         }
         if gated:
             spec["schedulingGates"] = [{"name": ALLOCATION_GATE}]
-        annotations = {SHAPE: shape, GPUPOOL: pool}
+        annotations = {SHAPE: shape, GPUPOOL: pool, TRACEPARENT: traceparent}
         metadata = {"name": name, "namespace": "default", "annotations": annotations}
         return await self.kube.create(PODS, {"metadata": metadata, "spec": spec}, "default")
 
@@ -382,7 +389,7 @@ class World:
             ),
         )
 
-    async def append(self, record: AnyRecord) -> int:
+    async def append(self, record: AnyRecord, headers: dict[str, str] | None = None) -> int:
         """Add a record to its log, whatever its end is."""
         stream = log_stream(record.domain, record.epoch)
 
@@ -391,10 +398,18 @@ class World:
             return state if state is not None and state.last_sequence else None
 
         state = await self.until(opened, f"log {stream}", 20)
-        message = Outgoing(log_subject(record.domain, record.epoch), encode_record(record))
+        subject = log_subject(record.domain, record.epoch)
+        message = Outgoing(subject, encode_record(record), headers or {})
         return await self.bus.append(message, expected_last=state.last_sequence)
 
-    async def decide(self, decision: PodDecision, *, epoch: int = 1, domain: str = POOL) -> int:
+    async def decide(
+        self,
+        decision: PodDecision,
+        *,
+        epoch: int = 1,
+        domain: str = POOL,
+        headers: dict[str, str] | None = None,
+    ) -> int:
         """Append a decision."""
         return await self.append(
             Decided(
@@ -405,7 +420,8 @@ class World:
                 now_unix_s=0.0,
                 policy_version=0,
                 pods=(decision,),
-            )
+            ),
+            headers,
         )
 
     async def facts(self) -> dict[str, list[dict[str, Any]]]:
