@@ -111,6 +111,21 @@ async def test_a_base_template_replaced_later_is_told_to_waiting_pods(world: Any
     assert "default/base" in message
 
 
+async def test_a_pod_whose_template_and_claim_were_deleted_gets_a_template_again(
+    world: Any,
+) -> None:
+    await world.ready(await world.start())
+    await world.pod()
+    claim = await world.until(lambda: world.claim(), "the claim")
+    template = world.template_of(world.shape())
+    await world.kube.delete(TEMPLATES, template, "default")
+    await world.kube.delete(CLAIMS, claim["metadata"]["name"], "default")
+
+    await world.until(lambda: template in world.names(TEMPLATES), "the template, anew")
+    pod = await world.kube.get(PODS, "workload", "default")
+    assert pod["metadata"]["annotations"][TEMPLATE_READY] == template
+
+
 async def test_an_unused_derived_template_is_deleted_after_a_minute(bare_world: Any) -> None:
     world = bare_world()
     await world.base()

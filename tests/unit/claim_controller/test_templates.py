@@ -96,7 +96,7 @@ def test_a_pod_without_a_shape_needs_no_template() -> None:
     picture.apply(PODS, Changed(pod))
 
     assert derived(picture.pods["u"]) is None
-    assert not waits_for_claim(picture.pods["u"])
+    assert not waits_for_claim(picture, picture.pods["u"])
 
 
 def test_a_server_may_default_and_respell() -> None:

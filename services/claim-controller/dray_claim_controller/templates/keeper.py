@@ -8,6 +8,7 @@ import structlog
 from dray.domain.errors import TemporaryError
 from dray.domain.names import TEMPLATE_READY
 from dray.kube.ports import (
+    CLAIMS,
     PODS,
     TEMPLATES,
     AlreadyExistsError,
@@ -80,13 +81,17 @@ class TemplateKeeper:
             self._watching.listeners.remove(self._listen)
 
     def _listen(self, resource: Resource, event: WatchEvent) -> None:
+        if isinstance(event, Listed) and resource in (PODS, CLAIMS, TEMPLATES):
+            # What was deleted before a list is told by its absence only.
+            for uid in self._watching.picture.pods:
+                self._queue.put_nowait(uid)
         if resource is PODS:
-            match event:
-                case Changed(obj):
-                    self._queue.put_nowait(obj["metadata"]["uid"])
-                case Listed(objects):
-                    for obj in objects:
-                        self._queue.put_nowait(obj["metadata"]["uid"])
+            if isinstance(event, Changed):
+                self._queue.put_nowait(event.object["metadata"]["uid"])
+        elif resource is CLAIMS:
+            # A claim can be deleted after its template was: its pod gets another one.
+            if isinstance(event, Deleted):
+                self._requeue_owners(event.object)
         elif resource is TEMPLATES:
             match event:
                 case Changed(obj):
@@ -99,7 +104,7 @@ class TemplateKeeper:
 
     async def _serve(self, uid: str) -> None:
         pod = self._watching.picture.pods.get(uid)
-        if pod is None or not waits_for_claim(pod):
+        if pod is None or not waits_for_claim(self._watching.picture, pod):
             return
         match derived(pod):
             case Unusable(message):
@@ -139,11 +144,12 @@ class TemplateKeeper:
         return None
 
     async def _touch_waiting(self, wanted: Derived) -> None:
-        for pod in self._watching.picture.our_pods():
+        picture = self._watching.picture
+        for pod in picture.our_pods():
             held = pod.pod
-            if held is None or held.namespace != wanted.namespace or not waits_for_claim(pod):
+            if held is None or held.namespace != wanted.namespace:
                 continue
-            if template_name(pod) != wanted.name:
+            if template_name(pod) != wanted.name or not waits_for_claim(picture, pod):
                 continue
             patch = {"metadata": {"uid": pod.uid, "annotations": {TEMPLATE_READY: wanted.name}}}
             try:
@@ -161,6 +167,10 @@ class TemplateKeeper:
                 and template_name(pod) == metadata["name"]
             ):
                 self._queue.put_nowait(pod.uid)
+
+    def _requeue_owners(self, claim: Object) -> None:
+        for owner in claim["metadata"].get("ownerReferences") or ():
+            self._queue.put_nowait(owner["uid"])
 
     def _note_base(self, obj: Object) -> None:
         if not is_base_template(obj):

@@ -13,6 +13,7 @@ from typing import Any
 from dray.domain.names import CLAIM_REFERENCE, DERIVED_FROM_LABEL, SHAPE
 from dray.domain.quantities import InvalidQuantityError, parse_quantity
 from dray.kube.ports import TEMPLATES, Object
+from dray_claim_controller.observe.picture import Picture
 from dray_claim_controller.observe.seen import SeenPod
 
 HASH_DIGITS = 10
@@ -83,13 +84,16 @@ def derived(pod: SeenPod) -> Derived | Unusable | None:
     return Derived(pod.pod.namespace, name, base, shape)
 
 
-def waits_for_claim(pod: SeenPod) -> bool:
-    """Whether the claim that the derived template is for does not exist yet."""
-    if pod.pod is None or pod.terminal or pod.pod.deleting:
+def waits_for_claim(picture: Picture, pod: SeenPod) -> bool:
+    """Whether the claim that the derived template is for does not exist (any more)."""
+    held = pod.pod
+    if held is None or pod.terminal or held.deleting:
         return False
     return any(
-        entry.reference == CLAIM_REFERENCE and entry.template and not entry.claim
-        for entry in pod.pod.claims
+        entry.reference == CLAIM_REFERENCE
+        and entry.template
+        and picture.claim_named(held.namespace, entry.claim) is None
+        for entry in held.claims
     )
 
 
