@@ -109,7 +109,7 @@ def pod_name(target: str) -> str:
     """
     kind, slash, name = target.rpartition("/")
     if slash and kind not in ("pod", "pods", "po"):
-        raise InvalidInputError(f"{target!r}: only pods can be explained, as pod/NAME")
+        raise InvalidInputError(f"{target!r} is no pod: name one as pod/NAME")
     return name
 
 

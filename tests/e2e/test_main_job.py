@@ -9,6 +9,8 @@ import pytest
 from dray.domain import names
 from dray.kube.ports import NODES, POOLS
 from dray_cli.demo.play import Demo
+from dray_cli.trace.files import spans_of_trace
+from dray_sandbox.places import traces_directory
 
 if TYPE_CHECKING:
     from conftest import Cluster
@@ -27,6 +29,8 @@ async def test_the_quick_start_gives_every_pod_its_gpu_and_explains_the_one_that
     assert all(found.all_hold for found in report.indicators)
     assert any("virtual_tflops" in line for line in report.waited)
     await cluster.check_nothing_is_oversold()
+    for story in report.stories:
+        await _check_trace(cluster, story.trace_id, waited=story.name == "needs-every-card")
 
 
 async def test_pods_created_while_the_claim_controller_was_dead_are_placed_after_it(
@@ -103,6 +107,30 @@ async def test_nats_restarted_on_an_empty_store_opens_new_logs_and_sells_nothing
     assert await _epoch(cluster) > epoch
     await cluster.check_nothing_is_oversold()
     await cluster.delete(*before, *after)
+
+
+async def _check_trace(cluster: "Cluster", trace_id: str, *, waited: bool) -> None:
+    """One trace from admission to prepared, every span but the first with a parent in it."""
+    folder = traces_directory(cluster.stack.directory)
+    # The last span is written when its work has ended, a moment after the pod runs.
+    async with asyncio.timeout(10):
+        while True:
+            if {"execute", "prepare"} <= {s.name for s in spans_of_trace(folder, trace_id)}:
+                break
+            await asyncio.sleep(0.05)
+    spans = spans_of_trace(folder, trace_id)
+    services = {"webhook", "claim-controller", "allocator", "node-agent"}
+    assert {span.service for span in spans} == services
+    names = [span.name for span in spans]
+    assert names.count("admission") == names.count("claim") == 1, names
+    known = {span.span_id for span in spans}
+    assert [span.name for span in spans if span.parent_id not in known] == ["admission"]
+    if waited:
+        (wait,) = (span for span in spans if span.name == "waiting")
+        failed = {s.span_id for s in spans if s.name == "decision" and s.status == "error"}
+        assert failed
+        assert {link.span_id for link in wait.links} == failed
+        assert "virtual_tflops" in str(wait.events[0].attributes)
 
 
 async def _epoch(cluster: "Cluster") -> int:

@@ -98,13 +98,24 @@ def with_waiting(spans: Sequence[Span], now_unix_ns: int) -> tuple[Span, ...]:
     The allocator records it when the pod is placed; until then there are only the decisions
     that failed.
     """
-    decisions = sorted(
-        (span for span in spans if span.name == "decision"), key=lambda span: span.end_unix_ns
+    # What was placed goes on to be executed, even if a late answer tells that a decision failed.
+    placed = [
+        span.end_unix_ns
+        for span in spans
+        if span.name in ("decision", "execute", "prepare") and span.status != "error"
+    ]
+    failed = sorted(
+        (
+            span
+            for span in spans
+            if span.name == "decision"
+            and span.status == "error"
+            and span.end_unix_ns > max(placed, default=0)
+        ),
+        key=lambda span: span.end_unix_ns,
     )
-    if not decisions or decisions[-1].status != "error":
+    if not failed:
         return tuple(spans)
-    placed = [span.end_unix_ns for span in decisions if span.status != "error"]
-    failed = [one for one in decisions if not placed or one.end_unix_ns > placed[-1]]
     waiting = Span(
         service=failed[0].service,
         name="waiting",

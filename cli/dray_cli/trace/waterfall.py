@@ -57,13 +57,13 @@ def as_json(trace: Trace) -> dict[str, Any]:
 def _head(trace: Trace) -> Iterator[str]:
     state = "from admission to prepared" if trace.prepared else "so far; not prepared yet"
     yield f"Pod {trace.namespace}/{trace.pod}: {_ms(trace.duration_ns)} {state}"
-    told = "recorded in" if trace.recorded else "no spans were recorded; told from"
+    told = "recorded in" if trace.recorded else "told from"
     yield f"trace {trace.trace_id or '(none)'}, {told} {trace.source}"
 
 
 def _details(trace: Trace, span: Span) -> Iterator[str]:
     shown = {
-        name.removeprefix("dray."): value
+        name.removeprefix("dray.").removeprefix("understood."): value
         for name, value in span.attributes.items()
         if not name.startswith(_HIDDEN)
     }

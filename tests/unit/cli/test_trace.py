@@ -155,6 +155,16 @@ def test_who_was_placed_after_a_failed_decision_waits_no_more() -> None:
     assert with_waiting((failed, placed), now_unix_ns=60 * MS) == (failed, placed)
 
 
+def test_a_late_answer_about_an_overtaken_decision_is_no_waiting() -> None:
+    spans = (
+        span("decision", 5, 6, span_id="placed"),
+        span("decision", 4, 9, span_id="overtaken", status="error"),
+        span("execute", 7, 40, parent_id="placed"),
+    )
+
+    assert with_waiting(spans, now_unix_ns=60 * MS) == spans
+
+
 # --- from files
 
 
@@ -429,4 +439,5 @@ async def test_without_a_bus_kubernetes_alone_is_read() -> None:
 def test_another_kind_than_a_pod_is_refused() -> None:
     result = CliRunner().invoke(verb, ["node/n1"])
 
-    assert result.exit_code != 0
+    assert result.exit_code == 1
+    assert "'node/n1' is no pod" in str(result.exception)
