@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import marshal
 import random
 import time
@@ -161,6 +162,7 @@ def _determined(seed: int, loop: VirtualLoop) -> Iterator[None]:
     with (
         mock.patch("dray.kube.memory.copy", _Copying),
         mock.patch("dray.kube.memory_store.copy", _Copying),
+        mock.patch("dray.bus.memory_store._created", itertools.count(1)),
         mock.patch("uuid.uuid4", uuid4),
         mock.patch("dray_allocator.shell.uuid4", uuid4),
         mock.patch("time.time", loop.now_unix_s),

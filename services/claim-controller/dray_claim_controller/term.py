@@ -116,12 +116,12 @@ class Term:
     async def _begin(self) -> str:
         """Streams, what was published, what exists; then ``created`` of the facts' stream."""
         bus, watching = self._means.bus, self._means.watching
-        made = [spec.name for spec in STREAMS if await bus.ensure(spec)]
-        if FACTS_STREAM in made:
-            self.epochs.facts_were_lost()
+        for spec in STREAMS:
+            await bus.ensure(spec)
         state = await bus.state(FACTS_STREAM)
         if state is None:
             raise FactsLostError(f"the stream {FACTS_STREAM} vanished while it was made")
+        self.epochs.facts_are(state.created)
         await self.publisher.load()
         await watching.synced()
         # A watch that is behind must not make tombstones of what a predecessor knew.

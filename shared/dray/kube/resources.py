@@ -106,6 +106,11 @@ class DecisionLog(Fields):
         ge=0,
         description="A sequence the log has reached; a log that ends below it was lost.",
     )
+    facts_created: str = Field(
+        default="",
+        description="Which stream of facts the log's records count in, by its time of creation; "
+        "another stream means a new epoch.",
+    )
 
 
 class GPUPoolStatus(Fields):

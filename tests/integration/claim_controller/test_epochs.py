@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from dray.bus.topology import FACTS_STREAM
+from dray.bus.topology import FACTS_STREAM, STREAMS
 from dray.domain.claims import first_attempt, last_attempt_before
 from dray.kube.convert import claim_from
 from dray.kube.ports import CLAIMS, LEASES, PODS, POOLS
@@ -177,6 +177,21 @@ async def test_facts_that_were_lost_alone_are_published_again_in_a_new_epoch(wor
 
     facts = await world.facts()
     assert {"pool", "node", "slice", "deviceclass", "synced", "cluster"} <= facts.keys()
+
+
+async def test_facts_made_anew_by_a_leader_that_died_at_once_mean_a_new_epoch(world: Any) -> None:
+    """Logs that count in facts that are gone can't be told complete, nor whose claims are."""
+    first = await world.ready(await world.start("first"))
+    await first.stop()
+    await world.bus.delete_stream(FACTS_STREAM)
+    for spec in STREAMS:
+        await world.bus.ensure(spec)
+
+    second = await world.ready(await world.start("second"))
+    assert second.controller.term.epochs.opened == {"default-pool": 2}
+    await second.stop()
+    third = await world.ready(await world.start("third"))
+    assert third.controller.term.epochs.opened == {"default-pool": 2}
 
 
 async def test_a_log_that_ends_below_what_was_seen_is_a_lost_one(world: Any) -> None:

@@ -69,5 +69,5 @@ def test_the_next_epoch_is_above_all_that_anybody_used() -> None:
 
 def test_a_pool_without_status_has_no_epoch() -> None:
     assert recorded({}) == Recorded()
-    log = {"epoch": 3, "lastSequence": 9}
-    assert recorded({"status": {"decisionLog": log}}) == Recorded(3, 9)
+    log = {"epoch": 3, "lastSequence": 9, "factsCreated": "noon"}
+    assert recorded({"status": {"decisionLog": log}}) == Recorded(3, 9, "noon")

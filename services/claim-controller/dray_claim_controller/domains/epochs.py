@@ -50,12 +50,13 @@ class Epochs:
         self._publisher = publisher
         self._clock = clock
         self._instance = instance
-        self._facts_were_lost = False
+        self._facts_created = ""
         self._withdrawer = Withdrawer(kube, watching)
 
-    def facts_were_lost(self) -> None:
-        """Have every domain's log opened anew: who folded the old facts must forget them."""
-        self._facts_were_lost = True
+    def facts_are(self, created: str) -> None:
+        """The stream of facts, by its time of creation: a log that counts in another one is
+        opened anew, also where the stream was made by a term that came no further."""
+        self._facts_created = created
 
     def current(self, domain: str) -> int:
         """The domain's epoch; 0 before its log was opened in this term."""
@@ -72,7 +73,7 @@ class Epochs:
         state = await self._bus.state(log_stream(domain, remembered.epoch))
         lost = is_lost(remembered, state, seen_sequence if seen_epoch == remembered.epoch else 0)
         begins = remembered.epoch == 0
-        renewed = self._facts_were_lost and domain not in self.opened
+        renewed = remembered.facts_created != self._facts_created
         if lost or begins or renewed:
             epoch = await self._begin(domain, pool)
         else:
@@ -110,9 +111,10 @@ class Epochs:
         epoch = next_epoch(recorded(pool), published, claims)
         while await self._bus.state(log_stream(domain, epoch)) is not None:
             epoch += 1
+        log = {"epoch": epoch, "lastSequence": 0, "factsCreated": self._facts_created}
         patch = {
             "metadata": {"resourceVersion": pool["metadata"]["resourceVersion"]},
-            "status": {"decisionLog": {"epoch": epoch, "lastSequence": 0}},
+            "status": {"decisionLog": log},
         }
         answer = await self._kube.patch(POOLS, domain, patch, subresource="status")
         self._watching.answered(POOLS, answer)

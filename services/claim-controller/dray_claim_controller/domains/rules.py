@@ -15,12 +15,18 @@ class Recorded:
 
     epoch: int = 0
     last_sequence: int = 0
+    facts_created: str = ""
+    """Which stream of facts the records count in: ``StreamState.created``."""
 
 
 def recorded(pool: Object) -> Recorded:
     """The pool's log as its status remembers it; epoch 0: none was ever opened."""
     log = (pool.get("status") or {}).get("decisionLog") or {}
-    return Recorded(int(log.get("epoch") or 0), int(log.get("lastSequence") or 0))
+    return Recorded(
+        int(log.get("epoch") or 0),
+        int(log.get("lastSequence") or 0),
+        str(log.get("factsCreated") or ""),
+    )
 
 
 def is_lost(remembered: Recorded, state: StreamState | None, seen_sequence: int) -> bool:
