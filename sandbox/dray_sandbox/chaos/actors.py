@@ -36,10 +36,10 @@ Work = Coroutine[Any, Any, None]
 Life = Callable[[Kube, Bus, str], "Running"]
 """Begins one life of a process, on its connections and under the name it has in this life."""
 
-EXCLUSION_S = 20.0
+EXCLUSION_S = 10.0
 """How long a withdrawn claim keeps away from its node: shorter than users have it."""
 
-UNUSED_AFTER_S = 20.0
+UNUSED_AFTER_S = 8.0
 """How long a derived template may be unused: shorter than users have it, too."""
 
 

@@ -55,7 +55,8 @@ class Monkey:
 
     async def run(self) -> None:
         """Pods and faults until the time is up."""
-        plan = [(self._moment(0.85), self._make_pod, index) for index in range(self._pods)]
+        bursts = [self._moment(0.85) for _ in range(self._draw.choice((2, 4, self._pods)))]
+        plan = [(self._draw.choice(bursts), self._make_pod, index) for index in range(self._pods)]
         plan += [(self._moment(1.0), self._one_fault, index) for index in range(self._count)]
         for at_s, act, index in sorted(plan, key=lambda entry: (entry[0], entry[2])):
             await asyncio.sleep(max(0.0, at_s - self._world.loop.time()))

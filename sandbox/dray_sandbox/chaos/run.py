@@ -20,7 +20,7 @@ from dray_sandbox.chaos.trace import Trace
 from dray_sandbox.chaos.world import NODES, World
 
 _QUIET_WITHIN_S = 300.0
-"""Void after 30 s, leases 15 s, exclusions and templates 20 s, backoffs: several in a row."""
+"""Void after 30 s, leases 15 s, exclusions and templates 10 s, backoffs: several in a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ async def _play(world: World, size: Size) -> list[str]:
 async def _until_quiet(world: World, quiet: Quiet, when: str, *, empty: bool = False) -> list[str]:
     end_s = world.loop.time() + _QUIET_WITHIN_S
     while True:
-        await asyncio.sleep(5.0)
+        await asyncio.sleep(2.0)
         if failures := _failures(world):
             return failures
         problems = quiet.problems() + _log_problems(world, empty)
