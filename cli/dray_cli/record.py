@@ -76,7 +76,8 @@ def record(
     if output == "json":
         print_json({"file": str(file), **asdict(counts)})
         return
-    click.echo(f"Recorded {counts.facts} facts and {counts.records} records in {file}.")
+    seen = f"{counts.facts} facts, {counts.records} records and {counts.inputs} inputs"
+    click.echo(f"Recorded {seen} in {file}.")
 
 
 async def _record(

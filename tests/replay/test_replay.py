@@ -14,7 +14,7 @@ from dray.recording.file import read_recording, write_recording
 from dray.recording.lines import FactLine, Header, RecordLine
 from dray_allocator.placement import modes
 from dray_cli.__main__ import cli
-from dray_cli.replay.allocator import replay
+from dray_cli.replay.everything import replay
 
 
 def test_the_recording_holds_what_goes_wrong_in_clusters(recording, simulation):

@@ -4,15 +4,13 @@ Facts and records of one log determine every decision in it, so each log is repl
 A record is compared only where the recording has the facts step by step; all others are folded.
 """
 
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import msgspec
 
 from dray.messages.decisions import AnyRecord, Opened
 from dray.recording.file import BadRecordingError
-from dray.recording.lines import FactLine, Header, Line, RecordLine
+from dray.recording.lines import Header, Line, RecordLine
 from dray_allocator.events import FactSeen, RecordSeen
 from dray_allocator.handle import handle, recompute
 from dray_allocator.rules import Rules
@@ -20,26 +18,11 @@ from dray_allocator.state import AllocatorState
 from dray_allocator.wire import fact_of
 from dray_cli.replay.difference import Divergence
 from dray_cli.replay.elsewhere import Elsewhere
+from dray_cli.replay.outcome import Outcome
 from dray_cli.replay.timeline import Log, delivered, records, timeline
 
 
-@dataclass(slots=True)
-class Outcome:
-    """What a replay found."""
-
-    facts: int = 0
-    compared: Counter[str] = field(default_factory=Counter)
-    """Records decided again with the same bytes, by kind."""
-    folded: int = 0
-    """Records from before the recording's checkpoint, and openings: taken in only."""
-    uncovered: int = 0
-    """Records whose facts the recording does not have step by step: taken in only."""
-    entangled: int = 0
-    """Records that another domain's log had a say in: taken in only."""
-    divergence: Divergence | None = None
-
-
-def replay(lines: Sequence[Line]) -> Outcome:
+def replay_records(lines: Sequence[Line], outcome: Outcome) -> None:
     """Decide every record again; stops at the first that differs.
 
     Raises:
@@ -47,14 +30,12 @@ def replay(lines: Sequence[Line]) -> Outcome:
         UndecodableMessageError: a fact's payload does not fit its type.
     """
     rules = _rules(lines[0])
-    outcome = Outcome(facts=sum(isinstance(line, FactLine) for line in lines))
     logs = timeline(lines)
     for log in logs:
         others = [other for other in logs if other.domain != log.domain]
         _Replay(log, rules, outcome, Elsewhere(others)).run()
         if outcome.divergence is not None:
             break
-    return outcome
 
 
 def canonical(record: AnyRecord) -> bytes:

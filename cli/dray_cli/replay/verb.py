@@ -8,7 +8,8 @@ import click
 
 from dray.recording.file import BadRecordingError, read_recording
 from dray_cli.output import output_option, print_json
-from dray_cli.replay.allocator import Outcome, replay
+from dray_cli.replay.everything import replay
+from dray_cli.replay.outcome import Outcome
 
 
 @click.command("replay")

@@ -12,6 +12,7 @@ from dray.runtime.lifetime import serve
 from dray.telemetry import spans
 from dray_webhook.cache import Cache
 from dray_webhook.certificates import Certificates, ensure_certificates
+from dray_webhook.inputs import Inputs
 from dray_webhook.pools import Rules
 from dray_webhook.publisher import Publisher
 from dray_webhook.registration import (
@@ -42,13 +43,16 @@ async def run(settings: WebhookSettings) -> None:
     )
     cache = Cache(bus)
     publisher = Publisher(bus, capacity=settings.webhook.event_queue)
+    inputs = Publisher(bus, capacity=settings.webhook.event_queue, what="pod.reviewed")
+    rules = Rules(settings.namespace, settings.service_users())
     webhook = Webhook(
         cache,
         publisher,
-        Rules(settings.namespace, settings.service_users()),
+        rules,
         source=f"/{SERVICE}/{settings.instance}",
         sampling_ratio=settings.webhook.sampling_ratio,
         lookup_timeout_s=settings.webhook.lookup_timeout,
+        inputs=Inputs(inputs, settings.instance, rules) if settings.webhook.record else None,
     )
     health = HealthPages(settings.health.host, settings.health.port)
     server = Server(
@@ -70,9 +74,10 @@ async def run(settings: WebhookSettings) -> None:
     health.report("bus", lambda: None if bus.connected else "away; answering from memory")
     await serve(
         health=health,
-        close=[publisher.flush, bus.close, _export_spans],
+        close=[publisher.flush, inputs.flush, bus.close, _export_spans],
         facts=cache.run,
         events=publisher.run,
+        inputs=inputs.run,
         https=server.run,
     )
 

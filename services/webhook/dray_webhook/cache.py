@@ -55,6 +55,8 @@ class Cache:
         fresh = View()
         async for delivered in self._bus.read(FACTS_STREAM, subjects=SUBJECTS):
             _fold(fresh, delivered)
+            fresh.position = delivered.sequence
+            fresh.caught_up = delivered.pending == 0
             if fresh.synced and (fresh is self.view or delivered.pending == 0):
                 self.view = fresh
                 backoff.reset()

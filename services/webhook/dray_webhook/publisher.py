@@ -1,4 +1,4 @@
-"""``pod.requested`` to the bus, off the answer's path. A hint: pods are seen by watch too."""
+"""Hints to the bus, off the answer's path: pods are seen by watch too."""
 
 import asyncio
 from collections import deque
@@ -13,8 +13,9 @@ from dray.runtime.backoff import Backoff
 class Publisher:
     """A bounded queue: while the bus is away the oldest hints go first."""
 
-    def __init__(self, bus: Bus, *, capacity: int) -> None:
+    def __init__(self, bus: Bus, *, capacity: int, what: str = "pod.requested") -> None:
         self._bus = bus
+        self._what = what
         self._waiting: deque[Outgoing] = deque()
         self._capacity = capacity
         self._offered = asyncio.Event()
@@ -42,7 +43,7 @@ class Publisher:
                 backoff.reset()
             except (BusUnavailableError, StreamMissingError) as error:
                 structlog.get_logger().warning(
-                    "pod.requested waits for the bus", waiting=len(self), error=str(error)
+                    f"{self._what} waits for the bus", waiting=len(self), error=str(error)
                 )
                 await backoff.pause()
 

@@ -13,6 +13,7 @@ from dray.telemetry import spans
 from dray_webhook.cache import Cache
 from dray_webhook.claims import mutate_claim, validate_claim
 from dray_webhook.injection import Ids
+from dray_webhook.inputs import Inputs
 from dray_webhook.mutation import UNSURE, admit_pod, refuse_unadmitted
 from dray_webhook.pools import Rules
 from dray_webhook.publisher import Publisher
@@ -33,6 +34,7 @@ class Webhook:
         sampling_ratio: float = 1.0,
         lookup_timeout_s: float = 0.3,
         draw: Callable[[], float] = random.random,
+        inputs: Inputs | None = None,
     ) -> None:
         self._cache = cache
         self._publisher = publisher
@@ -41,6 +43,7 @@ class Webhook:
         self._sampling_ratio = sampling_ratio
         self._lookup_timeout_s = lookup_timeout_s
         self._draw = draw
+        self._inputs = inputs
 
     async def mutate_pod(self, request: Request, *, timeout_s: float) -> Answer:
         """The answer for a pod, after one bounded look-up where it would be negative."""
@@ -73,6 +76,8 @@ class Webhook:
             known.update(await self._cache.look_up(answer.doubts, timeout_s=left_s))
             view = self._cache.view.with_answers(known)
             answer = admit_pod(request, view, self._rules, ids)
+        if self._inputs is not None:
+            self._inputs.record(request, view, ids, known, answer)
         return answer
 
     async def validate_pod(self, request: Request, *, timeout_s: float) -> Answer:

@@ -43,6 +43,10 @@ class View:
     cluster: ClusterObserved = field(default_factory=lambda: ClusterObserved(revision=0))
     synced: bool = False
     """Whether everything that existed once has been folded."""
+    position: int = 0
+    """Sequence of the last fact folded."""
+    caught_up: bool = False
+    """Whether no further fact was waiting behind it."""
     asked: frozenset[Lookup] = frozenset()
     """What was looked up already: a denial that rests on it is final."""
     unanswered: Mapping[Lookup, str] = field(default_factory=dict)

@@ -26,6 +26,7 @@ from dray.messages.commands import COMMANDS
 from dray.messages.decisions import RECORDS, Record
 from dray.messages.events import EVENTS
 from dray.messages.facts import FACTS, TOMBSTONE_S, Fact
+from dray.messages.inputs import INPUTS
 from dray.messages.rpc import LOOKUP_SUBJECT, Lookup, LookupReply
 
 FILE = Path(__file__).parents[3] / "docs" / "messages.md"
@@ -85,6 +86,7 @@ def rendered() -> str:
         _section("Records of a decision log", Record, [_record(record) for record in RECORDS]),
         _section("Commands: `DRAY_COMMANDS`", None, [_message(one) for one in COMMANDS]),
         _section("Events: `DRAY_EVENTS`", None, [_message(one) for one in EVENTS]),
+        _section("Inputs: `DRAY_INPUTS`", None, [_message(one) for one in INPUTS]),
         _section("Questions", None, [_question(Lookup), _question(LookupReply)]),
         _section("Values inside messages", None, [_entry(one) for one in values()]),
     ]
@@ -103,7 +105,7 @@ def fields_of(kind: type[Any]) -> list[Field]:
 def values() -> list[type[Any]]:
     """The types of fields, and of theirs, in order of their names."""
     known: dict[str, type[Any]] = {}
-    todo: list[type[Any]] = [*FACTS, *RECORDS, *COMMANDS, *EVENTS, Lookup, LookupReply]
+    todo: list[type[Any]] = [*FACTS, *RECORDS, *COMMANDS, *EVENTS, *INPUTS, Lookup, LookupReply]
     wire = set(todo)
     while todo:
         for hint in get_type_hints(todo.pop()).values():

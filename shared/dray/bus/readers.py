@@ -33,6 +33,7 @@ from dray.messages.facts import (
     TemplateObserved,
     Tick,
 )
+from dray.messages.inputs import PodReviewed
 
 READERS: Mapping[type[Message], tuple[str, ...]] = {
     ClaimObserved: ("allocator",),
@@ -51,6 +52,7 @@ READERS: Mapping[type[Message], tuple[str, ...]] = {
     PodRequested: ("dray demo", "dray trace"),
     ClaimPrepared: ("dray demo", "dray trace"),
     ExecutionStep: ("dray trace",),
+    PodReviewed: ("dray record",),
     VoidClaim: ("claim-controller",),
     Opened: ("allocator", "claim-controller"),
     Decided: ("allocator", "claim-controller", "dray demo", "dray trace"),

@@ -12,16 +12,19 @@ from dray.messages.commands import VoidClaim
 from dray.messages.decisions import log_stream, log_subject
 from dray.messages.events import ClaimPrepared, ExecutionStep, PodRequested
 from dray.messages.facts import FACTS, InventoryObserved
+from dray.messages.inputs import PodReviewed
 from dray.messages.rpc import LOOKUP_SUBJECT
 
 FACTS_STREAM = "DRAY_FACTS"
 EVENTS_STREAM = "DRAY_EVENTS"
 COMMANDS_STREAM = "DRAY_COMMANDS"
+INPUTS_STREAM = "DRAY_INPUTS"
 DEAD_STREAM = "DRAY_DEAD"
 LEASES_STREAM = "DRAY_LEASES"
 LEASE_PREFIX = "dray.lease."
 """Subjects of leases: one per key, made and answered by the bus door alone."""
 DAY_S = 86_400.0
+HOUR_S = 3_600.0
 
 STREAMS: tuple[StreamSpec, ...] = (
     StreamSpec(
@@ -39,6 +42,12 @@ STREAMS: tuple[StreamSpec, ...] = (
     ),
     StreamSpec(
         COMMANDS_STREAM, ("dray.cmd.>",), max_age_s=DAY_S, purpose="wishes with one addressee"
+    ),
+    StreamSpec(
+        INPUTS_STREAM,
+        ("dray.input.>",),
+        max_age_s=HOUR_S,
+        purpose="what services consumed while their recording is on, for `dray record`",
     ),
     StreamSpec(
         DEAD_STREAM, ("dray.dead.>",), max_age_s=7 * DAY_S, purpose="messages nobody could handle"
@@ -86,7 +95,7 @@ _OBSERVED = tuple(
 )
 
 ACCESS: tuple[Access, ...] = (
-    Access("webhook", (*_subjects(PodRequested), LOOKUP_SUBJECT, "dray.dead.>")),
+    Access("webhook", (*_subjects(PodRequested, PodReviewed), LOOKUP_SUBJECT, "dray.dead.>")),
     Access(
         "claim-controller",
         (

@@ -15,7 +15,7 @@ import msgspec
 
 from dray.domain.errors import PermanentError
 
-Kind = Literal["state", "evt", "cmd", "rpc", "decision"]
+Kind = Literal["state", "evt", "cmd", "rpc", "decision", "input"]
 _NAMESPACE = UUID("6f0f2d0e-6a0b-5b1c-9a1e-0d7c5f3b2a11")
 
 

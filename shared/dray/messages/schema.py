@@ -17,6 +17,7 @@ from dray.messages.commands import COMMANDS
 from dray.messages.decisions import RECORDS
 from dray.messages.events import EVENTS
 from dray.messages.facts import FACTS
+from dray.messages.inputs import INPUTS
 from dray.messages.rpc import LOOKUP_SUBJECT, Lookup, LookupReply
 
 FOLDER = Path(__file__).parents[3] / "docs" / "schemas"
@@ -73,7 +74,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _schemas() -> Iterator[tuple[str, dict[str, Any]]]:
-    for message in (*FACTS, *EVENTS, *COMMANDS):
+    for message in (*FACTS, *EVENTS, *COMMANDS, *INPUTS):
         name = f"{message.KIND}.{message.NAME}.v{message.VERSION}.json"
         yield name, _schema(message, ce_type(message), f"{subject_prefix(message)}.*")
     for record in RECORDS:

@@ -18,7 +18,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, tag_field="line", tag="h
     dray: str
     """Version of dray that recorded."""
     service: str = "allocator"
-    """Whose decisions it holds."""
+    """Whose settings these are; inputs of other services carry their own."""
     domains: tuple[str, ...] = ()
     """Scheduling domains at the start."""
     streams: dict[str, str] = {}
@@ -64,6 +64,15 @@ class RecordLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="line", ta
     payload: msgspec.Raw
 
 
+class InputLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="line", tag="input"):
+    """What a service other than the allocator consumed and answered."""
+
+    sequence: int
+    subject: str
+    time_unix_s: float
+    payload: msgspec.Raw
+
+
 class StreamLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="line", tag="stream"):
     """A stream that is read from here on. If it is the facts stream, it was re-created: what
     was folded from it counts no more, and sequences begin again."""
@@ -72,4 +81,4 @@ class StreamLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="line", ta
     created: str
 
 
-Line = Header | FactLine | WholeLine | GapLine | RecordLine | StreamLine
+Line = Header | FactLine | WholeLine | GapLine | RecordLine | InputLine | StreamLine

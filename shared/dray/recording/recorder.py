@@ -1,14 +1,15 @@
 """Follows a running bus and writes down what the allocator reads: facts and decision logs."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
 from dray.bus.catching_up import CatchingUp
 from dray.bus.ports import Bus, BusUnavailableError, StreamMissingError, StreamState
-from dray.bus.topology import FACTS_STREAM
+from dray.bus.topology import FACTS_STREAM, INPUTS_STREAM
 from dray.messages.base import Delivered, UndecodableMessageError, decode, subject_prefix
 from dray.messages.decisions import log_stream
 from dray.messages.facts import DomainObserved
@@ -16,6 +17,7 @@ from dray.recording.lines import (
     FactLine,
     GapLine,
     Header,
+    InputLine,
     Line,
     RecordLine,
     StreamLine,
@@ -32,6 +34,8 @@ class Counts:
 
     facts: int = 0
     records: int = 0
+    inputs: int = 0
+    """What other services published of theirs."""
     gaps: int = 0
     """Times that the recorder lagged, so that facts were replaced before it could read them."""
     begun: bool = False
@@ -39,8 +43,8 @@ class Counts:
 
     @property
     def events(self) -> int:
-        """Facts and records."""
-        return self.facts + self.records
+        """Facts, records and inputs."""
+        return self.facts + self.records + self.inputs
 
 
 class Recorder:
@@ -58,6 +62,8 @@ class Recorder:
         """What the stream held at the start, kept back until all of it was read."""
         self._catching_up = CatchingUp()
         self._whole = False
+        self.following_inputs = False
+        """Whether what services publish of theirs from now on is written."""
         self._epochs: dict[str, int] = {}
         self._followers: asyncio.TaskGroup | None = None
 
@@ -82,13 +88,13 @@ class Recorder:
     async def _follow(
         self,
         stream: str,
-        begin: Callable[[StreamState], Awaitable[None]],
+        begin: Callable[[StreamState], Awaitable[int]],
         take: Callable[[Delivered], Awaitable[None]],
         *,
         forever: bool,
     ) -> None:
-        """Every message of a stream, across disconnections. A re-created one begins again;
-        a missing one ends it, unless ``forever``."""
+        """Every message of a stream after the one that ``begin`` names, across disconnections.
+        A re-created one begins again; a missing one ends it, unless ``forever``."""
         created, position, backoff = "", 0, Backoff(0.05, 2.0)
         while True:
             try:
@@ -96,8 +102,7 @@ class Recorder:
                 if state is None:
                     raise StreamMissingError(f"the stream {stream} is missing")
                 if state.created != created:
-                    created, position = state.created, 0
-                    await begin(state)
+                    created, position = state.created, await begin(state)
                 async for delivered in self._bus.read(stream, start=position + 1):
                     backoff.reset()
                     position = delivered.sequence
@@ -110,16 +115,17 @@ class Recorder:
                 pass  # What was missed meanwhile is read from ``position`` on.
             await backoff.pause()
 
-    async def _begin_facts(self, state: StreamState) -> None:
+    async def _begin_facts(self, state: StreamState) -> int:
         self._catching_up = CatchingUp()
         self._whole = False
         if self.counts.begun:
             self._write(StreamLine(name=state.name, created=state.created))
-            return
+            return 0
         self._checkpoint.clear()
         if state.first_sequence > state.last_sequence:
             self._checkpoint.append(WholeLine(sequence=state.last_sequence))
             await self._begin()
+        return 0
 
     async def _take_fact(self, delivered: Delivered) -> None:
         missing = self._catching_up.read(delivered.sequence, delivered.pending)
@@ -165,6 +171,7 @@ class Recorder:
         self.counts.begun = True
         for domain, epoch in self._epochs.items():
             self._follow_log(domain, epoch)
+        self._follow_inputs()
 
     def _look_for_domain(self, line: FactLine) -> None:
         """A new epoch's log is followed as soon as it is announced."""
@@ -178,8 +185,9 @@ class Recorder:
             self._follow_log(fact.domain, fact.epoch)
 
     def _follow_log(self, domain: str, epoch: int) -> None:
-        async def begin(state: StreamState) -> None:
+        async def begin(state: StreamState) -> int:
             self._write(StreamLine(name=state.name, created=state.created))
+            return 0
 
         async def take(delivered: Delivered) -> None:
             self._write(
@@ -193,8 +201,30 @@ class Recorder:
             )
             self.counts.records += 1
 
+        self._start(self._follow(log_stream(domain, epoch), begin, take, forever=False))
+
+    def _follow_inputs(self) -> None:
+        """From now on: what they followed from before is not in the recording."""
+
+        async def begin(state: StreamState) -> int:
+            self.following_inputs = True
+            return state.last_sequence
+
+        async def take(delivered: Delivered) -> None:
+            self._write(
+                InputLine(
+                    sequence=delivered.sequence,
+                    subject=delivered.subject,
+                    time_unix_s=delivered.time_unix_s,
+                    payload=_payload(delivered),
+                )
+            )
+            self.counts.inputs += 1
+
+        self._start(self._follow(INPUTS_STREAM, begin, take, forever=False))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
         assert self._followers is not None, "only called while run() runs"
-        work = self._follow(log_stream(domain, epoch), begin, take, forever=False)
         self._followers.create_task(work)
 
 

@@ -15,12 +15,13 @@ from dray.messages.commands import COMMANDS
 from dray.messages.decisions import RECORDS, decode_record, encode_record, log_subject
 from dray.messages.events import EVENTS
 from dray.messages.facts import FACTS
+from dray.messages.inputs import INPUTS
 
 HERE = Path(__file__).parent
 FILES = sorted(HERE.glob("*/*.json"))
 TYPES: dict[str, type[Message]] = {
     f"{message.KIND}.{message.NAME}.v{message.VERSION}": message
-    for message in (*FACTS, *EVENTS, *COMMANDS)
+    for message in (*FACTS, *EVENTS, *COMMANDS, *INPUTS)
 }
 RECORD_TYPES = {
     f"decision.{record.__struct_config__.tag}.v{record.VERSION}": record for record in RECORDS

@@ -11,10 +11,11 @@ from dray.messages.commands import COMMANDS
 from dray.messages.decisions import RECORDS, Decided
 from dray.messages.events import EVENTS
 from dray.messages.facts import FACTS, NodeObserved
+from dray.messages.inputs import INPUTS
 from dray_cli.__main__ import VERBS
 from dray_webhook.view import READ_FACTS
 
-MESSAGES = (*FACTS, *RECORDS, *COMMANDS, *EVENTS)
+MESSAGES = (*FACTS, *RECORDS, *COMMANDS, *EVENTS, *INPUTS)
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,147 @@
+"""The webhook's answers given again, each from the facts that it had folded.
+
+An answer is compared where its webhook had caught up with the facts, and the recording has them.
+"""
+
+import base64
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from difflib import unified_diff
+from typing import Any
+
+import msgspec
+
+from dray.bus.topology import FACTS_STREAM
+from dray.messages.base import decode, subject_prefix
+from dray.messages.facts import Fact
+from dray.messages.inputs import PodReviewed
+from dray.recording.lines import (
+    FactLine,
+    GapLine,
+    InputLine,
+    Line,
+    StreamLine,
+    WholeLine,
+)
+from dray_cli.replay.outcome import Outcome
+from dray_cli.replay.timeline import Facts
+from dray_webhook.inputs import answer_again
+from dray_webhook.view import READ_FACTS, View
+
+KIND = "review"
+_READ: dict[str, type[Fact]] = {subject_prefix(fact): fact for fact in READ_FACTS}
+_REVIEWS = f"{subject_prefix(PodReviewed)}."
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewDifference:
+    """An answer that comes out differently."""
+
+    reviewed: PodReviewed
+    made: dict[str, Any]
+    cause: FactLine | None
+    """The last fact that the webhook had folded."""
+
+    def difference(self) -> str:
+        """The two answers as a unified diff, their patches readable."""
+        before, after = _pretty(self.reviewed.answer), _pretty(self.made)
+        return "\n".join(unified_diff(before, after, "recorded", "replayed", n=4, lineterm=""))
+
+    def lines(self) -> list[str]:
+        one = self.reviewed
+        metadata = (one.request.get("object") or {}).get("metadata", {})
+        name = metadata.get("name") or f"{metadata.get('generateName', '')}…"
+        place = f"{one.request.get('namespace', '')}/{name}"
+        found = [f"First difference: review {one.uid} of pod {place} by {one.instance!r}."]
+        if self.cause is not None:
+            found += ["The last event before it:"]
+            found += [f"  fact {self.cause.sequence}  {self.cause.subject}"]
+        return [*found, "", self.difference()]
+
+    def as_json(self) -> dict[str, Any]:
+        cause = self.cause
+        return {
+            "review": self.reviewed.uid,
+            "writer": self.reviewed.instance,
+            "factsSequence": self.reviewed.facts_sequence,
+            "event": cause and {"sequence": cause.sequence, "subject": cause.subject},
+            "recorded": self.reviewed.answer,
+            "replayed": self.made,
+            "difference": self.difference(),
+        }
+
+
+def replay_reviews(lines: Sequence[Line], outcome: Outcome) -> None:
+    """Answer every recorded review again; stops at the first that differs."""
+    for facts, reviewed in _reviews(lines):
+        if not reviewed.caught_up or not facts.cover(reviewed.facts_sequence):
+            outcome.uncovered += 1
+            continue
+        view, cause = facts.view_at(reviewed.facts_sequence)
+        made = answer_again(reviewed, view)
+        if _canonical(made) != _canonical(reviewed.answer):
+            outcome.divergence = ReviewDifference(reviewed, made, cause)
+            return
+        outcome.compared[KIND] += 1
+
+
+@dataclass(slots=True)
+class _Read:
+    """The facts that webhooks read, of one life of the facts stream."""
+
+    facts: Facts = field(default_factory=Facts)
+    lines: list[tuple[FactLine, Fact]] = field(default_factory=list)
+
+    def add(self, line: FactLine) -> None:
+        self.facts.lines.append(line)
+        if (kind := _READ.get(".".join(line.subject.split(".")[:4]))) is not None:
+            self.lines.append((line, decode(bytes(line.payload), kind)))
+
+    def cover(self, sequence: int) -> bool:
+        """Whether the view at that fact is known: its step, or nothing else was read between
+        it and the checkpoint."""
+        begins = self.facts.begins()
+        if sequence >= begins:
+            return self.facts.covers(sequence)
+        return not any(sequence < line.sequence <= begins for line, _ in self.lines)
+
+    def view_at(self, sequence: int) -> tuple[View, FactLine | None]:
+        view, last = View(), None
+        for line, fact in self.lines:
+            if line.sequence <= sequence:
+                view.apply(fact)
+                last = line
+        return view, last
+
+
+def _reviews(lines: Sequence[Line]) -> Iterator[tuple[_Read, PodReviewed]]:
+    """Reviews with the facts of their time; facts may be recorded after what followed from
+    them, so the reviews come last."""
+    read, found = _Read(), []
+    for line in lines:
+        match line:
+            case FactLine():
+                read.add(line)
+            case WholeLine(sequence=sequence):
+                read.facts.whole(sequence)
+            case GapLine(first=first):
+                read.facts.gap(first)
+            case StreamLine(name=name) if name == FACTS_STREAM:
+                read = _Read()
+            case InputLine(subject=subject) if subject.startswith(_REVIEWS):
+                found.append((read, decode(bytes(line.payload), PodReviewed)))
+            case _:
+                pass
+    yield from found
+
+
+def _canonical(answer: dict[str, Any]) -> bytes:
+    return msgspec.json.encode(answer, order="deterministic")
+
+
+def _pretty(answer: dict[str, Any]) -> list[str]:
+    response = dict(answer.get("response", {}))
+    if "patch" in response:
+        response["patch"] = msgspec.json.decode(base64.b64decode(response["patch"]))
+    text = msgspec.json.encode(response, order="deterministic")
+    return msgspec.json.format(text, indent=2).decode().splitlines()

@@ -1,0 +1,60 @@
+"""What an answer followed from, recorded and read back: for ``dray record`` and ``dray replay``."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import msgspec
+
+from dray.messages.base import encode
+from dray.messages.inputs import LookedUp, PodReviewed
+from dray.messages.rpc import Lookup, LookupReply
+from dray_webhook.injection import Ids
+from dray_webhook.mutation import admit_pod
+from dray_webhook.pools import Rules
+from dray_webhook.publisher import Publisher
+from dray_webhook.review import Answer, Request, write_review
+from dray_webhook.view import View
+
+
+class Inputs:
+    """Publishes every review of a pod with all that its answer followed from."""
+
+    def __init__(self, publisher: Publisher, instance: str, rules: Rules) -> None:
+        self._publisher = publisher
+        self._instance = instance
+        self._rules = rules
+
+    def record(
+        self,
+        request: Request,
+        view: View,
+        ids: Ids,
+        known: Mapping[Lookup, LookupReply],
+        answer: Answer,
+    ) -> None:
+        """Publish it soon; the answer does not wait."""
+        reviewed = PodReviewed(
+            instance=self._instance,
+            uid=request.uid,
+            facts_sequence=view.position,
+            caught_up=view.caught_up,
+            request=request.model_dump(mode="json", by_alias=True),
+            traceparent=ids.traceparent,
+            looked_up=tuple(LookedUp(question=q, answer=a) for q, a in known.items()),
+            settings=asdict(self._rules),
+            answer=write_review(request.uid, answer),
+        )
+        self._publisher.offer(
+            encode(reviewed, source=f"/webhook/{self._instance}", correlation_id=ids.request_id)
+        )
+
+
+def answer_again(reviewed: PodReviewed, view: View) -> dict[str, Any]:
+    """The AdmissionReview that this code answers, where ``view`` folded the same facts."""
+    request = Request.model_validate(reviewed.request)
+    known = {one.question: one.answer for one in reviewed.looked_up}
+    rules = msgspec.convert(reviewed.settings, Rules)
+    ids = Ids(reviewed.uid, reviewed.traceparent)
+    seen = view.with_answers(known) if known else view
+    return write_review(request.uid, admit_pod(request, seen, rules, ids))

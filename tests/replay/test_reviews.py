@@ -1,0 +1,181 @@
+"""The webhook's answers, recorded from a bus while they were given, are given again."""
+
+import asyncio
+import json
+
+import msgspec
+import pytest
+
+from dray.bus.memory import MemoryBus
+from dray.bus.topology import STREAMS
+from dray.domain.names import BASE_TEMPLATE, DEVICE_CLASS, TEMPLATE_LABEL
+from dray.domain.pods import Policy, Pool
+from dray.messages.base import encode
+from dray.messages.facts import (
+    ClusterObserved,
+    PolicyObserved,
+    PoolObserved,
+    Synced,
+    TemplateObserved,
+)
+from dray.messages.rpc import LOOKUP_SUBJECT, LookupReply
+from dray.recording.lines import FactLine, Header, InputLine
+from dray.recording.recorder import Recorder
+from dray_cli.replay.everything import replay
+from dray_webhook.cache import Cache
+from dray_webhook.inputs import Inputs
+from dray_webhook.pools import Rules
+from dray_webhook.publisher import Publisher
+from dray_webhook.review import Request
+from dray_webhook.shell import Webhook
+
+RULES = Rules("dray-system", ("dray-claim-controller",))
+POLICY = Policy("on", "2", dra_enabled=True, claim_template=BASE_TEMPLATE)
+EXACTLY = {
+    "deviceClassName": DEVICE_CLASS,
+    "allocationMode": "ExactCount",
+    "count": 1,
+    "selectors": [{"cel": {"expression": "true"}}],
+}
+BASE = {
+    "metadata": {},
+    "spec": {"devices": {"requests": [{"name": "gpu-request", "exactly": EXACTLY}]}},
+}
+FACTS = (
+    PoolObserved(revision=1, pool=Pool("shared", "1", template="on")),
+    PolicyObserved(revision=1, policy=POLICY),
+    TemplateObserved(
+        revision=1,
+        namespace="dray-system",
+        name=BASE_TEMPLATE,
+        labels={TEMPLATE_LABEL: "true"},
+        spec=BASE,
+    ),
+    ClusterObserved(revision=1, version="v1.36.3"),
+    Synced(revision=1, instance="a"),
+)
+
+
+def request(name: str, pool: str, tflops: str = "100") -> Request:
+    annotations = {"tflops-request": tflops, "vram-request": "16Gi", "gpupool": pool}
+    metadata = {
+        "name": name,
+        "namespace": "team-a",
+        "annotations": {f"tensor-fusion.ai/{key}": text for key, text in annotations.items()},
+    }
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {"containers": [{"name": "app", "image": "app"}]},
+    }
+    return Request.model_validate(
+        {
+            "uid": f"review-{name}",
+            "kind": {"version": "v1", "kind": "Pod"},
+            "namespace": "team-a",
+            "name": name,
+            "object": pod,
+        }
+    )
+
+
+async def until(condition) -> None:
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0)
+
+
+async def publish(bus, *facts) -> None:
+    for fact in facts:
+        await bus.publish(encode(fact, source="test"))
+
+
+@pytest.fixture
+async def lines():
+    """An admitted pod, one refused after a look-up, and one admitted under a changed pool."""
+    bus = MemoryBus()
+    for spec in STREAMS:
+        await bus.ensure(spec)
+    await publish(bus, *FACTS)
+    cache = Cache(bus.peer())
+    publisher = Publisher(bus.peer(), capacity=10)
+    inputs = Inputs(publisher, "webhook-0", RULES)
+    webhook = Webhook(cache, publisher, RULES, source="/webhook/a", inputs=inputs)
+    recorded: list = []
+    recorder = Recorder(bus.peer(), Header(dray="1.0"), recorded.append)
+
+    async def answer(_: bytes) -> bytes:
+        return msgspec.json.encode(LookupReply())
+
+    runs = (
+        cache.run(),
+        publisher.run(),
+        recorder.run(),
+        bus.serve(LOOKUP_SUBJECT, answer, queue="claim-controller"),
+    )
+    tasks = [asyncio.create_task(run) for run in runs]
+    await until(lambda: cache.view.synced and recorder.counts.begun)
+    await until(lambda: recorder.following_inputs)
+    for one in (request("one", "shared"), request("two", "nowhere")):
+        await webhook.mutate_pod(one, timeout_s=5.0)
+    changed = Pool("shared", "1", template="on", dedicated=True)
+    await publish(bus, PoolObserved(revision=2, pool=changed))
+    await until(lambda: cache.view.pools["shared"].dedicated)
+    await webhook.mutate_pod(request("three", "shared"), timeout_s=5.0)
+    await until(lambda: recorder.counts.inputs == 3)
+    yield recorded
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_answers_are_given_again_byte_by_byte(lines):
+    outcome = replay(lines)
+
+    assert outcome.divergence is None
+    assert outcome.compared == {"review": 3}
+    answers = [json.loads(bytes(x.payload))["answer"]["response"] for x in reviews(lines)]
+    assert [answer["allowed"] for answer in answers] == [True, False, True]
+
+
+async def test_an_edited_fact_is_found_at_the_first_answer_it_changes(lines):
+    edited = [edit(line) for line in lines]
+
+    divergence = replay(edited).divergence
+
+    assert divergence.reviewed.uid == "review-three"
+    assert "dray.state.pool" in divergence.cause.subject
+    assert any("team-a/three" in line for line in divergence.lines())
+    assert "schedulerName" in divergence.difference()
+    assert divergence.as_json()["review"] == "review-three"
+
+
+async def test_answers_from_a_lagging_webhook_are_not_compared(lines):
+    lagging = [
+        msgspec.structs.replace(
+            x,
+            payload=msgspec.Raw(
+                bytes(x.payload).replace(b'"caught_up":true', b'"caught_up":false')
+            ),
+        )
+        if isinstance(x, InputLine)
+        else x
+        for x in lines
+    ]
+
+    outcome = replay(lagging)
+
+    assert (outcome.uncovered, outcome.compared["review"]) == (3, 0)
+
+
+def reviews(lines):
+    return [line for line in lines if isinstance(line, InputLine)]
+
+
+def edit(line):
+    """The pool's second fact no longer says that its nodes are dedicated."""
+    if not isinstance(line, FactLine) or ".pool." not in line.subject:
+        return line
+    payload = bytes(line.payload).replace(b'"dedicated":true', b'"dedicated":false')
+    return msgspec.structs.replace(line, payload=msgspec.Raw(payload))
