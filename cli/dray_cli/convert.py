@@ -10,14 +10,14 @@ from dray.seed.documents import convert as convert_text
 
 
 @click.command()
+@click.argument("named", metavar="[FILE]...", nargs=-1, type=click.File("r", encoding="utf-8"))
 @click.option(
     "-f",
     "--filename",
-    "files",
+    "flagged",
     type=click.File("r", encoding="utf-8"),
     multiple=True,
-    required=True,
-    help="The file to convert, or - for standard input; may be given several times.",
+    help="A file as kubectl names it; may be given several times.",
 )
 @click.option(
     "-o",
@@ -28,12 +28,17 @@ from dray.seed.documents import convert as convert_text
     help="YAML keeps comments and key order; JSON is one object, or a List of them.",
 )
 @click.option("--explain", is_flag=True, help="Say on standard error what was changed and why.")
-def convert(files: tuple[TextIO, ...], output: str, explain: bool) -> None:
-    """Bring manifests to the valid form of resource.k8s.io/v1.
+def convert(
+    named: tuple[TextIO, ...], flagged: tuple[TextIO, ...], output: str, explain: bool
+) -> None:
+    """Bring manifests to the valid form of resource.k8s.io/v1; - is standard input.
 
     Documents that are valid already, and those of other groups, come out as they went in, so
     the output can go to `kubectl apply -f -`. Warnings are always printed to standard error.
     """
+    files = named + flagged
+    if not files:
+        raise click.UsageError("no file given: expected dray convert FILE, or - for standard input")
     conversions = [convert_text(file.read()) for file in files]
     for file, conversion in zip(files, conversions, strict=True):
         for note in conversion.notes:

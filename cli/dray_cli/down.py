@@ -4,7 +4,8 @@ import click
 
 from dray.domain.errors import PermanentError
 from dray_cli.output import output_option, print_json
-from dray_sandbox.stack_file import DEFAULT_NAME, end_stack, read_stack_file, remove_stack_file
+from dray_cli.target import stack_name_option
+from dray_sandbox.stack_file import end_stack, read_stack_file, remove_stack_file
 
 
 class StillRunningError(PermanentError):
@@ -12,7 +13,7 @@ class StillRunningError(PermanentError):
 
 
 @click.command()
-@click.option("--name", default=DEFAULT_NAME, show_default=True, help="Which stack.")
+@stack_name_option
 @output_option
 def down(name: str, output: str) -> None:
     """Stop a stack that `dray up` started. Done, too, if there is none."""

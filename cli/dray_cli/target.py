@@ -9,7 +9,8 @@ from dray.bus.ports import Bus
 from dray.domain.errors import InvalidInputError
 from dray.kube.api import connect
 from dray.kube.ports import Kube
-from dray_sandbox.stack_file import StackFile, read_stack_file, running_stacks
+from dray_sandbox.places import stack_directory
+from dray_sandbox.stack_file import DEFAULT_NAME, StackFile, read_stack_file, running_stacks
 
 kubeconfig_option = click.option(
     "--kubeconfig",
@@ -23,6 +24,23 @@ nats_option = click.option(
     envvar="DRAY_NATS__URL",
     help="The bus; else $DRAY_NATS__URL, else the local stack's. User and password are those of "
     "$DRAY_NATS__USER and $DRAY_NATS__PASSWORD.",
+)
+
+
+def _stack_name(context: click.Context, parameter: click.Parameter, name: str) -> str:
+    try:
+        stack_directory(name)
+    except InvalidInputError as error:
+        raise click.BadParameter(str(error)) from error
+    return name
+
+
+stack_name_option = click.option(
+    "--name",
+    default=DEFAULT_NAME,
+    show_default=True,
+    callback=_stack_name,
+    help="Which stack; several may run.",
 )
 
 

@@ -7,6 +7,7 @@ import click
 
 from dray.domain.errors import InvalidInputError
 from dray_cli.output import output_option, print_json
+from dray_cli.target import stack_name_option
 from dray_sandbox.layout import (
     DEFAULT_GPUS,
     DEFAULT_MODELS,
@@ -15,7 +16,7 @@ from dray_sandbox.layout import (
     StackOptions,
     simulated_nodes,
 )
-from dray_sandbox.stack_file import DEFAULT_NAME, StackFile
+from dray_sandbox.stack_file import StackFile
 from dray_sandbox.supervisor import hold, start_detached
 
 
@@ -59,7 +60,7 @@ from dray_sandbox.supervisor import hold, start_detached
     "built once from Go modules.",
 )
 @click.option("--detach", is_flag=True, help="Return when it is ready; `dray down` stops it.")
-@click.option("--name", default=DEFAULT_NAME, show_default=True, help="To run several.")
+@stack_name_option
 @output_option
 def up(
     nodes: int,

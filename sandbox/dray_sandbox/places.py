@@ -2,9 +2,13 @@
 
 import os
 import random
+import re
 import socket
 from pathlib import Path
 
+from dray.domain.errors import InvalidInputError
+
+_STACK_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 _FIRST_PORT, _LAST_PORT = 20_000, 32_000
 """Below the usual ephemeral range, so that no outgoing connection holds a port we choose."""
 _LONGEST_SOCKET_DIRECTORY = 45
@@ -28,7 +32,16 @@ def checkout() -> Path:
 
 
 def stack_directory(name: str) -> Path:
-    """The run directory of a local stack, inside the checkout's cache folder."""
+    """The run directory of a local stack, inside the checkout's cache folder.
+
+    Raises:
+        InvalidInputError: the name could lead out of that folder, which is wiped at a start.
+    """
+    if _STACK_NAME.fullmatch(name) is None:
+        raise InvalidInputError(
+            f"name of a stack: {name!r} is not allowed: at most 40 of a-z, 0-9 and '-', "
+            "beginning and ending with a letter or digit"
+        )
     return checkout() / ".cache" / "dray" / name
 
 

@@ -152,7 +152,7 @@ class _Routes:
         who = self._tokens.user(request)
         parts = path.strip("/").split("/")
         if parts[0] == "openapi":
-            return self._openapi(parts)
+            return self._openapi(request, parts)
         found = self._discovery(request, parts)
         if found is not None:
             return found
@@ -191,8 +191,11 @@ class _Routes:
                 return None
         return answer(body)
 
-    def _openapi(self, parts: list[str]) -> web.Response:
+    def _openapi(self, request: web.Request, parts: list[str]) -> web.Response:
         match parts:
+            case ["openapi", "v2"] if "protobuf" in request.headers.get("Accept", ""):
+                body = discovery.openapi_v2_protobuf()
+                return web.Response(body=body, content_type=discovery.OPENAPI_V2_PROTOBUF)
             case ["openapi", "v2"]:
                 return answer(discovery.openapi_v2(self._registry))
             case ["openapi", "v3"]:

@@ -97,6 +97,19 @@ async def test_acknowledged_writes_survive_a_kill(directory: Path) -> None:
     assert [line["object"]["metadata"]["name"] for line in lines] == ["c18", "c19"]
 
 
+async def test_kubectl_can_tell_a_kind_that_is_not_served_from_bad_wire_format(
+    directory: Path,
+) -> None:
+    protobuf = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+    async with (
+        server(directory) as (url, _),
+        client(directory, url, "good") as session,
+        session.get("/openapi/v2", headers={"Accept": protobuf}) as response,
+    ):
+        assert response.content_type == protobuf
+        assert (await response.read()).startswith(b"\x0a\x032.0\x12")
+
+
 async def test_a_wrong_token_is_refused_and_health_needs_none(directory: Path) -> None:
     async with server(directory) as (url, process), client(directory, url, "bad") as session:
         async with session.get("/api/v1/pods") as response:

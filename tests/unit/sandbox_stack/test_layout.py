@@ -8,6 +8,7 @@ from dray.domain.errors import InvalidInputError
 from dray.domain.names import POOL_LABEL
 from dray_sandbox.access import CLAIM_CONTROLLER, GROUPS, make_credentials
 from dray_sandbox.layout import simulated_nodes
+from dray_sandbox.places import checkout, stack_directory
 from dray_sandbox.roles import RULES, cluster_roles
 
 
@@ -35,6 +36,16 @@ def test_nodes_need_no_pool() -> None:
 def test_wrong_labels_are_refused_by_name(label: str) -> None:
     with pytest.raises(InvalidInputError, match="node label"):
         simulated_nodes(1, labels=(label,))
+
+
+@pytest.mark.parametrize("name", ["", "..", "../..", "a/b", "/etc", ".git", "-x", "x-", "A b"])
+def test_no_name_leads_out_of_the_folder_that_a_start_wipes(name: str) -> None:
+    with pytest.raises(InvalidInputError, match="name of a stack"):
+        stack_directory(name)
+
+
+def test_a_stack_lives_in_the_cache_folder() -> None:
+    assert stack_directory("e2e-1").parent == checkout() / ".cache" / "dray"
 
 
 def test_the_claim_controller_alone_may_change_allocations() -> None:

@@ -35,6 +35,7 @@ def test_convert_reads_standard_input_and_several_files():
     piped = run(convert, "-f", "-", stdin=TEMPLATE.read_text())
     assert piped.stdout == (GOLDEN / TEMPLATE.name).read_text()
     both = run(convert, "-f", TEMPLATE, "-f", SLICE)
+    assert run(convert, TEMPLATE, SLICE).stdout == both.stdout
     assert both.stdout.count("---\n") == 1
     assert both.stdout.endswith(SLICE.read_text())
 
