@@ -6,11 +6,13 @@ INSTALLED := $(VENV)/.installed
 CONTROL_PLANE ?= sandbox
 KEEP ?=
 TESTS ?=
+SEEDS ?= 500
+FIRST ?= 0
 PYTHON ?= $(firstword $(foreach name,python3.13 python3.12 python3.11 python3 python,\
 	$(if $(shell $(name) -c 'import sys; print(sys.version_info >= (3, 11) or "")' 2>/dev/null),$(name))))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-real check format generate clean
+.PHONY: help setup demo test test-real chaos check format generate clean
 
 help: ## List what make can do
 	@echo "make TARGET, where TARGET is"
@@ -48,6 +50,10 @@ test: setup ## Run every test that needs no Go (TESTS=... narrows it)
 test-real: setup ## Run the tests on the real control plane (built once, 4 min)
 	$(BIN)/python -m dray_sandbox.controlplane build
 	$(BIN)/pytest -q -m real $(TESTS)
+
+chaos: setup ## Simulate all services under seeded faults on virtual time (SEEDS=500, FIRST=0)
+	DRAY_CHAOS_SEEDS=$(SEEDS) DRAY_CHAOS_FIRST=$(FIRST) \
+		$(BIN)/pytest -q -n 2 --dist load -x tests/chaos
 
 check: setup ## Lint, types, architecture, generated files (gRPC code is compared by a test)
 	$(BIN)/ruff check

@@ -1,6 +1,7 @@
 """All services and stand-ins on virtual time, under seeded faults.
 
-``DRAY_CHAOS_SEEDS=500`` runs that many seeds; ``DRAY_CHAOS_SEED=7`` runs seed 7 and shows all.
+``DRAY_CHAOS_SEEDS=500`` runs that many seeds from ``DRAY_CHAOS_FIRST`` (0) on;
+``DRAY_CHAOS_SEED=7`` runs seed 7 and shows all of it.
 """
 
 import os
@@ -10,7 +11,7 @@ import pytest
 from dray_sandbox.chaos.run import Size, simulate
 
 FIRST = int(os.environ.get("DRAY_CHAOS_FIRST", "0"))
-SEEDS = range(FIRST, FIRST + int(os.environ.get("DRAY_CHAOS_SEEDS", "8")))
+SEEDS = range(FIRST, FIRST + int(os.environ.get("DRAY_CHAOS_SEEDS", "12")))
 ONE = os.environ.get("DRAY_CHAOS_SEED")
 
 
