@@ -34,7 +34,7 @@ PACKAGES = "dray|dray_allocator|dray_claim_controller|dray_cli|dray_node_agent|d
 MODULE = re.compile(rf"(?:{PACKAGES}|dray_webhook)(?:\.\w+)+")
 MADE_BY_THE_READER = ".jsonl.gz"
 """Ending of files that an example line makes, and that are not in the repository."""
-SUBJECT = re.compile(r"dray\.(?:state|evt|cmd|rpc|decision|dead|lease)\b.*")
+SUBJECT = re.compile(r"dray\.(?:state|evt|cmd|rpc|input|decision|dead|lease)\b.*")
 MAKE = re.compile(r"make ([a-z]+(?:-[a-z]+)*)")
 RUN_AS_MODULE = re.compile(r"python -m ([\w.]+)")
 

@@ -49,6 +49,8 @@ def shown(value: Any, is_duration: bool) -> str:
             return "none"
         case SecretStr():
             return "none"
+        case bool():
+            return f"`{str(value).lower()}`"
         case tuple():
             return f"`{','.join(value)}`"
         case float() if is_duration:
