@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dray.bus.ports import Bus
 from dray.domain.errors import InvalidInputError
-from dray.kube.ports import PODS, AlreadyExistsError, Kube
+from dray.kube.ports import EVENTS, PODS, AlreadyExistsError, Kube
 from dray_cli.demo.collector import Collector
 from dray_cli.demo.indicators import Indicators, check
 from dray_cli.demo.manifests import Manifest, read_manifests
@@ -19,6 +19,8 @@ from dray_cli.explain import explain_pod
 PLACED_TIMEOUT_S = 45.0
 WAITING_FILES = "*cannot-fit.yaml"
 """Files of pods that can't fit while the others run."""
+WAITING_EVENT = "GPUWaiting"
+"""Reason of the event that says why a pod waits."""
 MAKES_ROOM = "demo.dray.dev/fits-after-deleting"
 """Annotation of such a pod: NAMESPACE/NAME of the pod whose deletion lets it fit."""
 
@@ -136,9 +138,22 @@ class Demo:
             explanation = await explain_pod(self._kube, story.namespace, story.name)
         if not explanation.reasons:
             self._fail(f"pod {story.namespace}/{story.name} waits without an explanation")
+        await self._show_waiting_event(story, deadline)
         self.report.waited += explanation.lines()
         self._say(f"\n$ dray explain pod/{story.name} -n {story.namespace}")
         self._say("\n".join(explanation.lines()))
+
+    async def _show_waiting_event(self, story: Story, deadline: float) -> None:
+        """What `kubectl describe pod` tells; it follows off the critical path."""
+        selector = f"involvedObject.name={story.name},reason={WAITING_EVENT}"
+        found = await self._kube.list(EVENTS, story.namespace, field_selector=selector)
+        while not found.objects and time.monotonic() < deadline:
+            await asyncio.sleep(0.1)
+            found = await self._kube.list(EVENTS, story.namespace, field_selector=selector)
+        if not found.objects:
+            self._fail(f"pod {story.namespace}/{story.name} waits without an event")
+        for event in found.objects[:1]:
+            self._say(f"  event {WAITING_EVENT}: {event['message']}")
 
     async def _make_room(self, manifest: Manifest) -> None:
         """Delete the pod that the manifest's annotation names."""
