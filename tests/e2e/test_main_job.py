@@ -1,6 +1,7 @@
 """The main job on whole stacks: every service its own process, every fault a real one."""
 
 import asyncio
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,8 @@ from dray.domain import names
 from dray.kube.ports import NODES, POOLS
 from dray_cli.demo.play import Demo
 from dray_cli.trace.files import spans_of_trace
+from dray_cli.trace.material import read_material
+from dray_cli.trace.told import spans_of
 from dray_sandbox.places import traces_directory
 
 if TYPE_CHECKING:
@@ -31,6 +34,7 @@ async def test_the_quick_start_gives_every_pod_its_gpu_and_explains_the_one_that
     await cluster.check_nothing_is_oversold()
     for story in report.stories:
         await _check_trace(cluster, story.trace_id, waited=story.name == "needs-every-card")
+        await _check_told(cluster, story.namespace, story.name)
 
 
 async def test_pods_created_while_the_claim_controller_was_dead_are_placed_after_it(
@@ -113,7 +117,7 @@ async def _check_trace(cluster: "Cluster", trace_id: str, *, waited: bool) -> No
     """One trace from admission to prepared, every span but the first with a parent in it."""
     folder = traces_directory(cluster.stack.directory)
     # The last span is written when its work has ended, a moment after the pod runs.
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         while True:
             if {"execute", "prepare"} <= {s.name for s in spans_of_trace(folder, trace_id)}:
                 break
@@ -131,6 +135,17 @@ async def _check_trace(cluster: "Cluster", trace_id: str, *, waited: bool) -> No
         assert failed
         assert {link.span_id for link in wait.links} == failed
         assert "virtual_tflops" in str(wait.events[0].attributes)
+
+
+async def _check_told(cluster: "Cluster", namespace: str, name: str) -> None:
+    """Without a span, messages and objects tell the same way; even of a pod that is gone."""
+    async with asyncio.timeout(20):
+        while True:
+            found = await read_material(cluster.kube, cluster.bus, namespace, name)
+            told = {span.name for span in spans_of(found, time.time())}
+            if {"admission", "decision", "execute", "prepare"} <= told:
+                return
+            await asyncio.sleep(0.1)  # steps are published off the critical path
 
 
 async def _epoch(cluster: "Cluster") -> int:
