@@ -57,7 +57,7 @@ class Explanation:
         for claim in self.claims:
             for result in claim["status"]["allocation"]["devices"]["results"]:
                 consumed = result.get("consumedCapacity", {})
-                amounts = " ".join(f"{key}={value}" for key, value in sorted(consumed.items()))
+                amounts = " ".join(f"{k}={v}" for k, v in sorted(consumed.items()) if v != "0")
                 lines.append(f"  {result['device']} on {result['pool']}  {amounts}".rstrip())
         return lines
 

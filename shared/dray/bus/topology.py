@@ -3,7 +3,6 @@
 The same table makes nats-server's permissions in the local stack and in the chart.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dray.bus.ports import StreamSpec
@@ -120,6 +119,3 @@ ACCESS: tuple[Access, ...] = (
 def access_of(role: str) -> Access:
     """The access of a role. Raises KeyError for an unknown one."""
     return {access.role: access for access in ACCESS}[role]
-
-
-STREAM_NAMES: Sequence[str] = tuple(spec.name for spec in STREAMS)

@@ -26,7 +26,6 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     NAME: ClassVar[str]
     """Dotted name, such as ``claim.void``; part of subject and ``ce-type``."""
     VERSION: ClassVar[int] = 1
-    EXPIRES_S: ClassVar[int | None] = None
 
     def ids(self) -> tuple[str, ...]:
         """The identifiers that end the subject, in order."""
