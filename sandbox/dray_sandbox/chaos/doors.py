@@ -31,6 +31,10 @@ class Harm(StrEnum):
     """It fails, and is done later."""
     CRASH_BEFORE = "crash-before"
     CRASH_AFTER = "crash-after"
+    STOP_BEFORE = "stop-before"
+    """The process sleeps right before its request leaves, and sends it when it wakes."""
+    STOP_AFTER = "stop-after"
+    """It sleeps when the answer is there, and acts upon it when it wakes."""
     SLOW = "slow"
     """Seconds until it is done."""
     SLOW_ANSWER = "slow-answer"
@@ -51,6 +55,9 @@ class Fate(Protocol):
 
     def crash(self, process: Process, why: str) -> None:
         """End the process now."""
+
+    def stop(self, process: Process) -> None:
+        """Stop the process for a while."""
 
     def kube_away_s(self) -> float:
         """How long the API server is still away; 0 or less: it is there."""
@@ -83,9 +90,13 @@ class Line:
             raise self._error(f"{method} {what}: refused by fate")
         if harm is Harm.CRASH_BEFORE:
             await self._crash(f"before {method} {what}")
+        if harm is Harm.STOP_BEFORE:
+            await self._sleep_through()
         result = await work()
         if harm is Harm.CRASH_AFTER:
             await self._crash(f"after {method} {what}")
+        if harm is Harm.STOP_AFTER:
+            await self._sleep_through()
         await asyncio.sleep(
             self._fate.long_s() if harm is Harm.SLOW_ANSWER else self._fate.latency_s()
         )
@@ -113,6 +124,10 @@ class Line:
         if self._kind == "bus":
             arrival_s = self._last_s = max(arrival_s, self._last_s + 1e-6)
         return arrival_s
+
+    async def _sleep_through(self) -> None:
+        self._fate.stop(self.process)
+        await asyncio.sleep(0)
 
     async def _crash(self, why: str) -> None:
         self._fate.crash(self.process, why)

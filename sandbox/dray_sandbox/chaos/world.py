@@ -37,13 +37,20 @@ class Mix:
         chosen = draw.sample(harms, draw.randint(1, len(harms)))
         scale = draw.choice((0.002, 0.01, 0.03, 0.08))
         rates: dict[Harm, float] = {harm: scale * draw.uniform(0.2, 1.0) for harm in chosen}
-        for harm in (Harm.CRASH_BEFORE, Harm.CRASH_AFTER):
+        for harm in (Harm.CRASH_BEFORE, Harm.CRASH_AFTER, Harm.STOP_BEFORE, Harm.STOP_AFTER):
             if harm in rates:
                 rates[harm] = min(rates[harm] / 4, 0.004)
         victims = draw.choice(
             (("cc", "alloc"), ("cc",), ("cc", "alloc", "agent"), ("cc", "alloc", "agent", "k"))
         )
         return cls(rates, victims)
+
+
+def _weight(call: str, what: str) -> float:
+    """How likely a call is harmed: what runs every second, less; what decides, more."""
+    if ".tick." in what or what.startswith(("leases", "domain.")):
+        return 0.1
+    return 2.0 if call.rpartition(".")[2] in _WRITES else 0.3
 
 
 @dataclass(slots=True)
@@ -113,7 +120,7 @@ class World:
         """See ``Fate.harm``."""
         if not self.harming or not process.name.startswith(self._mix.victims):
             return Harm.NONE
-        weight = 1.0 if call.rpartition(".")[2] in _WRITES else 0.3
+        weight = _weight(call, what)
         point = self._calls.random()
         for harm, rate in self._mix.rates.items():
             point -= rate * weight
@@ -136,6 +143,11 @@ class World:
         actor = self.actors[process.name]
         if actor.process is process:
             self.kill(actor.name, why)
+
+    def stop(self, process: Process) -> None:
+        """See ``Fate.stop``."""
+        if self.actors[process.name].process is process:
+            self.pause(process.name, self._calls.choice((2.0, 8.0, 17.0, 33.0)))
 
     def kube_away_s(self) -> float:
         """See ``Fate.kube_away_s``."""
