@@ -47,7 +47,7 @@ class DurationType(click.ParamType):  # type: ignore[type-arg]
 @click.command()
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--for", "for_s", type=DurationType(), help="Stop after so long, such as 30s.")
-@click.option("--events", type=click.IntRange(1), help="Stop after so many facts and records.")
+@click.option("--events", type=click.IntRange(1), help="Stop after so many new facts and records.")
 @click.option("--stack", help="Which local stack; else $DRAY_STACK, else the default one.")
 @click.option("--nats", "nats_url", envvar="DRAY_NATS__URL", help="NATS, if not a local stack's.")
 @click.option("--nats-user", envvar="DRAY_NATS__USER", default="")

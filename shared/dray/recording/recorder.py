@@ -41,10 +41,8 @@ class Counts:
     begun: bool = False
     """Whether the checkpoint is written, and everything from now on follows it."""
 
-    @property
-    def events(self) -> int:
-        """Facts, records and inputs."""
-        return self.facts + self.records + self.inputs
+    events: int = 0
+    """What came after the recording began: facts, records and inputs."""
 
 
 class Recorder:
@@ -141,6 +139,7 @@ class Recorder:
         )
         self._put(line)
         self.counts.facts += 1
+        self.counts.events += self.counts.begun
         if self._catching_up.whole and not self._whole:
             self._put(WholeLine(sequence=delivered.sequence))
             self._whole = True
@@ -185,7 +184,11 @@ class Recorder:
             self._follow_log(fact.domain, fact.epoch)
 
     def _follow_log(self, domain: str, epoch: int) -> None:
+        last_before = 0
+
         async def begin(state: StreamState) -> int:
+            nonlocal last_before
+            last_before = state.last_sequence
             self._write(StreamLine(name=state.name, created=state.created))
             return 0
 
@@ -200,6 +203,7 @@ class Recorder:
                 )
             )
             self.counts.records += 1
+            self.counts.events += delivered.sequence > last_before
 
         self._start(self._follow(log_stream(domain, epoch), begin, take, forever=False))
 
@@ -220,6 +224,7 @@ class Recorder:
                 )
             )
             self.counts.inputs += 1
+            self.counts.events += 1
 
         self._start(self._follow(INPUTS_STREAM, begin, take, forever=False))
 

@@ -87,6 +87,21 @@ async def test_it_begins_with_what_is_left_of_the_facts_and_follows(bus):
     assert [line for line in lines if isinstance(line, GapLine)] == [GapLine(first=1, last=2)]
 
 
+async def test_only_what_comes_after_the_checkpoint_counts_as_an_event(bus):
+    await bus.publish(synced())
+    await open_log(bus, "early", 1)
+    recorder = Recorder(bus, HEADER, lambda line: None)
+    running = asyncio.create_task(recorder.run())
+
+    await until(lambda: recorder.counts.records == 1)
+    assert recorder.counts.events == 0
+    await bus.publish(tick(1))
+    await until(lambda: recorder.counts.facts == 3)
+    running.cancel()
+
+    assert recorder.counts.events == 1
+
+
 async def test_the_logs_of_all_domains_are_read_whole(bus):
     await open_log(bus, "early", 1)
 
