@@ -1,5 +1,6 @@
 """``dray replay``: recorded decisions taken again by the pure code of the services.
 
-``timeline`` puts the lines of a recording in order, ``allocator`` decides again, ``difference``
-tells where the two part, ``verb`` is the command.
+``timeline`` puts the lines of a recording in order; ``allocator`` and ``webhook`` decide again,
+``elsewhere`` knows what can't be decided from one log alone; ``difference`` tells where the two
+part, ``outcome`` sums up; ``everything`` is all of it, ``verb`` the command.
 """
