@@ -22,7 +22,7 @@ from dray.runtime.clock import Clock
 from dray_claim_controller.execute.defence import Holding
 from dray_claim_controller.execute.inflight import InFlight
 from dray_claim_controller.execute.orders import Order
-from dray_claim_controller.execute.progress import Environment, Progress
+from dray_claim_controller.execute.progress import Environment, Progress, log
 from dray_claim_controller.execute.rules import (
     AwaitWatch,
     Bind,
@@ -326,5 +326,7 @@ class Executor:
         self, order: Order, step: str, *, claim: str = "", reason: str = "", detail: str = ""
     ) -> None:
         progress = Progress(order, step, claim, reason, detail)
+        if step != "done":
+            log(progress)
         self._spans.progress(progress)
         self._environment.report(progress)

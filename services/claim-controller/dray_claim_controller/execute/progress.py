@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import structlog
+
 from dray_claim_controller.execute.orders import Order
 
 
@@ -27,3 +29,16 @@ class Environment:
     keeps_timestamp: Callable[[], bool]
     """Whether the server keeps ``allocationTimestamp``."""
     report: Callable[[Progress], None]
+
+
+def log(progress: Progress) -> None:
+    """One line per step that changed something; its trace id is the pod's."""
+    decision = progress.order.decision
+    said = {"claim": progress.claim, "reason": progress.reason, "detail": progress.detail}
+    structlog.get_logger().info(
+        progress.step,
+        pod=f"{decision.namespace}/{decision.name}",
+        node=decision.node,
+        attempt=progress.order.attempt,
+        **{name: text for name, text in said.items() if text},
+    )
