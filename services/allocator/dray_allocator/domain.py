@@ -27,6 +27,9 @@ class Domain:
     """While serving: the log's last sequence when the lease was taken."""
     lost: bool = False
     """The log's stream is missing."""
+    unnamed: bool = False
+    """The facts that named its epoch were lost, and the new ones have not named it yet: they
+    will name the next one, and the claims of this log may be gone without a word."""
     pending: dict[str, Turn] = field(default_factory=dict)
     """Pods that a decision could help."""
     due: list[Turn] = field(default_factory=list)

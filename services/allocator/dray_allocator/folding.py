@@ -43,6 +43,7 @@ def forget_facts(state: AllocatorState) -> None:
     state.fleet = Fleet(state.rules.drivers)
     for domain in state.domains.values():
         domain.unfit.clear()
+        domain.unnamed = True
     state.refresh_all()
 
 
@@ -198,6 +199,7 @@ def _domain(state: AllocatorState, fact: DomainObserved) -> list[Effect]:
         state.refresh_all()
         return [Unfollow(fact.domain)]
     if known is not None and fact.epoch <= known.epoch:
+        known.unnamed = known.unnamed and fact.epoch < known.epoch
         return []
     state.domains[fact.domain] = Domain(fact.domain, fact.epoch)
     state.refresh_all()

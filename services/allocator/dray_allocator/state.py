@@ -50,8 +50,9 @@ class AllocatorState:
 
     def complete(self, domain: Domain) -> bool:
         """Whether nothing is known to be missing of what earlier records were based on."""
-        facts = self.facts
-        return facts.synced and facts.whole and facts.position >= domain.current.facts_sequence
+        facts, needed = self.facts, domain.current.facts_sequence
+        whole = facts.synced and facts.whole and not domain.unnamed
+        return whole and facts.position >= needed
 
     def ready(self, domain: Domain) -> bool:
         """Whether this replica may append to the domain's log now."""

@@ -273,6 +273,22 @@ def test_after_the_facts_were_lost_nothing_is_decided_until_they_are_complete(wo
     assert [uid for uid, _ in world.state.ledger.claims()] == ["claim-a", "claim-b"]
 
 
+def test_facts_made_anew_must_name_the_epoch_before_anything_is_decided_or_found_oversold(world):
+    """Until then the log may hold claims that went with the facts."""
+    _full(world)
+    facts = [fact for fact in world.facts if not isinstance(fact, DomainObserved)]
+    handle(world.state, FactsLost())
+    domain = world.state.domains["pool"]
+    late = 1 + domain.current.facts_sequence
+    for sequence, fact in enumerate(facts, late):
+        handle(world.state, FactSeen(sequence, fact))
+    assert world.state.facts.synced
+    assert not world.state.complete(domain)
+    named = DomainObserved(revision=1, domain="pool", epoch=1)
+    handle(world.state, FactSeen(late + len(facts), named))
+    assert world.state.complete(domain)
+
+
 def test_a_reader_may_start_at_a_checkpoint(make_world):
     world = _full(make_world(Rules(checkpoint_interval_s=60)).open())
     world.commit(world.decisions()["a"])
