@@ -62,6 +62,26 @@ def test_a_stopped_process_runs_nothing_and_then_goes_on_where_it_was(loop: Virt
     assert ticks[:3] == [1, 2, 12]
 
 
+def test_a_process_can_be_stopped_while_its_work_is_ready(loop: VirtualLoop) -> None:
+    ran: list[str] = []
+    process = Process("p")
+
+    async def note() -> None:
+        ran.append("note")
+
+    async def play() -> None:
+        await asyncio.sleep(1)
+        loop.call_soon(process.pause, loop)
+        start(loop, process, note())
+        await asyncio.sleep(1)
+        assert ran == []
+        process.resume(loop)
+        await asyncio.sleep(1)
+
+    loop.run_until_complete(play())
+    assert ran == ["note"]
+
+
 def test_a_killed_process_ends_with_all_that_it_began(loop: VirtualLoop) -> None:
     ticks: list[float] = []
     process = Process("p")

@@ -148,10 +148,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def withdraw(self, process: Process) -> list[asyncio.Handle]:
         """Take what is ready of a process away."""
         ready: Any = self._ready  # type: ignore[attr-defined]
-        own = [handle for handle in ready if _process_of(handle) is process]
-        others = [handle for handle in ready if _process_of(handle) is not process]
-        ready.clear()
-        ready.extend(others)
+        own = []
+        for index, handle in enumerate(ready):
+            if _process_of(handle) is process:
+                own.append(handle)
+                # The loop has counted what is ready already: their places stay.
+                ready[index] = asyncio.Handle(_nothing, (), self)
         return own
 
     def bring_back(self, handles: list[asyncio.Handle]) -> None:
