@@ -51,8 +51,11 @@ class Queue:
         self._entries.pop(uid, None)
 
     def due(self, pods: dict[str, Pod], now_s: float) -> list[Pod]:
-        """The pods to try now: higher priority first, then older."""
-        due = [pods[uid] for uid in self._entries if uid in pods and self._due_at(uid) <= now_s]
+        """The pods to try now: higher priority first, then older. Pods that went while they were
+        being tried are forgotten: they would be due for ever."""
+        for uid in [uid for uid in self._entries if uid not in pods]:
+            del self._entries[uid]
+        due = [pods[uid] for uid in self._entries if self._due_at(uid) <= now_s]
         return sorted(due, key=lambda pod: (-pod.priority, pod.created_unix_s, pod.uid))
 
     def next_due_s(self, now_s: float) -> float | None:

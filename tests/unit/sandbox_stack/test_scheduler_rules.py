@@ -250,3 +250,11 @@ def test_more_important_pods_go_first_then_older_ones() -> None:
         queue.activate(seen(made, obj).uid)
     queue.activate(seen(made, pod("vip", priority=10)).uid)
     assert [p.name for p in queue.due(made.pods, 0.0)] == ["vip", "old", "young"]
+
+
+def test_a_pod_that_went_while_it_was_tried_is_not_due_for_ever() -> None:
+    queue = Queue()
+    queue.tried("gone", 0.0)
+    queue.activate("gone")
+    assert queue.due({}, 100.0) == []
+    assert queue.next_due_s(100.0) is None
