@@ -17,6 +17,8 @@ from dray_cli.demo.story import Story
 from dray_cli.explain import explain_pod
 
 PLACED_TIMEOUT_S = 45.0
+FOLLOWS_WITHIN_S = 20.0
+"""For what is written off the critical path: annotation, events, explanation."""
 WAITING_FILES = "*cannot-fit.yaml"
 """Files of pods that can't fit while the others run."""
 WAITING_EVENT = "GPUWaiting"
@@ -120,7 +122,7 @@ class Demo:
 
     async def _indicators(self, story: Story) -> Indicators:
         """Annotation and event follow off the critical path: give them a moment."""
-        deadline = time.monotonic() + 5.0
+        deadline = time.monotonic() + FOLLOWS_WITHIN_S
         while True:
             found = await check(self._kube, story.namespace, story.name)
             if found.all_hold or time.monotonic() > deadline:
@@ -131,7 +133,7 @@ class Demo:
         if not await self._collector.until(lambda: "waiting" in story.steps, PLACED_TIMEOUT_S):
             self._fail(f"pod {story.namespace}/{story.name} was expected to wait, and does not")
             return
-        deadline = time.monotonic() + 5.0
+        deadline = time.monotonic() + FOLLOWS_WITHIN_S
         explanation = await explain_pod(self._kube, story.namespace, story.name)
         while not explanation.reasons and time.monotonic() < deadline:
             await asyncio.sleep(0.1)
