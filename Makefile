@@ -63,15 +63,17 @@ check: setup ## Lint, types, architecture, generated files (gRPC code is compare
 	$(BIN)/python -m dray.messages.schema --check
 	$(BIN)/python -m dray.bus.docs --check
 	$(BIN)/python -m dray.kube.crds --check
+	$(BIN)/python tests/contract/page.py --check
 
 format: setup ## Put the code into shape
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-generate: setup ## Write generated files anew: schemas, messages.md, custom resources, gRPC code
+generate: setup ## Write generated files anew: schemas, messages.md, contracts.md, custom resources, gRPC code
 	$(BIN)/python -m dray.messages.schema
 	$(BIN)/python -m dray.bus.docs
 	$(BIN)/python -m dray.kube.crds
+	$(BIN)/python tests/contract/page.py
 	$(BIN)/python -m dray_node_agent.kubelet.generate
 
 clean: ## Remove what make made here (not the user's cache)
