@@ -3,13 +3,14 @@
 import asyncio
 import os
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from dray_sandbox.controlplane import build as building
-from dray_sandbox.controlplane import toolchain
-from dray_sandbox.controlplane.build import BuildError, build, module_directory, place
+from dray_sandbox.controlplane.build import build, control_plane, module_directory
+from dray_sandbox.golang import toolchain
+from dray_sandbox.golang.program import BuildError
 
 FAKE_GO = """#!/bin/sh
 if [ "$1" = version ]; then echo "go version go1.99.0 linux/amd64"; exit 0; fi
@@ -67,10 +68,12 @@ def test_the_cache_place_changes_with_the_module_and_with_go(tmp_path: Path) -> 
     module.mkdir()
     for name in ("main.go", "go.sum", "go.mod"):
         (module / name).write_bytes((module_directory() / name).read_bytes())
-    before = place(module, "1.26.1")
-    assert place(module, "1.26.2") != before
+    program = control_plane(module)
+    before = program.directory("1.26.1")
+    assert program.directory("1.26.2") != before
+    assert replace(program, tags=("other",)).directory("1.26.1") != before
     (module / "main.go").write_text("package main")
-    assert place(module, "1.26.1") != before
+    assert program.directory("1.26.1") != before
 
 
 def test_an_older_go_gives_way_to_the_wheels(tmp_path: Path, builds: Path) -> None:
@@ -80,5 +83,5 @@ def test_an_older_go_gives_way_to_the_wheels(tmp_path: Path, builds: Path) -> No
 
 
 def test_the_wheels_go_is_new_enough_for_the_module() -> None:
-    needed = building.go_version(module_directory())
+    needed = control_plane(module_directory()).oldest_go()
     assert toolchain._numbers(toolchain.WHEEL_VERSION) >= toolchain._numbers(needed)
