@@ -1,0 +1,38 @@
+"""Where the oracle of each minor of Kubernetes comes from."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from dray_sandbox.golang import program as golang
+from dray_sandbox.golang.program import GoProgram
+
+HERE = Path(__file__).resolve().parent
+MINORS = ("1.34", "1.35", "1.36", "1.37")
+DEFAULT_MINOR = "1.36"
+_WITHOUT_LIST_ATTRIBUTES = ("1.34", "1.35")
+"""Minors whose compiler has no feature of that name."""
+
+
+def program_of(minor: str) -> GoProgram:
+    """The oracle of ``minor``, such as 1.36, in the patch that its module file pins."""
+    mod_file = "go.mod" if minor == DEFAULT_MINOR else f"kubernetes-{minor}.mod"
+    library = golang.required_version(HERE, mod_file, "k8s.io/dynamic-resource-allocation")
+    return GoProgram(
+        module=HERE,
+        kubernetes=library.replace("0.", "1.", 1),
+        title=f"the oracle of Kubernetes {minor}",
+        takes="about 1 min on 2 cores",
+        cache="oracle",
+        file="oracle",
+        mod_file=mod_file,
+        tags=("before136",) if minor in _WITHOUT_LIST_ATTRIBUTES else (),
+    )
+
+
+async def build_oracle(minor: str, progress: Callable[[str], None]) -> Path:
+    """The path of the oracle's command.
+
+    Raises:
+        BuildError, ToolchainError: what went wrong, and what to do.
+    """
+    return await golang.build(program_of(minor), progress)

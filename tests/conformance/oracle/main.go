@@ -1,0 +1,203 @@
+// Command oracle answers what Kubernetes says to device selectors.
+//
+// It reads JSON Lines {"id","k8s","expression","driver","device"} on standard input, where device
+// is one of a ResourceSlice, and writes one line per case, in the order they are done:
+//
+//	compile_error  of the environment for stored expressions, which the allocator uses
+//	admission      what the API server says to a new object: ok, compile-error, too-long, too-complex
+//	admission_error  its text, where that is compile-error
+//	result         the allocator's answer for the device
+//	eval_error     why there is none
+//	cost           the estimate that admission compares with the limit
+//	actual_cost    what the evaluation used
+//	timed_out      true where the evaluation took longer than -timeout; there is no answer then
+//
+// Feature gates are the defaults of the minor that the module requires.
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"runtime"
+	"sync"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apiserver/pkg/cel/environment"
+	dracel "k8s.io/dynamic-resource-allocation/cel"
+)
+
+const (
+	longestLine = 16 << 20
+	// Workers on the many small answers of one selector each; more only wait for the lock of the
+	// output.
+	mostWorkers = 8
+)
+
+type question struct {
+	ID         string             `json:"id"`
+	Kubernetes string             `json:"k8s"`
+	Expression string             `json:"expression"`
+	Driver     string             `json:"driver"`
+	Device     resourceapi.Device `json:"device"`
+}
+
+type answer struct {
+	ID             string  `json:"id"`
+	CompileError   *string `json:"compile_error"`
+	Admission      string  `json:"admission"`
+	AdmissionError *string `json:"admission_error"`
+	Result         *bool   `json:"result"`
+	EvalError      *string `json:"eval_error"`
+	Cost           *uint64 `json:"cost"`
+	ActualCost     *uint64 `json:"actual_cost"`
+	TimedOut       bool    `json:"timed_out"`
+	BadInput       *string `json:"bad_input"`
+}
+
+func main() {
+	timeout := flag.Duration("timeout", 5*time.Second, "give up on one case after this long")
+	version := flag.Bool("version", false, "print the version that new expressions must suit")
+	flag.Parse()
+	if *version {
+		fmt.Println(environment.DefaultCompatibilityVersion())
+		return
+	}
+	if err := answerAll(*timeout); err != nil {
+		fmt.Fprintln(os.Stderr, "oracle:", err)
+		os.Exit(1)
+	}
+}
+
+func answerAll(timeout time.Duration) error {
+	lines := make(chan []byte, 64)
+	out := newWriter(os.Stdout)
+	var workers sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), mostWorkers) {
+		workers.Go(func() {
+			for line := range lines {
+				out.write(answerWithin(line, timeout))
+			}
+		})
+	}
+	in := bufio.NewScanner(os.Stdin)
+	in.Buffer(make([]byte, 1<<20), longestLine)
+	for in.Scan() {
+		lines <- append([]byte(nil), in.Bytes()...)
+	}
+	close(lines)
+	workers.Wait()
+	if err := in.Err(); err != nil {
+		return err
+	}
+	return out.flush()
+}
+
+// answerWithin leaves a case that takes too long running: cel-go looks at its context only between
+// the steps of a comprehension, not inside a function.
+func answerWithin(line []byte, timeout time.Duration) answer {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	done := make(chan answer, 1)
+	go func() { done <- answerOne(ctx, line) }()
+	select {
+	case found := <-done:
+		return found
+	case <-ctx.Done():
+		var q question
+		_ = json.Unmarshal(line, &q)
+		return answer{ID: q.ID, TimedOut: true}
+	}
+}
+
+func answerOne(ctx context.Context, line []byte) (a answer) {
+	var q question
+	if err := json.Unmarshal(line, &q); err != nil {
+		text := err.Error()
+		return answer{ID: q.ID, BadInput: &text}
+	}
+	a.ID = q.ID
+	defer func() {
+		if reason := recover(); reason != nil {
+			text := fmt.Sprint("panic: ", reason)
+			a.EvalError = &text
+		}
+	}()
+	admit(&a, q.Expression)
+	evaluate(ctx, &a, q)
+	return a
+}
+
+// admit says what ValidateResourceClaim does with an expression in a new object.
+func admit(a *answer, expression string) {
+	if len(expression) > resourceapi.CELSelectorExpressionMaxLength {
+		a.Admission = "too-long"
+		return
+	}
+	envType := environment.NewExpressions
+	program := dracel.GetCompiler(features()).CompileCELExpression(expression, dracel.Options{EnvType: &envType})
+	switch {
+	case program.Error != nil:
+		text := program.Error.Detail
+		a.Admission, a.AdmissionError = "compile-error", &text
+	case program.MaxCost > resourceapi.CELSelectorExpressionMaxCost:
+		a.Admission = "too-complex"
+	default:
+		a.Admission = "ok"
+	}
+}
+
+func evaluate(ctx context.Context, a *answer, q question) {
+	program := dracel.GetCompiler(features()).CompileCELExpression(q.Expression, dracel.Options{})
+	if program.Error != nil {
+		text := program.Error.Detail
+		a.CompileError = &text
+		return
+	}
+	a.Cost = &program.MaxCost
+	matches, details, err := program.DeviceMatches(ctx, dracel.Device{
+		Driver:                   q.Driver,
+		AllowMultipleAllocations: q.Device.AllowMultipleAllocations,
+		Attributes:               q.Device.Attributes,
+		Capacity:                 q.Device.Capacity,
+	})
+	if details != nil {
+		a.ActualCost = details.ActualCost()
+	}
+	if err != nil {
+		text := err.Error()
+		a.EvalError = &text
+		return
+	}
+	a.Result = &matches
+}
+
+type writer struct {
+	mutex   sync.Mutex
+	buffer  *bufio.Writer
+	encoder *json.Encoder
+}
+
+func newWriter(file *os.File) *writer {
+	buffer := bufio.NewWriter(file)
+	encoder := json.NewEncoder(buffer)
+	encoder.SetEscapeHTML(false)
+	return &writer{buffer: buffer, encoder: encoder}
+}
+
+// write cannot fail before flush says so: bufio remembers its first error.
+func (w *writer) write(a answer) {
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	_ = w.encoder.Encode(a)
+}
+
+func (w *writer) flush() error {
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	return w.buffer.Flush()
+}
