@@ -232,6 +232,12 @@ class FaultyKube:
         """See ``Kube.version``."""
         return await self._line.call("version", "", self.inner.version)
 
+    async def served_versions(self, group: str) -> tuple[str, ...]:
+        """See ``Kube.served_versions``."""
+        return await self._line.call(
+            "served_versions", group, lambda: self.inner.served_versions(group)
+        )
+
     async def close(self) -> None:
         """See ``Kube.close``."""
 

@@ -185,6 +185,14 @@ class KubeApi:
         answer = await self._transport.call("GET", "/version")
         return str(answer["gitVersion"])
 
+    async def served_versions(self, group: str) -> tuple[str, ...]:
+        """See ``Kube.served_versions``."""
+        try:
+            answer = await self._transport.call("GET", f"/apis/{group}")
+        except NotFoundError:
+            return ()
+        return tuple(served["version"] for served in answer["versions"])
+
     async def close(self) -> None:
         """See ``Kube.close``."""
         await self._transport.close()

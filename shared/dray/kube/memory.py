@@ -11,6 +11,7 @@ from dray.kube.memory_patch import patched
 from dray.kube.memory_selectors import field_matcher, label_matcher
 from dray.kube.memory_store import Event, MemoryStore
 from dray.kube.ports import (
+    CLAIMS,
     PODS,
     Changed,
     ConflictError,
@@ -208,6 +209,10 @@ class MemoryKube:
         """See ``Kube.version``."""
         await self._enter("version", PODS, "")
         return self.git_version
+
+    async def served_versions(self, group: str) -> tuple[str, ...]:
+        """See ``Kube.served_versions``."""
+        return (CLAIMS.version,) if group == CLAIMS.group else ()
 
     async def close(self) -> None:
         """See ``Kube.close``."""

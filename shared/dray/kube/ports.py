@@ -197,5 +197,9 @@ class Kube(Protocol):
     async def version(self) -> str:
         """``gitVersion`` of the server."""
 
+    async def served_versions(self, group: str) -> tuple[str, ...]:
+        """The versions of an API group that are served, the preferred one first; none at all
+        where the group is unknown."""
+
     async def close(self) -> None:
         """Close connections."""

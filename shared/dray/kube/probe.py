@@ -10,6 +10,7 @@ from typing import Any, Final
 from dray.domain.names import DRIVER
 from dray.kube.ports import (
     CLAIMS,
+    CLASSES,
     SLICES,
     Kube,
     NotFoundError,
@@ -28,61 +29,100 @@ async def probe(kube: Kube, namespace: str, *, revision: int) -> ClusterObserved
     ``namespace`` must exist. Raises KubeUnavailableError, and RefusedError when even the
     plainest slice is refused: then resource.k8s.io/v1 is not served as dray needs it.
     """
-    version, shared, tainted, claim = await asyncio.gather(
+    version, served, shared, tainted, claim = await asyncio.gather(
         kube.version(),
+        kube.served_versions(CLAIMS.group),
         _kept(kube, _slice(allowMultipleAllocations=True, capacity=_capacity())),
         _kept(kube, _slice(taints=[_taint()])),
-        _kept_claim(kube, namespace),
+        _kept_claim(kube, namespace, _asking_capacity()),
+    )
+    conditions, counters, lists, alternatives, extended = await asyncio.gather(
+        _keeps_conditions(kube),
+        _keeps_counters(kube),
+        _keeps_lists(kube),
+        _keeps_alternatives(kube, namespace),
+        _keeps_extended_resource(kube),
     )
     return ClusterObserved(
         revision=revision,
         version=version,
         consumable_capacity=_device(shared).get("allowMultipleAllocations") is True
         and "requestPolicy" in _device(shared).get("capacity", {}).get(_SHARED, {})
-        and _asks_capacity(claim),
+        and bool(_exactly(claim).get("capacity", {}).get("requests")),
         device_taints=bool(_device(tainted).get("taints")),
-        allocation_timestamp=await _keeps_timestamp(kube),
+        # A claim's status can't be given at creation, so there is no dry-run of it. The
+        # timestamp came with the binding conditions and has their gate.
+        allocation_timestamp=conditions,
+        binding_conditions=conditions,
+        partitionable_devices=counters,
+        prioritized_list=alternatives,
+        list_attributes=lists,
+        extended_resources=extended,
+        served_versions=served,
     )
 
 
-async def _keeps_timestamp(kube: Kube) -> bool:
-    """Whether ``allocationTimestamp`` is kept.
-
-    A claim's status can't be given at creation, so there is no dry-run of it. It came with
-    device binding conditions (1.36 on by default): their device field shows the gate.
-    """
+async def _keeps_conditions(kube: Kube) -> bool:
+    """Whether ``bindingConditions`` are kept; a server that refuses these at least knows them."""
     conditions, failures = ["dray.dev/ready"], ["dray.dev/failed"]
+    wanted = _slice(bindingConditions=conditions, bindingFailureConditions=failures)
     try:
-        answer = await kube.create(
-            SLICES,
-            _slice(bindingConditions=conditions, bindingFailureConditions=failures),
-            dry_run=True,
-        )
+        answer = await _kept(kube, wanted)
     except RefusedError:
         return True
     return bool(_device(answer).get("bindingConditions"))
+
+
+async def _keeps_counters(kube: Kube) -> bool:
+    """Whether ``sharedCounters`` are kept, in a slice without devices as 1.36 wants it."""
+    wanted = _slice()
+    del wanted["spec"]["devices"]
+    wanted["spec"]["sharedCounters"] = [
+        {"name": "counters", "counters": {"slices": {"value": "8"}}}
+    ]
+    try:
+        return bool((await _kept(kube, wanted))["spec"].get("sharedCounters"))
+    except RefusedError:
+        return True
+
+
+async def _keeps_lists(kube: Kube) -> bool:
+    """Whether an attribute of several values is kept; without its gate it has no value left."""
+    try:
+        answer = await _kept(kube, _slice(attributes={"hosts": {"strings": ["a", "b"]}}))
+    except RefusedError:
+        return False
+    return bool(_device(answer).get("attributes", {}).get("hosts", {}).get("strings"))
+
+
+async def _keeps_alternatives(kube: Kube, namespace: str) -> bool:
+    """Whether ``firstAvailable`` is kept; without its gate the request is empty and refused."""
+    alternative = {"name": "any", "deviceClassName": DRIVER}
+    try:
+        answer = await _kept_claim(kube, namespace, {"firstAvailable": [alternative]})
+    except RefusedError:
+        return False
+    return bool(answer["spec"]["devices"]["requests"][0].get("firstAvailable"))
+
+
+async def _keeps_extended_resource(kube: Kube) -> bool | None:
+    """Whether a class may name an extended resource; None where this user may not ask."""
+    wanted = {"metadata": {"name": _NAME}, "spec": {"extendedResourceName": "dray.dev/probe"}}
+    try:
+        answer = await kube.create(CLASSES, wanted, dry_run=True)
+    except RefusedError:
+        return None
+    return "extendedResourceName" in answer["spec"]
 
 
 async def _kept(kube: Kube, wanted: Object) -> Object:
     return await kube.create(SLICES, wanted, dry_run=True)
 
 
-async def _kept_claim(kube: Kube, namespace: str) -> Object:
+async def _kept_claim(kube: Kube, namespace: str, request: Object) -> Object:
     claim: dict[str, Any] = {
         "metadata": {"name": _NAME, "namespace": namespace},
-        "spec": {
-            "devices": {
-                "requests": [
-                    {
-                        "name": "gpu",
-                        "exactly": {
-                            "deviceClassName": DRIVER,
-                            "capacity": {"requests": {_SHARED: "1"}},
-                        },
-                    }
-                ]
-            }
-        },
+        "spec": {"devices": {"requests": [{"name": "gpu", **request}]}},
     }
     try:
         return await kube.create(CLAIMS, claim, namespace, dry_run=True)
@@ -123,6 +163,11 @@ def _device(answer: Object) -> dict[str, Any]:
     return first
 
 
-def _asks_capacity(claim: Object) -> bool:
-    exactly = claim["spec"]["devices"]["requests"][0].get("exactly") or {}
-    return bool((exactly.get("capacity") or {}).get("requests"))
+def _asking_capacity() -> dict[str, Any]:
+    exactly = {"deviceClassName": DRIVER, "capacity": {"requests": {_SHARED: "1"}}}
+    return {"exactly": exactly}
+
+
+def _exactly(claim: Object) -> dict[str, Any]:
+    exactly: dict[str, Any] = claim["spec"]["devices"]["requests"][0].get("exactly") or {}
+    return exactly

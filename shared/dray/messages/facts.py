@@ -154,6 +154,18 @@ class ClusterObserved(Fact, frozen=True, kw_only=True):
     """Whether ``allowMultipleAllocations`` and capacity requests are kept."""
     device_taints: bool = True
     allocation_timestamp: bool = True
+    binding_conditions: bool = True
+    """Whether a device may make its pod wait (``bindingConditions``)."""
+    partitionable_devices: bool = True
+    """Whether counters that devices share are kept."""
+    prioritized_list: bool = True
+    """Whether a request may list alternatives (``firstAvailable``)."""
+    list_attributes: bool = False
+    """Whether an attribute may hold several values."""
+    extended_resources: bool | None = None
+    """Whether a DeviceClass may stand for an extended resource; None: not allowed to ask."""
+    served_versions: tuple[str, ...] = ("v1",)
+    """Versions of resource.k8s.io that are served, the preferred one first."""
 
     def ids(self) -> tuple[str, ...]:
         return ()

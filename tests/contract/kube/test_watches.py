@@ -123,5 +123,10 @@ async def test_the_probe_sees_what_a_server_of_1_36_keeps(world, kube) -> None:
     assert found.consumable_capacity
     assert found.device_taints
     assert found.allocation_timestamp
+    assert found.binding_conditions
+    assert found.partitionable_devices
+    assert found.prioritized_list
+    assert found.extended_resources
+    assert found.served_versions[0] == "v1"
     slices = await kube.list(SLICES, field_selector=f"spec.driver={DRIVER}")
     assert not slices.objects
