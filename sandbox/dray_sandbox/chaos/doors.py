@@ -266,11 +266,15 @@ class FaultyBus:
         """See ``Bus.state``."""
         return await self._line.call("state", stream, lambda: self.inner.state(stream))
 
-    async def publish(self, message: Outgoing) -> int:
+    async def publish(self, message: Outgoing, **more: Any) -> int:
         """See ``Bus.publish``."""
         return await self._line.call(
-            "publish", message.subject, lambda: self.inner.publish(message)
+            "publish", message.subject, lambda: self.inner.publish(message, **more)
         )
+
+    async def last(self, stream: str, subject: str) -> Delivered | None:
+        """See ``Bus.last``."""
+        return await self._line.call("last", subject, lambda: self.inner.last(stream, subject))
 
     async def append(self, message: Outgoing, **more: Any) -> int:
         """See ``Bus.append``."""

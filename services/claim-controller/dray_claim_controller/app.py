@@ -12,12 +12,15 @@ from dray.bus.ports import Bus
 from dray.domain.errors import DrayError
 from dray.kube import api
 from dray.kube.ports import Kube
+from dray.messages.inputs import ControllerNoted
 from dray.messages.rpc import LOOKUP_SUBJECT
+from dray.recording.journal import Journal
 from dray.runtime import logs
 from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock, SystemClock
 from dray.runtime.health import HealthPages
 from dray.runtime.lifetime import serve
+from dray_claim_controller.deciding.known import known
 from dray_claim_controller.execute.executor import Hook
 from dray_claim_controller.leading.election import Election, Timing
 from dray_claim_controller.lookup import QUEUE, LookupServer
@@ -46,8 +49,19 @@ class Controller:
         self.term: Term | None = None
         """The current term, while leading."""
         self.bus = bus
-        self.watching = Watching(kube, Picture())
         self._clock = clock or SystemClock()
+        picture = Picture()
+        self.journal: Journal | None = None
+        """What is written down for ``dray record``."""
+        if settings.record:
+            self.journal = Journal(
+                bus,
+                ControllerNoted,
+                self._clock,
+                instance=settings.instance,
+                known=lambda: known(picture),
+            )
+        self.watching = Watching(kube, picture, self.journal)
         self._settings = settings
         self._lookup = LookupServer(kube)
         self.election = Election(
@@ -95,6 +109,13 @@ class Controller:
             except DrayError as error:
                 structlog.get_logger().warning("look-ups unanswered", error=str(error))
             await self._clock.sleep(backoff.next_s())
+
+    async def write_journal(self) -> None:
+        """Publish what is written down; for ever, also if that is nothing."""
+        if self.journal is None:
+            await asyncio.Event().wait()
+        else:
+            await self.journal.run()
 
     def bus_problem(self) -> str | None:
         """Why the bus can't be used, or None."""
@@ -168,6 +189,7 @@ async def run(settings: ControllerSettings) -> None:
             watch=controller.watch,
             stand=controller.stand,
             look_up=controller.look_up,
+            journal=controller.write_journal,
         )
 
 

@@ -27,7 +27,7 @@ from dray_claim_controller.execute.progress import Environment, Progress
 from dray_claim_controller.execute.stuck import StuckPods
 from dray_claim_controller.garbage.collector import Collector
 from dray_claim_controller.observe.keeper import PoolKeeper
-from dray_claim_controller.observe.publisher import Moves, Publisher
+from dray_claim_controller.observe.publisher import Moves, Publisher, SupersededError
 from dray_claim_controller.observe.seen import Key
 from dray_claim_controller.observe.watching import Watching
 from dray_claim_controller.report.reporter import Reporter
@@ -70,6 +70,7 @@ class Term:
             clock,
             instance=instance,
             moves=Moves(self._left, self._closing),
+            ask=watching.ask,
         )
         self.epochs = Epochs(bus, kube, watching, self.publisher, clock, instance=instance)
         self.reporter = Reporter(kube, bus, watching, clock, instance=instance)
@@ -118,11 +119,12 @@ class Term:
         bus, watching = self._means.bus, self._means.watching
         for spec in STREAMS:
             await bus.ensure(spec)
-        state = await bus.state(FACTS_STREAM)
-        if state is None:
-            raise FactsLostError(f"the stream {FACTS_STREAM} vanished while it was made")
-        self.epochs.facts_are(state.created)
-        await self.publisher.load()
+        created = await self._facts_created()
+        await self.publisher.begin(created)
+        if await self._facts_created() != created:
+            # The term was begun on another stream than it names, where it fences nobody out.
+            raise FactsLostError(f"the stream {FACTS_STREAM} was made anew; beginning again")
+        self.epochs.facts_are(created)
         await watching.synced()
         # A watch that is behind must not make tombstones of what a predecessor knew.
         await watching.relist()
@@ -135,6 +137,12 @@ class Term:
         await self.publisher.say(Key("cluster", ""), self.cluster)
         await self.publisher.publish_everything()
         structlog.get_logger().info("everything published", facts=self.publisher.sequence)
+        return created
+
+    async def _facts_created(self) -> str:
+        state = await self._means.bus.state(FACTS_STREAM)
+        if state is None:
+            raise FactsLostError(f"the stream {FACTS_STREAM} vanished while it was made")
         return state.created
 
     def _loops(self, created: str) -> dict[str, Awaitable[None]]:
@@ -232,13 +240,19 @@ class Term:
 
 
 async def lead(begin: Callable[[], Term], clock: Clock) -> None:
-    """Term after term, until cancelled."""
+    """Term after term, until cancelled, or until another leads by the facts: then the Lease is
+    looked at before the next term, which would end the other's."""
     backoff = Backoff(0.1, 5.0)
     while True:
         term = begin()
         started_s = clock.monotonic_s()
+        superseded = False
         try:
-            await term.run()
+            # In a task of its own: a failed task group leaves its task marked as cancelled.
+            await asyncio.create_task(term.run(), name="term")
+        except* SupersededError as group:
+            superseded = True
+            structlog.get_logger().warning("the term ended", error=str(group.exceptions[0]))
         except* DrayError as group:
             for error in group.exceptions:
                 structlog.get_logger().warning("the term ended", error=str(error))
@@ -246,6 +260,8 @@ async def lead(begin: Callable[[], Term], clock: Clock) -> None:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise asyncio.CancelledError
+        if superseded:
+            return
         if clock.monotonic_s() - started_s > 30:
             backoff.reset()
         await clock.sleep(backoff.next_s())

@@ -1,19 +1,26 @@
 """The agent's two conversations with the bus: its node's state in, its reports out."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import structlog
 
-from dray.bus.ports import Bus, BusUnavailableError, StreamMissingError
+from dray.bus.ports import (
+    Bus,
+    BusUnavailableError,
+    Fence,
+    StaleSequenceError,
+    StreamMissingError,
+)
 from dray.bus.topology import FACTS_STREAM
 from dray.domain.names import DRIVER
 from dray.messages.base import (
-    Message,
+    Delivered,
     UndecodableMessageError,
     decode,
     encode,
+    subject_of,
     subject_prefix,
     token,
 )
@@ -34,7 +41,8 @@ class NodeFollower:
 
     ``on_generation`` hears the generations that were ever reported for the node, also by an
     agent whose disk is lost. ``on_lost`` is called when the stream of facts is found missing
-    or made anew.
+    or made anew. Health whose tombstone was published while the node was gone is reported again
+    when the node is back, with a generation above the tombstone's.
     """
 
     def __init__(
@@ -50,6 +58,7 @@ class NodeFollower:
         self._on_state = on_state
         self._on_generation = on_generation
         self._on_lost = on_lost
+        self._buried: InventoryObserved | None = None
 
     async def run(self) -> None:
         """Read for ever; a lost stream is read from its start once it is back."""
@@ -79,11 +88,16 @@ class NodeFollower:
 
     def _take(self, fact: Fact) -> None:
         match fact:
+            case InventoryObserved(node=self._node, deleted=True):
+                self._buried = fact
             case InventoryObserved(node=self._node, revision=generation):
                 self._on_generation(generation)
             case NodeObserved(node=node, deleted=True) if node.name == self._node:
                 self._on_state(NodeState(self._node, node.uid))
             case NodeObserved(node=node) if node.name == self._node:
+                if self._buried is not None:
+                    self._on_generation(self._buried.revision)
+                    self._buried = None
                 self._on_state(NodeState.of(node))
 
 
@@ -95,6 +109,8 @@ class Reporter:
         self._node = node
         self._source = source
         self._inventory: InventoryObserved | None = None
+        self._known: int | None = None
+        """Sequence of the newest report that the bus has; None: to be asked for."""
         self._inventory_changed = asyncio.Event()
         self._events: asyncio.Queue[ClaimPrepared] = asyncio.Queue(WAITING_EVENTS)
         self.dropped_events = 0
@@ -110,6 +126,7 @@ class Reporter:
 
     def repeat(self) -> None:
         """Report health again: the stream was lost with what it held."""
+        self._known = None
         self._inventory_changed.set()
 
     def prepared(self, prepared: Prepared) -> None:
@@ -139,30 +156,54 @@ class Reporter:
         while True:
             await self._inventory_changed.wait()
             self._inventory_changed.clear()
-            if self._inventory is not None:
-                await self._publish(lambda: self._inventory)
+            await self._until_done(self._store_inventory)
 
     async def report_events(self) -> None:
         """Loop: publish events in their order."""
         while True:
             event = await self._events.get()
-            await self._publish(partial(_same, event), traceparent=event.traceparent)
+            await self._until_done(partial(self._store_event, event))
 
-    async def _publish(
-        self, newest: Callable[[], Message | None], *, traceparent: str = ""
-    ) -> None:
+    async def _until_done(self, work: Callable[[], Awaitable[None]]) -> None:
         backoff = Backoff(most_s=MOST_PAUSE_S)
-        while (message := newest()) is not None:
+        while True:
             try:
-                await self._bus.publish(
-                    encode(message, source=self._source, traceparent=traceparent)
-                )
-            except (BusUnavailableError, StreamMissingError) as error:
+                await work()
+            except (BusUnavailableError, StreamMissingError, StaleSequenceError) as error:
                 structlog.get_logger().debug("not published yet", error=str(error))
                 await backoff.pause()
             else:
                 return
 
+    async def _store_event(self, event: ClaimPrepared) -> None:
+        await self._bus.publish(encode(event, source=self._source, traceparent=event.traceparent))
 
-def _same(message: Message) -> Message:
-    return message
+    async def _store_inventory(self) -> None:
+        """The newest report, unless the bus has it, or a newer one.
+
+        Fenced by the report before it: one that was on its way for long, or of an agent that
+        slept while another took its place, must not come last.
+        """
+        fact = self._inventory
+        if fact is None:
+            return
+        subject = subject_of(fact)
+        known, self._known = self._known, None
+        if known is None:
+            last = await self._bus.last(FACTS_STREAM, subject)
+            if last is not None and _makes_needless(last, fact):
+                return
+            known = 0 if last is None else last.sequence
+        self._known = await self._bus.publish(
+            encode(fact, source=self._source), fence=Fence(subject, known)
+        )
+
+
+def _makes_needless(last: Delivered, fact: InventoryObserved) -> bool:
+    """Whether the bus has the report, or a newer one of another life of this agent, of which
+    the follower tells the generation to be exceeded."""
+    try:
+        known = decode(last, InventoryObserved)
+    except UndecodableMessageError:
+        return False
+    return known == fact or known.revision > fact.revision

@@ -13,6 +13,7 @@ from dray.bus.jetstream_api import (
     TIMEOUT_S,
     ask,
     ensure_stream,
+    last_message,
     state_from,
     store,
     stream_info,
@@ -24,6 +25,7 @@ from dray.bus.link import Link, NoRespondersError
 from dray.bus.ports import (
     BusUnavailableError,
     Delivery,
+    Fence,
     StreamMissingError,
     StreamSpec,
     StreamState,
@@ -35,6 +37,8 @@ CLOSE_BUDGET_S: Final = 10.0
 _MESSAGE_ID: Final = "Nats-Msg-Id"
 _EXPECTED: Final = "Nats-Expected-Last-Sequence"
 _AFTER: Final = "Nats-Expected-Last-Msg-Id"
+_EXPECTED_OF: Final = "Nats-Expected-Last-Subject-Sequence"
+_OF_SUBJECT: Final = "Nats-Expected-Last-Subject-Sequence-Subject"
 
 Handler = Callable[[bytes], Awaitable[bytes]]
 
@@ -87,8 +91,11 @@ class JetStreamBus:
         except StreamMissingError:
             return None
 
-    async def publish(self, message: Outgoing) -> int:
+    async def publish(self, message: Outgoing, *, fence: Fence | None = None) -> int:
         """See ``Bus.publish``."""
+        if fence is not None:
+            expected = {_EXPECTED_OF: str(fence.last_sequence), _OF_SUBJECT: fence.subject}
+            message = replace(message, headers={**message.headers, **expected})
         answer = await store(self._link.session(), message, timeout_s=TIMEOUT_S)
         return int(answer["seq"])
 
@@ -103,6 +110,10 @@ class JetStreamBus:
         fenced = replace(message, headers=headers)
         answer = await store(self._link.session(), fenced, timeout_s=TIMEOUT_S)
         return int(answer["seq"])
+
+    async def last(self, stream: str, subject: str) -> Delivered | None:
+        """See ``Bus.last``; asks the server that takes the writes, so what is stored is seen."""
+        return await last_message(self._link.session(), stream, subject)
 
     def read(
         self, stream: str, *, subjects: Sequence[str] = (), start: int = 1

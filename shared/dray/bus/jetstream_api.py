@@ -1,5 +1,7 @@
 """JetStream's JSON API: requests, and its errors as the port's."""
 
+import base64
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -13,7 +15,7 @@ from dray.bus.ports import (
     StreamState,
 )
 from dray.domain.errors import DrayError, PermanentError
-from dray.messages.base import Outgoing
+from dray.messages.base import Delivered, Outgoing
 
 API: Final = "$JS.API."
 TIMEOUT_S: Final = 5.0
@@ -106,6 +108,36 @@ def stream_config(spec: StreamSpec) -> dict[str, Any]:
 async def stream_info(session: Session, name: str) -> dict[str, Any]:
     """Raises StreamMissingError."""
     return await ask(session, f"STREAM.INFO.{name}")
+
+
+async def last_message(
+    session: Session, stream: str, subject: str, *, timeout_s: float = TIMEOUT_S
+) -> Delivered | None:
+    """The newest message of a subject, or None. Raises StreamMissingError."""
+    body = {"last_by_subj": subject}
+    try:
+        answer = await ask(session, f"STREAM.MSG.GET.{stream}", body, timeout_s=timeout_s)
+    except JetStreamRefusedError as error:
+        if error.code == NO_MESSAGE:
+            return None
+        raise
+    message = answer["message"]
+    return Delivered(
+        subject=message["subject"],
+        payload=base64.b64decode(message.get("data", "")),
+        headers=_headers(base64.b64decode(message.get("hdrs", ""))),
+        stream=stream,
+        sequence=int(message["seq"]),
+        time_unix_s=datetime.fromisoformat(message["time"]).timestamp(),
+    )
+
+
+def _headers(block: bytes) -> dict[str, str]:
+    """Of a stored message: a line with the version, then ``name: value``."""
+    lines = block.decode().split("\r\n")[1:]
+    return {
+        name: value.strip() for name, _, value in (line.partition(":") for line in lines) if name
+    }
 
 
 def state_from(info: dict[str, Any]) -> StreamState:

@@ -1,16 +1,9 @@
 """Leases: one message per key that lives as long as the lease, replaced by compare-and-set."""
 
-import base64
 import math
 from typing import Final
 
-from dray.bus.jetstream_api import (
-    NO_MESSAGE,
-    JetStreamRefusedError,
-    ask,
-    ensure_stream,
-    store,
-)
+from dray.bus.jetstream_api import ensure_stream, last_message, store
 from dray.bus.link import Link
 from dray.bus.ports import StaleSequenceError, StreamMissingError
 from dray.bus.topology import LEASE_PREFIX, LEASES_STREAM, STREAMS
@@ -75,17 +68,10 @@ class Leases:
 
     async def _current(self, key: str) -> tuple[int, str]:
         """Sequence and holder; (0, "") where nobody holds it."""
-        body = {"last_by_subj": LEASE_PREFIX + key}
-        try:
-            answer = await ask(
-                self._link.session(), f"STREAM.MSG.GET.{LEASES_STREAM}", body, timeout_s=_TIMEOUT_S
-            )
-        except JetStreamRefusedError as error:
-            if error.code == NO_MESSAGE:
-                return 0, ""
-            raise
-        message = answer["message"]
-        return int(message["seq"]), base64.b64decode(message.get("data", "")).decode()
+        message = await last_message(
+            self._link.session(), LEASES_STREAM, LEASE_PREFIX + key, timeout_s=_TIMEOUT_S
+        )
+        return (0, "") if message is None else (message.sequence, message.payload.decode())
 
     async def _make_stream(self) -> None:
         spec = next(spec for spec in STREAMS if spec.name == LEASES_STREAM)

@@ -11,6 +11,7 @@ from dray.bus.memory_store import MemoryServer, matches, with_pending
 from dray.bus.ports import (
     BusUnavailableError,
     Delivery,
+    Fence,
     StreamMissingError,
     StreamSpec,
     StreamState,
@@ -85,10 +86,10 @@ class MemoryBus:
         found = self.server.streams.get(stream)
         return None if found is None else found.state
 
-    async def publish(self, message: Outgoing) -> int:
+    async def publish(self, message: Outgoing, *, fence: Fence | None = None) -> int:
         """See ``Bus.publish``."""
         await self._enter("publish")
-        sequence = self.server.of_subject(message.subject).store(message, deduplicate=True)
+        sequence = self.server.of_subject(message.subject).publish(message, fence)
         self._leave("publish")
         return sequence
 
@@ -101,6 +102,13 @@ class MemoryBus:
         sequence = stream.append(message, expected_last, identity=identity, after=after)
         self._leave("append")
         return sequence
+
+    async def last(self, stream: str, subject: str) -> Delivered | None:
+        """See ``Bus.last``."""
+        await self._enter("last")
+        found = self.server.named(stream).last(subject)
+        self._leave("last")
+        return found
 
     async def read(
         self, stream: str, *, subjects: Sequence[str] = (), start: int = 1

@@ -5,7 +5,13 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from dray.bus.ports import StaleSequenceError, StreamMissingError, StreamSpec, StreamState
+from dray.bus.ports import (
+    Fence,
+    StaleSequenceError,
+    StreamMissingError,
+    StreamSpec,
+    StreamState,
+)
 from dray.messages.base import Delivered, Outgoing
 
 MESSAGE_ID = "Nats-Msg-Id"
@@ -75,6 +81,24 @@ class MemoryStream:
         self._keep(message, now_unix_s)
         self.wake()
         return self.last_sequence
+
+    def publish(self, message: Outgoing, fence: Fence | None) -> int:
+        """Keep a message unless it is a duplicate, where the fence lets it pass.
+        Raises StaleSequenceError."""
+        if fence is not None:
+            known = self.last(fence.subject)
+            sequence = 0 if known is None else known.sequence
+            if sequence != fence.last_sequence:
+                raise StaleSequenceError(
+                    f"{message.subject} expected {fence.last_sequence} as the last sequence of "
+                    f"{fence.subject}, but it is {sequence}: somebody else wrote"
+                )
+        return self.store(message, deduplicate=True)
+
+    def last(self, subject: str) -> Delivered | None:
+        """The newest message of a subject."""
+        self.expire()
+        return self.messages.get(self._by_subject.get(subject, 0))
 
     def append(
         self, message: Outgoing, expected_last: int, *, identity: str = "", after: str = ""

@@ -13,7 +13,7 @@ class BusUnavailableError(TemporaryError):
 
 
 class StaleSequenceError(PermanentError):
-    """An append expected a last sequence that is not the log's: somebody else appended."""
+    """A last sequence was expected that is not the log's, or the subject's: somebody else wrote."""
 
 
 class StreamMissingError(PermanentError):
@@ -41,6 +41,16 @@ class StreamSpec:
     message_ttl: bool = False
     duplicate_window_s: float = 120.0
     purpose: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """Lets a message in only while the last one of ``subject`` has ``last_sequence``."""
+
+    subject: str
+    """Of the same stream; the message's own, or another that stands for the right to write."""
+    last_sequence: int
+    """0: there is none."""
 
 
 class Delivery(Protocol):
@@ -73,9 +83,10 @@ class Bus(Protocol):
     async def state(self, stream: str) -> StreamState | None:
         """The stream's state, or None where it does not exist."""
 
-    async def publish(self, message: Outgoing) -> int:
+    async def publish(self, message: Outgoing, *, fence: Fence | None = None) -> int:
         """Store in the stream of the subject; its sequence. Duplicates within the window are
-        dropped by ``Nats-Msg-Id``. Raises StreamMissingError."""
+        dropped by ``Nats-Msg-Id``, once the fence has let them pass. Raises StreamMissingError,
+        StaleSequenceError."""
 
     async def append(
         self, message: Outgoing, *, expected_last: int, identity: str = "", after: str = ""
@@ -86,6 +97,9 @@ class Bus(Protocol):
         gives each an ``identity`` of its own and names the one before it in ``after``: the
         append fails as well where that one is not the last. Raises StaleSequenceError,
         StreamMissingError."""
+
+    async def last(self, stream: str, subject: str) -> Delivered | None:
+        """The newest message of a subject, or None. Raises StreamMissingError."""
 
     def read(
         self, stream: str, *, subjects: Sequence[str] = (), start: int = 1

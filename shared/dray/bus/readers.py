@@ -31,9 +31,10 @@ from dray.messages.facts import (
     SliceObserved,
     Synced,
     TemplateObserved,
+    TermBegun,
     Tick,
 )
-from dray.messages.inputs import PodReviewed
+from dray.messages.inputs import AgentNoted, ControllerNoted, Reviewed
 
 READERS: Mapping[type[Message], tuple[str, ...]] = {
     ClaimObserved: ("allocator",),
@@ -46,13 +47,16 @@ READERS: Mapping[type[Message], tuple[str, ...]] = {
     TemplateObserved: ("webhook",),
     DomainObserved: ("allocator", "dray demo"),
     InventoryObserved: ("allocator", "node-agent (its own, for the generation)"),
+    TermBegun: ("claim-controller",),
     ClusterObserved: ("webhook",),
     Synced: ("webhook", "allocator"),
     Tick: ("allocator",),
     PodRequested: ("dray demo", "dray trace"),
     ClaimPrepared: ("dray demo", "dray trace"),
     ExecutionStep: ("dray trace",),
-    PodReviewed: ("dray record",),
+    Reviewed: ("dray record",),
+    ControllerNoted: ("dray record",),
+    AgentNoted: ("dray record",),
     VoidClaim: ("claim-controller",),
     Opened: ("allocator", "claim-controller"),
     Decided: ("allocator", "claim-controller", "dray demo", "dray trace"),

@@ -11,7 +11,7 @@ from dray.messages.commands import VoidClaim
 from dray.messages.decisions import log_stream, log_subject
 from dray.messages.events import ClaimPrepared, ExecutionStep, PodRequested
 from dray.messages.facts import FACTS, InventoryObserved
-from dray.messages.inputs import PodReviewed
+from dray.messages.inputs import AgentNoted, ControllerNoted, Reviewed
 from dray.messages.rpc import LOOKUP_SUBJECT
 
 FACTS_STREAM = "DRAY_FACTS"
@@ -86,20 +86,17 @@ def _subjects(*messages: type[Message]) -> tuple[str, ...]:
     return tuple(f"{subject_prefix(message)}.>" for message in messages)
 
 
-_OBSERVED = tuple(
-    subject
-    for fact in FACTS
-    if fact is not InventoryObserved
-    for subject in (subject_prefix(fact), f"{subject_prefix(fact)}.>")
+_FACTS = tuple(
+    subject for fact in FACTS for subject in (subject_prefix(fact), f"{subject_prefix(fact)}.>")
 )
 
 ACCESS: tuple[Access, ...] = (
-    Access("webhook", (*_subjects(PodRequested, PodReviewed), LOOKUP_SUBJECT, "dray.dead.>")),
+    Access("webhook", (*_subjects(PodRequested, Reviewed), LOOKUP_SUBJECT, "dray.dead.>")),
     Access(
         "claim-controller",
         (
-            *_OBSERVED,
-            *_subjects(ExecutionStep),
+            *_FACTS,
+            *_subjects(ExecutionStep, ControllerNoted),
             "dray.decision.>",
             "dray.dead.>",
             f"{LEASE_PREFIX}>",
@@ -111,7 +108,7 @@ ACCESS: tuple[Access, ...] = (
         "allocator",
         ("dray.decision.>", *_subjects(VoidClaim), "dray.dead.>", f"{LEASE_PREFIX}>"),
     ),
-    Access("node-agent", (*_subjects(InventoryObserved, ClaimPrepared), "dray.dead.>")),
+    Access("node-agent", (*_subjects(InventoryObserved, ClaimPrepared, AgentNoted), "dray.dead.>")),
     Access("reader", ()),
 )
 

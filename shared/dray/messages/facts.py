@@ -174,6 +174,22 @@ class ClusterObserved(Fact, frozen=True, kw_only=True):
         return f"{self.revision}"
 
 
+class TermBegun(Fact, frozen=True, kw_only=True):
+    """A claim-controller began to lead; the right to publish facts, beside health, is its own.
+
+    Its facts are stored only while this is the subject's last message, so one that slept and
+    was replaced publishes nothing any more. ``revision`` is the count of terms.
+    """
+
+    NAME: ClassVar[str] = "term"
+    facts: str
+    """The stream of facts, by its time of creation: a term ends with its stream."""
+    instance: str
+
+    def ids(self) -> tuple[str, ...]:
+        return (self.facts,)
+
+
 class Synced(Fact, frozen=True, kw_only=True):
     """Everything that existed at ``revision`` has been published before this."""
 
@@ -212,6 +228,7 @@ FACTS: tuple[type[Fact], ...] = (
     DomainObserved,
     InventoryObserved,
     ClusterObserved,
+    TermBegun,
     Synced,
     Tick,
 )

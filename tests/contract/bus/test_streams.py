@@ -1,12 +1,12 @@
 """Streams: storing, compaction, ids, the fence."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 
 import pytest
 
-from dray.bus.ports import Bus, StaleSequenceError, StreamMissingError, StreamSpec
+from dray.bus.ports import Bus, Fence, StaleSequenceError, StreamMissingError, StreamSpec
 from dray.messages.base import Delivered, Outgoing
 
 LOG = StreamSpec("LOG", ("t.log.1",), duplicate_window_s=1.0)
@@ -238,3 +238,80 @@ async def test_a_pipeline_breaks_where_somebody_else_took_a_predicted_sequence(b
     assert (
         await bus.append(message("t.log.1"), expected_last=2, identity="fourth", after="third") == 3
     )
+
+
+async def test_the_newest_message_of_a_subject_can_be_asked_for(bus: Bus) -> None:
+    await bus.ensure(LATEST)
+    assert await bus.last("LATEST", "t.latest.a") is None
+    await bus.publish(message("t.latest.a", "1"))
+    sequence = await bus.publish(message("t.latest.a", '{"ä": 2}', ce_type="x"))
+    await bus.publish(message("t.latest.b", "3"))
+    last = await bus.last("LATEST", "t.latest.a")
+    assert last is not None
+    assert (last.sequence, last.payload.decode()) == (sequence, '{"ä": 2}')
+    assert (last.subject, last.stream, last.headers["ce-type"]) == ("t.latest.a", "LATEST", "x")
+    assert last.time_unix_s > 0
+    with pytest.raises(StreamMissingError):
+        await bus.last("NONE", "t.latest.a")
+
+
+async def test_a_fence_of_its_own_subject_refuses_who_has_not_seen_the_newest(bus: Bus) -> None:
+    await bus.ensure(LATEST)
+    subject = "t.latest.a"
+    first = await bus.publish(message(subject, "1"), fence=Fence(subject, 0))
+    await bus.publish(message("t.latest.b", "other"))
+    second = await bus.publish(message(subject, "2"), fence=Fence(subject, first))
+    for stale in (0, first, second + 1):
+        with pytest.raises(StaleSequenceError):
+            await bus.publish(message(subject, "late"), fence=Fence(subject, stale))
+    last = await bus.last("LATEST", subject)
+    assert last is not None
+    assert last.payload == b"2"
+
+
+async def test_a_fence_of_another_subject_ends_with_its_next_message(bus: Bus) -> None:
+    await bus.ensure(LATEST)
+    term = "t.latest.term"
+    first = await bus.publish(message(term, "one"), fence=Fence(term, 0))
+    mine = Fence(term, first)
+    for number in range(3):
+        await bus.publish(message("t.latest.a", str(number)), fence=mine)
+    second = await bus.publish(message(term, "two"), fence=mine)
+    for subject in ("t.latest.a", "t.latest.never-written", term):
+        with pytest.raises(StaleSequenceError):
+            await bus.publish(message(subject, "late"), fence=mine)
+    await bus.publish(message("t.latest.a", "of two"), fence=Fence(term, second))
+
+
+async def test_a_stream_made_anew_refuses_the_fences_of_the_one_before(bus: Bus) -> None:
+    await bus.ensure(LATEST)
+    mine = Fence("t.latest.term", await bus.publish(message("t.latest.term")))
+    await bus.delete_stream("LATEST")
+    await bus.ensure(LATEST)
+    with pytest.raises(StaleSequenceError):
+        await bus.publish(message("t.latest.a"), fence=mine)
+
+
+async def test_a_fence_of_a_subject_whose_message_expired_is_that_of_an_empty_one(
+    bus: Bus, eventually: Callable[[Callable[[], Awaitable[bool]]], Awaitable[None]]
+) -> None:
+    await bus.ensure(LATEST)
+    gone = await bus.publish(message("t.latest.gone", Nats_TTL="1s"))
+
+    async def expired() -> bool:
+        return await bus.last("LATEST", "t.latest.gone") is None
+
+    await eventually(expired)
+    with pytest.raises(StaleSequenceError):
+        await bus.publish(message("t.latest.gone"), fence=Fence("t.latest.gone", gone))
+    await bus.publish(message("t.latest.gone"), fence=Fence("t.latest.gone", 0))
+
+
+async def test_the_fence_is_asked_before_duplicates_are_dropped(bus: Bus) -> None:
+    await bus.ensure(LATEST)
+    subject = "t.latest.a"
+    once = message(subject, "1", Nats_Msg_Id="one")
+    first = await bus.publish(once, fence=Fence(subject, 0))
+    with pytest.raises(StaleSequenceError):
+        await bus.publish(once, fence=Fence(subject, 0))
+    assert await bus.publish(once, fence=Fence(subject, first)) == first

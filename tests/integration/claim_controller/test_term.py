@@ -6,7 +6,9 @@ from typing import Any, cast
 import pytest
 
 from dray.domain.errors import TemporaryError
+from dray.kube.ports import LEASES
 from dray.runtime.clock import SystemClock
+from dray_claim_controller.observe.publisher import SupersededError
 from dray_claim_controller.term import Term, lead
 
 
@@ -41,3 +43,42 @@ async def test_a_term_that_fails_while_it_is_stopped_is_not_followed_by_another(
         await asyncio.wait_for(leading, 5.0)
 
     assert len(begun) == 1
+
+
+class Superseded:
+    """A term that learns from the bus that another leads."""
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._loop())
+
+    async def _loop(self) -> None:
+        raise SupersededError("another claim-controller leads by now")
+
+
+async def test_who_was_replaced_asks_for_the_lease_before_the_next_term() -> None:
+    """Another term begun at once would end the true leader's."""
+    begun: list[Any] = []
+
+    def begin() -> Term:
+        begun.append(Superseded())
+        return cast(Term, begun[-1])
+
+    await asyncio.wait_for(lead(begin, SystemClock()), 5.0)
+
+    assert len(begun) == 1
+
+
+async def test_a_leader_that_slept_through_its_lease_ends_nobodys_term(world: Any) -> None:
+    first = await world.start("one")
+    await world.until(lambda: first.controller.term and first.controller.term.ready)
+    second = await world.start("two")
+    # "one" sleeps: its Lease lapses for "two", which begins to lead.
+    lease = (await world.kube.list(LEASES)).objects[0]
+    await world.kube.update(LEASES, {**lease, "spec": {**lease["spec"], "holderIdentity": "two"}})
+    await world.until(lambda: second.controller.term and second.controller.term.ready)
+    term = second.controller.term
+    await world.until(lambda: not first.controller.election.leading)
+    ticks = term.publisher.sequence
+    await world.until(lambda: term.publisher.sequence > ticks + 3)
+    assert second.controller.term is term

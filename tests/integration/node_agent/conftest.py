@@ -88,11 +88,13 @@ class Stand:
         group = self.group
         return NodePlan(self.node, group.plugins_dir, group.registry_dir, group.cdi_dir)
 
-    async def tell_node(self, pool: str = "pool-a", **fields: Any) -> None:
+    async def tell_node(
+        self, pool: str = "pool-a", *, deleted: bool = False, **fields: Any
+    ) -> None:
         """Publish the node's state as the claim-controller does."""
         self.revision += 1
         node = Node(self.node, "uid", pool=pool, **fields)
-        fact = NodeObserved(revision=self.revision, node=node)
+        fact = NodeObserved(revision=self.revision, node=node, deleted=deleted)
         await self.bus.publish(encode(fact, source="test"))
 
     @asynccontextmanager

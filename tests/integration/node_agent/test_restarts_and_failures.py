@@ -3,15 +3,17 @@
 import asyncio
 import json
 
+import msgspec
 import pytest
 
 from dray.bus.ports import StreamMissingError
 from dray.bus.topology import FACTS_STREAM, STREAMS
 from dray.domain.names import DRIVER
 from dray.kube.ports import CLAIMS, PODS, SLICES, KubeUnavailableError
-from dray.messages.base import decode, encode, subject_prefix
+from dray.messages.base import decode, encode, subject_of, subject_prefix
 from dray.messages.facts import InventoryObserved
 from dray_node_agent.disk import AlreadyServedError, sole_user
+from dray_node_agent.following import Reporter
 from dray_node_agent.kubelet.sockets import registration_socket
 from dray_sandbox.kubelet.claims import HeldClaim, NotStartedError
 from dray_sandbox.kubelet.plugins import register
@@ -339,6 +341,59 @@ async def test_generations_grow_even_when_disk_and_slices_are_lost(stand, eventu
             return bool(slices) and slices[0]["spec"]["pool"]["generation"] == 42
 
         await eventually(grown)
+
+
+async def health_of(stand) -> InventoryObserved | None:
+    """What the bus says of the node's cards."""
+    said = InventoryObserved(revision=0, node="n1", driver=DRIVER)
+    last = await stand.bus.last(FACTS_STREAM, subject_of(said))
+    return None if last is None else decode(last, InventoryObserved)
+
+
+async def test_a_report_that_was_long_on_its_way_does_not_come_last(stand):
+    """Sick was sent and not answered, well was sent after it; then sick arrives."""
+    late = stand.bus.peer()
+    slow, fast = (Reporter(bus, "n1", "test") for bus in (late, stand.bus))
+
+    async def meanwhile() -> None:
+        late.before.clear()
+        loop = asyncio.create_task(fast.report_inventory())
+        fast.inventory(8, ())
+        await asyncio.sleep(0)
+        await until_said(8)
+        loop.cancel()
+
+    async def until_said(generation: int) -> None:
+        async with asyncio.timeout(20):
+            while (said := await health_of(stand)) is None or said.revision != generation:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+
+    late.before["publish"] = meanwhile
+    loop = asyncio.create_task(slow.report_inventory())
+    slow.inventory(7, ("gpu-0",))
+    await until_said(8)
+    # The refused one looks, finds a newer report, and is ready for its own next one.
+    slow.inventory(9, ("gpu-1",))
+    await until_said(9)
+    loop.cancel()
+
+
+async def test_health_is_told_again_when_a_deleted_node_is_back(stand, eventually):
+    await stand.tell_node()
+    async with stand.agent():
+
+        async def told() -> bool:
+            said = await health_of(stand)
+            return said is not None and not said.deleted
+
+        await eventually(told)
+        await stand.tell_node(deleted=True)
+        before = await health_of(stand)
+        grave = msgspec.structs.replace(before, deleted=True, revision=before.revision + 1)
+        await stand.bus.publish(encode(grave, source="test"))
+        await stand.tell_node()
+        await eventually(told)
+        assert (await health_of(stand)).revision > grave.revision
 
 
 async def test_readiness_names_what_is_missing(stand, eventually):

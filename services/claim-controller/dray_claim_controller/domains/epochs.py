@@ -18,7 +18,8 @@ from dray.messages.base import Outgoing
 from dray.messages.decisions import Opened, encode_record, log_stream, log_subject
 from dray.messages.facts import DomainObserved
 from dray.runtime.clock import Clock
-from dray_claim_controller.domains.rules import is_lost, next_epoch, recorded
+from dray_claim_controller.deciding.opening import MustBegin, NextEpoch
+from dray_claim_controller.domains.rules import recorded
 from dray_claim_controller.execute.withdraw import Withdrawer
 from dray_claim_controller.observe.publisher import Publisher
 from dray_claim_controller.observe.seen import Key
@@ -71,10 +72,14 @@ class Epochs:
         pool = await self._kube.get(POOLS, domain)
         remembered = recorded(pool)
         state = await self._bus.state(log_stream(domain, remembered.epoch))
-        lost = is_lost(remembered, state, seen_sequence if seen_epoch == remembered.epoch else 0)
-        begins = remembered.epoch == 0
-        renewed = remembered.facts_created != self._facts_created
-        if lost or begins or renewed:
+        question = MustBegin(
+            domain=domain,
+            remembered=remembered,
+            state=state,
+            seen_sequence=seen_sequence if seen_epoch == remembered.epoch else 0,
+            facts_created=self._facts_created,
+        )
+        if self._watching.ask(question):
             epoch = await self._begin(domain, pool)
         else:
             epoch = remembered.epoch
@@ -108,7 +113,13 @@ class Epochs:
     async def _begin(self, domain: str, pool: Object) -> int:
         published = self._publisher.domains().get(domain, 0)
         claims = await self._claims(domain)
-        epoch = next_epoch(recorded(pool), published, claims)
+        question = NextEpoch(
+            domain=domain,
+            remembered=recorded(pool),
+            published=published,
+            attempts=tuple(max(claim.decision, claim.void) for claim in claims),
+        )
+        epoch = self._watching.ask(question)
         while await self._bus.state(log_stream(domain, epoch)) is not None:
             epoch += 1
         log = {"epoch": epoch, "lastSequence": 0, "factsCreated": self._facts_created}

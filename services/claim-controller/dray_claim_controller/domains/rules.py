@@ -42,6 +42,11 @@ def is_lost(remembered: Recorded, state: StreamState | None, seen_sequence: int)
 
 def next_epoch(remembered: Recorded, published: int, claims: Iterable[Claim]) -> int:
     """An epoch above every one that anybody may have decided in."""
-    attempts = [max(claim.decision, claim.void) for claim in claims]
+    attempts = (max(claim.decision, claim.void) for claim in claims)
+    return next_epoch_after(remembered, published, attempts)
+
+
+def next_epoch_after(remembered: Recorded, published: int, attempts: Iterable[int]) -> int:
+    """The same, of the highest attempt on each claim."""
     executed = [epoch_of(attempt) for attempt in attempts if attempt > 0]
     return max(remembered.epoch, published, *executed, 0) + 1

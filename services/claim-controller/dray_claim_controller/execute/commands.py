@@ -10,6 +10,7 @@ from dray.messages.base import UndecodableMessageError, decode, subject_prefix
 from dray.messages.commands import VoidClaim
 from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock
+from dray_claim_controller.deciding.executing import MayVoid
 from dray_claim_controller.execute.withdraw import Withdrawer
 from dray_claim_controller.observe.watching import Watching
 
@@ -62,8 +63,8 @@ class VoidCommands:
         Raises ConflictError or KubeUnavailableError: try again.
         """
         await self._watching.refresh_claim(command.claim_uid, command.namespace, command.name)
-        seen = self._watching.picture.claims.get(command.claim_uid)
-        if seen is None or seen.claim.allocation is not None:
+        question = MayVoid(claim_uid=command.claim_uid, attempt=command.attempt)
+        if not self._watching.ask(question):
             return
         structlog.get_logger().info(
             "voiding", claim=command.name, attempt=command.attempt, reason=command.reason

@@ -19,6 +19,7 @@ from dray.kube.ports import (
 from dray.messages.decisions import ClaimDecision, PodDecision
 from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock
+from dray_claim_controller.deciding.executing import MayCommit, NextStep
 from dray_claim_controller.execute.defence import Holding
 from dray_claim_controller.execute.inflight import InFlight
 from dray_claim_controller.execute.orders import Order
@@ -30,13 +31,10 @@ from dray_claim_controller.execute.rules import (
     Done,
     LiftGate,
     Mark,
-    Observed,
     Step,
     Stop,
-    next_step,
     same_allocation,
 )
-from dray_claim_controller.execute.shares import with_shares
 from dray_claim_controller.execute.withdraw import Withdrawer
 from dray_claim_controller.execute.writes import ClaimWrites
 from dray_claim_controller.observe.seen import SeenClaim
@@ -170,25 +168,20 @@ class Executor:
 
     def _next(self, order: Order, memory: _Memory) -> Step:
         decision = order.decision
-        seen = self._picture.pods.get(decision.pod_uid)
-        claims = {
-            claim.uid: self._picture.claims[claim.uid]
-            for claim in decision.claims
-            if claim.uid in self._picture.claims
-        }
         for claim in decision.claims:
-            held = claims[claim.uid].claim.allocation if claim.uid in claims else None
+            seen = self._picture.claims.get(claim.uid)
+            held = None if seen is None else seen.claim.allocation
             if held is not None and same_allocation(held, claim.allocation):
                 memory.committed.add(claim.uid)
                 self._in_flight.leave(claim.uid)
-        observed = Observed(
-            epoch=self._environment.epoch_of(order.domain),
-            pod=None if seen is None else seen.pod,
-            claims=claims,
-            committed=frozenset(memory.committed),
-            marked=frozenset(memory.marked),
+        return self._watching.ask(
+            NextStep(
+                decision=decision,
+                epoch=self._environment.epoch_of(order.domain),
+                committed=tuple(sorted(memory.committed)),
+                marked=tuple(sorted(memory.marked)),
+            )
         )
-        return next_step(observed, decision)
 
     async def _take(self, step: Step, order: Order) -> bool:
         """Do the step; True when the order is at its end."""
@@ -230,10 +223,9 @@ class Executor:
     async def _commit(self, claim: ClaimDecision, order: Order) -> bool:
         seen = self._picture.claims[claim.uid]
         await self._hold("commit", order)
-        allocation = with_shares(claim, self._in_flight.is_shareable)
-        holding = Holding(claim.uid, allocation)
         # From the check to its entry below nothing else runs: two executions can't both pass.
-        problem = self._in_flight.problem(holding)
+        checked = self._watching.ask(MayCommit(claim=claim, in_flight=self._in_flight.writes))
+        problem, holding = checked.problem, Holding(claim.uid, checked.allocation)
         if problem is not None:
             self.double_sales_prevented += 1
             structlog.get_logger().error("double sale prevented", claim=claim.name, why=problem)

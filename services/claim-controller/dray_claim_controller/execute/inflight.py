@@ -1,5 +1,7 @@
 """Allocations being written, held against all that the claims say. Nothing here awaits."""
 
+from collections.abc import Iterable
+
 from dray.domain.devices import Device, DeviceId
 from dray_claim_controller.execute.defence import Holding, double_sale
 from dray_claim_controller.observe.picture import Picture
@@ -8,9 +10,14 @@ from dray_claim_controller.observe.picture import Picture
 class InFlight:
     """Own writes whose outcome is not seen yet, by claim UID."""
 
-    def __init__(self, picture: Picture) -> None:
+    def __init__(self, picture: Picture, writes: Iterable[Holding] = ()) -> None:
         self._picture = picture
-        self._writes: dict[str, Holding] = {}
+        self._writes = {holding.claim_uid: holding for holding in writes}
+
+    @property
+    def writes(self) -> tuple[Holding, ...]:
+        """The allocations being written."""
+        return tuple(self._writes.values())
 
     def enter(self, holding: Holding) -> None:
         """The allocation is being written, or was with unknown outcome."""

@@ -7,10 +7,9 @@ import structlog
 from dray.domain.errors import TemporaryError
 from dray.kube.ports import Kube, NotFoundError, RefusedError
 from dray.runtime.clock import Clock
-from dray_claim_controller.execute.adoption import adopted
+from dray_claim_controller.deciding.executing import Halfway, Refused, StartedHalfway
 from dray_claim_controller.execute.orders import Order
 from dray_claim_controller.execute.withdraw import Withdrawer
-from dray_claim_controller.execute.withdrawal import Stuck, is_stuck
 from dray_claim_controller.observe.watching import Watching
 
 
@@ -36,8 +35,10 @@ class StuckPods:
         self._watching = watching
         self._clock = clock
         self._every_s = every_s
-        self._stuck = Stuck(after_s)
-        self._halfway = Stuck(finish_after_s)
+        self._after_s = after_s
+        self._finish_after_s = finish_after_s
+        self._stuck_since_s: dict[str, float] = {}
+        self._halfway_since_s: dict[str, float] = {}
         self._finish = finish
         self._withdrawer = Withdrawer(kube, watching)
 
@@ -50,17 +51,29 @@ class StuckPods:
 
     def finish(self) -> None:
         """Hand over pods that have their devices and lack only the last step."""
-        picture = self._watching.picture
-        found = {seen.uid: adopted(picture, seen) for seen in picture.our_pods()}
-        orders = {uid: order for uid, order in found.items() if order is not None}
-        for uid in self._halfway.due(orders, self._clock.monotonic_s()):
-            self._finish(orders[uid])
+        due = self._watching.ask(
+            StartedHalfway(
+                after_s=self._finish_after_s,
+                now_s=self._clock.monotonic_s(),
+                since_s=self._halfway_since_s,
+            )
+        )
+        self._halfway_since_s = due.since_s
+        if due.now:
+            for order in self._watching.ask(Halfway(pods=due.now)):
+                self._finish(order)
 
     async def look(self) -> None:
         """Withdraw what is due; the allocators see void claims and decide anew."""
-        picture = self._watching.picture
-        stuck = [seen.uid for seen in picture.our_pods() if is_stuck(picture, seen)]
-        for uid in self._stuck.due(stuck, self._clock.monotonic_s()):
+        due = self._watching.ask(
+            Refused(
+                after_s=self._after_s,
+                now_s=self._clock.monotonic_s(),
+                since_s=self._stuck_since_s,
+            )
+        )
+        self._stuck_since_s = due.since_s
+        for uid in due.now:
             try:
                 await self._withdraw(uid)
             except (TemporaryError, NotFoundError, RefusedError) as error:

@@ -1,9 +1,8 @@
 """Takes back what a decision wrote: void first, then clear."""
 
-from dray.domain.claims import Claim
-from dray.domain.names import OWNER_DRAY
 from dray.kube.ports import CLAIMS, Kube
 from dray.messages.decisions import PodDecision
+from dray_claim_controller.deciding.executing import MayTakeBack
 from dray_claim_controller.execute.rules import same_allocation
 from dray_claim_controller.execute.writes import ClaimWrites
 from dray_claim_controller.observe.watching import Watching
@@ -24,8 +23,13 @@ class Withdrawer:
     async def withdraw(self, decision: PodDecision) -> None:
         """Take the whole decision back. Raises ConflictError: read again and repeat."""
         for claim in decision.claims:
-            seen = self._picture.claims.get(claim.uid)
-            if seen is None or not self._is_free(seen.claim, decision, claim.attempt):
+            question = MayTakeBack(
+                claim_uid=claim.uid,
+                attempt=claim.attempt,
+                pod_uid=decision.pod_uid,
+                binder=decision.binder,
+            )
+            if not self._watching.ask(question):
                 continue
             await self.void(claim.uid, claim.attempt)
             seen = self._picture.claims.get(claim.uid)
@@ -44,15 +48,3 @@ class Withdrawer:
         seen = self._picture.claims.get(uid)
         if seen is not None and seen.claim.allocation is not None:
             self._watching.answered(CLAIMS, await self._writes.clear(seen))
-
-    def _is_free(self, claim: Claim, decision: PodDecision, attempt: int) -> bool:
-        if claim.decision > attempt:
-            return False
-        if not claim.reserved_for:
-            return True
-        # A reservation of dray's own came with the allocation and counts once the pod is
-        # bound; any other means that somebody is about to use the allocation.
-        pod = self._picture.pods.get(decision.pod_uid)
-        is_bound = pod is not None and bool(pod.node)
-        own = claim.reserved_for == (decision.pod_uid,) and decision.binder == OWNER_DRAY
-        return own and not is_bound

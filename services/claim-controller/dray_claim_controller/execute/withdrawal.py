@@ -41,10 +41,10 @@ class Stuck:
     """Since when pods are stuck, in monotonic seconds."""
 
     after_s: float
-    _since_s: dict[str, float] = field(default_factory=dict)
+    since_s: dict[str, float] = field(default_factory=dict)
 
     def due(self, stuck: Iterable[str], now_s: float) -> list[str]:
         """UIDs that have been stuck, without a pause, for ``after_s`` seconds."""
         present = tuple(stuck)
-        self._since_s = {uid: self._since_s.get(uid, now_s) for uid in present}
-        return [uid for uid in present if now_s - self._since_s[uid] >= self.after_s]
+        self.since_s = {uid: self.since_s.get(uid, now_s) for uid in present}
+        return [uid for uid in present if now_s - self.since_s[uid] >= self.after_s]

@@ -6,7 +6,7 @@ from dray.domain.errors import TemporaryError
 from dray.kube.convert import revision_of
 from dray.kube.ports import TEMPLATES, Kube
 from dray.runtime.clock import Clock
-from dray_claim_controller.garbage.rules import Unused, unused_templates
+from dray_claim_controller.deciding.templating import Garbage
 from dray_claim_controller.observe.watching import Watching
 
 
@@ -20,7 +20,8 @@ class Collector:
         self._watching = watching
         self._clock = clock
         self._every_s = every_s
-        self._unused = Unused(after_s)
+        self._after_s = after_s
+        self._since_s: dict[str, float] = {}
 
     async def run(self) -> None:
         """Collect until cancelled."""
@@ -31,8 +32,15 @@ class Collector:
     async def collect(self) -> None:
         """Delete what is due; a template that changed meanwhile stays."""
         picture = self._watching.picture
-        due = self._unused.due(unused_templates(picture), self._clock.monotonic_s())
-        for name in due:
+        due = self._watching.ask(
+            Garbage(
+                after_s=self._after_s,
+                now_s=self._clock.monotonic_s(),
+                since_s=self._since_s,
+            )
+        )
+        self._since_s = due.since_s
+        for name in due.now:
             template = picture.plain[TEMPLATES.plural][name]
             metadata = template["metadata"]
             try:

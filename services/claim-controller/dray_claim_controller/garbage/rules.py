@@ -40,10 +40,10 @@ class Unused:
     """Since when templates are unused, in monotonic seconds."""
 
     after_s: float
-    _since_s: dict[str, float] = field(default_factory=dict)
+    since_s: dict[str, float] = field(default_factory=dict)
 
     def due(self, unused: Iterable[str], now_s: float) -> list[str]:
         """Those that have been unused, without a pause, for ``after_s`` seconds."""
         present = tuple(unused)
-        self._since_s = {name: self._since_s.get(name, now_s) for name in present}
-        return [name for name in present if now_s - self._since_s[name] >= self.after_s]
+        self.since_s = {name: self.since_s.get(name, now_s) for name in present}
+        return [name for name in present if now_s - self.since_s[name] >= self.after_s]

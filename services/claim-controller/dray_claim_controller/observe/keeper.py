@@ -5,14 +5,12 @@ from collections.abc import Callable, Mapping
 import structlog
 
 from dray.domain.errors import TemporaryError
-from dray.kube.convert import node_from
 from dray.kube.ports import NODES, POOLS, Kube, NotFoundError, RefusedError
 from dray.messages.facts import NodeObserved
 from dray.runtime.clock import Clock
+from dray_claim_controller.deciding.observing import PoolStatus, Taints
 from dray_claim_controller.execute.orders import Orders
-from dray_claim_controller.observe.capacity import Log, is_news, pool_status
 from dray_claim_controller.observe.facts import pools_of
-from dray_claim_controller.observe.membership import dedicated_taints
 from dray_claim_controller.observe.publisher import Publisher
 from dray_claim_controller.observe.seen import Key
 from dray_claim_controller.observe.watching import Watching
@@ -68,12 +66,11 @@ class PoolKeeper:
 
     async def _taint(self, members: Mapping[str, str]) -> None:
         picture = self._watching.picture
-        pools = pools_of(picture)
         for name, pool in members.items():
             obj = picture.plain[NODES.plural].get(name)
             if obj is None:
                 continue
-            taints = dedicated_taints(node_from(obj).taints, pools.get(pool))
+            taints = self._watching.ask(Taints(node=name, pool=pool))
             if taints is None:
                 continue
             known = {
@@ -91,13 +88,19 @@ class PoolKeeper:
 
     async def _write_status(self, members: Mapping[str, str]) -> None:
         picture = self._watching.picture
-        for name, pool in pools_of(picture).items():
+        for name in pools_of(picture):
             obj = picture.plain[POOLS.plural][name]
             orders = self._orders().get(name)
-            log = None if orders is None else Log(orders.epoch, orders.sequence)
-            nodes = [node for node, its_pool in members.items() if its_pool == name]
-            status = pool_status(picture, pool, nodes, log, self._clock.now_unix_s())
-            if not is_news(status, obj.get("status") or {}):
+            status = self._watching.ask(
+                PoolStatus(
+                    pool=name,
+                    nodes=tuple(node for node, pool in members.items() if pool == name),
+                    epoch=0 if orders is None else orders.epoch,
+                    sequence=0 if orders is None else orders.sequence,
+                    now_unix_s=self._clock.now_unix_s(),
+                )
+            )
+            if status is None:
                 continue
             fence = {"resourceVersion": obj["metadata"]["resourceVersion"]}
             patch = {"metadata": fence, "status": status}

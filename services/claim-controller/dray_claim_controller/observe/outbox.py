@@ -30,28 +30,36 @@ class Outbox:
         fact = self._last.get(key)
         return None if fact is None or fact.deleted else fact
 
+    def newest(self, key: Key) -> Fact | None:
+        """The last fact about ``key``, or None; it may be a tombstone."""
+        return self._last.get(key)
+
     def living(self) -> list[Key]:
         """Keys whose last fact is no tombstone."""
         return [key for key, fact in self._last.items() if not fact.deleted]
 
     def plan(self, key: Key, fact: Fact | None, revision: int) -> list[Fact]:
         """What to publish so that readers know ``fact`` (None: gone at ``revision``)."""
-        before = self._last.get(key)
-        if fact is None:
-            gone = before is None or before.deleted
-            return [] if gone or before is None else [_tombstone(before, revision)]
-        if before is None:
-            return [fact]
-        if not before.deleted and _same(before, fact):
-            return []
-        replaced = before.deleted or uid_of(before) != uid_of(fact)
-        if fact.revision < before.revision and not replaced and key.kind not in _DERIVED:
-            return []
-        newer = msgspec.structs.replace(fact, revision=max(fact.revision, before.revision + 1))
-        moved = subject_of(before) != subject_of(fact) and not before.deleted
-        if fact.revision > before.revision:
-            newer = fact
-        return [_tombstone(before, newer.revision), newer] if moved else [newer]
+        return plan(key, self._last.get(key), fact, revision)
+
+
+def plan(key: Key, before: Fact | None, fact: Fact | None, revision: int) -> list[Fact]:
+    """What to publish after ``before`` so that readers know ``fact``."""
+    if fact is None:
+        gone = before is None or before.deleted
+        return [] if gone or before is None else [_tombstone(before, revision)]
+    if before is None:
+        return [fact]
+    if not before.deleted and _same(before, fact):
+        return []
+    replaced = before.deleted or uid_of(before) != uid_of(fact)
+    if fact.revision < before.revision and not replaced and key.kind not in _DERIVED:
+        return []
+    newer = msgspec.structs.replace(fact, revision=max(fact.revision, before.revision + 1))
+    moved = subject_of(before) != subject_of(fact) and not before.deleted
+    if fact.revision > before.revision:
+        newer = fact
+    return [_tombstone(before, newer.revision), newer] if moved else [newer]
 
 
 def _same(before: Fact, fact: Fact) -> bool:

@@ -1,6 +1,7 @@
 """The picture: every observed object, and which facts changed since somebody asked. Pure."""
 
 from collections import OrderedDict
+from collections.abc import Iterable
 
 from dray.domain.claims import Claim
 from dray.domain.errors import DrayError
@@ -122,6 +123,25 @@ class Picture:
             self.claim_named(pod.namespace, entry.claim) for entry in pod.claims if entry.claim
         )
         return [seen for seen in found if seen is not None and seen.ours]
+
+    def gone(self) -> list[str]:
+        """UIDs of objects that were seen to be deleted, oldest first."""
+        return list(self._gone)
+
+    def restore_claim(self, seen: SeenClaim) -> None:
+        """Take a claim out of a recording; what it holds is told apart."""
+        self.claims[seen.claim.uid] = seen
+        self._claim_uids[seen.claim.namespace, seen.claim.name] = seen.claim.uid
+
+    def restore_pod(self, seen: SeenPod) -> None:
+        """Take a pod out of a recording."""
+        self.pods[seen.uid] = seen
+        if seen.node:
+            self._pods_of_node.setdefault(seen.node, {})[seen.uid] = None
+
+    def restore_gone(self, uids: Iterable[str]) -> None:
+        """Take what was deleted out of a recording."""
+        self._gone = OrderedDict.fromkeys(uids)
 
     def is_gone(self, uid: str) -> bool:
         """Whether an object was seen to be deleted."""
@@ -279,6 +299,8 @@ class Picture:
         kind = {SLICES.plural: "slice", NODES.plural: "node"} | _PLAIN_FACTS
         if resource.plural in kind:
             self.mark(Key(kind[resource.plural], name), revision)
+        if resource is NODES:
+            self.mark(Key("inventory", name), revision)
         if resource is POOLS:
             self._touch_nodes(revision)
 

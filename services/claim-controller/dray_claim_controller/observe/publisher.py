@@ -5,9 +5,20 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from dray.bus.ports import Bus, BusUnavailableError
+import msgspec
+
+from dray.bus.ports import Bus, BusUnavailableError, Fence, StaleSequenceError
 from dray.bus.topology import FACTS_STREAM
-from dray.messages.base import UndecodableMessageError, decode, encode, subject_prefix
+from dray.domain.errors import PermanentError
+from dray.kube.ports import NODES
+from dray.messages.base import (
+    Outgoing,
+    UndecodableMessageError,
+    decode,
+    encode,
+    subject_of,
+    subject_prefix,
+)
 from dray.messages.facts import (
     FACTS,
     ClaimObserved,
@@ -17,14 +28,18 @@ from dray.messages.facts import (
     NodeObserved,
     PodObserved,
     Synced,
+    TermBegun,
     Tick,
 )
 from dray.runtime.clock import Clock
-from dray_claim_controller.observe.facts import Known, fact_of
+from dray_claim_controller.deciding.observing import Publish
+from dray_claim_controller.deciding.seam import Seam
 from dray_claim_controller.observe.outbox import Outbox
 from dray_claim_controller.observe.picture import Picture
 from dray_claim_controller.observe.seen import Key, SeenPod
 from dray_claim_controller.tracing import publishing
+
+Ask = Callable[[Publish], tuple[Fact, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,31 +52,62 @@ class Moves:
 
 _UNOBSERVED = ("synced", "tick", "cluster", "domain")
 """Facts that have no Kubernetes object whose disappearance would end them."""
+_UNREMEMBERED = (Synced, TermBegun, Tick)
+
+
+class SupersededError(PermanentError):
+    """Another claim-controller has begun its term: this one's facts are refused from now on."""
 
 
 class Publisher:
-    """The leader's pen. One instance per term: it starts from what the bus holds."""
+    """The leader's pen. One instance per term: it starts from what the bus holds.
+
+    Every fact is fenced by the term's own: whoever begins a term ends all others, however
+    late their messages arrive (docs/adr/0016-facts-are-fenced-by-the-term.md).
+    """
 
     def __init__(
-        self, bus: Bus, picture: Picture, clock: Clock, *, instance: str, moves: Moves
+        self,
+        bus: Bus,
+        picture: Picture,
+        clock: Clock,
+        *,
+        instance: str,
+        moves: Moves,
+        ask: Ask | None = None,
     ) -> None:
         self.sequence = 0
         """Sequence of the newest fact known to be stored."""
         self._bus = bus
         self._picture = picture
+        self._ask = ask or Seam(picture).ask
         self._clock = clock
         self._instance = instance
         self._moves = moves
         self._outbox = Outbox()
+        self._fence: Fence | None = None
+        """The right to publish; None before ``begin``."""
         self._lock = asyncio.Lock()
         self._ticks = itertools.count(1)
 
-    async def load(self) -> None:
-        """Read what was published before, by whomever."""
-        state = await self._bus.state(FACTS_STREAM)
-        if state is None or state.last_sequence < max(state.first_sequence, 1):
-            return
-        known = {subject_prefix(fact): fact for fact in FACTS if fact is not InventoryObserved}
+    async def begin(self, facts: str) -> None:
+        """Begin a term on the stream of facts that was created at ``facts``: from here on no
+        earlier term publishes, and what they have published is known.
+
+        Raises SupersededError: another began in the same moment.
+        """
+        term = TermBegun(revision=1, facts=facts, instance=self._instance)
+        subject = subject_of(term)
+        before = await self._bus.last(FACTS_STREAM, subject)
+        if before is not None:
+            count = decode(before, TermBegun).revision + 1
+            term = TermBegun(revision=count, facts=facts, instance=self._instance)
+        self._fence = Fence(subject, 0 if before is None else before.sequence)
+        self._fence = Fence(subject, await self._store(term))
+        await self._load()
+
+    async def _load(self) -> None:
+        known = {subject_prefix(fact): fact for fact in FACTS}
         async for delivered in self._bus.read(FACTS_STREAM):
             kind = known.get(".".join(delivered.subject.split(".")[:4]))
             if kind is not None:
@@ -95,8 +141,9 @@ class Publisher:
 
     async def tick(self) -> None:
         """Let time pass for those who fold the facts."""
-        now_unix_s = self._clock.now_unix_s()
-        await self._store(Tick(revision=next(self._ticks), now_unix_s=now_unix_s))
+        async with self._lock:
+            now_unix_s = self._clock.now_unix_s()
+            await self._store(Tick(revision=next(self._ticks), now_unix_s=now_unix_s))
 
     def domains(self) -> dict[str, int]:
         """Epoch by domain, as published."""
@@ -114,9 +161,12 @@ class Publisher:
             # Written by a version that is gone; what still exists is published anew.
             return
         self.sequence = sequence
-        if fact.NAME == Tick.NAME:
+        if isinstance(fact, Tick):
             self._ticks = itertools.count(fact.revision + 1)
-        elif fact.NAME != Synced.NAME:
+        elif isinstance(fact, InventoryObserved):
+            # Its node may have gone while nobody led.
+            self._picture.mark(Key(fact.NAME, fact.node))
+        elif not isinstance(fact, _UNREMEMBERED):
             self._outbox.published(fact)
 
     async def _publish_dirty(self) -> None:
@@ -130,14 +180,46 @@ class Publisher:
                 raise
 
     async def _publish_key(self, key: Key, revision: int) -> None:
+        if key.kind == InventoryObserved.NAME:
+            await self._bury_inventory(key)
+            return
         last = self._outbox.last(key)
-        published = last if isinstance(last, NodeObserved) else None
-        known = Known(published, self._moves.left(), tuple(self._moves.closing()))
-        fact = fact_of(self._picture, key, known)
-        for newer in self._outbox.plan(key, fact, revision):
+        for newer in self._ask(self._question(key, revision)):
             with publishing(newer, self._pod_of(newer), first=last is None) as traceparent:
                 await self._store(newer, traceparent)
             self._outbox.published(newer)
+
+    async def _bury_inventory(self, key: Key) -> None:
+        """The tombstone of what a node-agent said of a node that is gone. The agent writes this
+        subject too, so the fence is the subject's own: what it said since is looked at again."""
+        if key.identity in self._picture.plain[NODES.plural]:
+            return
+        said = InventoryObserved(revision=0, node=key.identity, driver="")
+        last = await self._bus.last(FACTS_STREAM, subject_of(said))
+        if last is None:
+            return
+        try:
+            known = decode(last, InventoryObserved)
+        except UndecodableMessageError:
+            # Written by another version, which will write it again.
+            return
+        if known.deleted:
+            return
+        grave = msgspec.structs.replace(known, deleted=True, revision=known.revision + 1)
+        try:
+            await self._bus.publish(self._sealed(grave), fence=Fence(last.subject, last.sequence))
+        except StaleSequenceError:
+            self._picture.mark(key)
+
+    def _question(self, key: Key, revision: int) -> Publish:
+        before = self._outbox.newest(key)
+        if key.kind != NodeObserved.NAME:
+            return Publish(key=key, revision=revision, before=before)
+        left = [
+            (name, at) for (name, node), at in self._moves.left().items() if node == key.identity
+        ]
+        closing = tuple(sorted(self._moves.closing()))
+        return Publish(key=key, revision=revision, before=before, left=tuple(left), closing=closing)
 
     def _pod_of(self, fact: Fact) -> SeenPod | None:
         """The pod whose trace a fact belongs to."""
@@ -148,11 +230,19 @@ class Publisher:
                 return self._picture.pods.get(claim.pod_uid)
         return None
 
-    async def _store(self, fact: Fact, traceparent: str = "") -> None:
-        outgoing = encode(
+    async def _store(self, fact: Fact, traceparent: str = "") -> int:
+        assert self._fence is not None, "the term was not begun"
+        try:
+            sequence = await self._bus.publish(self._sealed(fact, traceparent), fence=self._fence)
+        except StaleSequenceError as error:
+            raise SupersededError(f"another claim-controller leads by now: {error}") from error
+        self.sequence = max(self.sequence, sequence)
+        return sequence
+
+    def _sealed(self, fact: Fact, traceparent: str = "") -> Outgoing:
+        return encode(
             fact,
             source=f"/claim-controller/{self._instance}",
             traceparent=traceparent,
             now_unix_s=self._clock.now_unix_s(),
         )
-        self.sequence = max(self.sequence, await self._bus.publish(outgoing))

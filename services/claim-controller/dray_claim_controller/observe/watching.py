@@ -15,6 +15,8 @@ from dray.kube.ports import (
     Resource,
     WatchEvent,
 )
+from dray.recording.journal import Notes
+from dray_claim_controller.deciding.seam import A, Question, Seam
 from dray_claim_controller.observe.picture import WATCHED, Picture
 
 Listener = Callable[[Resource, WatchEvent], None]
@@ -23,8 +25,9 @@ Listener = Callable[[Resource, WatchEvent], None]
 class Watching:
     """The picture and its watches."""
 
-    def __init__(self, kube: Kube, picture: Picture) -> None:
+    def __init__(self, kube: Kube, picture: Picture, notes: Notes | None = None) -> None:
         self.picture = picture
+        self._seam = Seam(picture, notes)
         self.listeners: list[Listener] = []
         """Called with every event, once the picture has it."""
         self._kube = kube
@@ -45,7 +48,7 @@ class Watching:
     async def relist(self) -> None:
         """Bring the picture up to the server's newest state: watches may be behind."""
         for resource in WATCHED:
-            self.picture.apply(resource, await self._kube.list(resource))
+            self._seam.apply(resource, await self._kube.list(resource))
         self._wake()
 
     async def changed(self, timeout_s: float | None = None) -> bool:
@@ -60,8 +63,12 @@ class Watching:
 
     def answered(self, resource: Resource, obj: Object) -> None:
         """Fold the answer to an own write."""
-        self.picture.answered(resource, obj)
+        self._seam.answered(resource, obj)
         self._wake()
+
+    def ask(self, question: Question[A]) -> A:
+        """The pure code's answer from the picture."""
+        return self._seam.ask(question)
 
     def wake(self) -> None:
         """Have everybody who waits for a change look again."""
@@ -85,9 +92,9 @@ class Watching:
         except NotFoundError:
             obj = None
         if obj is not None:
-            self.picture.answered(resource, obj)
+            self._seam.answered(resource, obj)
         if (obj is None or obj["metadata"]["uid"] != uid) and known:
-            self.picture.apply(resource, Deleted(known))
+            self._seam.apply(resource, Deleted(known))
         self._wake()
 
     def _complain(self) -> None:
@@ -100,7 +107,7 @@ class Watching:
 
     async def _watch(self, resource: Resource) -> None:
         async for event in self._kube.watch(resource):
-            self.picture.apply(resource, event)
+            self._seam.apply(resource, event)
             self._complain()
             for listener in self.listeners:
                 listener(resource, event)

@@ -24,14 +24,13 @@ from dray.kube.ports import (
 )
 from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock
+from dray_claim_controller.deciding.templating import Affected, Needed, Template
 from dray_claim_controller.observe.facts import is_base_template
 from dray_claim_controller.observe.seen import SeenPod
 from dray_claim_controller.observe.watching import Watching
 from dray_claim_controller.templates.rules import (
     Derived,
     Unusable,
-    affected_by_base,
-    derived,
     difference,
     template_name,
     waits_for_claim,
@@ -103,30 +102,33 @@ class TemplateKeeper:
                     self._requeue_users(obj)
 
     async def _serve(self, uid: str) -> None:
-        pod = self._watching.picture.pods.get(uid)
-        if pod is None or not waits_for_claim(self._watching.picture, pod):
+        needed = self._watching.ask(Template(pod_uid=uid))
+        if needed is None:
             return
-        match derived(pod):
+        pod = self._watching.picture.pods[uid]
+        match needed:
             case Unusable(message):
                 self._tell(pod, "ShapeUnusable", message)
-            case Derived() as wanted:
-                await self._ensure(pod, wanted)
+            case Needed(wanted, exists=False):
+                await self._make(pod, wanted)
+            case Needed(wanted, difference=str(found)):
+                self._differs(pod, wanted, found)
 
-    async def _ensure(self, pod: SeenPod, wanted: Derived) -> None:
-        name = f"{wanted.namespace}/{wanted.name}"
-        existing = self._watching.picture.plain[TEMPLATES.plural].get(name)
-        if existing is None:
-            with deriving(pod, wanted.name, wanted.base):
-                existing = await self._create(pod, wanted)
+    async def _make(self, pod: SeenPod, wanted: Derived) -> None:
+        with deriving(pod, wanted.name, wanted.base):
+            existing = await self._create(pod, wanted)
         if existing is None:
             return
         if found := difference(wanted.spec, existing.get("spec")):
-            self._tell(
-                pod,
-                "TemplateDiffers",
-                f"template {wanted.name} is not the one dray derives: {found}. "
-                "Delete it, and dray creates it again",
-            )
+            self._differs(pod, wanted, found)
+
+    def _differs(self, pod: SeenPod, wanted: Derived, found: str) -> None:
+        self._tell(
+            pod,
+            "TemplateDiffers",
+            f"template {wanted.name} is not the one dray derives: {found}. "
+            "Delete it, and dray creates it again",
+        )
 
     async def _create(self, pod: SeenPod, wanted: Derived) -> Object | None:
         """The template that another has made meanwhile; None where it is made, or refused."""
@@ -181,16 +183,17 @@ class TemplateKeeper:
         self._base_uids[name] = metadata["uid"]
         if before in (None, metadata["uid"]):
             return
-        affected = affected_by_base(
-            self._watching.picture.our_pods(),
-            metadata["namespace"],
-            metadata["name"],
-            self._dray_namespace,
-            self._base_uids,
+        affected = self._watching.ask(
+            Affected(
+                namespace=metadata["namespace"],
+                name=metadata["name"],
+                dray_namespace=self._dray_namespace,
+                bases=tuple(self._base_uids),
+            )
         )
-        for pod in affected:
+        for uid in affected:
             self._tell(
-                pod,
+                self._watching.picture.pods[uid],
                 "BaseTemplateReplaced",
                 f"base template {name} was replaced after this pod was admitted; the pod keeps "
                 "the shape made from the old one. Create it again to use the new one",

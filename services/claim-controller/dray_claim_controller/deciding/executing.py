@@ -1,0 +1,150 @@
+"""Questions of those who carry decisions out and take them back. Pure."""
+
+import msgspec
+
+from dray.domain.claims import Allocation
+from dray.domain.names import OWNER_DRAY
+from dray.messages.decisions import ClaimDecision, PodDecision
+from dray_claim_controller.deciding.seam import Question
+from dray_claim_controller.execute.adoption import adopted
+from dray_claim_controller.execute.defence import Holding
+from dray_claim_controller.execute.inflight import InFlight
+from dray_claim_controller.execute.orders import Order
+from dray_claim_controller.execute.rules import Observed, Step, next_step
+from dray_claim_controller.execute.shares import with_shares
+from dray_claim_controller.execute.withdrawal import Stuck, is_stuck
+from dray_claim_controller.observe.picture import Picture
+
+
+class NextStep(Question[Step], frozen=True, kw_only=True, tag="next-step"):
+    """What to do next for a decision."""
+
+    decision: PodDecision
+    epoch: int
+    """Current epoch of the domain."""
+    committed: tuple[str, ...] = ()
+    """See ``Observed``; sorted."""
+    marked: tuple[str, ...] = ()
+
+    def answer(self, picture: Picture) -> Step:
+        seen = picture.pods.get(self.decision.pod_uid)
+        claims = {
+            claim.uid: picture.claims[claim.uid]
+            for claim in self.decision.claims
+            if claim.uid in picture.claims
+        }
+        observed = Observed(
+            epoch=self.epoch,
+            pod=None if seen is None else seen.pod,
+            claims=claims,
+            committed=frozenset(self.committed),
+            marked=frozenset(self.marked),
+        )
+        return next_step(observed, self.decision)
+
+
+class Checked(msgspec.Struct, frozen=True):
+    """An allocation ready to be written, or why it must not be."""
+
+    allocation: Allocation
+    problem: str | None
+
+
+class MayCommit(Question[Checked], frozen=True, kw_only=True, tag="may-commit"):
+    """Whether writing the allocation would sell a device twice."""
+
+    claim: ClaimDecision
+    in_flight: tuple[Holding, ...] = ()
+    """Own writes whose outcome is not seen yet."""
+
+    def answer(self, picture: Picture) -> Checked:
+        in_flight = InFlight(picture, self.in_flight)
+        allocation = with_shares(self.claim, in_flight.is_shareable)
+        return Checked(allocation, in_flight.problem(Holding(self.claim.uid, allocation)))
+
+
+class MayTakeBack(Question[bool], frozen=True, kw_only=True, tag="may-take-back"):
+    """Whether what a decision wrote on a claim may be taken back: nobody else uses it."""
+
+    claim_uid: str
+    attempt: int
+    pod_uid: str
+    binder: str
+
+    def answer(self, picture: Picture) -> bool:
+        seen = picture.claims.get(self.claim_uid)
+        if seen is None or seen.claim.decision > self.attempt:
+            return False
+        claim = seen.claim
+        if not claim.reserved_for:
+            return True
+        # A reservation of dray's own came with the allocation and counts once the pod is
+        # bound; any other means that somebody is about to use the allocation.
+        pod = picture.pods.get(self.pod_uid)
+        is_bound = pod is not None and bool(pod.node)
+        own = claim.reserved_for == (self.pod_uid,) and self.binder == OWNER_DRAY
+        return own and not is_bound
+
+
+class MayVoid(Question[bool], frozen=True, kw_only=True, tag="may-void"):
+    """Whether an allocator's wish to void a claim is granted: it is not allocated."""
+
+    claim_uid: str
+    attempt: int
+
+    def answer(self, picture: Picture) -> bool:
+        seen = picture.claims.get(self.claim_uid)
+        return seen is not None and seen.claim.allocation is None
+
+
+class Due(msgspec.Struct, frozen=True):
+    """What has been so for long enough, and since when everything has been so."""
+
+    now: tuple[str, ...]
+    since_s: dict[str, float]
+
+
+class Refused(Question[Due], frozen=True, kw_only=True, tag="refused"):
+    """UIDs of the pods whose allocation is taken back: kube-scheduler refuses them."""
+
+    after_s: float
+    now_s: float
+    """Monotonic."""
+    since_s: dict[str, float]
+
+    def answer(self, picture: Picture) -> Due:
+        stuck = [seen.uid for seen in picture.our_pods() if is_stuck(picture, seen)]
+        timer = Stuck(self.after_s, self.since_s)
+        return Due(tuple(timer.due(stuck, self.now_s)), timer.since_s)
+
+    def polled(self) -> str:
+        return "refused"
+
+
+class Halfway(Question[tuple[Order, ...]], frozen=True, kw_only=True, tag="halfway"):
+    """Orders that finish pods which have all their devices and lack the last step.
+
+    Asked for those that have been so for long enough; see ``StartedHalfway``.
+    """
+
+    pods: tuple[str, ...]
+
+    def answer(self, picture: Picture) -> tuple[Order, ...]:
+        found = (adopted(picture, picture.pods[uid]) for uid in self.pods if uid in picture.pods)
+        return tuple(order for order in found if order is not None)
+
+
+class StartedHalfway(Question[Due], frozen=True, kw_only=True, tag="started-halfway"):
+    """UIDs of the pods that were left halfway."""
+
+    after_s: float
+    now_s: float
+    since_s: dict[str, float]
+
+    def answer(self, picture: Picture) -> Due:
+        halfway = [seen.uid for seen in picture.our_pods() if adopted(picture, seen) is not None]
+        timer = Stuck(self.after_s, self.since_s)
+        return Due(tuple(timer.due(halfway, self.now_s)), timer.since_s)
+
+    def polled(self) -> str:
+        return "halfway"

@@ -1,0 +1,74 @@
+"""Questions about what is published, and about what is written on pools and nodes. Pure."""
+
+from typing import Any
+
+from dray.domain.devices import Taint
+from dray.kube.convert import node_from
+from dray.kube.ports import NODES, POOLS
+from dray.messages.facts import FACTS, Fact, NodeObserved
+from dray_claim_controller.deciding.seam import Question
+from dray_claim_controller.observe.capacity import Log, is_news, pool_status
+from dray_claim_controller.observe.facts import Known, fact_of, pools_of
+from dray_claim_controller.observe.membership import dedicated_taints
+from dray_claim_controller.observe.outbox import plan
+from dray_claim_controller.observe.picture import Picture
+from dray_claim_controller.observe.seen import Key
+
+FACT_OF: dict[str, type[Fact]] = {fact.NAME: fact for fact in FACTS}
+
+
+class Publish(Question[tuple[Fact, ...]], frozen=True, kw_only=True, tag="publish"):
+    """Which facts to publish about something that changed; none where all is said."""
+
+    key: Key
+    revision: int
+    """Of the change."""
+    before: Any = None
+    """The last fact about it (a ``Fact``), tombstones included."""
+    left: tuple[tuple[str, int], ...] = ()
+    """Of nodes: highest node-left revision by domain."""
+    closing: tuple[str, ...] = ()
+
+    def answer(self, picture: Picture) -> tuple[Fact, ...]:
+        before = self.before
+        published = before if isinstance(before, NodeObserved) and not before.deleted else None
+        left = {(domain, self.key.identity): revision for domain, revision in self.left}
+        fact = fact_of(picture, self.key, Known(published, left, self.closing))
+        return tuple(plan(self.key, before, fact, self.revision))
+
+
+class Taints(Question[tuple[Taint, ...] | None], frozen=True, kw_only=True, tag="taints"):
+    """Which taints a node of ``pool`` is to have, if not those it has."""
+
+    node: str
+    pool: str
+
+    def answer(self, picture: Picture) -> tuple[Taint, ...] | None:
+        obj = picture.plain[NODES.plural].get(self.node)
+        if obj is None:
+            return None
+        return dedicated_taints(node_from(obj).taints, pools_of(picture).get(self.pool))
+
+    def polled(self) -> str:
+        return f"taints/{self.node}"
+
+
+class PoolStatus(Question[dict[str, Any] | None], frozen=True, kw_only=True, tag="pool-status"):
+    """What a pool's status is to say, if it is news."""
+
+    pool: str
+    nodes: tuple[str, ...]
+    epoch: int = 0
+    """Of the log that was read; 0: none was."""
+    sequence: int = 0
+    now_unix_s: float
+
+    def answer(self, picture: Picture) -> dict[str, Any] | None:
+        log = Log(self.epoch, self.sequence) if self.epoch else None
+        pool = pools_of(picture)[self.pool]
+        status = pool_status(picture, pool, self.nodes, log, self.now_unix_s)
+        before = picture.plain[POOLS.plural][self.pool].get("status") or {}
+        return status if is_news(status, before) else None
+
+    def polled(self) -> str:
+        return f"pool-status/{self.pool}"

@@ -1,0 +1,97 @@
+"""Events in, questions asked, answers out; a journal, if there is one, is told of each.
+
+A question says all that its answer depends on beside the picture, so that the journal's lines
+alone determine every answer. Nothing here awaits: the lines have one order.
+"""
+
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from dray.kube.ports import Changed, Deleted, Listed, Object, Resource, WatchEvent
+from dray.messages.base import Message, subject_of
+from dray.recording.journal import Notes
+from dray_claim_controller.observe.picture import WATCHED, Picture
+
+A = TypeVar("A")
+_RESOURCES = {resource.plural: resource for resource in WATCHED}
+
+
+class Question(msgspec.Struct, Generic[A], frozen=True, kw_only=True, tag_field="question"):
+    """What is asked, with all that the answer depends on beside the picture."""
+
+    def answer(self, picture: Picture) -> A:
+        """The answer. Pure."""
+        raise NotImplementedError(f"{type(self).__name__}.answer")
+
+    def polled(self) -> str:
+        """What is asked about, if it is asked all the time, whether or not anything happened:
+        the journal then keeps only answers that differ from the one before."""
+        return ""
+
+
+class Seam:
+    """A picture, with everything that changes it and everything that is asked of it."""
+
+    def __init__(self, picture: Picture, notes: Notes | None = None) -> None:
+        self.picture = picture
+        self._notes = notes
+
+    def apply(self, resource: Resource, event: WatchEvent) -> None:
+        """Fold a watch event."""
+        if self._notes is not None and resource.plural in _RESOURCES:
+            self._notes.consumed(*written(resource, event))
+        self.picture.apply(resource, event)
+
+    def answered(self, resource: Resource, obj: Object) -> None:
+        """Fold the server's answer to an own write, or to a question of ours."""
+        if self._notes is not None and resource.plural in _RESOURCES:
+            self._notes.consumed("answered", {"resource": resource.plural, "objects": [obj]})
+        self.picture.answered(resource, obj)
+
+    def ask(self, question: Question[A]) -> A:
+        """The answer of the pure code."""
+        answer = question.answer(self.picture)
+        if self._notes is not None:
+            about = str(type(question).__struct_config__.tag)
+            self._notes.decided(about, question, told(answer), polled=question.polled())
+        return answer
+
+
+def written(resource: Resource, event: WatchEvent) -> tuple[str, dict[str, Any]]:
+    """A watch event as the journal has it."""
+    match event:
+        case Listed(objects, revision):
+            data = {"resource": resource.plural, "objects": objects, "revision": revision}
+            return "listed", data
+        case Changed(obj):
+            return "changed", {"resource": resource.plural, "objects": [obj]}
+        case Deleted(obj):
+            return "deleted", {"resource": resource.plural, "objects": [obj]}
+
+
+def fold(picture: Picture, about: str, data: dict[str, Any]) -> None:
+    """Fold what ``written`` made, or an answer. Raises KeyError for what nobody wrote."""
+    resource, objects = _RESOURCES[data["resource"]], data["objects"]
+    match about:
+        case "listed":
+            picture.apply(resource, Listed(tuple(objects), data["revision"]))
+        case "changed":
+            picture.apply(resource, Changed(objects[0]))
+        case "deleted":
+            picture.apply(resource, Deleted(objects[0]))
+        case "answered":
+            picture.answered(resource, objects[0])
+        case _:
+            raise KeyError(about)
+
+
+def told(answer: Any) -> Any:
+    """An answer as the journal has it: what it is, beside what it says."""
+    if isinstance(answer, Message):
+        return {"subject": subject_of(answer), "payload": answer}
+    if isinstance(answer, tuple | list):
+        return [told(one) for one in answer]
+    if answer is None or isinstance(answer, bool | int | float | str | dict):
+        return answer
+    return {type(answer).__name__: answer}

@@ -1,0 +1,227 @@
+"""Facts and the term that may publish them: who was replaced publishes nothing any more."""
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+
+import pytest
+
+from dray.bus.memory import MemoryBus
+from dray.bus.topology import FACTS_STREAM, STREAMS
+from dray.domain.names import DRIVER
+from dray.kube.ports import NODES, SLICES, Changed, Deleted, Object
+from dray.messages.base import decode, encode, subject_of
+from dray.messages.facts import InventoryObserved, SliceObserved, Tick
+from dray.runtime.clock import Clock, SystemClock
+from dray_claim_controller.observe.picture import Picture
+from dray_claim_controller.observe.publisher import Moves, Publisher, SupersededError
+
+
+@pytest.fixture
+async def bus() -> AsyncIterator[MemoryBus]:
+    made = MemoryBus()
+    for spec in STREAMS:
+        await made.ensure(spec)
+    yield made
+    await made.close()
+
+
+def publisher(
+    bus: MemoryBus, picture: Picture, instance: str = "one", clock: Clock | None = None
+) -> Publisher:
+    moves = Moves(dict, tuple)
+    return Publisher(bus, picture, clock or SystemClock(), instance=instance, moves=moves)
+
+
+async def created(bus: MemoryBus) -> str:
+    state = await bus.state(FACTS_STREAM)
+    assert state is not None
+    return state.created
+
+
+async def facts(bus: MemoryBus) -> list[str]:
+    """Subjects of the stream, newest last, without the terms'."""
+    found: list[str] = []
+    async with aclosing(bus.read(FACTS_STREAM)) as messages:  # type: ignore[type-var]
+        async for delivered in messages:
+            found.append(delivered.subject)
+            if not delivered.pending:
+                break
+    return [subject for subject in found if ".term." not in subject]
+
+
+def node(revision: int = 1) -> Object:
+    return {"metadata": {"name": "n1", "uid": "n1-uid", "resourceVersion": str(revision)}}
+
+
+def one_slice(revision: int, generation: int = 1) -> Object:
+    return {
+        "metadata": {"name": "s", "uid": "s-uid", "resourceVersion": str(revision)},
+        "spec": {
+            "driver": DRIVER,
+            "nodeName": "n1",
+            "pool": {"name": "n1", "generation": generation, "resourceSliceCount": 1},
+            "devices": [],
+        },
+    }
+
+
+async def test_a_leader_that_slept_before_its_publish_changes_nothing(bus: MemoryBus) -> None:
+    """The fact it is about to send is older than the next leader's."""
+    slept, next_one = Picture(), Picture()
+    for picture in (slept, next_one):
+        picture.apply(SLICES, Changed(one_slice(5)))
+    first = publisher(bus, slept)
+    await first.begin(await created(bus))
+    await first.flush()
+
+    second = publisher(bus.peer(), next_one, "two")
+    await second.begin(await created(bus))
+    next_one.apply(SLICES, Changed(one_slice(9, generation=3)))
+    await second.flush()
+
+    slept.apply(SLICES, Changed(one_slice(7, generation=2)))
+    with pytest.raises(SupersededError):
+        await first.flush()
+    last = await bus.last(FACTS_STREAM, "dray.state.slice.v1.s")
+    assert last is not None
+    assert decode(last, SliceObserved).revision == 9
+
+
+async def test_not_even_what_nobody_has_published_yet(bus: MemoryBus) -> None:
+    """The object is gone by now, and the next leader never knew of it: nobody would bury it."""
+    slept = Picture()
+    first = publisher(bus, slept)
+    await first.begin(await created(bus))
+    await publisher(bus.peer(), Picture(), "two").begin(await created(bus))
+    slept.apply(SLICES, Changed(one_slice(5)))
+    with pytest.raises(SupersededError):
+        await first.flush()
+    with pytest.raises(SupersededError):
+        await first.tick()
+    assert await facts(bus) == []
+
+
+async def test_nor_in_a_stream_made_anew(bus: MemoryBus) -> None:
+    slept = Picture()
+    first = publisher(bus, slept)
+    await first.begin(await created(bus))
+    bus.server.lose_everything()
+    for spec in STREAMS:
+        await bus.ensure(spec)
+    await publisher(bus.peer(), Picture(), "two").begin(await created(bus))
+    slept.apply(SLICES, Changed(one_slice(5)))
+    with pytest.raises(SupersededError):
+        await first.flush()
+    assert await facts(bus) == []
+
+
+async def test_of_two_that_begin_at_once_one_leads(bus: MemoryBus) -> None:
+    late = bus.peer()
+    loser = publisher(late, Picture())
+
+    async def the_other_begins() -> None:
+        late.before.clear()
+        await publisher(bus, Picture(), "two").begin(await created(bus))
+
+    late.before["publish"] = the_other_begins
+    with pytest.raises(SupersededError):
+        await loser.begin(await created(bus))
+
+
+async def test_a_term_knows_what_the_one_before_published(bus: MemoryBus) -> None:
+    picture = Picture()
+    picture.apply(SLICES, Changed(one_slice(5)))
+    first = publisher(bus, picture)
+    await first.begin(await created(bus))
+    await first.flush()
+    second = publisher(bus.peer(), Picture(), "two")
+    await second.begin(await created(bus))
+    await second.publish_everything()
+    last = await bus.last(FACTS_STREAM, "dray.state.slice.v1.s")
+    assert last is not None
+    assert decode(last, SliceObserved).deleted
+
+
+class Seconds(SystemClock):
+    """A second later, every time."""
+
+    def __init__(self) -> None:
+        self._now_unix_s = 1_000.0
+
+    def now_unix_s(self) -> float:
+        self._now_unix_s += 1
+        return self._now_unix_s
+
+
+async def test_ticks_count_on(bus: MemoryBus) -> None:
+    clock = Seconds()
+    for instance in ("one", "two"):
+        term = publisher(bus.peer(), Picture(), instance, clock)
+        await term.begin(await created(bus))
+        await term.tick()
+        await term.tick()
+    last = await bus.last(FACTS_STREAM, "dray.state.tick.v1")
+    assert last is not None
+    assert decode(last, Tick).revision == 4
+
+
+# --- health of nodes that are gone ---------------------------------------------------------
+
+SICK = InventoryObserved(revision=4, node="n1", driver=DRIVER, unhealthy=("gpu-0",))
+
+
+async def health(bus: MemoryBus) -> InventoryObserved:
+    last = await bus.last(FACTS_STREAM, subject_of(SICK))
+    assert last is not None
+    return decode(last, InventoryObserved)
+
+
+async def test_health_of_a_deleted_node_gets_a_tombstone(bus: MemoryBus) -> None:
+    picture = Picture()
+    picture.apply(NODES, Changed(node()))
+    leader = publisher(bus, picture)
+    await leader.begin(await created(bus))
+    await bus.publish(encode(SICK, source="/node-agent/n1"))
+    await leader.flush()
+    assert await health(bus) == SICK
+    picture.apply(NODES, Deleted(node(2)))
+    await leader.flush()
+    grave = await health(bus)
+    assert (grave.deleted, grave.revision) == (True, 5)
+
+
+async def test_also_where_the_node_went_while_nobody_led(bus: MemoryBus) -> None:
+    await bus.publish(encode(SICK, source="/node-agent/n1"))
+    leader = publisher(bus, Picture())
+    await leader.begin(await created(bus))
+    await leader.publish_everything()
+    assert (await health(bus)).deleted
+
+
+async def test_health_of_a_node_that_is_there_stays(bus: MemoryBus) -> None:
+    await bus.publish(encode(SICK, source="/node-agent/n1"))
+    picture = Picture()
+    picture.apply(NODES, Changed(node()))
+    leader = publisher(bus, picture)
+    await leader.begin(await created(bus))
+    await leader.publish_everything()
+    assert await health(bus) == SICK
+
+
+async def test_a_report_that_came_meanwhile_is_looked_at_again(bus: MemoryBus) -> None:
+    await bus.publish(encode(SICK, source="/node-agent/n1"))
+    leading = bus.peer()
+    picture = Picture()
+    leader = publisher(leading, picture)
+    await leader.begin(await created(bus))
+    well = InventoryObserved(revision=5, node="n1", driver=DRIVER)
+
+    async def the_agent_reports() -> None:
+        leading.before.clear()
+        await bus.publish(encode(well, source="/node-agent/n1"))
+
+    leading.before["publish"] = the_agent_reports
+    await leader.flush()
+    assert await health(bus) == well
+    await leader.flush()
+    assert (await health(bus)).revision == 6
