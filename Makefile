@@ -12,7 +12,7 @@ PYTHON ?= $(firstword $(foreach name,python3.13 python3.12 python3.11 python3 py
 	$(if $(shell $(name) -c 'import sys; print(sys.version_info >= (3, 11) or "")' 2>/dev/null),$(name))))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-real chaos check format generate clean
+.PHONY: help setup demo test test-real chaos faults check format generate clean
 
 help: ## List what make can do
 	@echo "make TARGET, where TARGET is"
@@ -54,6 +54,11 @@ test-real: setup ## Run the tests on the real control plane (built once, 4 min)
 chaos: setup ## Simulate all services under seeded faults on virtual time (SEEDS=500, FIRST=0)
 	DRAY_CHAOS_SEEDS=$(SEEDS) DRAY_CHAOS_FIRST=$(FIRST) \
 		$(BIN)/pytest -q -n 2 --dist load -x tests/chaos
+
+faults: SEEDS := 20
+faults: setup ## Kill and stop processes of whole stacks (SEEDS=20, FIRST=0, CONTROL_PLANE=real)
+	DRAY_FAULTS_SEEDS=$(SEEDS) DRAY_FAULTS_FIRST=$(FIRST) \
+		$(BIN)/pytest -q -s -m "$(if $(filter real,$(CONTROL_PLANE)),real,not real)" tests/faults/test_seeds.py
 
 check: setup ## Lint, types, architecture, generated files (gRPC code is compared by a test)
 	$(BIN)/ruff check

@@ -41,6 +41,8 @@ class StackOptions:
     claim_controllers: int = 1
     template_retry: Literal["watch", "backoff"] = "watch"
     """How the sandbox notices a template that comes late: as 1.36 does, or as 1.34."""
+    wipe_slices_after_s: float = 30.0
+    """How long a driver may be away from its kubelet before its slices are deleted."""
     sync_interval: str = "always"
     """When NATS writes reach the disk."""
     log_level: str = "info"

@@ -99,6 +99,7 @@ class Wiring:
             f"--kubeconfig={self.endpoint.kubeconfigs[KUBELET]}",
             f"--capacity={capacity}",
             f"--health-port={port}",
+            f"--wipe-after-s={self.options.wipe_slices_after_s:g}",
             f"--log-level={self.options.log_level}",
         ]
         for node in self.options.nodes:

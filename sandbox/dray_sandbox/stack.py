@@ -74,6 +74,11 @@ class Stack:
             raise RuntimeError("the stack has not started")
         return self._record
 
+    @property
+    def nodes_directory(self) -> Path:
+        """Folder with one folder per node, of what its kubelet and node-agent share."""
+        return self._nodes
+
     async def __aenter__(self) -> Self:
         await self.start()
         return self

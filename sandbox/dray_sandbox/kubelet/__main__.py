@@ -10,7 +10,7 @@ from dray.domain.errors import DrayError
 from dray.kube import api
 from dray.runtime import lifetime, logs
 from dray.runtime.health import HealthPages
-from dray_sandbox.kubelet.kubelet import Kubelet, Kubelets
+from dray_sandbox.kubelet.kubelet import WIPE_AFTER_S, Kubelet, Kubelets
 from dray_sandbox.kubelet.plan import (
     DEFAULT_CAPACITY,
     NodePlan,
@@ -43,6 +43,12 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         default=",".join(f"{key}={value}" for key, value in DEFAULT_CAPACITY.items()),
         help="of each node (default: %(default)s)",
     )
+    parser.add_argument(
+        "--wipe-after-s",
+        type=float,
+        default=WIPE_AFTER_S,
+        help="how long a driver may be away before its slices go (default: %(default)s)",
+    )
     parser.add_argument("--health-port", type=int, default=0, help="default: any free one")
     parser.add_argument("--log-level", default="info")
     parser.add_argument("--log-format", default="json", choices=("json", "console"))
@@ -64,7 +70,9 @@ async def run(options: argparse.Namespace, plans: Sequence[NodePlan]) -> None:
     """Play until SIGTERM or SIGINT."""
     logs.configure("kubelet", plans[0].name, level=options.log_level, format=options.log_format)
     kube = await api.connect(options.kubeconfig, user_agent="dray-kubelet-standin")
-    kubelets = Kubelets(kube, [Kubelet(kube, plan) for plan in plans])
+    kubelets = Kubelets(
+        kube, [Kubelet(kube, plan, wipe_after_s=options.wipe_after_s) for plan in plans]
+    )
     health = HealthPages(port=options.health_port)
     await lifetime.serve(health=health, close=(kube.close,), kubelets=kubelets.run)
 

@@ -1,0 +1,148 @@
+"""The stack that faults happen to: every time-out divided by ten, two pools, two of each."""
+
+import shutil
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from dray.domain.names import DRIVER, TEMPLATE_LABEL
+from dray.kube.api import connect
+from dray.kube.ports import POLICIES, POOLS, TEMPLATES, Kube, Object, Resource
+from dray_sandbox.faults.plan import CARDS_PER_NODE, DEDICATED, SHARED
+from dray_sandbox.layout import ControlPlane, StackOptions, simulated_nodes
+from dray_sandbox.places import stack_directory
+from dray_sandbox.stack import Stack
+
+NAMESPACE = "default"
+NODES = 4
+HURRIED: Mapping[str, str] = {
+    "DRAY_LEASE__DURATION": "1500ms",
+    "DRAY_LEASE__RENEW_DEADLINE": "1s",
+    "DRAY_LEASE__RETRY": "200ms",
+    "DRAY_EXECUTION__WATCH_TIMEOUT": "200ms",
+    # Twice a tenth: a busy machine binds within that, mostly.
+    "DRAY_EXECUTION__WITHDRAW_AFTER": "2s",
+    "DRAY_EXECUTION__FINISH_AFTER": "200ms",
+    "DRAY_EXECUTION__WITHDRAW_EVERY": "100ms",
+    # Less than a tenth, so that a run ends soon: the last are waited for.
+    "DRAY_TEMPLATES__UNUSED_AFTER": "2s",
+    "DRAY_TEMPLATES__COLLECT_EVERY": "500ms",
+    "DRAY_PUBLISHING__TICK": "100ms",
+    "DRAY_PUBLISHING__STATUS_EVERY": "100ms",
+    "DRAY_ALLOCATOR__UNCOMMITTED_AFTER": "3s",
+    "DRAY_ALLOCATOR__VOID_REPEAT": "500ms",
+    "DRAY_ALLOCATOR__EXCLUSION": "3s",
+    "DRAY_ALLOCATOR__CHECKPOINT_INTERVAL": "5s",
+    "DRAY_ALLOCATOR__WAITING_REPEAT": "1s",
+    # The bus counts a lease's life in whole seconds.
+    "DRAY_ALLOCATOR__LEASE_TTL": "1s",
+    "DRAY_ALLOCATOR__LEASE_RENEWAL": "300ms",
+    "DRAY_NODE__POLL": "200ms",
+    "DRAY_NODE__RESYNC": "3s",
+    "DRAY_NODE__PATIENCE": "500ms",
+    "DRAY_NODE__SWEEP": "5s",
+}
+"""Settings for all services, a tenth of their defaults where nothing else is said."""
+
+
+def options(control_plane: ControlPlane, name: str) -> StackOptions:
+    """A stack with two replicas of what may have two, and little room on its nodes."""
+    return StackOptions(
+        name=name,
+        control_plane=control_plane,
+        nodes=simulated_nodes(
+            NODES, gpus=CARDS_PER_NODE, models=("A100",), pools=(DEDICATED, SHARED)
+        ),
+        node_capacity={"cpu": "6", "memory": "64Gi", "pods": "110"},
+        allocators=2,
+        claim_controllers=2,
+        settings=HURRIED,
+        wipe_slices_after_s=3.0,
+    )
+
+
+class Arena:
+    """Runs the stack that seeds share; after a failed seed the next one gets a new one."""
+
+    def __init__(self, control_plane: ControlPlane, name: str = "") -> None:
+        self.control_plane: ControlPlane = control_plane
+        self._options = options(control_plane, name or f"faults-{control_plane}")
+        self._stack: Stack | None = None
+
+    async def stack(self) -> Stack:
+        """The running stack with its pools; starts it if there is none."""
+        if self._stack is None:
+            self._stack = Stack(self._options)
+            await self._stack.start()
+            async with connected(self._stack) as kube:
+                await furnish(kube)
+        return self._stack
+
+    async def stop(self) -> list[str]:
+        """End the stack; what is left of it that should not be."""
+        if self._stack is None:
+            return []
+        stack, self._stack = self._stack, None
+        ever = stack.runner.pids()
+        await stack.stop()
+        return _survivors(ever) + _sockets(stack.directory)
+
+    def keep_logs(self, seed: int) -> Path:
+        """Copy the logs to where no later stack wipes them."""
+        source = stack_directory(self._options.name)
+        kept = source.parent / f"{self._options.name}-seed-{seed}"
+        shutil.rmtree(kept, ignore_errors=True)
+        shutil.copytree(source / "logs", kept / "logs")
+        return kept
+
+
+@asynccontextmanager
+async def connected(stack: Stack) -> AsyncIterator[Kube]:
+    """The stack's API, as its administrator."""
+    kube = await connect(stack.record.kubeconfig, user_agent="dray-faults")
+    try:
+        yield kube
+    finally:
+        await kube.close()
+
+
+async def furnish(kube: Kube) -> None:
+    """A policy, a base template, a dedicated pool and a shared one."""
+    policy = "default-scheduling-config"
+    dra = {"enable": True, "resourceClaimTemplateName": "base"}
+    request = {
+        "name": "gpu-request",
+        "exactly": {"deviceClassName": DRIVER, "allocationMode": "ExactCount", "count": 1},
+    }
+    base = {"name": "base", "namespace": NAMESPACE, "labels": {TEMPLATE_LABEL: "true"}}
+    objects: list[tuple[Resource, Object]] = [
+        (
+            POLICIES,
+            {
+                "metadata": {"name": policy},
+                "spec": {"dra": dra, "placement": {"mode": "CompactFirst"}},
+            },
+        ),
+        (TEMPLATES, {"metadata": base, "spec": {"spec": {"devices": {"requests": [request]}}}}),
+        (POOLS, _pool(DEDICATED, policy, dedicated=True)),
+        (POOLS, _pool(SHARED, policy, default=True)),
+    ]
+    for resource, obj in objects:
+        await kube.create(resource, obj)
+
+
+def _pool(name: str, policy: str, **spec: bool) -> Object:
+    return {"metadata": {"name": name}, "spec": {"schedulingConfigTemplate": policy, **spec}}
+
+
+def _survivors(processes: Mapping[str, int]) -> list[str]:
+    """Processes, and what they started, that outlived their stack."""
+    return [
+        f"process {pid} of {name} outlived its stack"
+        for name, pid in processes.items()
+        if Path(f"/proc/{pid}").exists()
+    ]
+
+
+def _sockets(directory: Path) -> list[str]:
+    return [f"socket {path} was left" for path in directory.rglob("*") if path.is_socket()]

@@ -1,0 +1,127 @@
+"""What happens in one run: pods that come and go, processes that die or sleep. Pure.
+
+A seed names a plan, not an outcome: what the processes do at those moments is theirs.
+"""
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+STORM_S = 6.0
+"""In so many seconds pods come and faults begin."""
+PAUSES_S = (2.0, 2.0, 3.5)
+"""A tenth of 20 s and of 35 s: longer than the leases, which are divided by ten as well."""
+LONGEST_AWAY_S = 2.0
+NATS = "nats-server"
+UNTOUCHED = frozenset({"etcd"})
+"""Processes that are not Kubernetes' or dray's own, and are trusted."""
+DEDICATED, SHARED = "my-gpu-pool", "default"
+POOLS = (DEDICATED, SHARED)
+CARDS_PER_NODE = 3
+
+Kind = Literal["kill", "pause", "empty"]
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A pod that a user creates, and deletes ``life_s`` after it was created."""
+
+    name: str
+    at_s: float
+    pool: str
+    cards: int
+    tflops: int
+    vram_gib: int
+    life_s: float | None
+    """None: until the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something done to one process, undone after ``for_s``."""
+
+    at_s: float
+    kind: Kind
+    target: str
+    for_s: float
+
+    def __str__(self) -> str:
+        said = {
+            "kill": f"kill -9 {self.target}, back after {self.for_s:.1f} s",
+            "pause": f"SIGSTOP {self.target}, SIGCONT after {self.for_s:.1f} s",
+            "empty": f"kill -9 {self.target}, back on an empty store after {self.for_s:.1f} s",
+        }
+        return f"{self.at_s:6.2f} s  {said[self.kind]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One run."""
+
+    seed: int
+    wishes: tuple[Wish, ...]
+    faults: tuple[Fault, ...]
+    """Of different processes, by the moment they begin."""
+    at_the_end: Fault | None
+    """Begins when everything is deleted; ``at_s`` counts from there."""
+    freed: float
+    """Share of the running pods that are deleted when others wait for their cards."""
+
+    def lines(self) -> list[str]:
+        """For people."""
+        last = [f"{self.at_the_end} (from when all is deleted)"] if self.at_the_end else []
+        return [*map(str, self.faults), *last]
+
+
+def draw(seed: int, processes: Iterable[str]) -> Plan:
+    """The plan of a seed for a stack of these processes.
+
+    The first fault goes round: as many seeds as there are faults have each once.
+    """
+    dice = random.Random(f"faults-{seed}")
+    rounds = possible(processes)
+    first = _fault(dice, *rounds[seed % len(rounds)], at_s=dice.uniform(0.3, STORM_S * 0.7))
+    faults = [first]
+    for _ in range(dice.choice((1, 1, 2, 3))):
+        kind, target = dice.choice(rounds)
+        if dice.random() < 0.6:
+            at_s = dice.uniform(first.at_s, first.at_s + first.for_s)
+        else:
+            at_s = dice.uniform(0.3, STORM_S)
+        if target not in {fault.target for fault in faults}:
+            faults.append(_fault(dice, kind, target, at_s=at_s))
+    ending = _fault(dice, *dice.choice(rounds), at_s=dice.uniform(0.0, 0.5))
+    return Plan(
+        seed,
+        tuple(_wish(dice, number) for number in range(dice.randint(10, 16))),
+        tuple(sorted(faults, key=lambda fault: fault.at_s)),
+        ending if dice.random() < 0.4 else None,
+        dice.uniform(0.3, 0.8),
+    )
+
+
+def possible(processes: Iterable[str]) -> list[tuple[Kind, str]]:
+    """Every fault there is: each process killed and stopped, NATS also emptied."""
+    names = sorted(processes)
+    found: list[tuple[Kind, str]] = [("kill", name) for name in names]
+    found.insert(len(names) // 2, ("empty", NATS))
+    return found + [("pause", name) for name in names]
+
+
+def _fault(dice: random.Random, kind: Kind, target: str, *, at_s: float) -> Fault:
+    for_s = dice.choice(PAUSES_S) if kind == "pause" else dice.uniform(0.0, LONGEST_AWAY_S)
+    return Fault(round(at_s, 2), kind, target, round(for_s, 2))
+
+
+def _wish(dice: random.Random, number: int) -> Wish:
+    cards, tflops = dice.choice(((1, 50), (1, 150), (1, 200), (2, 150), (3, 100), (3, 300)))
+    return Wish(
+        f"pod-{number}",
+        round(dice.uniform(0.0, STORM_S * 0.8), 2),
+        dice.choice(POOLS),
+        cards,
+        tflops,
+        dice.choice((4, 10, 20)),
+        round(dice.uniform(0.2, 4.0), 2) if dice.random() < 0.4 else None,
+    )

@@ -1,0 +1,283 @@
+"""One seed on a running stack: users and faults, then peace, and the verdict."""
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from structlog.testing import capture_logs
+
+from dray.domain.devices import DeviceId
+from dray.domain.errors import DrayError, TemporaryError
+from dray.kube.convert import slice_from
+from dray.kube.ports import PODS, SLICES, AlreadyExistsError, Kube, Listed, Object, Resource
+from dray_sandbox.chaos.invariants import Quiet
+from dray_sandbox.faults import leftovers
+from dray_sandbox.faults.arena import NAMESPACE, connected
+from dray_sandbox.faults.history import History, judge_of
+from dray_sandbox.faults.plan import Fault, Plan, Wish
+from dray_sandbox.faults.watching import listed, watching
+from dray_sandbox.stack import Stack
+
+QUIET_WITHIN_S = 120.0
+"""Far more than a calm machine needs, for busy ones."""
+_LOOK_EVERY_S = 0.4
+_AGAIN_S = 0.2
+_ANNOTATION = "tensor-fusion.ai/"
+
+Look = Callable[[dict[Resource, Listed]], list[str]]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a seed came to."""
+
+    plan: Plan
+    failures: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+    """What was done when, and what it came to; for people."""
+    bound: int = 0
+
+    def say(self, line: str) -> None:
+        """Add a line and print it at once."""
+        self.lines.append(line)
+        print(line, flush=True)
+
+
+class Trial:
+    """Plays one plan. The stack must be clean; it is again if nothing failed."""
+
+    def __init__(self, stack: Stack, plan: Plan) -> None:
+        self._stack = stack
+        self._plan = plan
+        self._outcome = Outcome(plan)
+        self._nodes = stack.nodes_directory
+        self._files = leftovers.files(self._nodes)
+        self._processes = set(stack.runner.pids())
+        self._devices: frozenset[DeviceId] = frozenset()
+        self._began_s = time.monotonic()
+
+    async def run(self) -> Outcome:
+        """Play it to its end, or to the first thing that is wrong."""
+        outcome = self._outcome
+        outcome.say(f"\nseed {self._plan.seed}: {len(self._plan.wishes)} pods")
+        for line in self._plan.lines():
+            outcome.say(f"  {line}")
+        # What the watches of this process log while the API server is away is no news.
+        with capture_logs():
+            return await self._judged()
+
+    async def _judged(self) -> Outcome:
+        outcome = self._outcome
+        async with connected(self._stack) as kube, watching(kube) as history:
+            try:
+                await self._play(kube, history)
+            except DrayError as error:
+                outcome.failures.append(str(error))
+            judge = history.judged()
+            outcome.bound = judge.bound
+            outcome.failures += judge.violations + self._ended()
+            took_s = time.monotonic() - self._began_s
+            verdict = "FAILED" if outcome.failures else "passed"
+            outcome.say(
+                f"  {verdict} after {took_s:.1f} s: {judge.bound} pods bound, "
+                f"{len(history.changes)} changes seen"
+            )
+            return outcome
+
+    async def _play(self, kube: Kube, history: History) -> None:
+        users = _Users(kube)
+        self._devices = _devices(await listed(kube))
+        began_s = time.monotonic()
+        async with _first_error() as group:
+            for wish in self._plan.wishes:
+                group.create_task(users.live(wish, began_s))
+            for fault in self._plan.faults:
+                group.create_task(self._harm(fault, began_s))
+        self._outcome.say(f"{self._stamp()}all faults are over")
+        await self._until(kube, "after the faults", self._waits)
+        running = _running((await listed(kube))[PODS])
+        if len(running) < sum(_stays(wish) for wish in self._plan.wishes):
+            dice = random.Random(self._plan.seed)
+            for name in dice.sample(running, round(len(running) * self._plan.freed)):
+                await users.delete(name)
+            self._outcome.say(f"{self._stamp()}deleted some of {len(running)} for those that wait")
+            await self._until(kube, "after room was made", self._waits)
+        async with _first_error() as group:
+            if self._plan.at_the_end is not None:
+                group.create_task(self._harm(self._plan.at_the_end, time.monotonic()))
+            for wish in self._plan.wishes:
+                group.create_task(users.delete(wish.name))
+        self._outcome.say(f"{self._stamp()}deleted everything")
+        await self._until(kube, "after the end", self._is_left)
+        await self._until(kube, "the watches are behind", lambda now: _behind(history, now))
+
+    async def _harm(self, fault: Fault, began_s: float) -> None:
+        await _sleep_until(began_s + fault.at_s)
+        stack, target = self._stack, fault.target
+        self._outcome.say(f"{self._stamp()}{fault.kind} {target}")
+        if fault.kind == "pause":
+            stack.pause(target)
+            await asyncio.sleep(fault.for_s)
+            stack.resume(target)
+            return
+        await stack.kill(target)
+        await asyncio.sleep(fault.for_s)
+        if fault.kind == "empty":
+            await stack.empty_nats()
+        else:
+            await stack.restart(target)
+        self._outcome.say(f"{self._stamp()}{target} is ready again")
+
+    async def _until(self, kube: Kube, when: str, look: Look) -> None:
+        """Wait until ``look`` finds nothing to complain of."""
+        deadline_s = time.monotonic() + QUIET_WITHIN_S
+        found = ["the API server does not answer"]
+        while time.monotonic() < deadline_s:
+            with contextlib.suppress(TemporaryError):
+                found = look(await listed(kube))
+            if not found:
+                return
+            if dead := self._ended():
+                raise StuckError(f"{when}: {'; '.join(dead)}")
+            await asyncio.sleep(_LOOK_EVERY_S)
+        raise StuckError("\n".join(f"{when}, {QUIET_WITHIN_S:g} s later: {one}" for one in found))
+
+    def _waits(self, now: dict[Resource, Listed]) -> list[str]:
+        """What is not as it should be although nothing is harmed any more."""
+        quiet = Quiet(judge_of(now), lambda: ())
+        gone = self._devices - _devices(now)
+        return [
+            *(f"{one} is not published" for one in sorted(map(str, gone))),
+            *_strange(now[PODS].objects),
+            *quiet.problems(),
+        ]
+
+    def _is_left(self, now: dict[Resource, Listed]) -> list[str]:
+        nodes = self._stack.record.nodes
+        gone = self._devices - _devices(now)
+        return [
+            *leftovers.objects(now),
+            *leftovers.on_nodes(self._nodes, self._files, nodes),
+            *(f"{one} is not published" for one in sorted(map(str, gone))),
+        ]
+
+    def _ended(self) -> list[str]:
+        now = set(self._stack.runner.pids())
+        return [f"{name} ended by itself" for name in sorted(self._processes - now)]
+
+    def _stamp(self) -> str:
+        return f"  {time.monotonic() - self._began_s:6.2f} s  "
+
+
+class StuckError(DrayError):
+    """Something did not come about in time."""
+
+
+class _Users:
+    """Users who try again until they are heard."""
+
+    def __init__(self, kube: Kube) -> None:
+        self._kube = kube
+
+    async def live(self, wish: Wish, began_s: float) -> None:
+        """Create the pod when it is time, and delete it if it is not to stay."""
+        await _sleep_until(began_s + wish.at_s)
+        await self._insist(lambda: self._kube.create(PODS, _pod(wish), NAMESPACE))
+        if wish.life_s is not None:
+            await asyncio.sleep(wish.life_s)
+            await self.delete(wish.name)
+
+    async def delete(self, name: str) -> None:
+        """Delete a pod; absent is fine."""
+        await self._insist(lambda: self._kube.delete(PODS, name, NAMESPACE))
+
+    async def _insist(self, act: Callable[[], Awaitable[object]]) -> None:
+        deadline_s = time.monotonic() + QUIET_WITHIN_S
+        while True:
+            try:
+                await act()
+            except AlreadyExistsError:
+                return  # an earlier try was heard, and its answer lost
+            except TemporaryError as error:
+                if time.monotonic() > deadline_s:
+                    raise StuckError(f"no answer in {QUIET_WITHIN_S:g} s: {error}") from error
+                await asyncio.sleep(_AGAIN_S)
+            else:
+                return
+
+
+@contextlib.asynccontextmanager
+async def _first_error() -> AsyncIterator[asyncio.TaskGroup]:
+    try:
+        async with asyncio.TaskGroup() as group:
+            yield group
+    except* DrayError as errors:
+        raise _leaf(errors) from errors
+
+
+def _pod(wish: Wish) -> Object:
+    asked = {
+        "gpupool": wish.pool,
+        "gpu-count": str(wish.cards),
+        "tflops-request": str(wish.tflops),
+        "vram-request": f"{wish.vram_gib}Gi",
+    }
+    annotations = {_ANNOTATION + name: value for name, value in asked.items()}
+    container = {
+        "name": "app",
+        "image": "app",
+        "resources": {"requests": {"cpu": "1", "memory": "64Mi"}},
+    }
+    return {
+        "metadata": {"name": wish.name, "annotations": annotations},
+        "spec": {"containers": [container]},
+    }
+
+
+def _running(pods: Listed) -> list[str]:
+    return sorted(
+        pod["metadata"]["name"] for pod in pods.objects if pod["status"].get("phase") == "Running"
+    )
+
+
+def _stays(wish: Wish) -> bool:
+    return wish.life_s is None
+
+
+def _strange(pods: Iterable[Object]) -> Iterator[str]:
+    """Pods that no rule of the judge looks at: without a claim, ended, or refused by a node."""
+    for pod in pods:
+        name, status = pod["metadata"]["name"], pod["status"]
+        if not pod["spec"].get("resourceClaims"):
+            yield f"pod {name} was admitted without a claim"
+        if status.get("phase") in ("Failed", "Succeeded"):
+            why = status.get("reason") or status.get("message")
+            yield f"pod {name} is {status['phase']}: {why}"
+
+
+def _devices(now: dict[Resource, Listed]) -> frozenset[DeviceId]:
+    slices = map(slice_from, now[SLICES].objects)
+    return frozenset(
+        DeviceId(one.driver, one.pool, device.name) for one in slices for device in one.devices
+    )
+
+
+def _behind(history: History, now: dict[Resource, Listed]) -> list[str]:
+    return [
+        f"the watch of {resource.plural}"
+        for resource, there in now.items()
+        if not history.is_at(resource, there.objects)
+    ]
+
+
+async def _sleep_until(at_s: float) -> None:
+    await asyncio.sleep(max(0.0, at_s - time.monotonic()))
+
+
+def _leaf(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

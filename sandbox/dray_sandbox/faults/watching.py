@@ -1,0 +1,47 @@
+"""Watches every kind that a run is judged by."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from dray.kube.ports import (
+    BIND_REQUESTS,
+    CLAIMS,
+    NODES,
+    PODS,
+    SLICES,
+    TEMPLATES,
+    Kube,
+    Listed,
+    Resource,
+)
+from dray_sandbox.faults.history import History
+
+WATCHED = (NODES, SLICES, TEMPLATES, CLAIMS, PODS, BIND_REQUESTS)
+
+
+@asynccontextmanager
+async def watching(kube: Kube) -> AsyncIterator[History]:
+    """The history from now on; complete up to now when the block begins."""
+    history = History()
+    told = {resource: asyncio.Event() for resource in WATCHED}
+
+    async def follow(resource: Resource) -> None:
+        async for event in kube.watch(resource):
+            history.tell(resource, event)
+            told[resource].set()
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(follow(resource)) for resource in WATCHED]
+        try:
+            for event in told.values():
+                await event.wait()
+            yield history
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+async def listed(kube: Kube) -> dict[Resource, Listed]:
+    """Everything there is. Raises KubeUnavailableError."""
+    return {resource: await kube.list(resource) for resource in WATCHED}

@@ -1,0 +1,155 @@
+"""Changes that several watches told are put into one order, and judged in it."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from dray.domain.names import DERIVED_FROM_LABEL, DRIVER
+from dray.kube.ports import (
+    BIND_REQUESTS,
+    CLAIMS,
+    PODS,
+    SLICES,
+    TEMPLATES,
+    Changed,
+    Deleted,
+    Listed,
+    Object,
+)
+from dray_node_agent.inventory import NodeState, device_name, slices
+from dray_node_agent.kubelet.checkpoint import CheckpointFile
+from dray_sandbox.chaos.actors import Board
+from dray_sandbox.faults import leftovers
+from dray_sandbox.faults.history import History
+
+CARDS = tuple(device_name(f"GPU-n1-{number}") for number in range(2))
+
+
+def stamped(obj: Object, version: int, **metadata: Any) -> Object:
+    return {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(version), **metadata}}
+
+
+def claim(name: str, version: int, card: str | None, tflops: str = "200") -> Object:
+    status: Object = {}
+    if card is not None:
+        result = {
+            "request": "gpu",
+            "driver": DRIVER,
+            "pool": "n1",
+            "device": card,
+            "consumedCapacity": {"virtual_tflops": tflops, "virtual_vram": "1Gi"},
+        }
+        field = {"key": "metadata.name", "operator": "In", "values": ["n1"]}
+        selector = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+        status["allocation"] = {"devices": {"results": [result]}, "nodeSelector": selector}
+    request = {"name": "gpu", "exactly": {"deviceClassName": DRIVER}}
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": "default",
+            "uid": f"uid-{name}",
+            "resourceVersion": str(version),
+        },
+        "spec": {"devices": {"requests": [request]}},
+        "status": status,
+    }
+
+
+def history() -> History:
+    """One node with two cards of 312 TFLOPS is known."""
+    made = History()
+    published: Iterable[Object] = slices(Board("n1", 2).read(), NodeState("n1"), generation=1)
+    there = [
+        stamped(one, 1, name=f"slice-{number}", uid=f"slice-{number}")
+        for number, one in enumerate(published)
+    ]
+    made.tell(SLICES, Listed(tuple(there), 1))
+    made.tell(CLAIMS, Listed((), 1))
+    return made
+
+
+def test_two_pods_on_one_card_that_has_room_for_one_are_seen() -> None:
+    made = history()
+    made.tell(CLAIMS, Changed(claim("a", 5, CARDS[0])))
+    made.tell(CLAIMS, Changed(claim("b", 6, CARDS[0])))
+    (violation,) = made.judged().violations
+    assert "DOUBLE SALE" in violation
+
+
+def test_a_card_sold_again_after_it_was_given_back_is_fine() -> None:
+    made = history()
+    made.tell(CLAIMS, Changed(claim("a", 5, CARDS[0])))
+    made.tell(CLAIMS, Deleted(claim("a", 6, CARDS[0])))
+    made.tell(CLAIMS, Changed(claim("b", 7, CARDS[0])))
+    assert made.judged().violations == []
+
+
+def test_versions_order_changes_whichever_watch_tells_first() -> None:
+    made = history()
+    made.tell(CLAIMS, Changed(claim("b", 7, CARDS[0])))
+    made.tell(CLAIMS, Changed(claim("a", 5, CARDS[0])))
+    made.tell(CLAIMS, Deleted(claim("a", 6, CARDS[0])))
+    assert made.judged().violations == []
+
+
+def test_an_allocation_that_moves_without_being_taken_back_is_seen() -> None:
+    made = history()
+    made.tell(CLAIMS, Changed(claim("a", 5, CARDS[0])))
+    made.tell(CLAIMS, Changed(claim("a", 6, CARDS[1])))
+    (violation,) = made.judged().violations
+    assert "was moved from" in violation
+
+
+def test_an_allocation_that_was_taken_back_first_may_move() -> None:
+    made = history()
+    for version, card in ((5, CARDS[0]), (6, None), (7, CARDS[1])):
+        made.tell(CLAIMS, Changed(claim("a", version, card)))
+    assert made.judged().violations == []
+
+
+def test_what_a_watch_missed_before_it_listed_again_accuses_nobody() -> None:
+    made = history()
+    made.tell(CLAIMS, Changed(claim("a", 5, CARDS[0])))
+    made.tell(CLAIMS, Changed(claim("b", 6, CARDS[1])))
+    # Meanwhile a was taken back and placed anew, and b was deleted.
+    made.tell(CLAIMS, Listed((claim("a", 9, CARDS[1]), claim("c", 8, CARDS[0])), 10))
+    assert made.judged().violations == []
+
+
+def test_it_knows_when_it_has_seen_everything() -> None:
+    made = history()
+    made.tell(CLAIMS, Changed(claim("a", 5, CARDS[0])))
+    assert made.is_at(CLAIMS, [claim("a", 5, CARDS[0])])
+    assert not made.is_at(CLAIMS, [claim("a", 6, None)])
+    assert not made.is_at(CLAIMS, [])
+
+
+def test_objects_that_outlive_their_pods_are_named() -> None:
+    derived = {"metadata": {"name": "base-1", "labels": {DERIVED_FROM_LABEL: "base"}}}
+    base: Object = {"metadata": {"name": "base"}}
+    listed = {
+        PODS: Listed((), 1),
+        CLAIMS: Listed((claim("a", 1, None),), 1),
+        TEMPLATES: Listed((derived, base), 1),
+        BIND_REQUESTS: Listed((), 1),
+    }
+    assert leftovers.objects(listed) == [
+        "ResourceClaim a is left",
+        "ResourceClaimTemplate base-1 is left",
+    ]
+
+
+def test_files_and_prepared_claims_left_on_nodes_are_named(tmp_path: Path) -> None:
+    state = tmp_path / "n1" / "state"
+    CheckpointFile(state / "checkpoint.json", "boot").save({})
+    (tmp_path / "n1" / "record.json").touch()
+    before = leftovers.files(tmp_path)
+    assert leftovers.on_nodes(tmp_path, before, ["n1"]) == []
+
+    (tmp_path / "n1" / "cdi.json.tmp").touch()
+    (tmp_path / "n1" / "record.json").unlink()
+    (state / "checkpoint.json").write_text("{torn")
+    first, second, third = leftovers.on_nodes(tmp_path, before, ["n1"])
+    assert first == "file n1/cdi.json.tmp is left"
+    assert second == "file n1/record.json is gone"
+    assert "corrupt" in third

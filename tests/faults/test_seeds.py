@@ -1,0 +1,58 @@
+"""Whole stacks under seeded faults, judged from Kubernetes' objects alone.
+
+``DRAY_FAULTS_SEEDS=20`` runs that many seeds from ``DRAY_FAULTS_FIRST`` (0) on. Seeds share a
+stack: each begins and ends with nothing on it, and after a failed one the stack is made anew.
+"""
+
+import os
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from dray_sandbox.faults.arena import Arena
+from dray_sandbox.faults.plan import UNTOUCHED, draw
+from dray_sandbox.faults.run import Trial
+
+FIRST = int(os.environ.get("DRAY_FAULTS_FIRST", "0"))
+SEEDS = os.environ.get("DRAY_FAULTS_SEEDS")
+
+
+def seeds(default: int) -> range:
+    return range(FIRST, FIRST + int(SEEDS or default))
+
+
+CASES = [pytest.param("sandbox", seed, id=f"sandbox-{seed}") for seed in seeds(2)] + [
+    pytest.param("real", seed, id=f"real-{seed}", marks=pytest.mark.real) for seed in seeds(3)
+]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(900)]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def arena(request: pytest.FixtureRequest) -> AsyncIterator[Arena]:
+    arena = Arena(request.param)
+    try:
+        yield arena
+    finally:
+        left = await arena.stop()
+    assert not left
+
+
+@pytest.mark.parametrize(("arena", "seed"), CASES, indirect=["arena"])
+async def test_every_pod_is_placed_once_whatever_dies_meanwhile(arena: Arena, seed: int) -> None:
+    stack = await arena.stack()
+    outcome = await Trial(stack, draw(seed, stack.runner.pids().keys() - UNTOUCHED)).run()
+    if outcome.failures:
+        kept = arena.keep_logs(seed)
+        await arena.stop()
+        pytest.fail(
+            "\n".join(
+                [
+                    *outcome.failures,
+                    *outcome.lines,
+                    f"logs: {kept}",
+                    f"again: make faults FIRST={seed} SEEDS=1 CONTROL_PLANE={arena.control_plane}",
+                ]
+            )
+        )
+    assert outcome.bound
