@@ -18,10 +18,10 @@ _BESIDE: Final = ("deviceClassName", "selector", "selectors", "allocationMode", 
 def convert_template(content: Mapping, notes: Notes) -> None:
     """A ResourceClaimTemplate, in place."""
     spec = _mapping(content, "spec")
-    _copy_label(content, spec, notes)
     inner = spec.get("spec")
     if isinstance(inner, dict):
         _convert_devices(inner, "spec.spec", notes)
+    _copy_label(content, spec, notes)
 
 
 def convert_claim(content: Mapping, notes: Notes) -> None:
@@ -45,6 +45,11 @@ def _copy_label(content: Mapping, spec: Mapping, notes: Notes) -> None:
     labels = _mapping(metadata, "labels") if isinstance(metadata, dict) else {}
     if value is None or TEMPLATE_LABEL in labels:
         return
+    if not notes.is_seed_form:
+        notes.warn(
+            f"label {TEMPLATE_LABEL} reaches no claim: only those of spec.metadata.labels do"
+        )
+        return
     if not isinstance(metadata, dict):
         metadata = yaml_door.mapping()
         yaml_door.insert_after(spec, "", "metadata", metadata)
@@ -59,17 +64,28 @@ def _copy_label(content: Mapping, spec: Mapping, notes: Notes) -> None:
 
 def _convert_devices(spec: Mapping, path: str, notes: Notes) -> None:
     requests = _mapping(spec, "devices").get("requests")
-    for request in requests if isinstance(requests, list) else []:
-        if isinstance(request, dict):
-            _convert_request(request, f"{path}.devices.requests[{request.get('name', '')}]", notes)
+    found = [(f"{path}.devices.requests[{_name(r)}]", r) for r in _mappings(requests)]
+    for where, request in found:
+        _convert_request(request, where, notes)
+    for where, request in found:
+        _drop_empty_capacity(_mapping(request, "exactly"), f"{where}.exactly", notes)
+        for part in _mappings(request.get("firstAvailable")):
+            _drop_empty_capacity(part, f"{where}.firstAvailable[{_name(part)}]", notes)
+
+
+def _mappings(listed: Any) -> list[Mapping]:
+    return [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+
+
+def _name(entry: Mapping) -> str:
+    return str(entry.get("name", ""))
 
 
 def _convert_request(request: Mapping, path: str, notes: Notes) -> None:
     alternatives = request.get("firstAvailable")
     if isinstance(alternatives, list):
-        for part in alternatives:
-            if isinstance(part, dict):
-                _convert_exactly(part, f"{path}.firstAvailable[{part.get('name', '')}]", notes)
+        for part in _mappings(alternatives):
+            _convert_exactly(part, f"{path}.firstAvailable[{_name(part)}]", notes)
         return
     exactly = request.get("exactly")
     if not isinstance(exactly, dict):
@@ -100,19 +116,20 @@ def _convert_exactly(exactly: Mapping, path: str, notes: Notes) -> None:
         exactly.pop("deviceClassName", None)
         yaml_door.insert_after(exactly, after, "deviceClassName", DEVICE_CLASS)
         notes.change(f"{path}.deviceClassName: {DEVICE_CLASS} added: a class is required")
-    _drop_empty_capacity(exactly, path, notes)
     if exactly["deviceClassName"] == DEVICE_CLASS:
         _convert_selectors(exactly, path, notes)
 
 
 def _drop_empty_capacity(exactly: Mapping, path: str, notes: Notes) -> None:
     capacity = exactly.get("capacity")
-    if isinstance(capacity, dict) and not capacity.get("requests"):
-        del exactly["capacity"]
-        notes.change(
-            f"{path}.capacity dropped: its requests are empty, and what a claim doesn't state it "
-            "takes whole; the capacities come from the pod's annotations"
-        )
+    if not isinstance(capacity, dict) or capacity.get("requests"):
+        return
+    what = "its requests are empty, and what a claim doesn't state it takes whole"
+    if not notes.is_seed_form:
+        notes.warn(f"{path}.capacity: {what}")
+        return
+    del exactly["capacity"]
+    notes.change(f"{path}.capacity dropped: {what}; a pod's annotations state them for its claim")
 
 
 def _convert_selectors(holder: Mapping, path: str, notes: Notes) -> None:

@@ -22,7 +22,7 @@ from dray.cel.syntax import parse
 from dray.cel.tree import Expr
 from dray.cel.unparse import unparse
 from dray.seed.guards import guarded
-from dray.seed.rewriting import Rewriter, uses_seed_dialect
+from dray.seed.rewriting import Rewriter, is_bare_value, uses_seed_dialect
 
 _MANY_COMPARISONS = 6
 
@@ -56,11 +56,37 @@ def translate(expression: str) -> Translation:
     changes = list(rewriter.changes)
     for guard in dict.fromkeys(map(unparse, guards)):
         changes.append(f"added {guard}: a device without it must not match, nor stop the pod")
-    if _has_comments(expression):
-        changes.append("dropped the comments: they stood in text that was rewritten")
-    lines = "\n" in expression.strip()
-    text = unparse(result, lines=lines) + ("\n" if expression.endswith("\n") else "")
-    return Translation(text, tuple(changes), _complexity(root))
+    return _written(result, expression, changes, _complexity(root))
+
+
+def translate_value(expression: str) -> Translation:
+    """The valid form of what reads one value of a device and is no selector by itself.
+
+    Raises:
+        CelSyntaxError: not CEL.
+        SeedDialectError: an unknown name, or a method that the value doesn't have.
+        ValueError: it is more than one read.
+    """
+    root = parse(expression)
+    if not is_bare_value(root):
+        raise ValueError(f"{expression!r} is not one read of a device")
+    rewriter = Rewriter(expression)
+    result = rewriter.rewritten(root)
+    warning = f"{unparse(result)} is a value and no condition: a selector compares it with another"
+    if not rewriter.changes:
+        return Translation(expression, (), (warning,))
+    return _written(result, expression, list(rewriter.changes), (warning,))
+
+
+def _written(root: Expr, source: str, changes: list[str], warnings: tuple[str, ...]) -> Translation:
+    """``root`` in the place of the expression that ``source`` holds, comments around it kept."""
+    found = tokens(source)
+    start, end = found[0].start, found[-2].end
+    inside = source[start:end]
+    if _has_comments(inside):
+        changes.append("dropped the comments inside: they stood in text that was rewritten")
+    text = unparse(root, lines="\n" in inside)
+    return Translation(source[:start] + text + source[end:], tuple(changes), warnings)
 
 
 def _check(root: Expr, source: str) -> None:
@@ -97,5 +123,5 @@ def _comparisons(root: Expr) -> int:
 
 def _has_comments(source: str) -> bool:
     found = tokens(source)
-    gaps = [(0, found[0].start), *((a.end, b.start) for a, b in pairwise(found))]
+    gaps = [(a.end, b.start) for a, b in pairwise(found)]
     return any("//" in source[start:end] for start, end in gaps)

@@ -1,7 +1,8 @@
-"""Whole files: the seed's objects of ``resource.k8s.io`` in, valid ``v1`` objects out.
+"""Whole files: the seed's objects in, objects that Kubernetes accepts out.
 
-Documents that need no change come back byte for byte; in the others, comments and the order
-of keys are kept. A second conversion changes nothing.
+Documents that need no change come back byte for byte, also where a valid object means something
+that its author may not want (a warning says so); in the others, comments and the order of keys
+are kept. A second conversion changes nothing.
 """
 
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from typing import Any, Final
 from dray.domain.errors import InvalidInputError
 from dray.seed import yaml_door
 from dray.seed.claims import convert_claim, convert_class, convert_template
+from dray.seed.nodes import convert_node
 from dray.seed.notes import Notes
 from dray.seed.slices import convert_slice
 from dray.seed.yaml_door import Mapping
@@ -65,12 +67,12 @@ def convert(text: str) -> Conversion:
             changed = any(not note.is_warning for note in found)
             if changed:
                 yaml_door.load(document)  # a key that stands twice would vanish in what follows
+            if content is not None:
+                objects.append(yaml_door.plain(content))
         except InvalidInputError as error:
             raise InvalidInputError(f"document {number}: {error}") from error
         parts.append(yaml_door.dump(content, document) if changed else document)
         notes += found
-        if content is not None:
-            objects.append(yaml_door.plain(content))
     return Conversion("".join(parts), tuple(notes), tuple(objects))
 
 
@@ -101,6 +103,9 @@ def _with_notes(
 
 
 def _convert_object(content: Mapping, notes: Notes) -> None:
+    if (content.get("apiVersion"), content.get("kind")) == ("v1", "Node"):
+        convert_node(content, notes)
+        return
     change = _KINDS.get(str(content.get("kind", "")))
     if change is None or not _convert_version(content, notes):
         return

@@ -14,6 +14,15 @@ class Notes:
         """Something was changed: what, and why."""
         self.changes.append(text)
 
+    @property
+    def is_seed_form(self) -> bool:
+        """Whether something had to change for Kubernetes to accept the object.
+
+        What is valid already stays byte for byte, also where it means something other than its
+        author may think: that is worth a warning, and the author's to change.
+        """
+        return bool(self.changes)
+
     def warn(self, text: str) -> None:
         """Nothing was changed, but the reader should know."""
         self.warnings.append(text)

@@ -1,7 +1,5 @@
 """The rows of the dialect, applied to a tree."""
 
-from dataclasses import replace
-
 from dray.cel import tree
 from dray.cel.errors import CelCompileError, nearest
 from dray.cel.reads import read_of
@@ -12,6 +10,7 @@ from dray.seed import paths
 from dray.seed.vocabulary import ATTRIBUTES, CAPACITIES, REFUSED
 
 _GO_NAME = "AsApproximateFloat64"
+_CEL_NAME = "asApproximateFloat"
 _COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 _MAP_METHODS = ("size",)
 
@@ -23,6 +22,17 @@ class SeedDialectError(CelCompileError):
 def uses_seed_dialect(root: Expr) -> bool:
     """Whether the tree reads a device as the seed writes it, or calls what only the seed has."""
     return _is_seed(root, is_value=True)
+
+
+def is_bare_value(root: Expr) -> bool:
+    """Whether the tree is one read of a device, in either dialect, and nothing more."""
+    value: Expr | None = root
+    if isinstance(root, tree.Call) and root.function in (_GO_NAME, _CEL_NAME):
+        value = root.target
+    if value is None:
+        return False
+    read = read_of(value)
+    return _leaf(value) is not None or (read is not None and read.domain == DRIVER)
 
 
 def _is_seed(node: Expr, *, is_value: bool) -> bool:
@@ -161,7 +171,7 @@ class Rewriter:
             self.read.add((read.field, read.name))
             value = paths.quantity(value)
             why = "the attribute is a string that holds a quantity"
-        call = tree.Call("asApproximateFloat", node.arguments, value, place=node.place)
+        call = tree.Call(_CEL_NAME, node.arguments, value, place=node.place)
         return self._changed(node, call, why)
 
     def _membership(self, node: tree.Binary, right: Expr) -> Expr:
@@ -171,7 +181,7 @@ class Rewriter:
                 tree.Literal(value=str() as name),
                 tree.Select(operand=tree.Ident(name="device"), field=field, optional=False),
             ) if name in (ATTRIBUTES if field == "attributes" else CAPACITIES):
-                after = replace(node, right=paths.domain(field, right.place))
+                after = tree.replace(node, right=paths.domain(field, right.place))
                 return self._changed(node, after, "names are looked up in the driver's domain")
         return self._below(node)
 

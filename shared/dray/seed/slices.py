@@ -1,5 +1,6 @@
 """The seed's ResourceSlices to ``resource.k8s.io/v1``, with the capacities that dray sells."""
 
+from collections.abc import Iterator
 from typing import Final
 
 from dray.domain.names import DRIVER, TFLOPS, VIRTUAL_TFLOPS, VIRTUAL_VRAM, VRAM
@@ -26,9 +27,13 @@ def convert_slice(content: Mapping, notes: Notes) -> None:
     listed = devices if isinstance(devices, list) else []
     found: list[Mapping] = [device for device in listed if isinstance(device, dict)]
     _rename_values(found, notes)
-    if spec.get("driver") == DRIVER:
+    if spec.get("driver") != DRIVER:
+        return
+    if notes.is_seed_form:
         _rename_pool(spec, found, notes)
         _set_capacities(found, notes)
+    else:
+        _warn(spec, found, notes)
 
 
 def _attributes(device: Mapping) -> Mapping:
@@ -69,13 +74,35 @@ def _rename_pool(spec: Mapping, devices: list[Mapping], notes: Notes) -> None:
 
 
 def _set_capacities(devices: list[Mapping], notes: Notes) -> None:
-    for device in devices:
-        capacity = device.get("capacity")
-        if device.get("allowMultipleAllocations") is not True or not isinstance(capacity, dict):
-            continue
-        name = f"device {device.get('name', '')}"
+    for name, capacity in _shared_capacities(devices):
         for physical, virtual in _PAIRS.items():
             _sell_virtually(capacity, physical, virtual, name, notes)
+
+
+def _shared_capacities(devices: list[Mapping]) -> Iterator[tuple[str, Mapping]]:
+    """Words for the device, and its capacities, of each that several pods may share."""
+    for device in devices:
+        capacity = device.get("capacity")
+        if device.get("allowMultipleAllocations") is True and isinstance(capacity, dict):
+            yield f"device {device.get('name', '')}", capacity
+
+
+def _warn(spec: Mapping, devices: list[Mapping], notes: Notes) -> None:
+    """What a slice that Kubernetes accepts as it is means all the same."""
+    pool, node = spec.get("pool"), spec.get("nodeName")
+    if isinstance(pool, dict) and node and pool.get("name") != node:
+        notes.warn(
+            f"pool.name {pool.get('name', '')} is not the node's: the slices of a pool must be "
+            "complete together, so the pool should be the node"
+        )
+    for name, capacity in _shared_capacities(devices):
+        for physical in _PAIRS:
+            amount = capacity.get(physical)
+            if isinstance(amount, dict) and "requestPolicy" not in amount:
+                notes.warn(
+                    f"{name}: {physical} has no requestPolicy, so a claim that does not ask for it "
+                    "takes all of it"
+                )
 
 
 def _sell_virtually(

@@ -1,6 +1,7 @@
 """The door to ruamel.yaml: documents in, documents out, comments and key order kept."""
 
 import io
+import itertools
 import re
 from collections.abc import Iterator, MutableMapping
 from itertools import pairwise
@@ -8,8 +9,11 @@ from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.composer import MaxDepthExceededError
+from ruamel.yaml.constructor import RoundTripConstructor
 from ruamel.yaml.error import YAMLError
 from ruamel.yaml.representer import RoundTripRepresenter
+from ruamel.yaml.scalarint import ScalarInt
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString, LiteralScalarString
 from ruamel.yaml.tokens import CommentToken
 
@@ -17,7 +21,11 @@ from dray.domain.errors import InvalidInputError
 
 Mapping = MutableMapping[str, Any]
 _SEPARATOR = re.compile(r"^---(?=\s|$)", re.MULTILINE)
+_END = re.compile(r"^\.\.\.[ \t]*(?:\r?\n|\Z)", re.MULTILINE)
 _NO_FOLDING = 1 << 16
+_MOST_LEVELS = 100
+_MOST_VALUES = 1_000_000
+_BOOLS_OF_YAML_1_1 = {"yes": True, "on": True, "no": False, "off": False}
 
 
 class YamlError(InvalidInputError):
@@ -32,13 +40,20 @@ class _Representer(RoundTripRepresenter):
     """Writes new sequences like those that were read."""
 
 
+class _Constructor(RoundTripConstructor):
+    """Leaves dates the text that they are to Kubernetes."""
+
+
+_Constructor.add_constructor("tag:yaml.org,2002:timestamp", RoundTripConstructor.construct_yaml_str)
 _Representer.add_representer(_NewSequence, RoundTripRepresenter.represent_list)
 
 
 def split(text: str) -> list[str]:
-    """The documents of a stream as text, each with the ``---`` that begins it."""
+    """The documents of a stream as text, each with the ``---`` that begins it, if one does, and
+    the ``...`` that ends it."""
     starts = [match.start() for match in _SEPARATOR.finditer(text)]
-    bounds = sorted({0, *starts, len(text)})
+    ends = [match.end() for match in _END.finditer(text)]
+    bounds = sorted({0, *starts, *ends, len(text)})
     return [text[start:end] for start, end in pairwise(bounds)]
 
 
@@ -54,18 +69,22 @@ def load(document: str, *, strict: bool = True) -> Any:
     yaml.allow_duplicate_keys = not strict
     try:
         return yaml.load(_without_separator(document))
+    except MaxDepthExceededError as error:
+        raise YamlError(f"nested too deeply: expected {_MOST_LEVELS} levels at most") from error
     except YAMLError as error:
         raise YamlError(f"not YAML: {_in_one_line(error)}") from error
 
 
 def dump(content: Any, original: str) -> str:
-    """``content`` as text, indented as ``original`` was and with its ``---``."""
+    """``content`` as text, with the indentation, line ends and separators of ``original``."""
     out = io.StringIO()
     if _indents_sequences(original):
         _indent_comments(content, 0, set())
     _yaml(original).dump(content, out)
     separator = "---\n" if _SEPARATOR.match(original) else ""
-    return separator + out.getvalue()
+    end = "...\n" if _END.search(original) else ""
+    text = separator + out.getvalue() + end
+    return text.replace("\n", "\r\n") if "\r\n" in original else text
 
 
 def mapping() -> Mapping:
@@ -155,15 +174,42 @@ def rename(target: Mapping, old: str, new: str, value: Any) -> None:
 
 
 def plain(content: Any) -> Any:
-    """``content`` as dicts, lists and plain scalars, for JSON."""
+    """``content`` as dicts, lists and plain scalars, for JSON.
+
+    Scalars mean what they mean to kubectl, which reads YAML 1.1: ``on`` is true, ``0644`` octal.
+
+    Raises:
+        YamlError: aliases make it a thousand times what was written.
+    """
+    return _plain(content, itertools.count())
+
+
+def _plain(content: Any, counted: Iterator[int]) -> Any:
+    if next(counted) > _MOST_VALUES:
+        raise YamlError(f"aliases blow it up to more than {_MOST_VALUES} values")
     if isinstance(content, MutableMapping):
-        return {str(key): plain(value) for key, value in content.items()}
+        return {str(key): _plain(value, counted) for key, value in content.items()}
     if isinstance(content, list):
-        return [plain(item) for item in content]
+        return [_plain(item, counted) for item in content]
+    return _plain_scalar(content)
+
+
+def _plain_scalar(content: Any) -> Any:
+    if type(content) is str:  # quoted strings are of other types
+        lower = content.lower()
+        is_bool = lower in _BOOLS_OF_YAML_1_1 and content in (lower, lower.title(), lower.upper())
+        return _BOOLS_OF_YAML_1_1[lower] if is_bool else content
+    if isinstance(content, ScalarInt) and _is_octal(content):
+        return int(str(content), 8)
     for kind in (bool, int, float, str):
         if isinstance(content, kind):
             return kind(content)
     return content if content is None else str(content)
+
+
+def _is_octal(number: ScalarInt) -> bool:
+    """Whether it is written with leading zeros."""
+    return bool(getattr(number, "_width", None)) and set(str(number)) <= set("-01234567")
 
 
 def _in_one_line(error: Exception) -> str:
@@ -194,8 +240,10 @@ def _comment_tokens(found: Any) -> Iterator[CommentToken]:
 def _yaml(document: str) -> YAML:
     yaml = YAML()
     yaml.Representer = _Representer
+    yaml.Constructor = _Constructor
     yaml.preserve_quotes = True
     yaml.width = _NO_FOLDING
+    yaml.max_depth = _MOST_LEVELS
     if _indents_sequences(document):
         yaml.indent(mapping=2, sequence=4, offset=2)
     return yaml

@@ -108,9 +108,12 @@ def test_line_breaks_between_clauses_are_kept():
     )
 
 
-def test_lost_comments_are_reported():
-    changes = translate('// mine\ndevice.attributes["model"] == "a"').changes
-    assert any("comments" in change for change in changes)
+def test_comments_around_the_expression_stay_and_lost_ones_are_reported():
+    kept = translate('// mine\ndevice.attributes["model"] == "a"  // his\n')
+    assert short(kept.expression) == '// mine\nhas($A.model) && $A.model == "a"  // his\n'
+    assert not any("comments" in change for change in kept.changes)
+    lost = translate('device.attributes["model"] // mine\n == "a"')
+    assert any("comments" in change for change in lost.changes)
 
 
 @pytest.mark.parametrize(

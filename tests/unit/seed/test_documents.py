@@ -1,10 +1,14 @@
 """Whole files: versions, claims, slices, lists, comments, and what passes through."""
 
 import json
+from itertools import pairwise
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dray.domain.errors import InvalidInputError
+from dray.seed import yaml_door
 from dray.seed.documents import convert
 
 TEMPLATE = """\
@@ -217,6 +221,66 @@ def test_json_is_yaml_too():
     assert conversion.objects == ({**found, "apiVersion": "resource.k8s.io/v1"},)
 
 
+VALID = [
+    """\
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice   # as its author wants it
+metadata: {name: s}
+spec:
+    driver: tensor-fusion.ai.dra-driver
+    nodeName: node-1
+    pool: {name: gold, generation: 1, resourceSliceCount: 1}
+    devices: [{name: a, allowMultipleAllocations: true, capacity: {vram: {value: 1Gi}}}]
+""",
+    """\
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: t, labels: {tensor-fusion.ai/resource-claim-template: "true"}}
+spec: {spec: {devices: {requests: [{name:   r, exactly: {
+  deviceClassName: tensor-fusion.ai.dra-driver, capacity: {requests: {}}}}]}}}
+""",
+]
+
+
+@pytest.mark.parametrize("text", VALID)
+def test_valid_objects_come_back_byte_for_byte_with_a_warning_about_traps(text):
+    conversion = convert(text)
+    assert conversion.text == text
+    assert len(conversion.notes) == 2
+    assert all(note.is_warning for note in conversion.notes)
+
+
+def test_line_ends_and_document_ends_are_kept():
+    text = "apiVersion: resource.k8s.io/v1beta2\nkind: DeviceClass\n...\na: 1\n...\n"
+    expected = text.replace("v1beta2", "v1")
+    assert convert(text).text == expected
+    assert convert(text.replace("\n", "\r\n")).text == expected.replace("\n", "\r\n")
+
+
+def test_json_holds_what_kubectl_reads():
+    text = "a: 0644\nb: on\nc: 'on'\nd: 2025-04-08T21:55:32Z\ne: 10\nf: 'No'\ng: 089\nh: No\n"
+    assert convert(text).objects == (
+        {
+            "a": 0o644,
+            "b": True,
+            "c": "on",
+            "d": "2025-04-08T21:55:32Z",
+            "e": 10,
+            "f": "No",
+            "g": 89,
+            "h": False,
+        },
+    )
+
+
+def test_headings_of_kubectl_describe_become_the_fields_of_a_node():
+    text = "apiVersion: v1\nkind: Node\nStatus:  # now\n  Capacity: {cpu: 2}\n"
+    assert convert(text).objects[0]["status"] == {"capacity": {"cpu": 2}}
+    assert "status:  # now" in convert(text).text
+    small = "apiVersion: v1\nkind: Node\nstatus: {capacity: {cpu: 2}}\n"
+    assert convert(small).text == small
+
+
 def test_older_versions_are_left_with_a_warning():
     text = "apiVersion: resource.k8s.io/v1beta1\nkind: DeviceClass\n"
     conversion = convert(text)
@@ -233,11 +297,19 @@ def test_older_versions_are_left_with_a_warning():
             "kind: DeviceClass\napiVersion: resource.k8s.io/v1beta2\nspec: {}\nspec: {}\n",
             "found duplicate key",
         ),
+        ("[" * 500, "document 1: nested too deeply"),
     ],
 )
 def test_what_is_no_yaml_is_refused(text, reason):
     with pytest.raises(InvalidInputError, match=reason):
         convert(text)
+
+
+def test_aliases_can_not_blow_a_file_up(monkeypatch):
+    monkeypatch.setattr(yaml_door, "_MOST_VALUES", 1000)
+    tens = (f"{b}: &{b} [{','.join(['*' + a] * 10)}]\n" for a, b in pairwise("abcdef"))
+    with pytest.raises(InvalidInputError, match="document 1: aliases blow it up"):
+        convert("a: &a [1]\n" + "".join(tens))
 
 
 @pytest.mark.parametrize(
@@ -256,3 +328,120 @@ def test_what_is_no_yaml_is_refused(text, reason):
 )
 def test_odd_documents_pass_through(text):
     assert convert(text).text == text
+
+
+CEL = st.sampled_from(
+    ["true", 'device.attributes["model"] == "A100"', 'device.driver == "x"', "1 < 2 // why"]
+).map(lambda text: {"cel": {"expression": text}})
+CLASS = st.sampled_from(["tensor-fusion.ai.dra-driver", "other.example.com"])
+EXACTLY = st.fixed_dictionaries(
+    {},
+    optional={
+        "deviceClassName": CLASS,
+        "selectors": st.lists(CEL, max_size=2),
+        "count": st.integers(1, 3),
+        "capacity": st.sampled_from([{"requests": {}}, {"requests": {"vram": "1Gi"}}]),
+    },
+)
+REQUEST = st.one_of(
+    st.builds(lambda exactly: {"name": "r", "exactly": exactly}, EXACTLY),
+    st.builds(
+        lambda beside, exactly: {"name": "r", **beside, "exactly": exactly},
+        st.fixed_dictionaries({"allocationMode": st.just("All")}, optional={"selector": CEL}),
+        EXACTLY.filter(lambda inside: "selectors" not in inside),
+    ),
+    EXACTLY.map(lambda flat: {"name": "r", **flat}),
+    st.builds(lambda part: {"name": "r", "firstAvailable": [{"name": "p", **part}]}, EXACTLY),
+)
+VALUE = st.sampled_from([{"string": "a"}, {"stringValue": "a"}, {"intValue": 1}, {"bool": True}])
+AMOUNT = st.sampled_from(
+    [{"value": "1Gi"}, {"value": "1", "requestPolicy": {"default": "0", "validValues": ["0"]}}]
+)
+DEVICE = st.fixed_dictionaries(
+    {"name": st.just("d")},
+    optional={
+        "attributes": st.dictionaries(st.sampled_from(["model", "pool_name"]), VALUE),
+        "capacity": st.dictionaries(st.sampled_from(["tflops", "vram", "virtual_vram"]), AMOUNT),
+        "allowMultipleAllocations": st.booleans(),
+    },
+)
+LABELS = st.dictionaries(
+    st.just("tensor-fusion.ai/resource-claim-template"), st.just("true"), max_size=1
+)
+OBJECT = st.one_of(
+    st.builds(
+        lambda labels, requests: {
+            "kind": "ResourceClaimTemplate",
+            "metadata": {"name": "t", "labels": labels},
+            "spec": {"spec": {"devices": {"requests": requests}}},
+        },
+        LABELS,
+        st.lists(REQUEST, max_size=2),
+    ),
+    st.builds(
+        lambda driver, pool, devices: {
+            "kind": "ResourceSlice",
+            "metadata": {"name": "s"},
+            "spec": {
+                "driver": driver,
+                "nodeName": "node",
+                "pool": {"name": pool},
+                "devices": devices,
+            },
+        },
+        CLASS,
+        st.sampled_from(["node", "gold"]),
+        st.lists(DEVICE, max_size=2),
+    ),
+    st.just({"kind": "Pod", "spec": {"containers": []}}),
+)
+DOCUMENTS = st.lists(
+    st.builds(
+        lambda version, content: {"apiVersion": f"resource.k8s.io/{version}", **content},
+        st.sampled_from(["v1", "v1beta2"]),
+        OBJECT,
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+def _in_block_style(content, indent=""):
+    """As YAML that a person would write, with a comment behind every key and dash."""
+    if isinstance(content, dict) and content:
+        pairs = content.items()
+        lines = [f"{indent}{key}:{_in_block_style(value, indent + '  ')}" for key, value in pairs]
+        return ("  # why\n" if indent else "") + "".join(lines)
+    if isinstance(content, list) and content:
+        return "  # many\n" + "".join(_item(item, indent) for item in content)
+    return f" {json.dumps(content)}\n"
+
+
+def _item(item, indent):
+    text = _in_block_style(item, indent + "  ")
+    return f"{indent}-  # one\n{text.partition(chr(10))[2]}" if "#" in text else f"{indent}-{text}"
+
+
+@settings(deadline=None, max_examples=50)
+@given(DOCUMENTS, st.booleans())
+def test_conversion_is_idempotent_and_leaves_no_trace_of_the_seed(objects, as_list):
+    listed = [{"apiVersion": "v1", "kind": "List", "items": objects}] if as_list else objects
+    text = "---\n".join(map(_in_block_style, listed))
+    once = convert(text)
+    twice = convert(once.text)
+    assert twice.text == once.text
+    assert all(note.is_warning for note in twice.notes)
+    assert twice.objects == once.objects
+    assert "v1beta2" not in once.text.replace('kind": "Pod"', "") or '"Pod"' in once.text
+    for word in ("stringValue", "intValue", "selector:", 'selector":'):
+        assert word not in once.text
+
+
+@settings(deadline=None, max_examples=50)
+@given(DOCUMENTS)
+def test_either_a_change_is_told_or_nothing_changes(objects):
+    text = "---\n".join(map(_in_block_style, objects))
+    conversion = convert(text)
+    told = {note.document for note in conversion.notes if not note.is_warning}
+    for number, (before, after) in enumerate(zip(objects, conversion.objects, strict=True), 1):
+        assert (before != after) == (number in told)

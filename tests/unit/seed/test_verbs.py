@@ -1,6 +1,7 @@
 """``dray convert`` and ``dray cel`` as a person calls them."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -10,40 +11,63 @@ from dray.domain.errors import InvalidInputError
 from dray_cli.cel import cel
 from dray_cli.convert import convert
 
-SEED = Path(__file__).parents[3] / "examples" / "seed"
-GOLDEN = Path(__file__).parent / "golden"
-TEMPLATE = SEED / "3.2-resource-claim-template.yaml"
-SLICE = GOLDEN / "6.2.1-resource-slice.yaml"
+GOLDEN = Path(__file__).parent / "golden" / "001"
 A = 'device.attributes["tensor-fusion.ai.dra-driver"]'
+
+
+def part(stored, title):
+    """What comes in or out, in a stored conversion."""
+    titles_and_parts = re.split(r"^=== (.*)\n", (GOLDEN / stored).read_text("utf-8"), flags=re.M)
+    return dict(zip(titles_and_parts[1::2], titles_and_parts[2::2], strict=True))[title]
+
+
+TEMPLATE = part("yaml-03-3.2.txt", "in")
+CONVERTED = part("yaml-03-3.2.txt", "out")
+SLICE = part("yaml-16-6.2.1.txt", "out")
+APPENDIX = part("yaml-19-appendix.txt", "in")
+
+
+@pytest.fixture
+def template(tmp_path):
+    path = tmp_path / "template.yaml"
+    path.write_text(TEMPLATE)
+    return path
+
+
+@pytest.fixture
+def devices(tmp_path):
+    path = tmp_path / "slice.yaml"
+    path.write_text(SLICE)
+    return path
 
 
 def run(command, *arguments, stdin=""):
     return CliRunner().invoke(command, [str(a) for a in arguments], input=stdin)
 
 
-def test_convert_prints_what_kubectl_can_apply_and_explains_beside_it():
-    quiet = run(convert, "-f", TEMPLATE)
+def test_convert_prints_what_kubectl_can_apply_and_explains_beside_it(template):
+    quiet = run(convert, "-f", template)
     assert quiet.exit_code == 0
-    assert quiet.stdout == (GOLDEN / TEMPLATE.name).read_text()
+    assert quiet.stdout == CONVERTED
     assert quiet.stderr == ""
-    explained = run(convert, "-f", TEMPLATE, "--explain")
+    explained = run(convert, "-f", template, "--explain")
     assert explained.stdout == quiet.stdout
     assert "deviceClassName" in explained.stderr
 
 
-def test_convert_reads_standard_input_and_several_files():
-    piped = run(convert, "-f", "-", stdin=TEMPLATE.read_text())
-    assert piped.stdout == (GOLDEN / TEMPLATE.name).read_text()
-    both = run(convert, "-f", TEMPLATE, "-f", SLICE)
-    assert run(convert, TEMPLATE, SLICE).stdout == both.stdout
+def test_convert_reads_standard_input_and_several_files(template, devices):
+    piped = run(convert, "-f", "-", stdin=TEMPLATE)
+    assert piped.stdout == CONVERTED
+    both = run(convert, "-f", template, "-f", devices)
+    assert run(convert, template, devices).stdout == both.stdout
     assert both.stdout.count("---\n") == 1
-    assert both.stdout.endswith(SLICE.read_text())
+    assert both.stdout.endswith(SLICE)
 
 
-def test_convert_prints_json_one_object_or_a_list():
-    one = json.loads(run(convert, "-f", TEMPLATE, "-o", "json").stdout)
+def test_convert_prints_json_one_object_or_a_list(template):
+    one = json.loads(run(convert, "-f", template, "-o", "json").stdout)
     assert one["kind"] == "ResourceClaimTemplate"
-    many = json.loads(run(convert, "-f", SEED / "appendix-1-basic.yaml", "-o", "json").stdout)
+    many = json.loads(run(convert, "-", "-o", "json", stdin=APPENDIX).stdout)
     assert [item["kind"] for item in many["items"]] == [
         "SchedulingConfigTemplate",
         "ResourceClaimTemplate",
@@ -79,16 +103,16 @@ def test_translate_prints_the_expression_and_json_the_changes():
         (f"{A}.uuid == 'x'", "error", "no such key: uuid"),
     ],
 )
-def test_eval_says_for_each_device_whether_and_why_not(expression, result, why):
-    rows = json.loads(run(cel, "eval", expression, "-f", SLICE, "-o", "json").stdout)
+def test_eval_says_for_each_device_whether_and_why_not(expression, result, why, devices):
+    rows = json.loads(run(cel, "eval", expression, "-f", devices, "-o", "json").stdout)
     assert [(row["device"], row["result"], row["why"]) for row in rows] == [
         ("node-01/gpu-a100-01", result, why)
     ]
 
 
-def test_eval_explains_each_clause_with_what_it_read():
+def test_eval_explains_each_clause_with_what_it_read(devices):
     expression = 'device.attributes["model"] == "H100" && device.attributes["uuid"] == "x"'
-    shown = run(cel, "eval", expression, "-f", SLICE, "--explain").stdout.splitlines()
+    shown = run(cel, "eval", expression, "-f", devices, "--explain").stdout.splitlines()
     assert shown[0].startswith("node-01/gpu-a100-01  no match")
     assert "read 'A100'" in shown[2]
     assert "read absent" in shown[3]
