@@ -1,5 +1,6 @@
 """Each annotation of the guide's §4: what is read, and what is refused in which words."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -196,13 +197,17 @@ def test_pods_without_our_annotations_are_left_alone(cluster, pod):
     assert cluster.admit(plain).patch == ()
 
 
-SNIPPETS = sorted((Path(__file__).parents[3] / "examples" / "seed").glob("4.[12].*.yaml"))
+GUIDE = Path(__file__).parents[3] / "examples" / "seed" / "001-user-guide.txt"
+SNIPPETS = re.findall(
+    r"^```yaml\n(annotations:.*?)^```", GUIDE.read_text("utf-8"), re.MULTILINE | re.DOTALL
+)
 
 
-@pytest.mark.parametrize("path", SNIPPETS, ids=lambda path: path.stem)
-def test_the_guides_own_snippets_are_understood(cluster, pod, path):
+@pytest.mark.parametrize("snippet", SNIPPETS)
+def test_the_guides_own_snippets_are_understood(cluster, pod, snippet):
     cluster.pool("production-pool")
-    annotations = yaml.safe_load(path.read_text())["annotations"]
+    cluster.pool("prod-pool")
+    annotations = yaml.safe_load(snippet)["annotations"]
 
     answer = cluster.admit(pod(annotations))
 
