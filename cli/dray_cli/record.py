@@ -19,9 +19,7 @@ from dray.recording.file import Writer
 from dray.recording.lines import Header
 from dray.recording.recorder import Counts, Recorder
 from dray.runtime import logs
-from dray.runtime.settings import load
 from dray.runtime.units import parse_duration
-from dray_allocator.settings import AllocatorSettings
 from dray_cli.output import output_option, print_json
 from dray_sandbox.stack_file import read_stack_file
 
@@ -63,10 +61,10 @@ def record(
     nats_password: str,
     output: str,
 ) -> None:
-    """Record facts and decisions until Ctrl-C; FILE.gz is compressed.
+    """Record facts, decisions and journals until Ctrl-C; FILE.gz is compressed.
 
-    It begins with the state of now, so it may be started at any time. Times that decisions
-    depend on are read from DRAY_ALLOCATOR__…, as the allocator reads them.
+    It begins with the state of now, so it may be started at any time. The allocator's decisions
+    are always there; what the other services decide is, where they run with DRAY_RECORD=true.
     """
     logs.configure("cli", "record", level="warning", format="console")
     where = (nats_url, nats_user, nats_password) if nats_url else _stack_nats(stack)
@@ -83,9 +81,7 @@ def record(
 async def _record(
     file: Path, where: tuple[str, str, str], for_s: float | None, events: int | None
 ) -> Counts:
-    header = Header(
-        dray=version("dray"), settings=allocator_settings(), recorded_unix_s=time.time()
-    )
+    header = Header(dray=version("dray"), recorded_unix_s=time.time())
     async with _bus(*where) as bus:
         with Writer(file) as writer:
             recorder = Recorder(bus, header, writer.write)
@@ -95,13 +91,6 @@ async def _record(
             with contextlib.suppress(asyncio.CancelledError):
                 await running
     return recorder.counts
-
-
-def allocator_settings() -> dict[str, Any]:
-    """What the allocator's decisions depend on beside the facts."""
-    rules = asdict(load(AllocatorSettings).rules())
-    del rules["writer"]
-    return rules
 
 
 async def _until(

@@ -10,7 +10,7 @@ import msgspec
 
 from dray.messages.decisions import AnyRecord, Opened
 from dray.recording.file import BadRecordingError
-from dray.recording.lines import Header, Line, RecordLine
+from dray.recording.lines import Line, RecordLine
 from dray_allocator.events import FactSeen, RecordSeen
 from dray_allocator.handle import handle, recompute
 from dray_allocator.rules import Rules
@@ -18,7 +18,7 @@ from dray_allocator.state import AllocatorState
 from dray_allocator.wire import fact_of
 from dray_cli.replay.difference import Divergence
 from dray_cli.replay.elsewhere import Elsewhere
-from dray_cli.replay.outcome import Outcome
+from dray_cli.replay.outcome import Outcome, Tally
 from dray_cli.replay.timeline import Log, delivered, records, timeline
 
 
@@ -26,15 +26,15 @@ def replay_records(lines: Sequence[Line], outcome: Outcome) -> None:
     """Decide every record again; stops at the first that differs.
 
     Raises:
-        BadRecordingError: the settings in the header don't fit this version.
+        BadRecordingError: the settings in a record don't fit this version.
         UndecodableMessageError: a fact's payload does not fit its type.
     """
-    rules = _rules(lines[0])
+    tally = outcome.services["allocator"]
     logs = timeline(lines)
     for log in logs:
         others = [other for other in logs if other.domain != log.domain]
-        _Replay(log, rules, outcome, Elsewhere(others)).run()
-        if outcome.divergence is not None:
+        _Replay(log, tally, Elsewhere(others)).run()
+        if tally.divergence is not None:
             break
 
 
@@ -46,10 +46,10 @@ def canonical(record: AnyRecord) -> bytes:
 class _Replay:
     """One log and the state that follows from it."""
 
-    def __init__(self, log: Log, rules: Rules, outcome: Outcome, elsewhere: Elsewhere) -> None:
+    def __init__(self, log: Log, outcome: Tally, elsewhere: Elsewhere) -> None:
         self._elsewhere = elsewhere
         self._log = log
-        self._state = AllocatorState(rules)
+        self._state = AllocatorState(_first_rules(log))
         self._outcome = outcome
         self._ahead = iter(log.facts.lines)
         self._next = next(self._ahead, None)
@@ -96,6 +96,7 @@ class _Replay:
         if self._elsewhere.matters(self._state, line.domain):
             outcome.entangled += 1
             return True
+        self._state.rules = rules_of(line, record)
         made = recompute(self._state, record) if self._is_open() else None
         if made is not None and canonical(made) == canonical(record):
             outcome.compared[kind_of(record)] += 1
@@ -109,11 +110,24 @@ def kind_of(record: AnyRecord) -> str:
     return str(type(record).__struct_config__.tag)
 
 
-def _rules(header: Line) -> Rules:
-    settings = header.settings if isinstance(header, Header) else {}
+def rules_of(line: RecordLine, record: AnyRecord) -> Rules:
+    """The settings under which a record was written: what it says, else the defaults.
+
+    Raises:
+        BadRecordingError: this version does not have such settings.
+    """
     try:
-        return msgspec.convert(settings, Rules)
+        return msgspec.convert(record.settings, Rules)
     except msgspec.ValidationError as error:
         raise BadRecordingError(
-            f"the header's settings don't fit the allocator: {error}"
+            f"the settings in record {line.sequence} of {line.domain!r}, epoch {line.epoch}, "
+            f"don't fit the allocator: {error}"
         ) from error
+
+
+def _first_rules(log: Log) -> Rules:
+    """Of the first record of an allocator: which drivers count is fixed for a state."""
+    for line, record in records(log):
+        if not isinstance(record, Opened):
+            return rules_of(line, record)
+    return Rules()

@@ -1,25 +1,32 @@
-"""All that a recording holds, replayed: reviews first, then decisions."""
+"""All that a recording holds, replayed service by service: each by itself, from its inputs."""
 
 from collections.abc import Sequence
 
-from dray.recording.lines import FactLine, InputLine, Line
+from dray.messages.base import subject_prefix
+from dray.messages.inputs import INPUTS
+from dray.recording.lines import FactLine, InputLine, Line, UnknownLine
 from dray_cli.replay.allocator import replay_records
+from dray_cli.replay.journals import replay_journals
 from dray_cli.replay.outcome import Outcome
 from dray_cli.replay.webhook import replay_reviews
 
+_KNOWN = tuple(f"{subject_prefix(kind)}." for kind in INPUTS)
+
 
 def replay(lines: Sequence[Line]) -> Outcome:
-    """Decide everything again; stops at the first that differs.
+    """Decide everything again; of each service, up to the first decision that differs.
 
     Raises:
-        BadRecordingError: the settings in the header don't fit this version.
+        BadRecordingError: settings that were recorded don't fit this version.
         UndecodableMessageError: a payload does not fit its type.
     """
-    outcome = Outcome(
-        facts=sum(isinstance(line, FactLine) for line in lines),
-        inputs=sum(isinstance(line, InputLine) for line in lines),
-    )
+    outcome = Outcome(facts=sum(isinstance(line, FactLine) for line in lines))
+    for line in lines:
+        if isinstance(line, UnknownLine):
+            outcome.unknown[f"line {line.kind!r}"] += 1
+        elif isinstance(line, InputLine) and not line.subject.startswith(_KNOWN):
+            outcome.unknown[f"input {'.'.join(line.subject.split('.')[2:4])!r}"] += 1
     replay_reviews(lines, outcome)
-    if outcome.divergence is None:
-        replay_records(lines, outcome)
+    replay_journals(lines, outcome)
+    replay_records(lines, outcome)
     return outcome

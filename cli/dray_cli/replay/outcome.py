@@ -4,6 +4,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+SERVICES = ("webhook", "claim-controller", "allocator", "node-agent")
+
 
 class Difference(Protocol):
     """Where a replay parted from its recording."""
@@ -16,17 +18,52 @@ class Difference(Protocol):
 
 
 @dataclass(slots=True)
-class Outcome:
-    """What a replay found."""
+class Tally:
+    """What a replay found of one service."""
 
-    facts: int = 0
-    inputs: int = 0
+    consumed: int = 0
+    """Events that were folded again, where they are the service's own to record."""
     compared: Counter[str] = field(default_factory=Counter)
-    """Records and reviews that came out with the same bytes, by kind."""
+    """Decisions that came out with the same bytes, by kind."""
     folded: int = 0
     """Records from before the recording's checkpoint, and openings: taken in only."""
     uncovered: int = 0
-    """Records and reviews whose facts the recording does not have step by step."""
+    """Decisions whose occasion the recording does not have step by step."""
     entangled: int = 0
     """Records that another domain's log had a say in: taken in only."""
     divergence: Difference | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "equal": self.divergence is None,
+            "consumed": self.consumed,
+            "compared": dict(sorted(self.compared.items())),
+            "folded": self.folded,
+            "uncovered": self.uncovered,
+            "entangled": self.entangled,
+            "divergence": None if self.divergence is None else self.divergence.as_json(),
+        }
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a replay found, by service."""
+
+    facts: int = 0
+    services: dict[str, Tally] = field(
+        default_factory=lambda: {service: Tally() for service in SERVICES}
+    )
+    unknown: Counter[str] = field(default_factory=Counter)
+    """What this version can't replay, by kind."""
+
+    @property
+    def divergence(self) -> Difference | None:
+        """The first service's that has one."""
+        found = (tally.divergence for tally in self.services.values())
+        return next((one for one in found if one is not None), None)
+
+    @property
+    def compared(self) -> Counter[str]:
+        """Equal decisions of all services, by kind."""
+        return sum((tally.compared for tally in self.services.values()), Counter())

@@ -9,7 +9,7 @@ import click
 from dray.recording.file import BadRecordingError, read_recording
 from dray_cli.output import output_option, print_json
 from dray_cli.replay.everything import replay
-from dray_cli.replay.outcome import Outcome
+from dray_cli.replay.outcome import Outcome, Tally
 
 
 @click.command("replay")
@@ -22,14 +22,17 @@ def replay_verb(file: Path, output: str) -> None:
     """
     outcome = replay(read_recording(file))
     if not outcome.compared and outcome.divergence is None:
+        folded = sum(tally.folded for tally in outcome.services.values())
+        uncovered = sum(tally.uncovered for tally in outcome.services.values())
         raise BadRecordingError(
-            f"{file} holds no decision that could be taken again: {outcome.folded} records lie "
-            f"before its checkpoint, {outcome.uncovered} lack facts; record while pods come and go"
+            f"{file} holds no decision that could be taken again: {folded} records lie before "
+            f"its checkpoint, {uncovered} decisions lack what they followed from; "
+            "record while pods come and go"
         )
     if output == "json":
         print_json(as_data(outcome))
     else:
-        show(file, outcome)
+        show(outcome)
     if outcome.divergence is not None:
         sys.exit(1)
 
@@ -41,23 +44,35 @@ def as_data(outcome: Outcome) -> dict[str, Any]:
         "equal": divergence is None,
         "facts": outcome.facts,
         "compared": dict(sorted(outcome.compared.items())),
-        "folded": outcome.folded,
-        "uncovered": outcome.uncovered,
-        "entangled": outcome.entangled,
+        "services": {name: tally.as_json() for name, tally in outcome.services.items()},
+        "unknown": dict(sorted(outcome.unknown.items())),
         "divergence": None if divergence is None else divergence.as_json(),
     }
 
 
-def show(file: Path, outcome: Outcome) -> None:
-    """The outcome for people."""
-    counts = ", ".join(f"{count} {kind}" for kind, count in sorted(outcome.compared.items()))
-    if outcome.divergence is not None:
-        click.echo("\n".join(outcome.divergence.lines()))
-        click.echo(f"Equal before it: {counts or 'nothing'}.")
-        return
-    rest = f"{outcome.folded} only folded"
-    if outcome.uncovered:
-        rest += f", {outcome.uncovered} not compared (their facts were not recorded step by step)"
-    if outcome.entangled:
-        rest += f", {outcome.entangled} not compared (another pool's log had a say in them)"
-    click.echo(f"Equal: {outcome.facts} facts; records decided again: {counts}; {rest}.")
+def show(outcome: Outcome) -> None:
+    """The outcome for people: a line per service, then the first difference of each."""
+    for name, tally in outcome.services.items():
+        click.echo(f"{name + ':':18}{in_words(tally)}")
+    for kind, count in sorted(outcome.unknown.items()):
+        click.echo(f"Not replayed, because this version does not know it: {count} × {kind}.")
+    for tally in outcome.services.values():
+        if tally.divergence is not None:
+            click.echo("\n" + "\n".join(tally.divergence.lines()))
+
+
+def in_words(tally: Tally) -> str:
+    """What was found of one service."""
+    counts = ", ".join(f"{count} {kind}" for kind, count in sorted(tally.compared.items()))
+    verdict = "equal" if tally.divergence is None else "DIFFERENT after these equal ones"
+    found = f"{verdict}: {counts}" if counts else "nothing to compare"
+    if not counts and tally.divergence is not None:
+        found = "DIFFERENT at once"
+    rest = {
+        f"{tally.consumed} events": tally.consumed,
+        f"{tally.folded} only folded": tally.folded,
+        f"{tally.uncovered} not compared (what they followed from was not recorded step by "
+        "step)": tally.uncovered,
+        f"{tally.entangled} not compared (another pool's log had a say in them)": tally.entangled,
+    }
+    return "; ".join([found, *(text for text, count in rest.items() if count)])

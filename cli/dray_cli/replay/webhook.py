@@ -14,7 +14,7 @@ import msgspec
 from dray.bus.topology import FACTS_STREAM
 from dray.messages.base import decode, subject_prefix
 from dray.messages.facts import Fact
-from dray.messages.inputs import PodReviewed
+from dray.messages.inputs import Reviewed
 from dray.recording.lines import (
     FactLine,
     GapLine,
@@ -25,19 +25,18 @@ from dray.recording.lines import (
 )
 from dray_cli.replay.outcome import Outcome
 from dray_cli.replay.timeline import Facts
-from dray_webhook.inputs import answer_again
+from dray_webhook.inputs import PATHS, answer_again
 from dray_webhook.view import READ_FACTS, View
 
-KIND = "review"
 _READ: dict[str, type[Fact]] = {subject_prefix(fact): fact for fact in READ_FACTS}
-_REVIEWS = f"{subject_prefix(PodReviewed)}."
+_REVIEWS = f"{subject_prefix(Reviewed)}."
 
 
 @dataclass(frozen=True, slots=True)
 class ReviewDifference:
     """An answer that comes out differently."""
 
-    reviewed: PodReviewed
+    reviewed: Reviewed
     made: dict[str, Any]
     cause: FactLine | None
     """The last fact that the webhook had folded."""
@@ -52,7 +51,7 @@ class ReviewDifference:
         metadata = (one.request.get("object") or {}).get("metadata", {})
         name = metadata.get("name") or f"{metadata.get('generateName', '')}…"
         place = f"{one.request.get('namespace', '')}/{name}"
-        found = [f"First difference: review {one.uid} of pod {place} by {one.instance!r}."]
+        found = [f"First difference: review {one.uid} ({one.path}) of {place} by {one.instance!r}."]
         if self.cause is not None:
             found += ["The last event before it:"]
             found += [f"  fact {self.cause.sequence}  {self.cause.subject}"]
@@ -73,16 +72,20 @@ class ReviewDifference:
 
 def replay_reviews(lines: Sequence[Line], outcome: Outcome) -> None:
     """Answer every recorded review again; stops at the first that differs."""
+    tally = outcome.services["webhook"]
     for facts, reviewed in _reviews(lines):
+        if reviewed.path not in PATHS:
+            outcome.unknown[f"webhook path {reviewed.path!r}"] += 1
+            continue
         if not reviewed.caught_up or not facts.cover(reviewed.facts_sequence):
-            outcome.uncovered += 1
+            tally.uncovered += 1
             continue
         view, cause = facts.view_at(reviewed.facts_sequence)
         made = answer_again(reviewed, view)
         if _canonical(made) != _canonical(reviewed.answer):
-            outcome.divergence = ReviewDifference(reviewed, made, cause)
+            tally.divergence = ReviewDifference(reviewed, made, cause)
             return
-        outcome.compared[KIND] += 1
+        tally.compared[reviewed.path] += 1
 
 
 @dataclass(slots=True)
@@ -114,7 +117,7 @@ class _Read:
         return view, last
 
 
-def _reviews(lines: Sequence[Line]) -> Iterator[tuple[_Read, PodReviewed]]:
+def _reviews(lines: Sequence[Line]) -> Iterator[tuple[_Read, Reviewed]]:
     """Reviews with the facts of their time; facts may be recorded after what followed from
     them, so the reviews come last."""
     read, found = _Read(), []
@@ -129,7 +132,7 @@ def _reviews(lines: Sequence[Line]) -> Iterator[tuple[_Read, PodReviewed]]:
             case StreamLine(name=name) if name == FACTS_STREAM:
                 read = _Read()
             case InputLine(subject=subject) if subject.startswith(_REVIEWS):
-                found.append((read, decode(bytes(line.payload), PodReviewed)))
+                found.append((read, decode(bytes(line.payload), Reviewed)))
             case _:
                 pass
     yield from found

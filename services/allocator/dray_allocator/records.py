@@ -1,6 +1,6 @@
 """Records as this replica writes them: every one says what its writer had seen."""
 
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from dray.domain.pods import Pod
 from dray.messages.decisions import (
@@ -24,6 +24,7 @@ class _Head(TypedDict):
     writer: str
     facts_sequence: int
     now_unix_s: float
+    settings: dict[str, Any]
 
 
 def _head(state: AllocatorState, domain: Domain) -> _Head:
@@ -33,6 +34,7 @@ def _head(state: AllocatorState, domain: Domain) -> _Head:
         writer=state.rules.writer,
         facts_sequence=state.facts.position,
         now_unix_s=state.facts.now_unix_s,
+        settings=state.rules.changed(),
     )
 
 

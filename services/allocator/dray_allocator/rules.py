@@ -1,6 +1,7 @@
 """The numbers that decisions depend on, handed in by the settings."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 from dray.domain import names
 
@@ -24,3 +25,15 @@ class Rules:
     """Records appended ahead of their confirmation."""
     searches_per_step: int = 32
     """Pods searched for before other work of the process may run."""
+
+    def changed(self) -> dict[str, Any]:
+        """What is not as the defaults have it, by name; not the writer's name."""
+        return {
+            name: value
+            for name in _SETTINGS
+            if (value := getattr(self, name)) != getattr(_DEFAULT, name)
+        }
+
+
+_DEFAULT = Rules()
+_SETTINGS = tuple(field.name for field in fields(Rules) if field.name != "writer")

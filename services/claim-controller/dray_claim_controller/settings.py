@@ -65,6 +65,3 @@ class ControllerSettings(Settings):
     execution: Execution = Execution()
     templates: Templates = Templates()
     publishing: Publishing = Publishing()
-    record: bool = False
-    """Whether everything observed, asked and answered is published for ``dray record``: whole
-    objects, kept for an hour."""

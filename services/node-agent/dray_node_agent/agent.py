@@ -10,8 +10,8 @@ from dray.domain.errors import DrayError, TemporaryError
 from dray.runtime.backoff import Backoff
 from dray_node_agent.boards.ports import Board, BoardUnavailableError, Reading
 from dray_node_agent.following import Reporter
-from dray_node_agent.inventory import NodeState, offers, unhealthy
-from dray_node_agent.kubelet.preparing import Preparer, Stock
+from dray_node_agent.inventory import NodeState, Stock, unhealthy
+from dray_node_agent.kubelet.preparing import Preparer
 from dray_node_agent.kubelet.server import KubeletServer
 from dray_node_agent.publishing import Publisher
 from dray_node_agent.settings import NodeGroup
@@ -46,7 +46,7 @@ class NodeAgent:
         if self._reading is None:
             return None
         state = self._state or NodeState(self._node.name)
-        return Stock({one.device: one for one in offers(self._reading, state)}, state.qos)
+        return Stock(self._reading, state)
 
     def on_state(self, state: NodeState) -> None:
         """The bus told the node's state."""

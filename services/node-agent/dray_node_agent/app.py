@@ -10,6 +10,8 @@ from dray.bus.ports import Bus
 from dray.domain.names import DRIVER
 from dray.kube import api
 from dray.kube.ports import Kube
+from dray.messages.inputs import AgentNoted
+from dray.recording.journal import Journal
 from dray.runtime import lifetime, logs
 from dray.runtime.clock import SystemClock
 from dray.runtime.health import HealthPages
@@ -17,6 +19,7 @@ from dray.telemetry import spans
 from dray_node_agent.agent import NodeAgent
 from dray_node_agent.boards.ports import Board
 from dray_node_agent.boards.simulated import SimulatedBoard
+from dray_node_agent.deciding import Seam
 from dray_node_agent.disk import sole_user
 from dray_node_agent.following import NodeFollower, Reporter
 from dray_node_agent.kubelet.cdi_folder import CdiFolder
@@ -51,7 +54,12 @@ async def _run(settings: NodeAgentSettings) -> None:
     kube = await api.connect(settings.kube.kubeconfig, user_agent=f"dray-{SERVICE}")
     board = open_board(settings.node)
     health = HealthPages(settings.health.host, settings.health.port)
-    loops: dict[str, Any] = assemble(settings.node, settings.instance, bus, kube, board, health)
+    journal = None
+    if settings.record:
+        journal = Journal(bus, AgentNoted, SystemClock(), instance=settings.instance)
+    loops: dict[str, Any] = assemble(
+        settings.node, settings.instance, bus, kube, board, health, journal
+    )
 
     async def close_board() -> None:
         await asyncio.to_thread(board.close)
@@ -74,10 +82,17 @@ def open_board(node: NodeGroup) -> Board:
 
 
 def assemble(
-    node: NodeGroup, instance: str, bus: Bus, kube: Kube, board: Board, health: HealthPages
+    node: NodeGroup,
+    instance: str,
+    bus: Bus,
+    kube: Kube,
+    board: Board,
+    health: HealthPages,
+    journal: Journal | None = None,
 ) -> dict[str, lifetime.Loop]:
     """The agent's loops on the given doors; tests give it doors of memory."""
-    publisher = Publisher(kube, node.name, RecordFile(node.state_dir / "record.json"))
+    seam = Seam(journal)
+    publisher = Publisher(kube, node.name, RecordFile(node.state_dir / "record.json"), seam)
     reporter = Reporter(bus, node.name, f"dray/{SERVICE}/{instance}")
     agent = NodeAgent(node=node, board=board, publisher=publisher, reporter=reporter)
     preparer = Preparer(
@@ -89,6 +104,7 @@ def assemble(
         ),
         clock=SystemClock(),
         on_prepared=reporter.prepared,
+        seam=seam,
     )
     server = KubeletServer(
         preparer,
@@ -104,7 +120,9 @@ def assemble(
     health.report("kubelet", lambda: agent.registration or None)
     health.report("api-server", lambda: f"drops {publisher.dropped}" if publisher.dropped else None)
     expose(health.registry, agent, preparer, publisher, reporter)
+    written = {} if journal is None else {"journal": journal.run}
     return {
+        **written,
         "board": agent.watch_board,
         "facts": follower.run,
         "publish": agent.publish,

@@ -8,6 +8,7 @@ import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from dray.domain.names import (
     API_GROUP,
@@ -84,6 +85,24 @@ class Offer:
     def budget(self) -> dict[str, Quantity]:
         """What claims may consume in sum."""
         return {VIRTUAL_TFLOPS: self.virtual_tflops, VIRTUAL_VRAM: self.virtual_vram}
+
+
+@dataclass(frozen=True)
+class Stock:
+    """What claims can get: the node's cards, and its state."""
+
+    reading: Reading
+    state: NodeState
+
+    @cached_property
+    def offers(self) -> dict[str, Offer]:
+        """The cards by device name."""
+        return {one.device: one for one in offers(self.reading, self.state)}
+
+    @property
+    def qos(self) -> str:
+        """The node's quality of service."""
+        return self.state.qos
 
 
 def device_name(uuid: str) -> str:

@@ -10,15 +10,9 @@ from dray.domain.errors import TemporaryError
 from dray.domain.names import DRIVER
 from dray.kube.ports import NODES, SLICES, Kube, NotFoundError, Object
 from dray_node_agent.boards.ports import Reading
-from dray_node_agent.comparing import (
-    Path,
-    changes,
-    dropped_fields,
-    generation_of,
-    in_words,
-    is_published,
-)
-from dray_node_agent.inventory import NodeState, slices
+from dray_node_agent.comparing import Changes, Path, dropped_fields, in_words
+from dray_node_agent.deciding import Publish, Seam
+from dray_node_agent.inventory import NodeState
 from dray_node_agent.record import Record, RecordFile
 
 
@@ -33,10 +27,11 @@ class Publisher:
     while the agent is replaced. ``unpublish`` is for taking a node out of service.
     """
 
-    def __init__(self, kube: Kube, node: str, file: RecordFile) -> None:
+    def __init__(self, kube: Kube, node: str, file: RecordFile, seam: Seam | None = None) -> None:
         self._kube = kube
         self._node = node
         self._file = file
+        self._seam = seam or Seam()
         self._record: Record | None = None
         self._dropped: frozenset[Path] = frozenset()
         self.floor = 0
@@ -64,18 +59,23 @@ class Publisher:
         """
         owned = replace(state, uid=await self._node_uid())
         existing = await self._existing()
-        current = generation_of(existing)
-        if (
-            existing
-            and current >= self.floor
-            and is_published(slices(reading, owned, generation=current), existing, self._dropped)
-        ):
-            await self._remember(max(current, (await self.record()).generation), state)
-            return current
-        generation = max(current, self.floor, (await self.record()).generation) + 1
-        await self._remember(generation, state)
-        await self._write(slices(reading, owned, generation=generation), existing)
-        return generation
+        remembered = (await self.record()).generation
+        planned = self._seam.ask(
+            Publish(
+                reading=reading,
+                state=owned,
+                existing=existing,
+                dropped=tuple(sorted(self._dropped)),
+                floor=self.floor,
+                remembered=remembered,
+            )
+        )
+        if planned.writes is None:
+            await self._remember(max(planned.generation, remembered), state)
+        else:
+            await self._remember(planned.generation, state)
+            await self._write(planned.writes)
+        return planned.generation
 
     async def changes(self) -> AsyncIterator[None]:
         """Something happened to slices of this node, by our hand or another's."""
@@ -90,8 +90,7 @@ class Publisher:
             await self._delete(one)
         return len(existing)
 
-    async def _write(self, desired: tuple[Object, ...], existing: tuple[Object, ...]) -> None:
-        plan = changes(desired, existing)
+    async def _write(self, plan: Changes) -> None:
         for one in plan.deletes:
             await self._delete(one)
         dropped: frozenset[Path] = frozenset()

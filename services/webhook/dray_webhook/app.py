@@ -43,7 +43,7 @@ async def run(settings: WebhookSettings) -> None:
     )
     cache = Cache(bus)
     publisher = Publisher(bus, capacity=settings.webhook.event_queue)
-    inputs = Publisher(bus, capacity=settings.webhook.event_queue, what="pod.reviewed")
+    inputs = Publisher(bus, capacity=settings.webhook.event_queue, what="input.webhook")
     rules = Rules(settings.namespace, settings.service_users())
     webhook = Webhook(
         cache,
@@ -52,7 +52,7 @@ async def run(settings: WebhookSettings) -> None:
         source=f"/{SERVICE}/{settings.instance}",
         sampling_ratio=settings.webhook.sampling_ratio,
         lookup_timeout_s=settings.webhook.lookup_timeout,
-        inputs=Inputs(inputs, settings.instance, rules) if settings.webhook.record else None,
+        inputs=Inputs(inputs, settings.instance, rules) if settings.record else None,
     )
     health = HealthPages(settings.health.host, settings.health.port)
     server = Server(

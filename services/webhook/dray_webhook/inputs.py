@@ -7,18 +7,40 @@ from typing import Any
 import msgspec
 
 from dray.messages.base import encode
-from dray.messages.inputs import LookedUp, PodReviewed
+from dray.messages.inputs import MUTATE_POD, LookedUp, Reviewed
 from dray.messages.rpc import Lookup, LookupReply
+from dray_webhook.claims import mutate_claim, validate_claim
 from dray_webhook.injection import Ids
-from dray_webhook.mutation import admit_pod
+from dray_webhook.mutation import admit_pod, refuse_unadmitted
 from dray_webhook.pools import Rules
 from dray_webhook.publisher import Publisher
 from dray_webhook.review import Answer, Request, write_review
 from dray_webhook.view import View
 
+VALIDATE_POD, MUTATE_CLAIM, VALIDATE_CLAIM = "validate-pods", "mutate-claims", "validate-claims"
+PATHS = (MUTATE_POD, VALIDATE_POD, MUTATE_CLAIM, VALIDATE_CLAIM)
+
+
+def decide(path: str, request: Request, view: View, rules: Rules, ids: Ids) -> Answer:
+    """The one seam: the answer to a review of ``path``. Pure.
+
+    Raises:
+        KeyError: no such path.
+    """
+    match path:
+        case "mutate-pods":
+            return admit_pod(request, view, rules, ids)
+        case "validate-pods":
+            return refuse_unadmitted(request)
+        case "mutate-claims":
+            return mutate_claim(request)
+        case "validate-claims":
+            return validate_claim(request, view, rules)
+    raise KeyError(path)
+
 
 class Inputs:
-    """Publishes every review of a pod with all that its answer followed from."""
+    """Publishes every review with all that its answer followed from."""
 
     def __init__(self, publisher: Publisher, instance: str, rules: Rules) -> None:
         self._publisher = publisher
@@ -32,11 +54,14 @@ class Inputs:
         ids: Ids,
         known: Mapping[Lookup, LookupReply],
         answer: Answer,
+        *,
+        path: str = MUTATE_POD,
     ) -> None:
         """Publish it soon; the answer does not wait."""
-        reviewed = PodReviewed(
+        reviewed = Reviewed(
             instance=self._instance,
             uid=request.uid,
+            path=path,
             facts_sequence=view.position,
             caught_up=view.caught_up,
             request=request.model_dump(mode="json", by_alias=True),
@@ -50,11 +75,15 @@ class Inputs:
         )
 
 
-def answer_again(reviewed: PodReviewed, view: View) -> dict[str, Any]:
-    """The AdmissionReview that this code answers, where ``view`` folded the same facts."""
+def answer_again(reviewed: Reviewed, view: View) -> dict[str, Any]:
+    """The AdmissionReview that this code answers, where ``view`` folded the same facts.
+
+    Raises:
+        KeyError: a path that this version does not know.
+    """
     request = Request.model_validate(reviewed.request)
     known = {one.question: one.answer for one in reviewed.looked_up}
     rules = msgspec.convert(reviewed.settings, Rules)
     ids = Ids(reviewed.uid, reviewed.traceparent)
     seen = view.with_answers(known) if known else view
-    return write_review(request.uid, admit_pod(request, seen, rules, ids))
+    return write_review(request.uid, decide(reviewed.path, request, seen, rules, ids))

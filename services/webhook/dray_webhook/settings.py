@@ -28,9 +28,6 @@ class Webhook(Group):
     service_users: CommaList = LOCAL_SERVICE_USERS
     """Users who may write the annotations that only dray writes, beside the claim-controller's
     ServiceAccount in dray's namespace."""
-    record: bool = False
-    """Whether every answer is published with all it follows from, for ``dray record``: whole
-    pods, kept for an hour."""
     event_queue: int = Field(default=1000, gt=0)
     """``pod.requested`` events kept while the bus is away."""
 

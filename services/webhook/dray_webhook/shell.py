@@ -8,13 +8,13 @@ import msgspec
 
 from dray.messages.base import encode
 from dray.messages.events import PodRequested
+from dray.messages.inputs import MUTATE_POD
 from dray.messages.rpc import Lookup, LookupReply
 from dray.telemetry import spans
 from dray_webhook.cache import Cache
-from dray_webhook.claims import mutate_claim, validate_claim
 from dray_webhook.injection import Ids
-from dray_webhook.inputs import Inputs
-from dray_webhook.mutation import UNSURE, admit_pod, refuse_unadmitted
+from dray_webhook.inputs import MUTATE_CLAIM, VALIDATE_CLAIM, VALIDATE_POD, Inputs, decide
+from dray_webhook.mutation import UNSURE
 from dray_webhook.pools import Rules
 from dray_webhook.publisher import Publisher
 from dray_webhook.review import Answer, Request
@@ -69,30 +69,37 @@ class Webhook:
 
         It ends: a doubt that was looked up is none any more.
         """
-        answer = admit_pod(request, view, self._rules, ids)
+        answer = decide(MUTATE_POD, request, view, self._rules, ids)
         known: dict[Lookup, LookupReply] = {}
         while answer.doubts:
             left_s = max(0.0, until - time.monotonic())
             known.update(await self._cache.look_up(answer.doubts, timeout_s=left_s))
             view = self._cache.view.with_answers(known)
-            answer = admit_pod(request, view, self._rules, ids)
+            answer = decide(MUTATE_POD, request, view, self._rules, ids)
         if self._inputs is not None:
             self._inputs.record(request, view, ids, known, answer)
         return answer
 
     async def validate_pod(self, request: Request, *, timeout_s: float) -> Answer:
         """The answer for an annotated pod that ``mutate_pod`` never saw so."""
-        return refuse_unadmitted(request)
+        return self._decide_at_once(VALIDATE_POD, request)
 
     async def mutate_claim(self, request: Request, *, timeout_s: float) -> Answer:
         """The answer for a ResourceClaim that may need mapping."""
-        return mutate_claim(request)
+        return self._decide_at_once(MUTATE_CLAIM, request)
 
     async def validate_claim(self, request: Request, *, timeout_s: float) -> Answer:
         """The answer for a ResourceClaim or template."""
         if not self._cache.view.synced:
             return self._not_ready()
-        return validate_claim(request, self._cache.view, self._rules)
+        return self._decide_at_once(VALIDATE_CLAIM, request)
+
+    def _decide_at_once(self, path: str, request: Request) -> Answer:
+        view, ids = self._cache.view, Ids(request.uid, "")
+        answer = decide(path, request, view, self._rules, ids)
+        if self._inputs is not None:
+            self._inputs.record(request, view, ids, {}, answer, path=path)
+        return answer
 
     def _not_ready(self) -> Answer:
         return Answer(

@@ -5,7 +5,7 @@ not folded every record can't add one. The claim-controller consumes it as its c
 standbys, ``dray explain`` and replay read it.
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -28,6 +28,8 @@ class Record(Message, frozen=True, kw_only=True, tag_field="record"):
     """Last fact applied before; nobody decides on this log with fewer."""
     now_unix_s: float
     """The time the decision was given."""
+    settings: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Those of its writer's settings that decisions depend on and that are not the defaults."""
 
     def ids(self) -> tuple[str, ...]:
         return (self.domain, str(self.epoch))

@@ -3,12 +3,14 @@
 Nothing acts on it: it is for ``dray record`` and ``dray replay`` alone.
 """
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
 from dray.messages.base import Kind, Message
 from dray.messages.rpc import Lookup, LookupReply
+
+MUTATE_POD = "mutate-pods"
 
 
 class LookedUp(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,8 +20,8 @@ class LookedUp(msgspec.Struct, frozen=True, kw_only=True):
     answer: LookupReply
 
 
-class PodReviewed(Message, frozen=True, kw_only=True):
-    """All that the webhook's answer for a pod followed from, beside the facts it had folded."""
+class Reviewed(Message, frozen=True, kw_only=True):
+    """All that an answer of the webhook followed from, beside the facts it had folded."""
 
     KIND: ClassVar[Kind] = "input"
     NAME: ClassVar[str] = "webhook"
@@ -27,13 +29,17 @@ class PodReviewed(Message, frozen=True, kw_only=True):
     instance: str
     uid: str
     """Of the AdmissionReview."""
+    path: str = MUTATE_POD
+    """What was asked for: ``mutate-pods``, ``validate-pods``, ``mutate-claims``,
+    ``validate-claims``."""
     facts_sequence: int
     """Last fact of pools, policies, templates and the server that it had folded."""
     caught_up: bool
     """Whether no further such fact was waiting then."""
     request: dict[str, Any]
     """The AdmissionRequest as the webhook read it."""
-    traceparent: str
+    traceparent: str = ""
+    """Of pods: the trace that the answer begins."""
     looked_up: tuple[LookedUp, ...] = ()
     settings: dict[str, Any]
     """Settings that the answer depends on."""
@@ -44,7 +50,48 @@ class PodReviewed(Message, frozen=True, kw_only=True):
         return (self.instance,)
 
     def key(self) -> str:
-        return f"{self.instance}.{self.uid}"
+        key = f"{self.instance}.{self.uid}"
+        return key if self.path == MUTATE_POD else f"{key}.{self.path}"
 
 
-INPUTS: tuple[type[Message], ...] = (PodReviewed,)
+class Noted(Message, frozen=True, kw_only=True):
+    """A line of a service's journal: what it consumed, or a question to its pure code with the
+    answer. The lines of one life, in the order of ``number``, are replayed one after another.
+    """
+
+    KIND: ClassVar[Kind] = "input"
+
+    instance: str
+    life: str
+    """Tells processes of the same instance apart."""
+    number: int
+    """Counts the lines of a life from 1; a missing one was dropped while the bus was away."""
+    what: Literal["known", "consumed", "decided", "part"]
+    """``known``: all that was consumed before, in one piece; replay can begin there.
+    ``part``: a piece of the next line's text, which was too long for one message."""
+    about: str = ""
+    """Of ``consumed``: the kind of event. Of ``decided``: the kind of question."""
+    data: Any = None
+    """The event, or the question with what beside the events it depends on."""
+    answer: Any = None
+
+    def ids(self) -> tuple[str, ...]:
+        return (self.instance,)
+
+    def key(self) -> str:
+        return f"{self.instance}.{self.life}.{self.number}"
+
+
+class ControllerNoted(Noted, frozen=True, kw_only=True):
+    """A line of a claim-controller's journal."""
+
+    NAME: ClassVar[str] = "claim-controller"
+
+
+class AgentNoted(Noted, frozen=True, kw_only=True):
+    """A line of a node-agent's journal."""
+
+    NAME: ClassVar[str] = "node-agent"
+
+
+INPUTS: tuple[type[Message], ...] = (Reviewed, ControllerNoted, AgentNoted)

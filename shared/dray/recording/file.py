@@ -4,14 +4,19 @@ import gzip
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Self
+from typing import IO, Self, get_args
 
 import msgspec
 
 from dray.domain.errors import InvalidInputError
-from dray.recording.lines import FORMAT, Header, Line
+from dray.recording.lines import FORMAT, Header, KnownLine, Line, UnknownLine
 
-_DECODER: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
+_DECODER: msgspec.json.Decoder[KnownLine] = msgspec.json.Decoder(KnownLine)
+_KINDS = {str(kind.__struct_config__.tag) for kind in get_args(KnownLine)}
+
+
+class _AnyLine(msgspec.Struct):
+    line: str
 
 
 class BadRecordingError(InvalidInputError):
@@ -91,5 +96,15 @@ def _lines(path: Path) -> Iterator[Line]:
             try:
                 yield _DECODER.decode(text)
             except msgspec.MsgspecError as error:
+                if (kind := _kind(text)) not in ("", *_KINDS):
+                    yield UnknownLine(kind=kind)
+                    continue
                 cut = "" if text.endswith(b"\n") else "; the file was cut off there"
                 raise BadRecordingError(f"{path}, line {number}: {error}{cut}") from error
+
+
+def _kind(text: bytes) -> str:
+    try:
+        return msgspec.json.decode(text, type=_AnyLine).line
+    except msgspec.MsgspecError:
+        return ""

@@ -3,28 +3,23 @@
 Payloads are kept as the bus carried them, byte for byte.
 """
 
-from typing import Any
-
 import msgspec
 
-FORMAT = 1
+FORMAT = 2
 """Moves when an older reader would misunderstand the lines."""
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True, tag_field="line", tag="header"):
-    """Where the recording comes from, and what its decisions depended on beside the facts."""
+    """Where the recording comes from. Settings are in what they had a say in: records and
+    inputs."""
 
     format: int = FORMAT
     dray: str
     """Version of dray that recorded."""
-    service: str = "allocator"
-    """Whose settings these are; inputs of other services carry their own."""
     domains: tuple[str, ...] = ()
     """Scheduling domains at the start."""
     streams: dict[str, str] = {}
     """Per stream, when it was created: tells a re-created one apart."""
-    settings: dict[str, Any] = {}
-    """Settings of the service that decisions depend on."""
     recorded_unix_s: float = 0.0
 
 
@@ -81,4 +76,11 @@ class StreamLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="line", ta
     created: str
 
 
-Line = Header | FactLine | WholeLine | GapLine | RecordLine | InputLine | StreamLine
+class UnknownLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="line", tag="unknown"):
+    """A kind of line that this version does not know; only readers make it."""
+
+    kind: str
+
+
+KnownLine = Header | FactLine | WholeLine | GapLine | RecordLine | InputLine | StreamLine
+Line = KnownLine | UnknownLine

@@ -1,4 +1,4 @@
-"""Follows a running bus and writes down what the allocator reads: facts and decision logs."""
+"""Follows a running bus and writes down its facts, decision logs and services' journals."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
@@ -13,6 +13,7 @@ from dray.bus.topology import FACTS_STREAM, INPUTS_STREAM
 from dray.messages.base import Delivered, UndecodableMessageError, decode, subject_prefix
 from dray.messages.decisions import log_stream
 from dray.messages.facts import DomainObserved
+from dray.recording.history import History
 from dray.recording.lines import (
     FactLine,
     GapLine,
@@ -208,23 +209,33 @@ class Recorder:
         self._start(self._follow(log_stream(domain, epoch), begin, take, forever=False))
 
     def _follow_inputs(self) -> None:
-        """From now on: what they followed from before is not in the recording."""
+        """From now on, and of journals that build on what was before, that."""
+        history, last_before = History(), 0
 
         async def begin(state: StreamState) -> int:
-            self.following_inputs = True
-            return state.last_sequence
+            nonlocal last_before
+            last_before = state.last_sequence
+            self.following_inputs = state.first_sequence > state.last_sequence
+            return 0
 
         async def take(delivered: Delivered) -> None:
-            self._write(
-                InputLine(
-                    sequence=delivered.sequence,
-                    subject=delivered.subject,
-                    time_unix_s=delivered.time_unix_s,
-                    payload=_payload(delivered),
-                )
+            line = InputLine(
+                sequence=delivered.sequence,
+                subject=delivered.subject,
+                time_unix_s=delivered.time_unix_s,
+                payload=_payload(delivered),
             )
-            self.counts.inputs += 1
-            self.counts.events += 1
+            is_new = delivered.sequence > last_before
+            if not is_new:
+                history.add(line)
+            if is_new or delivered.sequence == last_before or not delivered.pending:
+                for earlier in history.take():
+                    self._write(earlier)
+                self.following_inputs = True
+            if is_new:
+                self._write(line)
+                self.counts.inputs += 1
+                self.counts.events += 1
 
         self._start(self._follow(INPUTS_STREAM, begin, take, forever=False))
 

@@ -101,6 +101,9 @@ class Settings(BaseSettings):
     kube: Kube = Kube()
     health: Health = Health()
     log: Log = Log()
+    record: bool = False
+    """Whether what the process consumes and decides is published for ``dray record``: whole
+    objects, kept for an hour. The allocator's decisions are on the bus anyhow."""
 
     @classmethod
     def settings_customise_sources(

@@ -11,15 +11,15 @@ from dray.kube.ports import CLAIMS
 from dray.runtime.clock import ManualClock
 from dray_node_agent import disk
 from dray_node_agent.boards.simulated import SimulatedBoard
-from dray_node_agent.inventory import NodeState, offers
+from dray_node_agent.inventory import NodeState, Stock
 from dray_node_agent.kubelet import cdi_folder, checkpoint
 from dray_node_agent.kubelet.cdi_folder import CdiFolder
 from dray_node_agent.kubelet.checkpoint import CheckpointFile
 from dray_node_agent.kubelet.ledger import Ledger
-from dray_node_agent.kubelet.preparing import ClaimRef, Preparer, Stock
+from dray_node_agent.kubelet.preparing import ClaimRef, Preparer
 
-CARDS = {one.device: one for one in offers(SimulatedBoard("n1", "A100", 2).read(), NodeState("n1"))}
-CARD = next(iter(CARDS))
+STOCK = Stock(SimulatedBoard("n1", "A100", 2).read(), NodeState("n1"))
+CARD = next(iter(STOCK.offers))
 
 
 class PowerCutError(BaseException):
@@ -73,7 +73,7 @@ def preparer(kube, folder) -> Preparer:
     return Preparer(
         kube=kube,
         node="n1",
-        stock=lambda: Stock(CARDS, "medium"),
+        stock=lambda: STOCK,
         ledger=Ledger(
             CheckpointFile(folder / "checkpoint.json", "boot"), CdiFolder(folder / "cdi")
         ),

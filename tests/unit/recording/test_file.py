@@ -13,12 +13,13 @@ from dray.recording.lines import (
     Header,
     RecordLine,
     StreamLine,
+    UnknownLine,
     WholeLine,
 )
 
 PAYLOAD = msgspec.Raw(b'{"a": 1,  "spaces":"kept"}')
 LINES = [
-    Header(dray="1.0", domains=("pool",), streams={"S": "t"}, settings={"x_s": 1.5}),
+    Header(dray="1.0", domains=("pool",), streams={"S": "t"}),
     FactLine(sequence=7, subject="dray.state.tick.v1", time_unix_s=1.25, payload=PAYLOAD),
     WholeLine(sequence=7),
     GapLine(first=8, last=9),
@@ -71,9 +72,18 @@ def test_a_file_without_header_is_no_recording(tmp_path):
         read_recording(file)
 
 
-def test_an_unknown_line_is_refused(tmp_path):
+def test_a_kind_of_line_that_nobody_knows_is_kept_by_name(tmp_path):
+    file = tmp_path / "newer.jsonl"
+    write_recording(file, LINES)
+    file.write_text(file.read_text() + '{"line":"surprise","more":1}\n')
+
+    assert read_recording(file) == [*LINES, UnknownLine(kind="surprise")]
+
+
+@pytest.mark.parametrize("text", ['{"line":"whole"}', '{"sequence":1}', "[]"])
+def test_a_line_that_is_wrong_is_refused(tmp_path, text):
     file = tmp_path / "other.jsonl"
-    file.write_text('{"line":"surprise"}\n')
+    file.write_text(f"{text}\n")
 
     with pytest.raises(BadRecordingError, match="line 1"):
         read_recording(file)

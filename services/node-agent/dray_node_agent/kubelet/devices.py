@@ -30,6 +30,10 @@ class NotPreparedError(PermanentError):
     """A claim can't be prepared here; the kubelet shows the message on the pod."""
 
 
+class CardFullError(NotPreparedError):
+    """A card has no room beside the claims that hold it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Use:
     """One card's part in a claim: all results on the same device together."""
@@ -88,7 +92,7 @@ def require_room(wanted: Sequence[Use], held: Iterable[PreparedClaim]) -> None:
     A card held without a share id is held whole. Claims with admin access take no part.
 
     Raises:
-        NotPreparedError: a card would be oversold; names the claims that hold it.
+        CardFullError: a card would be oversold; names the claims that hold it.
     """
     holders = list(held)
     for use in wanted:
@@ -101,12 +105,12 @@ def require_room(wanted: Sequence[Use], held: Iterable[PreparedClaim]) -> None:
             if device.device == use.offer.device and not device.admin_access
         ]
         if others and (_whole(use) or any(device.whole for _, device in others)):
-            raise NotPreparedError(_in_words(use, others, "is held as a whole"))
+            raise CardFullError(_in_words(use, others, "is held as a whole"))
         for name, amount in use.consumed.items():
             total = amount + _total([_held(device, name) for _, device in others])
             if total > use.offer.budget[name]:
                 problem = f"would give out {total} of {use.offer.budget[name]} {name}"
-                raise NotPreparedError(_in_words(use, others, problem))
+                raise CardFullError(_in_words(use, others, problem))
 
 
 def environment(use: Use, every: Sequence[Use], claim: Claim, qos: str) -> dict[str, str]:

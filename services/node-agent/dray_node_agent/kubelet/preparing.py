@@ -22,8 +22,9 @@ from dray.kube.convert import claim_from
 from dray.kube.ports import CLAIMS, Kube, NotFoundError, Object
 from dray.runtime.clock import Clock
 from dray.telemetry import spans
-from dray_node_agent.inventory import Offer
-from dray_node_agent.kubelet.devices import NotPreparedError, Use, planned, require_room, uses
+from dray_node_agent.deciding import IsLive, Prepare, Refusal, Seam
+from dray_node_agent.inventory import Stock
+from dray_node_agent.kubelet.devices import NotPreparedError, planned, uses
 from dray_node_agent.kubelet.ledger import Ledger
 from dray_node_agent.kubelet.prepared import PreparedClaim
 
@@ -38,14 +39,6 @@ class ClaimRef:
     namespace: str
     uid: str
     name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Stock:
-    """The node's cards by device name, and the node's quality of service."""
-
-    offers: Mapping[str, Offer]
-    qos: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +62,7 @@ class Preparer:
         ledger: Ledger,
         clock: Clock,
         on_prepared: Callable[[Prepared], None] = lambda _: None,
+        seam: Seam | None = None,
     ) -> None:
         self._kube = kube
         self._node = node
@@ -76,6 +70,7 @@ class Preparer:
         self._ledger = ledger
         self._clock = clock
         self._on_prepared = on_prepared
+        self._seam = seam or Seam()
         self._unprepared: OrderedDict[str, None] = OrderedDict()
         self._of_claim: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -160,7 +155,6 @@ class Preparer:
             await self._ledger.write_file(known)
             return known
         obj, claim = await self._fetch(ref)
-        self._refuse_late_retry(claim)
         traceparent = _traceparent(obj)
         attributes: dict[str, str | int] = {
             "k8s.namespace.name": ref.namespace,
@@ -170,17 +164,12 @@ class Preparer:
             "dray.devices": len(claim.allocation.devices) if claim.allocation else 0,
         }
         with spans.start("prepare", traceparent, attributes, kind="server") as span:
-            done = await self._make_ready(claim, ref.uid, span.traceparent)
+            entry = await self._reserve(obj, ref, span.traceparent)
+            done = await self._ledger.complete(entry)
         took_us = int((self._clock.monotonic_s() - started_s) * 1e6)
         self._log.info("claim prepared", claim=f"{ref.namespace}/{ref.name}", uid=ref.uid)
         self._on_prepared(Prepared(done, self._clock.now_unix_s(), took_us))
         return done
-
-    async def _make_ready(self, claim: Claim, uid: str, traceparent: str) -> PreparedClaim:
-        wanted, qos = self._uses(claim, uid)
-        entry = planned(claim, wanted, qos, traceparent)
-        await self._reserve(wanted, entry)
-        return await self._ledger.complete(entry)
 
     async def _fetch(self, ref: ClaimRef) -> tuple[Object, Claim]:
         try:
@@ -191,33 +180,42 @@ class Preparer:
             ) from error
         return obj, claim_from(obj)
 
-    def _refuse_late_retry(self, claim: Claim) -> None:
-        """The kubelet reserves before it prepares: this call was overtaken by its Unprepare."""
-        if claim.uid in self._unprepared and not claim.reserved_for:
-            raise NotPreparedError(
-                f"claim {claim.namespace}/{claim.name} was unprepared here and no pod reserves it: "
-                "a late retry"
-            )
-
-    def _uses(self, claim: Claim, uid: str) -> tuple[tuple[Use, ...], str]:
+    def _known_stock(self) -> Stock:
         stock = self._stock()
         if stock is None:
             raise NotPreparedError(f"the cards of node {self._node} have not been read yet")
-        return uses(claim, uid, self._node, stock.offers), stock.qos
+        return stock
 
-    async def _reserve(self, wanted: Sequence[Use], entry: PreparedClaim) -> None:
+    async def _reserve(self, obj: Object, ref: ClaimRef, traceparent: str) -> PreparedClaim:
         """Checkpoint the claim as started, if its cards have room beside the live ones."""
         async with self._ledger.changing:
-            try:
-                require_room(wanted, self._ledger.others(entry.uid))
-            except NotPreparedError:
+            decided = self._decide(obj, ref, traceparent)
+            if isinstance(decided, Refusal) and decided.full:
                 # Holders may have died without Unprepare; only live ones count.
-                await self._drop_dead_holders(wanted, entry.uid)
-                require_room(wanted, self._ledger.others(entry.uid))
-            await self._ledger.begin(entry)
+                await self._drop_dead_holders(claim_from(obj), ref.uid)
+                decided = self._decide(obj, ref, traceparent)
+            if isinstance(decided, Refusal):
+                raise NotPreparedError(decided.why)
+            await self._ledger.begin(decided)
+        return decided
 
-    async def _drop_dead_holders(self, wanted: Sequence[Use], uid: str) -> None:
-        cards = {use.offer.device for use in wanted}
+    def _decide(self, obj: Object, ref: ClaimRef, traceparent: str) -> PreparedClaim | Refusal:
+        stock = self._known_stock()
+        return self._seam.ask(
+            Prepare(
+                claim=obj,
+                uid=ref.uid,
+                node=self._node,
+                reading=stock.reading,
+                state=stock.state,
+                held=tuple(self._ledger.others(ref.uid)),
+                was_unprepared=ref.uid in self._unprepared,
+                traceparent=traceparent,
+            )
+        )
+
+    async def _drop_dead_holders(self, claim: Claim, uid: str) -> None:
+        cards = {one.id.device for one in claim.allocation.devices} if claim.allocation else ()
         for holder in self._ledger.others(uid):
             if not any(device.device in cards for device in holder.devices):
                 continue
@@ -247,12 +245,12 @@ class Preparer:
 
     async def _is_live(self, entry: PreparedClaim) -> bool:
         """Whether the API still has this very claim, allocated."""
+        obj: Object | None
         try:
             obj = await self._kube.get(CLAIMS, entry.name, entry.namespace)
         except NotFoundError:
-            return False
-        claim = claim_from(obj)
-        return claim.uid == entry.uid and claim.allocation is not None
+            obj = None
+        return self._seam.ask(IsLive(uid=entry.uid, claim=obj))
 
     async def _rebuilt(self) -> dict[str, PreparedClaim]:
         """What the API says this node holds, as if all of it had been prepared."""
@@ -263,10 +261,11 @@ class Preparer:
             if not claim.reserved_for:
                 continue
             try:
-                wanted, qos = self._uses(claim, claim.uid)
+                stock = self._known_stock()
+                wanted = uses(claim, claim.uid, self._node, stock.offers)
             except PermanentError:
                 continue  # not of this node, or nothing of it is left here
-            entry = planned(claim, wanted, qos, _traceparent(obj))
+            entry = planned(claim, wanted, stock.qos, _traceparent(obj))
             rebuilt[claim.uid] = msgspec.structs.replace(entry, phase="PrepareCompleted")
         await self._ledger.remove_files_except({obj["metadata"]["uid"] for obj in listed.objects})
         return rebuilt

@@ -1,0 +1,185 @@
+"""Services' journals replayed: recorded events folded, recorded questions asked again.
+
+Each life is replayed by itself, from its first line or from where all that it knew was written.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import msgspec
+
+from dray.messages.base import UndecodableMessageError, decode, subject_prefix
+from dray.messages.inputs import AgentNoted, ControllerNoted, Noted
+from dray.recording.lines import InputLine, Line
+from dray_claim_controller.deciding.again import QUESTIONS as CONTROLLER_QUESTIONS
+from dray_claim_controller.deciding.again import Again as ControllerAgain
+from dray_cli.replay.asked import AnswerDifference
+from dray_cli.replay.outcome import Outcome, Tally
+from dray_node_agent.deciding import QUESTIONS as AGENT_QUESTIONS
+from dray_node_agent.deciding import decide_again
+
+
+class Life(Protocol):
+    """A service's pure code, from nothing on."""
+
+    def know(self, data: Any) -> None:
+        """All that was consumed before, in one piece."""
+
+    def consume(self, about: str, data: Any) -> None:
+        """Fold an event."""
+
+    def decide(self, about: str, data: Any) -> Any:
+        """The answer that this code gives."""
+
+
+class _Agent:
+    """A node-agent's questions say all that they depend on."""
+
+    def know(self, data: Any) -> None:
+        """See ``Life``."""
+
+    def consume(self, about: str, data: Any) -> None:
+        """See ``Life``."""
+        raise KeyError(about)
+
+    def decide(self, about: str, data: Any) -> Any:
+        """See ``Life``."""
+        return decide_again(about, data)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A service that keeps a journal."""
+
+    message: type[Noted]
+    begin: Callable[[], Life]
+    questions: frozenset[str]
+    remembers: bool
+    """Whether answers depend on what was consumed before."""
+
+    @property
+    def service(self) -> str:
+        """Its name."""
+        return self.message.NAME
+
+
+KINDS = (
+    Kind(ControllerNoted, ControllerAgain, frozenset(CONTROLLER_QUESTIONS), True),
+    Kind(AgentNoted, _Agent, frozenset(AGENT_QUESTIONS), False),
+)
+
+
+def replay_journals(lines: Sequence[Line], outcome: Outcome) -> None:
+    """Ask every recorded question again; of each service up to the first other answer.
+
+    Raises:
+        UndecodableMessageError: a line is none of a journal's.
+    """
+    for kind in KINDS:
+        tally = outcome.services[kind.service]
+        for life in _lives(lines, kind):
+            _Replay(kind, outcome, tally).run(life)
+            if tally.divergence is not None:
+                break
+
+
+class _Replay:
+    """One life."""
+
+    def __init__(self, kind: Kind, outcome: Outcome, tally: Tally) -> None:
+        self._kind = kind
+        self._outcome = outcome
+        self._tally = tally
+        self._life: Life = kind.begin()
+        self._knows = not kind.remembers
+        self._last: Noted | None = None
+        """The last event that was folded."""
+
+    def run(self, lines: Sequence[Noted]) -> None:
+        """Fold and compare until the life ends, or an answer differs."""
+        expected = 1
+        for line in _joined(lines):
+            if line.number == 1:
+                self._knows = True
+            elif line.number != expected and self._kind.remembers and line.what != "known":
+                self._knows = False
+            expected = line.number + 1
+            if line.what == "known":
+                self._know(line)
+            elif line.what == "consumed":
+                self._consume(line)
+            elif line.what == "decided" and not self._compare(line):
+                return
+
+    def _know(self, line: Noted) -> None:
+        if self._knows:
+            # Said for those who begin here; what was folded says the same.
+            return
+        self._life.know(line.data)
+        self._knows = True
+
+    def _consume(self, line: Noted) -> None:
+        if not self._knows:
+            return
+        try:
+            self._life.consume(line.about, line.data)
+        except KeyError as error:
+            self._outcome.unknown[f"{self._kind.service} event {error}"] += 1
+            self._knows = False
+            return
+        self._tally.consumed += 1
+        self._last = line
+
+    def _compare(self, line: Noted) -> bool:
+        if line.about not in self._kind.questions:
+            self._outcome.unknown[f"{self._kind.service} question {line.about!r}"] += 1
+            return True
+        if not self._knows:
+            self._tally.uncovered += 1
+            return True
+        try:
+            made = self._life.decide(line.about, line.data)
+        except msgspec.ValidationError as error:
+            raise UndecodableMessageError(
+                f"question {line.number} ({line.about}) of {self._kind.service} "
+                f"{line.instance!r}: {error}; was it recorded by another version of dray?"
+            ) from error
+        again = msgspec.json.decode(msgspec.json.encode(made))
+        if canonical(again) == canonical(line.answer):
+            self._tally.compared[line.about] += 1
+            return True
+        self._tally.divergence = AnswerDifference(self._kind.service, line, again, self._last)
+        return False
+
+
+def canonical(answer: Any) -> bytes:
+    """The bytes that are compared: keys in order, whatever wrote them."""
+    return msgspec.json.encode(answer, order="deterministic")
+
+
+def _lives(lines: Sequence[Line], kind: Kind) -> Iterator[list[Noted]]:
+    prefix = f"{subject_prefix(kind.message)}."
+    found: dict[tuple[str, str], list[Noted]] = {}
+    for line in lines:
+        if isinstance(line, InputLine) and line.subject.startswith(prefix):
+            noted = decode(bytes(line.payload), kind.message)
+            found.setdefault((noted.instance, noted.life), []).append(noted)
+    for life in found.values():
+        yield sorted(life, key=lambda noted: noted.number)
+
+
+def _joined(lines: Sequence[Noted]) -> Iterator[Noted]:
+    """Lines whose text came in parts, made whole; those whose parts are missing left out."""
+    parts: list[Noted] = []
+    for line in lines:
+        if parts and line.number != parts[-1].number + 1:
+            parts = []
+        if line.what == "part":
+            parts.append(line)
+            continue
+        if parts:
+            text = msgspec.json.decode("".join(part.data for part in parts))
+            line = msgspec.structs.replace(line, number=parts[0].number, **text)
+            parts = []
+        yield line

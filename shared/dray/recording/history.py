@@ -1,0 +1,47 @@
+"""What journals said before a recording began, as far back as replay needs it."""
+
+import msgspec
+
+from dray.messages.base import decode, subject_prefix
+from dray.messages.inputs import ControllerNoted, Noted
+from dray.recording.lines import InputLine
+
+_REMEMBERING: dict[str, type[Noted]] = {
+    f"{subject_prefix(kind)}.": kind for kind in (ControllerNoted,)
+}
+"""Journals of services that remember what they consumed. All others' lines stand by
+themselves: what came before the recording is not needed."""
+
+
+class _Place(msgspec.Struct, frozen=True):
+    instance: str
+    life: str
+
+
+class History:
+    """The lines of each life from its beginning, or from where all that it knows was written."""
+
+    def __init__(self) -> None:
+        self._lines: dict[_Place, list[tuple[InputLine, str]]] = {}
+
+    def add(self, line: InputLine) -> None:
+        """The next line of the stream. Raises UndecodableMessageError."""
+        kind = next(
+            (one for prefix, one in _REMEMBERING.items() if line.subject.startswith(prefix)), None
+        )
+        if kind is None:
+            return
+        noted = decode(bytes(line.payload), kind)
+        lines = self._lines.setdefault(_Place(noted.instance, noted.life), [])
+        if noted.what == "known":
+            parts = 0
+            while parts < len(lines) and lines[-1 - parts][1] == "part":
+                parts += 1
+            del lines[: len(lines) - parts]
+        lines.append((line, noted.what))
+
+    def take(self) -> list[InputLine]:
+        """All of it, in the order of the stream; then forgotten."""
+        lines = [line for life in self._lines.values() for line, _ in life]
+        self._lines.clear()
+        return sorted(lines, key=lambda line: line.sequence)

@@ -1,0 +1,147 @@
+"""A service's journal: what it consumed, and what its pure code answered to which question.
+
+A service asks its pure code through one seam; the seam hands questions and answers to a
+``Journal``, if there is one. Nothing waits for the bus: the lines are published behind.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import msgspec
+import structlog
+
+from dray.bus.ports import Bus, BusUnavailableError, StreamMissingError
+from dray.messages.base import encode
+from dray.messages.inputs import Noted
+from dray.runtime.backoff import Backoff
+from dray.runtime.clock import Clock
+
+LONGEST_TEXT = 500_000
+"""Characters of one line in one message; nats-server takes 1 MiB by default."""
+_KNOWN_AFTER_LINES = 2000
+_KNOWN_AFTER_S = 300.0
+"""A recording that begins later has to wait for the next piece of what is known."""
+
+
+class Notes(Protocol):
+    """Where a seam writes down what crosses it."""
+
+    def consumed(self, about: str, data: Any) -> None:
+        """An event that was folded into what the service knows."""
+
+    def decided(self, about: str, data: Any, answer: Any, *, polled: str = "") -> None:
+        """A question and its answer. What is asked all the time names itself in ``polled``:
+        it is written when its answer is another one than before."""
+
+
+class Journal:
+    """One life's lines, on their way to the bus. The oldest are dropped when it stays away."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        kind: type[Noted],
+        clock: Clock,
+        *,
+        instance: str,
+        known: Callable[[], Any] | None = None,
+        capacity: int = 20_000,
+    ) -> None:
+        self.dropped = 0
+        """Lines that the bus never got."""
+        self._bus = bus
+        self._kind = kind
+        self._clock = clock
+        self._instance = instance
+        self._life = f"{clock.now_unix_s():.6f}"
+        self._known = known
+        self._waiting: deque[Noted] = deque()
+        self._capacity = capacity
+        self._offered = asyncio.Event()
+        self._number = 0
+        self._known_number = 0
+        self._known_s = clock.monotonic_s()
+        self._polled: dict[str, bytes] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def consumed(self, about: str, data: Any) -> None:
+        """See ``Notes``. Call it before the event is folded."""
+        if self._known is not None and self._is_known_due():
+            self._known_number, self._known_s = self._number, self._clock.monotonic_s()
+            self._write("known", "", self._known(), None)
+        self._write("consumed", about, data, None)
+
+    def decided(self, about: str, data: Any, answer: Any, *, polled: str = "") -> None:
+        """See ``Notes``."""
+        if polled:
+            text = msgspec.json.encode(answer)
+            if self._polled.get(polled) == text:
+                return
+            self._polled[polled] = text
+        self._write("decided", about, data, answer)
+
+    async def run(self) -> None:
+        """Publish for ever, in order, with retries."""
+        backoff = Backoff()
+        while True:
+            await self._offered.wait()
+            try:
+                await self.flush()
+                backoff.reset()
+            except (BusUnavailableError, StreamMissingError) as error:
+                structlog.get_logger().debug(
+                    "the journal waits for the bus", lines=len(self), error=str(error)
+                )
+                await self._clock.sleep(backoff.next_s())
+
+    async def flush(self) -> None:
+        """Publish what waits. Raises BusUnavailableError, StreamMissingError."""
+        while self._waiting:
+            line = self._waiting[0]
+            source = f"/{self._kind.NAME}/{self._instance}"
+            now_unix_s = self._clock.now_unix_s()
+            await self._bus.publish(encode(line, source=source, now_unix_s=now_unix_s))
+            if self._waiting and self._waiting[0] is line:
+                self._waiting.popleft()
+        self._offered.clear()
+
+    def _is_known_due(self) -> bool:
+        lines = self._number - self._known_number
+        age_s = self._clock.monotonic_s() - self._known_s
+        return lines >= _KNOWN_AFTER_LINES or (lines > 0 and age_s >= _KNOWN_AFTER_S)
+
+    def _write(self, what: Any, about: str, data: Any, answer: Any) -> None:
+        # Encoded now: what the service knows goes on changing.
+        encoded, answered = _encoded(data), _encoded(answer)
+        if len(encoded or b"") + len(answered or b"") <= LONGEST_TEXT:
+            self._offer(what, about, encoded, answered)
+            return
+        whole = msgspec.json.encode({"data": encoded, "answer": answered}).decode()
+        for start in range(0, len(whole), LONGEST_TEXT):
+            self._offer("part", "", data=whole[start : start + LONGEST_TEXT])
+        self._offer(what, about)
+
+    def _offer(self, what: Any, about: str, data: Any = None, answer: Any = None) -> None:
+        self._number += 1
+        line = self._kind(
+            instance=self._instance,
+            life=self._life,
+            number=self._number,
+            what=what,
+            about=about,
+            data=data,
+            answer=answer,
+        )
+        if len(self._waiting) >= self._capacity:
+            self._waiting.popleft()
+            self.dropped += 1
+        self._waiting.append(line)
+        self._offered.set()
+
+
+def _encoded(value: Any) -> msgspec.Raw | None:
+    return None if value is None else msgspec.Raw(msgspec.json.encode(value))
