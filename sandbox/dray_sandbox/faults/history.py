@@ -4,13 +4,15 @@ The versions of all kinds come from one counter, so changes that several watches
 into the order in which they were written.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from dray.kube.convert import claim_from
 from dray.kube.memory_store import Event, Key, MemoryStore
-from dray.kube.ports import CLAIMS, Changed, Deleted, Listed, Object, Resource, WatchEvent
+from dray.kube.ports import CLAIMS, PODS, Changed, Deleted, Listed, Object, Resource, WatchEvent
 from dray_sandbox.chaos.invariants import Judge
+
+_ORDER = {CLAIMS: 1, PODS: 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,17 +30,17 @@ class History:
     """What the watches told."""
 
     changes: list[Change] = field(default_factory=list)
+    gaps: list[tuple[int, int]] = field(default_factory=list)
+    """Versions above the first, up to the second, may be missing: a watch had to list again."""
     _now: dict[Resource, dict[Key, Object]] = field(default_factory=dict)
+    _told: dict[Resource, int] = field(default_factory=dict)
+    """The highest version that the watch of a kind told."""
 
     def tell(self, resource: Resource, event: WatchEvent) -> None:
-        """Take an event of the watch of a kind.
-
-        What a watch missed before it had to list again is taken to have happened right after
-        it was last seen, so that nobody is accused wrongly.
-        """
+        """Take an event of the watch of a kind."""
         match event:
-            case Listed(objects):
-                self._relisted(resource, objects)
+            case Listed(objects, version):
+                self._relisted(resource, objects, version)
             case Changed(obj):
                 self._put(resource, obj)
             case Deleted(obj):
@@ -50,34 +52,27 @@ class History:
         return seen == {_key(obj): version_of(obj) for obj in objects}
 
     def judged(self) -> Judge:
-        """What an observer of every change has to say; ``violations`` should be empty."""
+        """What an observer of every change has to say; ``violations`` should be empty.
+
+        Nobody is accused in a gap, where changes of one kind may lack that explain another's.
+        """
         judge = new_judge()
         for change in sorted(self.changes, key=lambda change: change.version):
-            here = judge.store.of(change.resource)
-            before = here.get(change.key)
-            if change.object is None:
-                here.pop(change.key, None)
-            else:
-                here[change.key] = change.object
-            if before is None and change.object is None:
-                continue
-            event = Event(change.resource, before, change.object)
-            if change.resource == CLAIMS:
-                judge.violations.extend(_moved(event))
-            judge.see(event)
+            before = len(judge.violations)
+            _see(judge, change)
+            if any(first < change.version <= last for first, last in self.gaps):
+                del judge.violations[before:]
         return judge
 
-    def _relisted(self, resource: Resource, objects: tuple[Object, ...]) -> None:
-        known = self._now.setdefault(resource, {})
-        now = {_key(obj): obj for obj in objects}
-        for key, before in list(known.items()):
-            last = version_of(before)
-            if key not in now or before["metadata"]["uid"] != now[key]["metadata"]["uid"]:
-                self._drop(resource, key, last)
-            elif resource == CLAIMS and _is_moved(before, now[key]):
-                self.changes.append(Change(last, resource, key, _unallocated(now[key])))
+    def _relisted(self, resource: Resource, objects: tuple[Object, ...], version: int) -> None:
+        if resource in self._told:
+            self.gaps.append((self._told[resource], version))
+        present = {_key(obj) for obj in objects}
+        for key in [key for key in self._now.get(resource, {}) if key not in present]:
+            self._drop(resource, key, version)
         for obj in objects:
             self._put(resource, obj)
+        self._told[resource] = version
 
     def _put(self, resource: Resource, obj: Object) -> None:
         key, version = _key(obj), version_of(obj)
@@ -85,10 +80,12 @@ class History:
         if key not in known or version_of(known[key]) < version:
             known[key] = obj
             self.changes.append(Change(version, resource, key, obj))
+        self._told[resource] = max(version, self._told.get(resource, 0))
 
     def _drop(self, resource: Resource, key: Key, version: int) -> None:
         if self._now.setdefault(resource, {}).pop(key, None) is not None:
             self.changes.append(Change(version, resource, key, None))
+        self._told[resource] = max(version, self._told.get(resource, 0))
 
 
 def new_judge() -> Judge:
@@ -96,17 +93,32 @@ def new_judge() -> Judge:
     return Judge(MemoryStore(lambda: 0.0))
 
 
-def judge_of(listed: dict[Resource, Listed]) -> Judge:
-    """One that has seen only what there is now."""
-    history = History()
-    for resource, there in listed.items():
-        history.tell(resource, there)
-    return history.judged()
+def judge_of(listed: Mapping[Resource, Listed]) -> Judge:
+    """One that has seen only what there is now: cards, then claims, then who is bound."""
+    judge = new_judge()
+    for resource in sorted(listed, key=lambda resource: _ORDER.get(resource, 0)):
+        for obj in listed[resource].objects:
+            _see(judge, Change(version_of(obj), resource, _key(obj), obj))
+    return judge
 
 
 def version_of(obj: Object) -> int:
     """``metadata.resourceVersion``, by which changes of all kinds are ordered."""
     return int(obj["metadata"]["resourceVersion"])
+
+
+def _see(judge: Judge, change: Change) -> None:
+    here = judge.store.of(change.resource)
+    before = here.get(change.key)
+    if change.object is None:
+        here.pop(change.key, None)
+    else:
+        here[change.key] = change.object
+    event = Event(change.resource, before, change.object)
+    if change.resource == CLAIMS:
+        judge.violations.extend(_moved(event))
+    if before is not None or change.object is not None:
+        judge.see(event)
 
 
 def _key(obj: Object) -> Key:
@@ -115,29 +127,17 @@ def _key(obj: Object) -> Key:
 
 def _moved(event: Event) -> list[str]:
     """An allocation is taken back before there is another."""
-    before, after = event.before, event.after
-    if before is None or after is None or not _is_moved(before, after):
+    if event.before is None or event.after is None:
         return []
-    if not (_places(before) and _places(after)):
+    before, after = _places(event.before), _places(event.after)
+    same = event.before["metadata"]["uid"] == event.after["metadata"]["uid"]
+    if not (same and before and after) or before == after:
         return []
-    name = after["metadata"]["name"]
-    return [
-        f"claim {name} was moved from {_places(before)} to {_places(after)} "
-        "without being taken back in between"
-    ]
-
-
-def _is_moved(before: Object, after: Object) -> bool:
-    same = before["metadata"]["uid"] == after["metadata"]["uid"]
-    return same and _places(before) != _places(after)
+    name = event.after["metadata"]["name"]
+    return [f"claim {name} moved from {before} to {after} and was not taken back in between"]
 
 
 def _places(claim: Object) -> list[str]:
     allocation = claim_from(claim).allocation
     devices = allocation.devices if allocation is not None else ()
     return sorted(f"{one.id.pool}/{one.id.device}" for one in devices)
-
-
-def _unallocated(claim: Object) -> Object:
-    status = {name: value for name, value in claim["status"].items() if name != "allocation"}
-    return {**claim, "status": status}

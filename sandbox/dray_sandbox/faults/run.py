@@ -147,12 +147,13 @@ class Trial:
 
     def _waits(self, now: dict[Resource, Listed]) -> list[str]:
         """What is not as it should be although nothing is harmed any more."""
-        quiet = Quiet(judge_of(now), lambda: ())
+        judge = judge_of(now)
         gone = self._devices - _devices(now)
         return [
             *(f"{one} is not published" for one in sorted(map(str, gone))),
             *_strange(now[PODS].objects),
-            *quiet.problems(),
+            *judge.violations,
+            *Quiet(judge, lambda: ()).problems(),
         ]
 
     def _is_left(self, now: dict[Resource, Listed]) -> list[str]:
