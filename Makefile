@@ -8,6 +8,9 @@ KEEP ?=
 TESTS ?=
 SEEDS ?= 500
 FIRST ?= 0
+K8S ?= 1.36
+PAIRS ?= 20000
+SEED ?= 1
 PYTHON ?= $(firstword $(foreach name,python3.13 python3.12 python3.11 python3 python,\
 	$(if $(shell $(name) -c 'import sys; print(sys.version_info >= (3, 11) or "")' 2>/dev/null),$(name))))
 
@@ -59,6 +62,9 @@ faults: SEEDS := 20
 faults: setup ## Kill and stop processes of whole stacks (SEEDS=20, FIRST=0, CONTROL_PLANE=real)
 	DRAY_FAULTS_SEEDS=$(SEEDS) DRAY_FAULTS_FIRST=$(FIRST) \
 		$(BIN)/pytest -q -s -m "$(if $(filter real,$(CONTROL_PLANE)),real,not real)" tests/faults/test_seeds.py
+
+oracle: setup ## Compare selectors with Kubernetes' own compiler (K8S=1.34,1.37 PAIRS=20000 SEED=1)
+	@$(BIN)/python tests/conformance/oracle/compare.py --k8s $(K8S) --pairs $(PAIRS) --seed $(SEED)
 
 check: setup ## Lint, types, architecture, generated files (gRPC code is compared by a test)
 	$(BIN)/ruff check

@@ -10,6 +10,7 @@
 //	eval_error     why there is none
 //	cost           the estimate that admission compares with the limit
 //	actual_cost    what the evaluation used
+//	differs        whether the selector "witness" of the line, if any, has another outcome
 //	timed_out      true where the evaluation took longer than -timeout; there is no answer then
 //
 // Feature gates are the defaults of the minor that the module requires.
@@ -44,6 +45,8 @@ type question struct {
 	Expression string             `json:"expression"`
 	Driver     string             `json:"driver"`
 	Device     resourceapi.Device `json:"device"`
+	// Witness is another selector for the same device.
+	Witness string `json:"witness"`
 }
 
 type answer struct {
@@ -57,6 +60,8 @@ type answer struct {
 	ActualCost     *uint64 `json:"actual_cost"`
 	TimedOut       bool    `json:"timed_out"`
 	BadInput       *string `json:"bad_input"`
+	// Differs says whether the witness gives another outcome.
+	Differs *bool `json:"differs,omitempty"`
 }
 
 func main() {
@@ -129,7 +134,26 @@ func answerOne(ctx context.Context, line []byte) (a answer) {
 	}()
 	admit(&a, q.Expression)
 	evaluate(ctx, &a, q)
+	if q.Witness != "" {
+		var other answer
+		q.Expression = q.Witness
+		evaluate(ctx, &other, q)
+		differs := outcome(a) != outcome(other)
+		a.Differs = &differs
+	}
 	return a
+}
+
+// outcome tells compile errors, whose texts name positions, only from other outcomes.
+func outcome(a answer) string {
+	switch {
+	case a.CompileError != nil:
+		return "compile error"
+	case a.EvalError != nil:
+		return *a.EvalError
+	default:
+		return fmt.Sprint(*a.Result)
+	}
 }
 
 // admit says what ValidateResourceClaim does with an expression in a new object.

@@ -1,0 +1,96 @@
+"""Where dray's answers are not Kubernetes'."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from generate import TAGS, Pair
+from intended import reason_for
+from running import Answers
+
+Answer = dict[str, Any]
+ASPECTS = ("compile_error", "admission", "result", "eval_error", "cost", "actual_cost")
+"""Errors are compared by whether there is one: their texts may differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One pair that the two answer differently."""
+
+    pair: Pair
+    aspects: tuple[str, ...]
+    theirs: Answer
+    ours: Answer
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The outcome of a run."""
+
+    decided: dict[str, int]
+    """By feature, the pairs whose outcome depends on it."""
+    asked: dict[str, int]
+    outcomes: dict[str, int]
+    """How many were true, false, refused, failed."""
+    differences: tuple[Difference, ...]
+    intended: dict[str, int]
+    """By reason, the pairs left out."""
+    undecided: int
+    """Pairs that Kubernetes' code itself did not answer in time."""
+
+
+def compare(pairs: Sequence[Pair], theirs: Answers, ours: Answers, minor: str) -> Comparison:
+    """Compare the answers to ``pairs`` of Kubernetes ``minor``, as in ``1.36``."""
+    decided, asked, outcomes = Counter[str](), Counter[str](), Counter[str]()
+    intended, differences, undecided = Counter[str](), list[Difference](), 0
+    for pair in pairs:
+        asked[pair.tag] += 1
+        their, our = theirs[pair.id], ours[pair.id]
+        if their["timed_out"] or their["bad_input"]:
+            undecided += 1
+            continue
+        decided[pair.tag] += their["differs"] if pair.witness else True
+        outcomes[_outcome(their)] += 1
+        if not (aspects := differing(their, our)):
+            continue
+        if reason := reason_for(pair.expression, minor, their, our):
+            intended[reason] += 1
+        else:
+            differences.append(Difference(pair, aspects, their, our))
+    return Comparison(
+        {tag: decided[tag] for tag in TAGS},
+        {tag: asked[tag] for tag in TAGS},
+        dict(outcomes),
+        tuple(sorted(differences, key=lambda d: (d.pair.tag, len(d.pair.expression)))),
+        dict(intended),
+        undecided,
+    )
+
+
+def differing(theirs: Answer, ours: Answer) -> tuple[str, ...]:
+    """The aspects in which two answers differ."""
+    if "error" in ours:
+        return ("error",)
+    return tuple(aspect for aspect in ASPECTS if _seen(theirs, aspect) != _seen(ours, aspect))
+
+
+def _seen(answer: Answer, aspect: str) -> Any:
+    value = answer.get(aspect)
+    return value is not None if aspect in ("compile_error", "eval_error") else value
+
+
+def _outcome(answer: Answer) -> str:
+    if answer["compile_error"] is not None:
+        return "refused by the compiler"
+    if answer["eval_error"] is not None:
+        return "failed"
+    return "true" if answer["result"] else "false"
+
+
+def by_tag(differences: Iterable[Difference]) -> dict[str, list[Difference]]:
+    """The differences of each feature, the shortest expression first."""
+    found: dict[str, list[Difference]] = {}
+    for difference in differences:
+        found.setdefault(difference.pair.tag, []).append(difference)
+    return found

@@ -1,0 +1,85 @@
+"""Ask both programs the same questions."""
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from dray.domain.errors import PermanentError
+
+Answers = dict[str, dict[str, Any]]
+_PROGRESS_EVERY_S = 10.0
+DRAY_PROCESSES = 2
+
+
+class ProgramFailedError(PermanentError):
+    """One of the programs ended before it had answered everything."""
+
+
+def ask_both(
+    oracle: Path, questions: Sequence[dict[str, Any]], progress: Callable[[str], None]
+) -> tuple[Answers, Answers]:
+    """The oracle's answers and dray's, by id.
+
+    dray reads in DRAY_PROCESSES processes; all run at once, with files for their output, so that
+    nobody waits for a reader.
+
+    Raises:
+        ProgramFailedError: one of them failed.
+    """
+    lines = [json.dumps(question) for question in questions]
+    dray = [sys.executable, "-m", "dray_cli", "cel", "eval", "--batch"]
+    jobs = {f"dray {n + 1}": (dray, lines[n::DRAY_PROCESSES]) for n in range(DRAY_PROCESSES)}
+    with tempfile.TemporaryDirectory() as folder:
+        running = {
+            name: _Job(name, command, its, Path(folder))
+            for name, (command, its) in ({"oracle": ([str(oracle)], lines)} | jobs).items()
+        }
+        _wait(list(running.values()), progress)
+        answers = {name: job.answers() for name, job in running.items()}
+    return answers.pop("oracle"), {k: v for part in answers.values() for k, v in part.items()}
+
+
+class _Job:
+    """One process, its questions in one file and its answers in another."""
+
+    def __init__(self, name: str, command: list[str], lines: list[str], folder: Path) -> None:
+        self.name = name
+        self.asked = len(lines)
+        self._answers = folder / f"{name}.out"
+        questions = folder / f"{name}.in"
+        questions.write_text("\n".join(lines) + "\n", "utf-8")
+        with questions.open("rb") as source, self._answers.open("wb") as sink:
+            self.process = subprocess.Popen(command, stdin=source, stdout=sink)
+
+    def answered(self) -> int:
+        """How many lines are there; they may be behind by a buffer."""
+        return self._answers.read_bytes().count(b"\n")
+
+    def answers(self) -> Answers:
+        found = [json.loads(line) for line in self._answers.read_text("utf-8").splitlines()]
+        if self.process.returncode != 0 or len(found) != self.asked:
+            raise ProgramFailedError(
+                f"{self.name} answered {len(found)} of {self.asked} questions and ended with exit "
+                f"code {self.process.returncode}; its standard error is above"
+            )
+        return {answer["id"]: answer for answer in found}
+
+
+def _wait(jobs: Sequence[_Job], progress: Callable[[str], None]) -> None:
+    said = time.monotonic()
+    try:
+        while any(job.process.poll() is None for job in jobs):
+            if time.monotonic() - said >= _PROGRESS_EVERY_S:
+                said = time.monotonic()
+                progress(", ".join(f"{job.name} {job.answered()}/{job.asked}" for job in jobs))
+            time.sleep(0.1)
+    finally:
+        for job in jobs:
+            if job.process.poll() is None:
+                job.process.kill()
+                job.process.wait()
