@@ -1,0 +1,1 @@
+"""``dray doctor``: what the cluster keeps, and whether dray stands on it as it should."""

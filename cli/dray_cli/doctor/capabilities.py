@@ -1,0 +1,98 @@
+"""What a cluster's Kubernetes keeps, and what its users notice where it keeps less."""
+
+from dataclasses import dataclass
+
+from dray.messages.facts import ClusterObserved
+from dray_cli.doctor.findings import Finding, Grade
+
+AREA = "Kubernetes"
+
+
+@dataclass(frozen=True, slots=True)
+class _Capability:
+    name: str
+    """Field of ClusterObserved."""
+    subject: str
+    without: str
+    """What is different where the server does not keep it, and how to have it."""
+
+
+_CAPABILITIES = (
+    _Capability(
+        "consumable_capacity",
+        "fractions of a card",
+        "pods get whole cards: allowMultipleAllocations or capacity requests are dropped "
+        "(feature gate DRAConsumableCapacity, on by default from 1.36)",
+    ),
+    _Capability(
+        "device_taints",
+        "device taints",
+        "nothing keeps hand-written claims off dray's cards: the taint tensor-fusion.ai/owner is "
+        "dropped (feature gate DRADeviceTaints, on by default from 1.36)",
+    ),
+    _Capability(
+        "allocation_timestamp",
+        "time of allocation",
+        "claims do not say when they were allocated; nothing else is missing",
+    ),
+    _Capability(
+        "binding_conditions",
+        "devices that make a pod wait",
+        "bindingConditions of devices are dropped (feature gate DRADeviceBindingConditions, on by "
+        "default from 1.36)",
+    ),
+    _Capability(
+        "partitionable_devices",
+        "devices that share counters",
+        "sharedCounters of slices are dropped (feature gate DRAPartitionableDevices, on by "
+        "default from 1.36)",
+    ),
+    _Capability(
+        "prioritized_list",
+        "alternatives in a request",
+        "firstAvailable is dropped (feature gate DRAPrioritizedList)",
+    ),
+    _Capability(
+        "extended_resources",
+        "classes as extended resources",
+        "extendedResourceName of a DeviceClass is dropped (feature gate DRAExtendedResource, on "
+        "by default from 1.36)",
+    ),
+    _Capability(
+        "list_attributes",
+        "attributes of several values",
+        "lists in attributes are refused (feature gate DRAListTypeAttributes, off by default)",
+    ),
+)
+
+
+def capabilities(cluster: ClusterObserved) -> list[Finding]:
+    """What the probe found, one finding per capability; none of them stops dray."""
+    served = ", ".join(cluster.served_versions)
+    version = Finding(AREA, f"{cluster.version}, resource.k8s.io {served}", "ok")
+    return [version, *(_judged(cluster, capability) for capability in _CAPABILITIES)]
+
+
+def _judged(cluster: ClusterObserved, capability: _Capability) -> Finding:
+    kept = getattr(cluster, capability.name)
+    if kept is None:
+        text = "this user may not create DeviceClasses, so it could not be asked"
+        return Finding(AREA, capability.subject, "unseen", text)
+    grade: Grade = "ok" if kept else "lesser"
+    return Finding(AREA, capability.subject, grade, "" if kept else capability.without)
+
+
+def disagreement(probed: ClusterObserved, published: ClusterObserved) -> Finding | None:
+    """Where the claim-controller's probe, made when it began to lead, is no longer true."""
+    named = ["version", *(capability.name for capability in _CAPABILITIES)]
+    differing = [
+        f"{name} {getattr(published, name)} there, {getattr(probed, name)} here"
+        for name in named
+        if getattr(probed, name) is not None
+        and getattr(published, name) is not None
+        and getattr(probed, name) != getattr(published, name)
+    ]
+    if not differing:
+        return None
+    text = f"{'; '.join(differing)}: restart the claim-controller, which probes when it starts"
+    return Finding(AREA, "what the claim-controller believes", "broken", text)

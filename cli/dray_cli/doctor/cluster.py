@@ -1,0 +1,129 @@
+"""What the doctor reads of Kubernetes."""
+
+import asyncio
+from collections import Counter
+
+from dray.domain.names import DRIVER, TFLOPS_REQUEST
+from dray.kube.ports import (
+    BIND_REQUESTS,
+    CLASSES,
+    CRDS,
+    PODS,
+    POLICIES,
+    POOLS,
+    SLICES,
+    Kube,
+    NotFoundError,
+    Object,
+    RefusedError,
+)
+from dray_cli.doctor.findings import Finding
+
+AREA = "dray on it"
+_NONSENSE = "as much as there is"
+
+
+async def look_at_cluster(kube: Kube, namespace: str) -> list[Finding]:
+    """Custom resources, device class, webhook, slices and pools, in this order."""
+    crds, device_class, webhook, slices, pools = await asyncio.gather(
+        custom_resources(kube),
+        device_class_of(kube),
+        webhook_answers(kube, namespace),
+        kube.list(SLICES, field_selector=f"spec.driver={DRIVER}"),
+        pools_of(kube),
+    )
+    return [crds, device_class, webhook, told_of_slices(slices.objects), *pools]
+
+
+async def custom_resources(kube: Kube) -> Finding:
+    """Whether dray's kinds are served."""
+    wanted = [f"{kind.plural}.{kind.group}" for kind in (POOLS, POLICIES, BIND_REQUESTS)]
+    served = {crd["metadata"]["name"] for crd in (await kube.list(CRDS)).objects}
+    missing = [name for name in wanted if name not in served]
+    if missing:
+        text = f"{', '.join(missing)} missing: apply the files of deploy/helm/dray/crds"
+        return Finding(AREA, "custom resources", "broken", text)
+    return Finding(AREA, "custom resources", "ok", ", ".join(wanted))
+
+
+async def device_class_of(kube: Kube) -> Finding:
+    """Whether the class that every claim of dray names is there."""
+    try:
+        await kube.get(CLASSES, DRIVER)
+    except NotFoundError:
+        text = "missing: apply deploy/helm/dray/files/deviceclass.yaml"
+        return Finding(AREA, f"device class {DRIVER}", "broken", text)
+    return Finding(AREA, f"device class {DRIVER}", "ok")
+
+
+async def webhook_answers(kube: Kube, namespace: str) -> Finding:
+    """Whether the webhook is asked: a dry run with a senseless annotation must be denied by it."""
+    subject = "webhook"
+    try:
+        await kube.create(PODS, _senseless_pod(), namespace, dry_run=True)
+    except RefusedError as error:
+        if TFLOPS_REQUEST in str(error):
+            return Finding(AREA, subject, "ok", "is asked, and denies what makes no sense")
+        text = f"is registered but did not answer as it should: {error}"
+        return Finding(AREA, subject, "broken", text)
+    text = (
+        f"a pod with {TFLOPS_REQUEST}: {_NONSENSE!r} was let through: pods get no GPU; see whether "
+        "the webhook's configuration names its address, and whether it runs"
+    )
+    return Finding(AREA, subject, "broken", text)
+
+
+def _senseless_pod() -> Object:
+    annotations = {TFLOPS_REQUEST: _NONSENSE}
+    container = {"name": "probe", "image": "dray.dev/probe"}
+    return {
+        "metadata": {"name": "dray-probe", "annotations": annotations},
+        "spec": {"containers": [container]},
+    }
+
+
+def told_of_slices(slices: tuple[Object, ...]) -> Finding:
+    """What the node-agents have published, and whether each node's pool is whole."""
+    subject = "resource slices"
+    if not slices:
+        text = "none of this driver: see whether a node-agent runs on each node with GPUs"
+        return Finding(AREA, subject, "broken", text)
+    pools = sorted({slice_["spec"]["pool"]["name"] for slice_ in slices})
+    partial = [pool for pool in pools if not _whole(pool, slices)]
+    if partial:
+        text = f"incomplete on {', '.join(partial)}: its node-agent is about to write, or is stuck"
+        return Finding(AREA, subject, "lesser", text)
+    devices = sum(len(slice_["spec"].get("devices") or ()) for slice_ in slices)
+    return Finding(AREA, subject, "ok", f"{devices} devices on {len(pools)} nodes")
+
+
+def _whole(pool: str, slices: tuple[Object, ...]) -> bool:
+    parts = [s["spec"]["pool"] for s in slices if s["spec"]["pool"]["name"] == pool]
+    newest = max(part["generation"] for part in parts)
+    counted = Counter(part["generation"] for part in parts)[newest]
+    wanted: int = next(p["resourceSliceCount"] for p in parts if p["generation"] == newest)
+    return counted == wanted
+
+
+async def pools_of(kube: Kube) -> list[Finding]:
+    """Each GPUPool, by its condition Ready."""
+    try:
+        pools = (await kube.list(POOLS)).objects
+    except NotFoundError:
+        return []
+    if not pools:
+        text = "none: no pod gets a GPU before there is one (docs/user-guide/pools.md)"
+        return [Finding(AREA, "GPU pools", "broken", text)]
+    return [told_of_pool(pool) for pool in pools]
+
+
+def told_of_pool(pool: Object) -> Finding:
+    """One pool, in the words of its own condition."""
+    subject, status = f"pool {pool['metadata']['name']}", pool.get("status") or {}
+    conditions = {c["type"]: c for c in status.get("conditions") or ()}
+    ready = conditions.get("Ready", {"status": "Unknown", "message": "no condition Ready yet"})
+    if ready["status"] != "True":
+        return Finding(AREA, subject, "broken", f"not ready: {ready.get('message', '')}")
+    waiting = status.get("waitingPods", 0)
+    text = f"{status.get('gpus', 0)} GPUs on {status.get('nodes', 0)} nodes, {waiting} pods wait"
+    return Finding(AREA, subject, "ok", text)

@@ -1,0 +1,203 @@
+"""``dray doctor``: every finding that is not well says what to do."""
+
+from typing import Any
+
+import pytest
+
+from dray.bus.memory import MemoryBus
+from dray.bus.topology import STREAMS, log_spec
+from dray.domain.names import DRIVER, TFLOPS_REQUEST
+from dray.kube.memory import MemoryKube
+from dray.kube.ports import CLASSES, CRDS, SLICES, RefusedError
+from dray.messages.base import Outgoing, encode
+from dray.messages.facts import ClusterObserved
+from dray_cli.doctor import bus as on_bus
+from dray_cli.doctor import cluster
+from dray_cli.doctor.capabilities import capabilities, disagreement
+from dray_cli.doctor.findings import Finding, as_json, broken, lines
+
+EVERYTHING = ClusterObserved(
+    revision=1, version="v1.36.3", list_attributes=True, extended_resources=True
+)
+NOTHING = ClusterObserved(
+    revision=1,
+    version="v1.34.4",
+    consumable_capacity=False,
+    device_taints=False,
+    allocation_timestamp=False,
+    binding_conditions=False,
+    partitionable_devices=False,
+    prioritized_list=False,
+    extended_resources=False,
+)
+
+
+def a_slice(name: str, node: str, *, generation: int = 1, count: int = 1) -> dict[str, Any]:
+    pool = {"name": node, "generation": generation, "resourceSliceCount": count}
+    devices = [{"name": "gpu-0"}, {"name": "gpu-1"}]
+    return {
+        "metadata": {"name": name},
+        "spec": {"driver": DRIVER, "nodeName": node, "pool": pool, "devices": devices},
+    }
+
+
+def a_pool(ready: str = "True", epoch: int = 1) -> dict[str, Any]:
+    condition = {"type": "Ready", "status": ready, "message": "no node has the label"}
+    status = {"nodes": 2, "gpus": 16, "waitingPods": 3, "conditions": [condition]}
+    if epoch:
+        status["decisionLog"] = {"epoch": epoch}
+    return {"metadata": {"name": "fast"}, "status": status}
+
+
+def test_a_cluster_that_keeps_everything_is_well() -> None:
+    assert {finding.grade for finding in capabilities(EVERYTHING)} == {"ok"}
+
+
+def test_what_is_not_kept_says_what_its_user_notices() -> None:
+    found = {f.subject: f for f in capabilities(NOTHING) if f.grade == "lesser"}
+    assert len(found) == 8
+    assert "whole cards" in found["fractions of a card"].text
+    assert "hand-written claims" in found["device taints"].text
+    assert not broken(found.values())
+
+
+def test_what_could_not_be_asked_is_not_called_missing() -> None:
+    cluster_seen = ClusterObserved(revision=1, extended_resources=None)
+    grades = {f.subject: f.grade for f in capabilities(cluster_seen)}
+    assert grades["classes as extended resources"] == "unseen"
+
+
+def test_a_probe_that_is_no_longer_true_is_broken() -> None:
+    old = ClusterObserved(revision=1, version="v1.35.4", list_attributes=True)
+    found = disagreement(EVERYTHING, old)
+    assert found is not None
+    assert found.grade == "broken"
+    assert "version v1.35.4 there, v1.36.3 here" in found.text
+    assert "extended" not in found.text, "the controller may not ask for these"
+    assert disagreement(EVERYTHING, EVERYTHING) is None
+
+
+async def test_an_empty_cluster_lacks_everything_and_says_how_to_get_it() -> None:
+    found = await cluster.look_at_cluster(MemoryKube(), "default")
+    assert {f.subject: f.grade for f in found} == {
+        "custom resources": "broken",
+        f"device class {DRIVER}": "broken",
+        "webhook": "broken",
+        "resource slices": "broken",
+        "GPU pools": "broken",
+    }
+    assert all(f.text for f in found)
+
+
+async def test_a_missing_kind_is_named() -> None:
+    kube = MemoryKube()
+    await kube.create(CRDS, {"metadata": {"name": "gpupools.tensor-fusion.ai"}})
+    found = await cluster.custom_resources(kube)
+    assert found.grade == "broken"
+    assert "bindrequests.tensor-fusion.ai" in found.text
+    assert "gpupools" not in found.text
+
+
+async def test_a_class_that_is_there_is_well() -> None:
+    kube = MemoryKube()
+    await kube.create(CLASSES, {"metadata": {"name": DRIVER}, "spec": {}})
+    assert (await cluster.device_class_of(kube)).grade == "ok"
+
+
+@pytest.mark.parametrize(
+    ("refusal", "grade"),
+    [
+        (f'admission webhook "pods.dray.dev" denied: {TFLOPS_REQUEST}: no number', "ok"),
+        ("failed calling webhook: connection refused", "broken"),
+    ],
+)
+async def test_the_webhook_must_deny_nonsense_itself(refusal: str, grade: str) -> None:
+    kube = MemoryKube()
+    kube.fail_next("create", RefusedError(refusal, 400))
+    assert (await cluster.webhook_answers(kube, "default")).grade == grade
+
+
+async def test_slices_are_counted_by_node() -> None:
+    kube = MemoryKube()
+    for name, node in (("a", "node-1"), ("b", "node-2")):
+        await kube.create(SLICES, a_slice(name, node))
+    found = cluster.told_of_slices((await kube.list(SLICES)).objects)
+    assert (found.grade, found.text) == ("ok", "4 devices on 2 nodes")
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        (a_slice("a", "node-1", count=2),),
+        (
+            a_slice("a", "node-1", generation=1, count=1),
+            a_slice("b", "node-1", generation=2, count=2),
+        ),
+    ],
+    ids=["one of two", "one of the newest two"],
+)
+def test_a_pool_of_which_a_slice_is_missing_is_named(parts: tuple[dict[str, Any], ...]) -> None:
+    found = cluster.told_of_slices(parts)
+    assert found.grade == "lesser"
+    assert "node-1" in found.text
+
+
+def test_an_old_slice_beside_the_new_one_does_no_harm() -> None:
+    parts = (a_slice("a", "node-1", generation=1), a_slice("b", "node-1", generation=2))
+    assert cluster.told_of_slices(parts).grade == "ok"
+
+
+def test_a_pool_that_is_not_ready_gives_its_own_reason() -> None:
+    found = cluster.told_of_pool(a_pool(ready="False"))
+    assert (found.grade, found.text) == ("broken", "not ready: no node has the label")
+    assert cluster.told_of_pool(a_pool()).text == "16 GPUs on 2 nodes, 3 pods wait"
+
+
+async def test_streams_that_nobody_made_are_broken() -> None:
+    found = await on_bus.look_at_bus(MemoryBus(), (a_pool(), a_pool(epoch=0)))
+    assert [f.grade for f in found] == ["broken"] * (len(STREAMS) + 2)
+    assert "is lost" in found[-2].text
+    assert "not opened yet" in found[-1].text
+
+
+async def test_a_whole_bus_is_well_and_tells_of_dead_letters() -> None:
+    bus = MemoryBus()
+    for spec in (*STREAMS, log_spec("fast", 1)):
+        await bus.ensure(spec)
+    found = await on_bus.look_at_bus(bus, (a_pool(),))
+    assert {f.grade for f in found} == {"ok"}
+
+    headers = {"dray-dead-reason": "no such pod"}
+    await bus.publish(Outgoing("dray.dead.cmd.claim.void.v1", b"{}", headers))
+    [letter] = [f for f in await on_bus.look_at_bus(bus, ()) if f.grade == "lesser"]
+    assert "no such pod" in letter.text
+
+
+async def test_what_the_controller_probed_is_read_from_the_facts() -> None:
+    bus = MemoryBus()
+    assert await on_bus.published_probe(bus) is None
+    for spec in STREAMS:
+        await bus.ensure(spec)
+    assert await on_bus.published_probe(bus) is None
+    await bus.publish(encode(NOTHING, source="test", correlation_id="", now_unix_s=0.0))
+    assert await on_bus.published_probe(bus) == NOTHING
+
+
+def test_findings_stand_under_their_headings_and_are_summed_up() -> None:
+    findings = [
+        Finding("One", "a", "ok", "fine"),
+        Finding("Two", "b", "broken", "mend it"),
+        Finding("One", "c", "lesser"),
+    ]
+    assert lines(findings) == [
+        "One",
+        "  ok  a: fine",
+        "  --  c",
+        "",
+        "Two",
+        "  NO  b: mend it",
+        "",
+        "1 well, 1 with less, 1 broken",
+    ]
+    assert as_json(findings)["healthy"] is False
+    assert as_json(findings[:1])["healthy"] is True
