@@ -1,296 +1,405 @@
-"""The static check of an expression in the environment of DRA selectors.
+"""The static check of an expression: the type of every node and the overloads of every call.
 
 The rules are those of cel-go's checker with the options that Kubernetes sets: aggregate
-literals are homogeneous, numbers of different kinds compare, attributes are of type *any*.
+literals are homogeneous, numbers of different kinds compare.
 """
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from dray.cel import tree, types
-from dray.cel.errors import CelTypeError, CelUnsupportedError, nearest
-from dray.cel.macros import macro_result
-from dray.cel.patterns import PatternError, compiled, is_installed
-from dray.cel.signatures import UNSUPPORTED, known_names, overloads
-from dray.cel.tree import Expr, Place
-from dray.cel.types import BOOL, DYN, INT, Type, list_of, map_of, optional_of
+from dray.cel.environment import DEFAULT, Environment
+from dray.cel.errors import CelTypeError, Refusal, first_of
+from dray.cel.expansion import Again, Core, Fold, expanded
+from dray.cel.messages import MESSAGES, message_type
+from dray.cel.signatures import Functions, functions_of
+from dray.cel.tree import Expr, Node, Place
+from dray.cel.types import BOOL, DYN, ERROR, Type, list_of, map_of, optional_of
+from dray.cel.validation import Literals, validate
 
 _LITERALS: Final = {
-    kind.name: kind
-    for kind in (types.NULL, BOOL, INT, types.UINT, types.DOUBLE, types.STRING, types.BYTES)
+    "null": types.NULL,
+    **{t.name: t for t in (BOOL, types.INT, types.UINT, types.DOUBLE, types.STRING, types.BYTES)},
 }
-_REGULAR: Final = ("matches", "find", "findAll")
+_DOTTED: Final = frozenset(name.rpartition(".")[2] for name in types.TYPE_NAMES if "." in name)
 
 
-def check_selector(root: Expr, source: str) -> None:
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A tree that passed the check, and what the check found out."""
+
+    root: Expr
+    source: str
+    environment: Environment
+    result: Type
+    _types: dict[int, Type] = field(repr=False, compare=False)
+    _overloads: dict[int, tuple[str, ...]] = field(repr=False, compare=False)
+    _expansions: dict[int, Core] = field(repr=False, compare=False)
+    _known: types.Substitution = field(repr=False, compare=False)
+
+    def type_of(self, node: Node) -> Type:
+        """The type of a node of this tree, or of an expansion; without variables."""
+        if isinstance(node, tree.Literal):
+            return _LITERALS[node.kind]
+        return self._known.closed(self._types[id(node)])
+
+    def closed(self, found: Type) -> Type:
+        """A type met in the check with its variables replaced, unknown ones by dyn."""
+        return self._known.closed(found)
+
+    def overloads_of(self, node: Node) -> tuple[str, ...]:
+        """cel-go's names of the overloads that a call, operator or index can dispatch to.
+
+        One where the types tell; more where an operand is dynamic; none for other nodes.
+        """
+        return self._overloads.get(id(node), ())
+
+    def expansion_of(self, node: tree.Macro | tree.Bind) -> Core:
+        """What a macro stands for; its nodes have types and overloads of their own."""
+        return self._expansions[id(node)]
+
+
+def check(root: Expr, source: str, environment: Environment = DEFAULT) -> Checked:
+    """Check ``root``, parsed from ``source``; any result type will do.
+
+    Raises:
+        CelTypeError: undeclared name, unknown field, no matching overload, bad literal.
+    """
+    checker = _Checker(source, environment)
+    result = checker.type_of(root)
+    if checker.errors:
+        raise first_of(checker.errors, source)
+    known = checker.known
+    checked = Checked(
+        root,
+        source,
+        environment,
+        known.closed(result),
+        checker.types,
+        checker.overloads,
+        checker.expansions,
+        known,
+    )
+    if checker.literals.any:
+        validate(checked, checker.literals)
+    return checked
+
+
+def check_selector(root: Expr, source: str, environment: Environment = DEFAULT) -> Checked:
     """Check that ``root``, parsed from ``source``, can select devices.
 
     Raises:
         CelTypeError: undeclared name, unknown field, no matching overload, not a bool.
-        CelUnsupportedError: a function that Kubernetes has and dray lacks.
     """
-    checker = _Checker(source)
-    result = checker.resolved(checker.type_of(root))
-    checker.check_homogeneous()
-    if result not in (BOOL, types.ANY):
-        raise checker.error(f"must evaluate to bool or the unknown type, not {result}", root.place)
+    checked = check(root, source, environment)
+    result = checked.result
+    if result is BOOL or result is types.ANY or (result is DYN and environment.dyn_results):
+        return checked
+    reason = f"must evaluate to bool or the unknown type, not {result.declared}"
+    raise CelTypeError(reason, source, root.place.line, root.place.column)
 
 
 class _Checker:
-    def __init__(self, source: str) -> None:
+    """One check of one expression; ``type_of`` fills the tables."""
+
+    __slots__ = (
+        "_device",
+        "_functions",
+        "_scope",
+        "_source",
+        "errors",
+        "expansions",
+        "known",
+        "literals",
+        "overloads",
+        "types",
+    )
+
+    def __init__(self, source: str, environment: Environment) -> None:
         self._source = source
-        self._known = types.Substitution()
+        self._functions: Functions = functions_of(environment)
+        self._device = environment.device_fields
         self._scope: dict[str, Type] = {"device": types.DEVICE}
-        self._aggregates: list[list[tuple[Type, Place]]] = []
+        self.errors: list[Refusal] = []
+        self.known = types.Substitution()
+        self.types: dict[int, Type] = {}
+        self.overloads: dict[int, tuple[str, ...]] = {}
+        self.expansions: dict[int, Core] = {}
+        self.literals = Literals()
 
-    def resolved(self, found: Type) -> Type:
-        return self._known.resolve(found, open_is_dyn=True)
-
-    def error(self, reason: str, place: Place) -> CelTypeError:
-        """The error to raise for what stands at ``place``."""
-        return CelTypeError(reason, self._source, place.line, place.column)
-
-    def type_of(self, node: Expr) -> Type:
+    def type_of(self, node: Core) -> Type:
         """The type of ``node``, in which variables may still be open."""
-        match node:
-            case tree.Literal():
-                return _LITERALS[node.kind]
-            case tree.Ident():
-                return self._ident(node)
-            case tree.Select():
-                return self._select(node)
-            case tree.Has():
-                self._field(self.type_of(node.operand), node.field, node.place)
-                return BOOL
-            case tree.Index():
-                given = (self.type_of(node.operand), self.type_of(node.key))
-                return self._overload("_[?_]" if node.optional else "_[_]", given, node.place)
-            case tree.Call():
-                return self._call(node)
-            case tree.Unary():
-                return self._overload(
-                    node.operator + "_", (self.type_of(node.operand),), node.place
-                )
-            case tree.Binary():
-                given = (self.type_of(node.left), self.type_of(node.right))
-                return self._overload(f"_{node.operator}_", given, node.place)
-            case tree.Logical():
-                return self._logical(node)
-            case tree.Conditional():
-                parts = (node.condition, node.then, node.otherwise)
-                return self._overload("_?_:_", tuple(map(self.type_of, parts)), node.place)
-            case tree.ListLiteral():
-                return list_of(self._list_item(node))
-            case tree.MapLiteral():
-                return self._map(node)
-            case tree.Message():
-                raise self._undeclared(node.name, node.place, [])
-            case tree.Macro():
-                return self._macro(node)
-            case tree.Bind():
-                return self._within({node.variable: self.type_of(node.value)}, node.body)
+        if node.__class__ is tree.Literal:
+            return _LITERALS[node.kind]
+        found = self.types[id(node)] = _RULES[node.__class__](self, node)
+        return found
 
-    def _undeclared(self, name: str, place: Place, known: list[str]) -> CelTypeError:
+    def _refuse(self, reason: str, place: Place, name: str = "", known: Iterable[str] = ()) -> Type:
+        """Note what is wrong with what stands at ``place``, and go on with the rest."""
+        self.errors.append(Refusal(reason, place, name, known))
+        return ERROR
+
+    # Names and fields.
+
+    def _undeclared(self, name: str, place: Place, known: Iterable[str]) -> Type:
         reason = f"undeclared reference to '{name}' (in container '')"
-        return self.error(reason + nearest(name, known), place)
+        return self._refuse(reason, place, name, known)
 
-    def _ident(self, node: tree.Ident) -> Type:
+    def ident(self, node: tree.Ident) -> Type:
         name = node.name.removeprefix(".")
-        if name in self._scope:
-            return self._scope[name]
-        if name in types.TYPE_NAMES:
-            return types.TYPE_NAMES[name]
-        raise self._undeclared(name, node.place, [*self._scope, *types.TYPE_NAMES])
+        found = self._scope.get(name) or types.TYPE_NAMES.get(name)
+        if found is None:
+            return self._undeclared(node.name, node.place, (*self._scope, *types.TYPE_NAMES))
+        return found
 
-    def _select(self, node: tree.Select) -> Type:
-        operand = self.resolved_once(self.type_of(node.operand))
-        is_optional = operand.name == "optional_type" and bool(operand.parameters)
-        result = self._field(operand, node.field, node.place)
-        return optional_of(result) if node.optional or is_optional else result
+    def select(self, node: tree.Select) -> Type:
+        if node.field in _DOTTED and not node.optional:
+            named = types.TYPE_NAMES.get(_qualified(node))
+            if named is not None:
+                return named
+        found = self._field(node.operand, node.field, node.place, node.optional)
+        if node.optional:
+            self.overloads[id(node)] = ("select_optional_field",)
+        return found
 
-    def resolved_once(self, found: Type) -> Type:
-        """``found`` with what is known of it, open variables kept."""
-        return self._known.resolve(found)
-
-    def _field(self, operand: Type, field: str, place: Place) -> Type:
-        operand = self.resolved_once(operand)
-        if operand.name == "optional_type" and operand.parameters:
-            operand = operand.parameters[0]
-        if operand.name == "map":
-            return operand.parameters[1]
-        if operand == types.DEVICE:
-            if field not in types.DEVICE_FIELDS:
-                hint = nearest(field, list(types.DEVICE_FIELDS))
-                raise self.error(f"undefined field '{field}'{hint}", place)
-            return types.DEVICE_FIELDS[field]
-        if operand.is_dynamic or operand.kind == "param":
-            return DYN
-        raise self.error(f"type '{operand}' does not support field selection", place)
-
-    def _logical(self, node: tree.Logical) -> Type:
-        for term in node.terms:
-            self._condition(self.type_of(term), term.place)
+    def has(self, node: tree.Has) -> Type:
+        self._field(node.operand, node.field, node.place, optional=False)
         return BOOL
 
-    def _overload(
-        self, name: str, given: tuple[Type, ...], place: Place, *, method: bool = False
-    ) -> Type:
-        """The result of the overloads of ``name`` that fit; dyn where they disagree."""
-        result: Type | None = None
-        for overload in overloads(name):
-            if overload.is_method != method or not types.may_fit(given, overload.parameters):
-                continue
-            fresh = {v: self._known.fresh() for v in overload.variables}
-            wanted = tuple(
-                types.instantiated(parameter, fresh) for parameter in overload.parameters
-            )
-            if self._known.assign(given, wanted):
-                found = self._known.resolve(types.instantiated(overload.result, fresh))
-                result = found if result in (None, found) else DYN
-        if result is None:
-            raise self._no_overload(name, given, place, method=method)
-        return result
+    def _field(self, node: Expr, name: str, place: Place, optional: bool) -> Type:
+        operand = self.type_of(node)
+        if operand.is_open:
+            operand = self.known.resolve(operand)
+        inner, wrap = operand, optional
+        if operand.name == "optional_type":
+            inner, wrap = operand.parameters[0], True
+        found = self._member(inner, name, place)
+        if found.is_open:
+            found = self.known.resolve(found)
+        return optional_of(found) if wrap else found
 
-    def _no_overload(
-        self, name: str, given: Sequence[Type], place: Place, *, method: bool
-    ) -> CelTypeError:
-        shown = [str(self.resolved(t)) for t in given]
+    def _member(self, operand: Type, name: str, place: Place) -> Type:
+        if operand.kind == "map":
+            return operand.parameters[1]
+        if operand is types.DEVICE:
+            if name not in self._device:
+                return self._refuse(f"undefined field '{name}'", place, name, self._device)
+            return self._device[name]
+        if operand.is_dynamic:
+            return DYN
+        if operand.kind == "param":
+            self.known.assign((DYN,), (operand,))
+            return DYN
+        if operand.kind == "struct":
+            return self._refuse(f"unexpected failed resolution of '{operand.name}'", place)
+        return self._refuse(f"type '{operand}' does not support field selection", place)
+
+    # Calls.
+
+    def _resolved(
+        self, node: Node, name: str, given: tuple[Type, ...], *, method: bool = False
+    ) -> Type:
+        found = self._functions.resolve(name, given, self.known, is_method=method)
+        if found is None:
+            return self._no_overload(name, given, node.place, method=method)
+        self.overloads[id(node)] = found.overloads
+        return found.result
+
+    def _no_overload(self, name: str, given: Sequence[Type], place: Place, *, method: bool) -> Type:
+        shown = [str(self.known.closed(t)) for t in given]
         text = ", ".join(shown[1:] if method else shown)
         applied = f"{shown[0]}.({text})" if method else f"({text})"
-        return self.error(f"found no matching overload for '{name}' applied to '{applied}'", place)
+        return self._refuse(
+            f"found no matching overload for '{name}' applied to '{applied}'", place
+        )
 
-    def _call(self, node: tree.Call) -> Type:
-        name, arguments = node.function.removeprefix("."), node.arguments
-        qualified = self._qualified(node)
-        if qualified is None and node.target is not None:
-            self._declared(name, node.place)
-            given = (self.type_of(node.target), *map(self.type_of, arguments))
-            result = self._overload(name, given, node.place, method=True)
-        else:
-            self._declared(qualified or name, node.place)
-            result = self._overload(
-                qualified or name, tuple(map(self.type_of, arguments)), node.place
-            )
-        if name in _REGULAR and arguments:
-            self._pattern(arguments[-1 if node.target is None else 0])
-        return result
+    def index(self, node: tree.Index) -> Type:
+        given = (self.type_of(node.operand), self.type_of(node.key))
+        return self._resolved(node, "_[?_]" if node.optional else "_[_]", given)
 
-    def _qualified(self, node: tree.Call) -> str | None:
+    def unary(self, node: tree.Unary) -> Type:
+        return self._resolved(node, node.operator + "_", (self.type_of(node.operand),))
+
+    def binary(self, node: tree.Binary) -> Type:
+        given = (self.type_of(node.left), self.type_of(node.right))
+        name = "@in" if node.operator == "in" else f"_{node.operator}_"
+        return self._resolved(node, name, given)
+
+    def conditional(self, node: tree.Conditional) -> Type:
+        condition, then = self.type_of(node.condition), self.type_of(node.then)
+        return self._resolved(node, "_?_:_", (condition, then, self.type_of(node.otherwise)))
+
+    def logical(self, node: tree.Logical) -> Type:
+        self.overloads[id(node)] = ("logical_and" if node.operator == "&&" else "logical_or",)
+        for term in node.terms:
+            found = self.type_of(term)
+            if found is not BOOL:
+                self._expect(BOOL, found, term.place)
+        return BOOL
+
+    def _expect(self, wanted: Type, found: Type, place: Place) -> None:
+        if not self.known.assign((found,), (wanted,)):
+            expected, seen = self.known.closed(wanted), self.known.closed(found)
+            self._refuse(f"expected type '{expected}' but found '{seen}'", place)
+
+    def call(self, node: tree.Call) -> Type:
+        name, target = node.function.removeprefix("."), node.target
+        self.literals.calls.append(node)
+        exempt = name == "format" and target is not None
+        self.literals.exempt += exempt
+        given = tuple([self.type_of(argument) for argument in node.arguments])
+        if target is not None:
+            qualified = self._namespaced(target, name)
+            if qualified:
+                name, target = qualified, None
+            else:
+                given = (self.type_of(target), *given)
+        self.literals.exempt -= exempt
+        if name not in self._functions:
+            return self._undeclared(node.function, node.place, self._functions)
+        return self._resolved(node, name, given, method=target is not None)
+
+    def _namespaced(self, target: Core, name: str) -> str:
         """The name of a function in a namespace, such as ``optional.of``."""
-        if not isinstance(node.target, tree.Ident) or node.target.name in self._scope:
-            return None
-        name = f"{node.target.name.removeprefix('.')}.{node.function}"
-        return name if overloads(name) or name in UNSUPPORTED else None
+        if not isinstance(target, tree.Ident):
+            return ""
+        full = f"{target.name.removeprefix('.')}.{name}"
+        return full if full in self._functions else ""
 
-    def _declared(self, name: str, place: Place) -> None:
-        lacks_engine = name in _REGULAR and not is_installed()
-        if overloads(name) and not lacks_engine:
-            return
-        if name in UNSUPPORTED or lacks_engine:
-            raise CelUnsupportedError(name, self._source, place.line, place.column)
-        raise self._undeclared(name, place, known_names())
+    # Literals of lists, maps and messages.
 
-    def _pattern(self, argument: Expr) -> None:
-        """A pattern that is a literal is checked once, here."""
-        if isinstance(argument, tree.Literal) and isinstance(argument.value, str):
-            try:
-                compiled(argument.value)
-            except PatternError as error:
-                raise self.error(f"invalid matches argument: {error}", argument.place) from None
+    def list_literal(self, node: tree.ListLiteral) -> Type:
+        elements = [self._element(item.value, item.optional) for item in node.items]
+        self.literals.add_list(elements)
+        return list_of(self._joined(elements))
 
-    def _join(self, before: Type | None, found: Type, place: Place) -> Type:
-        if before is None:
-            return found
-        if self._known.assign((before,), (found,)):
-            return types.join(before, found)
-        expected, seen = self.resolved(before), self.resolved(found)
-        raise self.error(f"expected type '{expected}' but found '{seen}'", place)
-
-    def check_homogeneous(self) -> None:
-        """Refuse literals whose elements differ in type, also where one is dynamic.
-
-        Raises:
-            CelTypeError: the first such element.
-        """
-        for elements in self._aggregates:
-            expected = self.resolved(elements[0][0])
-            for found, place in elements:
-                seen = self.resolved(found)
-                if seen != expected:
-                    raise self.error(f"expected type '{expected}' but found '{seen}'", place)
+    def map_literal(self, node: tree.MapLiteral) -> Type:
+        keys, values = list[tuple[Type, Place]](), list[tuple[Type, Place]]()
+        key: Type | None = None
+        value: Type | None = None
+        for entry in node.entries:
+            keys.append((self.type_of(entry.key), entry.key.place))
+            key = self._join(key, keys[-1][0])
+            values.append(self._element(entry.value, entry.optional))
+            value = self._join(value, values[-1][0])
+        self.literals.add_list(keys)
+        self.literals.add_list(values)
+        return map_of(key or self.known.fresh(), value or self.known.fresh())
 
     def _joined(self, elements: list[tuple[Type, Place]]) -> Type:
-        """The type of the elements of a literal, which must all be the same."""
         joined: Type | None = None
-        for found, place in elements:
-            joined = self._join(joined, found, place)
-        if joined is None:
-            return self._known.fresh()
-        self._aggregates.append(elements)
-        return joined
+        for found, _ in elements:
+            joined = found if joined is found else self._join(joined, found)
+        return joined or self.known.fresh()
 
-    def _list_item(self, node: tree.ListLiteral) -> Type:
-        return self._joined([self._element(i.value, i.optional) for i in node.items])
-
-    def _map(self, node: tree.MapLiteral) -> Type:
-        keys = [(self.type_of(entry.key), entry.key.place) for entry in node.entries]
-        values = [self._element(entry.value, entry.optional) for entry in node.entries]
-        return map_of(self._joined(keys), self._joined(values))
-
-    def _element(self, value: Expr, is_optional: bool) -> tuple[Type, Place]:
-        return self._unwrapped(self.type_of(value), is_optional, value.place), value.place
-
-    def _unwrapped(self, found: Type, is_optional: bool, place: Place) -> Type:
-        if not is_optional:
+    def _join(self, before: Type | None, found: Type) -> Type:
+        """The type of elements so far; mixed ones are refused later, where that is due."""
+        if before is None:
             return found
-        inner = self._known.fresh()
-        fits = self._known.assign((found,), (optional_of(inner),))
-        if not fits or self.resolved(found) == types.NULL:
-            seen = self.resolved(found)
-            raise self.error(f"expected type '{optional_of(seen)}' but found '{seen}'", place)
-        return self._known.resolve(inner)
+        return types.join(before, found) if self.known.assign((before,), (found,)) else DYN
 
-    def _macro(self, node: tree.Macro) -> Type:
-        if node.name in ("optMap", "optFlatMap"):
-            return self._optional_macro(node)
-        key, value, item = self._elements(node)
-        of_variables = (item,) if len(node.variables) == 1 else (key, value)
-        scope = dict(zip(node.variables, of_variables, strict=True))
-        results = [self._within(scope, argument) for argument in node.arguments]
-        if len(results) == 2 or node.name in ("all", "exists", "exists_one", "existsOne", "filter"):
-            self._condition(results[0], node.arguments[0].place)
-        return macro_result(node.name, key, item, results[-1])
+    def _element(self, node: Expr, optional: bool) -> tuple[Type, Place]:
+        found = self.type_of(node)
+        if not optional or found.is_dynamic:
+            return found, node.place
+        if found.name != "optional_type":
+            shown = self.known.closed(found)
+            reason = f"expected type '{optional_of(shown)}' but found '{shown}'"
+            return self._refuse(reason, node.place), node.place
+        return found.parameters[0], node.place
 
-    def _condition(self, found: Type, place: Place) -> None:
-        if not self._known.assign((found,), (BOOL,)):
-            raise self.error(f"expected type 'bool' but found '{self.resolved(found)}'", place)
+    def message(self, node: tree.Message) -> Type:
+        name = node.name.removeprefix(".")
+        if name not in MESSAGES:
+            if name in types.TYPE_NAMES:
+                return self._refuse(f"'{name}' is not a message type", node.place)
+            return self._undeclared(node.name, node.place, MESSAGES)
+        for entry in node.fields:
+            self._message_field(name, entry)
+        return message_type(name)
 
-    def _elements(self, node: tree.Macro) -> tuple[Type, Type, Type]:
-        found = self.resolved_once(self.type_of(node.operand))
-        elements = types.elements_of(found)
-        if elements is None:
-            reason = f"expression of type '{found}' cannot be range of a comprehension"
-            raise self.error(f"{reason} (must be list, map, or dynamic)", node.operand.place)
-        return elements
+    def _message_field(self, message: str, entry: tree.MessageField) -> None:
+        found, _ = self._element(entry.value, entry.optional)
+        wanted = MESSAGES[message].get(entry.name)
+        if wanted is None:
+            known = MESSAGES[message]
+            self._refuse(f"undefined field '{entry.name}'", entry.place, entry.name, known)
+        elif not self.known.assign((wanted,), (found,)):
+            reason = f"expected type of field '{entry.name}' is '{wanted}'"
+            reason += f" but provided type is '{self.known.closed(found)}'"
+            self._refuse(reason, entry.place)
 
-    def _optional_macro(self, node: tree.Macro) -> Type:
-        inner = self._known.fresh()
-        found = self.type_of(node.operand)
-        if not self._known.assign((found,), (optional_of(inner),)):
-            raise self._no_overload("hasValue", (found,), node.place, method=True)
-        result = self._within({node.variables[0]: self._known.resolve(inner)}, node.arguments[0])
-        if node.name == "optMap":
-            return optional_of(result)
-        if not self._known.assign((result,), (optional_of(self._known.fresh()),)):
-            raise self._no_overload(
-                "_?_:_", (BOOL, result, optional_of(DYN)), node.place, method=False
-            )
-        return result
+    # Macros.
 
-    def _within(self, names: dict[str, Type], body: Expr) -> Type:
+    def macro(self, node: tree.Macro | tree.Bind) -> Type:
+        core = self.expansions[id(node)] = expanded(node)
+        return self.type_of(core)
+
+    def again(self, node: Again) -> Type:
+        return self.types.get(id(node.node)) or self.type_of(node.node)
+
+    def fold(self, node: Fold) -> Type:
+        over, start = self.type_of(node.range), self.type_of(node.start)
         outer = self._scope
-        self._scope = {**outer, **names}
-        try:
-            return self.type_of(body)
-        finally:
-            self._scope = outer
+        inside = {**outer, node.accumulator: start}
+        if not node.is_bind:
+            self._scope = {**inside, **self._variables(node, self.known.resolve(over))}
+            self._expect_step(node.condition, BOOL)
+            self._expect_step(node.step, start)
+        else:
+            self._scope = inside
+            self.type_of(node.step)
+        self._scope = inside
+        result = self.type_of(node.result)
+        self._scope = outer
+        return self.known.resolve(result)
+
+    def _expect_step(self, node: Core, wanted: Type) -> None:
+        found = self.type_of(node)
+        if not self.known.assign((wanted,), (found,)):
+            expected, seen = self.known.closed(wanted), self.known.closed(found)
+            self._refuse(f"expected type '{expected}' but found '{seen}'", node.place)
+
+    def _variables(self, node: Fold, over: Type) -> dict[str, Type]:
+        elements = types.elements_of(over)
+        if elements is None:
+            reason = f"expression of type '{over}' cannot be range of a comprehension"
+            error = self._refuse(f"{reason} (must be list, map, or dynamic)", node.range.place)
+            elements = (error, error, error)
+        if over.kind == "param":
+            self.known.assign((DYN,), (over,))
+        key, value, single = elements
+        of_variables = (single,) if len(node.variables) == 1 else (key, value)
+        return dict(zip(node.variables, of_variables, strict=True))
+
+
+_RULES: Final[dict[type, Callable[[_Checker, Any], Type]]] = {
+    tree.Ident: _Checker.ident,
+    tree.Select: _Checker.select,
+    tree.Has: _Checker.has,
+    tree.Index: _Checker.index,
+    tree.Unary: _Checker.unary,
+    tree.Binary: _Checker.binary,
+    tree.Conditional: _Checker.conditional,
+    tree.Logical: _Checker.logical,
+    tree.Call: _Checker.call,
+    tree.ListLiteral: _Checker.list_literal,
+    tree.MapLiteral: _Checker.map_literal,
+    tree.Message: _Checker.message,
+    tree.Macro: _Checker.macro,
+    tree.Bind: _Checker.macro,
+    Fold: _Checker.fold,
+    Again: _Checker.again,
+}
+
+
+def _qualified(node: Expr) -> str:
+    """``a.b.c`` where the node is such a name; empty where it is something else."""
+    parts = list[str]()
+    while isinstance(node, tree.Select) and not node.optional:
+        parts.append(node.field)
+        node = node.operand
+    if not isinstance(node, tree.Ident):
+        return ""
+    return ".".join([node.name.removeprefix("."), *reversed(parts)])

@@ -1,10 +1,15 @@
 """What can be wrong with an expression, and with evaluating it on one device."""
 
-from difflib import get_close_matches
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
 
 from dray.domain.errors import InvalidInputError, PermanentError
 
+if TYPE_CHECKING:
+    from dray.cel.tree import Place
+
 _LONGEST_LINE = 400
+_LONGEST_NAME = 100
 
 
 class CelError(PermanentError):
@@ -54,7 +59,26 @@ def caret_line(source: str, line: int, column: int) -> str:
     return f" | {shown}\n | {'.' * (column - 1 - start)}^"
 
 
-def nearest(name: str, known: list[str]) -> str:
+def nearest(name: str, known: Iterable[str]) -> str:
     """`` (nearest known name: 'x')``, or nothing where no known name is near."""
-    found = get_close_matches(name, known, n=1, cutoff=0.6)
+    from difflib import get_close_matches
+
+    found = get_close_matches(name[:_LONGEST_NAME], list(known), n=1, cutoff=0.6)
     return f" (nearest known name: '{found[0]}')" if found else ""
+
+
+class Refusal(NamedTuple):
+    """One thing wrong with an expression, before it is put into words."""
+
+    reason: str
+    place: "Place"
+    name: str = ""
+    """An unknown name, for which the nearest of ``known`` is looked up."""
+    known: Iterable[str] = ()
+
+
+def first_of(refusals: list[Refusal], source: str) -> CelTypeError:
+    """The error to raise: what stands first in the text, as Kubernetes orders its errors."""
+    found = min(refusals, key=lambda refusal: refusal.place.point)
+    hint = nearest(found.name, found.known) if found.name else ""
+    return CelTypeError(found.reason + hint, source, found.place.line, found.place.column)

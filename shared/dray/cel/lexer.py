@@ -1,35 +1,42 @@
-"""Text to tokens, by the token rules of the CEL grammar."""
+"""Text to tokens, by the token rules of the CEL grammar.
+
+One regular expression cuts the whole text in one call; what a token is, its first and last
+character tell. A character that begins no token becomes a token of its own, which the parser
+then refuses with its position.
+"""
 
 import re
-from dataclasses import dataclass
+from itertools import accumulate
+from typing import Final, NamedTuple
 
 from dray.cel.errors import CelSyntaxError
 
-_TOKEN = re.compile(
-    r"""
-    (?P<space>[ \t\r\n\f]+|//[^\n]*)
-  | (?P<bytes>[bB](?:
-        [rR](?:\"{3}[\s\S]*?\"{3}|'{3}[\s\S]*?'{3}|\"[^\"\r\n]*\"|'[^'\r\n]*')
-      | \"{3}(?:\\[\s\S]|[^\\])*?\"{3}|'{3}(?:\\[\s\S]|[^\\])*?'{3}
-      | \"(?:\\.|[^\\\"\r\n])*\"|'(?:\\.|[^\\'\r\n])*'))
-  | (?P<string>
-        [rR](?:\"{3}[\s\S]*?\"{3}|'{3}[\s\S]*?'{3}|\"[^\"\r\n]*\"|'[^'\r\n]*')
-      | \"{3}(?:\\[\s\S]|[^\\])*?\"{3}|'{3}(?:\\[\s\S]|[^\\])*?'{3}
-      | \"(?:\\.|[^\\\"\r\n])*\"|'(?:\\.|[^\\'\r\n])*')
-  | (?P<double>[0-9]+\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+
-      |\.[0-9]+(?:[eE][+-]?[0-9]+)?)
-  | (?P<uint>(?:0x[0-9a-fA-F]+|[0-9]+)[uU])
-  | (?P<int>0x[0-9a-fA-F]+|[0-9]+)
-  | (?P<ident>[_a-zA-Z][_a-zA-Z0-9]*)
-  | (?P<operator>&&|\|\||==|!=|<=|>=|[-+*/%!<>?:.,()\[\]{}])
+_ESCAPE = (
+    r"""\\(?:[abfnrtv"'\\?`]|[xX][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-3][0-7]{2})"""
+)
+_TOKEN: Final = re.compile(
+    rf"""
+    [ \t\r\n\f]+|//[^\n]*
+  | [bB]?(?:
+        [rR](?:\"\"\"[\s\S]*?\"\"\"|'''[\s\S]*?'''|\"[^\"\r\n]*\"|'[^'\r\n]*')
+      | \"\"\"(?:{_ESCAPE}|[^\\])*?\"\"\"|'''(?:{_ESCAPE}|[^\\])*?'''
+      | \"(?:{_ESCAPE}|[^\\\"\r\n])*\"|'(?:{_ESCAPE}|[^\\'\r\n])*')
+  | [_a-zA-Z][_a-zA-Z0-9]*
+  | [0-9]+\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+|\.[0-9]+(?:[eE][+-]?[0-9]+)?
+  | 0x[0-9a-fA-F]+[uU]?|[0-9]+[uU]?
+  | &&|\|\||==|!=|<=|>=|`[a-zA-Z0-9_.\-/ ]+`
+  | [\s\S]
     """,
     re.VERBOSE,
 )
+_SPACE: Final = frozenset(" \t\r\n\f")
+_NAME: Final = frozenset("_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+_OPERATORS: Final = frozenset("-+*/%!<>?:.,()[]{}") | {"&&", "||", "==", "!=", "<=", ">="}
+_DIGITS: Final = frozenset("0123456789")
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
-    """``kind`` is string, bytes, double, uint, int, ident, operator or end."""
+class Token(NamedTuple):
+    """``kind`` is string, bytes, double, uint, int, ident, escaped, operator or end."""
 
     kind: str
     text: str
@@ -40,29 +47,65 @@ class Token:
         return self.start + len(self.text)
 
 
+def scan(source: str) -> tuple[list[str], list[int]]:
+    """Texts and offsets of the tokens of ``source``; the last is empty and at the end.
+
+    Nothing is refused here: ``kind_of`` tells which texts are no tokens.
+    """
+    texts: list[str] = _TOKEN.findall(source)
+    starts = [0, *accumulate(map(len, texts))]
+    space = _SPACE
+    kept = [index for index, text in enumerate(texts) if text[0] not in space and text[:2] != "//"]
+    found, offsets = [texts[index] for index in kept], [starts[index] for index in kept]
+    found.append("")
+    offsets.append(len(source))
+    return found, offsets
+
+
+def kind_of(text: str) -> str:
+    """What the token ``text`` is; empty for a character that begins no token."""
+    if not text:
+        return "end"
+    if text in _OPERATORS:
+        return "operator"
+    first, last = text[0], text[-1]
+    if last in "\"'":
+        if len(text) == 1:
+            return ""
+        return "bytes" if first in "bB" else "string"
+    if first in _NAME:
+        return "ident"
+    if first in _DIGITS or first == ".":
+        return _number(text)
+    return "escaped" if first == "`" and len(text) > 2 else ""
+
+
+def _number(text: str) -> str:
+    if text[-1] in "uU":
+        return "uint"
+    is_double = "." in text or (text[:2] != "0x" and ("e" in text or "E" in text))
+    return "double" if is_double else "int"
+
+
 def tokens(source: str) -> list[Token]:
     """All tokens of ``source``, then one of kind ``end``.
 
     Raises:
         CelSyntaxError: a character that begins no token, or a string that does not end.
     """
-    found: list[Token] = []
-    at = 0
-    while at < len(source):
-        match = _TOKEN.match(source, at)
-        if match is None:
-            line, column = position(source, at)
-            raise CelSyntaxError(
-                f"Syntax error: token recognition error at: {source[at : at + 16]!r}",
-                source,
-                line,
-                column,
-            )
-        if match.lastgroup != "space":
-            found.append(Token(match.lastgroup or "", match.group(), at))
-        at = match.end()
-    found.append(Token("end", "", len(source)))
+    texts, starts = scan(source)
+    found = [Token(kind_of(t), t, start) for t, start in zip(texts, starts, strict=True)]
+    for token in found:
+        if not token.kind:
+            raise unrecognized(source, token.start)
     return found
+
+
+def unrecognized(source: str, start: int) -> CelSyntaxError:
+    """The error to raise where no token begins."""
+    shown = source[start : start + 16].split("\n")[0]
+    reason = f"Syntax error: token recognition error at: '{shown}'"
+    return CelSyntaxError(reason, source, *position(source, start))
 
 
 def position(source: str, offset: int) -> tuple[int, int]:

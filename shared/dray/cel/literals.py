@@ -1,8 +1,8 @@
 """The values that literal tokens stand for, and texts that stand for a value."""
 
 import re
-
-from dray.cel.lexer import Token
+from collections.abc import Callable
+from typing import Final
 
 INT_MIN, INT_MAX, UINT_MAX = -(2**63), 2**63 - 1, 2**64 - 1
 
@@ -20,24 +20,28 @@ class LiteralError(ValueError):
     """The token has the form of a literal, but stands for no value."""
 
 
-def string_value(token: Token) -> str:
+def string_value(text: str) -> str:
     """What a string token stands for.
 
     Raises:
         LiteralError: a wrong escape.
     """
-    body, raw = _body(token.text)
-    return body if raw else "".join(map(chr, _code_points(body, in_bytes=False)))
+    if "\\" not in text and text[0] == text[-1] and text[1] != text[0] and "\r" not in text:
+        return text[1:-1]
+    body, raw = _body(text)
+    if raw or "\\" not in body:
+        return body
+    return "".join(map(chr, _code_points(body, in_bytes=False)))
 
 
-def bytes_value(token: Token) -> bytes:
+def bytes_value(text: str) -> bytes:
     """What a bytes token stands for: UTF-8 of its characters, escapes as single bytes.
 
     Raises:
         LiteralError: a wrong escape, ``\\u`` and ``\\U`` among them.
     """
-    body, raw = _body(token.text[1:])
-    if raw:
+    body, raw = _body(text[1:])
+    if raw or "\\" not in body:
         return body.encode()
     return b"".join(
         bytes([-code]) if code < 0 else chr(code).encode()
@@ -79,6 +83,16 @@ def double_value(text: str) -> float:
     if number in (float("inf"), float("-inf")):
         raise LiteralError("invalid double literal")
     return number
+
+
+LITERALS: Final[dict[str, Callable[[str], int | float | str | bytes]]] = {
+    "int": int_value,
+    "uint": uint_value,
+    "double": double_value,
+    "string": string_value,
+    "bytes": bytes_value,
+}
+"""The value of a token, by its kind."""
 
 
 def quoted(value: str) -> str:

@@ -1,288 +1,441 @@
 """CEL text to tree: the grammar that the Kubernetes API server accepts.
 
-The parser resolves operators with a stack of its own and bounds nesting, so that hostile text
-is an error with a position and neither a crash nor a hang.
+Operators are resolved by precedence with a stack, chains of ``&&`` and ``||`` and of members
+in loops, so that only brackets and branches recurse; their depth has the limits of cel-go.
+Hostile text is an error with a position and neither a crash nor a hang.
 """
 
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Final
+from typing import Final, NoReturn
 
 from dray.cel import tree
-from dray.cel.cursor import Cursor
+from dray.cel.depth import make_room
 from dray.cel.errors import CelSyntaxError
-from dray.cel.lexer import Token
-from dray.cel.literals import (
-    LiteralError,
-    bytes_value,
-    double_value,
-    int_value,
-    string_value,
-    uint_value,
-)
-from dray.cel.macros import MacroError, expand
-from dray.cel.tree import Expr
+from dray.cel.lexer import kind_of, position, scan, unrecognized
+from dray.cel.literals import LITERALS, LiteralError
+from dray.cel.macros import MACRO_NAMES, MacroError, expand
+from dray.cel.tree import Expr, Place
 
-MAX_LENGTH_BYTES: Final = 10 * 1024
-"""``CELSelectorExpressionMaxLength`` of resource.k8s.io/v1."""
-MAX_NESTING: Final = 160
-"""Brackets, calls and branches inside each other (Kubernetes stops at 250)."""
-MAX_DEPTH: Final = 200
-"""Levels of the tree, chains such as ``a + b + c`` and ``a.b.c`` included."""
+MAX_LENGTH: Final = 100_000
+"""Code points; cel-go's limit. What is written into an object has a lower one, in bytes."""
+MAX_NESTING: Final = 250
+"""cel-go's limit on rules inside each other: expressions, relations, sums."""
 
 _RESERVED_WORDS: Final = """
 as break const continue else for function if import let loop package namespace return var void while
 """
 RESERVED: Final = frozenset(_RESERVED_WORDS.split())
+_KEYWORDS: Final = frozenset(("in", "true", "false", "null"))
+_CONSTANTS: Final[dict[str, tuple[str, bool | None]]] = {
+    "true": ("bool", True),
+    "false": ("bool", False),
+    "null": ("null", None),
+}
+_OPERAND: Final = """{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, \
+NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}"""
 _LEVELS: Final = {
-    "||": 1,
-    "&&": 2,
-    **dict.fromkeys(("<", "<=", ">", ">=", "==", "!=", "in"), 3),
-    **dict.fromkeys("+-", 4),
-    **dict.fromkeys("*/%", 5),
+    **dict.fromkeys(("<", "<=", ">", ">=", "==", "!=", "in"), 1),
+    **dict.fromkeys("+-", 2),
+    **dict.fromkeys("*/%", 3),
 }
-_LITERALS: Final[dict[str, Callable[[Token], int | float | str | bytes]]] = {
-    "int": lambda token: int_value(token.text),
-    "uint": lambda token: uint_value(token.text),
-    "double": lambda token: double_value(token.text),
-    "string": string_value,
-    "bytes": bytes_value,
-}
+_FOLLOWING: Final = {*_LEVELS, "", "&&", "||", "?", ":", ",", ")", "]", "}"}
 
 
 def parse(source: str) -> Expr:
     """The tree of ``source``.
 
     Raises:
-        CelSyntaxError: not CEL, longer than ``MAX_LENGTH_BYTES``, or nested too deeply.
+        CelSyntaxError: not CEL, longer than ``MAX_LENGTH``, or nested too deeply.
     """
-    try:
-        size_bytes = len(source.encode())
-    except UnicodeEncodeError:
-        raise CelSyntaxError("Syntax error: not valid Unicode", "", 1, 1) from None
-    if size_bytes > MAX_LENGTH_BYTES:
-        reason = f"too long: {size_bytes} bytes, at most {MAX_LENGTH_BYTES} are allowed"
+    if len(source) > MAX_LENGTH:
+        reason = "expression code point size exceeds limit: "
+        reason += f"size: {len(source)}, limit {MAX_LENGTH}"
         raise CelSyntaxError(reason, source[:80], 1, 1)
+    if not source.isascii():
+        _refuse_surrogates(source)
     return _Parser(source).whole()
 
 
-class _Parser(Cursor):
+def _refuse_surrogates(source: str) -> None:
+    try:
+        source.encode()
+    except UnicodeEncodeError as error:
+        place = position(source, error.start)
+        shown = source.encode(errors="replace").decode()
+        raise CelSyntaxError("Syntax error: not valid Unicode", shown, *place) from None
+
+
+class _Parser:
+    """A position in the tokens of one text, and how deep the rules of the grammar are there."""
+
+    __slots__ = (
+        "_at", "_expressions", "_has_braces", "_relations", "_source", "_starts", "_sums", "_texts",
+    )  # fmt: skip
+
     def __init__(self, source: str) -> None:
-        super().__init__(source)
-        self._nesting = 0
+        self._source = source
+        self._texts, self._starts = scan(source)
+        self._at = 0
+        self._has_braces = "{" in self._texts
+        self._expressions = self._relations = self._sums = 0
 
     def whole(self) -> Expr:
+        texts = self._texts
+        make_room(texts.count("(") + texts.count("[") + texts.count("{") + texts.count("?"))
         node = self._expression()
-        if self.token.kind != "end":
-            self.unexpected()
-        self._check_depth(node)
+        if texts[self._at]:
+            self._unexpected("<EOF>")
+        if len(texts) > MAX_NESTING:
+            self._check_depth(node)
         return node
 
     def _check_depth(self, root: Expr) -> None:
-        level = [root]
-        for _ in range(MAX_DEPTH):
-            level = [child for node in level for child in tree.children(node)]
-            if not level:
-                return
-        self.fail("expression recursion limit exceeded", level[0].place.start)
+        """cel-go counts operators and members, but neither ``&&``, ``||``, ``!`` nor brackets."""
+        ahead = [(root, 0)]
+        while ahead:
+            node, depth = ahead.pop()
+            depth += _is_counted(node)
+            if depth > MAX_NESTING:
+                self._fail("max recursion depth exceeded", node.place.start)
+            ahead += [(child, depth) for child in tree.children(node)]
+
+    # Errors.
+
+    def _fail(self, reason: str, offset: int) -> NoReturn:
+        """Refuse the text for what stands at ``offset``."""
+        raise CelSyntaxError(reason, self._source, *position(self._source, offset))
+
+    def _unexpected(self, expected: str = _OPERAND) -> NoReturn:
+        """Refuse the token ahead, or a text before it that is no token, as ANTLR would."""
+        for text, start in zip(self._texts[: self._at + 1], self._starts, strict=False):
+            if not kind_of(text):
+                raise unrecognized(self._source, start)
+        text = self._texts[self._at]
+        seen = f"'{text[:40] or '<EOF>'}'"
+        if text and f"'{self._texts[self._at + 1] or '<EOF>'}'" == expected.replace(
+            "<EOF>", "'<EOF>'"
+        ):
+            reason = f"extraneous input {seen} expecting {expected}"
+        elif expected == "')'" and text in _FOLLOWING:
+            reason = f"missing {expected} at {seen}"
+        else:
+            reason = f"mismatched input {seen} expecting {expected}"
+        self._fail(f"Syntax error: {reason}", self._starts[self._at])
+
+    def _too_deep(self) -> NoReturn:
+        self._fail(f"expression recursion limit exceeded: {MAX_NESTING}", self._starts[self._at])
+
+    # Tokens.
+
+    def _accept(self, text: str) -> bool:
+        if self._texts[self._at] != text:
+            return False
+        self._at += 1
+        return True
+
+    def _expect(self, text: str) -> None:
+        if self._texts[self._at] != text:
+            self._unexpected(f"'{text}'")
+        self._at += 1
+
+    def _identifier(self) -> str:
+        """Take a name, which must be ahead."""
+        text = self._texts[self._at]
+        if kind_of(text) != "ident" or text in _KEYWORDS:
+            if kind_of(text) == "escaped":
+                self._fail("unsupported syntax: '`'", self._starts[self._at])
+            self._no_identifier(text)
+        self._at += 1
+        return text
+
+    def _no_identifier(self, text: str) -> NoReturn:
+        follows_dot = self._at > 0 and self._texts[self._at - 1] == "."
+        if not follows_dot or text in _CONSTANTS or not kind_of(text):
+            self._unexpected("IDENTIFIER")
+        reason = f"Syntax error: no viable alternative at input '.{text[:40]}'"
+        self._fail(reason, self._starts[self._at])
+
+    def _since(self, start: int, point: int) -> Place:
+        """The extent from ``start`` to the end of the last token taken."""
+        last = self._at - 1
+        return Place(start, self._starts[last] + len(self._texts[last]), point, self._source)
 
     # The grammar.
 
-    def _expression(self, *, branch: bool = True) -> Expr:
-        """``a || b ? c : d``, by operator precedence; without ``branch`` no ``?`` follows."""
-        self._nesting += 1
-        if self._nesting > MAX_NESTING:
-            self.fail("expression recursion limit exceeded", self.token.start)
-        operands, operators = [self._operand()], list[Token]()
-        while level := self._level():
-            while operators and _LEVELS[operators[-1].text] >= level:
+    def _expression(self) -> Expr:
+        """``a || b ? c : d``."""
+        self._expressions += 1
+        if self._expressions > MAX_NESTING:
+            self._too_deep()
+        node = self._alternatives()
+        if self._texts[self._at] == "?":
+            point = self._starts[self._at]
+            self._at += 1
+            then = self._alternatives()
+            self._expect(":")
+            otherwise = self._expression()
+            place = self._since(node.place.start, point)
+            node = tree.Conditional(node, then, otherwise, place=place)
+        self._expressions -= 1
+        return node
+
+    def _alternatives(self) -> Expr:
+        """``a && b || c``, each a relation or what binds closer."""
+        texts = self._texts
+        relations, sums = self._relations, self._sums
+        if relations >= MAX_NESTING or sums >= MAX_NESTING:
+            self._too_deep()
+        self._relations, self._sums = relations + 1, sums + 1
+        terms: list[Expr] | None = None
+        either: list[Expr] | None = None
+        while True:
+            node = self._operand()
+            text = texts[self._at]
+            if text in _LEVELS:
+                node = self._binary(node, relations + 1, sums + 1)
+                text = texts[self._at]
+            if text == "&&":
+                terms = terms or []
+                terms.append(node)
+                self._at += 1
+                continue
+            if terms:
+                node, terms = self._chain("&&", [*terms, node]), None
+            if text == "||":
+                either = either or []
+                either.append(node)
+                self._at += 1
+                continue
+            if either:
+                node = self._chain("||", [*either, node])
+            self._relations, self._sums = relations, sums
+            return node
+
+    def _chain(self, operator: str, terms: list[Expr]) -> Expr:
+        """A chain; it is named by the operator at the root of cel-go's balanced tree."""
+        middle = terms[(len(terms) - 1) // 2].place.end
+        point = self._source.find(operator, middle)
+        place = Place(terms[0].place.start, terms[-1].place.end, point, self._source)
+        return tree.Logical(operator, tuple(terms), place=place)
+
+    def _binary(self, first: Expr, relations: int, sums: int) -> Expr:
+        """Relations, sums and products after their first operand."""
+        texts = self._texts
+        operands, operators = [first], list[int]()
+        while level := _LEVELS.get(texts[self._at]):
+            while operators and _LEVELS[texts[operators[-1]]] >= level:
                 self._reduce(operands, operators)
-            operators.append(self.next())
+            operators.append(self._at)
+            self._at += 1
+            related = _LEVELS[texts[operators[0]]] == 1
+            self._relations = relations + related
+            self._sums = sums + len(operators) - related
             operands.append(self._operand())
         while operators:
             self._reduce(operands, operators)
-        node = operands[0]
-        if branch and (question := self.accept("?")):
-            then = self._expression(branch=False)
-            self.expect(":")
-            otherwise = self._expression()
-            place = self.since(node.place.start, question.start)
-            node = tree.Conditional(node, then, otherwise, place=place)
-        self._nesting -= 1
-        return node
+        self._relations, self._sums = relations, sums
+        return operands[0]
 
-    def _level(self) -> int:
-        token = self.token
-        if token.kind == "operator" or token.text == "in":
-            return _LEVELS.get(token.text, 0)
-        return 0
-
-    def _reduce(self, operands: list[Expr], operators: list[Token]) -> None:
-        token, right, left = operators.pop(), operands.pop(), operands.pop()
-        place = self.place(left.place.start, right.place.end, token.start)
-        if token.text not in ("&&", "||"):
-            operands.append(tree.Binary(token.text, left, right, place=place))
-            return
-        bare = self.source[left.place.start] != "(" or not self._grouped(left)
-        if isinstance(left, tree.Logical) and left.operator == token.text and bare:
-            place = place._replace(line=left.place.line, column=left.place.column)
-            terms = (*left.terms, right)
-        else:
-            terms = (left, right)
-        operands.append(tree.Logical(token.text, terms, place=place))
-
-    def _grouped(self, node: tree.Expr) -> bool:
-        """Whether a chain's extent begins before its first term: it stood in parentheses."""
-        return isinstance(node, tree.Logical) and node.place.start < node.terms[0].place.start
+    def _reduce(self, operands: list[Expr], operators: list[int]) -> None:
+        at, right = operators.pop(), operands.pop()
+        left = operands[-1]
+        place = Place(left.place.start, right.place.end, self._starts[at], self._source)
+        operands[-1] = tree.Binary(self._texts[at], left, right, place=place)
 
     def _operand(self) -> Expr:
         """Signs, one primary, and what follows it: ``!a.b[c].d(e)``."""
-        sign, start = self.token, self.token.start
-        count = 0
-        while self.token.text == sign.text and self.token.text in ("!", "-"):
-            self.next()
-            count += 1
-        negative = sign.text == "-" and count == 1 and self.token.kind in ("int", "double")
-        node = self._literal(self.next(), sign) if negative else self._primary()
-        while self.token.text in (".", "[", "{") and self.token.kind == "operator":
-            following = self._suffix(node)
-            if following is None:
-                break
-            node = following
-        if count % 2 and not negative:
-            node = tree.Unary(sign.text, node, place=self.since(start, start))
-        return node
+        texts = self._texts
+        sign = texts[self._at]
+        if sign != "!" and sign != "-":
+            return self._members(self._primary())
+        first = self._at
+        while texts[self._at] == sign:
+            self._at += 1
+        count = self._at - first
+        if self._is_negative(sign, count):
+            return self._members(self._literal(1))
+        negative = sign == "!" and texts[self._at] == "-"
+        if negative:
+            self._at += 1
+            if kind_of(texts[self._at]) not in ("int", "double"):
+                self._at -= 1
+                self._unexpected()
+        node = self._members(self._literal(1) if negative else self._primary())
+        if count % 2 == 0:
+            return node
+        start = self._starts[first]
+        return tree.Unary(sign, node, place=self._since(start, start))
+
+    def _is_negative(self, sign: str, count: int) -> bool:
+        """Whether the sign just taken belongs to the number ahead."""
+        is_one_sign = sign == "-" and count == 1
+        return is_one_sign and kind_of(self._texts[self._at]) in ("int", "double")
 
     def _primary(self) -> Expr:
-        token = self.token
-        if token.kind in _LITERALS:
-            return self._literal(self.next())
-        if token.kind == "ident" or token.text == ".":
+        text = self._texts[self._at]
+        kind = kind_of(text)
+        if text == "." or (kind == "ident" and text != "in"):
             return self._name()
-        if token.text not in ("(", "[", "{"):
-            self.unexpected()
-        self.next()
-        if token.text == "(":
-            node = self._expression()
-            self.expect(")")
-            point = node.place
-            return replace(node, place=self.since(token.start, token.start)._replace(
-                line=point.line, column=point.column))  # fmt: skip
-        return self._list(token) if token.text == "[" else self._map(token)
+        if kind in LITERALS:
+            return self._literal()
+        if text not in ("(", "[", "{"):
+            self._unexpected()
+        start = self._starts[self._at]
+        self._at += 1
+        if text == "[":
+            return self._list(start)
+        if text == "{":
+            return self._map(start)
+        node = self._expression()
+        self._expect(")")
+        return tree.replace(node, place=self._since(start, node.place.point))
 
-    def _literal(self, token: Token, sign: Token | None = None) -> Expr:
-        start = sign.start if sign else token.start
-        signed = replace(token, text="-" + token.text) if sign else token
+    def _literal(self, signs: int = 0) -> Expr:
+        """The literal ahead, with the minus before it if it has one."""
+        text, start = self._texts[self._at], self._starts[self._at - signs]
+        kind = kind_of(text)
+        self._at += 1
         try:
-            value = _LITERALS[token.kind](signed)
+            value = LITERALS[kind]("-" + text if signs else text)
         except LiteralError as error:
-            self.fail(f"Syntax error: {error}", start)
-        return tree.Literal(token.kind, value, place=self.since(start, start))
+            self._fail(str(error), start)
+        return tree.Literal(kind, value, place=self._since(start, start))
 
     def _name(self) -> Expr:
-        start = self.token.start
-        dot = "." if self.accept(".") else ""
-        if not dot and self.token.text in ("true", "false", "null"):
-            token = self.next()
-            value = {"true": True, "false": False, "null": None}[token.text]
-            kind = "null" if value is None else "bool"
-            return tree.Literal(kind, value, place=self.since(start, start))
-        token = self.identifier()
-        if token.text in RESERVED:
-            self.fail(f"reserved identifier: {token.text}", start)
-        if self.token.text != "(":
-            return tree.Ident(dot + token.text, place=self.since(start, start))
-        return self._call(dot + token.text, None, start)
+        start = self._starts[self._at]
+        dot = "." if self._accept(".") else ""
+        name = self._texts[self._at]
+        if not dot and name in _CONSTANTS:
+            kind, value = _CONSTANTS[name]
+            self._at += 1
+            return tree.Literal(kind, value, place=self._since(start, start))
+        point = self._starts[self._at]
+        self._identifier()
+        ahead = self._texts[self._at]
+        if ahead == "{" or (ahead == "." and self._has_braces):
+            message = self._message(dot + name, start)
+            if message is not None:
+                return message
+        if name in RESERVED:
+            self._fail(f"reserved identifier: {name}", start)
+        if ahead != "(":
+            return tree.Ident(dot + name, place=self._since(start, point))
+        return self._call(dot + name, None, start)
 
-    def _suffix(self, node: Expr) -> Expr | None:
-        """The node with the next ``.x``, ``.x(…)``, ``[x]`` or ``{…}``; None where none is."""
-        start, token = node.place.start, self.token
-        if token.text == "{":
-            name = _qualified_name(node)
-            return self._message(name, start) if name else None
-        self.next()
-        optional = self.accept("?") is not None
-        if token.text == "[":
-            key = self._expression()
-            self.expect("]")
-            return tree.Index(node, key, optional, place=self.since(start, token.start))
-        field = self.identifier()
-        if not optional and self.token.text == "(":
-            return self._call(field.text, node, start)
-        return tree.Select(node, field.text, optional, place=self.since(start, token.start))
+    def _members(self, node: Expr) -> Expr:
+        """``node`` with every ``.x``, ``.?x``, ``.x(…)``, ``[x]`` and ``[?x]`` that follows."""
+        texts, starts, start = self._texts, self._starts, node.place.start
+        while True:
+            text, point = texts[self._at], starts[self._at]
+            if text == ".":
+                self._at += 1
+                optional = self._accept("?")
+                field = self._identifier()
+                if not optional and texts[self._at] == "(":
+                    node = self._call(field, node, start)
+                else:
+                    place = self._since(start, point)
+                    node = tree.Select(node, field, optional, place=place)
+            elif text == "[":
+                self._at += 1
+                optional = self._accept("?")
+                key = self._expression()
+                self._expect("]")
+                node = tree.Index(node, key, optional, place=self._since(start, point))
+            else:
+                return node
 
     def _call(self, name: str, target: Expr | None, start: int) -> Expr:
-        opening = self.next()
+        point = self._starts[self._at]
+        self._at += 1
         arguments = list[Expr]()
-        while not arguments or self.accept(","):
-            if not arguments and self.accept(")"):
-                break
+        if not self._accept(")"):
             arguments.append(self._expression())
-        else:
-            self.expect(")")
-        place = self.since(start, opening.start)
-        call = tree.Call(name, tuple(arguments), target, place=place)
+            while self._accept(","):
+                arguments.append(self._expression())
+            self._expect(")")
+        call = tree.Call(name, tuple(arguments), target, place=self._since(start, point))
+        if name not in MACRO_NAMES:
+            return call
         try:
             return expand(call)
         except MacroError as error:
             raise CelSyntaxError(
-                str(error), self.source, error.place.line, error.place.column
+                str(error), self._source, error.place.line, error.place.column
             ) from None
 
-    def _list(self, opening: Token) -> Expr:
+    def _list(self, start: int) -> Expr:
         items = list[tree.ListItem]()
         self._lone_comma("]")
-        while not self.accept("]"):
-            optional = self.accept("?") is not None
+        while not self._accept("]"):
+            optional = self._accept("?")
             value = self._expression()
             items.append(tree.ListItem(value, optional, place=value.place))
             self._separator("]")
-        place = self.since(opening.start, opening.start)
-        return tree.ListLiteral(tuple(items), place=place)
+        return tree.ListLiteral(tuple(items), place=self._since(start, start))
 
-    def _map(self, opening: Token) -> Expr:
+    def _map(self, start: int) -> Expr:
         entries = list[tree.MapEntry]()
         self._lone_comma("}")
-        while not self.accept("}"):
-            optional = self.accept("?") is not None
+        while not self._accept("}"):
+            optional = self._accept("?")
             key = self._expression()
-            colon = self.expect(":")
+            point = self._starts[self._at]
+            self._expect(":")
             value = self._expression()
-            place = self.since(key.place.start, colon.start)
+            place = self._since(key.place.start, point)
             entries.append(tree.MapEntry(key, value, optional, place=place))
             self._separator("}")
-        return tree.MapLiteral(tuple(entries), place=self.since(opening.start, opening.start))
+        return tree.MapLiteral(tuple(entries), place=self._since(start, start))
 
-    def _message(self, name: str, start: int) -> Expr:
-        opening = self.next()
+    def _message(self, name: str, start: int) -> Expr | None:
+        """The message whose name's first part was just taken, or None where none follows."""
+        texts, before = self._texts, self._at
+        while texts[self._at] == "." and kind_of(texts[self._at + 1]) == "ident":
+            if texts[self._at + 1] in _KEYWORDS:
+                break
+            name += "." + texts[self._at + 1]
+            self._at += 2
+        if texts[self._at] != "{":
+            self._at = before
+            return None
+        point = self._starts[self._at]
+        self._at += 1
+        fields = self._fields()
+        return tree.Message(name, tuple(fields), place=self._since(start, point))
+
+    def _fields(self) -> list[tree.MessageField]:
         fields = list[tree.MessageField]()
-        while not self.accept("}"):
-            optional = self.accept("?") is not None
-            field = self.identifier()
-            self.expect(":")
+        self._lone_comma("}")
+        while not self._accept("}"):
+            optional = self._accept("?")
+            start = self._starts[self._at]
+            name = self._identifier()
+            point = self._starts[self._at]
+            self._expect(":")
             value = self._expression()
-            place = self.since(field.start, field.start)
-            fields.append(tree.MessageField(field.text, value, optional, place=place))
+            place = self._since(start, point)
+            fields.append(tree.MessageField(name, value, optional, place=place))
             self._separator("}")
-        return tree.Message(name, tuple(fields), place=self.since(start, opening.start))
+        return fields
 
     def _lone_comma(self, closing: str) -> None:
         """The grammar's trailing comma may stand where nothing precedes it: ``[,]``."""
-        if self.token.text == "," and self.tokens[self.at + 1].text == closing:
-            self.next()
+        if self._texts[self._at] == "," and self._texts[self._at + 1] == closing:
+            self._at += 1
 
     def _separator(self, closing: str) -> None:
         """A comma, which may also stand before the closing bracket, or that bracket ahead."""
-        if not self.accept(",") and self.token.text != closing:
-            self.unexpected(closing)
+        if not self._accept(",") and self._texts[self._at] != closing:
+            self._unexpected(f"{{'{closing}', ','}}")
 
 
-def _qualified_name(node: Expr) -> str | None:
-    """``a.b.c`` where the node is such a name, written without parentheses."""
-    parts = list[str]()
-    while isinstance(node, tree.Select) and not node.optional:
-        parts.append(node.field)
-        node = node.operand
-    if not isinstance(node, tree.Ident):
-        return None
-    return ".".join([node.name, *reversed(parts)])
+def _is_counted(node: Expr) -> bool:
+    match node:
+        case tree.Binary() | tree.Select() | tree.Has() | tree.Index() | tree.Conditional():
+            return True
+        case tree.Macro() | tree.Bind():
+            return True
+        case tree.Call():
+            return node.target is not None
+        case _:
+            return False

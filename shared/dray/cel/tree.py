@@ -1,53 +1,80 @@
 """The tree of a CEL expression: immutable, typed, as written (macros are not expanded).
 
-Two trees are equal when they mean the same text; where a node stood is not compared.
+Two trees are equal when they mean the same text; where a node stood is not compared. The nodes
+are msgspec Structs because a selector has a hundred of them: they are made ten times as fast as
+frozen dataclasses.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec.structs import replace as _replace
 
 
-class Place(NamedTuple):
+class Place(msgspec.Struct, frozen=True, gc=False):
     """Where a node stands: its extent in the text, and the point that errors name.
 
-    ``start`` and ``end`` are offsets from 0; ``line`` and ``column`` count from 1 and are those
-    of the operator, dot or parenthesis, which Kubernetes' messages point at too.
+    ``start``, ``end`` and ``point`` are offsets from 0 in code points of ``text``, the whole
+    expression. ``point`` is that of the operator, dot or parenthesis, which Kubernetes' messages
+    point at too.
     """
 
     start: int
     end: int
-    line: int
-    column: int
+    point: int
+    text: str
+
+    @property
+    def line(self) -> int:
+        """The line of ``point``, from 1."""
+        return self.text.count("\n", 0, self.point) + 1
+
+    @property
+    def column(self) -> int:
+        """The column of ``point``, in code points from 1."""
+        return self.point - self.text.rfind("\n", 0, self.point)
 
 
-NOWHERE = Place(0, 0, 1, 1)
+NOWHERE = Place(0, 0, 0, "")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class Node(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """What every node has."""
 
-    place: Place = field(default=NOWHERE, compare=False, repr=False)
+    place: Place = NOWHERE
+
+    def _meaning(self) -> list[object]:
+        return [getattr(self, name) for name in self.__struct_fields__ if name != "place"]
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Node)
+            and type(self) is type(other)
+            and self._meaning() == other._meaning()
+        )
+
+    def __hash__(self) -> int:
+        return hash((type(self).__name__, *self._meaning()))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(map(repr, self._meaning()))})"
 
 
-@dataclass(frozen=True, slots=True)
-class Literal(Node):
+class Literal(Node, frozen=True, eq=False):
     """``kind`` is one of null, bool, int, uint, double, string, bytes."""
 
     kind: str
     value: bool | int | float | str | bytes | None
 
 
-@dataclass(frozen=True, slots=True)
-class Ident(Node):
+class Ident(Node, frozen=True, eq=False):
     """A variable or type name; a leading dot is part of the name."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Select(Node):
+class Select(Node, frozen=True, eq=False):
     """``operand.field``, or ``operand.?field`` when optional."""
 
     operand: "Expr"
@@ -55,16 +82,14 @@ class Select(Node):
     optional: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Has(Node):
+class Has(Node, frozen=True, eq=False):
     """``has(operand.field)``."""
 
     operand: "Expr"
     field: str
 
 
-@dataclass(frozen=True, slots=True)
-class Index(Node):
+class Index(Node, frozen=True, eq=False):
     """``operand[key]``, or ``operand[?key]`` when optional."""
 
     operand: "Expr"
@@ -72,8 +97,7 @@ class Index(Node):
     optional: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Call(Node):
+class Call(Node, frozen=True, eq=False):
     """``function(arguments)``, or ``target.function(arguments)``."""
 
     function: str
@@ -81,16 +105,14 @@ class Call(Node):
     target: "Expr | None" = None
 
 
-@dataclass(frozen=True, slots=True)
-class Unary(Node):
+class Unary(Node, frozen=True, eq=False):
     """``!operand`` or ``-operand``."""
 
     operator: str
     operand: "Expr"
 
 
-@dataclass(frozen=True, slots=True)
-class Binary(Node):
+class Binary(Node, frozen=True, eq=False):
     """Arithmetic, comparison or ``in``."""
 
     operator: str
@@ -98,16 +120,14 @@ class Binary(Node):
     right: "Expr"
 
 
-@dataclass(frozen=True, slots=True)
-class Logical(Node):
+class Logical(Node, frozen=True, eq=False):
     """A chain of two or more terms joined by ``&&`` or ``||``."""
 
     operator: str
     terms: tuple["Expr", ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Conditional(Node):
+class Conditional(Node, frozen=True, eq=False):
     """``condition ? then : otherwise``."""
 
     condition: "Expr"
@@ -115,23 +135,20 @@ class Conditional(Node):
     otherwise: "Expr"
 
 
-@dataclass(frozen=True, slots=True)
-class ListItem(Node):
+class ListItem(Node, frozen=True, eq=False):
     """One element of a list literal; optional ones (``?x``) may vanish."""
 
     value: "Expr"
     optional: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ListLiteral(Node):
+class ListLiteral(Node, frozen=True, eq=False):
     """``[a, ?b]``."""
 
     items: tuple[ListItem, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class MapEntry(Node):
+class MapEntry(Node, frozen=True, eq=False):
     """One entry of a map literal; optional ones (``?key: x``) may vanish."""
 
     key: "Expr"
@@ -139,15 +156,13 @@ class MapEntry(Node):
     optional: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class MapLiteral(Node):
+class MapLiteral(Node, frozen=True, eq=False):
     """``{key: value}``."""
 
     entries: tuple[MapEntry, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class MessageField(Node):
+class MessageField(Node, frozen=True, eq=False):
     """One field of a message literal."""
 
     name: str
@@ -155,16 +170,14 @@ class MessageField(Node):
     optional: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Message(Node):
-    """``Type{field: value}``: CEL's syntax, though the DRA environment has no such type."""
+class Message(Node, frozen=True, eq=False):
+    """``Type{field: value}``: only the wrappers of protobuf's own types pass the check."""
 
     name: str
     fields: tuple[MessageField, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Macro(Node):
+class Macro(Node, frozen=True, eq=False):
     """A macro over a list, map or optional: ``operand.all(x, …)`` and its relatives."""
 
     name: str
@@ -173,8 +186,7 @@ class Macro(Node):
     arguments: tuple["Expr", ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Bind(Node):
+class Bind(Node, frozen=True, eq=False):
     """``cel.bind(variable, value, body)``."""
 
     variable: str
@@ -199,6 +211,12 @@ Expr = (
     | Macro
     | Bind
 )
+AnyNode = TypeVar("AnyNode", bound=Node)
+
+
+def replace(node: AnyNode, **changes: Any) -> AnyNode:
+    """``node`` with other values of some fields."""
+    return _replace(node, **changes)
 
 
 def children(node: Expr) -> tuple[Expr, ...]:

@@ -1,34 +1,92 @@
-"""Static types of CEL and the rules by which one fits another (as in cel-go's checker)."""
+"""Static types of CEL. There is one object for each type, so that ``is`` compares them."""
 
-from dataclasses import dataclass
 from typing import Final
+from weakref import WeakValueDictionary
+
+_SCALARS: Final = frozenset(("bool", "int", "uint", "double", "duration", "timestamp"))
 
 
-@dataclass(frozen=True, slots=True)
 class Type:
-    """A type by name with its parameters; ``kind`` *param* is a type variable."""
+    """A type by name with its parameters.
+
+    ``kind`` is one of bool, int, uint, double, string, bytes, null, duration, timestamp, dyn,
+    any, error, list, map, type, struct (fields, compared by name), opaque, wrapper (a scalar or
+    null) and param (a type variable). ``is_open``: whether a variable stands anywhere in it.
+    """
+
+    __slots__ = ("__weakref__", "is_dynamic", "is_open", "kind", "name", "parameters")
 
     name: str
-    parameters: tuple["Type", ...] = ()
-    kind: str = "plain"
+    kind: str
+    parameters: tuple["Type", ...]
+    is_dynamic: bool
+    """Whether only evaluation tells the type."""
+    is_open: bool
+
+    def __new__(cls, name: str, parameters: tuple["Type", ...] = (), kind: str = "") -> "Type":
+        key = (name, parameters)
+        found = _made.get(key)
+        if found is None:
+            found = super().__new__(cls)
+            found.name, found.parameters, found.kind = name, parameters, kind or name
+            found.is_dynamic = found.kind in ("dyn", "any", "error")
+            found.is_open = found.kind == "param" or any(p.is_open for p in parameters)
+            _made[key] = found
+        return found
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Type, (self.name, self.parameters, self.kind)
+
+    def __repr__(self) -> str:
+        return f"Type({self})"
 
     def __str__(self) -> str:
+        """As the checker's messages write it."""
+        name = _IN_MESSAGES.get(self.name, self.name)
         if not self.parameters:
-            return self.name
-        return f"{self.name}({', '.join(map(str, self.parameters))})"
+            return name
+        return f"{name}({', '.join(map(str, self.parameters))})"
 
     @property
-    def is_dynamic(self) -> bool:
-        """Whether only evaluation tells the type."""
-        return self.name in ("dyn", "any")
+    def declared(self) -> str:
+        """As values of the type name it, and as the message about a result writes it."""
+        if self.kind == "wrapper":
+            return f"wrapper({self.parameters[0].declared})"
+        if not self.parameters:
+            return self.name
+        return f"{self.name}({', '.join(p.declared for p in self.parameters)})"
 
+    @property
+    def is_scalar(self) -> bool:
+        """Whether values have one size, so that cel-go's estimate takes 1 for it."""
+        if self.name == "optional_type":
+            return bool(self.parameters) and self.parameters[0].is_scalar
+        return self.kind in _SCALARS
+
+
+_made: WeakValueDictionary[tuple[str, tuple[Type, ...]], Type] = WeakValueDictionary()
+_IN_MESSAGES: Final = {
+    "null_type": "null",
+    "google.protobuf.Duration": "duration",
+    "google.protobuf.Timestamp": "timestamp",
+}
 
 BOOL, INT, UINT, DOUBLE = Type("bool"), Type("int"), Type("uint"), Type("double")
-STRING, BYTES, NULL = Type("string"), Type("bytes"), Type("null")
+STRING, BYTES, NULL = Type("string"), Type("bytes"), Type("null_type", (), "null")
 DYN, ANY = Type("dyn"), Type("any")
-QUANTITY, SEMVER = Type("kubernetes.Quantity"), Type("kubernetes.Semver")
-DEVICE = Type("kubernetes.DRADevice")
-TIMESTAMP, DURATION = Type("google.protobuf.Timestamp"), Type("google.protobuf.Duration")
+ERROR = Type("!error!", (), "error")
+"""What was refused already: it fits everywhere, so that it is refused once."""
+DURATION = Type("google.protobuf.Duration", (), "duration")
+TIMESTAMP = Type("google.protobuf.Timestamp", (), "timestamp")
+QUANTITY, SEMVER = (
+    Type("kubernetes.Quantity", (), "struct"),
+    Type("kubernetes.Semver", (), "struct"),
+)
+URL = Type("kubernetes.URL", (), "struct")
+NAMED_FORMAT = Type("kubernetes.NamedFormat", (), "struct")
+IP, CIDR = Type("net.IP", (), "opaque"), Type("net.CIDR", (), "opaque")
+DEVICE = Type("kubernetes.DRADevice", (), "struct")
+TYPE = Type("type")
 
 
 def list_of(item: Type) -> Type:
@@ -40,7 +98,7 @@ def map_of(key: Type, value: Type) -> Type:
 
 
 def optional_of(value: Type) -> Type:
-    return Type("optional_type", (value,))
+    return Type("optional_type", (value,), "opaque")
 
 
 def type_of(value: Type) -> Type:
@@ -48,28 +106,30 @@ def type_of(value: Type) -> Type:
     return Type("type", (value,))
 
 
+def wrapper_of(value: Type) -> Type:
+    """A scalar that may be null: what protobuf's wrapper messages are."""
+    return Type("wrapper", (value,))
+
+
 def variable(name: str) -> Type:
     return Type(name, (), "param")
 
 
-DEVICE_FIELDS: Final = {
-    "driver": STRING,
-    "attributes": map_of(STRING, map_of(STRING, ANY)),
-    "capacity": map_of(STRING, map_of(STRING, QUANTITY)),
-    "allowMultipleAllocations": BOOL,
-}
 TYPE_NAMES: Final = {
     **{t.name: type_of(t) for t in (BOOL, INT, UINT, DOUBLE, STRING, BYTES)},
-    "null_type": type_of(NULL),
-    "list": type_of(list_of(DYN)),
-    "map": type_of(map_of(DYN, DYN)),
-    "type": type_of(type_of(DYN)),
-    "optional_type": type_of(optional_of(DYN)),
+    **{t.name: type_of(t) for t in (NULL, DURATION, TIMESTAMP, IP, CIDR)},
+    "list": type_of(list_of(variable("A"))),
+    "map": type_of(map_of(variable("A"), variable("B"))),
+    "type": type_of(TYPE),
+    "optional_type": type_of(Type("optional_type", (), "opaque")),
 }
+"""Names of types that an expression may write."""
 
 
 class Substitution:
     """What the type variables met so far stand for."""
+
+    __slots__ = ("_fresh", "_known")
 
     def __init__(self) -> None:
         self._known: dict[Type, Type] = {}
@@ -88,49 +148,57 @@ class Substitution:
         self._known = before
         return False
 
-    def resolve(self, found: Type, *, open_is_dyn: bool = False) -> Type:
-        """``found`` with its variables replaced; unknown ones become dyn where asked."""
-        if found in self._known:
-            return self.resolve(self._known[found], open_is_dyn=open_is_dyn)
-        if found.kind == "param":
-            return DYN if open_is_dyn else found
-        if not found.parameters:
+    def resolve(self, found: Type) -> Type:
+        """``found`` with its known variables replaced."""
+        if not found.is_open:
             return found
-        parameters = (self.resolve(p, open_is_dyn=open_is_dyn) for p in found.parameters)
-        return Type(found.name, tuple(parameters), found.kind)
+        if found.kind == "param":
+            known = self._known.get(found)
+            return found if known is None else self.resolve(known)
+        return Type(found.name, tuple(map(self.resolve, found.parameters)), found.kind)
+
+    def closed(self, found: Type) -> Type:
+        """``found`` with its variables replaced, unknown ones by dyn."""
+        if not found.is_open:
+            return found
+        if found.kind == "param":
+            known = self._known.get(found)
+            return DYN if known is None else self.closed(known)
+        return Type(found.name, tuple(map(self.closed, found.parameters)), found.kind)
 
     def _fits(self, given: Type, wanted: Type) -> bool:
-        if given is wanted:
-            return True
         if wanted.kind == "param":
             valid, known = self._try(given, wanted)
             if valid or known:
                 return valid
         if given.kind == "param":
             return self._try(wanted, given)[0]
-        if given.is_dynamic or wanted.is_dynamic:
+        if given is wanted or given.is_dynamic or wanted.is_dynamic:
             return True
-        if NULL in (given, wanted) and _is_nullable(wanted if given == NULL else given):
-            return True
-        if given.name != wanted.name:
-            return False
-        if given.name == "type":
-            return True
-        return len(given.parameters) == len(wanted.parameters) and all(
-            map(self._fits, given.parameters, wanted.parameters)
+        if given is NULL or wanted is NULL:
+            return _is_nullable(wanted if given is NULL else given)
+        if wanted.kind == "wrapper":
+            return given is wanted.parameters[0]
+        if given.kind == "type":
+            return wanted.kind == "type"
+        return (
+            given.name == wanted.name
+            and given.kind in ("list", "map", "opaque")
+            and len(given.parameters) == len(wanted.parameters)
+            and all(map(self._fits, given.parameters, wanted.parameters))
         )
 
     def _try(self, found: Type, name: Type) -> tuple[bool, bool]:
         """Whether variable ``name`` can be ``found``, and whether it was known before."""
-        if found == name:
+        if found is name:
             return True, True
         known = self._known.get(name)
         if known is not None:
-            if found == known:
+            if found is known:
                 return True, True
             if not self._fits(found, known):
                 return False, True
-            general = found if _is_more_general(found, known) else known
+            general = join(found, known)
             if not self._occurs(name, general):
                 self._known[name] = general
             return True, True
@@ -140,16 +208,19 @@ class Substitution:
         return True, False
 
     def _occurs(self, name: Type, inside: Type) -> bool:
-        if inside == name:
+        if inside is name:
             return True
-        if inside in self._known:
-            return self._occurs(name, self._known[inside])
+        if not inside.is_open:
+            return False
+        known = self._known.get(inside)
+        if known is not None:
+            return self._occurs(name, known)
         return any(self._occurs(name, parameter) for parameter in inside.parameters)
 
 
 def _is_nullable(found: Type) -> bool:
-    """Opaque and object types, which null fits for historical reasons."""
-    return found.name.startswith(("kubernetes.", "google.")) or found.name == "optional_type"
+    """Opaque and object types, which null fits for historical reasons, and wrappers."""
+    return found.kind in ("opaque", "struct", "any", "duration", "timestamp", "wrapper", "null")
 
 
 def _is_more_general(left: Type, right: Type) -> bool:
@@ -157,11 +228,15 @@ def _is_more_general(left: Type, right: Type) -> bool:
         return True
     if right.is_dynamic or right.kind == "param":
         return False
-    if left.name != right.name:
-        return False
-    if left.name == "type":
-        return True
-    return all(map(_is_more_general, left.parameters, right.parameters))
+    if left.kind == "type":
+        return right.kind == "type"
+    if left.kind not in ("list", "map", "opaque"):
+        return left is right
+    return (
+        left.name == right.name
+        and len(left.parameters) == len(right.parameters)
+        and all(map(_is_more_general, left.parameters, right.parameters))
+    )
 
 
 def join(left: Type, right: Type) -> Type:
@@ -174,13 +249,13 @@ def may_fit(given: tuple[Type, ...], wanted: tuple[Type, ...]) -> bool:
     if len(given) != len(wanted):
         return False
     return all(
-        have.name == want.name or _is_open(have) or _is_open(want)
+        have.name == want.name or _is_loose(have) or _is_loose(want)
         for have, want in zip(given, wanted, strict=True)
     )
 
 
-def _is_open(found: Type) -> bool:
-    return found.kind == "param" or found.is_dynamic or found == NULL
+def _is_loose(found: Type) -> bool:
+    return found.is_dynamic or found.kind in ("param", "null", "wrapper")
 
 
 def elements_of(found: Type) -> tuple[Type, Type, Type] | None:
@@ -188,21 +263,21 @@ def elements_of(found: Type) -> tuple[Type, Type, Type] | None:
 
     A list's keys are its indexes. The value of an attribute (*any*) can't be looped over.
     """
-    if found.name == "list":
+    if found.kind == "list":
         return INT, found.parameters[0], found.parameters[0]
-    if found.name == "map":
+    if found.kind == "map":
         return found.parameters[0], found.parameters[1], found.parameters[0]
-    if found.name == "dyn" or found.kind == "param":
+    if found.kind in ("dyn", "param"):
         return DYN, DYN, DYN
+    if found.kind == "error":
+        return found, found, found
     return None
 
 
 def instantiated(found: Type, names: dict[Type, Type]) -> Type:
     """``found`` with the type variables ``names`` replaced."""
-    if not names:
+    if not names or not found.is_open:
         return found
     if found.kind == "param":
         return names[found]
-    if not found.parameters:
-        return found
     return Type(found.name, tuple(instantiated(p, names) for p in found.parameters), found.kind)

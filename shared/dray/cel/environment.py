@@ -1,0 +1,116 @@
+"""Which CEL a server speaks: its minor version, what the expression is for, and its gates.
+
+An API server checks a *new* expression against what the previous minor version knows as well,
+so that it can be rolled back, and against the feature gates; an expression that is already
+*stored* may use everything that the version has, whatever the gates say.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
+from typing import Final
+
+from dray.cel import types
+from dray.cel.types import Type
+
+MINORS: Final = (34, 35, 36, 37)
+"""The minor versions of Kubernetes 1.x whose language dray knows."""
+DEFAULT_MINOR: Final = 36
+
+
+class Mode(Enum):
+    """What an expression is checked for."""
+
+    NEW = "new"
+    """Admission: it is about to be written into an object."""
+    STORED = "stored"
+    """Allocation: it stands in an object."""
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """The language of one server.
+
+    ``minor`` is the x of Kubernetes 1.x. ``consumable_capacity`` is the gate
+    DRAConsumableCapacity (``device.allowMultipleAllocations``), ``list_attributes`` is
+    DRAListTypeAttributes (attributes that are lists, and ``includes``).
+    """
+
+    minor: int = DEFAULT_MINOR
+    mode: Mode = Mode.STORED
+    consumable_capacity: bool = True
+    list_attributes: bool = False
+
+    @property
+    def knows_sharing(self) -> bool:
+        """Whether ``device.allowMultipleAllocations`` is declared."""
+        return self.consumable_capacity or self.mode is Mode.STORED
+
+    @property
+    def knows_includes(self) -> bool:
+        """Whether ``includes`` is declared."""
+        return self.minor >= 36 and (self.list_attributes or self.mode is Mode.STORED)
+
+    @property
+    def knows_list_library(self) -> bool:
+        """Whether ``lists.range``, ``sort`` and their like are declared: new in 1.34."""
+        return self.minor >= 35 or self.mode is Mode.STORED
+
+    @property
+    def dyn_results(self) -> bool:
+        """Whether a selector's result may be of type dyn: where attributes are."""
+        return self.dyn_attributes
+
+    @property
+    def dyn_attributes(self) -> bool:
+        """Whether attributes are of type dyn, for they may be lists, and not of type any."""
+        return self.minor >= 37 or (self.minor >= 36 and self.list_attributes)
+
+    @property
+    def device_fields(self) -> dict[str, Type]:
+        """Types of the fields of ``device``."""
+        return _device_fields(self.dyn_attributes, self.knows_sharing)
+
+
+@lru_cache(maxsize=4)
+def _device_fields(dyn_attributes: bool, knows_sharing: bool) -> dict[str, Type]:
+    attribute = types.DYN if dyn_attributes else types.ANY
+    fields = {
+        "driver": types.STRING,
+        "attributes": types.map_of(types.STRING, types.map_of(types.STRING, attribute)),
+        "capacity": types.map_of(types.STRING, types.map_of(types.STRING, types.QUANTITY)),
+    }
+    if knows_sharing:
+        fields["allowMultipleAllocations"] = types.BOOL
+    return fields
+
+
+DEFAULT: Final = Environment()
+
+
+@lru_cache(maxsize=64)
+def environment(
+    version: str,
+    mode: Mode | str = Mode.STORED,
+    *,
+    consumable_capacity: bool | None = None,
+    list_attributes: bool | None = None,
+) -> Environment:
+    """The environment of a server of ``version`` (``1.36``, ``v1.36.3``).
+
+    A gate that is None has the version's default. A version beyond what dray knows is taken
+    for the nearest that it knows.
+
+    Raises:
+        ValueError: ``version`` or ``mode`` is none.
+    """
+    parts = version.removeprefix("v").split(".")
+    if len(parts) < 2 or parts[0] != "1" or not parts[1].isdigit():
+        raise ValueError(f"{version!r} is no version of Kubernetes: write it like 1.36")
+    minor = min(max(int(parts[1]), MINORS[0]), MINORS[-1])
+    return Environment(
+        minor,
+        Mode(mode),
+        minor >= 36 if consumable_capacity is None else consumable_capacity,
+        minor >= 37 if list_attributes is None else list_attributes,
+    )
