@@ -7,7 +7,16 @@ from contextlib import asynccontextmanager
 import structlog
 
 from dray.domain.errors import DrayError, TemporaryError
-from dray.kube.ports import PODS, Changed, Deleted, Kube, Listed, Object, WatchEvent
+from dray.kube.ports import (
+    PODS,
+    Changed,
+    Deleted,
+    Kube,
+    Listed,
+    Object,
+    RefusedError,
+    WatchEvent,
+)
 from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock, SystemClock
 from dray_sandbox.kubelet.admission import Rejection, admit
@@ -19,6 +28,8 @@ from dray_sandbox.kubelet.worker import Holders, PodWorker
 
 WIPE_AFTER_S = 30.0
 """How long a driver may be away before its slices go, as kubelet 1.36 does it."""
+PATIENCE_S = 30.0
+"""How long the API server may refuse a node before that is taken for its last word."""
 ALL_DRIVERS = ""
 PODS_PER_NETWORK = 253
 
@@ -138,10 +149,15 @@ class Kubelet:
 
     async def _register(self) -> None:
         backoff = Backoff()
+        began_s = self._clock.monotonic_s()
         while True:
             try:
                 await self._node.register()
-            except TemporaryError as error:
+            except (TemporaryError, RefusedError) as error:
+                # A server that has just started refuses what its roles will allow.
+                waited_s = self._clock.monotonic_s() - began_s
+                if isinstance(error, RefusedError) and waited_s > PATIENCE_S:
+                    raise
                 self._log.info("node not registered yet", error=str(error))
                 await backoff.pause()
             else:

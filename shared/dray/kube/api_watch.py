@@ -1,5 +1,6 @@
 """List, then watch, for ever: resumes after early ends, lists again when told 410."""
 
+import asyncio
 import contextlib
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -21,6 +22,9 @@ from dray.kube.ports import (
 from dray.runtime.backoff import Backoff
 
 _NOT_ALLOWED: Final = (401, 403)
+PATIENCE_S: Final = 10.0
+"""How long a server may refuse who was never let in: kube-apiserver refuses everybody until it
+has read its roles."""
 _LEAST_S: Final = 240
 _MOST_S: Final = 480
 _SILENCE_S: Final = 30.0
@@ -39,6 +43,8 @@ async def watch(
     log = structlog.get_logger().bind(watch=resource.plural)
     version: int | None = None
     admitted = False
+    loop = asyncio.get_running_loop()
+    began_s = loop.time()
     while True:
         wait_s = 0.0
         try:
@@ -61,9 +67,8 @@ async def watch(
             wait_s = getattr(error, "retry_after_s", 0.0)
             log.warning("the watch is away", error=str(error))
         except RefusedError as error:
-            # A server that has just restarted refuses what it will allow once it has read its
-            # own roles; who was never let in is told at once.
-            if not admitted or error.status not in _NOT_ALLOWED:
+            waited_s = loop.time() - began_s
+            if error.status not in _NOT_ALLOWED or not (admitted or waited_s < PATIENCE_S):
                 raise
             log.warning("the watch is away", error=str(error))
         await backoff.pause(wait_s)

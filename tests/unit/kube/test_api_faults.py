@@ -261,12 +261,21 @@ async def test_a_watch_waits_for_a_kind_that_is_not_served_yet(served) -> None:
         assert isinstance(await anext(watch), Listed)
 
 
-async def test_a_watch_that_is_forbidden_says_so(served) -> None:
+async def test_a_watch_that_stays_forbidden_says_so(served, monkeypatch) -> None:
+    monkeypatch.setattr("dray.kube.api_watch.PATIENCE_S", 0.0)
     script = Script()
     script.lists = [status(403, "Forbidden", "may not list pods")]
     api = await served(script.answer)
     with pytest.raises(RefusedError, match="may not list pods"):
         await anext(api.watch(PODS))
+
+
+async def test_a_watch_outlives_a_server_that_has_not_read_its_roles_yet(served) -> None:
+    script = Script()
+    script.lists = [status(403, "Forbidden", "may not list pods"), listing(5)]
+    api = await served(script.answer)
+    async with asyncio.timeout(20), aclosing(api.watch(PODS)) as watch:
+        assert isinstance(await anext(watch), Listed)
 
 
 async def test_a_watch_that_was_let_in_outlives_a_server_that_forgets_its_roles(served) -> None:
