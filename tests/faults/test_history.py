@@ -4,11 +4,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from dray.domain.names import DERIVED_FROM_LABEL, DRIVER
+from dray.domain.names import DERIVED_FROM_LABEL, DRIVER, POOL_LABEL
 from dray.kube.ports import (
     BIND_REQUESTS,
     CLAIMS,
+    NODES,
     PODS,
+    POOLS,
     SLICES,
     TEMPLATES,
     Changed,
@@ -19,8 +21,10 @@ from dray.kube.ports import (
 from dray_node_agent.inventory import NodeState, device_name, slices
 from dray_node_agent.kubelet.checkpoint import CheckpointFile
 from dray_sandbox.chaos.actors import Board
+from dray_sandbox.chaos.invariants import Quiet
 from dray_sandbox.faults import leftovers
 from dray_sandbox.faults.history import History, judge_of
+from dray_sandbox.faults.watching import WATCHED
 
 CARDS = tuple(device_name(f"GPU-n1-{number}") for number in range(2))
 
@@ -123,6 +127,38 @@ def test_what_is_there_now_is_judged_without_its_past() -> None:
     published = history().judged().store.of(SLICES).values()
     violations = judge_of({**now, SLICES: Listed(tuple(published), 9)}).violations
     assert "DOUBLE SALE" in violations[0]
+
+
+def test_a_pod_that_waits_although_it_fits_is_seen_in_what_is_watched() -> None:
+    def wish(tflops: str) -> Object:
+        asked = {"gpupool": "p", "tflops-request": tflops, "vram-request": "1Gi", "gpu-count": "2"}
+        annotations = {f"tensor-fusion.ai/{name}": value for name, value in asked.items()}
+        entry = {"name": "gpu", "resourceClaimName": "b"}
+        spec = {"containers": [{"name": "app"}], "resourceClaims": [entry]}
+        return {"metadata": {"name": "b", "annotations": annotations}, "spec": spec, "status": {}}
+
+    def waits(tflops: str) -> list[str]:
+        node = {
+            "metadata": {"name": "n1", "labels": {POOL_LABEL: "p"}},
+            "spec": {},
+            "status": {"allocatable": {"cpu": "6"}},
+        }
+        published = list(history().judged().store.of(SLICES).values())
+        there = {
+            NODES: [node],
+            POOLS: [{"metadata": {"name": "p"}}],
+            SLICES: published,
+            CLAIMS: [claim("a", 5, CARDS[0])],
+            PODS: [wish(tflops)],
+        }
+        listed = {
+            kind: Listed(tuple(stamped(obj, 9, uid="") for obj in there.get(kind, ())), 9)
+            for kind in WATCHED
+        }
+        return [one for one in Quiet(judge_of(listed), lambda: ()).problems() if "waits" in one]
+
+    assert waits("100") == ["pod b waits, but fits on n1"]
+    assert waits("200") == []
 
 
 def test_it_knows_when_it_has_seen_everything() -> None:

@@ -9,6 +9,7 @@ from dray.kube.ports import (
     CLAIMS,
     NODES,
     PODS,
+    POOLS,
     SLICES,
     TEMPLATES,
     Kube,
@@ -17,7 +18,7 @@ from dray.kube.ports import (
 )
 from dray_sandbox.faults.history import History
 
-WATCHED = (NODES, SLICES, TEMPLATES, CLAIMS, PODS, BIND_REQUESTS)
+WATCHED = (NODES, POOLS, SLICES, TEMPLATES, CLAIMS, PODS, BIND_REQUESTS)
 
 
 @asynccontextmanager
