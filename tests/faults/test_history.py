@@ -135,7 +135,8 @@ def test_a_pod_that_waits_although_it_fits_is_seen_in_what_is_watched() -> None:
         annotations = {f"tensor-fusion.ai/{name}": value for name, value in asked.items()}
         entry = {"name": "gpu", "resourceClaimName": "b"}
         spec = {"containers": [{"name": "app"}], "resourceClaims": [entry]}
-        return {"metadata": {"name": "b", "annotations": annotations}, "spec": spec, "status": {}}
+        metadata = {"name": "b", "namespace": "default", "annotations": annotations}
+        return {"metadata": metadata, "spec": spec, "status": {}}
 
     def waits(tflops: str) -> list[str]:
         node = {
