@@ -20,7 +20,7 @@ from dray.bus.ports import (
     StreamMissingError,
 )
 from dray.bus.topology import FACTS_STREAM
-from dray.messages.base import UndecodableMessageError, encode
+from dray.messages.base import Delivered, UndecodableMessageError, encode
 from dray.messages.commands import VoidClaim
 from dray.messages.decisions import log_stream
 from dray.runtime.backoff import Backoff
@@ -136,7 +136,8 @@ class Shell:
                 continue
             folded += 1
             more = delivered.pending > 0 and folded % _MOST_FOLDED != 0
-            await self._hand(FactSeen(delivered.sequence, fact, more, catching_up.whole))
+            seen = FactSeen(delivered.sequence, fact, more, catching_up.whole)
+            await self._hand(seen, _id_of(delivered))
 
     async def _follow_log(self, domain: str, epoch: int) -> None:
         stream = log_stream(domain, epoch)
@@ -147,7 +148,8 @@ class Shell:
                     record = record_of(delivered)
                     self._traces.folded(record, delivered.headers, delivered.time_unix_s)
                     more = delivered.pending > 0
-                    await self._hand(RecordSeen(domain, epoch, delivered.sequence, record, more))
+                    seen = RecordSeen(domain, epoch, delivered.sequence, record, more)
+                    await self._hand(seen, _id_of(delivered))
             except StreamMissingError as error:
                 self._log.error("a decision log is lost", stream=stream, why=str(error))
                 await self._hand(LogLost(domain, epoch))
@@ -166,21 +168,24 @@ class Shell:
         self._serving.fault = fault
         await self._serving.stand_by()
 
-    async def _hand(self, event: Event) -> None:
-        """Hand an event to the core, and go on until it has nothing left to try."""
-        self._perform(handle(self._state, event))
+    async def _hand(self, event: Event, cause: str = "") -> None:
+        """Hand an event to the core, and go on until it has nothing left to try.
+
+        ``cause``: id of the message that the event was.
+        """
+        self._perform(handle(self._state, event), cause)
         while self._state.unfinished:
             await asyncio.sleep(0)
-            self._perform(handle(self._state, Continue()))
+            self._perform(handle(self._state, Continue()), cause)
         self._serving.look()
 
-    def _perform(self, effects: list[Effect]) -> None:
+    def _perform(self, effects: list[Effect], cause: str) -> None:
         for effect in effects:
             match effect:
                 case Append():
-                    self._spawn(self._append(effect, *self._chain(effect)))
+                    self._spawn(self._append(effect, *self._chain(effect), cause))
                 case Send(command=command):
-                    self._spawn(self._send(command))
+                    self._spawn(self._send(command, cause))
                 case Follow(domain=domain, epoch=epoch):
                     self._unfollow(domain)
                     task = asyncio.create_task(self._follow_log(domain, epoch))
@@ -217,12 +222,14 @@ class Shell:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._log.error("an effect failed", error=repr(error))
 
-    async def _append(self, effect: Append, take: int, identity: str, after: str) -> None:
+    async def _append(
+        self, effect: Append, take: int, identity: str, after: str, cause: str
+    ) -> None:
         record = effect.record
         try:
             with self._traces.appending(record) as traceparent:
                 await self._bus.append(
-                    outgoing(record, self._source, traceparent),
+                    outgoing(record, self._source, traceparent, identity=identity, cause=cause),
                     expected_last=effect.expected_last,
                     identity=identity,
                     after=after,
@@ -246,9 +253,13 @@ class Shell:
         self._serving.give_up(effect.domain)
         await self._hand(AppendFailed(effect.domain, effect.epoch, reason))
 
-    async def _send(self, command: VoidClaim) -> None:
-        message = encode(command, source=self._source)
+    async def _send(self, command: VoidClaim, cause: str) -> None:
+        message = encode(command, source=self._source, causation_id=cause)
         try:
             await self._bus.publish(message)
         except (BusUnavailableError, StreamMissingError) as error:
             self._log.warning("a command was not sent; it is repeated", why=str(error))
+
+
+def _id_of(delivered: Delivered) -> str:
+    return delivered.headers.get("ce-id", "")

@@ -12,7 +12,15 @@ from dataclasses import dataclass, field
 from time import time_ns
 from typing import Final
 
-from dray.messages.decisions import AnyRecord, Decided, PodDecision, Record, Waiting, log_subject
+from dray.messages.decisions import (
+    AnyRecord,
+    Decided,
+    PodDecision,
+    Record,
+    Released,
+    Waiting,
+    log_subject,
+)
 from dray.reasons import in_words
 from dray.telemetry import Span, is_sampled, start
 
@@ -41,6 +49,8 @@ class Traces:
 
     def __init__(self) -> None:
         self._waits: OrderedDict[str, _Wait] = OrderedDict()
+        self._placed: OrderedDict[str, tuple[str, str]] = OrderedDict()
+        """By claim: its pod, and the position of the decision that placed it."""
 
     def folded(self, record: AnyRecord, headers: Mapping[str, str], at_unix_s: float) -> None:
         """A record was read back from the log, whoever wrote it."""
@@ -49,9 +59,28 @@ class Traces:
             if position != record.traceparent and is_sampled(position):
                 at_unix_ns = int(at_unix_s * 1e9)
                 self._remember(record.pod_uid, position, at_unix_ns, in_words(record.reasons))
-        elif isinstance(record, Decided) and self._waits:
-            for pod in record.pods:
-                self._waits.pop(pod.pod_uid, None)
+        elif isinstance(record, Decided):
+            self._placed_by(record, headers.get(TRACEPARENT, ""))
+        elif isinstance(record, Released):
+            self._taken_back(record, at_unix_s)
+
+    def _placed_by(self, record: Decided, position: str) -> None:
+        for pod in record.pods:
+            self._waits.pop(pod.pod_uid, None)
+            for claim in pod.claims if is_sampled(position) else ():
+                self._placed[claim.uid] = (pod.pod_uid, position)
+        while len(self._placed) > _MOST_PODS:
+            self._placed.popitem(last=False)
+
+    def _taken_back(self, record: Released, at_unix_s: float) -> None:
+        """What was decided came to nothing: the next decision is linked to it."""
+        for release in record.releases:
+            if release.why == "committed" or release.claim_uid not in self._placed:
+                continue
+            pod_uid, position = self._placed.pop(release.claim_uid)
+            if release.why != "deleted":
+                why = f"attempt {release.attempt} was {release.why}"
+                self._remember(pod_uid, position, int(at_unix_s * 1e9), why)
 
     @contextmanager
     def appending(self, record: AnyRecord) -> Iterator[str]:

@@ -43,8 +43,14 @@ def record_of(delivered: Delivered) -> AnyRecord:
         ) from error
 
 
-def outgoing(record: AnyRecord, source: str, traceparent: str) -> Outgoing:
-    """The record on its log's subject."""
+def outgoing(
+    record: AnyRecord, source: str, traceparent: str, *, identity: str = "", cause: str = ""
+) -> Outgoing:
+    """The record on its log's subject.
+
+    ``identity`` is the append's, and the message's id; ``cause`` the id of the message after
+    which it was decided.
+    """
     correlation_id = ""
     if isinstance(record, Waiting):
         correlation_id = record.request_id
@@ -54,6 +60,10 @@ def outgoing(record: AnyRecord, source: str, traceparent: str) -> Outgoing:
         record,
         source=source,
         correlation_id=correlation_id,
+        causation_id=cause,
         traceparent=traceparent,
     )
-    return replace(message, subject=log_subject(record.domain, record.epoch))
+    # Two records of one moment would share the id that is made of their key.
+    headers = message.headers | ({"ce-id": identity} if identity else {})
+    subject = log_subject(record.domain, record.epoch)
+    return replace(message, subject=subject, headers=headers)

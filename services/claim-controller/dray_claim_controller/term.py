@@ -71,6 +71,7 @@ class Term:
             instance=instance,
             moves=Moves(self._left, self._closing),
             ask=watching.ask,
+            cause_of=watching.cause_of,
         )
         self.epochs = Epochs(bus, kube, watching, self.publisher, clock, instance=instance)
         self.reporter = Reporter(kube, bus, watching, clock, instance=instance)

@@ -1,4 +1,4 @@
-"""The claim-controller's spans in pods' traces: template, claim and execution.
+"""The claim-controller's spans in pods' traces: template, claim, execution, taking back.
 
 Sampled pods alone cost anything. Attributes are named by OpenTelemetry's conventions for
 Kubernetes and messaging where those know the thing, else ``dray.…``.
@@ -6,8 +6,9 @@ Kubernetes and messaging where those know the thing, else ``dray.…``.
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Final
+from typing import Final, Literal
 
+from dray.domain.names import TRACEPARENT as CLAIM_TRACEPARENT
 from dray.domain.pods import Pod
 from dray.messages.base import subject_of
 from dray.messages.decisions import log_subject
@@ -15,10 +16,12 @@ from dray.messages.facts import ClaimObserved, Fact
 from dray.telemetry import Span, is_sampled, start
 from dray_claim_controller.execute.orders import Order
 from dray_claim_controller.execute.progress import Progress
-from dray_claim_controller.observe.seen import SeenPod
+from dray_claim_controller.observe.seen import SeenClaim, SeenPod
 
 TRACEPARENT: Final = "traceparent"
 """The header of a record that tells the position of the decision."""
+MESSAGE_ID: Final = "ce-id"
+"""The header that tells a message's id, for those that it causes."""
 _FAILED: Final = ("failed", "stopped")
 
 Attributes = dict[str, str | int | float | bool]
@@ -88,6 +91,33 @@ def publishing(fact: Fact, pod: SeenPod | None, *, first: bool) -> Iterator[str]
     }
     with start("claim", _position(pod), attributes, kind="producer") as span:
         yield span.traceparent
+
+
+@contextmanager
+def taking_back(
+    what: Literal["withdraw", "void"],
+    claim: SeenClaim,
+    pod: SeenPod | None,
+    *,
+    attempt: int,
+    reason: str,
+) -> Iterator[None]:
+    """Around the taking back of an attempt: part of the pod's trace, and linked to the
+    execution that had marked the claim, if one had."""
+    position = _position(pod) if pod is not None else ""
+    if not is_sampled(position):
+        yield
+        return
+    annotations = claim.object["metadata"].get("annotations") or {}
+    marked = str(annotations.get(CLAIM_TRACEPARENT, ""))
+    attributes: Attributes = {
+        **_of_pod(pod.pod if pod is not None else None),
+        "dray.claim": claim.claim.name,
+        "dray.attempt": attempt,
+        "dray.reason": reason,
+    }
+    with start(what, position, attributes, links=[marked] if is_sampled(marked) else ()):
+        yield
 
 
 def _position(pod: SeenPod) -> str:

@@ -214,8 +214,10 @@ class Recorder:
 
         async def begin(state: StreamState) -> int:
             nonlocal last_before
-            last_before = state.last_sequence
-            self.following_inputs = state.first_sequence > state.last_sequence
+            # In a stream that was made anew meanwhile, all is new.
+            last_before = 0 if self.following_inputs else state.last_sequence
+            if state.first_sequence > state.last_sequence:
+                self.following_inputs = True
             return 0
 
         async def take(delivered: Delivered) -> None:
@@ -237,7 +239,7 @@ class Recorder:
                 self.counts.inputs += 1
                 self.counts.events += 1
 
-        self._start(self._follow(INPUTS_STREAM, begin, take, forever=False))
+        self._start(self._follow(INPUTS_STREAM, begin, take, forever=True))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         assert self._followers is not None, "only called while run() runs"

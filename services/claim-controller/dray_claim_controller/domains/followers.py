@@ -17,7 +17,7 @@ from dray_claim_controller.domains.epochs import Epochs
 from dray_claim_controller.execute.orders import Order, Orders
 from dray_claim_controller.observe.seen import Key
 from dray_claim_controller.observe.watching import Watching
-from dray_claim_controller.tracing import TRACEPARENT
+from dray_claim_controller.tracing import MESSAGE_ID, TRACEPARENT
 
 
 class Followers:
@@ -124,7 +124,9 @@ class Followers:
                 error=str(error),
             )
             return
-        orders.fold(sequence, record, delivered.headers.get(TRACEPARENT, ""))
+        headers = delivered.headers
+        traceparent, cause = headers.get(TRACEPARENT, ""), headers.get(MESSAGE_ID, "")
+        orders.fold(sequence, record, traceparent, cause)
         if sequence == live:
             self._submit_all(orders)
         elif sequence > live:

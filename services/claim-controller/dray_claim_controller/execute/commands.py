@@ -13,6 +13,7 @@ from dray.runtime.clock import Clock
 from dray_claim_controller.deciding.executing import MayVoid
 from dray_claim_controller.execute.withdraw import Withdrawer
 from dray_claim_controller.observe.watching import Watching
+from dray_claim_controller.tracing import MESSAGE_ID, taking_back
 
 DURABLE = "claim-controller"
 _AGAIN_S = 1.0
@@ -47,7 +48,7 @@ class VoidCommands:
     async def _answer(self, delivery: Delivery) -> None:
         try:
             command = decode(delivery.message, VoidClaim)
-            await self.void(command)
+            await self.void(command, delivery.message.headers.get(MESSAGE_ID, ""))
         except (UndecodableMessageError, RefusedError) as error:
             await delivery.reject(str(error))
         except BusUnavailableError:
@@ -57,9 +58,10 @@ class VoidCommands:
         else:
             await delivery.ack()
 
-    async def void(self, command: VoidClaim) -> None:
+    async def void(self, command: VoidClaim, cause: str = "") -> None:
         """Void the claim's attempts, unless it is allocated: then its fact says so.
 
+        ``cause``: id of the command's message.
         Raises ConflictError or KubeUnavailableError: try again.
         """
         await self._watching.refresh_claim(command.claim_uid, command.namespace, command.name)
@@ -69,4 +71,11 @@ class VoidCommands:
         structlog.get_logger().info(
             "voiding", claim=command.name, attempt=command.attempt, reason=command.reason
         )
-        await self._withdrawer.void(command.claim_uid, command.attempt)
+        claim = self._watching.picture.claims[command.claim_uid]
+        if claim.claim.void >= command.attempt:
+            return
+        pod = self._watching.picture.pods.get(claim.claim.pod_uid)
+        self._watching.caused(command.claim_uid, cause)
+        reason, attempt = command.reason, command.attempt
+        with taking_back("void", claim, pod, attempt=attempt, reason=reason):
+            await self._withdrawer.void(command.claim_uid, attempt)

@@ -217,12 +217,14 @@ class Executor:
     async def _mark(self, claim: ClaimDecision, order: Order) -> None:
         seen = self._picture.claims[claim.uid]
         await self._hold("mark", order)
+        self._watching.caused(claim.uid, order.cause)
         answer = await self._writes.mark(seen, claim.attempt, self._spans.position(order))
         self._watching.answered(CLAIMS, answer)
 
     async def _commit(self, claim: ClaimDecision, order: Order) -> bool:
         seen = self._picture.claims[claim.uid]
         await self._hold("commit", order)
+        self._watching.caused(claim.uid, order.cause)
         # From the check to its entry below nothing else runs: two executions can't both pass.
         checked = self._watching.ask(MayCommit(claim=claim, in_flight=self._in_flight.writes))
         problem, holding = checked.problem, Holding(claim.uid, checked.allocation)

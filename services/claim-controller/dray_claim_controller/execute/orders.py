@@ -25,6 +25,8 @@ class Order:
     committed: frozenset[str] = frozenset()
     traceparent: str = ""
     """Position of the decision in the pod's trace, from the record's header."""
+    cause: str = ""
+    """Id of the record's message."""
 
     @property
     def attempt(self) -> int:
@@ -52,10 +54,13 @@ class Orders:
     """Highest ``node_revision`` of the node-left records of each node."""
     _pod_of_claim: dict[str, str] = field(default_factory=dict)
 
-    def fold(self, sequence: int, record: AnyRecord, traceparent: str = "") -> None:
+    def fold(
+        self, sequence: int, record: AnyRecord, traceparent: str = "", cause: str = ""
+    ) -> None:
         """Apply one record; one folded already changes nothing.
 
-        ``traceparent`` came with the record; it tells nothing of what is to be done.
+        ``traceparent`` and ``cause``, the message's id, came with the record; they tell nothing
+        of what is to be done.
         """
         if sequence <= self.sequence:
             return
@@ -63,7 +68,7 @@ class Orders:
         match record:
             case Decided():
                 for pod in record.pods:
-                    self._decide(pod, traceparent)
+                    self._decide(pod, traceparent, cause)
             case Waiting():
                 self.waiting[record.pod_uid] = record
             case Released():
@@ -85,8 +90,9 @@ class Orders:
         for claim in order.decision.claims:
             self._pod_of_claim.pop(claim.uid, None)
 
-    def _decide(self, pod: PodDecision, traceparent: str = "") -> None:
-        self.open[pod.pod_uid] = Order(self.domain, pod, traceparent=traceparent)
+    def _decide(self, pod: PodDecision, traceparent: str = "", cause: str = "") -> None:
+        order = Order(self.domain, pod, traceparent=traceparent, cause=cause)
+        self.open[pod.pod_uid] = order
         self.waiting.pop(pod.pod_uid, None)
         for claim in pod.claims:
             self._pod_of_claim[claim.uid] = pod.pod_uid

@@ -11,6 +11,7 @@ from dray_claim_controller.deciding.executing import Halfway, Refused, StartedHa
 from dray_claim_controller.execute.orders import Order
 from dray_claim_controller.execute.withdraw import Withdrawer
 from dray_claim_controller.observe.watching import Watching
+from dray_claim_controller.tracing import taking_back
 
 
 class StuckPods:
@@ -93,6 +94,8 @@ class StuckPods:
             structlog.get_logger().info(
                 "withdrawing", pod=seen.pod.name, claim=claim.name, attempt=claim.decision
             )
-            await self._withdrawer.void(claim.uid, claim.decision)
-            await self._withdrawer.clear(claim.uid)
+            reason = "kube-scheduler finds the pod unschedulable on the claim's node"
+            with taking_back("withdraw", held, seen, attempt=claim.decision, reason=reason):
+                await self._withdrawer.void(claim.uid, claim.decision)
+                await self._withdrawer.clear(claim.uid)
             self.withdrawn += 1

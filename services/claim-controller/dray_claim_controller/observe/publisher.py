@@ -75,12 +75,14 @@ class Publisher:
         instance: str,
         moves: Moves,
         ask: Ask | None = None,
+        cause_of: Callable[[str], str] = lambda _: "",
     ) -> None:
         self.sequence = 0
         """Sequence of the newest fact known to be stored."""
         self._bus = bus
         self._picture = picture
         self._ask = ask or Seam(picture).ask
+        self._cause_of = cause_of
         self._clock = clock
         self._instance = instance
         self._moves = moves
@@ -185,8 +187,9 @@ class Publisher:
             return
         last = self._outbox.last(key)
         for newer in self._ask(self._question(key, revision)):
+            cause = self._cause_of(newer.claim.uid) if isinstance(newer, ClaimObserved) else ""
             with publishing(newer, self._pod_of(newer), first=last is None) as traceparent:
-                await self._store(newer, traceparent)
+                await self._store(newer, traceparent, cause)
             self._outbox.published(newer)
 
     async def _bury_inventory(self, key: Key) -> None:
@@ -230,19 +233,22 @@ class Publisher:
                 return self._picture.pods.get(claim.pod_uid)
         return None
 
-    async def _store(self, fact: Fact, traceparent: str = "") -> int:
+    async def _store(self, fact: Fact, traceparent: str = "", cause: str = "") -> int:
         assert self._fence is not None, "the term was not begun"
         try:
-            sequence = await self._bus.publish(self._sealed(fact, traceparent), fence=self._fence)
+            sequence = await self._bus.publish(
+                self._sealed(fact, traceparent, cause), fence=self._fence
+            )
         except StaleSequenceError as error:
             raise SupersededError(f"another claim-controller leads by now: {error}") from error
         self.sequence = max(self.sequence, sequence)
         return sequence
 
-    def _sealed(self, fact: Fact, traceparent: str = "") -> Outgoing:
+    def _sealed(self, fact: Fact, traceparent: str = "", cause: str = "") -> Outgoing:
         return encode(
             fact,
             source=f"/claim-controller/{self._instance}",
+            causation_id=cause,
             traceparent=traceparent,
             now_unix_s=self._clock.now_unix_s(),
         )

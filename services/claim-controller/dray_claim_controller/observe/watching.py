@@ -1,6 +1,7 @@
 """Keeps the picture: one watch per kind, and word to whoever waits for a change."""
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable
 
 import structlog
@@ -19,6 +20,7 @@ from dray.recording.journal import Notes
 from dray_claim_controller.deciding.seam import A, Question, Seam
 from dray_claim_controller.observe.picture import WATCHED, Picture
 
+_MOST_CAUSES = 10_000
 Listener = Callable[[Resource, WatchEvent], None]
 
 
@@ -31,6 +33,7 @@ class Watching:
         self.listeners: list[Listener] = []
         """Called with every event, once the picture has it."""
         self._kube = kube
+        self._causes: OrderedDict[str, str] = OrderedDict()
         self._complained: set[str] = set()
         self._changed = asyncio.Event()
 
@@ -65,6 +68,18 @@ class Watching:
         """Fold the answer to an own write."""
         self._seam.answered(resource, obj)
         self._wake()
+
+    def caused(self, claim_uid: str, cause: str) -> None:
+        """What is written on the claim now, and told by its next fact, was caused by the message
+        of this id."""
+        if cause:
+            self._causes[claim_uid] = cause
+        while len(self._causes) > _MOST_CAUSES:
+            self._causes.popitem(last=False)
+
+    def cause_of(self, claim_uid: str) -> str:
+        """The message that caused the claim's next fact, if it was one; then forgotten."""
+        return self._causes.pop(claim_uid, "")
 
     def ask(self, question: Question[A]) -> A:
         """The pure code's answer from the picture."""

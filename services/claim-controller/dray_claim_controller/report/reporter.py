@@ -223,6 +223,7 @@ class Reporter:
             step,
             source=source,
             correlation_id=decision.request_id,
+            causation_id=progress.order.cause,
             traceparent=decision.traceparent,
         )
         await self._bus.publish(outgoing)
