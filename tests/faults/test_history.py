@@ -1,5 +1,6 @@
 """Changes that several watches told are put into one order, and judged in it."""
 
+import asyncio
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -168,6 +169,16 @@ def test_it_knows_when_it_has_seen_everything() -> None:
     assert made.is_at(CLAIMS, [claim("a", 5, CARDS[0])])
     assert not made.is_at(CLAIMS, [claim("a", 6, None)])
     assert not made.is_at(CLAIMS, [])
+
+
+async def test_it_wakes_who_waits_for_so_many_changes_of_a_kind() -> None:
+    made = history()
+    waiting = asyncio.create_task(made.has(2, CLAIMS))
+    made.tell(CLAIMS, Changed(claim("a", 5, None)))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    made.tell(CLAIMS, Changed(claim("a", 6, CARDS[0])))
+    await asyncio.wait_for(waiting, 5)
 
 
 def test_objects_that_outlive_their_pods_are_named() -> None:

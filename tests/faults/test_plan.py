@@ -29,11 +29,17 @@ def test_many_faults_overlap() -> None:
         plan
         for plan in PLANS
         if any(
-            second.at_s < first.at_s + first.for_s
+            second.at_s < first.at_s + first.for_s and not second.at_change
             for first, second in zip(plan.faults, plan.faults[1:], strict=False)
         )
     ]
     assert len(overlapping) > len(PLANS) / 3
+
+
+def test_some_faults_begin_amid_the_work_on_a_claim() -> None:
+    amid = [fault for plan in PLANS for fault in plan.faults if fault.at_change]
+    assert len(amid) > len(PLANS) / 5
+    assert f"or at change {amid[0].at_change} of a claim" in str(amid[0])
 
 
 def test_pods_come_to_both_pools_and_some_leave_early_and_some_want_too_much() -> None:

@@ -4,6 +4,7 @@ The versions of all kinds come from one counter, so changes that several watches
 into the order in which they were written.
 """
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -35,6 +36,7 @@ class History:
     _now: dict[Resource, dict[Key, Object]] = field(default_factory=dict)
     _told: dict[Resource, int] = field(default_factory=dict)
     """The highest version that the watch of a kind told."""
+    _grew: asyncio.Event = field(default_factory=asyncio.Event)
 
     def tell(self, resource: Resource, event: WatchEvent) -> None:
         """Take an event of the watch of a kind."""
@@ -45,6 +47,13 @@ class History:
                 self._put(resource, obj)
             case Deleted(obj):
                 self._drop(resource, _key(obj), version_of(obj))
+        self._grew.set()
+
+    async def has(self, count: int, resource: Resource) -> None:
+        """Wait for so many changes of a kind."""
+        while sum(change.resource == resource for change in self.changes) < count:
+            self._grew.clear()
+            await self._grew.wait()
 
     def is_at(self, resource: Resource, objects: Iterable[Object]) -> bool:
         """Whether this is what it has seen of a kind."""

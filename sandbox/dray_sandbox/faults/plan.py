@@ -13,6 +13,8 @@ STORM_S = 6.0
 PAUSES_S = (2.0, 2.0, 3.5)
 """A tenth of 20 s and of 35 s: longer than the leases, which are divided by ten as well."""
 LONGEST_AWAY_S = 2.0
+_CHANGES = 60
+"""Fewer than the claims of a run go through."""
 NATS = "nats-server"
 UNTOUCHED = frozenset({"etcd"})
 """Processes that are not Kubernetes' or dray's own, and are trusted."""
@@ -45,6 +47,8 @@ class Fault:
     kind: Kind
     target: str
     for_s: float
+    at_change: int = 0
+    """Begins already when so many changes of claims were seen: amid the work on one."""
 
     def __str__(self) -> str:
         said = {
@@ -52,7 +56,8 @@ class Fault:
             "pause": f"SIGSTOP {self.target}, SIGCONT after {self.for_s:.1f} s",
             "empty": f"kill -9 {self.target}, back on an empty store after {self.for_s:.1f} s",
         }
-        return f"{self.at_s:6.2f} s  {said[self.kind]}"
+        sooner = f", or at change {self.at_change} of a claim" if self.at_change else ""
+        return f"{self.at_s:6.2f} s{sooner}  {said[self.kind]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +90,14 @@ def draw(seed: int, processes: Iterable[str]) -> Plan:
     faults = [first]
     for _ in range(dice.choice((1, 1, 2, 3))):
         kind, target = dice.choice(rounds)
-        if dice.random() < 0.6:
-            at_s = dice.uniform(first.at_s, first.at_s + first.for_s)
-        else:
-            at_s = dice.uniform(0.3, STORM_S)
+        at_s, at_change = dice.uniform(0.3, STORM_S), 0
+        match dice.choice(("overlap", "overlap", "amid", "any")):
+            case "overlap":
+                at_s = dice.uniform(first.at_s, first.at_s + first.for_s)
+            case "amid":
+                at_s, at_change = STORM_S, dice.randint(1, _CHANGES)
         if target not in {fault.target for fault in faults}:
-            faults.append(_fault(dice, kind, target, at_s=at_s))
+            faults.append(_fault(dice, kind, target, at_s=at_s, at_change=at_change))
     ending = _fault(dice, *dice.choice(rounds), at_s=dice.uniform(0.0, 0.5))
     return Plan(
         seed,
@@ -109,9 +116,11 @@ def possible(processes: Iterable[str]) -> list[tuple[Kind, str]]:
     return found + [("pause", name) for name in names]
 
 
-def _fault(dice: random.Random, kind: Kind, target: str, *, at_s: float) -> Fault:
+def _fault(
+    dice: random.Random, kind: Kind, target: str, *, at_s: float, at_change: int = 0
+) -> Fault:
     for_s = dice.choice(PAUSES_S) if kind == "pause" else dice.uniform(0.0, LONGEST_AWAY_S)
-    return Fault(round(at_s, 2), kind, target, round(for_s, 2))
+    return Fault(round(at_s, 2), kind, target, round(for_s, 2), at_change)
 
 
 def _wish(dice: random.Random, number: int) -> Wish:

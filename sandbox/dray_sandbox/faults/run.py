@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from structlog.testing import capture_logs
@@ -12,20 +12,17 @@ from structlog.testing import capture_logs
 from dray.domain.devices import DeviceId
 from dray.domain.errors import DrayError, TemporaryError
 from dray.kube.convert import slice_from
-from dray.kube.ports import PODS, SLICES, AlreadyExistsError, Kube, Listed, Object, Resource
+from dray.kube.ports import CLAIMS, PODS, SLICES, Kube, Listed, Object, Resource
 from dray_sandbox.chaos.invariants import Quiet
 from dray_sandbox.faults import leftovers
-from dray_sandbox.faults.arena import NAMESPACE, connected
+from dray_sandbox.faults.arena import connected
 from dray_sandbox.faults.history import History, judge_of
 from dray_sandbox.faults.plan import Fault, Plan, Wish
+from dray_sandbox.faults.users import PATIENCE_S, StuckError, Users, sleep_until
 from dray_sandbox.faults.watching import listed, watching
 from dray_sandbox.stack import Stack
 
-QUIET_WITHIN_S = 120.0
-"""Far more than a calm machine needs, for busy ones."""
 _LOOK_EVERY_S = 0.4
-_AGAIN_S = 0.2
-_ANNOTATION = "tensor-fusion.ai/"
 
 Look = Callable[[dict[Resource, Listed]], list[str]]
 
@@ -88,14 +85,14 @@ class Trial:
             return outcome
 
     async def _play(self, kube: Kube, history: History) -> None:
-        users = _Users(kube)
+        users = Users(kube)
         self._devices = _devices(await listed(kube))
         began_s = time.monotonic()
         async with _first_error() as group:
             for wish in self._plan.wishes:
                 group.create_task(users.live(wish, began_s))
             for fault in self._plan.faults:
-                group.create_task(self._harm(fault, began_s))
+                group.create_task(self._harm(fault, began_s, history))
         self._outcome.say(f"{self._stamp()}all faults are over")
         await self._until(kube, "after the faults", self._waits)
         running = _running((await listed(kube))[PODS])
@@ -107,15 +104,15 @@ class Trial:
             await self._until(kube, "after room was made", self._waits)
         async with _first_error() as group:
             if self._plan.at_the_end is not None:
-                group.create_task(self._harm(self._plan.at_the_end, time.monotonic()))
+                group.create_task(self._harm(self._plan.at_the_end, time.monotonic(), history))
             for wish in self._plan.wishes:
                 group.create_task(users.delete(wish.name))
         self._outcome.say(f"{self._stamp()}deleted everything")
         await self._until(kube, "after the end", self._is_left)
         await self._until(kube, "the watches are behind", lambda now: _behind(history, now))
 
-    async def _harm(self, fault: Fault, began_s: float) -> None:
-        await _sleep_until(began_s + fault.at_s)
+    async def _harm(self, fault: Fault, began_s: float, history: History) -> None:
+        await _moment(fault, began_s, history)
         stack, target = self._stack, fault.target
         self._outcome.say(f"{self._stamp()}{fault.kind} {target}")
         if fault.kind == "pause":
@@ -133,7 +130,7 @@ class Trial:
 
     async def _until(self, kube: Kube, when: str, look: Look) -> None:
         """Wait until ``look`` finds nothing to complain of."""
-        deadline_s = time.monotonic() + QUIET_WITHIN_S
+        deadline_s = time.monotonic() + PATIENCE_S
         found = ["the API server does not answer"]
         while time.monotonic() < deadline_s:
             with contextlib.suppress(TemporaryError):
@@ -143,7 +140,7 @@ class Trial:
             if dead := self._ended():
                 raise StuckError(f"{when}: {'; '.join(dead)}")
             await asyncio.sleep(_LOOK_EVERY_S)
-        raise StuckError("\n".join(f"{when}, {QUIET_WITHIN_S:g} s later: {one}" for one in found))
+        raise StuckError("\n".join(f"{when}, {PATIENCE_S:g} s later: {one}" for one in found))
 
     def _waits(self, now: dict[Resource, Listed]) -> list[str]:
         """What is not as it should be although nothing is harmed any more."""
@@ -173,43 +170,6 @@ class Trial:
         return f"  {time.monotonic() - self._began_s:6.2f} s  "
 
 
-class StuckError(DrayError):
-    """Something did not come about in time."""
-
-
-class _Users:
-    """Users who try again until they are heard."""
-
-    def __init__(self, kube: Kube) -> None:
-        self._kube = kube
-
-    async def live(self, wish: Wish, began_s: float) -> None:
-        """Create the pod when it is time, and delete it if it is not to stay."""
-        await _sleep_until(began_s + wish.at_s)
-        await self._insist(lambda: self._kube.create(PODS, _pod(wish), NAMESPACE))
-        if wish.life_s is not None:
-            await asyncio.sleep(wish.life_s)
-            await self.delete(wish.name)
-
-    async def delete(self, name: str) -> None:
-        """Delete a pod; absent is fine."""
-        await self._insist(lambda: self._kube.delete(PODS, name, NAMESPACE))
-
-    async def _insist(self, act: Callable[[], Awaitable[object]]) -> None:
-        deadline_s = time.monotonic() + QUIET_WITHIN_S
-        while True:
-            try:
-                await act()
-            except AlreadyExistsError:
-                return  # an earlier try was heard, and its answer lost
-            except TemporaryError as error:
-                if time.monotonic() > deadline_s:
-                    raise StuckError(f"no answer in {QUIET_WITHIN_S:g} s: {error}") from error
-                await asyncio.sleep(_AGAIN_S)
-            else:
-                return
-
-
 @contextlib.asynccontextmanager
 async def _first_error() -> AsyncIterator[asyncio.TaskGroup]:
     try:
@@ -217,25 +177,6 @@ async def _first_error() -> AsyncIterator[asyncio.TaskGroup]:
             yield group
     except* DrayError as errors:
         raise _leaf(errors) from errors
-
-
-def _pod(wish: Wish) -> Object:
-    asked = {
-        "gpupool": wish.pool,
-        "gpu-count": str(wish.cards),
-        "tflops-request": str(wish.tflops),
-        "vram-request": f"{wish.vram_gib}Gi",
-    }
-    annotations = {_ANNOTATION + name: value for name, value in asked.items()}
-    container = {
-        "name": "app",
-        "image": "app",
-        "resources": {"requests": {"cpu": "1", "memory": "64Mi"}},
-    }
-    return {
-        "metadata": {"name": wish.name, "annotations": annotations},
-        "spec": {"containers": [container]},
-    }
 
 
 def _running(pods: Listed) -> list[str]:
@@ -274,8 +215,13 @@ def _behind(history: History, now: dict[Resource, Listed]) -> list[str]:
     ]
 
 
-async def _sleep_until(at_s: float) -> None:
-    await asyncio.sleep(max(0.0, at_s - time.monotonic()))
+async def _moment(fault: Fault, began_s: float, history: History) -> None:
+    if not fault.at_change:
+        await sleep_until(began_s + fault.at_s)
+        return
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(began_s + fault.at_s - time.monotonic()):
+            await history.has(fault.at_change, CLAIMS)
 
 
 def _leaf(error: BaseException) -> BaseException:

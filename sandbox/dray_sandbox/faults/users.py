@@ -1,0 +1,75 @@
+"""Users who try again until they are heard."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+from dray.domain import names
+from dray.domain.errors import DrayError, TemporaryError
+from dray.kube.ports import PODS, AlreadyExistsError, Kube, Object
+from dray_sandbox.faults.arena import NAMESPACE
+from dray_sandbox.faults.plan import Wish
+
+PATIENCE_S = 120.0
+"""How long anything may take: far more than a calm machine needs, for busy ones."""
+_AGAIN_S = 0.2
+
+
+class StuckError(DrayError):
+    """Something did not come about in time."""
+
+
+class Users:
+    """All of them, on one connection."""
+
+    def __init__(self, kube: Kube) -> None:
+        self._kube = kube
+
+    async def live(self, wish: Wish, began_s: float) -> None:
+        """Create the pod when it is time, and delete it if it is not to stay."""
+        await sleep_until(began_s + wish.at_s)
+        await self._insist(lambda: self._kube.create(PODS, _pod(wish), NAMESPACE))
+        if wish.life_s is not None:
+            await asyncio.sleep(wish.life_s)
+            await self.delete(wish.name)
+
+    async def delete(self, name: str) -> None:
+        """Delete a pod; absent is fine."""
+        await self._insist(lambda: self._kube.delete(PODS, name, NAMESPACE))
+
+    async def _insist(self, act: Callable[[], Awaitable[object]]) -> None:
+        deadline_s = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                await act()
+            except AlreadyExistsError:
+                return  # an earlier try was heard, and its answer lost
+            except TemporaryError as error:
+                if time.monotonic() > deadline_s:
+                    raise StuckError(f"no answer in {PATIENCE_S:g} s: {error}") from error
+                await asyncio.sleep(_AGAIN_S)
+            else:
+                return
+
+
+def _pod(wish: Wish) -> Object:
+    annotations = {
+        names.GPUPOOL: wish.pool,
+        names.GPU_COUNT: str(wish.cards),
+        names.TFLOPS_REQUEST: str(wish.tflops),
+        names.VRAM_REQUEST: f"{wish.vram_gib}Gi",
+    }
+    container = {
+        "name": "app",
+        "image": "app",
+        "resources": {"requests": {"cpu": "1", "memory": "64Mi"}},
+    }
+    return {
+        "metadata": {"name": wish.name, "annotations": annotations},
+        "spec": {"containers": [container]},
+    }
+
+
+async def sleep_until(at_s: float) -> None:
+    """Wait for a moment of the monotonic clock; not at all if it is over."""
+    await asyncio.sleep(max(0.0, at_s - time.monotonic()))
