@@ -6,12 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from dray.domain.errors import InvalidInputError
 from dray_sandbox.golang import program as golang
 from dray_sandbox.golang import toolchain
 from dray_sandbox.golang.program import GoProgram
 from dray_sandbox.places import checkout
 
 PROGRAMS = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubectl")
+MINORS = ("1.34", "1.35", "1.36", "1.37")
+DEFAULT_MINOR = "1.36"
+MINOR_VARIABLE = "DRAY_KUBERNETES"
+"""Which minor is built and run, where it is not the default one."""
 _FILE = "k8s"
 
 
@@ -33,9 +38,23 @@ def module_directory() -> Path:
     return checkout() / "tests" / "conformance" / "controlplane"
 
 
-def control_plane(module: Path) -> GoProgram:
-    """What is built from ``module``, in the version of Kubernetes that its go.mod pins."""
-    version = golang.required_version(module, "go.mod", "k8s.io/kubernetes")
+def wanted_minor() -> str:
+    """The minor of Kubernetes that ``DRAY_KUBERNETES`` names, else the default one.
+
+    Raises:
+        InvalidInputError: it names one that there is no module file for.
+    """
+    minor = os.environ.get(MINOR_VARIABLE) or DEFAULT_MINOR
+    if minor not in MINORS:
+        known = ", ".join(MINORS)
+        raise InvalidInputError(f"{MINOR_VARIABLE}={minor!r} is not known: choose one of {known}")
+    return minor
+
+
+def control_plane(module: Path, minor: str = DEFAULT_MINOR) -> GoProgram:
+    """What is built from ``module``, in the patch of ``minor`` that its module file pins."""
+    mod_file = "go.mod" if minor == DEFAULT_MINOR else f"kubernetes-{minor}.mod"
+    version = golang.required_version(module, mod_file, "k8s.io/kubernetes")
     return GoProgram(
         module=module,
         kubernetes=version,
@@ -43,16 +62,18 @@ def control_plane(module: Path) -> GoProgram:
         takes="about 4 min on 2 cores",
         cache="controlplane",
         file=_FILE,
+        mod_file=mod_file,
     )
 
 
 async def build(progress: Callable[[str], None]) -> Binary:
-    """The binary, built now if the cache has none.
+    """The binary of the wanted minor, built now if the cache has none.
 
     Raises:
         BuildError, ToolchainError: what went wrong, and what to do.
+        InvalidInputError: an unknown minor is wanted.
     """
-    program = control_plane(module_directory())
+    program = control_plane(module_directory(), wanted_minor())
     directory = (await golang.build(program, progress)).parent
     _link_programs(directory)
     return Binary(program.kubernetes, directory)
@@ -62,7 +83,7 @@ def find_kubectl() -> str | None:
     """A kubectl: PATH's, else the control plane's own if it has been built, else None."""
     if on_path := shutil.which("kubectl"):
         return on_path
-    program = control_plane(module_directory())
+    program = control_plane(module_directory(), wanted_minor())
     directory = program.directory(toolchain.find(program.oldest_go()).version)
     return str(directory / "kubectl") if (directory / _FILE).exists() else None
 

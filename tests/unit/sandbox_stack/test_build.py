@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from dray_sandbox.controlplane.build import build, control_plane, module_directory
+from dray.domain.errors import InvalidInputError
+from dray_sandbox.controlplane.build import (
+    MINOR_VARIABLE,
+    MINORS,
+    build,
+    control_plane,
+    module_directory,
+)
 from dray_sandbox.golang import toolchain
 from dray_sandbox.golang.program import BuildError
 
@@ -63,6 +70,25 @@ async def test_a_failed_build_says_why_and_leaves_nothing_to_be_used(
     assert lines_of(Path((await build(lambda line: None)).program("etcd"))) == ["binary"]
 
 
+@pytest.mark.parametrize("minor", MINORS)
+async def test_the_minor_that_is_asked_for_is_built(
+    tmp_path: Path, builds: Path, monkeypatch: pytest.MonkeyPatch, minor: str
+) -> None:
+    fake_go(tmp_path, WORKS)
+    monkeypatch.setenv(MINOR_VARIABLE, minor)
+    binary = await build(lambda line: None)
+    assert binary.version.startswith(f"{minor}.")
+    assert binary.directory.name.startswith(binary.version)
+
+
+async def test_an_unknown_minor_is_refused_with_the_known_ones(
+    builds: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(MINOR_VARIABLE, "1.33")
+    with pytest.raises(InvalidInputError, match=r"'1.33'.*1\.34, 1\.35, 1\.36, 1\.37"):
+        await build(lambda line: None)
+
+
 def test_the_cache_place_changes_with_the_module_and_with_go(tmp_path: Path) -> None:
     module = tmp_path / "module"
     module.mkdir()
@@ -82,6 +108,7 @@ def test_an_older_go_gives_way_to_the_wheels(tmp_path: Path, builds: Path) -> No
     assert toolchain.find("1.99.1") == toolchain.Toolchain(toolchain.WHEEL_VERSION, None)
 
 
-def test_the_wheels_go_is_new_enough_for_the_module() -> None:
-    needed = control_plane(module_directory()).oldest_go()
+@pytest.mark.parametrize("minor", MINORS)
+def test_the_wheels_go_is_new_enough_for_every_module(minor: str) -> None:
+    needed = control_plane(module_directory(), minor).oldest_go()
     assert toolchain._numbers(toolchain.WHEEL_VERSION) >= toolchain._numbers(needed)
