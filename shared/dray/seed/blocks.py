@@ -8,6 +8,7 @@ A single read such as ``device.attributes["model"]`` is no selector, but the gui
 import re
 from itertools import pairwise
 
+from dray.cel.environment import DEFAULT, Environment
 from dray.cel.errors import CelSyntaxError
 from dray.cel.lexer import Token, tokens
 from dray.cel.syntax import parse
@@ -39,7 +40,7 @@ _JOINING = frozenset(
 )
 
 
-def translate_block(text: str) -> Translation:
+def translate_block(text: str, environment: Environment = DEFAULT) -> Translation:
     """The valid form of every expression of a block; of one expression, what ``translate`` gives.
 
     Raises:
@@ -48,11 +49,11 @@ def translate_block(text: str) -> Translation:
     """
     pieces = expressions(text)
     if len(pieces) == 1:
-        return _translate(text)
+        return _translate(text, environment)
     parts, changes, warnings = list[str](), dict[str, None](), dict[str, None]()
     done = 0
     for start, end in pieces:
-        translation = _translate(_alone(text, start, end))
+        translation = _translate(_alone(text, start, end), environment)
         parts += text[done:start], translation.expression.strip()
         changes |= dict.fromkeys(translation.changes)
         warnings |= dict.fromkeys(translation.warnings)
@@ -94,5 +95,5 @@ def _alone(text: str, start: int, end: int) -> str:
     return re.sub(r"[^\n]", " ", text[:start]) + text[start:end]
 
 
-def _translate(text: str) -> Translation:
-    return translate_value(text) if is_bare_value(parse(text)) else translate(text)
+def _translate(text: str, environment: Environment) -> Translation:
+    return translate_value(text) if is_bare_value(parse(text)) else translate(text, environment)

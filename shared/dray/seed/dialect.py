@@ -16,6 +16,7 @@ from itertools import pairwise
 
 from dray.cel import tree
 from dray.cel.check import check_selector
+from dray.cel.environment import DEFAULT, Environment
 from dray.cel.errors import CelUnsupportedError
 from dray.cel.lexer import tokens
 from dray.cel.syntax import parse
@@ -36,8 +37,10 @@ class Translation:
     warnings: tuple[str, ...] = ()
 
 
-def translate(expression: str) -> Translation:
+def translate(expression: str, environment: Environment = DEFAULT) -> Translation:
     """The valid form of a selector written in the seed's dialect or in DRA's.
+
+    ``environment`` says which server is to accept it.
 
     Raises:
         CelSyntaxError: not CEL.
@@ -46,12 +49,12 @@ def translate(expression: str) -> Translation:
     """
     root = parse(expression)
     if not uses_seed_dialect(root):
-        _check(root, expression)
+        _check(root, expression, environment)
         return Translation(expression, (), _complexity(root))
     rewriter = Rewriter(expression)
     rewriter.refuse_bare_values(root)
     rewritten = rewriter.rewritten(root)
-    _check(rewritten, expression)
+    _check(rewritten, expression, environment)
     result, guards = guarded(rewritten, frozenset(rewriter.read))
     changes = list(rewriter.changes)
     for guard in dict.fromkeys(map(unparse, guards)):
@@ -89,10 +92,10 @@ def _written(root: Expr, source: str, changes: list[str], warnings: tuple[str, .
     return Translation(source[:start] + text + source[end:], tuple(changes), warnings)
 
 
-def _check(root: Expr, source: str) -> None:
+def _check(root: Expr, source: str, environment: Environment) -> None:
     """Refuse what Kubernetes refuses; functions that only dray lacks are Kubernetes' to judge."""
     try:
-        check_selector(root, source)
+        check_selector(root, source, environment)
     except CelUnsupportedError:
         return
 

@@ -1,4 +1,4 @@
-"""``dray convert`` and ``dray cel`` as a person calls them."""
+"""``dray convert`` and ``dray cel translate`` as a person calls them."""
 
 import json
 import re
@@ -94,25 +94,7 @@ def test_translate_prints_the_expression_and_json_the_changes():
     assert "must not match" in run(cel, "translate", seed, "--explain").stderr
 
 
-@pytest.mark.parametrize(
-    ("expression", "result", "why"),
-    [
-        ('device.attributes["model"] == "A100"', "match", ""),
-        ('device.attributes["model"] == "H100"', "no match", f'{A}.model == "H100"'),
-        ('device.attributes["uuid"] == "x"', "no match", f"has({A}.uuid)"),
-        (f"{A}.uuid == 'x'", "error", "no such key: uuid"),
-    ],
-)
-def test_eval_says_for_each_device_whether_and_why_not(expression, result, why, devices):
-    rows = json.loads(run(cel, "eval", expression, "-f", devices, "-o", "json").stdout)
-    assert [(row["device"], row["result"], row["why"]) for row in rows] == [
-        ("node-01/gpu-a100-01", result, why)
-    ]
-
-
-def test_eval_explains_each_clause_with_what_it_read(devices):
-    expression = 'device.attributes["model"] == "H100" && device.attributes["uuid"] == "x"'
-    shown = run(cel, "eval", expression, "-f", devices, "--explain").stdout.splitlines()
-    assert shown[0].startswith("node-01/gpu-a100-01  no match")
-    assert "read 'A100'" in shown[2]
-    assert "read absent" in shown[3]
+def test_translate_takes_a_whole_block_of_the_guide():
+    shown = run(cel, "translate", "-", stdin=part("cel-01-5.4.1.txt", "in"))
+    assert shown.stdout == part("cel-01-5.4.1.txt", "out")
+    assert "no condition" in shown.stderr
