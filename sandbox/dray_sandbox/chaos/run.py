@@ -7,7 +7,7 @@ import marshal
 import random
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
@@ -52,14 +52,21 @@ class Outcome:
         return "\n".join([*self.lines, "", *head, f"faults: {faults}", again])
 
 
-def simulate(seed: int, size: Size | None = None, *, keep: int = 400) -> Outcome:
-    """Run one seed."""
+def simulate(
+    seed: int,
+    size: Size | None = None,
+    *,
+    keep: int = 400,
+    more: Callable[[World], None] = lambda _: None,
+) -> Outcome:
+    """Run one seed; ``more`` is called with its world before anything runs in it."""
     loop = VirtualLoop()
     trace = Trace(loop, keep=keep)
     world: World | None = None
     with _determined(seed, loop), trace.listening():
         try:
             world = World(seed, loop, trace)
+            more(world)
             failures = loop.run_until_complete(_play(world, size or Size()))
             return Outcome(
                 seed,
