@@ -44,8 +44,8 @@ $(INSTALLED): requirements.lock pyproject.toml
 	fi
 	@touch $@
 
-demo: setup ## Run the main job and print each pod's timeline (KEEP=1, CONTROL_PLANE=real)
-	@$(BIN)/dray demo --control-plane $(CONTROL_PLANE) $(if $(KEEP),--keep)
+demo: setup ## Run the main job and print each pod's timeline (KEEP=1, RECORD=1, CONTROL_PLANE=real)
+	@$(BIN)/dray demo --control-plane $(CONTROL_PLANE) $(if $(KEEP),--keep) $(if $(RECORD),--record)
 
 test: setup ## Run every test that needs no Go (TESTS=... narrows it)
 	$(BIN)/pytest -q -n 2 --dist loadscope -m "not real" $(TESTS)

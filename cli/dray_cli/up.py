@@ -7,6 +7,7 @@ import click
 
 from dray.domain.errors import InvalidInputError
 from dray_cli.output import output_option, print_json
+from dray_cli.recorded import record_option, recording_settings
 from dray_cli.target import stack_name_option
 from dray_sandbox.layout import (
     DEFAULT_GPUS,
@@ -59,6 +60,7 @@ from dray_sandbox.supervisor import hold, start_detached
     help="dray's own Kubernetes API, or a real kube-apiserver and kube-scheduler, "
     "built once from Go modules.",
 )
+@record_option
 @click.option("--detach", is_flag=True, help="Return when it is ready; `dray down` stops it.")
 @stack_name_option
 @output_option
@@ -70,6 +72,7 @@ def up(
     labels: tuple[str, ...],
     allocators: int,
     control_plane: str,
+    record: bool,
     detach: bool,
     name: str,
     output: str,
@@ -89,6 +92,7 @@ def up(
         control_plane="real" if control_plane == "real" else "sandbox",
         nodes=played,
         allocators=allocators,
+        settings=recording_settings(record),
     )
     say = ProgressLines()
     if detach:

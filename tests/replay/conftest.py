@@ -1,27 +1,27 @@
-"""The committed recording, and the script that makes it."""
+"""The committed recordings, and the run that the first one is of."""
 
-import runpy
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-HERE = Path(__file__).parent
+from dray_sandbox.recordings.allocators import Simulation, simulate
+
+RECORDINGS = Path(__file__).parent / "recordings"
 
 
 @pytest.fixture(scope="session")
 def recording() -> Path:
     """Two replicas through conflicts, waits, voidings, deletions, restarts and a lost log."""
-    return HERE / "recordings" / "two-replicas.jsonl.gz"
+    return RECORDINGS / "two-replicas.jsonl.gz"
 
 
 @pytest.fixture(scope="session")
-def script() -> dict[str, Any]:
-    """The names that the script defines."""
-    return runpy.run_path(str(HERE / "make_recording.py"))
+def four_services() -> Path:
+    """All services' journals, with pods and claims that come and go among kills and pauses."""
+    return RECORDINGS / "four-services.jsonl.gz"
 
 
 @pytest.fixture(scope="session")
-def simulation(script: dict[str, Any]) -> Any:
-    """The run that the committed recording is of."""
-    return script["simulate"]()
+def simulation() -> Simulation:
+    """The run that the recording of two replicas is of."""
+    return simulate()

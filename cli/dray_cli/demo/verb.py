@@ -14,6 +14,7 @@ from dray.domain.errors import DrayError
 from dray.kube.api import connect as connect_kube
 from dray_cli.demo.play import Demo, Report, report_as_json
 from dray_cli.output import output_option, print_json
+from dray_cli.recorded import record_option, recording_settings
 from dray_sandbox.layout import StackOptions, simulated_nodes
 from dray_sandbox.places import checkout
 from dray_sandbox.stack import Stack
@@ -30,8 +31,9 @@ EXAMPLES = Path("examples") / "01-quick-start"
 @click.option(
     "--keep", is_flag=True, help="Leave the stack running; `dray down --name demo` stops it."
 )
+@record_option
 @output_option
-def demo(control_plane: str, allocators: int, keep: bool, output: str) -> None:
+def demo(control_plane: str, allocators: int, keep: bool, record: bool, output: str) -> None:
     """Run the main job: the user guide's manifests in, pods with their GPUs out.
 
     Starts NATS, a Kubernetes API, dray's services and three simulated nodes with eight GPUs
@@ -42,6 +44,7 @@ def demo(control_plane: str, allocators: int, keep: bool, output: str) -> None:
         control_plane="real" if control_plane == "real" else "sandbox",
         nodes=simulated_nodes(3),
         allocators=allocators,
+        settings=recording_settings(record),
     )
     say = _silent if output == "json" else _say
     try:

@@ -10,6 +10,31 @@ import msgspec
 from dray.messages.inputs import Noted
 
 _SHORT = 120
+_MOST_EVENTS = 5
+
+
+class Events:
+    """Events that were folded: the last one, and the newest about each object."""
+
+    def __init__(self) -> None:
+        self.last: Noted | None = None
+        self._newest: dict[str, Noted] = {}
+
+    def add(self, event: Noted) -> None:
+        """The next one."""
+        self.last = event
+        for obj in event.data["objects"]:
+            for identity in _identities(obj):
+                self._newest[identity] = event
+
+    def about(self, question: Any) -> list[Noted]:
+        """The newest about each object that a question names, newest first."""
+        found = {
+            event.number: event
+            for text in _texts(question)
+            if (event := self._newest.get(text)) is not None
+        }
+        return [found[number] for number in sorted(found, reverse=True)][:_MOST_EVENTS]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +44,14 @@ class AnswerDifference:
     service: str
     asked: Noted
     made: Any
-    cause: Noted | None
-    """The last event that was folded before the question was asked."""
+    events: Events
+    """Those that were folded before the question was asked."""
+
+    @property
+    def cause(self) -> Noted | None:
+        """The newest event about what the question is about, else the last one."""
+        about = self.events.about(self.asked.data)
+        return about[0] if about else self.events.last
 
     def difference(self) -> str:
         """The two answers as a unified diff."""
@@ -33,8 +64,12 @@ class AnswerDifference:
             f"First difference: question {one.number} ({one.about}) of {self.service} "
             f"{one.instance!r}."
         ]
-        if self.cause is not None:
-            found += ["The last event before it:", f"  event {_event(self.cause)}"]
+        about = self.events.about(self.asked.data)
+        if self.events.last is not None and not about:
+            found += ["The last event before it:", f"  event {_event(self.events.last)}"]
+        if about:
+            found += ["The events about it, newest first:"]
+            found += [f"  event {_event(event)}" for event in about]
         found += ["What was asked:", f"  {_short(one.data)}"]
         return [*found, "", self.difference()]
 
@@ -62,9 +97,27 @@ def _event(noted: Noted) -> str:
 
 def _names(noted: Noted) -> Iterator[str]:
     for obj in noted.data["objects"]:
-        metadata = obj["metadata"]
-        name = "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
-        yield f"{name} at {metadata.get('resourceVersion', '?')}"
+        name = next(_identities(obj))
+        yield f"{name} at {obj['metadata'].get('resourceVersion', '?')}"
+
+
+def _identities(obj: Any) -> Iterator[str]:
+    """Its name, with the namespace if it has one, and its UID."""
+    metadata = obj["metadata"]
+    yield "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
+    if "uid" in metadata:
+        yield metadata["uid"]
+
+
+def _texts(data: Any) -> Iterator[str]:
+    if isinstance(data, str):
+        yield data
+    elif isinstance(data, dict):
+        for value in data.values():
+            yield from _texts(value)
+    elif isinstance(data, list):
+        for value in data:
+            yield from _texts(value)
 
 
 def _short(data: Any) -> str:

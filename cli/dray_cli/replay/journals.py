@@ -14,7 +14,7 @@ from dray.messages.inputs import AgentNoted, ControllerNoted, Noted
 from dray.recording.lines import InputLine, Line
 from dray_claim_controller.deciding.again import QUESTIONS as CONTROLLER_QUESTIONS
 from dray_claim_controller.deciding.again import Again as ControllerAgain
-from dray_cli.replay.asked import AnswerDifference
+from dray_cli.replay.asked import AnswerDifference, Events
 from dray_cli.replay.outcome import Outcome, Tally
 from dray_node_agent.deciding import QUESTIONS as AGENT_QUESTIONS
 from dray_node_agent.deciding import decide_again
@@ -93,16 +93,15 @@ class _Replay:
         self._tally = tally
         self._life: Life = kind.begin()
         self._knows = not kind.remembers
-        self._last: Noted | None = None
-        """The last event that was folded."""
+        self._events = Events()
 
     def run(self, lines: Sequence[Noted]) -> None:
         """Fold and compare until the life ends, or an answer differs."""
         expected = 1
-        for line in _joined(lines):
-            if line.number == 1:
+        for first, line in _joined(lines):
+            if first == 1:
                 self._knows = True
-            elif line.number != expected and self._kind.remembers and line.what != "known":
+            elif first != expected and self._kind.remembers and line.what != "known":
                 self._knows = False
             expected = line.number + 1
             if line.what == "known":
@@ -129,7 +128,7 @@ class _Replay:
             self._knows = False
             return
         self._tally.consumed += 1
-        self._last = line
+        self._events.add(line)
 
     def _compare(self, line: Noted) -> bool:
         if line.about not in self._kind.questions:
@@ -149,7 +148,7 @@ class _Replay:
         if canonical(again) == canonical(line.answer):
             self._tally.compared[line.about] += 1
             return True
-        self._tally.divergence = AnswerDifference(self._kind.service, line, again, self._last)
+        self._tally.divergence = AnswerDifference(self._kind.service, line, again, self._events)
         return False
 
 
@@ -169,17 +168,23 @@ def _lives(lines: Sequence[Line], kind: Kind) -> Iterator[list[Noted]]:
         yield sorted(life, key=lambda noted: noted.number)
 
 
-def _joined(lines: Sequence[Noted]) -> Iterator[Noted]:
-    """Lines whose text came in parts, made whole; those whose parts are missing left out."""
+def _joined(lines: Sequence[Noted]) -> Iterator[tuple[int, Noted]]:
+    """Every line, whole if it came in parts, with the number of its first part.
+
+    Where parts are missing, what is left of them is left out: numbers then tell the gap.
+    """
     parts: list[Noted] = []
     for line in lines:
         if parts and line.number != parts[-1].number + 1:
             parts = []
+        first = parts[0].number if parts else line.number
         if line.what == "part":
             parts.append(line)
             continue
         if parts:
-            text = msgspec.json.decode("".join(part.data for part in parts))
-            line = msgspec.structs.replace(line, number=parts[0].number, **text)
-            parts = []
-        yield line
+            whole, parts = "".join(part.data for part in parts), []
+            try:
+                line = msgspec.structs.replace(line, **msgspec.json.decode(whole))
+            except msgspec.DecodeError:
+                continue
+        yield first, line

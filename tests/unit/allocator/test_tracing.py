@@ -8,12 +8,21 @@ import pytest
 
 from dray.bus.ports import StaleSequenceError
 from dray.domain.claims import Allocation
-from dray.messages.decisions import AnyRecord, ClaimDecision, Decided, PodDecision, Waiting
+from dray.messages.decisions import (
+    AnyRecord,
+    ClaimDecision,
+    Decided,
+    PodDecision,
+    Release,
+    Released,
+    Waiting,
+)
 from dray.reasons import Reason
 from dray.telemetry import configure, parse, shutdown
 from dray_allocator.tracing import Traces
 
 POD = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01"
+BEFORE = POD.replace("-0123456789abcdef-", "-00000000000000dd-")
 UNSAMPLED = POD[:-1] + "0"
 REASON = Reason("capacity", "free vram", 8, 8)
 
@@ -169,3 +178,44 @@ def test_a_record_about_several_pods_has_a_span_each_and_no_position(trace_file:
 
     assert append(Traces(), decided(POD, other, UNSAMPLED)) == ""
     assert {span["trace_id"] for span in spans(trace_file)} == {POD[3:35], "f" * 32}
+
+
+def test_a_decision_after_a_withdrawn_one_links_to_it(trace_file: Path) -> None:
+    """Also where another replica decided before: the log tells."""
+    traces = Traces()
+    traces.folded(decided(POD), {"traceparent": BEFORE}, 5.0)
+    release = Release(claim_uid="c", attempt=3, why="withdrawn", exclude_node="n1")
+    released = Released(
+        domain="pool",
+        epoch=1,
+        writer="a-1",
+        facts_sequence=2,
+        now_unix_s=9.0,
+        releases=(release,),
+    )
+    traces.folded(released, {}, 9.0)
+
+    append(traces, decided(POD))
+
+    decision, wait = spans(trace_file)
+    link = {"trace_id": POD[3:35], "span_id": "00000000000000dd"}
+    assert decision["links"] == wait["links"] == [link]
+    (event,) = wait["events"]
+    assert event["attributes"]["dray.reasons"] == "attempt 3 was withdrawn"
+    assert event["unix_ns"] == wait["start_unix_ns"] == 9_000_000_000
+
+
+@pytest.mark.parametrize("why", ["committed", "deleted"])
+def test_what_came_to_its_end_is_no_failure(trace_file: Path, why: str) -> None:
+    traces = Traces()
+    traces.folded(decided(POD), {"traceparent": BEFORE}, 5.0)
+    release = Release(claim_uid="c", attempt=3, why=why)
+    released = Released(
+        domain="pool", epoch=1, writer="a", facts_sequence=2, now_unix_s=9.0, releases=(release,)
+    )
+    traces.folded(released, {}, 9.0)
+
+    append(traces, decided(POD))
+
+    (decision,) = spans(trace_file)
+    assert not decision["links"]

@@ -1,0 +1,31 @@
+"""Writes the committed recordings and says what is in them."""
+
+import argparse
+from collections import Counter
+from pathlib import Path
+
+from dray.recording.file import write_recording
+from dray_sandbox.recordings import services
+from dray_sandbox.recordings.allocators import simulate
+
+FOLDER = Path(__file__).parents[3] / "tests" / "replay" / "recordings"
+
+
+def main() -> None:
+    """Make both recordings anew."""
+    parser = argparse.ArgumentParser(prog="python -m dray_sandbox.recordings", description=__doc__)
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="default: tests/replay/…")
+    folder = parser.parse_args().folder
+    simulation = simulate()
+    write_recording(folder / "two-replicas.jsonl.gz", simulation.lines)
+    print(
+        f"two-replicas: {len(simulation.lines)} lines; {dict(sorted(simulation.happened.items()))}"
+    )
+    lines, outcome = services.record_all()
+    write_recording(folder / "four-services.jsonl.gz", lines)
+    kinds = Counter(type(line).__name__ for line in lines)
+    print(f"four-services: seed {outcome.seed}; {dict(kinds)}; faults: {outcome.counts}")
+
+
+if __name__ == "__main__":
+    main()

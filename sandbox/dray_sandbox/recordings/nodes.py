@@ -1,0 +1,137 @@
+"""Node-agents with their journals; what a kubelet would ask of them, they ask themselves."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from dray.bus.ports import Bus
+from dray.domain.errors import DrayError
+from dray.kube.convert import claim_from
+from dray.kube.ports import CLAIMS, Kube
+from dray.messages.inputs import AgentNoted
+from dray.recording.journal import Journal
+from dray_node_agent.agent import NodeAgent
+from dray_node_agent.deciding import Seam
+from dray_node_agent.following import NodeFollower, Reporter
+from dray_node_agent.kubelet.cdi_folder import CdiFolder
+from dray_node_agent.kubelet.checkpoint import CheckpointFile, Loaded
+from dray_node_agent.kubelet.ledger import Ledger
+from dray_node_agent.kubelet.prepared import PreparedClaim
+from dray_node_agent.kubelet.preparing import ClaimRef, Preparer
+from dray_node_agent.publishing import Publisher
+from dray_node_agent.settings import NodeGroup
+from dray_sandbox.chaos import actors
+
+
+class NodeDisk(actors.Disk):
+    """A node's disk, with room for the checkpoint."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.claims: dict[str, PreparedClaim] | None = None
+
+
+class _Checkpoint(CheckpointFile):
+    def __init__(self, disk: NodeDisk) -> None:
+        super().__init__(Path("unused"), "boot")
+        self._disk = disk
+
+    def load(self) -> Loaded:
+        """See ``CheckpointFile.load``."""
+        claims = self._disk.claims
+        return Loaded(claims or {}, "boot", fresh=claims is None)
+
+    def save(self, claims: Mapping[str, PreparedClaim]) -> None:
+        """See ``CheckpointFile.save``."""
+        self._disk.claims = dict(claims)
+
+
+class _NoFiles(CdiFolder):
+    def __init__(self) -> None:
+        super().__init__(Path("unused"))
+
+    def write(self, claim_uid: str, spec: Any) -> None:
+        """See ``CdiFolder.write``."""
+
+    def remove(self, claim_uid: str) -> None:
+        """See ``CdiFolder.remove``."""
+
+    def claims(self) -> tuple[str, ...]:
+        """See ``CdiFolder.claims``."""
+        return ()
+
+
+def node_agent(board: actors.Board, disk: NodeDisk) -> actors.Life:
+    """The node-agent with its journal; what a kubelet would ask of it, it asks itself."""
+
+    def begin(kube: Kube, bus: Bus, name: str) -> actors.Running:
+        clock = actors.VirtualClock()
+        journal = Journal(bus, AgentNoted, clock, instance=name)
+        seam = Seam(journal)
+        reporter = Reporter(bus, board.node, f"/node-agent/{name}")
+        publisher = Publisher(kube, board.node, disk, seam)
+        agent = NodeAgent(
+            node=NodeGroup(name=board.node, poll=1.0),
+            board=board,
+            publisher=publisher,
+            reporter=reporter,
+        )
+        preparer = Preparer(
+            kube=kube,
+            node=board.node,
+            stock=agent.stock,
+            ledger=Ledger(_Checkpoint(disk), _NoFiles()),
+            clock=clock,
+            on_prepared=reporter.prepared,
+            seam=seam,
+        )
+        follower = NodeFollower(
+            bus, board.node, agent.on_state, agent.on_generation, reporter.repeat
+        )
+        return actors.Running(
+            [
+                agent.watch_board(),
+                agent.publish(),
+                agent.watch_slices(),
+                follower.run(),
+                reporter.report_inventory(),
+                reporter.report_events(),
+                journal.run(),
+                _prepare(kube, preparer, board.node),
+            ]
+        )
+
+    return begin
+
+
+async def _prepare(kube: Kube, preparer: Preparer, node: str) -> None:
+    """As a kubelet: prepare claims of this node that are reserved, unprepare those that went."""
+    await _insist(preparer.restore)
+    while True:
+        await asyncio.sleep(1.5)
+        try:
+            found = [claim_from(obj) for obj in (await kube.list(CLAIMS)).objects]
+            here = {
+                claim.uid: ClaimRef(claim.namespace, claim.uid, claim.name)
+                for claim in found
+                if claim.allocation is not None
+                and claim.allocation.node == node
+                and claim.reserved_for
+            }
+            known = preparer.claims
+            await preparer.prepare([ref for uid, ref in here.items() if uid not in known])
+            gone = [one for uid, one in known.items() if uid not in here]
+            await preparer.unprepare([ClaimRef(one.namespace, one.uid, one.name) for one in gone])
+            await preparer.sweep()
+        except DrayError:
+            continue
+
+
+async def _insist(work: Callable[[], Any]) -> None:
+    while True:
+        try:
+            await work()
+            return
+        except DrayError:
+            await asyncio.sleep(0.5)

@@ -1,0 +1,109 @@
+"""The webhook without its HTTPS server, and a user who calls it."""
+
+import asyncio
+import itertools
+import random
+from dataclasses import dataclass
+
+import jsonpatch
+
+from dray.bus.ports import Bus
+from dray.domain.errors import DrayError
+from dray.domain.names import DEVICE_CLASS, DRAY_NAMESPACE, POOL_LABEL
+from dray.kube.ports import PODS, Kube, NotFoundError, Object
+from dray_sandbox.chaos import actors
+from dray_sandbox.chaos.cluster import DEDICATED, SHARED, TEAM, gpu_pod
+from dray_webhook.cache import Cache
+from dray_webhook.inputs import Inputs
+from dray_webhook.pools import Rules
+from dray_webhook.publisher import Publisher as Hints
+from dray_webhook.review import Answer, Request
+from dray_webhook.shell import Webhook
+
+_TIMEOUT_S = 10.0
+
+
+def webhook(kube: Kube, bus: Bus, name: str) -> actors.Running:
+    """The webhook without its HTTPS server, and the user who calls it."""
+    rules = Rules(DRAY_NAMESPACE, ("claim-controller",))
+    cache, hints, inputs = Cache(bus), Hints(bus, capacity=100), Hints(bus, capacity=1000)
+    shell = Webhook(
+        cache,
+        hints,
+        rules,
+        source=f"/webhook/{name}",
+        sampling_ratio=0.0,
+        inputs=Inputs(inputs, name, rules),
+    )
+    user = User(kube, shell, cache)
+    return actors.Running([cache.run(), hints.run(), inputs.run(), user.run()])
+
+
+@dataclass(slots=True)
+class User:
+    """Somebody who submits pods and claims, some of them wrong, and deletes some."""
+
+    kube: Kube
+    webhook: Webhook
+    cache: Cache
+
+    async def run(self) -> None:
+        """Until the simulation ends; at last nothing of it is left."""
+        draw = random.Random("user")
+        for number in itertools.count(1):
+            await asyncio.sleep(draw.uniform(1.0, 4.0))
+            if number > 24 or not self.cache.view.synced:
+                continue
+            try:
+                await self._submit(f"user-{number}", draw)
+                await self._claim(f"claim-{number}", draw)
+            except DrayError:
+                continue
+
+    async def _submit(self, name: str, draw: random.Random) -> None:
+        pool = draw.choice((DEDICATED, SHARED, SHARED, "nowhere"))
+        size = {"tflops": draw.choice((50, 100)), "vram_gib": draw.choice((8, 16)), "count": 1}
+        pod = gpu_pod(name, pool, life_s=8.0, **size)
+        request = _request(name, "Pod", pod)
+        answer = await self.webhook.mutate_pod(request, timeout_s=_TIMEOUT_S)
+        if answer.allowed:
+            made = _patched(pod, answer)
+            checked = request.model_copy(update={"object": made})
+            await self.webhook.validate_pod(checked, timeout_s=_TIMEOUT_S)
+            await self.kube.create(PODS, made, TEAM)
+        if draw.random() < 0.3:
+            await self._delete(f"user-{draw.randrange(1, 24)}")
+
+    async def _delete(self, name: str) -> None:
+        try:
+            await self.kube.delete(PODS, name, TEAM)
+        except NotFoundError:
+            return
+
+    async def _claim(self, name: str, draw: random.Random) -> None:
+        """A hand-written claim is looked at, and not made: nobody would delete it."""
+        capacity = {"requests": {draw.choice(("tflops", "virtual_tflops")): "50"}}
+        exactly = {"deviceClassName": DEVICE_CLASS, "capacity": capacity}
+        claim = {
+            "metadata": {
+                "name": name,
+                "namespace": TEAM,
+                "labels": {POOL_LABEL: draw.choice((DEDICATED, SHARED))},
+            },
+            "spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}},
+        }
+        request = _request(name, "ResourceClaim", claim)
+        answer = await self.webhook.mutate_claim(request, timeout_s=_TIMEOUT_S)
+        changed = request.model_copy(update={"object": _patched(claim, answer)})
+        await self.webhook.validate_claim(changed, timeout_s=_TIMEOUT_S)
+
+
+def _request(name: str, kind: str, obj: Object) -> Request:
+    version = {"group": "", "version": "v1", "kind": kind}
+    body = {"uid": f"review-{name}", "kind": version, "namespace": TEAM, "name": name}
+    return Request.model_validate(body | {"object": obj})
+
+
+def _patched(obj: Object, answer: Answer) -> Object:
+    made: Object = jsonpatch.apply_patch(obj, list(answer.patch))
+    return made

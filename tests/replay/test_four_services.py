@@ -1,0 +1,234 @@
+"""What every service decided comes out again; what was changed since is shown with its event."""
+
+import json
+from collections import Counter
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from dray.messages.base import subject_prefix
+from dray.messages.decisions import decode_record
+from dray.messages.inputs import AgentNoted, ControllerNoted, Reviewed
+from dray.recording.file import read_recording, write_recording
+from dray.recording.lines import FactLine, InputLine, RecordLine, UnknownLine
+from dray_claim_controller.deciding.again import Again
+from dray_claim_controller.deciding.known import known
+from dray_cli.__main__ import cli
+from dray_cli.replay.everything import replay
+from dray_cli.replay.outcome import SERVICES
+from dray_sandbox.recordings import services
+
+CONTROLLER = subject_prefix(ControllerNoted)
+AGENT = subject_prefix(AgentNoted)
+WEBHOOK = subject_prefix(Reviewed)
+
+
+@pytest.fixture(scope="module")
+def lines(four_services):
+    return read_recording(four_services)
+
+
+@pytest.fixture(scope="module")
+def outcome(lines):
+    return replay(lines)
+
+
+def test_the_recording_holds_what_goes_wrong_in_clusters(lines):
+    records = [decode_record(bytes(x.payload)) for x in lines if isinstance(x, RecordLine)]
+    kinds = Counter(type(record).__name__ for record in records)
+    journals = noted(lines, CONTROLLER)
+    lives = {(line["instance"], line["life"]) for line in journals}
+
+    assert sum(isinstance(x, FactLine | RecordLine | InputLine) for x in lines) >= 1000
+    assert {record.writer for record in records} >= {"alloc-1", "alloc-2"}
+    assert kinds["Waiting"] >= 3
+    assert kinds["Decided"] >= 5
+    assert {line["instance"] for line in journals} == {"cc-1", "cc-2"}
+    assert len(lives) > 2
+    assert any(x["about"] == "deleted" for x in journals)
+    assert any(x["about"] == "may-void" and x["answer"] for x in journals)
+
+
+def test_a_run_of_todays_code_replays():
+    """The committed recording may be older than the code; this one never is."""
+    lines, run = services.record(5, services.Size(pods=2, faults=1, seconds=6.0))
+
+    outcome = replay(lines)
+
+    assert run.failures == []
+    assert outcome.divergence is None
+    assert all(tally.compared for tally in outcome.services.values())
+
+
+def test_every_decision_of_every_service_comes_out_the_same(outcome):
+    assert outcome.divergence is None
+    assert not outcome.unknown
+    for service, at_least in zip(SERVICES, (40, 200, 15, 50), strict=True):
+        tally = outcome.services[service]
+        assert tally.compared.total() >= at_least, service
+        assert tally.uncovered <= tally.compared.total() / 10, service
+
+
+def test_the_pure_rooms_of_every_service_were_asked(outcome):
+    controller = outcome.services["claim-controller"].compared
+    assert {"publish", "next-step", "may-commit", "template", "garbage", "pool-status"} <= {
+        *controller
+    }
+    assert {"taints", "must-begin", "next-epoch", "may-void"} <= {*controller}
+    assert {"publish", "prepare", "is-live"} <= {*outcome.services["node-agent"].compared}
+    assert {"mutate-pods", "validate-pods", "mutate-claims", "validate-claims"} <= {
+        *outcome.services["webhook"].compared
+    }
+
+
+def test_an_edited_event_of_the_claim_controller_is_found(lines):
+    """A node's memory was another: the next fact about it says so."""
+    edited = [edit(x, CONTROLLER, '"memory":"64Gi"', '"memory":"63Gi"') for x in lines]
+
+    divergence = replay(edited).services["claim-controller"].divergence
+
+    assert divergence.asked.about == "publish"
+    assert divergence.cause.data["resource"] == "nodes"
+    assert "memory_bytes" in divergence.difference()
+    assert any("  event " in line and " nodes n" in line for line in divergence.lines())
+
+
+def test_changed_code_of_the_claim_controller_is_found(lines, monkeypatch):
+    """An allocation is written without a mark before it."""
+    monkeypatch.setattr("dray_claim_controller.execute.rules.Mark", lambda claim: None)
+
+    divergence = replay(lines).services["claim-controller"].divergence
+
+    assert divergence.asked.about == "next-step"
+    assert "Mark" in divergence.difference()
+
+
+def test_an_edited_event_of_a_node_agent_is_found(lines):
+    edited = [edit(x, AGENT, '"owner":"dray"', '"owner":"kube-scheduler"') for x in lines]
+
+    divergence = replay(edited).services["node-agent"].divergence
+
+    assert divergence.asked.about == "publish"
+    assert "taints" in divergence.difference()
+
+
+def test_a_changed_policy_of_the_node_agent_is_found(lines, monkeypatch):
+    monkeypatch.setattr("dray_node_agent.kubelet.devices.VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+
+    divergence = replay(lines).services["node-agent"].divergence
+
+    assert divergence.asked.about == "prepare"
+    assert "CUDA_VISIBLE_DEVICES" in divergence.difference()
+
+
+def test_a_changed_policy_of_the_webhook_is_found(lines):
+    """The scheduling template no longer switches dray on."""
+    edited = [
+        edit(x, "dray.state.policy", '"dra_enabled":true', '"dra_enabled":false') for x in lines
+    ]
+
+    divergence = replay(edited).services["webhook"].divergence
+
+    assert divergence.reviewed.path == "mutate-pods"
+    assert "allowed" in divergence.difference()
+
+
+def test_an_edited_claim_under_review_is_found(lines):
+    edited = [edit(x, WEBHOOK, '"deviceClassName"', '"deviceClass"') for x in lines]
+
+    divergence = replay(edited).services["webhook"].divergence
+
+    assert divergence.reviewed.path in ("mutate-claims", "mutate-pods", "validate-claims")
+
+
+def test_one_services_difference_hides_no_other(lines):
+    edited = [edit(x, AGENT, '"owner":"dray"', '"owner":"kube-scheduler"') for x in lines]
+
+    outcome = replay(edited)
+
+    assert outcome.services["node-agent"].divergence is not None
+    assert outcome.services["claim-controller"].compared.total() >= 200
+
+
+def test_what_nobody_knows_is_counted_by_name(lines):
+    newer = [edit(x, AGENT, '"about":"is-live"', '"about":"is-loved"') for x in lines]
+    strange = InputLine(
+        sequence=1, subject="dray.input.oracle.v7.a", time_unix_s=0.0, payload=msgspec.Raw(b"{}")
+    )
+
+    unknown = replay([*newer, strange, UnknownLine(kind="surprise")]).unknown
+
+    assert unknown["node-agent question 'is-loved'"] > 0
+    assert unknown["input 'oracle.v7'"] == 1
+    assert unknown["line 'surprise'"] == 1
+
+
+def test_after_a_lost_line_nothing_is_compared_until_all_is_known_again(lines):
+    at = next(i for i, x in enumerate(lines) if is_input(x, CONTROLLER) and number(x) == 30)
+
+    tally = replay([*lines[:at], *lines[at + 1 :]]).services["claim-controller"]
+
+    assert tally.divergence is None
+    assert tally.uncovered > 0
+
+
+def test_a_replay_may_begin_in_the_middle_of_a_life(lines):
+    """All that a claim-controller knew, written in one piece, stands for what came before."""
+    lives = {}
+    for line in lines:
+        if is_input(line, CONTROLLER):
+            data = json.loads(bytes(line.payload))
+            lives.setdefault((data["instance"], data["life"]), []).append(line)
+    life = max(lives.values(), key=len)
+    half = len(life) // 2
+    again = Again()
+    for line in noted(life[:half], CONTROLLER):
+        if line["what"] == "consumed":
+            again.consume(line["about"], line["data"])
+    head = json.loads(bytes(life[half - 1].payload)) | {"what": "known", "about": ""}
+    head["data"] = msgspec.to_builtins(known(again._picture))
+    begun = msgspec.structs.replace(life[half - 1], payload=msgspec.Raw(msgspec.json.encode(head)))
+
+    tally = replay([lines[0], begun, *life[half:]]).services["claim-controller"]
+
+    assert tally.divergence is None
+    assert tally.uncovered == 0
+    assert tally.compared.total() >= 10
+
+
+def test_the_verb_counts_by_service_and_shows_the_event(lines, tmp_path):
+    file = tmp_path / "edited.jsonl"
+    write_recording(
+        file, [edit(x, CONTROLLER, '"memory":"64Gi"', '"memory":"63Gi"') for x in lines]
+    )
+
+    result = CliRunner().invoke(cli, ["replay", str(file)])
+
+    assert result.exit_code == 1
+    assert "claim-controller: DIFFERENT" in result.output
+    assert "node-agent:       equal: " in result.output
+    assert "The events about it, newest first:\n  event " in result.output
+    assert "+++ replayed" in result.output
+
+
+def is_input(line, prefix):
+    return isinstance(line, InputLine) and line.subject.startswith(f"{prefix}.")
+
+
+def number(line):
+    return json.loads(bytes(line.payload))["number"]
+
+
+def noted(lines, prefix):
+    """The journal's lines as data, with what was left out."""
+    found = [json.loads(bytes(line.payload)) for line in lines if is_input(line, prefix)]
+    return [{"about": "", "answer": None, **line} for line in found]
+
+
+def edit(line, prefix, old, new):
+    """The line with its payload changed, if its subject begins so."""
+    if not isinstance(line, InputLine | FactLine) or not line.subject.startswith(f"{prefix}."):
+        return line
+    payload = bytes(line.payload).decode().replace(old, new)
+    return msgspec.structs.replace(line, payload=msgspec.Raw(payload.encode()))
