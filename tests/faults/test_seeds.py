@@ -29,30 +29,28 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(900)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def arena(request: pytest.FixtureRequest) -> AsyncIterator[Arena]:
-    arena = Arena(request.param)
+async def arenas() -> AsyncIterator[dict[str, Arena]]:
+    """One stack per control plane for all seeds, started when first needed."""
+    arenas = {"sandbox": Arena("sandbox"), "real": Arena("real")}
+    left: list[str] = []
     try:
-        yield arena
+        yield arenas
     finally:
-        left = await arena.stop()
+        for arena in arenas.values():
+            left += await arena.stop()
     assert not left
 
 
-@pytest.mark.parametrize(("arena", "seed"), CASES, indirect=["arena"])
-async def test_every_pod_is_placed_once_whatever_dies_meanwhile(arena: Arena, seed: int) -> None:
+@pytest.mark.parametrize(("control_plane", "seed"), CASES)
+async def test_every_pod_is_placed_once_whatever_dies_meanwhile(
+    arenas: dict[str, Arena], control_plane: str, seed: int
+) -> None:
+    arena = arenas[control_plane]
     stack = await arena.stack()
     outcome = await Trial(stack, draw(seed, stack.runner.pids().keys() - UNTOUCHED)).run()
     if outcome.failures:
         kept = arena.keep_logs(seed)
         await arena.stop()
-        pytest.fail(
-            "\n".join(
-                [
-                    *outcome.failures,
-                    *outcome.lines,
-                    f"logs: {kept}",
-                    f"again: make faults FIRST={seed} SEEDS=1 CONTROL_PLANE={arena.control_plane}",
-                ]
-            )
-        )
+        again = f"make faults FIRST={seed} SEEDS=1 CONTROL_PLANE={control_plane}"
+        pytest.fail("\n".join([*outcome.lines, f"logs: {kept}", f"again: {again}"]), pytrace=False)
     assert outcome.bound

@@ -23,12 +23,17 @@ def files(folder: Path) -> frozenset[str]:
     return frozenset(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
+def lasting(paths: frozenset[str]) -> frozenset[str]:
+    """Without what was just being written."""
+    return frozenset(path for path in paths if not path.endswith(".tmp"))
+
+
 def on_nodes(folder: Path, before: frozenset[str], nodes: Iterable[str]) -> list[str]:
     """What the nodes have more or less than ``before``, and claims their agents still hold."""
     now = files(folder)
     return [
-        *(f"file {path} is left" for path in sorted(now - before)),
-        *(f"file {path} is gone" for path in sorted(before - now)),
+        *(f"file {path} is left" for path in sorted(now - lasting(before))),
+        *(f"file {path} is gone" for path in sorted(lasting(before) - now)),
         *(line for node in nodes for line in _checkpoint(node, folder / node / "state")),
     ]
 

@@ -15,9 +15,9 @@ from dray.kube.convert import slice_from
 from dray.kube.ports import CLAIMS, PODS, SLICES, Kube, Listed, Object, Resource
 from dray_sandbox.chaos.invariants import Quiet
 from dray_sandbox.faults import leftovers
-from dray_sandbox.faults.arena import connected
+from dray_sandbox.faults.arena import NODES, connected
 from dray_sandbox.faults.history import History, judge_of
-from dray_sandbox.faults.plan import Fault, Plan, Wish
+from dray_sandbox.faults.plan import CARDS_PER_NODE, Fault, Plan, Wish
 from dray_sandbox.faults.users import PATIENCE_S, StuckError, Users, sleep_until
 from dray_sandbox.faults.watching import listed, watching
 from dray_sandbox.stack import Stack
@@ -51,7 +51,7 @@ class Trial:
         self._plan = plan
         self._outcome = Outcome(plan)
         self._nodes = stack.nodes_directory
-        self._files = leftovers.files(self._nodes)
+        self._files: frozenset[str] = frozenset()
         self._processes = set(stack.runner.pids())
         self._devices: frozenset[DeviceId] = frozenset()
         self._began_s = time.monotonic()
@@ -78,6 +78,8 @@ class Trial:
             outcome.failures += judge.violations + self._ended()
             took_s = time.monotonic() - self._began_s
             verdict = "FAILED" if outcome.failures else "passed"
+            for failure in outcome.failures:
+                outcome.say(f"  {failure}")
             outcome.say(
                 f"  {verdict} after {took_s:.1f} s: {judge.bound} pods bound, "
                 f"{len(history.changes)} changes seen"
@@ -86,7 +88,9 @@ class Trial:
 
     async def _play(self, kube: Kube, history: History) -> None:
         users = Users(kube)
+        await self._until(kube, "before the faults", _unpublished)
         self._devices = _devices(await listed(kube))
+        self._files = leftovers.files(self._nodes)
         began_s = time.monotonic()
         async with _first_error() as group:
             for wish in self._plan.wishes:
@@ -205,6 +209,11 @@ def _devices(now: dict[Resource, Listed]) -> frozenset[DeviceId]:
     return frozenset(
         DeviceId(one.driver, one.pool, device.name) for one in slices for device in one.devices
     )
+
+
+def _unpublished(now: dict[Resource, Listed]) -> list[str]:
+    found = len(_devices(now))
+    return [] if found == NODES * CARDS_PER_NODE else [f"{found} cards are published"]
 
 
 def _behind(history: History, now: dict[Resource, Listed]) -> list[str]:
