@@ -1,0 +1,260 @@
+"""Selectors against fleets: ``python -m benchmarks.cel``. Every figure beside its target.
+
+All figures are of one run on the machine that is named. A target is compared with the median;
+a comparison of two engines is a ratio of medians taken in turn. Times are the processor's, which
+on an idle machine are those that pass: what else runs there is left out. ``--clock wall`` is not.
+"""
+
+import gc
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from benchmarks import cel_celpy
+from benchmarks.cel_fleet import Asked, Cards
+from benchmarks.cel_hostile import Hostile
+from benchmarks.machine import machine, percentiles
+from dray.cel.columnar import Fleet
+from dray.cel.device import DeviceView
+from dray.cel.errors import CelCompileError, CelEvaluationError
+from dray.cel.evaluate import compile
+
+LIVE = 200
+"""Selectors whose masks are kept."""
+
+
+class _Clock:
+    """What seconds are read from."""
+
+    now: Callable[[], float] = staticmethod(time.thread_time)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One figure. ``target`` is the most it may be, or the least where ``at_least``."""
+
+    what: str
+    unit: str
+    value: float
+    target: float | None = None
+    at_least: bool = False
+    p99: float | None = None
+    samples: int = 1
+
+    @property
+    def is_met(self) -> bool:
+        """Whether it is within its target, if it has one."""
+        if self.target is None:
+            return True
+        return self.value >= self.target if self.at_least else self.value <= self.target
+
+    def __str__(self) -> str:
+        spread = "" if self.p99 is None else f"p99 {self.p99:.4g}"
+        sign = "≥" if self.at_least else "≤"
+        target = "" if self.target is None else f"{sign} {self.target:g}"
+        verdict = "" if self.target is None else ("ok" if self.is_met else "MISSED")
+        return (
+            f"{self.what:<68} {self.value:>9.4g} {self.unit:<3} {spread:<14} {target:<8} {verdict}"
+        )
+
+
+@click.command()
+@click.option("--devices", default=100_000, show_default=True, help="Cards in the largest fleet.")
+@click.option("--quick", is_flag=True, help="A hundredth of the bad inputs.")
+@click.option("--clock", type=click.Choice(["cpu", "wall"]), default="cpu", show_default=True)
+@click.option("--assert", "must_meet", is_flag=True, help="Exit with 1 if a target is missed.")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text")
+def main(devices: int, quick: bool, clock: str, must_meet: bool, output: str) -> None:
+    """Measure the language of selectors on this machine."""
+    _Clock.now = time.perf_counter if clock == "wall" else time.thread_time
+    found: list[Row] = []
+    if output == "text":
+        click.echo(f"{machine()}; {clock} time\n")
+    for row in rows(devices, 1_000 if quick else 100_000):
+        found.append(row)
+        if output == "text":
+            click.echo(row)
+    if output == "json":
+        results = [{**vars(row), "met": row.is_met} for row in found]
+        click.echo(json.dumps({"machine": machine(), "clock": clock, "results": results}, indent=2))
+    if must_meet and not all(row.is_met for row in found):
+        raise SystemExit(1)
+
+
+def rows(devices: int, bad_inputs: int) -> Iterator[Row]:
+    """Every figure, memory first: it needs a process that has held nothing else."""
+    fleet, memory = _remembered(devices)
+    yield memory
+    yield from _compiling()
+    yield from _asking(fleet, devices)
+    del fleet
+    for count in dict.fromkeys((min(1_000, devices), min(10_000, devices), devices)):
+        yield from _changing(count)
+    yield from _evaluating()
+    yield from _resisting(bad_inputs)
+
+
+def _remembered(devices: int) -> tuple[Fleet, Row]:
+    compile(Asked(seed=9).selector())
+    gc.collect()
+    before = _resident_bytes()
+    fleet = Fleet()
+    fleet.put_all(Cards().fleet(devices))
+    _make_live(fleet)
+    gc.collect()
+    used = (_resident_bytes() - before) / 1e6
+    what = f"memory: columns of {devices:,} cards and {LIVE} masks, names included"
+    return fleet, Row(what, "MB", used, 100)
+
+
+def _make_live(fleet: Fleet) -> None:
+    asked = Asked(seed=4)
+    for _ in range(LIVE):
+        fleet.masks(asked.selector())
+
+
+def _compiling() -> Iterator[Row]:
+    asked = Asked(seed=5)
+    texts = [asked.selector() for _ in range(600)]
+    yield _timed("parse + check one auto selector, cold", "ms", texts[:300], compile, target=0.4)
+
+
+def _asking(fleet: Fleet, devices: int) -> Iterator[Row]:
+    over = f"{devices:,} cards"
+    known = list(fleet.live)
+    again = [known * 5] * 200
+    yield _timed(
+        f"a selector already seen: its mask over {over}",
+        "µs",
+        again,
+        lambda texts: [fleet.masks(text) for text in texts],
+        target=1,
+        per=len(known) * 5,
+    )
+    asked = Asked(seed=6)
+    checked = [asked.selector() for _ in range(300)]
+    for text in checked:
+        compile(text)
+
+    def once(text: str) -> None:
+        fleet.masks(text)
+
+    def forget(text: str) -> None:
+        fleet.forget(text)
+
+    what = f"a new auto selector over {over}, columns in place"
+    yield _timed(what, "ms", checked, once, target=0.5, after=forget)
+    unchecked = [asked.selector() for _ in range(300)]
+    yield _timed(f"… its parse and check included ({over})", "ms", unchecked, once, after=forget)
+
+
+def _changing(devices: int) -> Iterator[Row]:
+    cards = Cards(seed=7)
+    fleet = Fleet()
+    fleet.put_all(cards.fleet(devices))
+    _make_live(fleet)
+    numbers = [number * 7919 % devices for number in range(400)]
+    seen = [(f"gpu-{number}", cards.card(number)) for number in numbers]
+    unseen = [(f"gpu-{number}", cards.unseen(at)) for at, number in enumerate(numbers)]
+
+    def put(change: tuple[str, DeviceView]) -> None:
+        fleet.put(*change)
+
+    beside = f"{LIVE} live selectors, {devices:,} cards"
+    yield _timed(f"one device changes to values seen before; {beside}", "ms", seen, put, target=0.5)
+    yield _timed(f"… to values never seen; {beside}", "ms", unseen, put, target=0.5)
+    nodes = [
+        (f"node-{at}", {f"gpu-{8 * at + i}": cards.card(8 * at + i) for i in range(8)})
+        for at in range(min(100, devices // 8))
+    ]
+    yield _timed(f"… a slice of eight; {beside}", "ms", nodes, lambda node: fleet.put_slice(*node))
+
+
+def _evaluating() -> Iterator[Row]:
+    text = Asked(seed=8).selector()
+    program, peer = compile(text), cel_celpy.program(text)
+    views = [view for _, view in Cards(seed=8).fleet(200)]
+    whole = [view for view in views if program.matches(view)] or views
+    ours: list[float] = []
+    theirs: list[float] = []
+    for view in (views + whole * 20)[:400]:
+        ours.append(_seconds(lambda view=view: program.matches(view)))
+        theirs.append(_seconds(lambda view=view: peer(view)))
+        assert program.matches(view) == peer(view)
+    found, other = percentiles(ours), percentiles(theirs)
+    yield Row(
+        "exact evaluator, one device, auto selector", "µs", found["p50"] * 1e6, 30,
+        p99=found["p99"] * 1e6, samples=len(ours),
+    )  # fmt: skip
+    yield Row(
+        "celpy, the same device and selector", "µs", other["p50"] * 1e6,
+        p99=other["p99"] * 1e6, samples=len(ours),
+    )  # fmt: skip
+    yield Row("celpy is slower by", "×", other["p50"] / found["p50"], 60, at_least=True)
+
+
+def _resisting(count: int) -> Iterator[Row]:
+    slowest: dict[str, float] = {}
+    accepted = 0
+    for kind, text in Hostile().texts(count):
+        start = _Clock.now()
+        try:
+            compile(text)
+        except CelCompileError:
+            pass
+        else:
+            accepted += 1
+        slowest[kind] = max(slowest.get(kind, 0.0), _Clock.now() - start)
+    for kind, seconds in sorted(slowest.items(), key=lambda one: -one[1]):
+        yield Row(f"slowest bad input: {kind}", "ms", seconds * 1e3, 50)
+    yield Row(f"of {count:,} bad inputs are selectors by chance", "", accepted)
+    costly = compile("lists.range(100000).all(i, i >= 0)")
+    yield Row("a costly evaluation stops after", "ms", _seconds(lambda: _fails(costly)) * 1e3, 50)
+
+
+def _fails(program: Any) -> None:
+    try:
+        program.matches(DeviceView("driver"))
+    except CelEvaluationError:
+        return
+    raise AssertionError("an evaluation without end came to one")
+
+
+def _timed(
+    what: str,
+    unit: str,
+    inputs: list[Any],
+    work: Callable[[Any], object],
+    *,
+    target: float | None = None,
+    per: int = 1,
+    after: Callable[[Any], object] = lambda one: None,
+) -> Row:
+    """Median and 99th percentile of ``work`` on each input, in ``unit``, divided by ``per``."""
+    scale = {"ms": 1e3, "µs": 1e6}[unit] / per
+    taken = []
+    for one in inputs:
+        taken.append(_seconds(lambda one=one: work(one)) * scale)
+        after(one)
+    found = percentiles(taken)
+    return Row(what, unit, found["p50"], target, p99=found["p99"], samples=len(taken))
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    start = _Clock.now()
+    work()
+    return _Clock.now() - start
+
+
+def _resident_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * 4096
+
+
+if __name__ == "__main__":
+    main()
