@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dray.cel import tree, types
+from dray.cel.constants import refused_constants
 from dray.cel.environment import DEFAULT, Environment
 from dray.cel.errors import CelTypeError, Refusal, first_of
 from dray.cel.expansion import Again, Core, Fold, expanded
@@ -37,12 +38,17 @@ class Checked:
     _overloads: dict[int, tuple[str, ...]] = field(repr=False, compare=False)
     _expansions: dict[int, Core] = field(repr=False, compare=False)
     _known: types.Substitution = field(repr=False, compare=False)
+    literals: Literals = field(repr=False, compare=False)
 
     def type_of(self, node: Node) -> Type:
         """The type of a node of this tree, or of an expansion; without variables."""
         if isinstance(node, tree.Literal):
             return _LITERALS[node.kind]
         return self._known.closed(self._types[id(node)])
+
+    def is_visited(self, node: Node) -> bool:
+        """Whether ``node`` is an expression by itself, and not part of a dotted name."""
+        return id(node) in self._types or isinstance(node, tree.Literal)
 
     def closed(self, found: Type) -> Type:
         """A type met in the check with its variables replaced, unknown ones by dyn."""
@@ -80,6 +86,7 @@ def check(root: Expr, source: str, environment: Environment = DEFAULT) -> Checke
         checker.overloads,
         checker.expansions,
         known,
+        checker.literals,
     )
     if checker.literals.any:
         validate(checked, checker.literals)
@@ -95,6 +102,9 @@ def check_selector(root: Expr, source: str, environment: Environment = DEFAULT) 
     checked = check(root, source, environment)
     result = checked.result
     if result is BOOL or result is types.ANY or (result is DYN and environment.dyn_results):
+        refused = refused_constants(checked.literals)
+        if refused:
+            raise first_of(refused, source)
         return checked
     reason = f"must evaluate to bool or the unknown type, not {result.declared}"
     raise CelTypeError(reason, source, root.place.line, root.place.column)
@@ -216,6 +226,8 @@ class _Checker:
 
     def index(self, node: tree.Index) -> Type:
         given = (self.type_of(node.operand), self.type_of(node.key))
+        if given[1] is not types.STRING and given[1] is not types.INT:
+            self.literals.keys.append(node.key)
         return self._resolved(node, "_[?_]" if node.optional else "_[_]", given)
 
     def unary(self, node: tree.Unary) -> Type:

@@ -1,100 +1,89 @@
-"""What Kubernetes evaluates when it compiles: conversions of literals, and literal patterns."""
+"""What Kubernetes computes when it makes a program: conversions of constants, their patterns.
 
+What fails then is refused at admission, before any device is looked at.
+"""
+
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from dray.cel import tree
-from dray.cel.errors import CelEvaluationError, CelTypeError
+from dray.cel.errors import CelEvaluationError, Refusal
 from dray.cel.tree import Expr
 
 if TYPE_CHECKING:
-    from dray.cel.values import Value
+    from dray.cel.validation import Literals
 
 _CONVERSIONS: Final = frozenset(
     ("bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint")
 )
 _PATTERNS: Final = frozenset(("matches", "find", "findAll"))
-_FOLDED: Final = _CONVERSIONS | _PATTERNS
+_FAILED: Final = "program instantiation failed: "
+_KEYS: Final = frozenset(("str", "bool", "int", "Uint", "float"))
+_GO_TYPES: Final = {
+    "bytes": "types.Bytes",
+    "NoneType": "types.Null",
+    "list": "*types.baseList",
+    "dict": "*types.baseMap",
+    "Duration": "types.Duration",
+    "Timestamp": "types.Timestamp",
+    "TypeValue": "*types.Type",
+}
 
 
-class _NotConstant(Exception):
-    """The value is only known on a device."""
+def refused_constants(literals: "Literals") -> list[Refusal]:
+    """What would fail on every device, such as ``uint(-1)`` or ``x.matches('[')``."""
+    found = [refusal for call in literals.calls for refusal in _in_call(call)]
+    return found + [refusal for key in literals.keys for refusal in _in_key(key)]
 
 
-def check_constants(root: Expr, source: str) -> None:
-    """Refuse conversions of literals that fail on every device, such as ``uint(-1)``.
-
-    Raises:
-        CelTypeError: there is one, or a literal pattern that is none.
-    """
-    ahead = [root]
-    while ahead:
-        node = ahead.pop()
-        if node.__class__ is tree.Call and node.function in _FOLDED:  # type: ignore[union-attr]
-            _check_call(node, source)  # type: ignore[arg-type]
-        ahead.extend(tree.children(node))
-
-
-def _check_call(call: tree.Call, source: str) -> None:
-    try:
-        if call.function in _PATTERNS:
-            _check_pattern(call)
-        else:
-            _value(call)
-    except _NotConstant:
+def _in_call(call: tree.Call) -> Iterator[Refusal]:
+    name = call.function.removeprefix(".")
+    if name not in _CONVERSIONS and name not in _PATTERNS:
         return
+    at = 1 if name in _PATTERNS and call.target is None else 0
+    if len(call.arguments) <= at or (name in _CONVERSIONS and call.target is not None):
+        return
+    try:
+        if name in _PATTERNS:
+            _compile(call.arguments[at])
+        else:
+            _convert(name, call.arguments[at])
     except CelEvaluationError as error:
-        place = call.place
-        raise CelTypeError(str(error), source, place.line, place.column) from None
+        yield Refusal(f"{_FAILED}{error}", call.place)
 
 
-def _check_pattern(call: tree.Call) -> None:
+def _convert(name: str, argument: Expr) -> None:
+    from dray.cel.folding import Unknown, constant
+    from dray.cel.functions import FUNCTIONS
+
+    try:
+        FUNCTIONS[name](constant(argument))
+    except Unknown:
+        return
+
+
+def _compile(argument: Expr) -> None:
+    from dray.cel.folding import Unknown, constant
     from dray.cel.patterns import PatternError, compiled
 
-    at = 0 if call.target is not None else 1
-    pattern = _value(call.arguments[at]) if len(call.arguments) > at else None
-    if not isinstance(pattern, str):
-        return
     try:
-        compiled(pattern)
+        pattern = constant(argument)
+        if isinstance(pattern, str):
+            compiled(pattern)
+    except Unknown:
+        return
     except PatternError as error:
         raise CelEvaluationError(str(error)) from None
 
 
-def _value(node: Expr) -> "Value":
-    """The value of a literal or of a conversion of one.
+def _in_key(key: Expr) -> Iterator[Refusal]:
+    """A constant by which nothing can be indexed."""
+    from dray.cel.folding import Unknown, constant
 
-    Raises:
-        _NotConstant: it is something else.
-        CelEvaluationError: the conversion fails.
-    """
-    match node:
-        case tree.Literal():
-            return _literal(node)
-        case tree.Call(function=name, target=None, arguments=(argument,)) if name in _CONVERSIONS:
-            from dray.cel.functions import FUNCTIONS
-
-            return FUNCTIONS[name](_value(argument))
-        case tree.ListLiteral() if not any(item.optional for item in node.items):
-            return [_value(item.value) for item in node.items]
-        case tree.MapLiteral() if not any(entry.optional for entry in node.entries):
-            return _map(node)
-        case _:
-            raise _NotConstant
-
-
-def _literal(node: tree.Literal) -> "Value":
-    if node.kind != "uint":
-        return node.value
-    from dray.cel.values import Uint
-
-    return Uint(node.value)  # type: ignore[arg-type]
-
-
-def _map(node: tree.MapLiteral) -> "Value":
-    from dray.cel.values import as_key
-
-    pairs = [(_value(entry.key), _value(entry.value)) for entry in node.entries]
     try:
-        return {as_key(key): value for key, value in pairs}
-    except CelEvaluationError:
-        raise _NotConstant from None
+        kind = type(constant(key)).__name__
+    except Unknown:
+        return
+    if kind not in _KEYS:
+        reason = f"{_FAILED}invalid qualifier type: {_GO_TYPES.get(kind, kind)}"
+        yield Refusal(reason, key.place)

@@ -50,6 +50,13 @@ class CelEvaluationError(CelError):
     """Evaluation on one device failed, for instance ``no such key: model``."""
 
 
+class CelCostError(CelEvaluationError):
+    """Evaluation was stopped: it cost or did too much, or upstream would have stumbled."""
+
+    def __init__(self, reason: str = "operation cancelled: actual cost limit exceeded") -> None:
+        super().__init__(reason)
+
+
 def caret_line(source: str, line: int, column: int) -> str:
     """The line of ``source`` with a caret under ``column``, as Kubernetes prints it."""
     lines = source.split("\n")

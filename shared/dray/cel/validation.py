@@ -8,22 +8,26 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from dray.cel import tree
-from dray.cel.errors import Refusal, first_of
+from dray.cel.errors import CelUnsupportedError, Refusal, first_of
 from dray.cel.formats import check_format
-from dray.cel.tree import Place
+from dray.cel.tree import Expr, Place
 from dray.cel.types import Type
 
 if TYPE_CHECKING:
     from dray.cel.check import Checked
 
+_PATTERNS: Final = ("matches", "find", "findAll")
+
 
 class Literals:
-    """The calls and aggregate literals met, in order; ``exempt`` > 0 inside ``format``."""
+    """The calls, keys and aggregate literals met; ``exempt`` > 0 inside ``format``."""
 
-    __slots__ = ("aggregates", "calls", "exempt")
+    __slots__ = ("aggregates", "calls", "exempt", "keys")
 
     def __init__(self) -> None:
         self.calls: list[tree.Call] = []
+        self.keys: list[Expr] = []
+        """Of indexes, but for the plain strings and ints."""
         self.aggregates: list[list[tuple[Type, Place]]] = []
         self.exempt = 0
 
@@ -43,12 +47,26 @@ def validate(checked: "Checked", literals: Literals) -> None:
 
     Raises:
         CelTypeError: the first of them.
+        CelUnsupportedError: a function of patterns, where no RE2 is installed.
     """
+    for call in literals.calls:
+        _demand_engine(call)
     refused = [refusal for call in literals.calls for refusal in _in_call(checked, call)]
     for elements in literals.aggregates:
         refused += _mixed(checked, elements)
     if refused:
         raise first_of(refused, checked.source)
+
+
+def _demand_engine(call: tree.Call) -> None:
+    """Without an RE2, patterns are refused rather than guessed at."""
+    if call.function not in _PATTERNS:
+        return
+    from dray.cel.patterns import is_installed
+
+    if not is_installed():
+        place = call.place
+        raise CelUnsupportedError(call.function, place.text, place.line, place.column)
 
 
 def _in_call(checked: "Checked", call: tree.Call) -> Iterator[Refusal]:

@@ -1,0 +1,351 @@
+"""The static worst-case cost of an expression: the number by which Kubernetes admits it.
+
+What Kubernetes compares with its limit is cel-go's estimate, so this counts as cel-go counts,
+down to what looks odd: sizes wrap where Go's do, and paths share memory where Go's slices do.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from dray.cel import tree
+from dray.cel.check import Checked
+from dray.cel.device_sizes import size_of
+from dray.cel.estimate_calls import Call, Sized, call_cost
+from dray.cel.expansion import Again, Core, Fold
+from dray.cel.spans import NOTHING_YET, ONE, UNKNOWN, ZERO, Span, fixed
+from dray.cel.tree import Node
+from dray.cel.types import Type
+
+_LIST_COST: Final = fixed(10)
+_MAP_COST: Final = fixed(30)
+_MESSAGE_COST: Final = fixed(40)
+_CONTAINERS: Final = (tree.ListLiteral, tree.MapLiteral)
+
+
+class Path:
+    """Steps from a variable: a Go slice, whose appends overwrite what another one appended."""
+
+    __slots__ = ("_length", "_memory", "_room")
+
+    def __init__(self, memory: list[str], room: int, length: int) -> None:
+        self._memory, self._room, self._length = memory, room, length
+
+    def to(self, step: str) -> "Path":
+        """The path one step on, in the same memory where there is room."""
+        if self._length < self._room:
+            memory, room = self._memory, self._room
+        else:
+            memory, room = self._memory[: self._length], max(1, 2 * self._room)
+        del memory[self._length + 1 :]
+        memory[self._length : self._length + 1] = [step]
+        return Path(memory, room, self._length + 1)
+
+    @property
+    def steps(self) -> list[str]:
+        return self._memory[: self._length]
+
+
+class Entries(NamedTuple):
+    """Sizes of the keys and values of a container."""
+
+    is_list: bool
+    key: Span
+    value: Span
+
+    def union(self, other: "Entries | None") -> "Entries | None":
+        if other is None:
+            return None
+        return Entries(self.is_list, self.key.union(other.key), self.value.union(other.value))
+
+
+class _Local(NamedTuple):
+    path: Path
+    size: Span | None
+    entries: Entries | None
+
+
+def estimate(checked: Checked) -> int:
+    """The estimated cost at worst, in CEL's units; at most 2**64 - 1."""
+    return _Estimator(checked).cost(checked.root).high
+
+
+class _Estimator:
+    """One walk over one expression, with what it learned of each node."""
+
+    def __init__(self, checked: Checked) -> None:
+        self._checked = checked
+        self._costs: dict[int, Span] = {}
+        self._paths: dict[int, Path] = {}
+        self._sizes: dict[int, Span] = {}
+        self._entries: dict[int, Entries] = {}
+        self._locals: dict[str, list[_Local]] = {}
+
+    def cost(self, node: Core) -> Span:
+        if isinstance(node, Again):
+            return self._costs[id(node.node)]
+        if isinstance(node, tree.Macro | tree.Bind):
+            core = self._checked.expansion_of(node)
+            found = self.cost(core)
+            self._copy(core, node)
+        else:
+            found = _RULES[node.__class__](self, node)
+        self._costs[id(node)] = found
+        return found
+
+    # What is known of a node.
+
+    def _type(self, node: Node) -> Type:
+        return self._checked.type_of(_meant(node))
+
+    def _local(self, node: Node) -> _Local | None:
+        if isinstance(node, tree.Ident):
+            known = self._locals.get(node.name.removeprefix("."))
+            return known[-1] if known else None
+        return None
+
+    def _path(self, node: Node) -> Path:
+        local = self._local(node)
+        return local.path if local else self._paths.get(id(_meant(node))) or Path([], 0, 0)
+
+    def _size(self, node: Node) -> Span | None:
+        node = _meant(node)
+        known = self._sizes.get(id(node)) or _written_size(node)
+        if known is not None:
+            return known
+        declared = size_of(self._path(node).steps)
+        if declared is not None:
+            self._sizes[id(node)] = declared
+            return declared
+        if self._type(node).is_scalar:
+            return ONE
+        local = self._local(node)
+        return local.size if local else None
+
+    def _size_or_unknown(self, node: Node) -> Span:
+        return self._size(node) or UNKNOWN
+
+    def _entries_of(self, node: Node) -> Entries | None:
+        node = _meant(node)
+        known = self._entries.get(id(node))
+        if known is not None:
+            return known
+        local = self._local(node)
+        return local.entries if local else None
+
+    def _note(self, node: Node, size: Span | None, entries: Entries | None = None) -> None:
+        if size is not None:
+            self._sizes[id(node)] = size
+        if entries is not None:
+            self._entries[id(node)] = entries
+
+    def _copy(self, source: Node, target: Node) -> None:
+        self._note(target, self._size(source), self._entries_of(source))
+
+    def sized(self, node: Node) -> Sized:
+        """What the cost of a call depends on of one of its operands."""
+        path = self._path(node)
+        return Sized(_meant(node), self._type(node), self._size(node), lambda: path.steps)
+
+    # Rules.
+
+    def literal(self, node: tree.Literal) -> Span:
+        return ZERO
+
+    def ident(self, node: tree.Ident) -> Span:
+        local = self._local(node)
+        self._paths[id(node)] = local.path if local else Path([node.name.removeprefix(".")], 1, 1)
+        return ONE
+
+    def select(self, node: tree.Select) -> Span:
+        if node.optional:
+            return self._call(node, "_?._", (node.operand, _text(node)))
+        if not self._checked.is_visited(node.operand):
+            return ONE  # the name of a type, such as google.protobuf.Duration
+        found = self.cost(node.operand)
+        if self._type(node.operand).kind in ("map", "struct"):
+            found = found.plus(ONE)
+        self._paths[id(node)] = self._path(node.operand).to(node.field)
+        return found
+
+    def has(self, node: tree.Has) -> Span:
+        return self.cost(node.operand)
+
+    def index(self, node: tree.Index) -> Span:
+        return self._call(node, "_[?_]" if node.optional else "_[_]", (node.operand, node.key))
+
+    def unary(self, node: tree.Unary) -> Span:
+        return self._call(node, node.operator + "_", (node.operand,))
+
+    def binary(self, node: tree.Binary) -> Span:
+        name = "@in" if node.operator == "in" else f"_{node.operator}_"
+        return self._call(node, name, (node.left, node.right))
+
+    def logical(self, node: tree.Logical) -> Span:
+        costs = [self.cost(term) for term in node.terms]
+        return Span(costs[0].low, min(sum(cost.high for cost in costs), UNKNOWN.high))
+
+    def conditional(self, node: tree.Conditional) -> Span:
+        condition, then = self.cost(node.condition), self.cost(node.then)
+        otherwise = self.cost(node.otherwise)
+        size = self._size_or_unknown(node.then).union(self._size_or_unknown(node.otherwise))
+        entries = self._entries_of(node.then)
+        joined = entries.union(self._entries_of(node.otherwise)) if entries else None
+        self._note(node, size, joined)
+        return condition.plus(then.union(otherwise))
+
+    def call(self, node: tree.Call) -> Span:
+        name = node.function.removeprefix(".")
+        target = node.target
+        if isinstance(target, tree.Ident) and not self._checked.is_visited(target):
+            return self._call(node, f"{target.name.removeprefix('.')}.{name}", node.arguments)
+        if name == "dyn" and target is None:
+            found = self.cost(node.arguments[0]).plus(ONE)
+            self._copy(node.arguments[0], node)
+            return found
+        return self._call(node, name, node.arguments, target)
+
+    def _call(
+        self, node: Node, name: str, arguments: tuple[Node, ...], target: Node | None = None
+    ) -> Span:
+        costs, operands = ZERO, list[Sized]()
+        for argument in arguments:
+            costs = costs.plus(self.cost(argument))  # type: ignore[arg-type]
+            operands.append(self.sized(argument))
+        before = ZERO
+        receiver: Sized | None = None
+        if target is not None:
+            before = self.cost(target)  # type: ignore[arg-type]
+            receiver = self.sized(target)
+        found, size = NOTHING_YET, None
+        for overload in self._checked.overloads_of(node):
+            one = call_cost(Call(name, overload, receiver, tuple(operands)))
+            found = found.union(one.cost.plus(costs))
+            if one.size is not None:
+                size = one.size if size is None else size.union(one.size)
+            if overload in ("index_list", "index_map"):
+                size = self._indexed(node, arguments[0], overload)
+            elif overload in ("add_list", "add_string", "add_bytes"):
+                self._add_entries(node, arguments)
+            if size is None:
+                size = self._size(node)
+        self._note(node, size)
+        return before.plus(found)
+
+    def _indexed(self, node: Node, operand: Node, overload: str) -> Span | None:
+        entries = self._entries_of(operand)
+        step = "@items" if overload == "index_list" else "@values"
+        self._paths[id(node)] = self._path(operand).to(step)
+        return entries.value if entries else None
+
+    def _add_entries(self, node: Node, arguments: tuple[Node, ...]) -> None:
+        left, right = map(self._entries_of, arguments)
+        if left is not None:
+            self._note(node, None, left.union(right))
+
+    def list_literal(self, node: tree.ListLiteral) -> Span:
+        cost, item = _LIST_COST, NOTHING_YET if node.items else ZERO
+        for element in node.items:
+            cost = cost.plus(self.cost(element.value))
+            item = item.union(self._size_or_unknown(element.value))
+        self._note(node, None, Entries(True, ONE, item))
+        return cost
+
+    def map_literal(self, node: tree.MapLiteral) -> Span:
+        cost, start = _MAP_COST, NOTHING_YET if node.entries else ZERO
+        key = value = start
+        for entry in node.entries:
+            cost = cost.plus(self.cost(entry.key)).plus(self.cost(entry.value))
+            key = key.union(self._size_or_unknown(entry.key))
+            value = value.union(self._size_or_unknown(entry.value))
+        self._note(node, None, Entries(False, key, value))
+        return cost
+
+    def message(self, node: tree.Message) -> Span:
+        cost = _MESSAGE_COST
+        for entry in node.fields:
+            cost = cost.plus(self.cost(entry.value))
+        return cost
+
+    # Loops.
+
+    def fold(self, node: Fold) -> Span:
+        cost = self.cost(node.range).plus(self.cost(node.start))
+        local = _Local(self._path(node.start), self._size(node.start), self._entries_of(node.start))
+        self._push(node.accumulator, local)
+        if node.is_bind and node.accumulator != "__result__":
+            cost = cost.plus(self.cost(node.result))
+            self._pop(node.accumulator)
+            self._copy(node.result, node)
+            return cost
+        self._push_variables(node)
+        round_cost = self.cost(node.condition).plus(self.cost(node.step))
+        for name in node.variables:
+            self._pop(name)
+        cost = cost.plus(self.cost(node.result))
+        self._pop(node.accumulator)
+        count = self._size_or_unknown(node.range)
+        if isinstance(node.start, tree.Literal):
+            self._note(node, self._size(node.start))
+        elif isinstance(node.start, _CONTAINERS):
+            self._note(node, count, self._entries_of(node.step))
+        return cost.plus(count.times(round_cost))
+
+    def _push(self, name: str, local: _Local) -> None:
+        self._locals.setdefault(name, []).append(local)
+
+    def _pop(self, name: str) -> None:
+        self._locals[name].pop()
+
+    def _push_variables(self, node: Fold) -> None:
+        entries = self._entries_of(node.range)
+        is_list = entries.is_list if entries else self._type(node.range).kind == "list"
+        key, value = (entries.key, entries.value) if entries else (None, None)
+        path = self._path(node.range)
+        keys, values = ("@indices", "@items") if is_list else ("@keys", "@values")
+        if len(node.variables) == 2:
+            self._push(node.variables[0], _Local(path.to(keys), key, None))
+            self._push(node.variables[1], _Local(path.to(values), value, None))
+            return
+        step, size = ("@items", value) if is_list else ("@keys", key)
+        self._push(node.variables[0], _Local(path.to(step), size, None))
+
+
+_RULES: Final[dict[type, Callable[[_Estimator, Any], Span]]] = {
+    tree.Literal: _Estimator.literal,
+    tree.Ident: _Estimator.ident,
+    tree.Select: _Estimator.select,
+    tree.Has: _Estimator.has,
+    tree.Index: _Estimator.index,
+    tree.Unary: _Estimator.unary,
+    tree.Binary: _Estimator.binary,
+    tree.Logical: _Estimator.logical,
+    tree.Conditional: _Estimator.conditional,
+    tree.Call: _Estimator.call,
+    tree.ListLiteral: _Estimator.list_literal,
+    tree.MapLiteral: _Estimator.map_literal,
+    tree.Message: _Estimator.message,
+    Fold: _Estimator.fold,
+}
+
+
+def _meant(node: Node) -> Node:
+    return node.node if isinstance(node, Again) else node
+
+
+def _text(node: tree.Select) -> tree.Literal:
+    return tree.Literal("string", node.field, place=node.place)
+
+
+def _written_size(node: Node) -> Span | None:
+    """The size of a literal."""
+    match node:
+        case tree.Literal(value=str() | bytes() as value):
+            return fixed(len(value))
+        case tree.Literal():
+            return ONE
+        case tree.ListLiteral():
+            return fixed(len(node.items))
+        case tree.MapLiteral():
+            return fixed(len(node.entries))
+        case _:
+            return None
