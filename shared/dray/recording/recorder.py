@@ -141,7 +141,9 @@ class Recorder:
         self._put(line)
         self.counts.facts += 1
         self.counts.events += self.counts.begun
-        if self._catching_up.whole and not self._whole:
+        # Of the checkpoint, the first facts may be there one by one; what follows is not.
+        at_hand = self.counts.begun or not delivered.pending
+        if self._catching_up.whole and at_hand and not self._whole:
             self._put(WholeLine(sequence=delivered.sequence))
             self._whole = True
         self._look_for_domain(line)

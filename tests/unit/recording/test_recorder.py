@@ -87,6 +87,18 @@ async def test_it_begins_with_what_is_left_of_the_facts_and_follows(bus):
     assert [line for line in lines if isinstance(line, GapLine)] == [GapLine(first=1, last=2)]
 
 
+async def test_first_facts_that_nothing_replaced_are_not_the_checkpoint(bus):
+    await bus.publish(synced())
+    for at in (2, 3, 4):
+        await bus.publish(tick(at))
+
+    async with recording(bus) as lines:
+        await until(lambda: sequences(lines) == [1, 4])
+
+    assert [line for line in lines if isinstance(line, WholeLine)] == [WholeLine(sequence=4)]
+    assert lines[-1] == WholeLine(sequence=4)
+
+
 async def test_only_what_comes_after_the_checkpoint_counts_as_an_event(bus):
     await bus.publish(synced())
     await open_log(bus, "early", 1)
