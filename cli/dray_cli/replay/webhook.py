@@ -4,6 +4,7 @@ An answer is compared where its webhook had caught up with the facts, and the re
 """
 
 import base64
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import unified_diff
@@ -40,6 +41,8 @@ class ReviewDifference:
     made: dict[str, Any]
     cause: FactLine | None
     """The last fact that the webhook had folded."""
+    about: tuple[FactLine, ...] = ()
+    """The newest facts of pools, policies and templates that the review names."""
 
     def difference(self) -> str:
         """The two answers as a unified diff, their patches readable."""
@@ -55,6 +58,9 @@ class ReviewDifference:
         if self.cause is not None:
             found += ["The last event before it:"]
             found += [f"  fact {self.cause.sequence}  {self.cause.subject}"]
+        if self.about:
+            found += ["Facts about it, newest first:"]
+            found += [f"  fact {fact.sequence}  {fact.subject}" for fact in self.about]
         return [*found, "", self.difference()]
 
     def as_json(self) -> dict[str, Any]:
@@ -83,7 +89,7 @@ def replay_reviews(lines: Sequence[Line], outcome: Outcome) -> None:
         view, cause = facts.view_at(reviewed.facts_sequence)
         made = answer_again(reviewed, view)
         if _canonical(made) != _canonical(reviewed.answer):
-            tally.divergence = ReviewDifference(reviewed, made, cause)
+            tally.divergence = ReviewDifference(reviewed, made, cause, facts.about(reviewed))
             return
         tally.compared[reviewed.path] += 1
 
@@ -107,6 +113,17 @@ class _Read:
         if sequence >= begins:
             return self.facts.covers(sequence)
         return not any(sequence < line.sequence <= begins for line, _ in self.lines)
+
+    def about(self, reviewed: Reviewed) -> tuple[FactLine, ...]:
+        """The newest facts of what the review and its answer name, newest first."""
+        named = json.dumps([reviewed.request.get("object"), _pretty(reviewed.answer)])
+        newest = {
+            line.subject: line
+            for line, _ in self.lines
+            if line.sequence <= reviewed.facts_sequence
+            and f'"{line.subject.rpartition(".")[2]}"' in named
+        }
+        return tuple(sorted(newest.values(), key=lambda line: -line.sequence))
 
     def view_at(self, sequence: int) -> tuple[View, FactLine | None]:
         view, last = View(), None

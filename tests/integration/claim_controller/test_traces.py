@@ -8,7 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from dray.bus.topology import EVENTS_STREAM, FACTS_STREAM
 from dray.domain.names import TRACEPARENT
+from dray.kube.convert import claim_from
+from dray.kube.ports import PODS
+from dray.messages.base import encode, subject_of
+from dray.messages.commands import VoidClaim
+from dray.messages.facts import ClaimObserved
 from dray.telemetry import configure, shutdown
 
 POD = "00-0123456789abcdef0123456789abcdef-00000000000000aa-01"
@@ -83,3 +89,91 @@ async def test_a_restart_does_not_tell_what_was_told_before(world: Any, trace_fi
 
     await world.until(read_again, "the decision was found to be done")
     assert len(spans(trace_file)) == 3
+
+
+async def test_what_kube_scheduler_refuses_is_a_span_linked_to_its_execution(
+    shared_world: Any, trace_file: Path
+) -> None:
+    world = shared_world
+    await world.ready(await world.start())
+    await world.pod(gated=True, traceparent=POD)
+    made = msgspec.structs.replace(await world.decision(), traceparent=POD)
+    await world.decide(made, headers={"traceparent": DECISION})
+    await world.until(
+        lambda: (
+            not world.kube.store.get(PODS, "workload", "default")["spec"].get("schedulingGates")
+        ),
+        "the gate is lifted",
+    )
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    refused = {"status": {"conditions": [condition]}}
+    await world.kube.patch(PODS, "workload", refused, "default", subresource="status")
+
+    def told() -> bool:
+        return "withdraw" in [span["name"] for span in spans(trace_file)]
+
+    await world.until(told, "the withdrawal's span")
+    found = {span["name"]: span for span in spans(trace_file)}
+    withdraw, execute = found["withdraw"], found["execute"]
+    assert withdraw["trace_id"] == POD[3:35]
+    assert withdraw["parent_id"] == "00000000000000aa"
+    assert [link["span_id"] for link in withdraw["links"]] == [execute["span_id"]]
+    assert withdraw["attributes"]["dray.attempt"] == 1_000_001
+    assert withdraw["attributes"]["dray.reason"].startswith("kube-scheduler")
+
+
+async def test_a_voiding_is_a_span_and_its_fact_names_the_command(
+    world: Any, trace_file: Path
+) -> None:
+    running = await world.ready(await world.start())
+    await world.pod(traceparent=POD)
+    claim = claim_from(await world.until(world.claim, "the claim"))
+    command = VoidClaim(
+        domain="default-pool",
+        claim_uid=claim.uid,
+        namespace="default",
+        name=claim.name,
+        attempt=1_000_007,
+        reason="node lost",
+    )
+    sent = encode(command, source="test")
+    await world.until(
+        lambda: claim.uid in running.controller.watching.picture.claims, "the claim is seen"
+    )
+    await world.bus.publish(sent)
+
+    def told() -> bool:
+        return "void" in [span["name"] for span in spans(trace_file)]
+
+    await world.until(told, "the voiding's span")
+    (void,) = [span for span in spans(trace_file) if span["name"] == "void"]
+    assert void["attributes"]["dray.reason"] == "node lost"
+    assert void["parent_id"] == "00000000000000aa"
+
+    async def named() -> bool:
+        fact = ClaimObserved(revision=0, claim=claim)
+        last = await world.bus.last(FACTS_STREAM, subject_of(fact))
+        return last is not None and last.headers.get("ce-causationid") == sent.headers["ce-id"]
+
+    await world.until(named, "the claim's fact names what caused it")
+
+
+async def test_a_step_names_the_record_that_is_carried_out(world: Any, trace_file: Path) -> None:
+    await world.ready(await world.start())
+    await world.pod(traceparent=POD)
+    await world.decide(await world.decision(), headers={"ce-id": "record-1"})
+    await world.until(world.bindings, "the binding")
+
+    async def steps() -> list[str]:
+        state = await world.bus.state(EVENTS_STREAM)
+        found: list[str] = []
+        if state is None or state.last_sequence < max(state.first_sequence, 1):
+            return found
+        async for delivered in world.bus.read(EVENTS_STREAM):
+            found.append(delivered.headers.get("ce-causationid", ""))
+            if not delivered.pending:
+                break
+        return found
+
+    await world.until(steps, "a step is told")
+    assert set(await steps()) == {"record-1"}
