@@ -11,10 +11,10 @@ import sys
 import time
 
 from building import DEFAULT_MINOR, MINORS, build_oracle
-from differences import Comparison, compare
+from differences import Comparison, compare, settled
 from generate import pairs
 from report import Run, as_json, as_text
-from running import ProgramFailedError, ask_both
+from running import ProgramFailedError, ask_both, observe
 
 from dray.domain.errors import DrayError
 
@@ -42,8 +42,10 @@ def _compare(minor: str, arguments: argparse.Namespace) -> int:
     except ProgramFailedError as error:
         _say(f"error: {error}")
         return 1
-    run = Run(minor, arguments.seed, arguments.pairs, time.monotonic() - began)
     found = compare(asked, theirs, ours, minor)
+    again = [difference.pair.question(minor) for difference in found.differences]
+    found = settled(found, observe(oracle, again)) if again else found
+    run = Run(minor, arguments.seed, arguments.pairs, time.monotonic() - began)
     if arguments.output == "json":
         print(json.dumps(as_json(found, run), indent=2, ensure_ascii=False))
     else:

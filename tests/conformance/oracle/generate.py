@@ -10,6 +10,7 @@ from devices import make_device, make_driver
 from families import FAMILIES
 from grammar import Maker
 from operations import OPERATIONS, Operation, Type
+from sharpen import literal_of
 
 BY_TAG: Final = {
     tag: tuple(group) for tag, group in itertools.groupby(OPERATIONS, key=lambda o: o.tag)
@@ -20,6 +21,17 @@ EXTRA: Final[dict[str, float]] = {}
 _ORDERED: Final = (
     "int", "uint", "double", "string", "bytes", "bool", "duration", "timestamp",
 )  # fmt: skip
+_HOLE: Final = "\x02"
+SHARP: Final = {
+    **dict.fromkeys(("int", "uint", "double", "string", "bytes", "bool", "list", "map"), _HOLE),
+    **dict.fromkeys(("duration", "timestamp", "ip", "cidr"), f"string({_HOLE})"),
+    "quantity": f"{_HOLE}.asApproximateFloat()",
+    "semver": f"[{_HOLE}.major(), {_HOLE}.minor(), {_HOLE}.patch()]",
+    "url": f"[{_HOLE}.getHost(), {_HOLE}.getEscapedPath()]",
+    "optional": f"{_HOLE}.hasValue()",
+    "dyn": _HOLE,
+}
+"""What tells most of a value, by its type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +82,10 @@ def _pair(rng: random.Random, name: str, tag: str) -> Pair:
         subject, kind, arguments = _used(maker, rng.choice(BY_TAG[tag]))
     if kind is None:
         return Pair(name, tag, subject, "", driver, device)
-    frame = _framed(maker, _condition(maker, kind))
+    frame = _framed(maker, _sharp(maker, subject, kind) or _condition(maker, kind))
     expression = frame.replace(_HOLE, _inside(subject, rng))
     witness = frame.replace(_HOLE, f"[{', '.join(f'dyn({a})' for a in arguments)}][7654]")
     return Pair(name, tag, expression, witness, driver, device)
-
-
-_HOLE = "\x02"
 
 
 def _inside(subject: str, rng: random.Random) -> str:
@@ -90,6 +99,15 @@ def _used(maker: Maker, operation: Operation) -> tuple[str, Type, list[str]]:
     found = maker.apply(operation, {}, 1)
     maker.mistakes = usual
     return found
+
+
+def _sharp(maker: Maker, subject: str, kind: Type) -> str:
+    """A condition that holds for exactly the value that dray computes; often there is none."""
+    view = SHARP.get(str(kind[0]), "")
+    if not view or maker.rng.random() < 0.5:
+        return ""
+    wanted = literal_of(view.replace(_HOLE, f"({subject})"), maker.driver, maker.device)
+    return f"{view} == {wanted}" if wanted else ""
 
 
 def _condition(maker: Maker, kind: Type) -> str:

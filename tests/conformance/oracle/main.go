@@ -10,7 +10,9 @@
 //	eval_error     why there is none
 //	cost           the estimate that admission compares with the limit
 //	actual_cost    what the evaluation used
+//	observed       with -repeat, all outcomes that were met
 //	differs        whether the selector "witness" of the line, if any, has another outcome
+//	panicked       where Kubernetes' own code did; there is no answer then
 //	timed_out      true where the evaluation took longer than -timeout; there is no answer then
 //
 // Feature gates are the defaults of the minor that the module requires.
@@ -36,7 +38,8 @@ const (
 	longestLine = 16 << 20
 	// Workers on the many small answers of one selector each; more only wait for the lock of the
 	// output.
-	mostWorkers = 8
+	mostWorkers   = 8
+	longestRepeat = 2 * time.Second
 )
 
 type question struct {
@@ -60,9 +63,20 @@ type answer struct {
 	ActualCost     *uint64 `json:"actual_cost"`
 	TimedOut       bool    `json:"timed_out"`
 	BadInput       *string `json:"bad_input"`
+	Panicked       *string `json:"panicked"`
+	// Observed holds the distinct outcomes of -repeat evaluations: Go visits maps in random order.
+	Observed []outcome `json:"observed,omitempty"`
 	// Differs says whether the witness gives another outcome.
 	Differs *bool `json:"differs,omitempty"`
 }
+
+type outcome struct {
+	Result     *bool   `json:"result"`
+	EvalError  *string `json:"eval_error"`
+	ActualCost *uint64 `json:"actual_cost"`
+}
+
+var repeat = flag.Int("repeat", 1, "evaluate this often, and list the distinct outcomes")
 
 func main() {
 	timeout := flag.Duration("timeout", 5*time.Second, "give up on one case after this long")
@@ -119,34 +133,30 @@ func answerWithin(line []byte, timeout time.Duration) answer {
 	}
 }
 
-func answerOne(ctx context.Context, line []byte) (a answer) {
+func answerOne(ctx context.Context, line []byte) answer {
 	var q question
 	if err := json.Unmarshal(line, &q); err != nil {
 		text := err.Error()
 		return answer{ID: q.ID, BadInput: &text}
 	}
-	a.ID = q.ID
-	defer func() {
-		if reason := recover(); reason != nil {
-			text := fmt.Sprint("panic: ", reason)
-			a.EvalError = &text
-		}
-	}()
+	a := answer{ID: q.ID}
 	admit(&a, q.Expression)
 	evaluate(ctx, &a, q)
 	if q.Witness != "" {
 		var other answer
 		q.Expression = q.Witness
 		evaluate(ctx, &other, q)
-		differs := outcome(a) != outcome(other)
+		differs := decision(a) != decision(other)
 		a.Differs = &differs
 	}
 	return a
 }
 
-// outcome tells compile errors, whose texts name positions, only from other outcomes.
-func outcome(a answer) string {
+// decision tells compile errors, whose texts name positions, only from other outcomes.
+func decision(a answer) string {
 	switch {
+	case a.Panicked != nil:
+		return "panic"
 	case a.CompileError != nil:
 		return "compile error"
 	case a.EvalError != nil:
@@ -156,8 +166,17 @@ func outcome(a answer) string {
 	}
 }
 
+// noting keeps a panic of Kubernetes' own code for the answer.
+func noting(a *answer) {
+	if reason := recover(); reason != nil {
+		text := fmt.Sprint(reason)
+		a.Panicked = &text
+	}
+}
+
 // admit says what ValidateResourceClaim does with an expression in a new object.
 func admit(a *answer, expression string) {
+	defer noting(a)
 	if len(expression) > resourceapi.CELSelectorExpressionMaxLength {
 		a.Admission = "too-long"
 		return
@@ -176,6 +195,7 @@ func admit(a *answer, expression string) {
 }
 
 func evaluate(ctx context.Context, a *answer, q question) {
+	defer noting(a)
 	program := dracel.GetCompiler(features()).CompileCELExpression(q.Expression, dracel.Options{})
 	if program.Error != nil {
 		text := program.Error.Detail
@@ -183,6 +203,30 @@ func evaluate(ctx context.Context, a *answer, q question) {
 		return
 	}
 	a.Cost = &program.MaxCost
+	seen := map[string]bool{}
+	for began, n := time.Now(), 0; n < *repeat && time.Since(began) < longestRepeat; n++ {
+		found := matched(ctx, program, q)
+		key := fmt.Sprintf("%v %v %v", found.Result != nil && *found.Result, found.EvalError != nil, costOf(found))
+		if !seen[key] {
+			seen[key] = true
+			a.Observed = append(a.Observed, found)
+		}
+	}
+	a.Result, a.EvalError, a.ActualCost = a.Observed[0].Result, a.Observed[0].EvalError, a.Observed[0].ActualCost
+	if *repeat == 1 {
+		a.Observed = nil
+	}
+}
+
+func costOf(found outcome) string {
+	if found.ActualCost == nil {
+		return "none"
+	}
+	return fmt.Sprint(*found.ActualCost)
+}
+
+func matched(ctx context.Context, program dracel.CompilationResult, q question) outcome {
+	var found outcome
 	matches, details, err := program.DeviceMatches(ctx, dracel.Device{
 		Driver:                   q.Driver,
 		AllowMultipleAllocations: q.Device.AllowMultipleAllocations,
@@ -190,14 +234,15 @@ func evaluate(ctx context.Context, a *answer, q question) {
 		Capacity:                 q.Device.Capacity,
 	})
 	if details != nil {
-		a.ActualCost = details.ActualCost()
+		found.ActualCost = details.ActualCost()
 	}
 	if err != nil {
 		text := err.Error()
-		a.EvalError = &text
-		return
+		found.EvalError = &text
+	} else {
+		found.Result = &matches
 	}
-	a.Result = &matches
+	return found
 }
 
 type writer struct {

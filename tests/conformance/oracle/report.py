@@ -28,8 +28,8 @@ def as_text(found: Comparison, run: Run, most_shown: int) -> str:
         lines.append(f"\n== {tag}: {len(differences)} differences")
         lines += [_shown(difference) for difference in differences[:most_shown]]
     lines += [f"\nintended, {count} times: {why}" for why, count in found.intended.items()]
-    if found.undecided:
-        lines.append(f"\n{found.undecided} pairs left out: Kubernetes' own code did not answer")
+    for reason, count in found.undecided.items():
+        lines.append(f"\nleft out, {count} times: the oracle says {reason}")
     outcomes = ", ".join(f"{count} {name}" for name, count in sorted(found.outcomes.items()))
     lines.append(
         f"\nKubernetes {run.minor}, seed {run.seed}, {run.pairs} pairs ({outcomes}) "

@@ -14,6 +14,7 @@ from dray.domain.errors import PermanentError
 Answers = dict[str, dict[str, Any]]
 _PROGRESS_EVERY_S = 10.0
 DRAY_PROCESSES = 2
+REPEATS = 200
 
 
 class ProgramFailedError(PermanentError):
@@ -42,6 +43,19 @@ def ask_both(
         _wait(list(running.values()), progress)
         answers = {name: job.answers() for name, job in running.items()}
     return answers.pop("oracle"), {k: v for part in answers.values() for k, v in part.items()}
+
+
+def observe(oracle: Path, questions: Sequence[dict[str, Any]]) -> Answers:
+    """The oracle's answers with every outcome that REPEATS evaluations have, by id.
+
+    Go visits a map in a random order, so a selector that stops early, or fails at one entry, has
+    several right answers.
+    """
+    lines = "\n".join(json.dumps(question) for question in questions)
+    command = [str(oracle), "-repeat", str(REPEATS), "-timeout", "60s"]
+    done = subprocess.run(command, input=lines, capture_output=True, text=True, check=False)
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    return {answer["id"]: answer for answer in found}
 
 
 class _Job:

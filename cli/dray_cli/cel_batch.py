@@ -1,0 +1,85 @@
+"""``dray cel eval --batch``: answers about selectors and devices, one JSON line each."""
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from dray.cel.device import DeviceView, view_from_json
+from dray.cel.environment import Mode
+from dray.domain.errors import InvalidInputError
+from dray_cli.cel_verdict import DEFAULT_VERSION, judge
+
+Answer = dict[str, Any]
+
+
+def answers(lines: Iterable[bytes]) -> Iterator[Answer]:
+    """The answer to each line that is not blank, in order, as soon as the line is there.
+
+    A line that can't be answered gets ``{"id", "error"}``; the next one is answered all the same.
+    """
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            yield _answer(line, number)
+
+
+def _answer(line: bytes, number: int) -> Answer:
+    try:
+        question = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        return _refused(None, f"line {number} is no JSON: {error}")
+    if not isinstance(question, dict):
+        return _refused(None, f"line {number} is no JSON object but {type(question).__name__}")
+    name = question.get("id")
+    try:
+        return {"id": name} | answer(question)
+    except InvalidInputError as error:
+        return _refused(name, f"line {number}: {error}")
+    except Exception as error:  # noqa: BLE001 - a bug that one line meets must not end the stream
+        return _refused(name, f"line {number}: dray failed: {type(error).__name__}: {error}")
+
+
+def answer(question: dict[str, Any]) -> Answer:
+    """What Kubernetes answers to one expression about one device; the keys of the protocol.
+
+    Raises:
+        InvalidInputError: a field is missing or of the wrong type.
+    """
+    expression: str = _field(question, "expression", str)
+    version: str = _field(question, "k8s", str, DEFAULT_VERSION)
+    view = _view(question)
+    new = judge(expression, version, Mode.NEW)
+    stored = judge(expression, version, Mode.STORED)
+    found = stored.program.evaluate(view) if stored.program is not None else None
+    return {
+        "compile_error": stored.error or None,
+        "admission": new.verdict,
+        "admission_error": new.error or None,
+        "result": found.value if found else None,
+        "eval_error": str(found.error) if found and found.error else None,
+        "cost": stored.program.cost if stored.program is not None else None,
+        "actual_cost": found.cost if found else None,
+    }
+
+
+def _view(question: dict[str, Any]) -> DeviceView:
+    driver: str = _field(question, "driver", str, "")
+    device: dict[str, Any] = _field(question, "device", dict, {})
+    for part in ("attributes", "capacity"):
+        held: dict[str, Any] = _field(device, part, dict, {})
+        if not all(isinstance(value, dict) for value in held.values()):
+            raise InvalidInputError(f"device.{part}: each value must be an object")
+    return view_from_json(driver, device)
+
+
+def _field(within: dict[str, Any], name: str, kind: type, default: Any = ...) -> Any:
+    value = within.get(name)
+    if value is None and default is not ...:
+        return default
+    if isinstance(value, kind):
+        return value
+    seen = "missing" if value is None else f"{type(value).__name__}"
+    raise InvalidInputError(f"{name} is {seen}, expected {kind.__name__}")
+
+
+def _refused(name: Any, reason: str) -> Answer:
+    return {"id": name, "error": reason}

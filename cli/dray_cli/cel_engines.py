@@ -1,0 +1,91 @@
+"""The evaluators that ``dray cel eval`` can ask: dray's own, and celpy for a second opinion."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dray.cel.environment import Mode
+from dray.cel.errors import CelEvaluationError
+from dray.cel.evaluate import ClauseResult, compile
+from dray.domain.errors import InvalidInputError
+from dray_cli.cel_slices import Candidate
+from dray_cli.cel_verdict import language
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What an expression gives on one device."""
+
+    result: bool | None
+    """None where evaluation failed."""
+    error: str = ""
+    clauses: tuple[ClauseResult, ...] = ()
+    cost: int | None = None
+
+
+Evaluator = Callable[[Candidate], Finding]
+
+
+def _dray(expression: str, version: str) -> Evaluator:
+    program = compile(expression, language(version, Mode.STORED))
+
+    def evaluate(candidate: Candidate) -> Finding:
+        view = candidate.view()
+        found = program.evaluate(view)
+        error = str(found.error) if found.error else ""
+        return Finding(found.value, error, tuple(program.explain(view)), found.cost)
+
+    return evaluate
+
+
+def _celpy(expression: str, version: str) -> Evaluator:
+    import celpy  # imported here: it takes as long as all else together
+    from celpy.adapter import json_to_cel
+    from celpy.evaluation import CELEvalError
+
+    environment = _celpy_environment()
+    try:
+        program = environment.program(environment.compile(expression))
+    except celpy.CELParseError as error:
+        raise InvalidInputError(f"celpy can't read the expression: {error}") from None
+
+    def evaluate(candidate: Candidate) -> Finding:
+        activation = {"device": json_to_cel(_as_celpy(candidate))}
+        try:
+            result = program.evaluate(activation)
+        except (CELEvalError, ValueError, TypeError) as error:
+            return Finding(None, f"celpy: {error.args[0] if error.args else error}")
+        if not isinstance(result, (bool, celpy.celtypes.BoolType)):
+            return Finding(None, f"celpy: the result is {type(result).__name__}, not bool")
+        return Finding(bool(result))
+
+    return evaluate
+
+
+def _celpy_environment() -> Any:
+    """celpy's, without the recursion limit that it sets for the whole process."""
+    import celpy
+
+    limit = sys.getrecursionlimit()
+    try:
+        return celpy.Environment()
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+def _as_celpy(candidate: Candidate) -> dict[str, Any]:
+    view = candidate.view()
+    try:
+        view.check()
+    except CelEvaluationError as error:
+        raise InvalidInputError(f"{candidate.name}: {error}") from None
+    attributes: dict[str, Any] = {candidate.driver: {}}
+    for name, value in candidate.device.get("attributes", {}).items():
+        domain, slash, short = name.partition("/")
+        plain = next(iter(value.values()))
+        attributes.setdefault(domain if slash else candidate.driver, {})[short or name] = plain
+    return {"driver": candidate.driver, "attributes": attributes}
+
+
+ENGINES: Final[dict[str, Callable[[str, str], Evaluator]]] = {"dray": _dray, "celpy": _celpy}

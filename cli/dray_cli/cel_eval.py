@@ -1,0 +1,149 @@
+"""``dray cel eval``: which devices a selector takes, and why it leaves the others."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Iterator
+from typing import Any, TextIO
+
+import click
+
+from dray.seed.dialect import translate
+from dray_cli.cel_batch import answers
+from dray_cli.cel_check import version_option
+from dray_cli.cel_engines import ENGINES, Finding
+from dray_cli.cel_slices import Candidate, candidates_of_cluster, candidates_of_text
+from dray_cli.output import output_option, print_json
+from dray_cli.target import kubeconfig_option
+
+_MARKS = {True: "match", False: "no match", None: "error"}
+
+
+@click.command("eval")
+@click.argument("expression", required=False)
+@click.option(
+    "-f",
+    "--filename",
+    "file",
+    type=click.File("r", encoding="utf-8"),
+    help="ResourceSlices as YAML or JSON (a List too), or - for standard input.",
+)
+@click.option("--cluster", is_flag=True, help="Ask for the ResourceSlices of the cluster.")
+@kubeconfig_option
+@click.option("--batch", is_flag=True, help="Answer JSON Lines from standard input, one by one.")
+@version_option
+@click.option(
+    "--engine",
+    type=click.Choice(list(ENGINES)),
+    default="dray",
+    show_default=True,
+    help="celpy: a second opinion on the standard language, without Kubernetes' libraries.",
+)
+@click.option("--explain", is_flag=True, help="Show each clause, and what it read.")
+@output_option
+def evaluate(
+    expression: str | None,
+    file: TextIO | None,
+    cluster: bool,
+    kubeconfig: str | None,
+    batch: bool,
+    version: str,
+    engine: str,
+    explain: bool,
+    output: str,
+) -> None:
+    """Say which devices EXPRESSION selects (- reads it from standard input), in either dialect.
+
+    Exit codes: 0 answered, whatever the answers; 1 the expression or the slices can't be used;
+    2 used wrongly.
+    """
+    if batch:
+        _answer_lines(expression, file, cluster)
+        return
+    if expression is None:
+        raise click.UsageError("give an EXPRESSION, or --batch")
+    if (file is None) != cluster:
+        raise click.UsageError("give the devices: either -f FILE or --cluster")
+    text = sys.stdin.read() if expression == "-" else expression
+    found = _candidates(file, kubeconfig)
+    evaluator = ENGINES[engine](translate(text).expression, version)
+    rows = [(candidate, evaluator(candidate)) for candidate in found]
+    if output == "json":
+        print_json([_as_json(candidate, finding) for candidate, finding in rows])
+    else:
+        for line in _table(rows, explain=explain):
+            click.echo(line)
+
+
+def _answer_lines(expression: str | None, file: TextIO | None, cluster: bool) -> None:
+    if expression is not None or file is not None or cluster:
+        raise click.UsageError("--batch takes expressions and devices from standard input only")
+    for answer in answers(sys.stdin.buffer):
+        click.echo(json.dumps(answer, ensure_ascii=False))
+
+
+def _candidates(file: TextIO | None, kubeconfig: str | None) -> list[Candidate]:
+    if file is not None:
+        return candidates_of_text(file.read())
+    _, found = asyncio.run(candidates_of_cluster(kubeconfig))
+    return found
+
+
+def _table(rows: list[tuple[Candidate, Finding]], *, explain: bool) -> Iterator[str]:
+    width = max([6, *(len(candidate.name) for candidate, _ in rows)])
+    yield f"{'DEVICE':{width}}  RESULT    WHY"
+    for candidate, finding in rows:
+        yield f"{candidate.name:{width}}  {_MARKS[finding.result]:8}  {_why(finding)}".rstrip()
+        if explain:
+            yield from _clause_lines(finding)
+    taken = sum(finding.result is True for _, finding in rows)
+    yield f"{taken} of {len(rows)} devices match"
+
+
+def _why(finding: Finding) -> str:
+    """The clause that fails, with what it read; or the error."""
+    if finding.error:
+        return finding.error
+    failing = next((clause for clause in finding.clauses if clause.value is False), None)
+    if failing is None:
+        return ""
+    seen = [f"{path} is {_shown(value)}" for path, value in failing.read.items()]
+    return failing.text + (f"   ({', '.join(seen)})" if seen else "")
+
+
+def _clause_lines(finding: Finding) -> Iterator[str]:
+    for clause in finding.clauses:
+        values = (_shown(value) for value in clause.read.values())
+        seen = f"  (read {', '.join(values)})" if clause.read else ""
+        yield f"    {_truth(clause.value):5}  {clause.text}{seen}"
+
+
+def _truth(value: bool | None) -> str:
+    return "error" if value is None else str(value).lower()
+
+
+def _shown(value: Any) -> str:
+    return "absent" if value is None else repr(_plain(value))
+
+
+def _plain(value: Any) -> Any:
+    return value if value is None or isinstance(value, (bool, int, str)) else str(value)
+
+
+def _as_json(candidate: Candidate, finding: Finding) -> dict[str, Any]:
+    failing = next((clause.text for clause in finding.clauses if clause.value is False), "")
+    return {
+        "device": candidate.name,
+        "result": _MARKS[finding.result],
+        "why": finding.error or ("" if finding.result else failing),
+        "cost": finding.cost,
+        "clauses": [
+            {
+                "clause": clause.text,
+                "result": _truth(clause.value),
+                "error": clause.error,
+                "read": {path: _plain(value) for path, value in clause.read.items()},
+            }
+            for clause in finding.clauses
+        ],
+    }

@@ -1,0 +1,88 @@
+"""``dray cel check``: accepted or refused, at what cost, and where the fault is."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from dray.domain.errors import InvalidInputError
+from dray_cli.cel import cel
+
+A = 'device.attributes["d.x"]'
+DEAR = "[1, 2, 3].all(a, " * 12 + "true" + ")" * 12
+
+
+def check(*arguments, stdin=""):
+    """The outcome of a call."""
+    return CliRunner().invoke(cel, ["check", *arguments], input=stdin)
+
+
+def test_an_accepted_expression_shows_its_type_and_what_it_costs_on_a_device():
+    found = check(f'{A}.model == "H100"')
+    assert found.exit_code == 0
+    assert found.stdout.splitlines() == [
+        "ok in new objects of Kubernetes 1.36",
+        "type  bool",
+        "cost  at most 5 of 1,000,000 units per device, about 0.5 µs of kube-scheduler's time",
+    ]
+
+
+def test_an_attribute_alone_is_of_a_type_that_only_the_device_tells():
+    assert "type  any" in check(f"{A}.ecc").stdout
+
+
+def test_a_refused_expression_shows_the_place_and_the_nearest_name():
+    found = check(f"device.atributes.size() > 0 && {A}.x")
+    assert (found.exit_code, found.stdout) == (1, "")
+    lines = found.stderr.splitlines()
+    assert "undefined field 'atributes'" in lines[0]
+    assert "'attributes'" in lines[0]
+    assert lines[2] == " | ......^"
+
+
+def test_the_minor_version_and_the_environment_decide():
+    expression = "device.allowMultipleAllocations"
+    assert check(expression).exit_code == 0
+    assert check(expression, "--k8s", "1.34").exit_code == 1
+    assert check(expression, "--k8s", "1.34", "--environment", "stored").exit_code == 0
+
+
+def test_what_is_too_dear_for_a_new_object_may_stand_in_an_old_one():
+    found = check(DEAR)
+    assert found.exit_code == 1
+    assert "too complex, exceeds cost limit" in found.stderr
+    assert check(DEAR, "--environment", "stored").exit_code == 0
+
+
+def test_what_is_too_long_is_not_even_tried():
+    found = check("(" * 10_241)
+    assert found.exit_code == 1
+    assert "Too long" in found.stderr
+
+
+def test_the_guide_s_dialect_is_refused_with_its_translation():
+    found = check('device.attributes["model"] == "H100"')
+    assert found.exit_code == 1
+    assert found.stderr.splitlines()[-1].startswith("has(device.attributes[")
+
+
+def test_programs_read_json():
+    found = json.loads(check("-", "-o", "json", stdin="true").stdout)
+    assert found == {
+        "expression": "true",
+        "k8s": "1.36",
+        "environment": "new",
+        "admission": "ok",
+        "error": None,
+        "type": "bool",
+        "cost": 0,
+        "costLimit": 1_000_000,
+    }
+    refused = check("1 +", "-o", "json")
+    assert refused.exit_code == 1
+    assert json.loads(refused.stdout)["admission"] == "compile-error"
+
+
+@pytest.mark.parametrize("version", ["x", "2.0", "1"])
+def test_a_version_that_is_none_is_named(version):
+    assert isinstance(check("true", "--k8s", version).exception, InvalidInputError)

@@ -1,0 +1,126 @@
+"""``dray cel eval``: devices of a file or of a cluster, by dray's evaluator or by celpy."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from dray.domain.errors import InvalidInputError
+from dray.kube.memory import MemoryKube
+from dray.kube.ports import SLICES
+from dray_cli import cel_slices
+from dray_cli.cel import cel
+
+FILE = str(Path(__file__).parents[3] / "examples" / "02-selectors" / "slices.yaml")
+A = 'device.attributes["tensor-fusion.ai.dra-driver"]'
+SLICE = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "ResourceSlice",
+    "metadata": {"name": "s"},
+    "spec": {
+        "driver": "d.x",
+        "pool": {"name": "node-9", "generation": 1, "resourceSliceCount": 1},
+        "nodeName": "node-9",
+        "devices": [{"name": "gpu-0", "attributes": {"count": {"int": 2}}}],
+    },
+}
+
+
+def evaluate(*arguments, stdin=""):
+    """The outcome of a call."""
+    return CliRunner().invoke(cel, ["eval", *arguments], input=stdin)
+
+
+def test_the_table_names_the_failing_clause_and_the_value_that_it_read():
+    expression = f'has({A}.model) && {A}.model == "A100" && {A}.qos == "high"'
+    found = evaluate(expression, "-f", FILE)
+    lines = found.stdout.splitlines()
+    assert found.exit_code == 0
+    assert lines[0].split() == ["DEVICE", "RESULT", "WHY"]
+    assert lines[1].split() == ["node-1/gpu-0", "match"]
+    assert lines[2].startswith(f'node-1/gpu-1  no match  {A}.qos == "high"')
+    assert f"{A}.qos is 'low'" in lines[2]
+    assert f"{A}.model is absent" in lines[3]
+    assert lines[4] == "1 of 3 devices match"
+
+
+def test_an_error_is_shown_for_the_device_that_has_it():
+    lines = evaluate(f'{A}.model == "A100"', "-f", FILE).stdout.splitlines()
+    assert lines[3].split(maxsplit=2) == ["node-2/gpu-0", "error", "no such key: model"]
+
+
+def test_explained_clauses_stand_below_their_device():
+    lines = evaluate(f'{A}.qos == "high"', "-f", FILE, "--explain").stdout.splitlines()
+    assert lines[2] == f"    true   {A}.qos == \"high\"  (read 'high')"
+
+
+def test_programs_read_json_with_the_cost_of_each_device():
+    rows = json.loads(evaluate("true", "-f", FILE, "-o", "json").stdout)
+    assert [(row["device"], row["result"], row["cost"]) for row in rows] == [
+        ("node-1/gpu-0", "match", 0),
+        ("node-1/gpu-1", "match", 0),
+        ("node-2/gpu-0", "match", 0),
+    ]
+
+
+def test_the_language_is_that_of_a_stored_expression_of_the_version():
+    expression = f'{A}.qos.includes("high")'
+    assert "match" in evaluate(expression, "-f", FILE).stdout
+    assert "includes" in str(evaluate(expression, "-f", FILE, "--k8s", "1.34").exception)
+
+
+def test_celpy_gives_a_second_opinion_on_the_standard_language():
+    found = evaluate(f'{A}.qos == "high"', "-f", FILE, "--engine", "celpy")
+    assert found.stdout.splitlines()[-1] == "2 of 3 devices match"
+    lacking = evaluate('semver("1.0.0").major() == 1', "-f", FILE, "--engine", "celpy")
+    assert "error     celpy: " in lacking.stdout
+
+
+def test_celpy_s_syntax_errors_say_whose_they_are():
+    found = evaluate(f"{A}.?model.hasValue()", "-f", FILE, "--engine", "celpy")
+    assert isinstance(found.exception, InvalidInputError)
+    assert "celpy can't read" in str(found.exception)
+
+
+def test_the_devices_of_a_cluster_are_asked(monkeypatch):
+    async def connect(flag):
+        assert flag is None
+        kube = MemoryKube()
+        await kube.create(SLICES, SLICE)
+        return kube
+
+    monkeypatch.setattr(cel_slices, "connect_kube", connect)
+    found = evaluate('device.attributes["d.x"].count == 2', "--cluster")
+    assert found.stdout.splitlines()[1].split() == ["node-9/gpu-0", "match"]
+
+
+def test_a_list_on_standard_input_is_read_and_other_kinds_are_passed_over():
+    listed = {"kind": "List", "items": [{"kind": "Pod", "spec": {}}, SLICE]}
+    found = evaluate("true", "-f", "-", stdin=json.dumps(listed))
+    assert found.stdout.splitlines()[-1] == "1 of 1 devices match"
+
+
+@pytest.mark.parametrize("text", ["kind: Pod", "{}", "kind: ResourceSlice", ""])
+def test_input_without_slices_is_refused(text):
+    found = evaluate("true", "-f", "-", stdin=text)
+    assert isinstance(found.exception, InvalidInputError)
+    assert "ResourceSlice" in str(found.exception)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["true"],
+        ["true", "-f", FILE, "--cluster"],
+        ["-f", FILE],
+        ["true", "--batch"],
+        ["--batch", "--cluster"],
+        ["true", "-f", "/no/such/file"],
+        ["true", "-f", FILE, "--engine", "other"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_use_ends_with_2(arguments):
+    assert evaluate(*arguments).exit_code == 2
