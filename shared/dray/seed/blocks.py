@@ -8,7 +8,7 @@ A single read such as ``device.attributes["model"]`` is no selector, but the gui
 import re
 from itertools import pairwise
 
-from dray.cel.environment import DEFAULT, Environment
+from dray.cel.environment import Environment
 from dray.cel.errors import CelSyntaxError
 from dray.cel.lexer import Token, tokens
 from dray.cel.syntax import parse
@@ -40,7 +40,7 @@ _JOINING = frozenset(
 )
 
 
-def translate_block(text: str, environment: Environment = DEFAULT) -> Translation:
+def translate_block(text: str, environment: Environment | None = None) -> Translation:
     """The valid form of every expression of a block; of one expression, what ``translate`` gives.
 
     Raises:
@@ -95,5 +95,5 @@ def _alone(text: str, start: int, end: int) -> str:
     return re.sub(r"[^\n]", " ", text[:start]) + text[start:end]
 
 
-def _translate(text: str, environment: Environment) -> Translation:
+def _translate(text: str, environment: Environment | None) -> Translation:
     return translate_value(text) if is_bare_value(parse(text)) else translate(text, environment)

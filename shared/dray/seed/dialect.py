@@ -16,8 +16,8 @@ from itertools import pairwise
 
 from dray.cel import tree
 from dray.cel.check import check_selector
-from dray.cel.environment import DEFAULT, Environment
-from dray.cel.errors import CelUnsupportedError
+from dray.cel.environment import DEFAULT, MINORS, Environment
+from dray.cel.errors import CelTypeError
 from dray.cel.lexer import tokens
 from dray.cel.syntax import parse
 from dray.cel.tree import Expr
@@ -26,6 +26,8 @@ from dray.seed.guards import guarded
 from dray.seed.rewriting import Rewriter, is_bare_value, uses_seed_dialect
 
 _MANY_COMPARISONS = 6
+_ANY = (DEFAULT, Environment(MINORS[-1], list_attributes=True))
+"""The servers that between them accept all that some server accepts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +39,11 @@ class Translation:
     warnings: tuple[str, ...] = ()
 
 
-def translate(expression: str, environment: Environment = DEFAULT) -> Translation:
+def translate(expression: str, environment: Environment | None = None) -> Translation:
     """The valid form of a selector written in the seed's dialect or in DRA's.
 
-    ``environment`` says which server is to accept it.
+    ``environment`` says which server is to accept it; without one, any that dray knows. What
+    it accepts already is not changed, even where the seed's dialect might be meant.
 
     Raises:
         CelSyntaxError: not CEL.
@@ -48,13 +51,17 @@ def translate(expression: str, environment: Environment = DEFAULT) -> Translatio
         SeedDialectError: in the seed's dialect, but an unknown name or an unconverted quantity.
     """
     root = parse(expression)
+    environments = (environment,) if environment else _ANY
+    fault = _fault(root, expression, environments)
+    if fault is None:
+        return Translation(expression)
     if not uses_seed_dialect(root):
-        _check(root, expression, environment)
-        return Translation(expression, (), _complexity(root))
+        raise fault
     rewriter = Rewriter(expression)
     rewriter.refuse_bare_values(root)
     rewritten = rewriter.rewritten(root)
-    _check(rewritten, expression, environment)
+    if fault := _fault(rewritten, expression, environments):
+        raise fault
     result, guards = guarded(rewritten, frozenset(rewriter.read))
     changes = list(rewriter.changes)
     for guard in dict.fromkeys(map(unparse, guards)):
@@ -92,12 +99,17 @@ def _written(root: Expr, source: str, changes: list[str], warnings: tuple[str, .
     return Translation(source[:start] + text + source[end:], tuple(changes), warnings)
 
 
-def _check(root: Expr, source: str, environment: Environment) -> None:
-    """Refuse what Kubernetes refuses; functions that only dray lacks are Kubernetes' to judge."""
-    try:
-        check_selector(root, source, environment)
-    except CelUnsupportedError:
-        return
+def _fault(root: Expr, source: str, environments: tuple[Environment, ...]) -> CelTypeError | None:
+    """Why every environment refuses the tree, as the first of them says; None where one doesn't."""
+    first: CelTypeError | None = None
+    for environment in environments:
+        try:
+            check_selector(root, source, environment)
+        except CelTypeError as error:
+            first = first or error
+        else:
+            return None
+    return first
 
 
 def _complexity(root: Expr) -> tuple[str, ...]:

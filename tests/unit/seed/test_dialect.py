@@ -1,19 +1,32 @@
 """The seed's dialect to DRA's: rows, guards, refusals, and what is left alone."""
 
+import json
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dray.cel.device import DeviceView
+from dray.cel.environment import environment
 from dray.cel.errors import CelError, CelEvaluationError, CelSyntaxError, CelTypeError
 from dray.cel.evaluate import compile
 from dray.domain.names import DRIVER
 from dray.domain.quantities import parse_quantity
-from dray.seed.dialect import translate
+from dray.seed.dialect import Translation, translate
 from dray.seed.rewriting import SeedDialectError
 from dray.seed.vocabulary import ATTRIBUTES, CAPACITIES
 
 A, C = f'device.attributes["{DRIVER}"]', f'device.capacity["{DRIVER}"]'
+
+
+VECTORS = Path(__file__).parents[2] / "vectors"
+TAKEN = [
+    vector
+    for name in ("cel-sample.jsonl", "cel-recorded.jsonl")
+    for vector in map(json.loads, (VECTORS / name).read_text("utf-8").splitlines())
+    if vector["compile_error"] is None
+]
 
 
 def short(text):
@@ -93,12 +106,31 @@ def test_each_row_is_translated_compiles_and_stays(seed):
         'device.attributes[?"x"].?y.orValue(true)',
         'isIP("10.0.0.1")',
         f"{C}.quota.isGreaterThan(quantity('1'))",
+        # Maps of two domains are compared, whatever their names remind of.
+        'device.attributes["model"] == device.attributes["quota"]',
+        'dyn(device.attributes["model"]) == "A100"',
+        # Known to newer servers only.
+        'device.attributes["a"].b.exists(x, x == "y")',
+        "dyn(true)",
     ],
 )
 def test_valid_selectors_come_back_byte_for_byte(expression):
     translation = translate(expression)
     assert translation.expression == expression
     assert translation.changes == ()
+
+
+@pytest.mark.parametrize("vector", TAKEN, ids=lambda vector: vector["id"])
+def test_what_kubernetes_takes_comes_back_byte_for_byte(vector):
+    server = environment(vector.get("k8s", "1.36"), "stored")
+    assert translate(vector["expression"], server) == Translation(vector["expression"])
+
+
+def test_the_servers_version_decides_what_is_valid():
+    expression = 'device.attributes["a"].b.exists(x, x == "y")'
+    with pytest.raises(CelTypeError, match="range of a comprehension"):
+        translate(expression, environment("1.36"))
+    assert translate(expression, environment("1.37")).expression == expression
 
 
 def test_line_breaks_between_clauses_are_kept():
