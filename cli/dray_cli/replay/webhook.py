@@ -121,6 +121,7 @@ class _Read:
             line.subject: line
             for line, _ in self.lines
             if line.sequence <= reviewed.facts_sequence
+            and line.subject.count(".") > 3
             and f'"{line.subject.rpartition(".")[2]}"' in named
         }
         return tuple(sorted(newest.values(), key=lambda line: -line.sequence))

@@ -23,7 +23,16 @@ from dray.kube.ports import (
     Resource,
 )
 from dray.messages.base import Delivered, UndecodableMessageError, ce_type, decode
-from dray.messages.decisions import Decided, PodDecision, Waiting, decode_record, log_stream
+from dray.messages.decisions import (
+    AnyRecord,
+    Decided,
+    PodDecision,
+    Release,
+    Released,
+    Waiting,
+    decode_record,
+    log_stream,
+)
 from dray.messages.events import ClaimPrepared, ExecutionStep, PodRequested
 
 _READ_TIMEOUT_S = 10.0
@@ -38,7 +47,7 @@ class NothingKnownError(PermanentError):
 class Decision:
     """One record of the log about the pod: chosen devices, or reasons to wait."""
 
-    said: PodDecision | Waiting
+    said: PodDecision | Waiting | Release
     writer: str
     at_unix_s: float
 
@@ -181,15 +190,29 @@ async def _read_logs(kube: Kube, bus: Bus, found: Material) -> None:
                 record = decode_record(delivered.payload)
             except msgspec.MsgspecError:
                 continue  # of another version
-            said = record.pods if isinstance(record, Decided) else (record,)
             found.decisions += [
                 Decision(one, record.writer, delivered.time_unix_s)
-                for one in said
-                if isinstance(one, PodDecision | Waiting) and _is_about(found, one)
+                for one in _said(record)
+                if _is_about(found, one)
             ]
 
 
-def _is_about(found: Material, said: PodDecision | Waiting) -> bool:
+def _said(record: AnyRecord) -> tuple[PodDecision | Waiting | Release, ...]:
+    match record:
+        case Decided(pods=pods):
+            return pods
+        case Waiting():
+            return (record,)
+        case Released(releases=releases):
+            return tuple(one for one in releases if one.why in ("voided", "withdrawn"))
+    return ()
+
+
+def _is_about(found: Material, said: PodDecision | Waiting | Release) -> bool:
+    if isinstance(said, Release):
+        decided = [one.said for one in found.decisions if isinstance(one.said, PodDecision)]
+        claims = [claim for pod in decided for claim in pod.claims]
+        return any((one.uid, one.attempt) == (said.claim_uid, said.attempt) for one in claims)
     if found.uid:
         return said.pod_uid == found.uid
     return bool(said.request_id) and said.request_id == found.request_id

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import count
 
 from dray.kube.convert_metadata import time_from
-from dray.messages.decisions import PodDecision, Waiting
+from dray.messages.decisions import PodDecision, Release, Waiting
 from dray.messages.events import ClaimPrepared, ExecutionStep
 from dray.reasons import in_words
 from dray.telemetry import parse
@@ -34,6 +34,8 @@ class _Teller:
         self._ids = count(1)
         self._root = ""
         self._failed: list[Link] = []
+        self._placed: Link | None = None
+        """The newest decision that placed the pod."""
         self._waiting: list[Decision] = []
 
     def spans(self) -> Iterator[Span]:
@@ -46,6 +48,8 @@ class _Teller:
                 case PodDecision():
                     yield from self._waited(decision.at_unix_s)
                     yield from self._decided(decision, decision.said)
+                case Release():
+                    yield self._taken_back(decision, decision.said)
         if self._waiting:
             yield from self._waited(self._now_unix_s, unfinished=True)
         elif not self._found.decisions:
@@ -115,13 +119,27 @@ class _Teller:
             "dray.devices": "; ".join(decided_lines(pod)),
         }
         at = decision.at_unix_s
-        yield self._span(
+        span = self._span(
             "allocator", "decision", at - pod.took_us / 1e6, at, attributes, links=self._failed
         )
+        yield span
         self._failed = []
+        self._placed = Link(trace_id=span.trace_id, span_id=span.span_id)
         steps = [step for step in self._found.steps if step.attempt == attempt]
         if steps:
             yield self._executed(at, steps)
+
+    def _taken_back(self, decision: Decision, release: Release) -> Span:
+        """When the allocator saw it; the next decision follows from the one that failed."""
+        name = "withdraw" if release.why == "withdrawn" else "void"
+        links = [self._placed] if self._placed is not None else []
+        self._failed += [link for link in links if link not in self._failed]
+        at = decision.at_unix_s
+        attributes: dict[str, str | int] = {
+            "dray.attempt": release.attempt,
+            "dray.writer": decision.writer,
+        }
+        return self._span("allocator", name, at, at, attributes, links=links)
 
     def _executed(self, decided_unix_s: float, steps: list[ExecutionStep]) -> Span:
         last = max(steps, key=lambda step: step.now_unix_s)

@@ -23,6 +23,8 @@ from dray.messages.decisions import (
     Decided,
     Opened,
     PodDecision,
+    Release,
+    Released,
     Waiting,
     log_subject,
 )
@@ -314,6 +316,20 @@ def test_messages_tell_of_waiting_and_of_what_failed() -> None:
     assert wait.links == decision.links == (failed,)
 
 
+def test_messages_tell_of_what_was_taken_back_and_decided_again() -> None:
+    release = Release(claim_uid="c", attempt=7, why="withdrawn", exclude_node="n1")
+    again = msgspec.structs.replace(PLACED, node="n2")
+    found = material(
+        Decision(PLACED, "a", 101.0), Decision(release, "a", 112.0), Decision(again, "b", 112.5)
+    )
+
+    _, first, withdrawn, second = spans_of(found, 200.0)
+
+    failed = Link(trace_id=TRACE, span_id=first.span_id)
+    assert (withdrawn.name, withdrawn.links) == ("withdraw", (failed,))
+    assert (second.attributes["k8s.node.name"], second.links) == ("n2", (failed,))
+
+
 def test_an_execution_without_an_end_goes_on_and_one_that_failed_says_why() -> None:
     found = material(Decision(PLACED, "a", 101.0))
 
@@ -402,6 +418,27 @@ async def test_a_pod_that_is_gone_is_told_of_by_what_the_bus_keeps() -> None:
     assert [decision.said for decision in found.decisions] == [PLACED]
     assert [one.step for one in found.steps] == ["bound"]
     assert [one.claim_uid for one in found.prepared] == ["c"]
+
+
+async def test_releases_count_that_take_back_what_was_decided_for_the_pod() -> None:
+    bus, kube = await a_bus(), await a_kube()
+    release = Release(claim_uid="c", attempt=7, why="voided")
+    others = (
+        msgspec.structs.replace(release, claim_uid="another"),
+        msgspec.structs.replace(release, attempt=6),
+        msgspec.structs.replace(release, why="committed"),
+    )
+    await append(
+        bus,
+        Opened(**head()),
+        Decided(**head(), policy_version=1, pods=(PLACED,)),
+        Released(**head(), releases=(*others, release)),
+    )
+    await say(bus, REQUESTED)
+
+    found = await read_material(kube, bus, "default", "train")
+
+    assert [decision.said for decision in found.decisions] == [PLACED, release]
 
 
 async def test_only_what_is_about_this_very_pod_counts() -> None:
