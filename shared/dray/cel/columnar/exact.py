@@ -2,17 +2,19 @@
 
 import re
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Final
 
 from dray.cel import tree
+from dray.cel.check import Checked, check_selector
 from dray.cel.closures import Compiler
 from dray.cel.columnar.forms import ERROR, FALSE, STOPPED, TRUE
 from dray.cel.device import DeviceView
-from dray.cel.errors import CelEvaluationError
+from dray.cel.environment import DEFAULT, Environment
+from dray.cel.errors import CelEvaluationError, CelSyntaxError
 from dray.cel.estimate import estimate
-from dray.cel.evaluate import Program
 from dray.cel.frame import Frame
+from dray.cel.syntax import parse
 from dray.cel.tree import Expr
 from dray.cel.values import Value
 from dray.cel.work import COST_LIMIT, WORK_LIMIT, StoppedError
@@ -22,22 +24,40 @@ Judge = Callable[[DeviceView], int]
 
 _LONGEST_PLAIN: Final = 4000
 _MOST_SUMS: Final = 50
-_LOOPS: Final = re.compile(
-    r"\b(?:all|exists|exists_one|existsOne|map|filter|transform\w*|opt\w*|bind|split|findAll|slice"
-    r"|reverse|includes|sum|min|max|isSorted|indexOf|lastIndexOf|validate)\b"
+_CALLS: Final = re.compile(r"(\w+)\s*\(")
+_LOOPS: Final = frozenset(
+    ("all", "exists", "exists_one", "existsOne", "map", "filter", "transformList", "transformMap",
+     "transformMapEntry", "optMap", "optFlatMap", "bind", "split", "findAll", "slice", "reverse",
+     "includes", "sum", "min", "max", "isSorted", "indexOf", "lastIndexOf", "validate")
+)  # fmt: skip
+_GROWTH: Final = frozenset(
+    ("range", "replace", "join", "format", "flatten", "distinct", "sort", "sortBy", "quote")
 )
-_GROWTH: Final = re.compile(r"\b(?:range|replace|join|format|flatten|distinct|sort\w*|sets)\b")
+"""Functions whose work or result can be much larger than what they are given; so are ``sets``."""
+
+
+@lru_cache(maxsize=2048)
+def checked_selector(expression: str, environment: Environment = DEFAULT) -> Checked:
+    """The checked tree of a selector.
+
+    Raises:
+        CelCompileError: it is none.
+    """
+    try:
+        return check_selector(parse(expression), expression, environment)
+    except RecursionError:
+        raise CelSyntaxError("expression recursion limit exceeded", expression, 1, 1) from None
 
 
 class Exact:
     """The closures of one checked selector, made where they are needed."""
 
-    def __init__(self, program: Program) -> None:
-        self._program = program
+    def __init__(self, checked: Checked) -> None:
+        self._checked = checked
 
     @cached_property
     def _compiler(self) -> Compiler:
-        return Compiler(self._program.checked)
+        return Compiler(self._checked)
 
     def evaluator(self, node: Expr) -> Evaluate:
         """The value of ``node``, which reads no local variable, on a device.
@@ -81,14 +101,16 @@ class Exact:
         selector for which this can't be told is evaluated in one piece. The bounds hold for
         attributes within the limits of resource.k8s.io/v1, such as 64 characters per string.
         """
-        text = self._program.expression
-        sums = text.count("+") > _MOST_SUMS
-        if sums or _GROWTH.search(text):
+        text = self._checked.source
+        calls = frozenset(_CALLS.findall(text))
+        if "//" in text or "sets" in text or not _GROWTH.isdisjoint(calls):
+            return False  # behind // may be a comment, between a function and its parenthesis
+        if text.count("+") > _MOST_SUMS:
             return False
-        if len(text) <= _LONGEST_PLAIN and not _LOOPS.search(text):
+        if len(text) <= _LONGEST_PLAIN and _LOOPS.isdisjoint(calls):
             return True
-        cost = estimate(self._program.checked)
-        return cost <= COST_LIMIT and cost * _nodes(self._program.tree) <= WORK_LIMIT
+        cost = estimate(self._checked)
+        return cost <= COST_LIMIT and cost * _nodes(self._checked.root) <= WORK_LIMIT
 
 
 def _nodes(node: Expr) -> int:

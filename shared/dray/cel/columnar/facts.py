@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from dray.cel.device import DeviceView
+from dray.cel.device import DeviceView, Names
 from dray.cel.values import Value
 
 
@@ -21,15 +21,15 @@ LAYOUT: Final = Path("layout")
 """Which names a device has in which domains, without their values: few fleets have many."""
 MAPS: Final = ("attributes", "capacity")
 
-Names = tuple[tuple[str, tuple[str, ...]], ...]
+Keys = tuple[tuple[str, tuple[str, ...]], ...]
 """Names by domain, in the order that the device has them."""
-Layout = tuple[Names, Names]
+Layout = tuple[Keys, Keys]
 """Those of the attributes, and those of the capacity."""
 
 
 def layout_of(view: DeviceView) -> Layout:
     """Which names a device has."""
-    return _names(view.attributes_by_domain), _names(view.capacity_by_domain)
+    return _keys(view.attributes_by_domain), _keys(view.capacity_by_domain)
 
 
 def named(layout: Layout) -> Iterator[Path]:
@@ -61,17 +61,15 @@ def view_from(facts: Iterable[tuple[Path, Value]]) -> DeviceView:
     """
     known = dict(facts)
     layout: Layout = known.get(LAYOUT, ((), ()))
-    found: dict[str, dict[str, dict[str, Value]]] = {field: {} for field in MAPS}
+    view = DeviceView(known.get(DRIVER, ""), {}, {}, known.get(SHARED, False))
+    domains = {"attributes": view.attributes_by_domain, "capacity": view.capacity_by_domain}
     for path in named(layout):
-        found[path.field].setdefault(path.domain, {})[path.name] = None
+        domains[path.field].setdefault(path.domain, Names())[path.name] = None
     for path, value in known.items():
         if path.field in MAPS:
-            found[path.field].setdefault(path.domain, {})[path.name] = value
-    view = DeviceView(known.get(DRIVER, ""), {}, {}, known.get(SHARED, False))
-    view.attributes_by_domain.update(found["attributes"])
-    view.capacity_by_domain.update(found["capacity"])
+            domains[path.field].setdefault(path.domain, Names())[path.name] = value
     return view
 
 
-def _names(domains: Mapping[str, Mapping[str, Value]]) -> Names:
+def _keys(domains: Mapping[str, Mapping[str, Value]]) -> Keys:
     return tuple((domain, tuple(values)) for domain, values in domains.items())

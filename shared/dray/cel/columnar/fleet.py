@@ -6,17 +6,18 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dray.cel.check import Checked
 from dray.cel.columnar.board import Board
 from dray.cel.columnar.columns import Mask
-from dray.cel.columnar.exact import Exact
+from dray.cel.columnar.exact import Exact, checked_selector
 from dray.cel.columnar.forms import ERROR, STOPPED, TRUE
 from dray.cel.columnar.gates import Bank
 from dray.cel.columnar.plan import Part, Plans
 from dray.cel.columnar.properties import Properties
-from dray.cel.columnar.spreading import conjunction, may_stop
+from dray.cel.columnar.spreading import Found, conjunction
 from dray.cel.device import DeviceView
 from dray.cel.environment import DEFAULT, Environment
-from dray.cel.evaluate import Program, compile, conjuncts
+from dray.cel.evaluate import conjuncts
 
 _FIRST_SLOTS: Final = 64
 _TOGETHER: Final = 512
@@ -42,7 +43,7 @@ class ClauseMasks(NamedTuple):
 
 
 class _Live(NamedTuple):
-    program: Program
+    checked: Checked
     exact: Exact
     parts: tuple[Part, ...]
     row: int
@@ -152,7 +153,9 @@ class Fleet:
             return known
         live = self._live.get(expression)
         if live is None:
-            live = self._live[expression] = self._began(compile(expression, self._environment))
+            live = self._live[expression] = self._began(
+                checked_selector(expression, self._environment)
+            )
         found = self._masks[expression] = Masks(*self._board.masks(live.row, self.slots))
         return found
 
@@ -164,7 +167,7 @@ class Fleet:
         """
         self.masks(expression)
         live = self._live[expression]
-        terms = conjuncts(live.program.tree)
+        terms = conjuncts(live.checked.root)
         if len(live.parts) == len(terms):
             return tuple(map(self._told_apart, live.parts))
         parts = [self._plans.part(term, live.exact, whole=True) for term in terms]
@@ -185,30 +188,35 @@ class Fleet:
             self._selectors.remove(live.row)
             self._release(live.parts)
 
-    def _began(self, program: Program) -> _Live:
-        exact = Exact(program)
-        parts = self._planned(program, exact, whole=not exact.is_bounded)
+    def _began(self, checked: Checked) -> _Live:
+        exact = Exact(checked)
+        parts, found = self._planned(checked, exact, whole=not exact.is_bounded)
         row = self._selectors.add([part.node for part in parts])
-        self._board.set_row(row, *self._decided(parts))
-        return _Live(program, exact, parts, row)
+        self._board.set_row(row, *found)
+        return _Live(checked, exact, parts, row)
 
-    def _planned(self, program: Program, exact: Exact, *, whole: bool) -> tuple[Part, ...]:
-        """The parts of a selector: its clauses, or all of it where stopping can't be ruled out."""
-        if whole:
-            return (self._plans.part(program.tree, exact, whole=True),)
-        parts = tuple(self._plans.part(term, exact) for term in conjuncts(program.tree))
-        if not any(map(may_stop, parts)):
-            return parts
-        self._release(parts)
-        return self._planned(program, exact, whole=True)
+    def _planned(
+        self, checked: Checked, exact: Exact, *, whole: bool
+    ) -> tuple[tuple[Part, ...], tuple[Mask, Mask | None]]:
+        """A selector's clauses as parts, or all of it as one, and its masks.
+
+        It is kept whole where one of its clauses can be stopped.
+        """
+        terms = [checked.root] if whole else conjuncts(checked.root)
+        parts = tuple([self._plans.part(term, exact, whole=whole) for term in terms])
+        found = conjunction(parts, self.slots)
+        if found.may_stop:
+            self._release(parts)
+            return self._planned(checked, exact, whole=True)
+        return parts, self._usable_only(found)
 
     def _keep_whole(self, expression: str) -> None:
         """Evaluate a selector in one piece from now on: a clause of it was stopped."""
         live = self._live[expression]
         self._release(live.parts)
-        parts = self._planned(live.program, live.exact, whole=True)
+        parts, found = self._planned(live.checked, live.exact, whole=True)
         self._selectors.replace(live.row, [part.node for part in parts])
-        self._board.set_row(live.row, *self._decided(parts))
+        self._board.set_row(live.row, *found)
         self._live[expression] = live._replace(parts=parts)
 
     def _release(self, parts: Iterable[Part]) -> None:
@@ -216,16 +224,15 @@ class Fleet:
             self._plans.release(part)
 
     def _told_apart(self, part: Part) -> ClauseMasks:
-        match, errors = self._decided((part,))
-        broken = self._broken[: self.slots]
-        return ClauseMasks(part.text, match, broken if errors is None else errors)
+        match, errors = self._usable_only(conjunction((part,), self.slots))
+        return ClauseMasks(part.text, match, np.zeros_like(match) if errors is None else errors)
 
-    def _decided(self, parts: tuple[Part, ...]) -> tuple[Mask, Mask | None]:
-        match, errors = conjunction(parts, self.slots)
+    def _usable_only(self, found: Found) -> tuple[Mask, Mask | None]:
+        """Match and error, where a broken device is an error and a free slot is neither."""
         usable, broken = self._usable[: self.slots], self._broken[: self.slots]
-        match &= usable
-        if errors is not None:
-            return match, (errors & usable) | broken
+        match = found.match & usable
+        if found.errors is not None:
+            return match, (found.errors & usable) | broken
         return match, broken if broken.any() else None
 
     def _slot_for(self, device: Hashable) -> int:
@@ -255,7 +262,7 @@ class Fleet:
         self._board.grow(self._capacity)
 
     def _store(self, slot: int, view: DeviceView) -> None:
-        if view.broken or (view.has_lists and not self._environment.list_attributes):
+        if view.broken or (view.listed and not self._environment.list_attributes):
             self._vacate(slot)
             self._broken[slot] = True
         else:

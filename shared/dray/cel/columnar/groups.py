@@ -25,6 +25,8 @@ _TOGETHER: Final = {
     "quantity": (Kind.QUANTITY,),
 }
 """Which values are compared with constants of a kind as numbers or strings are."""
+_FEW: Final = 32
+"""So many values are compared one by one sooner than as arrays."""
 _ONE_BY_ONE: Final = {
     "string": (Kind.OTHER,),
     "int": (Kind.OTHER,),
@@ -61,7 +63,7 @@ class Group:
 
     def judge_value(self, code: int, row: Verdict) -> None:
         """Write the verdict of every comparison on one value into ``row``, by position."""
-        kind = Kind(self._lens.kinds[code])
+        kind = self._lens.kind_of(code)
         if self._flat is None:
             self._flat = _Flat(self._kind, self._members)
         positions = self._flat.positions
@@ -79,6 +81,9 @@ class Group:
         """The verdict of one comparison on every value, by code."""
         lens, (constants, ask) = self._lens, self._members[position]
         count = len(lens.values)
+        if count <= _FEW and len(constants) == 1:
+            found = [self._verdict(code, constants[0], ask) for code in range(count)]
+            return np.array(found, np.uint8)
         kinds = lens.kinds[:count]
         seen = np.bincount(kinds, minlength=KINDS)
         by_kind = np.full(KINDS, ERROR, np.uint8)
@@ -93,6 +98,17 @@ class Group:
             for code in np.flatnonzero(kinds == kind).tolist():
                 verdict[code] = ask(code)
         return verdict
+
+    def _verdict(self, code: int, constant: Value, ask: Ask) -> int:
+        """What ``judge_constant`` says of one value, without the overhead of arrays."""
+        kind, value = self._lens.kind_of(code), self._lens.values[code]
+        if kind is Kind.FAILED:
+            return ERROR
+        if kind not in _TOGETHER[self._kind]:
+            return ask(code) if self._is_special(kind) else self._verdict_on(kind, code)
+        if kind is Kind.QUANTITY:
+            value, constant = value.nano, constant.nano
+        return int(self._signs[1 + (value > constant) - (value < constant)])
 
     def _is_special(self, kind: Kind) -> bool:
         return kind in _TOGETHER[self._kind] or kind in _ONE_BY_ONE[self._kind]

@@ -31,7 +31,8 @@ class Kind(IntEnum):
     OTHER = 8
 
 
-KINDS: Final = len(Kind)
+_KINDS: Final[tuple[Kind, ...]] = tuple(Kind)
+KINDS: Final = len(_KINDS)
 
 
 class Lens:
@@ -75,6 +76,10 @@ class Lens:
         elif kind is Kind.QUANTITY:
             self.whole[code], self.rest[code] = divmod(value.nano, NANO)
         return kind
+
+    def kind_of(self, code: int) -> Kind:
+        """What the value of a code is."""
+        return _KINDS[int(self.kinds[code])]
 
     def codes_of(self, value: str) -> NDArray[np.intp]:
         """The codes of a string."""

@@ -7,6 +7,7 @@ several is decided by the exact evaluator, once per distinct combination of thei
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 from dray.cel import tree
 from dray.cel.columnar.exact import Exact
@@ -44,6 +45,7 @@ class Gate:
 
 
 Part = Condition | Gate
+_SUBJECTS_KEPT: Final = 4096
 
 
 @dataclass(slots=True)
@@ -55,6 +57,7 @@ class Plans:
     dropped: Callable[[Verdicts], None] = lambda verdicts: None
     """Told of a column's verdicts that no condition is left of."""
     _parts: dict[str, Part] = field(default_factory=dict)
+    _subjects: dict[str, tuple[Path, ...]] = field(default_factory=dict)
 
     def part(self, expression: Expr, exact: Exact, *, whole: bool = False) -> Part:
         """The part that decides ``expression``, with one more user.
@@ -90,10 +93,22 @@ class Plans:
             self.dropped(part.verdicts)
 
     def _condition(self, expression: Expr, key: str, exact: Exact, *, whole: bool) -> Condition:
-        verdicts = self.verdicts_on(paths_of(expression))
+        verdicts = self.verdicts_on(self._paths(expression))
         node = self.gates.node()
         position = verdicts.add(expression, node, exact, whole=whole)
         return Condition(key, text_of(expression), node, verdicts, position)
+
+    def _paths(self, expression: Expr) -> tuple[Path, ...]:
+        """What a condition reads; constants read nothing, so that of a comparison is known soon."""
+        comparison = comparison_of(expression)
+        if comparison is None:
+            return paths_of(expression)
+        subject = text_of(comparison.subject)
+        if subject not in self._subjects:
+            if len(self._subjects) >= _SUBJECTS_KEPT:
+                self._subjects.clear()
+            self._subjects[subject] = paths_of(comparison.subject)
+        return self._subjects[subject]
 
     def _gate(self, expression: Expr, text: str, exact: Exact) -> Gate:
         operator, operands = _opened(expression)

@@ -1,12 +1,11 @@
 """From verdicts per value to masks over all devices."""
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dray.cel.columnar.columns import Column, Mask
+from dray.cel.columnar.columns import Codes, Column, Mask
 from dray.cel.columnar.forms import ERROR, FALSE, STOPPED, TRUE
 from dray.cel.columnar.plan import Condition, Gate, Part
 from dray.cel.columnar.verdicts import Verdicts, all_of
@@ -23,75 +22,105 @@ class Sides:
         self.false = false
 
 
-def conjunction(parts: Iterable[Part], slots: int) -> tuple[Mask, Mask | None]:
-    """Where the ``&&`` of ``parts`` is true, and where it is an error if it can be one at all.
+class Found(NamedTuple):
+    """What a conjunction gives on every slot."""
+
+    match: Mask
+    errors: Mask | None
+    """None where there is none."""
+    may_stop: bool
+    """Whether a condition ends the evaluation for some value: then the masks count for nothing."""
+
+
+def conjunction(parts: Iterable[Part], slots: int) -> Found:
+    """Where the ``&&`` of ``parts`` is true, and where it is an error.
 
     Conditions on one column are joined before they are spread over the devices.
     """
     tables: dict[Verdicts, list[int]] = {}
-    gates: list[Sides] = []
+    gates: list[Gate] = []
     for part in parts:
         if isinstance(part, Condition):
             tables.setdefault(part.verdicts, []).append(part.position)
         else:
-            gates.append(_sides(part, slots))
+            gates.append(part)
     joined = [(table.column, _joined(table, at)) for table, at in tables.items()]
+    if any(_stops(verdict) for _, verdict in joined) or any(map(_may_stop, gates)):
+        return Found(np.zeros(slots, np.bool_), None, may_stop=True)
+    sides = [_sides(gate, slots) for gate in gates]
     match = np.ones(slots, np.bool_)
     for column, verdict in joined:
-        match &= spread(column, verdict == TRUE, slots)
-    for sides in gates:
-        match &= sides.true
-    may_fail = any(bool(np.any(verdict == ERROR)) for _, verdict in joined)
-    if not may_fail and all(bool(np.all(one.true | one.false)) for one in gates):
-        return match, None
+        match &= spread(column, _codes(verdict, TRUE), len(verdict), slots)
+    for one in sides:
+        match &= one.true
+    may_fail = any(ERROR in verdict for _, verdict in joined)
+    if not may_fail and all(bool(np.all(one.true | one.false)) for one in sides):
+        return Found(match, None, may_stop=False)
     errors = ~match
     for column, verdict in joined:
-        errors &= spread(column, verdict != FALSE, slots)
-    for sides in gates:
-        errors &= ~sides.false
-    return match, errors
+        errors &= ~spread(column, _codes(verdict, FALSE), len(verdict), slots)
+    for one in sides:
+        errors &= ~one.false
+    return Found(match, errors, may_stop=False)
 
 
-def may_stop(part: Part) -> bool:
-    """Whether a condition of ``part`` ends the evaluation on some device."""
-    if isinstance(part, Gate):
-        return any(map(may_stop, part.inputs))
-    verdict = part.verdicts.table[: part.verdicts.codes, part.position]
-    return bool(np.any(verdict & STOPPED))
-
-
-def spread(column: Column, wanted: NDArray[np.bool_], slots: int) -> Mask:
-    """Where a column has one of the wanted codes."""
+def spread(column: Column, wanted: list[int], count: int, slots: int) -> Mask:
+    """Where a column of ``count`` codes has one of ``wanted``."""
     codes = column.codes[:slots]
-    hits = int(np.count_nonzero(wanted))
-    if 2 * hits > len(wanted):
-        return ~spread(column, ~wanted, slots)
-    if hits <= (_FEW if codes.itemsize == 1 else _FEW // codes.itemsize):
-        found = np.zeros(slots, np.bool_)
-        for code in np.flatnonzero(wanted).tolist():
-            found |= codes == code
-        return found
+    few = _FEW // codes.itemsize
+    if len(wanted) <= few:
+        return _any_of(codes, wanted)
+    if count - len(wanted) <= few:
+        return ~_any_of(codes, sorted(set(range(count)) - set(wanted)))
+    table = np.zeros(max(count, 256), np.bool_)
+    table[wanted] = True
     if codes.itemsize == 1:
-        table = np.zeros(256, np.uint8)
-        table[: len(wanted)] = wanted
         return np.frombuffer(codes.tobytes().translate(table.tobytes()), np.bool_)
-    return wanted[codes]
+    return table[codes]
 
 
-def _joined(table: Verdicts, positions: list[int]) -> NDArray[np.uint8]:
-    verdicts = table.table[: table.codes]
+def _any_of(codes: Codes, wanted: list[int]) -> Mask:
+    if not wanted:
+        return np.zeros(len(codes), np.bool_)
+    found: Mask = codes == wanted[0]
+    for code in wanted[1:]:
+        found |= codes == code
+    return found
+
+
+def _codes(verdict: bytes, wanted: int) -> list[int]:
+    """The codes with a verdict."""
+    if len(verdict) > 256:
+        found: list[int] = np.flatnonzero(np.frombuffer(verdict, np.uint8) == wanted).tolist()
+        return found
+    return [code for code, one in enumerate(verdict) if one == wanted]
+
+
+def _joined(table: Verdicts, positions: list[int]) -> bytes:
+    """The verdict of conditions on one column together, by code."""
     if len(positions) == 1:
-        return verdicts[:, positions[0]]
-    return all_of(verdicts[:, positions], 1)
+        return table.of(positions[0])
+    return all_of(table.table[: table.codes, positions], 1).tobytes()
+
+
+def _stops(verdict: bytes) -> bool:
+    return any(stopped in verdict for stopped in (STOPPED, STOPPED | FALSE))
+
+
+def _may_stop(part: Part) -> bool:
+    """Whether a condition of ``part`` ends the evaluation for some value."""
+    if isinstance(part, Gate):
+        return any(map(_may_stop, part.inputs))
+    return _stops(part.verdicts.of(part.position))
 
 
 def _sides(part: Part, slots: int) -> Sides:
     if isinstance(part, Condition):
-        verdict = part.verdicts.table[: part.verdicts.codes, part.position]
-        column = part.verdicts.column
-        return Sides(
-            spread(column, verdict == TRUE, slots), spread(column, verdict == FALSE, slots)
+        column, verdict = part.verdicts.column, part.verdicts.of(part.position)
+        true, false = (
+            spread(column, _codes(verdict, one), len(verdict), slots) for one in (TRUE, FALSE)
         )
+        return Sides(true, false)
     inputs = [_sides(one, slots) for one in part.inputs]
     match part.operator:
         case "&&":

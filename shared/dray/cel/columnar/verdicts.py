@@ -53,6 +53,10 @@ class Verdicts:
         """How many rows of the table stand for codes."""
         return len(self.column.values)
 
+    def of(self, position: int) -> bytes:
+        """The verdicts of one condition, by code."""
+        return self.table[: self.codes, position].tobytes()
+
     def add(self, condition: Expr, node: int, exact: Exact, *, whole: bool = False) -> int:
         """Decide a condition for all values; its position in the table.
 
