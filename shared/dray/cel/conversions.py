@@ -2,13 +2,35 @@
 
 import math
 import re
+from collections.abc import Callable
 from decimal import Decimal
-from typing import Final
+from typing import Final, TypeVar
 
 from dray.cel.errors import CelEvaluationError
+from dray.cel.network import Cidr, Ip
 from dray.cel.operators import signed, unsigned
+from dray.cel.times import (
+    SECOND,
+    Duration,
+    TimeError,
+    Timestamp,
+    duration_text,
+    moment,
+    parse_duration,
+    parse_timestamp,
+    timestamp_text,
+)
 from dray.cel.values import Uint, Value, is_number, type_name
 
+Given = TypeVar("Given")
+Made = TypeVar("Made")
+_DECIMAL: Final = re.compile(
+    r"[+-]?(?:[0-9]+\.?[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?"
+    r"|(?i:inf|infinity|nan))"
+)
+_HEXADECIMAL: Final = re.compile(
+    r"[+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+"
+)
 _TRUE: Final = ("1", "t", "T", "TRUE", "true", "True")
 _FALSE: Final = ("0", "f", "F", "FALSE", "false", "False")
 
@@ -33,6 +55,10 @@ def to_int(value: Value) -> int:
             raise CelEvaluationError("integer overflow")
         case str() if re.fullmatch(r"[+-]?[0-9]{1,30}", value):
             return signed(int(value))
+        case Timestamp():
+            return value.nanoseconds // SECOND
+        case Duration():
+            return value.nanoseconds
         case _:
             raise _conversion(value, "int")
 
@@ -56,10 +82,51 @@ def to_uint(value: Value) -> Uint:
 def to_double(value: Value) -> float:
     if is_number(value):
         return float(value)
-    decimal = r"[+-]?(?:[0-9]+\.?[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?"
-    if type(value) is str and re.fullmatch(decimal + r"|(?i:inf|infinity|nan))", value):
-        return float(value)
+    if type(value) is str and _DECIMAL.fullmatch(value):
+        number = float(value)
+        if not math.isinf(number) or "i" in value.lower():
+            return number
+    if type(value) is str and _HEXADECIMAL.fullmatch(value):
+        try:
+            return float.fromhex(value)
+        except OverflowError:
+            raise _conversion(value, "double") from None
     raise _conversion(value, "double")
+
+
+def to_bytes(value: Value) -> bytes:
+    if type(value) is bytes:
+        return value
+    if type(value) is str:
+        return value.encode("utf-8", "surrogateescape")
+    raise _conversion(value, "bytes")
+
+
+def to_duration(value: Value) -> Duration:
+    if type(value) is Duration:
+        return value
+    if type(value) is int:
+        return Duration(value)
+    if type(value) is str:
+        return _timed(parse_duration, value)
+    raise _conversion(value, "google.protobuf.Duration")
+
+
+def to_timestamp(value: Value) -> Timestamp:
+    if type(value) is Timestamp:
+        return value
+    if type(value) is int:
+        return _timed(moment, value * SECOND)
+    if type(value) is str:
+        return _timed(parse_timestamp, value)
+    raise _conversion(value, "google.protobuf.Timestamp")
+
+
+def _timed(parse: Callable[[Given], Made], value: Given) -> Made:
+    try:
+        return parse(value)
+    except TimeError as error:
+        raise CelEvaluationError(str(error)) from None
 
 
 def to_string(value: Value) -> str:
@@ -77,6 +144,12 @@ def to_string(value: Value) -> str:
                 return value.decode()
             except UnicodeDecodeError:
                 raise CelEvaluationError("invalid UTF-8 in bytes, cannot convert") from None
+        case Timestamp():
+            return timestamp_text(value)
+        case Duration():
+            return duration_text(value)
+        case Ip() | Cidr():
+            return str(value)
         case _:
             raise _conversion(value, "string")
 

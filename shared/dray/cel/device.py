@@ -14,11 +14,19 @@ from dray.domain.quantities import Quantity, parse_quantity
 _INT64 = range(-(2**63), 2**63)
 
 
+Published = AttributeValue | tuple[AttributeValue, ...]
+"""The value of an attribute; several where it is a list (DRAListTypeAttributes)."""
+
+
 class Domains(dict[str, dict[str, Value]]):
     """Values by domain and name. An unknown domain reads as an empty map, but is not ``in``."""
 
     def __missing__(self, domain: str) -> dict[str, Value]:
         return {}
+
+
+class Names(dict[str, Value]):
+    """Values by name, which Kubernetes looks up by text only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +39,20 @@ class DeviceView:
     """
 
     driver: str
-    attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
+    attributes: Mapping[str, Published] = field(default_factory=dict)
     capacity: Mapping[str, Quantity] = field(default_factory=dict)
     allow_multiple_allocations: bool = False
     broken: str = ""
+    listed: str = field(default="", init=False)
+    """An attribute that is a list, which Kubernetes refuses where they are not enabled."""
     attributes_by_domain: Domains = field(init=False, repr=False, compare=False)
     capacity_by_domain: Domains = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         attributes, capacity = Domains(), Domains()
         for name, value in self.attributes.items():
+            if isinstance(value, tuple):
+                object.__setattr__(self, "listed", name)
             try:
                 _put(attributes, self.driver, name, _converted(value))
             except ValueError as error:
@@ -51,7 +63,17 @@ class DeviceView:
         object.__setattr__(self, "attributes_by_domain", attributes)
         object.__setattr__(self, "capacity_by_domain", capacity)
 
-    def check(self) -> None:
+    @property
+    def as_map(self) -> dict[str, Value]:
+        """The variable itself, as expressions can see it."""
+        return {
+            "driver": self.driver,
+            "allowMultipleAllocations": self.allow_multiple_allocations,
+            "attributes": self.attributes_by_domain,
+            "capacity": self.capacity_by_domain,
+        }
+
+    def check(self, *, list_attributes: bool = True) -> None:
         """Refuse a device that has an attribute without a usable value.
 
         Raises:
@@ -59,6 +81,8 @@ class DeviceView:
         """
         if self.broken:
             raise CelEvaluationError(self.broken)
+        if self.listed and not list_attributes:
+            raise CelEvaluationError(f"attribute {self.listed}: unsupported attribute value")
 
 
 def view_of(driver: str, device: Device) -> DeviceView:
@@ -76,12 +100,10 @@ def view_of(driver: str, device: Device) -> DeviceView:
 
 def view_from_json(driver: str, device: Mapping[str, Any]) -> DeviceView:
     """The view of a device written as in a ``resource.k8s.io/v1`` ResourceSlice."""
-    attributes: dict[str, AttributeValue] = {}
+    attributes: dict[str, Published] = {}
     capacity, broken = {}, ""
     for name, value in device.get("attributes", {}).items():
-        found = next((value[k] for k in ("int", "bool", "string") if k in value), None)
-        if "version" in value:
-            found = Version(value["version"])
+        found = _published(value)
         if found is None:
             broken = broken or f"attribute {name}: unsupported attribute value"
         else:
@@ -95,12 +117,27 @@ def view_from_json(driver: str, device: Mapping[str, Any]) -> DeviceView:
     return DeviceView(driver, attributes, capacity, shared, broken)
 
 
+def _published(value: Mapping[str, Any]) -> Published | None:
+    for plural in ("ints", "bools", "strings"):
+        if value.get(plural) is not None:
+            return tuple(value[plural])
+    if value.get("versions") is not None:
+        return tuple(map(Version, value["versions"]))
+    for kind in ("int", "bool", "string"):
+        found: AttributeValue | None = value.get(kind)
+        if found is not None:
+            return found
+    return Version(value["version"]) if value.get("version") is not None else None
+
+
 def _put(domains: Domains, driver: str, name: str, value: Value) -> None:
-    domain, slash, short = name.rpartition("/")
-    domains.setdefault(domain if slash else driver, {})[short] = value
+    domain, slash, short = name.partition("/")
+    domains.setdefault(domain if slash else driver, Names())[short if slash else name] = value
 
 
-def _converted(value: AttributeValue) -> Value:
+def _converted(value: Published) -> Value:
+    if isinstance(value, tuple):
+        return [_converted(item) for item in value]
     if isinstance(value, Version):
         try:
             return parse_semver(value.version)

@@ -5,16 +5,19 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from dray.cel import tree
-from dray.cel.check import check_selector
-from dray.cel.closures import closure
-from dray.cel.constants import check_constants
+from dray.cel.check import Checked, check_selector
+from dray.cel.closures import Compiler
 from dray.cel.device import DeviceView
-from dray.cel.errors import CelEvaluationError, CelSyntaxError
-from dray.cel.frame import Closure, Frame, Scope
+from dray.cel.environment import DEFAULT, Environment
+from dray.cel.errors import CelCostError, CelEvaluationError, CelSyntaxError
+from dray.cel.estimate import estimate
+from dray.cel.frame import Closure, Frame
 from dray.cel.reads import Read, reads_of
 from dray.cel.syntax import parse
 from dray.cel.tree import Expr
+from dray.cel.types import Type
 from dray.cel.values import Value, type_name
+from dray.cel.work import COST_LIMIT, StoppedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,16 @@ class ClauseResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Outcome:
+    """What an evaluation gave, and what it cost in Kubernetes' units."""
+
+    value: bool | None
+    error: CelEvaluationError | None = None
+    cost: int | None = None
+    """None where the device's attributes can't be converted, so that nothing was evaluated."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Clause:
     text: str
     evaluate: Closure
@@ -43,41 +56,84 @@ class Program:
 
     expression: str
     tree: Expr
+    checked: Checked = field(repr=False, compare=False)
     _evaluate: Closure = field(repr=False, compare=False)
     _clauses: tuple[_Clause, ...] = field(repr=False, compare=False)
+    _slots: int = field(repr=False, compare=False)
+
+    @property
+    def cost(self) -> int:
+        """The most that an evaluation can cost, as the API server estimates it."""
+        return estimate(self.checked)
+
+    @property
+    def result_type(self) -> Type:
+        """bool, or any where only evaluation tells."""
+        return self.checked.result
 
     def matches(self, device: DeviceView) -> bool:
         """Whether ``device`` is selected.
 
         Raises:
             CelEvaluationError: it can't be told: no such key, no such overload, overflow, too
-                many steps, or a device with a broken attribute.
+                costly (``CelCostError``), or a device with a broken attribute.
         """
-        device.check()
-        return _truth(self._evaluate, device)
+        self._admit(device)
+        return _truth(self._evaluate, Frame(device, self._slots))
+
+    def evaluate(self, device: DeviceView) -> Outcome:
+        """Whether ``device`` is selected or why that can't be told, and the cost of the answer."""
+        try:
+            self._admit(device)
+        except CelEvaluationError as error:
+            return Outcome(None, error)
+        frame = Frame(device, self._slots)
+        try:
+            return Outcome(_truth(self._evaluate, frame), None, frame.cost)
+        except CelEvaluationError as error:
+            return Outcome(None, error, frame.cost)
 
     def explain(self, device: DeviceView) -> list[ClauseResult]:
         """What each top-level ``&&`` term gives on ``device``, in the order of the text."""
-        return [_explained(clause, device) for clause in self._clauses]
+        return [self._explained(clause, device) for clause in self._clauses]
+
+    def _admit(self, device: DeviceView) -> None:
+        if device.broken or device.listed:
+            device.check(list_attributes=self.checked.environment.list_attributes)
+
+    def _explained(self, clause: _Clause, device: DeviceView) -> ClauseResult:
+        read = {read.text: read.value(device) for read in clause.reads}
+        try:
+            self._admit(device)
+            value = _truth(clause.evaluate, Frame(device, self._slots))
+            return ClauseResult(clause.text, value, "", read)
+        except CelEvaluationError as error:
+            return ClauseResult(clause.text, None, str(error), read)
 
 
 @lru_cache(maxsize=2048)
-def compile(expression: str) -> Program:
+def compile(expression: str, environment: Environment = DEFAULT) -> Program:
     """Parse and check a selector. Results are kept, for a fleet has few selectors.
 
     Raises:
         CelSyntaxError: not CEL, longer than 10 KiB or nested too deeply.
         CelTypeError: not a selector in the environment of DRA.
-        CelUnsupportedError: it calls a function that dray can't evaluate.
     """
     try:
         root = parse(expression)
-        check_selector(root, expression)
-        check_constants(root, expression)
-        clauses = tuple(_clause(term, expression) for term in conjuncts(root))
-        return Program(expression, root, closure(root, Scope()), clauses)
+        checked = check_selector(root, expression, environment)
+        return program_of(checked)
     except RecursionError:
         raise CelSyntaxError("expression recursion limit exceeded", expression, 1, 1) from None
+
+
+def program_of(checked: Checked) -> Program:
+    """The program of a selector that has been checked already."""
+    compiler = Compiler(checked)
+    root, expression = checked.root, checked.source
+    whole = compiler.closure(root, compiler.scope)
+    clauses = tuple(_clause(compiler, term, expression) for term in conjuncts(root))
+    return Program(expression, root, checked, whole, clauses, compiler.scope.slots)
 
 
 def conjuncts(root: Expr) -> list[Expr]:
@@ -87,27 +143,26 @@ def conjuncts(root: Expr) -> list[Expr]:
     return [root]
 
 
-def _clause(term: Expr, expression: str) -> _Clause:
+def _clause(compiler: Compiler, term: Expr, expression: str) -> _Clause:
     text = expression[term.place.start : term.place.end]
-    return _Clause(text, closure(term, Scope()), reads_of(term))
+    return _Clause(text, compiler.closure(term, compiler.scope), reads_of(term))
 
 
-def _truth(evaluate: Closure, device: DeviceView) -> bool:
+def _truth(evaluate: Closure, frame: Frame) -> bool:
     try:
-        value = evaluate(Frame(device))
+        value = evaluate(frame)
+    except StoppedError as stopped:
+        raise CelCostError(str(stopped)) from None
     except RecursionError:
         raise CelEvaluationError("expression recursion limit exceeded") from None
+    except CelEvaluationError:
+        if frame.cost > COST_LIMIT:
+            raise CelCostError from None
+        raise
+    if frame.cost > COST_LIMIT:
+        raise CelCostError
     if type(value) is not bool:
         raise CelEvaluationError(
             f"CEL result of type {type_name(value)} could not be converted to bool"
         )
     return value
-
-
-def _explained(clause: _Clause, device: DeviceView) -> ClauseResult:
-    read = {read.text: read.value(device) for read in clause.reads}
-    try:
-        device.check()
-        return ClauseResult(clause.text, _truth(clause.evaluate, device), "", read)
-    except CelEvaluationError as error:
-        return ClauseResult(clause.text, None, str(error), read)

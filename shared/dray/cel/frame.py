@@ -1,56 +1,100 @@
-"""What one evaluation works on: the device, the local variables, the steps left."""
+"""What one evaluation works on: the device, the local variables, its cost and work so far."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Final
 
 from dray.cel.device import DeviceView
 from dray.cel.errors import CelEvaluationError
 from dray.cel.values import Value
-
-MAX_STEPS: Final = 1_000_000
-"""Iterations weighted by the size of their body, and characters copied, by tens."""
+from dray.cel.work import COST_LIMIT, WORK_LIMIT, StoppedError
 
 
-@dataclass(slots=True)
 class Frame:
     """Mutable, and used for one evaluation of one expression only."""
 
-    device: DeviceView
-    locals: dict[int, Value] = field(default_factory=dict)
-    steps_left: int = MAX_STEPS
+    __slots__ = ("attributes", "capacity", "cost", "device", "locals", "work")
+
+    def __init__(self, device: DeviceView, slots: int) -> None:
+        self.device = device
+        self.attributes = device.attributes_by_domain
+        self.capacity = device.capacity_by_domain
+        self.locals: list[Value] = [None] * slots
+        self.cost = 0
+        """In the units of Kubernetes."""
+        self.work = 0
+        """In dray's own."""
+
+    @classmethod
+    def without_device(cls) -> "Frame":
+        """A frame to compute constants on."""
+        return cls(DeviceView(""), 0)
 
     def spend(self, steps: int) -> None:
-        """Account for work that grows with the data.
+        """Account for work that grows with the data, before it is done.
 
         Raises:
-            CelEvaluationError: no steps are left.
+            StoppedError: the evaluation has done enough.
         """
-        self.steps_left -= steps
-        if self.steps_left < 0:
-            raise CelEvaluationError("operation cancelled: actual cost limit exceeded")
+        self.work += steps
+        if self.work > WORK_LIMIT or self.cost > COST_LIMIT:
+            raise StoppedError
 
 
 Closure = Callable[[Frame], Value]
 
 
+class Failure:
+    """What stands for the value of something that failed, where only its cost is reckoned."""
+
+    __slots__ = ()
+
+
+FAILED: Final = Failure()
+
+
+def settle(closure: Closure, frame: Frame) -> Value:
+    """The value, or ``FAILED``: what Kubernetes evaluates although the result is an error."""
+    try:
+        return closure(frame)
+    except CelEvaluationError:
+        return FAILED
+
+
 class Scope:
     """Which slot of the frame each local variable has; no two variables share one."""
 
-    def __init__(self, names: dict[str, int] | None = None, used: list[int] | None = None) -> None:
-        self._names = names or {}
+    def __init__(
+        self,
+        slots: dict[str, int] | None = None,
+        used: list[int] | None = None,
+        lazy: frozenset[str] = frozenset(),
+    ) -> None:
+        self._slots = slots or {}
         self._used = used if used is not None else [0]
+        self._lazy = lazy
+        self.names = frozenset(self._slots)
 
     def __contains__(self, name: str) -> bool:
-        return name in self._names
+        return name in self._slots
+
+    @property
+    def slots(self) -> int:
+        """How many slots an evaluation needs."""
+        return self._used[0]
 
     def slot(self, name: str) -> int:
         """The slot of a variable in scope."""
-        return self._names[name]
+        return self._slots[name]
 
-    def extended(self, *names: str) -> tuple["Scope", tuple[int, ...]]:
+    def is_lazy(self, name: str) -> bool:
+        """Whether the variable's value is computed when it is first read."""
+        return name in self._lazy
+
+    def extended(self, *names: str, lazy: bool = False) -> tuple["Scope", tuple[int, ...]]:
         """A scope with more variables, and their slots."""
         first = self._used[0]
         self._used[0] += len(names)
         slots = tuple(range(first, first + len(names)))
-        return Scope({**self._names, **dict(zip(names, slots, strict=True))}, self._used), slots
+        later = self._lazy | set(names) if lazy else self._lazy - set(names)
+        known = {**self._slots, **dict(zip(names, slots, strict=True))}
+        return Scope(known, self._used, later), slots

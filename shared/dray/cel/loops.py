@@ -1,68 +1,107 @@
-"""The comprehension macros: loops over a list or map, every iteration counted."""
+"""The comprehension macros: loops over a list or map, with the cost of what they stand for.
+
+A macro is written out by upstream, and the parts that it adds cost: testing whether to go on, and
+reading and changing the result so far. ``_ROUND`` and its like say how much.
+"""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
+from dray.cel import calls
+from dray.cel.costs import LIST_COST, compared_cost
 from dray.cel.errors import CelEvaluationError
-from dray.cel.frame import Closure, Frame
-from dray.cel.values import NONE, Optional, Value, as_key, from_key, no_overload, type_name
+from dray.cel.frame import FAILED, Closure, Frame
+from dray.cel.functions import FUNCTIONS
+from dray.cel.lists import in_order_of
+from dray.cel.values import (
+    NONE,
+    Optional,
+    Value,
+    as_key,
+    from_key,
+    no_overload,
+    rewrapped,
+    type_name,
+)  # fmt: skip
+from dray.cel.work import steps_of
+
+_COUNTED: Final = 2
+_INSERTED: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Loop:
     """A macro made ready: what it runs over, where its variables go, what it evaluates."""
 
+    name: str
     operand: Closure
     slots: tuple[int, ...]
     arguments: tuple[Closure, ...]
     weight: int
-    """Steps of one iteration: the nodes of its body."""
+    """Steps of one round: the nodes of its body."""
+    is_constant: bool = False
+    """Whether the last argument is known in advance, so that a list of it costs nothing."""
+    overload: str | None = None
+    """Of ``sortBy``: what sorts, where the types tell."""
 
     def rounds(self, frame: Frame) -> Iterator[tuple[Value, Value]]:
         """Key and item of each round, after the variables are set."""
         value = self.operand(frame)
-        if isinstance(value, dict):
-            pairs: Iterator[tuple[Value, Value]] = ((from_key(k), v) for k, v in value.items())
-        elif type(value) is list:
-            pairs = enumerate(value)
+        slots, weight, local = self.slots, self.weight, frame.locals
+        if type(value) is list:
+            if len(slots) == 1:
+                slot = slots[0]
+                for at, item in enumerate(value):
+                    frame.spend(weight)
+                    local[slot] = item
+                    yield at, item
+                return
+            pairs: Iterator[tuple[Value, Value]] = enumerate(value)
+        elif isinstance(value, dict):
+            pairs = ((from_key(key), item) for key, item in value.items())
         else:
             raise CelEvaluationError(f"got '{type_name(value)}', expected iterable type")
-        over_items = type(value) is list
         for key, item in pairs:
-            frame.spend(self.weight)
-            single = item if over_items else key
-            given = (single,) if len(self.slots) == 1 else (key, item)
-            frame.locals.update(zip(self.slots, given, strict=True))
-            yield key, single
+            frame.spend(weight)
+            local[slots[0]] = key
+            if len(slots) == 2:
+                local[slots[1]] = item
+            yield key, key if len(slots) == 1 else item
 
     def holds(self, frame: Frame) -> bool:
         """The first argument, which must be a bool."""
         value = self.arguments[0](frame)
-        if type(value) is not bool:
-            raise no_overload("_?_:_", value)
-        return value
-
-    def kept(self, frame: Frame) -> Iterator[Value]:
-        """Keys of the rounds that pass the filter, where the macro has one."""
-        for key, _ in self.rounds(frame):
-            if len(self.arguments) == 1 or self.holds(frame):
-                yield key
+        if value is True or value is False:
+            return value
+        raise no_overload("_?_:_", value)
 
 
 def _quantified(loop: Loop, deciding: bool) -> Closure:
     """``all`` and ``exists``: one deciding item settles it, whatever fails elsewhere."""
+    going_on = 3 if deciding else 2
+    a_round = going_on + 1
+    predicate = loop.arguments[0]
 
     def quantify(frame: Frame) -> bool:
         failure: CelEvaluationError | None = None
+        is_decided = False
         for _ in loop.rounds(frame):
+            if is_decided:
+                frame.cost += going_on
+                break
+            frame.cost += a_round
             try:
-                if loop.holds(frame) is deciding:
-                    return deciding
+                value = predicate(frame)
+                if value is deciding:
+                    is_decided = True
+                elif type(value) is not bool:
+                    failure = failure or no_overload("_&&_", value)
             except CelEvaluationError as error:
-                if frame.steps_left < 0:
-                    raise
                 failure = failure or error
+        frame.cost += 1
+        if is_decided:
+            return deciding
         if failure is not None:
             raise failure
         return not deciding
@@ -71,48 +110,197 @@ def _quantified(loop: Loop, deciding: bool) -> Closure:
 
 
 def _exists_one(loop: Loop) -> Closure:
-    return lambda frame: sum([loop.holds(frame) for _ in loop.rounds(frame)]) == 1
+    def count(frame: Frame) -> bool:
+        found, failure = 0, None
+        for _ in loop.rounds(frame):
+            try:
+                if loop.holds(frame):
+                    found += 1
+                    frame.cost += _COUNTED
+            except CelEvaluationError as error:
+                failure = error if failure is None else failure
+        frame.cost += _COUNTED
+        if failure is not None:
+            raise failure
+        return found == 1
+
+    return count
 
 
-def _filter(loop: Loop) -> Closure:
-    return lambda frame: [item for _, item in loop.rounds(frame) if loop.holds(frame)]
+def _listed(loop: Loop, item: Closure, condition: Closure | None, item_cost: int) -> Closure:
+    """``map``, ``filter``, ``transformList``: an error ends nothing, but it is the result."""
+
+    def build(frame: Frame) -> list[Value]:
+        found: list[Value] = []
+        failure: CelEvaluationError | None = None
+        for _ in loop.rounds(frame):
+            try:
+                if condition is not None and not loop.holds(frame):
+                    continue
+            except CelEvaluationError as error:
+                failure = failure or error
+                continue
+            frame.cost += 1
+            try:
+                found.append(item(frame))
+            except CelEvaluationError as error:
+                failure = failure or error
+            frame.cost += item_cost
+        frame.cost += 1
+        if failure is not None:
+            raise failure
+        return found
+
+    return build
 
 
 def _map(loop: Loop) -> Closure:
-    return lambda frame: [loop.arguments[-1](frame) for _ in loop.kept(frame)]
+    condition = loop.arguments[0] if len(loop.arguments) == 2 else None
+    cost = 1 if loop.is_constant else 1 + LIST_COST
+    return _listed(loop, loop.arguments[-1], condition, cost)
+
+
+def _filter(loop: Loop) -> Closure:
+    slot = loop.slots[0]
+    cost = 1 + LIST_COST + 1
+    return _listed(loop, lambda frame: frame.locals[slot], loop.arguments[0], cost)
+
+
+def _mapped(loop: Loop, entries: Callable[[Frame, Value], dict[Value, Value]], own: int) -> Closure:
+    """``transformMap`` and ``transformMapEntry``; ``own`` is what an entry costs beyond itself."""
+
+    def build(frame: Frame) -> dict[Value, Value]:
+        found: dict[Value, Value] = {}
+        failure: CelEvaluationError | None = None
+        is_filtered = len(loop.arguments) == 2
+        for key, _ in loop.rounds(frame):
+            try:
+                if is_filtered and not loop.holds(frame):
+                    continue
+                if failure is not None and own == _INSERTED + 1:
+                    frame.cost += 1
+                    continue
+                frame.cost += own - 1
+                _insert(found, _costing_one(frame, entries, key))
+            except CelEvaluationError as error:
+                failure = failure or error
+        frame.cost += 1
+        if failure is not None:
+            raise failure
+        return found
+
+    return build
+
+
+def _costing_one(
+    frame: Frame, entries: Callable[[Frame, Value], dict[Value, Value]], key: Value
+) -> dict[Value, Value]:
+    try:
+        return entries(frame, key)
+    finally:
+        frame.cost += 1
+
+
+def _insert(found: dict[Value, Value], entries: Value) -> None:
+    if not isinstance(entries, dict):
+        raise no_overload("cel.@mapInsert", entries)
+    for key, value in entries.items():
+        if key in found:
+            raise CelEvaluationError(f"insert failed: key {from_key(key)} already exists")
+        found[key] = value
 
 
 def _transform_map(loop: Loop) -> Closure:
-    return lambda frame: {as_key(key): loop.arguments[-1](frame) for key in loop.kept(frame)}
+    transform = loop.arguments[-1]
+    return _mapped(loop, lambda frame, key: {as_key(key): transform(frame)}, _INSERTED + 1)
 
 
 def _transform_entries(loop: Loop) -> Closure:
-    def transform(frame: Frame) -> dict[Value, Value]:
-        found: dict[Value, Value] = {}
-        for _ in loop.kept(frame):
-            entries = loop.arguments[-1](frame)
-            if not isinstance(entries, dict):
-                raise no_overload("transformMapEntry", entries)
-            for key, value in entries.items():
-                if key in found:
-                    raise CelEvaluationError(f"insert failed: key {from_key(key)} already exists")
-                found[key] = value
-        return found
-
-    return transform
+    return _mapped(loop, lambda frame, key: loop.arguments[-1](frame), _INSERTED)
 
 
-def _optional(loop: Loop, wrap: Callable[[Value], Value]) -> Closure:
+def _sort_by(loop: Loop) -> Closure:
+    """The operand is evaluated once; each of the two readings of it costs 1."""
+
+    def sort(frame: Frame) -> list[Value]:
+        items: Value = FAILED
+        try:
+            items = loop.operand(frame)
+            frame.cost += 2
+            found: Value = _map(replace(loop, operand=lambda _: items))(frame)
+        except CelEvaluationError:
+            frame.cost += 0 if items is not FAILED else 2
+            _charge_sort(loop, frame, FAILED)
+            raise
+        frame.spend(steps_of("@sortByAssociatedKeys", (items, found)))
+        _charge_sort(loop, frame, found)
+        return in_order_of(items, found)
+
+    return sort
+
+
+def _charge_sort(loop: Loop, frame: Frame, keys: Value) -> None:
+    frame.cost += 1 if loop.overload is None else compared_cost(keys)
+
+
+def _optional(loop: Loop, wrap: Callable[[Value], Value], own: int) -> Closure:
+    """``optMap``: the operand is evaluated again where its value is read."""
+    slot = loop.slots[0]
+    operand = loop.operand
+
+    later = Later(calls.call_closure("value", FUNCTIONS["value"], [operand], 1, in_turn=False))
+
+    counted = calls.costing(operand, 1)
+    result = calls.costing(loop.arguments[0], own) if own else loop.arguments[0]
+
     def apply(frame: Frame) -> Value:
-        optional = loop.operand(frame)
+        optional = counted(frame)
         if type(optional) is not Optional:
             raise no_overload("hasValue", optional)
         if optional is NONE:
+            frame.cost += 1
             return NONE
-        frame.locals[loop.slots[0]] = optional.value
-        return wrap(loop.arguments[0](frame))
+        frame.locals[slot] = later
+        return _passed(wrap(result(frame)))
 
     return apply
+
+
+def _passed(value: Value) -> Value:
+    """An optional that a ternary gives, for ``optMap`` stands for one."""
+    return rewrapped(value) if type(value) is Optional and value is not NONE else value
+
+
+class Later:
+    """The value of a bound variable, computed when it is first read, as upstream does."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Closure) -> None:
+        self.value = value
+
+
+class Failed:
+    """What a variable holds whose value could not be computed: it fails at each reading."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: CelEvaluationError) -> None:
+        self.error = error
+
+
+def forced(frame: Frame, slot: int) -> Value:
+    """The value of a variable, computed now where it has not been."""
+    value = frame.locals[slot]
+    if type(value) is Later:
+        try:
+            value = frame.locals[slot] = value.value(frame)
+        except CelEvaluationError as error:
+            frame.locals[slot] = Failed(error)
+            raise
+    elif type(value) is Failed:
+        raise value.error
+    return value
 
 
 MACROS: Final[dict[str, Callable[[Loop], Closure]]] = {
@@ -125,6 +313,7 @@ MACROS: Final[dict[str, Callable[[Loop], Closure]]] = {
     "transformList": _map,
     "transformMap": _transform_map,
     "transformMapEntry": _transform_entries,
-    "optMap": lambda loop: _optional(loop, Optional),
-    "optFlatMap": lambda loop: _optional(loop, lambda value: value),
+    "sortBy": _sort_by,
+    "optMap": lambda loop: _optional(loop, Optional, 1),
+    "optFlatMap": lambda loop: _optional(loop, lambda value: value, 0),
 }

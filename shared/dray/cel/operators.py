@@ -4,11 +4,11 @@ import math
 from collections.abc import Callable
 from typing import Final
 
+from dray.cel import times
 from dray.cel.errors import CelEvaluationError
 from dray.cel.literals import INT_MAX, INT_MIN, UINT_MAX
+from dray.cel.times import Duration, TimeError, Timestamp
 from dray.cel.values import (
-    NONE,
-    Optional,
     Uint,
     Value,
     as_key,
@@ -17,6 +17,9 @@ from dray.cel.values import (
     is_number,
     no_overload,
 )
+
+_OF_TIME: Final = (Duration, Timestamp)
+_ORDERED: Final = (int, str, float, bool, bytes, Uint)
 
 
 def signed(number: int) -> int:
@@ -44,10 +47,14 @@ def unsigned(number: int) -> Uint:
 def add(left: Value, right: Value) -> Value:
     if type(left) is type(right) and type(left) in (str, bytes, list):
         return left + right
+    if isinstance(left, _OF_TIME) and isinstance(right, _OF_TIME):
+        return _timed(times.add, left, right)
     return _arithmetic("_+_", left, right, int.__add__, float.__add__)
 
 
 def subtract(left: Value, right: Value) -> Value:
+    if isinstance(left, _OF_TIME) and isinstance(right, _OF_TIME):
+        return _timed(times.subtract, left, right)
     return _arithmetic("_-_", left, right, int.__sub__, float.__sub__)
 
 
@@ -68,6 +75,8 @@ def negate(value: Value) -> Value:
         return signed(-value)
     if type(value) is float:
         return -value
+    if type(value) is Duration:
+        return _timed(times.negate, value)
     raise no_overload("-_", value)
 
 
@@ -88,6 +97,8 @@ def differs(left: Value, right: Value) -> bool:
 def contains(needle: Value, container: Value) -> bool:
     """``needle in container``."""
     if isinstance(container, dict):
+        if type(container) is not dict and type(needle) is not str:
+            return False  # a map of the device's, whose keys are text
         return as_key(needle) in container
     if type(container) is list:
         return is_among(needle, container)
@@ -99,56 +110,20 @@ def ordering(function: str, test: Callable[[int], bool]) -> Callable[[Value, Val
 
     def operator(left: Value, right: Value) -> bool:
         kind = type(left)
-        same = kind is type(right) and kind in (int, str, float, bool, bytes, Uint)
-        if not same and not (is_number(left) and is_number(right)):
+        if kind is not type(right):
+            if not (is_number(left) and is_number(right)):
+                raise no_overload(function, left, right)
+            if kind is float or type(right) is float:
+                left, right = float(left), float(right)  # as inexact as upstream's
+        elif kind in _OF_TIME:
+            left, right = left.nanoseconds, right.nanoseconds
+        elif kind not in _ORDERED:
             raise no_overload(function, left, right)
-        if kind is str and not (left.isascii() and right.isascii()):
-            left, right = left.encode(), right.encode()
-        if kind is float and (math.isnan(left) or math.isnan(right)):
-            return False
+        if left != left or right != right:
+            raise CelEvaluationError("NaN values cannot be ordered")
         return test((left > right) - (left < right))
 
     return operator
-
-
-def index(operand: Value, key: Value) -> Value:
-    """``operand[key]``.
-
-    Raises:
-        CelEvaluationError: no such key, or beyond the list's end.
-    """
-    if isinstance(operand, dict):
-        try:
-            return operand[as_key(key)]
-        except KeyError:
-            raise CelEvaluationError(f"no such key: {key}") from None
-    if type(operand) is list:
-        at = _list_index(key)
-        if not 0 <= at < len(operand):
-            raise CelEvaluationError(f"index out of bounds: {at}")
-        return operand[at]
-    raise no_overload("_[_]", operand, key)
-
-
-def find(operand: Value, key: Value) -> Optional:
-    """``operand[?key]``: none where there is no such key, and of what has no keys at all."""
-    if type(operand) is Optional:
-        return NONE if operand is NONE else find(operand.value, key)
-    if isinstance(operand, dict):
-        try:
-            return Optional(operand[as_key(key)])
-        except KeyError:
-            return NONE
-    if type(operand) is list:
-        at = _list_index(key)
-        return Optional(operand[at]) if 0 <= at < len(operand) else NONE
-    return NONE
-
-
-def _list_index(key: Value) -> int:
-    if is_number(key) and key == int(key):
-        return int(key)
-    raise CelEvaluationError(f"unsupported index type or value: {key!r}")
 
 
 def _arithmetic(
@@ -191,6 +166,13 @@ def _float_quotient(left: float, right: float) -> float:
     if left == 0 or math.isnan(right):
         return math.nan
     return math.copysign(math.inf, left) * math.copysign(1, right)
+
+
+def _timed(change: Callable[..., Value], *values: Value) -> Value:
+    try:
+        return change(*values)
+    except TimeError as error:
+        raise CelEvaluationError(str(error)) from None
 
 
 UNARY: Final[dict[str, Callable[[Value], Value]]] = {"-": negate, "!": invert}

@@ -1,5 +1,6 @@
 """The door to RE2: the regular expressions of CEL, linear in time whatever the pattern."""
 
+import re
 from collections.abc import Iterator
 from functools import lru_cache
 from importlib import import_module
@@ -7,6 +8,8 @@ from importlib.util import find_spec
 from typing import Any
 
 _LONGEST_PATTERN = 1000
+_SINGLE_BYTE = re.compile(r"(?:[^\\]|\\Q(?:[^\\]|\\[^E])*(?:\\E|$)|\\[^CQ])*\\C", re.DOTALL)
+"""``\\C`` anywhere but in a quoted part: RE2 knows it, Go does not."""
 
 
 class PatternError(ValueError):
@@ -27,6 +30,8 @@ def compiled(pattern: str) -> Any:
     """
     if len(pattern) > _LONGEST_PATTERN:
         raise PatternError(f"a pattern has at most {_LONGEST_PATTERN} characters")
+    if _SINGLE_BYTE.match(pattern):
+        raise PatternError("error parsing regexp: invalid escape sequence: `\\C`")
     re2 = import_module("re2")
     options = re2.Options()
     options.log_errors = False

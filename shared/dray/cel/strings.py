@@ -1,10 +1,22 @@
 """CEL's functions on strings; positions count code points."""
 
 from collections.abc import Callable
+from typing import Final
 
 from dray.cel.errors import CelEvaluationError
 from dray.cel.patterns import PatternError, all_in, found_in
 from dray.cel.values import Value, take
+
+_WHITE_SPACE: Final = (
+    "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007"
+    "\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
+)
+_QUOTED: Final = str.maketrans(
+    {
+        "\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t",
+        "\v": "\\v", "\\": "\\\\", '"': '\\"',
+    }
+)  # fmt: skip
 
 
 def match(*values: Value) -> bool:
@@ -116,4 +128,10 @@ def of_string(function: str, method: Callable[[str, str], bool]) -> Callable[...
 
 def trim(text: Value) -> str:
     take("trim", (text,), str)
-    return str(text.strip())
+    return str(text.strip(_WHITE_SPACE))
+
+
+def quote(text: Value) -> str:
+    take("strings.quote", (text,), str)
+    quoted: str = text.translate(_QUOTED)
+    return f'"{quoted}"'

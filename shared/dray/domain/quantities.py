@@ -18,6 +18,8 @@ _PATTERN = re.compile(
     r"(?:[eE](?P<exponent>[+-]?[0-9]{1,3})|(?P<suffix>[KMGTPE]i|[numkMGTPE]?))"
 )
 _LONGEST = 64
+_FAST_DIGITS = 18
+INT64 = range(-(2**63), 2**63)
 
 
 class InvalidQuantityError(InvalidInputError):
@@ -39,6 +41,10 @@ class Quantity:
     nano: int
     binary: bool = False
     """Whether it was written with a binary suffix, and is written so again."""
+    exponent: int = -9
+    """The power of ten by which Kubernetes holds it, which CEL's ``isInteger`` lets users see."""
+    is_small: bool = True
+    """Whether Kubernetes holds it as an int64 times the power of ten, not as a big decimal."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Quantity) and self.nano == other.nano
@@ -50,10 +56,15 @@ class Quantity:
         return self.nano < other.nano
 
     def __add__(self, other: "Quantity") -> "Quantity":
-        return Quantity(self.nano + other.nano, self.binary)
+        exponent, is_small = _held_as(self, other)
+        return Quantity(self.nano + other.nano, self.binary, exponent, is_small)
 
     def __sub__(self, other: "Quantity") -> "Quantity":
-        return Quantity(self.nano - other.nano, self.binary)
+        exponent, is_small = _held_as(self, -other)
+        return Quantity(self.nano - other.nano, self.binary, exponent, is_small)
+
+    def __neg__(self) -> "Quantity":
+        return Quantity(-self.nano, self.binary, self.exponent, self.is_small)
 
     @property
     def value(self) -> int:
@@ -66,9 +77,23 @@ class Quantity:
         return _round_away(self.nano, NANO // 1000)
 
     @property
+    def unscaled(self) -> int:
+        """The number that, times ten to the power of ``exponent``, is the amount."""
+        return _scaled(self.nano, -9, self.exponent)
+
+    @property
+    def integer(self) -> int | None:
+        """The amount as Go's ``AsInt64()`` gives it: None where it is held otherwise."""
+        if not self.is_small or self.exponent < 0:
+            return None
+        units = self.nano // NANO
+        return units if units in INT64 else None
+
+    @property
     def approximate(self) -> float:
-        """The nearest float."""
-        return self.nano / NANO
+        """The float of Go's ``AsApproximateFloat64()``, rounded as Go rounds it."""
+        base = float(self.unscaled)
+        return base if self.exponent == 0 else base * float(f"1e{self.exponent}")
 
     def __str__(self) -> str:
         return _format(self.nano, self.binary)
@@ -84,20 +109,55 @@ def parse_quantity(text: str) -> Quantity:
     match = _PATTERN.fullmatch(text) if len(text) <= _LONGEST else None
     if match is None or not (match["whole"] or match["fraction"]):
         raise InvalidQuantityError(text)
-    fraction = match["fraction"] or ""
-    digits = int((match["whole"] or "0") + fraction)
-    suffix = match["suffix"] or ""
+    suffix = match["suffix"] or (f"e{match['exponent']}" if match["exponent"] else "")
+    return written(match["sign"] == "-", match["whole"], match["fraction"] or "", suffix)
+
+
+def written(is_negative: bool, whole: str, fraction: str, suffix: str) -> Quantity:
+    """The amount of a decimal number with a valid suffix, held as ``ParseQuantity`` holds it."""
+    whole = whole.lstrip("0") or "0"
+    digits = int(whole + fraction)
+    sign = -1 if is_negative else 1
     if suffix in _BINARY:
-        nano = _round_away(digits * _BINARY[suffix] * NANO, 10 ** len(fraction))
-    else:
-        power = int(match["exponent"]) if match["exponent"] else _DECIMAL[suffix]
-        nano = _scale(digits, power + 9 - len(fraction))
-    return Quantity(-nano if match["sign"] == "-" else nano, suffix in _BINARY)
+        return _written_binary(sign, digits, len(whole), len(fraction), _BINARY[suffix])
+    power = int(suffix[1:]) if suffix[:1] in ("e", "E") and suffix != "E" else _DECIMAL[suffix]
+    exponent = power - len(fraction)
+    nano = sign * _scale(digits, exponent + 9)
+    if len(whole) + len(fraction) <= _FAST_DIGITS and exponent >= -9:
+        return Quantity(nano, False, exponent)
+    return Quantity(nano, False, -9 if digits else exponent, is_small=False)
+
+
+def _written_binary(sign: int, digits: int, wholes: int, fractions: int, factor: int) -> Quantity:
+    units = digits * factor
+    log2 = factor.bit_length() - 1
+    if fractions == 0 and 14 - wholes - log2 * 3 // 10 >= 0 and units in INT64:
+        return Quantity(sign * units * NANO, True, 0)
+    nano = _round_away(units * NANO, 10**fractions)
+    return Quantity(sign * nano, True, -9 if digits else -fractions, is_small=False)
 
 
 def quantity_of(units: int) -> Quantity:
     """A whole number of units as a quantity."""
-    return Quantity(units * NANO)
+    return Quantity(units * NANO, False, 0, units in INT64)
+
+
+def _held_as(left: Quantity, right: Quantity) -> tuple[int, bool]:
+    """Exponent and form of a sum, as apimachinery's ``Quantity.Add`` leaves them."""
+    exponent = min(left.exponent, right.exponent)
+    if not (left.is_small and right.is_small):
+        return exponent, False
+    if right.nano == 0 or left.nano == 0:
+        return (left if right.nano == 0 else right).exponent, True
+    parts = (_scaled(left.nano, -9, exponent), _scaled(right.nano, -9, exponent))
+    return exponent, all(part in INT64 for part in (*parts, sum(parts)))
+
+
+def _scaled(number: int, exponent: int, wanted: int) -> int:
+    """``number`` times ten to ``exponent``, in units of ten to ``wanted``; it divides evenly."""
+    power = exponent - wanted
+    factor: int = 10 ** abs(power)
+    return number * factor if power >= 0 else number // factor
 
 
 def _scale(digits: int, power: int) -> int:
