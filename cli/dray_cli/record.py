@@ -110,7 +110,8 @@ async def _until(
             return
         if now - told >= _PROGRESS_S:
             told = now
-            line = f"{now - began:6.1f} s  {counts.facts} facts, {counts.records} records"
+            line = f"{now - began:6.1f} s  {counts.facts} facts, {counts.records} records, "
+            line += f"{counts.inputs} inputs"
             click.echo(line, err=True)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), _LOOK_S)

@@ -1,21 +1,32 @@
 """A recorder writes what the stream holds, then everything that comes, and what it missed."""
 
 import asyncio
+import json
 from contextlib import asynccontextmanager
 
 import pytest
 
 from dray.bus.memory import MemoryBus
 from dray.bus.ports import StreamMissingError
-from dray.bus.topology import FACTS_STREAM, STREAMS, log_spec
+from dray.bus.topology import FACTS_STREAM, INPUTS_STREAM, STREAMS, log_spec
 from dray.messages.base import Outgoing, UndecodableMessageError, encode
 from dray.messages.decisions import Opened, log_subject
 from dray.messages.facts import DomainObserved, Synced, Tick
-from dray.recording.lines import FactLine, GapLine, Header, RecordLine, StreamLine, WholeLine
+from dray.messages.inputs import ControllerNoted
+from dray.recording.lines import (
+    FactLine,
+    GapLine,
+    Header,
+    InputLine,
+    RecordLine,
+    StreamLine,
+    WholeLine,
+)
 from dray.recording.recorder import Recorder
 
 HEADER = Header(dray="1.0")
 FACTS = next(spec for spec in STREAMS if spec.name == FACTS_STREAM)
+INPUTS = next(spec for spec in STREAMS if spec.name == INPUTS_STREAM)
 
 
 def tick(at: int) -> Outgoing:
@@ -178,3 +189,38 @@ async def test_what_is_no_json_is_refused_with_its_place(bus):
 
     with pytest.raises(UndecodableMessageError, match="message 1 of DRAY_FACTS"):
         await Recorder(bus, HEADER, lambda line: None).run()
+
+
+def noted(number: int, what: str = "consumed") -> Outgoing:
+    line = ControllerNoted(instance="c", life="1", number=number, what=what)
+    return encode(line, source="test")
+
+
+def numbers(lines) -> list[int]:
+    found = [json.loads(bytes(x.payload)) for x in lines if isinstance(x, InputLine)]
+    return [line["number"] for line in found]
+
+
+async def test_journals_are_recorded_from_where_a_replay_can_begin(bus):
+    await bus.ensure(INPUTS)
+    await bus.publish(synced())
+    for number, what in enumerate(("consumed", "known", "decided"), 1):
+        await bus.publish(noted(number, what))
+
+    async with recording(bus) as lines:
+        await until(lambda: numbers(lines) == [2, 3])
+        await bus.publish(noted(4))
+        await until(lambda: numbers(lines) == [2, 3, 4])
+
+
+async def test_of_a_recreated_stream_of_inputs_everything_is_new(bus):
+    await bus.ensure(INPUTS)
+    await bus.publish(synced())
+    async with recording(bus) as lines:
+        await until(lambda: len(lines) == 3)
+        await bus.publish(noted(1))
+        await until(lambda: numbers(lines) == [1])
+        await bus.delete_stream(INPUTS_STREAM)
+        await bus.ensure(INPUTS)
+        await bus.publish(noted(2))
+        await until(lambda: numbers(lines) == [1, 2])
