@@ -11,7 +11,8 @@ import msgspec
 from dray.kube.ports import Changed, Deleted, Listed, Object, Resource, WatchEvent
 from dray.messages.base import Message, subject_of
 from dray.recording.journal import Notes
-from dray_claim_controller.observe.picture import WATCHED, Picture
+from dray_claim_controller.observe.kinds import WATCHED
+from dray_claim_controller.observe.picture import Picture
 
 A = TypeVar("A")
 _RESOURCES = {resource.plural: resource for resource in WATCHED}

@@ -9,15 +9,11 @@ from dray.domain.names import SHAPE
 from dray.domain.pods import Pod
 from dray.kube.convert import claim_from, pod_from, pod_requests, revision_of, slice_from
 from dray.kube.ports import (
-    BIND_REQUESTS,
     CLAIMS,
-    CLASSES,
     NODES,
     PODS,
-    POLICIES,
     POOLS,
     SLICES,
-    TEMPLATES,
     Changed,
     Deleted,
     Listed,
@@ -26,19 +22,9 @@ from dray.kube.ports import (
     WatchEvent,
 )
 from dray_claim_controller.observe.cards import Cards
-from dray_claim_controller.observe.seen import TERMINAL, Key, SeenClaim, SeenPod, is_ours
+from dray_claim_controller.observe.kinds import FACTS_OF, WATCHED, name_of
+from dray_claim_controller.observe.seen import TERMINAL, Key, SeenClaim, SeenPod, is_ours, refers
 
-WATCHED: tuple[Resource, ...] = (
-    CLASSES,
-    POOLS,
-    POLICIES,
-    NODES,
-    SLICES,
-    TEMPLATES,
-    CLAIMS,
-    PODS,
-    BIND_REQUESTS,
-)
 _REMEMBERED_GONE = 10_000
 
 
@@ -88,7 +74,7 @@ class Picture:
 
     def mark_all(self) -> None:
         """Have every fact made again, in an order that readers find easy."""
-        for plural, kind in _PLAIN_FACTS.items():
+        for plural, kind in FACTS_OF.items():
             for name in self.plain[plural]:
                 self.mark(Key(kind, name))
         for name in self.cards.slices:
@@ -170,7 +156,7 @@ class Picture:
         self.revision = max(self.revision, revision)
         if self.is_gone(obj["metadata"]["uid"]):
             return
-        label = f"{resource.plural} {_name(obj)}"
+        label = f"{resource.plural} {name_of(obj)}"
         try:
             if resource is CLAIMS:
                 self._put_claim(obj, revision, watched)
@@ -185,7 +171,7 @@ class Picture:
             self.unreadable.pop(label, None)
 
     def _put_plain(self, resource: Resource, obj: Object, revision: int) -> None:
-        name = _name(obj)
+        name = name_of(obj)
         known = self.plain[resource.plural].get(name)
         if known is not None and revision_of(known) > revision:
             return
@@ -195,7 +181,7 @@ class Picture:
             self.mark(Key("slice", name), revision)
         elif resource is NODES:
             self._touch_node(name, revision)
-        elif kind := _PLAIN_FACTS.get(resource.plural):
+        elif kind := FACTS_OF.get(resource.plural):
             self.mark(Key(kind, name), revision)
         if resource is POOLS and (known is None or known.get("spec") != obj.get("spec")):
             self._touch_nodes(revision)
@@ -221,7 +207,7 @@ class Picture:
     def _adopt_pods(self, claim: Claim) -> None:
         # A pod may be seen before the claim that makes it one of ours.
         for seen in list(self.pods.values()):
-            if seen.pod is None and seen.object and _refers(pod_from(seen.object), claim):
+            if seen.pod is None and seen.object and refers(pod_from(seen.object), claim):
                 self._put_pod(seen.object, revision_of(seen.object))
 
     def _put_pod(self, obj: Object, revision: int) -> None:
@@ -289,14 +275,14 @@ class Picture:
             self.mark(Key("pod", uid), revision)
 
     def _drop_plain(self, resource: Resource, obj: Object, revision: int) -> None:
-        name = _name(obj)
+        name = name_of(obj)
         known = self.plain[resource.plural].get(name)
         if known is None or known["metadata"]["uid"] != obj["metadata"]["uid"]:
             return
         del self.plain[resource.plural][name]
         if resource is SLICES:
             self.cards.forget(name)
-        kind = {SLICES.plural: "slice", NODES.plural: "node"} | _PLAIN_FACTS
+        kind = {SLICES.plural: "slice", NODES.plural: "node"} | FACTS_OF
         if resource.plural in kind:
             self.mark(Key(kind[resource.plural], name), revision)
         if resource is NODES:
@@ -312,24 +298,3 @@ class Picture:
         # Whichever pool changed may have gained or lost any node.
         for name in self.plain[NODES.plural]:
             self._touch_node(name, revision)
-
-
-_PLAIN_FACTS = {
-    CLASSES.plural: "deviceclass",
-    POOLS.plural: "pool",
-    POLICIES.plural: "policy",
-    TEMPLATES.plural: "template",
-    NODES.plural: "node",
-}
-
-
-def _refers(pod: Pod, claim: Claim) -> bool:
-    return pod.namespace == claim.namespace and any(
-        entry.claim == claim.name for entry in pod.claims
-    )
-
-
-def _name(obj: Object) -> str:
-    namespace = obj["metadata"].get("namespace")
-    name = str(obj["metadata"]["name"])
-    return f"{namespace}/{name}" if namespace else name

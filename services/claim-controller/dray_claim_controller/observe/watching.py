@@ -18,7 +18,8 @@ from dray.kube.ports import (
 )
 from dray.recording.journal import Notes
 from dray_claim_controller.deciding.seam import A, Question, Seam
-from dray_claim_controller.observe.picture import WATCHED, Picture
+from dray_claim_controller.observe.kinds import WATCHED
+from dray_claim_controller.observe.picture import Picture
 
 _MOST_CAUSES = 10_000
 Listener = Callable[[Resource, WatchEvent], None]
