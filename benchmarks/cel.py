@@ -146,7 +146,8 @@ def _asking(fleet: Fleet, devices: int) -> Iterator[Row]:
     )
     asked = Asked(seed=6)
     checked = [asked.selector() for _ in range(300)]
-    for text in checked:
+
+    def check(text: str) -> None:
         checked_selector(text, DEFAULT)
 
     def once(text: str) -> None:
@@ -156,7 +157,7 @@ def _asking(fleet: Fleet, devices: int) -> Iterator[Row]:
         fleet.forget(text)
 
     what = f"a new auto selector over {over}, columns in place"
-    yield _timed(what, "ms", checked, once, target=0.5, after=forget)
+    yield _timed(what, "ms", checked, once, target=0.5, before=check, after=forget)
     unchecked = [asked.selector() for _ in range(300)]
     yield _timed(f"… its parse and check included ({over})", "ms", unchecked, once, after=forget)
 
@@ -241,12 +242,14 @@ def _timed(
     *,
     target: float | None = None,
     per: int = 1,
+    before: Callable[[Any], object] = lambda one: None,
     after: Callable[[Any], object] = lambda one: None,
 ) -> Row:
     """Median and 99th percentile of ``work`` on each input, in ``unit``, divided by ``per``."""
     scale = {"ms": 1e3, "µs": 1e6}[unit] / per
     taken = []
     for one in inputs:
+        before(one)
         taken.append(_seconds(lambda one=one: work(one)) * scale)
         after(one)
     found = percentiles(taken)

@@ -24,19 +24,22 @@ Judge = Callable[[DeviceView], int]
 
 _LONGEST_PLAIN: Final = 4000
 _MOST_SUMS: Final = 50
-_CALLS: Final = re.compile(r"(\w+)\s*\(")
-_LOOPS: Final = frozenset(
-    ("all", "exists", "exists_one", "existsOne", "map", "filter", "transformList", "transformMap",
-     "transformMapEntry", "optMap", "optFlatMap", "bind", "split", "findAll", "slice", "reverse",
-     "includes", "sum", "min", "max", "isSorted", "indexOf", "lastIndexOf", "validate")
-)  # fmt: skip
-_GROWTH: Final = frozenset(
-    ("range", "replace", "join", "format", "flatten", "distinct", "sort", "sortBy", "quote")
+_SPACES: Final = tuple(f"{space}(" for space in " \t\n\r\f\v")
+_SPACED: Final = re.compile(r"\s+\(")
+_LOOPS: Final = tuple(
+    """
+    all( exists( exists_one( existsOne( map( filter( transformList( transformMap( optMap( bind(
+    optFlatMap( transformMapEntry( split( findAll( slice( reverse( includes( sum( min( max(
+    isSorted( indexOf( lastIndexOf( validate(
+    """.split()  # noqa: SIM905
 )
+_GROWTH: Final = (
+    "range(", "replace(", "join(", "format(", "flatten(", "distinct(", "sort(", "sortBy(", "quote(",
+)  # fmt: skip
 """Functions whose work or result can be much larger than what they are given; so are ``sets``."""
 
 
-@lru_cache(maxsize=2048)
+@lru_cache(maxsize=256)
 def checked_selector(expression: str, environment: Environment = DEFAULT) -> Checked:
     """The checked tree of a selector.
 
@@ -102,12 +105,13 @@ class Exact:
         attributes within the limits of resource.k8s.io/v1, such as 64 characters per string.
         """
         text = self._checked.source
-        calls = frozenset(_CALLS.findall(text))
-        if "//" in text or "sets" in text or not _GROWTH.isdisjoint(calls):
+        if "//" in text or "sets" in text or text.count("+") > _MOST_SUMS:
             return False  # behind // may be a comment, between a function and its parenthesis
-        if text.count("+") > _MOST_SUMS:
+        if any(space in text for space in _SPACES):
+            text = _SPACED.sub("(", text)
+        if any(call in text for call in _GROWTH):
             return False
-        if len(text) <= _LONGEST_PLAIN and _LOOPS.isdisjoint(calls):
+        if len(text) <= _LONGEST_PLAIN and not any(call in text for call in _LOOPS):
             return True
         cost = estimate(self._checked)
         return cost <= COST_LIMIT and cost * _nodes(self._checked.root) <= WORK_LIMIT

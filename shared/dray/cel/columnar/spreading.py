@@ -8,10 +8,13 @@ import numpy as np
 from dray.cel.columnar.columns import Codes, Column, Mask
 from dray.cel.columnar.forms import ERROR, FALSE, STOPPED, TRUE
 from dray.cel.columnar.plan import Condition, Gate, Part
-from dray.cel.columnar.verdicts import Verdicts, all_of
+from dray.cel.columnar.verdicts import Verdicts
 
 _FEW: Final = 12
 """Comparing a narrow column with so many codes is as fast as looking each code up."""
+
+
+_TRUE: Final = bytes([TRUE])
 
 
 class Sides:
@@ -98,9 +101,18 @@ def _codes(verdict: bytes, wanted: int) -> list[int]:
 
 def _joined(table: Verdicts, positions: list[int]) -> bytes:
     """The verdict of conditions on one column together, by code."""
-    if len(positions) == 1:
-        return table.of(positions[0])
-    return all_of(table.table[: table.codes, positions], 1).tobytes()
+    found = table.of(positions[0])
+    for position in positions[1:]:
+        found = _both(found, table.of(position))
+    return found
+
+
+def _both(first: bytes, second: bytes) -> bytes:
+    """``all_of`` for two rows of verdicts; as whole numbers, the short ones are soon joined."""
+    size = len(first)
+    one, other = int.from_bytes(first), int.from_bytes(second)
+    true = int.from_bytes(_TRUE * size)
+    return ((one & other & true) | ((one | other) & ~true)).to_bytes(size)
 
 
 def _stops(verdict: bytes) -> bool:
