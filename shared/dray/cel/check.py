@@ -100,13 +100,12 @@ def check_selector(root: Expr, source: str, environment: Environment = DEFAULT) 
         CelTypeError: undeclared name, unknown field, no matching overload, not a bool.
     """
     checked = check(root, source, environment)
-    result = checked.result
-    if result is BOOL or result is types.ANY or (result is DYN and environment.dyn_results):
+    if checked.result in environment.results:
         refused = refused_constants(checked.literals)
         if refused:
             raise first_of(refused, source)
         return checked
-    reason = f"must evaluate to bool or the unknown type, not {result.declared}"
+    reason = f"must evaluate to bool or the unknown type, not {checked.result.declared}"
     raise CelTypeError(reason, source, root.place.line, root.place.column)
 
 
@@ -116,6 +115,7 @@ class _Checker:
     __slots__ = (
         "_device",
         "_functions",
+        "_global",
         "_scope",
         "_source",
         "errors",
@@ -131,6 +131,7 @@ class _Checker:
         self._functions: Functions = functions_of(environment)
         self._device = environment.device_fields
         self._scope: dict[str, Type] = {"device": types.DEVICE}
+        self._global = self._scope if environment.minor >= 37 else None
         self.errors: list[Refusal] = []
         self.known = types.Substitution()
         self.types: dict[int, Type] = {}
@@ -157,8 +158,13 @@ class _Checker:
         return self._refuse(reason, place, name, known)
 
     def ident(self, node: tree.Ident) -> Type:
-        name = node.name.removeprefix(".")
-        found = self._scope.get(name) or types.TYPE_NAMES.get(name)
+        name = node.name
+        if name[0] == ".":
+            name = name[1:]
+            scope = self._global or self._scope
+        else:
+            scope = self._scope
+        found = scope.get(name) or types.TYPE_NAMES.get(name)
         if found is None:
             return self._undeclared(node.name, node.place, (*self._scope, *types.TYPE_NAMES))
         return found
@@ -345,6 +351,8 @@ class _Checker:
     # Macros.
 
     def macro(self, node: tree.Macro | tree.Bind) -> Type:
+        if isinstance(node, tree.Macro) and node.name == "sortBy" and "sort" not in self._functions:
+            return self._undeclared(node.name, node.place, self._functions)
         core = self.expansions[id(node)] = expanded(node)
         return self.type_of(core)
 

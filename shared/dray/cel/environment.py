@@ -52,19 +52,27 @@ class Environment:
         return self.minor >= 36 and (self.list_attributes or self.mode is Mode.STORED)
 
     @property
+    def knows_escaped_names(self) -> bool:
+        """Whether a field may be named in backticks: cel-go 0.29 reads them."""
+        return self.minor >= 37
+
+    @property
     def knows_list_library(self) -> bool:
         """Whether ``lists.range``, ``sort`` and their like are declared: new in 1.34."""
         return self.minor >= 35 or self.mode is Mode.STORED
 
     @property
-    def dyn_results(self) -> bool:
-        """Whether a selector's result may be of type dyn: where attributes are."""
-        return self.dyn_attributes
-
-    @property
     def dyn_attributes(self) -> bool:
         """Whether attributes are of type dyn, for they may be lists, and not of type any."""
-        return self.minor >= 37 or (self.minor >= 36 and self.list_attributes)
+        is_stored = self.minor >= 37 and self.mode is Mode.STORED
+        return is_stored or (self.minor >= 36 and self.list_attributes)
+
+    @property
+    def results(self) -> tuple[Type, ...]:
+        """Types that the result of a selector may have: bool, and that of an attribute."""
+        if not self.dyn_attributes:
+            return types.BOOL, types.ANY
+        return (types.BOOL, types.DYN) if self.minor >= 37 else (types.BOOL, types.ANY, types.DYN)
 
     @property
     def device_fields(self) -> dict[str, Type]:
@@ -98,7 +106,8 @@ def environment(
 ) -> Environment:
     """The environment of a server of ``version`` (``1.36``, ``v1.36.3``).
 
-    A gate that is None has the version's default. A version beyond what dray knows is taken
+    A gate that is None has the version's default; 1.37 reads lists in stored expressions though
+    the gate is off. A version beyond what dray knows is taken
     for the nearest that it knows.
 
     Raises:
@@ -108,9 +117,10 @@ def environment(
     if len(parts) < 2 or parts[0] != "1" or not parts[1].isdigit():
         raise ValueError(f"{version!r} is no version of Kubernetes: write it like 1.36")
     minor = min(max(int(parts[1]), MINORS[0]), MINORS[-1])
+    stored_lists = minor >= 37 and Mode(mode) is Mode.STORED
     return Environment(
         minor,
         Mode(mode),
         minor >= 36 if consumable_capacity is None else consumable_capacity,
-        minor >= 37 if list_attributes is None else list_attributes,
+        stored_lists if list_attributes is None else list_attributes,
     )

@@ -74,6 +74,7 @@ class _Estimator:
 
     def __init__(self, checked: Checked) -> None:
         self._checked = checked
+        self._is_newest = checked.environment.minor >= 37
         self._costs: dict[int, Span] = {}
         self._paths: dict[int, Path] = {}
         self._sizes: dict[int, Span] = {}
@@ -218,7 +219,7 @@ class _Estimator:
             receiver = self.sized(target)
         found, size = NOTHING_YET, None
         for overload in self._checked.overloads_of(node):
-            one = call_cost(Call(name, overload, receiver, tuple(operands)))
+            one = call_cost(Call(name, overload, receiver, tuple(operands), self._is_newest))
             found = found.union(one.cost.plus(costs))
             if one.size is not None:
                 size = one.size if size is None else size.union(one.size)

@@ -56,6 +56,8 @@ class Call(NamedTuple):
     overload: str
     target: Sized | None
     arguments: tuple[Sized, ...]
+    is_newest: bool = False
+    """Whether it is cel-go 0.29, which counts ``matches(text, pattern)`` as the method."""
 
 
 class Estimate(NamedTuple):
@@ -100,7 +102,7 @@ def _aggregate(call: Call) -> Estimate | None:
         return None
     items = target.items
     if items is None:
-        return Estimate(_traversal(target))
+        return Estimate(target.size if call.function == "includes" else _traversal(target))
     cost = ONE
     if target.type.parameters[0].kind in ("string", "bytes"):
         cost = cost.plus(items.scaled(_TENTH))
@@ -239,6 +241,9 @@ def _equal(call: Call) -> Estimate | None:
 
 
 def _includes(call: Call) -> Estimate | None:
+    """Of DRA in 1.36; in 1.37 it is one of Kubernetes' functions of lists."""
+    if call.overload != "dra_includes_dyn_dyn":
+        return _aggregate(call)
     return Estimate(Span(0, _INCLUDED_AT_MOST)) if call.target is not None else None
 
 
@@ -388,10 +393,11 @@ def _in_list(call: Call) -> Estimate:
 
 
 def _matches(call: Call) -> Estimate | None:
-    if call.target is None:
+    operands = (call.target, *call.arguments) if call.target else call.arguments
+    if len(operands) != 2 or (call.overload == "matches" and not call.is_newest):
         return None
-    text = call.target.computed.plus(ONE).scaled(_TENTH)
-    return Estimate(text.times(call.arguments[0].computed.scaled(_QUARTER)))
+    text = operands[0].computed.plus(ONE).scaled(_TENTH)
+    return Estimate(text.times(operands[1].computed.scaled(_QUARTER)))
 
 
 def _contains(call: Call) -> Estimate | None:
@@ -427,6 +433,7 @@ _BY_OVERLOAD: Final[dict[str, _Rule]] = {
     "starts_with_string": _affix,
     "ends_with_string": _affix,
     "in_list": _in_list,
+    "matches": _matches,
     "matches_string": _matches,
     "contains_string": _contains,
     "add_list": _add_list,

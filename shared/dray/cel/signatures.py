@@ -132,8 +132,11 @@ def functions_of(environment: Environment) -> Functions:
     ]
     if environment.knows_list_library:
         libraries.append(extensions.LIST_LIBRARY)
+    is_newest = environment.minor >= 37
+    if is_newest:
+        libraries.append(kubernetes.SINCE_137)
     if environment.knows_includes:
-        libraries.append(kubernetes.INCLUDES)
+        libraries.append(kubernetes.INCLUDES_137 if is_newest else kubernetes.INCLUDES)
     return Functions(libraries)
 
 

@@ -9,6 +9,7 @@ from typing import Final, NoReturn
 
 from dray.cel import tree
 from dray.cel.depth import make_room
+from dray.cel.environment import DEFAULT, Environment
 from dray.cel.errors import CelSyntaxError
 from dray.cel.lexer import kind_of, position, scan, unrecognized
 from dray.cel.literals import LITERALS, LiteralError
@@ -40,8 +41,8 @@ _LEVELS: Final = {
 _FOLLOWING: Final = {*_LEVELS, "", "&&", "||", "?", ":", ",", ")", "]", "}"}
 
 
-def parse(source: str) -> Expr:
-    """The tree of ``source``.
+def parse(source: str, environment: Environment = DEFAULT) -> Expr:
+    """The tree of ``source``, as the grammar of ``environment`` reads it.
 
     Raises:
         CelSyntaxError: not CEL, longer than ``MAX_LENGTH``, or nested too deeply.
@@ -52,7 +53,7 @@ def parse(source: str) -> Expr:
         raise CelSyntaxError(reason, source[:80], 1, 1)
     if not source.isascii():
         _refuse_surrogates(source)
-    return _Parser(source).whole()
+    return _Parser(source, environment).whole()
 
 
 def _refuse_surrogates(source: str) -> None:
@@ -68,10 +69,12 @@ class _Parser:
     """A position in the tokens of one text, and how deep the rules of the grammar are there."""
 
     __slots__ = (
-        "_at", "_expressions", "_has_braces", "_relations", "_source", "_starts", "_sums", "_texts",
+        "_at", "_escapes", "_expressions", "_has_braces", "_relations", "_source", "_starts",
+        "_sums", "_texts",
     )  # fmt: skip
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, environment: Environment) -> None:
+        self._escapes = environment.knows_escaped_names
         self._source = source
         self._texts, self._starts = scan(source)
         self._at = 0
@@ -141,11 +144,21 @@ class _Parser:
         """Take a name, which must be ahead."""
         text = self._texts[self._at]
         if kind_of(text) != "ident" or text in _KEYWORDS:
-            if kind_of(text) == "escaped":
-                self._fail("unsupported syntax: '`'", self._starts[self._at])
             self._no_identifier(text)
         self._at += 1
         return text
+
+    def _field_name(self) -> str:
+        """Take a field's name, which in newer versions may stand in backticks."""
+        text = self._texts[self._at]
+        if text[:1] != "`" or kind_of(text) != "escaped":
+            return self._identifier()
+        if not self._escapes:
+            self._fail("unsupported syntax: '`'", self._starts[self._at])
+        if self._texts[self._at + 1] == "(":
+            self._no_identifier(text)
+        self._at += 1
+        return text[1:-1]
 
     def _no_identifier(self, text: str) -> NoReturn:
         follows_dot = self._at > 0 and self._texts[self._at - 1] == "."
@@ -329,7 +342,7 @@ class _Parser:
             if text == ".":
                 self._at += 1
                 optional = self._accept("?")
-                field = self._identifier()
+                field = self._field_name()
                 if not optional and texts[self._at] == "(":
                     node = self._call(field, node, start)
                 else:
@@ -409,7 +422,7 @@ class _Parser:
         while not self._accept("}"):
             optional = self._accept("?")
             start = self._starts[self._at]
-            name = self._identifier()
+            name = self._field_name()
             point = self._starts[self._at]
             self._expect(":")
             value = self._expression()

@@ -113,7 +113,26 @@ AUTHORIZATION: Final = {
 }
 """Declared everywhere; nothing in a selector has these types."""
 
-INCLUDES: Final = {
-    "includes": "dra_includes_dyn_dyn: dyn.(dyn) -> bool",
-}
+INCLUDES: Final = {"includes": "dra_includes_dyn_dyn: dyn.(dyn) -> bool"}
 """Of DRA, behind the gate DRAListTypeAttributes; new in 1.36."""
+
+SINCE_137: Final = {
+    "duration": """
+        duration_to_duration: (duration) -> duration
+        string_to_duration: (string) -> duration
+    """,
+    "indexOf": """
+        string_index_of_string: string.(string) -> int
+        string_index_of_string_int: string.(string, int) -> int
+        list_a_index_of_int: list(A).(A) -> int
+    """,
+    "lastIndexOf": """
+        string_last_index_of_string: string.(string) -> int
+        string_last_index_of_string_int: string.(string, int) -> int
+        list_a_last_index_of_int: list(A).(A) -> int
+    """,
+}
+"""What 1.37 declares otherwise: no duration of an int, and strings before lists."""
+
+INCLUDES_137: Final = {"includes": "list_includes_dyn_dyn: dyn.(dyn) -> bool"}
+"""Of Kubernetes' lists since 1.37."""
