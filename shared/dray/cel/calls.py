@@ -102,16 +102,16 @@ def _measured_unary(name: str, function: Function, argument: Closure, charge: Ch
         try:
             value = argument(frame)
         except CelEvaluationError:
-            frame.cost += charge((FAILED,), FAILED)
+            frame.charge(charge((FAILED,), FAILED))
             raise
         if is_growing:
             frame.spend(steps_of(name, (value,)))
         try:
             result = function(value)
         except CelEvaluationError:
-            frame.cost += charge((value,), FAILED)
+            frame.charge(charge((value,), FAILED))
             raise
-        frame.cost += charge((value,), result)
+        frame.charge(charge((value,), result))
         return result
 
     return call
@@ -129,9 +129,9 @@ def _measured(
         try:
             result = function(*values)
         except CelEvaluationError:
-            frame.cost += charge(values, FAILED)
+            frame.charge(charge(values, FAILED))
             raise
-        frame.cost += charge(values, result)
+        frame.charge(charge(values, result))
         return result
 
     return call
@@ -151,7 +151,7 @@ def _evaluated(
             if in_turn and len(values) < len(arguments):
                 raise
     if failure is not None:
-        frame.cost += charge(values, FAILED)
+        frame.charge(charge(values, FAILED))
         raise failure
     return values
 

@@ -103,6 +103,8 @@ class Compiler:
     def _path(
         self, node: Expr, after: tuple[Step, ...], scope: Scope, *, is_value: bool
     ) -> Closure:
+        if isinstance(node, tree.Has) and not after:
+            return self._has(node, scope, is_branch=True)
         steps, root = self._steps(node, scope)
         steps += after
         if isinstance(root, tree.Conditional):
@@ -172,15 +174,18 @@ class Compiler:
         return self._branches(node, (), scope)
 
     def has(self, node: tree.Has, scope: Scope) -> Closure:
+        return self._has(node, scope, is_branch=False)
+
+    def _has(self, node: tree.Has, scope: Scope, *, is_branch: bool) -> Closure:
         steps, root = self._steps(node.operand, scope)
         if isinstance(root, tree.Ident) and root.name == "device" and "device" not in scope:
             names = [step.constant for step in steps if step.is_plain]
             if len(names) == len(steps) == 2 and names[0] in ("attributes", "capacity"):
                 return paths.has_of_device(names[0], names[1], node.field)
         operand = self._path(node.operand, (), scope, is_value=False)
-        cost = 0 if _is_ternary(root) else 1
-        has_optional = _any_optional(steps)
-        return paths.presence(operand, node.field, has_optional=has_optional, cost=cost)
+        optional = any(step.optional for step in steps)
+        found = paths.presence(operand, node.field, has_optional=optional, is_branch=is_branch)
+        return paths.costing_less(found) if _is_ternary(root) and not is_branch else found
 
     # Operators.
 
@@ -444,10 +449,6 @@ def _is_ternary(node: Expr) -> bool:
     """Whether it is one, or a macro that stands for one: steps then go on in its branches."""
     is_macro = isinstance(node, tree.Macro) and node.name in ("optMap", "optFlatMap")
     return is_macro or isinstance(node, tree.Conditional)
-
-
-def _any_optional(steps: tuple[Step, ...]) -> bool:
-    return any(step.optional for step in steps)
 
 
 def _members(items: list[Value]) -> frozenset[Value] | None:

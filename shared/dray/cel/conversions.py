@@ -105,8 +105,6 @@ def to_bytes(value: Value) -> bytes:
 def to_duration(value: Value) -> Duration:
     if type(value) is Duration:
         return value
-    if type(value) is int:
-        return Duration(value)
     if type(value) is str:
         return _timed(parse_duration, value)
     raise _conversion(value, "google.protobuf.Duration")

@@ -112,9 +112,14 @@ def _flattened(values: Sequence[Value], result: Value) -> int:
     depth = values[1] if len(values) == 2 else 1
     if type(depth) is not int:
         raise StoppedError("internal error: interface conversion")
-    if depth < 0:
-        return (2**64 + depth * size(values[0]) + 1 + LIST_COST) % 2**64
-    return depth * size(values[0]) + 1 + LIST_COST
+    return (_as_uint64(float(depth) * size(values[0])) + 1 + LIST_COST) % 2**64
+
+
+def _as_uint64(number: float) -> int:
+    """Go's conversion on amd64, which of what does not fit makes 2⁶³."""
+    if -(2.0**63) < number < 2.0**64:
+        return int(number) % 2**64
+    return 2**63
 
 
 def compared_cost(items: Value) -> int:

@@ -1,7 +1,7 @@
 """Values that are known before any device is: they cost nothing, for upstream computes them once.
 
 Literals, names of types, lists and maps of such values, and conversions of one such value. Only
-these: the API server would not compute ``1 + 1`` before either.
+these, and that nothing is in ``[]``: Kubernetes does not compute ``1 + 1`` before either.
 """
 
 from typing import Final
@@ -38,6 +38,8 @@ def constant(node: Expr, hidden: frozenset[str] = frozenset()) -> Value:
             return [constant(item.value, hidden) for item in node.items]
         case tree.MapLiteral() if not any(entry.optional for entry in node.entries):
             return _map(node, hidden)
+        case tree.Binary(operator="in", right=tree.ListLiteral(items=())):
+            return False
         case tree.Call(target=None, arguments=(only,)):
             return _converted(node.function.removeprefix("."), only, hidden)
         case _:

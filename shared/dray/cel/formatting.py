@@ -7,6 +7,7 @@ from typing import Final
 
 from dray.cel.conversions import to_string
 from dray.cel.errors import CelEvaluationError
+from dray.cel.quoting import quoted
 from dray.cel.times import Duration, Timestamp, duration_text, timestamp_text
 from dray.cel.values import TypeValue, Uint, Value, from_key, type_name
 from dray.cel.work import bounded
@@ -15,10 +16,6 @@ _CLAUSE: Final = re.compile(r"%(?:%|(?:\.(?P<precision>[0-9]+))?(?P<verb>[sdfebx
 _DEFAULT_PRECISION: Final = 6
 _LONGEST_PRECISION: Final = 6
 _SUPERSCRIPT: Final = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-_ESCAPED: Final = {
-    "\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v",
-    "\\": "\\\\", '"': '\\"',
-}  # fmt: skip
 _NO_NUMBERS: Final = ("NaN", "Infinity", "-Infinity")
 
 
@@ -52,11 +49,11 @@ def formatted(template: str, arguments: list[Value]) -> str:
 def _clause(verb: str, precision: str | None, value: Value) -> str:
     if precision is not None and len(precision) > _LONGEST_PRECISION:
         raise CelEvaluationError("error while converting precision to integer")
-    digits = _DEFAULT_PRECISION if precision is None else int(precision)
-    bounded(digits)
-    if verb in "fe":
-        return (_fixed if verb == "f" else _scientific)(_float(verb, value), digits)
-    return _VERBS[verb](value)
+    digits = None if precision is None else int(precision)
+    bounded(digits or 0)
+    if verb == "f":
+        return _fixed(_float(verb, value), _DEFAULT_PRECISION if digits is None else digits)
+    return _scientific(_float(verb, value), digits) if verb == "e" else _VERBS[verb](value)
 
 
 def _wrong(clause: str, kinds: str, value: Value) -> CelEvaluationError:
@@ -77,15 +74,17 @@ def _endless(value: float) -> str:
 
 
 def _fixed(value: float, digits: int) -> str:
+    value = value or 0.0  # no zero has a sign there
     return f"{value:,.{digits}f}" if math.isfinite(value) else _endless(value)
 
 
-def _scientific(value: float, digits: int) -> str:
-    if not math.isfinite(value):
-        return _endless(value)
-    mantissa, _, exponent = f"{value:.{digits}e}".partition("e")
-    power = exponent.removeprefix("+").translate(_SUPERSCRIPT)
-    return f"{mantissa}\u202f×\u202f10{power}"
+def _scientific(value: float, width: int | None) -> str:
+    """Upstream takes what should be the precision for the width."""
+    shown = _endless(value)
+    if math.isfinite(value):
+        mantissa, _, exponent = f"{value:.{_DEFAULT_PRECISION}e}".partition("e")
+        shown = f"{mantissa}×10{exponent.removeprefix('+').translate(_SUPERSCRIPT)}"
+    return shown.rjust(width or 0)
 
 
 def _decimal(value: Value) -> str:
@@ -153,7 +152,7 @@ def _map(value: dict[Value, Value]) -> str:
             raise CelEvaluationError(
                 f"no formatting function for map key of type {type_name(name)}"
             )
-        pairs.append((_quoted(name) if type(name) is str else _string(name), _member(item)))
+        pairs.append((quoted(name) if type(name) is str else _string(name), _member(item)))
     pairs.sort(key=lambda pair: pair[0])
     return "{" + ", ".join(f"{name}:{item}" for name, item in pairs) + "}"
 
@@ -162,9 +161,9 @@ def _member(value: Value) -> str:
     """A value inside a list or map, as a literal of CEL."""
     match value:
         case str():
-            return _quoted(value)
+            return quoted(value)
         case bytes():
-            return "b" + _quoted(to_string(value))
+            return "b" + quoted(to_string(value))
         case Timestamp() | Duration():
             kind = "timestamp" if isinstance(value, Timestamp) else "duration"
             return f'{kind}("{_string(value)}")'
@@ -174,20 +173,6 @@ def _member(value: Value) -> str:
             return '"NaN"' if math.isnan(value) else ('"+Inf"' if value > 0 else '"-Inf"')
         case _:
             return _string(value)
-
-
-def _quoted(text: str) -> str:
-    """As Go's ``%q`` writes it."""
-    return '"' + "".join(_ESCAPED.get(char) or _printable(char) for char in text) + '"'
-
-
-def _printable(char: str) -> str:
-    if char.isprintable():
-        return char
-    code = ord(char)
-    if code < 0x80:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 _VERBS: Final[dict[str, Callable[[Value], str]]] = {

@@ -29,6 +29,16 @@ class Frame:
         """A frame to compute constants on."""
         return cls(DeviceView(""), 0)
 
+    def charge(self, cost: int) -> None:
+        """Add a cost that may be large.
+
+        Raises:
+            StoppedError: it is too large.
+        """
+        self.cost += cost
+        if self.cost > COST_LIMIT:
+            raise StoppedError
+
     def spend(self, steps: int) -> None:
         """Account for work that grows with the data, before it is done.
 

@@ -97,21 +97,26 @@ def _key(step: Step, frame: Frame) -> Value:
     return key
 
 
-def presence(operand: Closure, name: str, *, has_optional: bool, cost: int) -> Closure:
+def presence(operand: Closure, name: str, *, has_optional: bool, is_branch: bool) -> Closure:
     """``has(operand.name)``. Of domains every one is found, though empty, as in Kubernetes.
 
-    ``cost`` is 1, but 0 where the operand is a ternary, from which upstream takes 1 too much.
+    As the branch of a ternary upstream forgets to make a bool of what optional steps give.
     """
 
-    def test(frame: Frame) -> bool:
+    def test(frame: Frame) -> Value:
         value = operand(frame)
         if has_optional or type(value) is Optional:
-            frame.cost += cost - 1
-            return _present_in_optional(frame, value, name)
-        frame.cost += cost
+            found = _present_in_optional(frame, value, name)
+            return (Optional(None) if found else NONE) if is_branch else found
+        frame.cost += 1
         return find(value, name) is not _MISSING
 
     return test
+
+
+def costing_less(closure: Closure) -> Closure:
+    """``closure`` with what upstream takes off too much where ``has`` looks into a ternary."""
+    return costing(closure, -1)
 
 
 def _present_in_optional(frame: Frame, value: Value, name: str) -> bool:

@@ -49,5 +49,12 @@ def found_in(text: str, pattern: str) -> bool:
 
 
 def all_in(text: str, pattern: str) -> Iterator[str]:
-    """All matches that don't overlap, from the left."""
-    return (match.group() for match in compiled(pattern).finditer(text))
+    """All matches that don't overlap, from the left.
+
+    As in Go, none is empty right where the one before it ended.
+    """
+    end = -1
+    for match in compiled(pattern).finditer(text):
+        if match.end() > match.start() or match.start() != end:
+            yield match.group()
+        end = match.end()

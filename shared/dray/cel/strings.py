@@ -54,7 +54,7 @@ def index_of(*values: Value) -> int:
     take("indexOf", (*values[:2], start), str, str, int)
     if not values[1]:
         return int(start)
-    if not 0 <= start <= len(values[0]):
+    if start < 0:
         raise CelEvaluationError(f"index out of range: {start}")
     return int(values[0].find(values[1], start))
 
@@ -66,9 +66,9 @@ def last_index_of(*values: Value) -> int:
         return int(text.rfind(part))
     if not part:
         return int(values[2])
-    if not 0 <= values[2] <= len(text):
+    if values[2] < 0:
         raise CelEvaluationError(f"index out of range: {values[2]}")
-    return int(text.rfind(part, 0, values[2] + len(part)))
+    return int(text.rfind(part, 0, values[2] + len(part))) if values[2] < len(text) else -1
 
 
 def join(*values: Value) -> str:

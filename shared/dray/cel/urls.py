@@ -7,6 +7,8 @@ from ipaddress import AddressValueError, IPv6Address
 from typing import Final
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
+from dray.cel.quoting import quoted
+
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _ASCII_ESCAPE: Final = re.compile(r"%(?!25)[0-7][0-9A-Fa-f]")
@@ -83,23 +85,25 @@ def parse_url(text: str) -> Url:
     """
     check_url(text)
     before, _, fragment = text.partition("#")
-    if _BAD_ESCAPE.search(fragment):
-        raise UrlError("invalid URL escape in the fragment")
+    _check_escapes(fragment)
     return _parse(before, is_request=False, fragment=fragment)
 
 
 def check_url(text: str) -> None:
-    """Refuse what is neither an absolute URL nor an absolute path.
+    """Refuse what is neither an absolute URL nor an absolute path, in Go's words.
 
     Raises:
         UrlError: it is neither.
     """
-    _parse(text, is_request=True)
+    try:
+        _parse(text, is_request=True)
+    except UrlError as error:
+        raise UrlError(f"parse {quoted(text)}: {error}") from None
 
 
 def _parse(text: str, *, is_request: bool, fragment: str = "") -> Url:
     if any(char < " " or char == "\x7f" for char in text):
-        raise UrlError("invalid control character in URL")
+        raise UrlError("net/url: invalid control character in URL")
     if not text and is_request:
         raise UrlError("empty url")
     if text == "*":
@@ -118,8 +122,7 @@ def _parse(text: str, *, is_request: bool, fragment: str = "") -> Url:
         authority, slash, path = rest[2:].partition("/")
         rest = slash + path
         user, host = _authority(scheme, authority)
-    if _BAD_ESCAPE.search(rest):
-        raise UrlError("invalid URL escape in the path")
+    _check_escapes(rest)
     return Url(scheme, user, host, rest, query, fragment)
 
 
@@ -133,8 +136,9 @@ def _scheme(text: str) -> tuple[str, str]:
 def _authority(scheme: str, authority: str) -> tuple[str, str]:
     user, at, host = authority.rpartition("@")
     shown = _host(scheme, host)
-    if at and (not _USER.fullmatch(user) or _BAD_ESCAPE.search(user)):
-        raise UrlError("invalid userinfo")
+    if at and not _USER.fullmatch(user):
+        raise UrlError("net/url: invalid userinfo")
+    _check_escapes(user)
     return user, shown
 
 
@@ -148,7 +152,7 @@ def _host(scheme: str, host: str) -> str:
     if first >= 0:
         start = first if scheme in ("http", "https") else last
         if not _PORT.fullmatch(host[start:]):
-            raise UrlError(f"invalid port {host[start:][:64]!r} after host")
+            raise UrlError(f"invalid port {quoted(host[start:])} after host")
     return _decoded_host(host)
 
 
@@ -158,10 +162,9 @@ def _ip_literal(host: str) -> str:
         raise UrlError("missing ']' in host")
     port = host[closing + 1 :]
     if not _PORT.fullmatch(port):
-        raise UrlError(f"invalid port {port[:64]!r} after host")
+        raise UrlError(f"invalid port {quoted(port)} after host")
     name, percent, zone = host[1:closing].partition("%25")
-    if _BAD_ESCAPE.search(zone):
-        raise UrlError("invalid URL escape in the zone")
+    _check_escapes(zone)
     shown = _decoded_host(name)
     try:
         IPv6Address(shown)
@@ -173,11 +176,20 @@ def _ip_literal(host: str) -> str:
 
 
 def _decoded_host(host: str) -> str:
-    if _BAD_ESCAPE.search(host) or _ASCII_ESCAPE.search(host):
-        raise UrlError("invalid URL escape in the host")
-    if _NO_HOST.search(host):
-        raise UrlError("invalid character in host name")
+    wrong = [m for m in (_BAD_ESCAPE.search(host), _ASCII_ESCAPE.search(host)) if m]
+    if wrong:
+        at = min(match.start() for match in wrong)
+        raise UrlError(f"invalid URL escape {quoted(host[at : at + 3])}")
+    strange = _NO_HOST.search(host)
+    if strange:
+        raise UrlError(f"invalid character {quoted(strange.group())} in host name")
     return _text(unquote_to_bytes(host))
+
+
+def _check_escapes(text: str) -> None:
+    match = _BAD_ESCAPE.search(text)
+    if match:
+        raise UrlError(f"invalid URL escape {quoted(text[match.start() : match.start() + 3])}")
 
 
 def _decoded_plus(text: str) -> str:
