@@ -9,22 +9,23 @@ from dray.cel.device import DeviceView
 from dray.domain.quantities import Quantity, parse_quantity
 
 
-def program(expression: str) -> Callable[[DeviceView], bool]:
-    """The selector as a function of a device, its conversion to celpy's values included."""
+def program(expression: str) -> Callable[[celtypes.Value], bool]:
+    """The selector as a function of a device that was made ``ready``."""
     environment = celpy.Environment()
     runner = environment.program(
         environment.compile(expression), functions={"quantity": _quantity, "compareTo": _compare}
     )
+    return lambda device: bool(runner.evaluate({"device": device}))
 
-    def matches(view: DeviceView) -> bool:
-        fields = {
-            "driver": view.driver,
-            "attributes": {view.driver: dict(view.attributes)},
-            "capacity": {view.driver: {k: str(amount) for k, amount in view.capacity.items()}},
-        }
-        return bool(runner.evaluate({"device": celpy.json_to_cel(fields)}))
 
-    return matches
+def ready(view: DeviceView) -> celtypes.Value:
+    """A device in celpy's values; making it so is not counted."""
+    fields = {
+        "driver": view.driver,
+        "attributes": {view.driver: dict(view.attributes)},
+        "capacity": {view.driver: {k: str(amount) for k, amount in view.capacity.items()}},
+    }
+    return celpy.json_to_cel(fields)
 
 
 def _quantity(text: celtypes.StringType) -> celtypes.StringType:

@@ -113,6 +113,17 @@ def test_a_slice_replaces_what_it_held_before(fleet: Fleet) -> None:
     assert "y" not in fleet
 
 
+def test_a_device_that_moved_to_a_new_slice_outlives_the_old_one() -> None:
+    fleet = Fleet()
+    fleet.put_slice("old", {"x": view(model="A100"), "y": view(model="A100")})
+    fleet.put_slice("new", {"x": view(model="A100")})
+    fleet.remove_slice("old")
+
+    assert matching(fleet, IS_A100) == ["x"]
+    fleet.put_slice("new", {})
+    assert matching(fleet, IS_A100) == []
+
+
 def test_masks_given_out_follow_the_fleet_without_being_copied(fleet: Fleet) -> None:
     masks = fleet.masks(IS_A100)
     fleet.put("b", view(model="A100"))

@@ -1,16 +1,20 @@
 """Whatever happens to a fleet, its masks are what the exact evaluator says of each device."""
 
+import re
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dray.cel.columnar import Fleet
+from dray.cel.columnar.columns import Mask
 from dray.cel.depth import make_room
-from dray.cel.device import DeviceView
+from dray.cel.device import DeviceView, Published
+from dray.cel.environment import Environment
 from dray.cel.errors import CelCompileError, CelEvaluationError
-from dray.cel.evaluate import compile
-from dray.domain.devices import AttributeValue, Version
+from dray.cel.evaluate import Program, compile
+from dray.domain.devices import Version
 from dray.domain.quantities import Quantity, parse_quantity
 
 make_room(1_000)  # now, for hypothesis minds a recursion limit that changes while it looks
@@ -24,12 +28,18 @@ STRINGS = ["", "A100", "H100", "a100-80", "16Gi", "1.2.3", "é"]
 NUMBERS = [0, 1, 2, -1, 7, 2**53, 2**53 + 1, 2**63 - 1, -(2**63)]
 AMOUNTS = ["0", "1", "1500m", "1n", "16Gi", "17179869184", "80Gi", "7Ei", "9E", "-3", "0.1"]
 
-values: st.SearchStrategy[AttributeValue] = st.one_of(
+STANDARD, WITH_LISTS = Environment(), Environment(list_attributes=True)
+
+values: st.SearchStrategy[Published] = st.one_of(
     st.sampled_from(STRINGS),
     st.sampled_from(NUMBERS),
     st.booleans(),
     st.sampled_from(["1.2.3", "2.0.0", "1.2.3-rc.1"]).map(Version),
     st.sampled_from(["550.54.14", "10.0.0"]).map(Version),
+)
+lists: st.SearchStrategy[Published] = st.one_of(
+    st.lists(st.sampled_from(STRINGS), max_size=3).map(tuple),
+    st.lists(st.sampled_from(NUMBERS), max_size=3).map(tuple),
 )
 amounts: st.SearchStrategy[Quantity] = st.one_of(
     st.sampled_from(AMOUNTS).map(parse_quantity), st.just(Quantity(10**40))
@@ -38,7 +48,7 @@ breakage = st.sampled_from(["", "", "", "", "", "attribute x: unsupported attrib
 views = st.builds(
     DeviceView,
     st.sampled_from([DRIVER, DRIVER, OTHER]),
-    st.dictionaries(st.sampled_from(ATTRIBUTES), values),
+    st.dictionaries(st.sampled_from(ATTRIBUTES), st.one_of(*[values] * 9, lists)),
     st.dictionaries(st.sampled_from(CAPACITIES), amounts),
     st.booleans(),
     breakage,
@@ -90,6 +100,10 @@ single = st.one_of(
     st.builds("{}.size() {} {}".format, attributes, order, numbers),
     st.builds("{}.major() {} {}".format, attributes, order, numbers),
     st.builds("{}.{}".format, attributes, text_test),
+    st.builds("{}.includes({})".format, attributes, strings),
+    st.builds("{} in {}".format, strings, attributes),
+    st.builds("{}[0] == {}".format, attributes, strings),
+    st.builds("{}.exists(x, x == {})".format, attributes, constants),
     st.builds("device.driver {} {}".format, equality, domains),
     st.sampled_from(["device.allowMultipleAllocations", "true", "false", "1 / 0 == 1"]),
 )
@@ -127,49 +141,54 @@ selectors = st.lists(clauses, min_size=1, max_size=4).map(" && ".join)
 class World:
     """The fleet, and what should be in it."""
 
-    fleet: Fleet = field(default_factory=Fleet)
+    environment: Environment = STANDARD
     devices: dict[str, DeviceView] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.fleet = Fleet(self.environment)
+
+    def put(self, device: str, view: DeviceView) -> None:
+        self.fleet.put(device, view)
+        self.devices[device] = view
 
     def check(self, expression: str) -> None:
         """Compare the masks of one selector with the exact evaluator, slot by slot."""
-        program = compile(expression)
         masks = self.fleet.masks(expression)
-        expected = {device: _exact(expression, view) for device, view in self.devices.items()}
-        slots = range(self.fleet.slots)
-        found = {self.fleet.device_at(slot): slot for slot in slots}
-        found.pop(None, None)
-        assert found.keys() == expected.keys()
-        assert {
-            device: (bool(masks.match[slot]), bool(masks.errors[slot]))
-            for device, slot in found.items()
-        } == expected
-        free = [slot for slot in slots if self.fleet.device_at(slot) is None]
-        assert not masks.match[free].any()
-        assert not masks.errors[free].any()
-        for clause, masks_of_clause in zip(
-            range(len(program.explain(DeviceView("")))), self.fleet.clauses(expression), strict=True
-        ):
-            for device, slot in found.items():
-                result = program.explain(self.devices[device])[clause]
-                assert (result.value is True) == bool(masks_of_clause.match[slot])
-                assert (result.value is None) == bool(masks_of_clause.errors[slot])
+        program = compile(expression, self.environment)
+        assert self.found(masks.match, masks.errors) == {
+            device: _exact(program, view) for device, view in self.devices.items()
+        }
+        for at, clause in enumerate(self.fleet.clauses(expression)):
+            told = {device: program.explain(view)[at] for device, view in self.devices.items()}
+            assert self.found(clause.match, clause.errors) == {
+                device: (one.value is True, one.value is None) for device, one in told.items()
+            }
+
+    def found(self, match: Mask, errors: Mask) -> dict[object, tuple[bool, bool]]:
+        """Match and error by device; free slots have neither."""
+        slots = {self.fleet.device_at(slot): slot for slot in range(self.fleet.slots)}
+        free = [s for s in range(self.fleet.slots) if self.fleet.device_at(s) is None]
+        assert not match[free].any()
+        assert not errors[free].any()
+        slots.pop(None, None)
+        return {device: (bool(match[at]), bool(errors[at])) for device, at in slots.items()}
 
 
-def _exact(expression: str, view: DeviceView) -> tuple[bool, bool]:
+def _exact(program: Program, view: DeviceView) -> tuple[bool, bool]:
     try:
-        return compile(expression).matches(view), False
+        return program.matches(view), False
     except CelEvaluationError:
         return False, True
 
 
 def _compiles(expression: str) -> bool:
     try:
-        compile(expression)
+        return all(compile(expression, one) for one in (STANDARD, WITH_LISTS))
     except CelCompileError:
         return False
-    return True
 
 
+environments = st.sampled_from([STANDARD, WITH_LISTS])
 ids = st.integers(0, 9).map("gpu-{}".format)
 steps = st.one_of(
     st.tuples(st.just("put"), ids, views),
@@ -182,23 +201,26 @@ steps = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(selectors.filter(_compiles), min_size=4, max_size=4),
     st.lists(steps, max_size=30),
     st.booleans(),
+    environments,
 )
 def test_masks_follow_every_history(
-    expressions: list[str], history: list[tuple], lives_from_the_start: bool
+    expressions: list[str],
+    history: list[tuple],
+    lives_from_the_start: bool,
+    environment: Environment,
 ) -> None:
-    world = World()
+    world = World(environment)
     for expression in expressions if lives_from_the_start else []:
         world.fleet.masks(expression)
     for kind, which, what in history:
         match kind:
             case "put":
-                world.fleet.put(which, what)
-                world.devices[which] = what
+                world.put(which, what)
             case "remove":
                 world.fleet.remove(which)
                 world.devices.pop(which, None)
@@ -255,7 +277,7 @@ families = st.one_of(
 )
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(families, st.lists(views, max_size=8), st.lists(views, max_size=8), st.data())
 def test_clauses_that_differ_in_constants_keep_apart(
     expressions: list[str], before: list[DeviceView], after: list[DeviceView], data: st.DataObject
@@ -263,32 +285,69 @@ def test_clauses_that_differ_in_constants_keep_apart(
     world = World()
     kept = [expression for expression in expressions if _compiles(expression)]
     for at, view in enumerate(before):
-        world.fleet.put(f"gpu-{at}", view)
-        world.devices[f"gpu-{at}"] = view
+        world.put(f"gpu-{at}", view)
     for expression in kept:
         world.fleet.masks(expression)
     for expression in data.draw(st.lists(st.sampled_from(kept), max_size=3)) if kept else []:
         world.fleet.forget(expression)
 
     for at, view in enumerate(after):
-        world.fleet.put(f"gpu-{at}", view)
-        world.devices[f"gpu-{at}"] = view
+        world.put(f"gpu-{at}", view)
 
     for expression in kept:
         world.check(expression)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(selectors.filter(_compiles), st.lists(views, max_size=25), st.booleans())
+@given(selectors.filter(_compiles), st.lists(views, max_size=25), st.booleans(), environments)
 def test_a_selector_gives_the_same_before_and_after_its_devices(
-    expression: str, devices: list[DeviceView], asks_first: bool
+    expression: str, devices: list[DeviceView], asks_first: bool, environment: Environment
 ) -> None:
-    world = World()
+    world = World(environment)
     if asks_first:
         world.fleet.masks(expression)
 
     for at, view in enumerate(devices):
-        world.fleet.put(f"gpu-{at}", view)
-        world.devices[f"gpu-{at}"] = view
+        world.put(f"gpu-{at}", view)
 
     world.check(expression)
+
+
+def _variety(number: int) -> DeviceView:
+    """A device like few others: more distinct values than are compared one by one."""
+    values = (number * 37 % 500, f"GPU-{number}", number % 3 == 0, Version(f"1.{number}.0"))
+    attributes: dict[str, Published] = {"serial": f"s{number % 97:03}", "ecc": number % 2 == 0}
+    attributes["index"] = values[0] if number % 9 else values[number % 4]
+    if number % 10:
+        attributes["model"] = f"M{number * 7 % 411}"
+    amount = Quantity(number * 10**9 + number % 2, exponent=-9 if number % 2 else 0)
+    return DeviceView(DRIVER, attributes, {"memory": amount, "cores": Quantity(10**30 + number)})
+
+
+MANY = [
+    "index > 150", "index <= 77.5", "index == 111", "index != 111", "index in [1, 37, 74, 111]",
+    'model == "M7"', 'model != "M7"', 'model in ["M7", "M14", "no"]', 'model.startsWith("M1")',
+    'serial >= "s05"', 'serial.size() == 4', "ecc", "index == ecc", "model == serial",
+    'index == "GPU-100"', 'serial.endsWith("7") || index < 100', '!(model == "M21") && ecc',
+]  # fmt: skip
+MEMORY = [
+    'compareTo(quantity("200")) >= 0', 'isLessThan(quantity("200000000001n"))',
+    'isGreaterThan(quantity("1"))', "asApproximateFloat() > 100.5",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("asks_first", [True, False])
+def test_many_distinct_values_are_decided_as_few_are(asks_first: bool) -> None:
+    attribute, memory = f'device.attributes["{DRIVER}"].', f'device.capacity["{DRIVER}"].memory.'
+    names_of = re.compile(r"\b(index|model|serial|ecc)\b")
+    expressions = [names_of.sub(attribute + r"\1", text) for text in MANY]
+    expressions += [memory + text for text in MEMORY]
+    expressions.append(f'device.capacity["{DRIVER}"].cores.isLessThan(quantity("1"))')
+    world = World()
+    for expression in expressions if asks_first else ():
+        world.fleet.masks(expression)
+    world.devices = {f"gpu-{number}": _variety(number) for number in range(600)}
+    world.fleet.put_all(world.devices.items())
+
+    for expression in expressions:
+        world.check(expression)

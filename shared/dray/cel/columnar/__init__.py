@@ -1,6 +1,7 @@
 """A fleet in columns: which of a hundred thousand devices a selector matches, at once.
 
 fleet       devices in slots, live selectors and their masks: what others use
+slots       which device is where
 columns     one property of all devices: a code per slot, a value per code
 properties  all columns, and combinations of several      facts   what a device consists of
 reads       which properties a clause looks at            forms   clauses decided all at once

@@ -14,6 +14,7 @@ from dray.cel.columnar.forms import ERROR, STOPPED, TRUE
 from dray.cel.columnar.gates import Bank
 from dray.cel.columnar.plan import Part, Plans
 from dray.cel.columnar.properties import Properties
+from dray.cel.columnar.slots import Slots
 from dray.cel.columnar.spreading import Found, conjunction
 from dray.cel.device import DeviceView
 from dray.cel.environment import DEFAULT, Environment
@@ -61,10 +62,7 @@ class Fleet:
     def __init__(self, environment: Environment = DEFAULT) -> None:
         self._environment = environment
         self._capacity = _FIRST_SLOTS
-        self._slot_of: dict[Hashable, int] = {}
-        self._ids: list[Hashable | None] = []
-        self._free: list[int] = []
-        self._slices: dict[Hashable, tuple[Hashable, ...]] = {}
+        self._slots = Slots()
         self._usable: Mask = np.zeros(self._capacity, np.bool_)
         self._broken: Mask = np.zeros(self._capacity, np.bool_)
         self._properties = Properties(self._capacity)
@@ -80,14 +78,14 @@ class Fleet:
     @property
     def slots(self) -> int:
         """How many slots there are, free ones included: the length of every mask."""
-        return len(self._ids)
+        return self._slots.count
 
     def __len__(self) -> int:
         """How many devices there are."""
-        return len(self._slot_of)
+        return len(self._slots)
 
     def __contains__(self, device: Hashable) -> bool:
-        return device in self._slot_of
+        return self._slots.of(device) is not None
 
     def slot_of(self, device: Hashable) -> int:
         """The slot of a device.
@@ -95,16 +93,19 @@ class Fleet:
         Raises:
             KeyError: it is not there.
         """
-        return self._slot_of[device]
+        slot = self._slots.of(device)
+        if slot is None:
+            raise KeyError(device)
+        return slot
 
     def device_at(self, slot: int) -> Hashable | None:
         """The device in a slot; None where it is free."""
-        return self._ids[slot]
+        return self._slots.device_at(slot)
 
     def put(self, device: Hashable, view: DeviceView) -> int:
         """Add or replace a device; its slot."""
         self.put_all([(device, view)])
-        return self._slot_of[device]
+        return self.slot_of(device)
 
     def put_all(self, devices: Iterable[tuple[Hashable, DeviceView]]) -> None:
         """Add or replace devices, the masks being brought up to date once for all of them."""
@@ -121,26 +122,25 @@ class Fleet:
 
     def remove_all(self, devices: Iterable[Hashable]) -> None:
         """Forget devices; those that are not there are passed over."""
-        freed = []
-        for device in devices:
-            slot = self._slot_of.pop(device, None)
-            if slot is not None:
-                self._vacate(slot)
-                self._ids[slot] = None
-                freed.append(slot)
-        self._free += sorted(freed, reverse=True)
+        freed = self._slots.release(devices)
+        for slot in freed:
+            self._vacate(slot)
         self._refresh(freed)
 
     def put_slice(self, name: Hashable, devices: Mapping[Hashable, DeviceView]) -> None:
-        """Let ``devices`` be all that the slice ``name`` holds; others that it held go."""
-        before = self._slices.get(name, ())
-        self.remove_all([device for device in before if device not in devices])
+        """Let ``devices`` be all that the slice ``name`` holds; others that it held go.
+
+        A device that another slice held moves to this one: a driver may publish a new slice
+        before it removes the old one.
+        """
+        self.remove_all(one for one in self._slots.held_by(name) if one not in devices)
         self.put_all(devices.items())
-        self._slices[name] = tuple(devices)
+        self._slots.hold(name, devices)
 
     def remove_slice(self, name: Hashable) -> None:
-        """Forget a slice and its devices, if it is there."""
-        self.remove_all(self._slices.pop(name, ()))
+        """Forget a slice, if it is there, and the devices that it still holds."""
+        self.remove_all(self._slots.held_by(name))
+        self._slots.forget_slice(name)
 
     def masks(self, expression: str) -> Masks:
         """The masks of a selector, which is live from now on.
@@ -236,19 +236,12 @@ class Fleet:
         return match, broken if broken.any() else None
 
     def _slot_for(self, device: Hashable) -> int:
-        slot = self._slot_of.get(device)
-        if slot is not None:
-            return slot
-        if self._free:
-            slot = self._free.pop()
-            self._ids[slot] = device
-        else:
-            slot = len(self._ids)
-            self._ids.append(device)
+        before = self.slots
+        slot = self._slots.take(device)
+        if self.slots > before:
             self._masks.clear()
-            if slot >= self._capacity:
-                self._grow()
-        self._slot_of[device] = slot
+        if slot >= self._capacity:
+            self._grow()
         return slot
 
     def _grow(self) -> None:
