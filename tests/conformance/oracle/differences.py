@@ -58,7 +58,8 @@ def compare(pairs: Sequence[Pair], theirs: Answers, ours: Answers, minor: str) -
         outcomes[_outcome(their)] += 1
         if not (aspects := differing(their, our)):
             continue
-        if reason := reason_for(pair.expression, minor, their, our):
+        reason = reason_for(pair.question(minor), their, our)
+        if reason and EVALUATED.issuperset(aspects):
             intended[reason] += 1
         else:
             differences.append(Difference(pair, aspects, their, our))

@@ -104,6 +104,8 @@ def _used(maker: Maker, operation: Operation) -> tuple[str, Type, list[str]]:
 def _sharp(maker: Maker, subject: str, kind: Type) -> str:
     """A condition that holds for exactly the value that dray computes; often there is none."""
     view = SHARP.get(str(kind[0]), "")
+    if kind[0] == "optional" and SHARP.get(str(kind[1][0])) == _HOLE:
+        view = f"({_HOLE}.hasValue() ? [{_HOLE}.value()] : [])"
     if not view or maker.rng.random() < 0.5:
         return ""
     wanted = literal_of(view.replace(_HOLE, f"({subject})"), maker.driver, maker.device)
