@@ -1,29 +1,26 @@
-"""The door to dray's CEL checker: does a device selector compile?"""
+"""The door to dray's CEL: would the API server take a new device selector?"""
 
 from __future__ import annotations
 
-from dray.cel.check import check_selector
-from dray.cel.errors import CelCompileError, CelUnsupportedError
-from dray.cel.syntax import parse
+from typing import Final
 
-from .status import FieldError, invalid, too_long
+from dray.cel.admission import LONGEST_BYTES, admission
+from dray.cel.environment import Environment, Mode
 
-MAX_EXPRESSION_BYTES = 10 * 1024
+from .status import FieldError, forbidden_field, invalid, too_long
+
+_LANGUAGE: Final = Environment(mode=Mode.NEW)
 
 
 def selector_errors(expression: str, field: str) -> list[FieldError]:
-    """Findings about one CEL device selector.
-
-    A function that Kubernetes has and dray lacks is accepted here, as the real server does.
-    """
-    if len(expression.encode()) > MAX_EXPRESSION_BYTES:
-        return [too_long(field, MAX_EXPRESSION_BYTES)]
-    try:
-        check_selector(parse(expression), expression)
-    except CelUnsupportedError:
-        return []
-    except CelCompileError as error:
-        if error.reason.startswith("must evaluate to bool"):
-            return [invalid(field, expression, error.reason)]
-        return [invalid(field, expression, f"compilation failed: ERROR: <input>:{error}")]
-    return []
+    """Findings about one CEL device selector."""
+    found = admission(expression, _LANGUAGE)
+    match found.verdict:
+        case "ok":
+            return []
+        case "too-long":
+            return [too_long(field, LONGEST_BYTES)]
+        case "too-complex":
+            return [forbidden_field(field, found.text.removeprefix("Forbidden: "))]
+        case _:
+            return [invalid(field, expression, found.text)]

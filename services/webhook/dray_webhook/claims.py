@@ -10,6 +10,7 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
+from dray.cel.environment import Mode
 from dray.domain.errors import InvalidInputError
 from dray.domain.names import (
     ALLOCATED,
@@ -82,12 +83,17 @@ def _at_create(request: Request, view: View) -> list[str]:
     name = (claim.get("metadata") or {}).get("name") or request.name
     requests = (spec.get("devices") or {}).get("requests") or ()
     errors: list[str] = []
-    # Without a pool's label nobody but kube-scheduler evaluates the selectors, and those of a
-    # derived claim were read when its pod was admitted.
-    read_by_dray = _pool(claim) and not _is_derived(claim)
-    for refuse in (refuse_owner_toleration, *([refuse_unreadable] if read_by_dray else ())):
+    where = f'{kind} "{name}"'
+    try:
+        refuse_owner_toleration(requests, where)
+    except InvalidInputError as error:
+        errors.append(str(error))
+    # The server has checked the selectors already; one newer than dray may know functions that
+    # dray doesn't. Without a pool's label nobody but kube-scheduler evaluates them, and those of
+    # a derived claim were read when its pod was admitted.
+    if _pool(claim) and not _is_derived(claim):
         try:
-            refuse(requests, f'{kind} "{name}"')
+            refuse_unreadable(requests, where, view.language(Mode.STORED))
         except InvalidInputError as error:
             errors.append(str(error))
     if kind != TEMPLATE_KIND:

@@ -7,6 +7,7 @@ the claim injected; whatever is wrong is said at once. UPDATE: what was admitted
 from collections.abc import Mapping
 from typing import Any
 
+from dray.cel.environment import Mode
 from dray.domain.errors import InvalidInputError
 from dray.domain.names import (
     BASE_TEMPLATE,
@@ -120,7 +121,8 @@ class _Admission:
 
     def _selectors(self, pool: Pool | None) -> tuple[str, ...]:
         try:
-            selectors = selectors_of(self.asked, pool.name if pool else "")
+            language = self.view.language(Mode.NEW)
+            selectors = selectors_of(self.asked, pool.name if pool else "", language)
         except InvalidInputError as error:
             self.findings.errors.append(str(error))
             return ()
@@ -157,6 +159,7 @@ class _Admission:
         form = Form(
             shares_devices=self.view.cluster.consumable_capacity,
             counts_shareable_devices=self.view.counts_shareable_devices,
+            language=self.view.language(Mode.NEW),
         )
         try:
             text = canonical(derive(base, self.asked, pool, selectors, form))

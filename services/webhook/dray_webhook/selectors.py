@@ -3,17 +3,15 @@
 from dataclasses import dataclass
 from functools import lru_cache
 
-from dray.cel.check import check_selector
+from dray.cel.admission import LONGEST_BYTES, MOST_COST, admission, kubernetes_words
+from dray.cel.environment import Environment
 from dray.cel.errors import CelCompileError
-from dray.cel.syntax import parse
 from dray.domain.errors import InvalidInputError
 from dray.domain.names import DRA_CEL_EXPRESSION
 from dray.seed.dialect import Translation, translate
+from dray.seed.rewriting import SeedDialectError
 from dray.seed.selector import generated_selector, pool_selector
 from dray_webhook.annotations import Asked
-
-LONGEST_EXPRESSION = 10 * 1024
-"""Bytes; the API server refuses longer selectors."""
 
 
 class UnusableExpressionError(InvalidInputError):
@@ -28,12 +26,14 @@ class Selectors:
     warnings: tuple[str, ...] = ()
 
 
-def selectors_of(asked: Asked, pool: str) -> Selectors:
+def selectors_of(asked: Asked, pool: str, environment: Environment) -> Selectors:
     """One generated selector; with an expression of the pod's own, the pool's and that.
 
+    ``environment`` is the server's, for new expressions.
+
     Raises:
-        UnusableExpressionError: the expression is no CEL, names something unknown, or needs
-            what dray can't evaluate; with position and caret.
+        UnusableExpressionError: the expression names something that devices don't have, or the
+            server would refuse it; in the server's words, with position and caret.
     """
     if not asked.expression:
         generated = generated_selector(
@@ -44,36 +44,41 @@ def selectors_of(asked: Asked, pool: str) -> Selectors:
             qos=asked.qos or None,
         )
         return Selectors((generated,))
-    try:
-        custom = _translated(asked.expression)
-    except CelCompileError as error:
-        raise UnusableExpressionError(
-            f"annotation {DRA_CEL_EXPRESSION} can't be used: {error}"
-        ) from error
+    custom = _translated(asked.expression, environment)
     warnings = tuple(f"{DRA_CEL_EXPRESSION}: {warning}" for warning in custom.warnings)
     return Selectors((pool_selector(pool), custom.expression), warnings)
 
 
 @lru_cache(maxsize=1024)
-def _translated(expression: str) -> Translation:
+def _translated(expression: str, environment: Environment) -> Translation:
     """The valid form. Pods of one Deployment repeat theirs, and translating takes milliseconds.
 
     Raises:
-        CelCompileError: the expression can't be used.
-        UnusableExpressionError: its valid form is too long.
+        UnusableExpressionError: as ``selectors_of``.
     """
-    custom = translate(expression)
-    size = len(custom.expression.encode())
-    if size > LONGEST_EXPRESSION:
-        raise UnusableExpressionError(
-            f"annotation {DRA_CEL_EXPRESSION} becomes a selector of {size} bytes: "
-            f"expected {LONGEST_EXPRESSION} at most"
-        )
-    check(custom.expression)
+    if len(expression.encode()) > LONGEST_BYTES:
+        raise _unusable(refusal(expression, environment))
+    try:
+        custom = translate(expression, environment)
+    except SeedDialectError as error:
+        raise _unusable(str(error)) from error
+    except CelCompileError as error:
+        raise _unusable(kubernetes_words(error)) from error
+    if why := refusal(custom.expression, environment):
+        raise _unusable(f"in Kubernetes' dialect it is refused: {why}" if custom.changes else why)
     return custom
 
 
+def _unusable(why: str) -> UnusableExpressionError:
+    return UnusableExpressionError(f"annotation {DRA_CEL_EXPRESSION} can't be used: {why}")
+
+
 @lru_cache(maxsize=1024)
-def check(expression: str) -> None:
-    """Check that dray can evaluate a selector. Raises CelCompileError."""
-    check_selector(parse(expression), expression)
+def refusal(expression: str, environment: Environment) -> str:
+    """Why the server would refuse a selector, in its words; empty where it would not."""
+    found = admission(expression, environment)
+    if found.verdict == "too-long":
+        return f"{found.text}; it has {len(expression.encode())}"
+    if found.verdict == "too-complex" and found.program:
+        return f"{found.text}; it is estimated at {found.program.cost}, the most is {MOST_COST}"
+    return found.text

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dray.cel.errors import CelCompileError
+from dray.cel.environment import Environment, Mode
 from dray.domain.devices import Taint, Toleration
 from dray.domain.errors import InvalidInputError
 from dray.domain.names import (
@@ -35,7 +35,7 @@ from dray.domain.names import (
 from dray.domain.pods import Pool
 from dray.messages.facts import TemplateObserved
 from dray_webhook.annotations import Asked
-from dray_webhook.selectors import check
+from dray_webhook.selectors import refusal
 
 Object = dict[str, Any]
 GENERATOR_VERSION = "1"
@@ -50,6 +50,7 @@ LONGEST_SHAPE = 256 * 1024
 """Bytes; the API server refuses more annotations on one pod."""
 _LISTS = ("requests", "constraints", "config")
 HASH_DIGITS = 10
+DEFAULT_LANGUAGE = Environment(mode=Mode.NEW)
 
 
 class UnusableBaseError(InvalidInputError):
@@ -64,6 +65,8 @@ class Form:
     """Capacity requests are kept; otherwise every claim takes whole cards."""
     counts_shareable_devices: bool = True
     """Otherwise N GPUs are N requests of one, told apart by their uuid."""
+    language: Environment = DEFAULT_LANGUAGE
+    """What the server reads in the template that is about to be made."""
 
 
 def derive(
@@ -79,7 +82,7 @@ def derive(
     requests = devices.get("requests") or []
     where = f'ResourceClaimTemplate "{base.namespace}/{base.name}"'
     refuse_owner_toleration(requests, where)
-    refuse_unreadable(requests, where)
+    refuse_unreadable(requests, where, form.language)
     index = _to_complete(requests, where)
     completed = _complete(requests[index], asked, selectors, form)
     name = requests[index]["name"]
@@ -131,24 +134,28 @@ def refuse_owner_toleration(requests: Sequence[Object], where: str) -> None:
                 )
 
 
-def refuse_unreadable(requests: Sequence[Object], where: str) -> None:
-    """Raise UnusableBaseError for a selector that Kubernetes accepts and dray can't evaluate."""
-    for name, entry in _ours(requests):
+def refuse_unreadable(requests: Sequence[Object], where: str, language: Environment) -> None:
+    """Raise UnusableBaseError for a selector, of any class, that is none in ``language``."""
+    for name, entry in _entries(requests):
         for selector in entry.get("selectors") or ():
-            try:
-                check((selector.get("cel") or {}).get("expression", ""))
-            except CelCompileError as error:
+            if why := refusal((selector.get("cel") or {}).get("expression", ""), language):
                 raise UnusableBaseError(
-                    f'{where}: a selector of request "{name}" can\'t be used: {error}'
-                ) from error
+                    f'{where}: a selector of request "{name}" can\'t be used: {why}'
+                )
 
 
 def _ours(requests: Sequence[Object]) -> Iterator[tuple[str, Object]]:
     """Every request or subrequest of our class, with the request's name."""
+    for name, entry in _entries(requests):
+        if entry.get("deviceClassName") == DEVICE_CLASS:
+            yield name, entry
+
+
+def _entries(requests: Sequence[Object]) -> Iterator[tuple[str, Object]]:
+    """Every request or subrequest, with the request's name."""
     for request in requests:
         for entry in (request.get("exactly") or {}, *(request.get("firstAvailable") or ())):
-            if entry.get("deviceClassName") == DEVICE_CLASS:
-                yield request.get("name", ""), entry
+            yield request.get("name", ""), entry
 
 
 def _toleration(toleration: Object) -> Toleration:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from dray.cel.environment import DEFAULT_MINOR, Environment, Mode, environment
 from dray.domain.pods import Policy, Pool
 from dray.messages.facts import (
     ClusterObserved,
@@ -94,6 +95,17 @@ class View:
             _put(self.policies, lookup.name, reply.policy)
         else:
             _put(self.templates, (lookup.namespace, lookup.name), reply.template)
+
+    def language(self, mode: Mode) -> Environment:
+        """What the server reads in a selector; a version that can't be read is taken for the
+        one that dray is made for."""
+        known = _MINOR.match(self.cluster.version)
+        return environment(
+            f"1.{known[2] if known else DEFAULT_MINOR}",
+            mode,
+            consumable_capacity=self.cluster.consumable_capacity,
+            list_attributes=self.cluster.list_attributes or None,
+        )
 
     @property
     def counts_shareable_devices(self) -> bool:

@@ -31,7 +31,9 @@ def convert_claim(content: Mapping, notes: Notes) -> None:
 
 def convert_class(content: Mapping, notes: Notes) -> None:
     """A DeviceClass, in place: only its selectors can be the seed's."""
-    _convert_selectors(_mapping(content, "spec"), "spec", notes)
+    spec = _mapping(content, "spec")
+    _wrap_selector(spec, "spec", notes)
+    _translate_selectors(spec, "spec", notes)
 
 
 def _mapping(content: Mapping, key: str) -> Mapping:
@@ -116,8 +118,9 @@ def _convert_exactly(exactly: Mapping, path: str, notes: Notes) -> None:
         exactly.pop("deviceClassName", None)
         yaml_door.insert_after(exactly, after, "deviceClassName", DEVICE_CLASS)
         notes.change(f"{path}.deviceClassName: {DEVICE_CLASS} added: a class is required")
+    _wrap_selector(exactly, path, notes)
     if exactly["deviceClassName"] == DEVICE_CLASS:
-        _convert_selectors(exactly, path, notes)
+        _translate_selectors(exactly, path, notes)
 
 
 def _drop_empty_capacity(exactly: Mapping, path: str, notes: Notes) -> None:
@@ -132,11 +135,15 @@ def _drop_empty_capacity(exactly: Mapping, path: str, notes: Notes) -> None:
     notes.change(f"{path}.capacity dropped: {what}; a pod's annotations state them for its claim")
 
 
-def _convert_selectors(holder: Mapping, path: str, notes: Notes) -> None:
+def _wrap_selector(holder: Mapping, path: str, notes: Notes) -> None:
     if "selector" in holder:
         selector = holder["selector"]
         yaml_door.rename(holder, "selector", "selectors", yaml_door.sequence([selector]))
         notes.change(f"{path}.selector → selectors: v1 has a list of them")
+
+
+def _translate_selectors(holder: Mapping, path: str, notes: Notes) -> None:
+    """Only those that are asked about dray's devices can be in the seed's dialect."""
     selectors = holder.get("selectors")
     for position, selector in enumerate(selectors if isinstance(selectors, list) else []):
         cel = selector.get("cel") if isinstance(selector, dict) else None

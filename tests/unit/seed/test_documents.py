@@ -298,6 +298,8 @@ def test_older_versions_are_left_with_a_warning():
             "found duplicate key",
         ),
         ("[" * 500, "document 1: nested too deeply"),
+        ("a: !!int x", "document 1: a value is not what its tag says"),
+        ("!!set x", "document 1: a value is not what its tag says"),
     ],
 )
 def test_what_is_no_yaml_is_refused(text, reason):
@@ -445,3 +447,25 @@ def test_either_a_change_is_told_or_nothing_changes(objects):
     told = {note.document for note in conversion.notes if not note.is_warning}
     for number, (before, after) in enumerate(zip(objects, conversion.objects, strict=True), 1):
         assert (before != after) == (number in told)
+
+
+PIECES = st.sampled_from(
+    [
+        TEMPLATE,
+        SLICE.format(driver="d", shared="true"),
+        *("[", "]", "{", "}", "|\n", "%", "'", '"', "\t", "#", "---\n", "...\n", "!", "*a", "~"),
+        *(": ", "- ", "? ", "&a ", "!!int ", "!!set ", "<<: *a\n", "\0", "\ud800", "\x85", "1e999"),
+        "kind: List\nitems: [1]\n",
+        "spec: &s {x: *s}\n",
+    ]
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.one_of(PIECES, st.text(max_size=5)), max_size=8).map("".join))
+def test_any_text_is_converted_for_good_or_refused(text):
+    try:
+        once = convert(text)
+    except InvalidInputError:
+        return
+    assert convert(once.text).text == once.text

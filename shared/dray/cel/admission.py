@@ -1,0 +1,53 @@
+"""What an API server says to a selector that is about to be written into an object.
+
+The rules and the words are those of ``ValidateCELSelector`` in Kubernetes'
+``pkg/apis/resource/validation``: length, then compilation, then the estimated cost.
+"""
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from dray.cel.environment import Environment
+from dray.cel.errors import CelCompileError
+from dray.cel.estimate import estimate
+from dray.cel.evaluate import Program, compile
+
+LONGEST_BYTES: Final = 10 * 1024
+"""``CELSelectorExpressionMaxLength`` of resource.k8s.io."""
+MOST_COST: Final = 1_000_000
+"""``CELSelectorExpressionMaxCost``."""
+_WITHOUT_PLACE: Final = ("must evaluate to", "program instantiation failed")
+"""What Kubernetes says about the expression as a whole."""
+
+Verdict = Literal["ok", "compile-error", "too-long", "too-complex"]
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """The answer to one expression."""
+
+    verdict: Verdict
+    text: str = ""
+    """Why it is refused, as Kubernetes says it; a fault with position and caret line."""
+    program: Program | None = None
+    """None where it does not compile, or is too long to try."""
+
+
+def admission(expression: str, environment: Environment) -> Admission:
+    """What a server says to ``expression``; ``environment`` should be that for new ones."""
+    if len(expression.encode("utf-8", "surrogatepass")) > LONGEST_BYTES:
+        return Admission("too-long", f"Too long: may not be more than {LONGEST_BYTES} bytes")
+    try:
+        program = compile(expression, environment)
+    except CelCompileError as error:
+        return Admission("compile-error", kubernetes_words(error))
+    if estimate(program.checked) > MOST_COST:
+        return Admission("too-complex", "Forbidden: too complex, exceeds cost limit", program)
+    return Admission("ok", "", program)
+
+
+def kubernetes_words(error: CelCompileError) -> str:
+    """A compile error as the API server prints it."""
+    if error.reason.startswith(_WITHOUT_PLACE):
+        return error.reason
+    return f"compilation failed: ERROR: <input>:{error}"
