@@ -10,6 +10,7 @@ from dray.cel.columnar.columns import ABSENT, Column
 from dray.cel.columnar.exact import Exact
 from dray.cel.columnar.facts import DRIVER, LAYOUT, SHARED, Path
 from dray.cel.columnar.reads import EVERY, paths_of
+from dray.cel.columnar.spreading import spread
 from dray.cel.device import DeviceView
 from dray.cel.errors import CelCompileError
 from dray.cel.syntax import parse
@@ -271,6 +272,14 @@ def test_an_evaluation_that_is_too_dear_fails_whatever_the_other_clauses_say(fle
     assert failing(fleet, f"{HAS_16GI} && {dear}") == ["a", "b"]
 
 
+def test_branches_are_not_taken_for_what_they_would_be_alone(fleet: Fleet) -> None:
+    present = f'has({{"k": device.capacity["{D}"]}}.?k.memory)'
+    branch = f"{HAS_16GI} ? true : {present}"
+
+    assert failing(fleet, present) == []
+    assert failing(fleet, branch) == ["c"]
+
+
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Every question put to the exact evaluator about a whole condition."""
@@ -358,6 +367,17 @@ def test_a_column_widens_as_values_come(count: int) -> None:
         column.put(slot, f"value {slot}")
 
     assert [column.values[code] for code in column.codes] == [f"value {s}" for s in range(count)]
+
+
+@pytest.mark.parametrize("count", [8, 100, 250, 300, 70_000])
+@pytest.mark.parametrize("share", [0, 0.01, 0.4, 0.99, 1])
+def test_codes_are_spread_over_the_slots_however_many_there_are(count: int, share: float) -> None:
+    column = Column(count)
+    column.begin([], list(range(count)), np.arange(count)[::-1] + 1)
+    wanted = list(range(1, int(count * share) + 1))
+
+    found = spread(column, wanted, count + 1, count)
+    assert np.array_equal(found, np.isin(column.codes, wanted))
 
 
 def test_a_column_of_changing_values_does_not_grow() -> None:

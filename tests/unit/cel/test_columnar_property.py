@@ -327,7 +327,7 @@ def _variety(number: int) -> DeviceView:
 MANY = [
     "index > 150", "index <= 77.5", "index == 111", "index != 111", "index in [1, 37, 74, 111]",
     'model == "M7"', 'model != "M7"', 'model in ["M7", "M14", "no"]', 'model.startsWith("M1")',
-    'serial >= "s05"', 'serial.size() == 4', "ecc", "index == ecc", "model == serial",
+    'serial >= "s50"', 'serial.size() == 4', "ecc", "index == ecc", "model == serial",
     'index == "GPU-100"', 'serial.endsWith("7") || index < 100', '!(model == "M21") && ecc',
 ]  # fmt: skip
 MEMORY = [

@@ -5,6 +5,7 @@ that reads several is taken apart at ``&&``, ``||``, ``!`` and ``?:``; what then
 several is decided by the exact evaluator, once per distinct combination of their values.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -117,6 +118,8 @@ class Plans:
         return Gate(text, text, node, operator, inputs)
 
 
+_OPTIONAL: Final = re.compile(r"[.\[]\s*\?")
+"""``.?`` or ``[?``: ``has`` of an optional gives something else as a branch than it does alone."""
 _WHOLE = "whole: "
 """Before the text of what must not be taken apart; no expression begins so."""
 
@@ -128,8 +131,10 @@ def _opened(expression: Expr) -> tuple[str, tuple[Expr, ...]]:
             return operator, terms
         case tree.Unary(operator="!", operand=operand):
             return "!", (operand,)
-        case tree.Conditional():
-            return "?:", (expression.condition, expression.then, expression.otherwise)
+        case tree.Conditional(condition=condition, then=then, otherwise=otherwise):
+            if _OPTIONAL.search(text_of(then)) or _OPTIONAL.search(text_of(otherwise)):
+                return "", ()
+            return "?:", (condition, then, otherwise)
         case _:
             return "", ()
 
