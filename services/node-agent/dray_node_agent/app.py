@@ -20,7 +20,7 @@ from dray_node_agent.agent import NodeAgent
 from dray_node_agent.boards.ports import Board
 from dray_node_agent.boards.simulated import SimulatedBoard
 from dray_node_agent.deciding import Seam
-from dray_node_agent.disk import sole_user
+from dray_node_agent.disk import remove_unfinished, sole_user
 from dray_node_agent.following import NodeFollower, Reporter
 from dray_node_agent.kubelet.cdi_folder import CdiFolder
 from dray_node_agent.kubelet.checkpoint import CheckpointFile, boot_id
@@ -41,6 +41,8 @@ async def run(settings: NodeAgentSettings) -> None:
     logs.configure(SERVICE, settings.instance, level=settings.log.level, format=settings.log.format)
     spans.configure(SERVICE, settings.instance)
     with sole_user(settings.node.state_dir):
+        remove_unfinished(settings.node.state_dir)
+        CdiFolder(settings.node.cdi_dir).remove_unfinished()
         await _run(settings)
 
 

@@ -29,6 +29,17 @@ def write_atomically(path: Path, content: bytes, *, mode: int = 0o600) -> None:
     _sync_folder(path.parent)
 
 
+def remove_unfinished(folder: Path, name: str = "*") -> None:
+    """Remove what ``write_atomically`` of a killed process left of files called ``name``, which
+    may have wildcards.
+
+    Call it where nobody else writes such files. Raises OSError.
+    """
+    for path in folder.glob(f".{name}.*.tmp"):
+        if path.name.split(".")[-2].isdecimal():
+            path.unlink(missing_ok=True)
+
+
 @contextlib.contextmanager
 def sole_user(folder: Path) -> Iterator[None]:
     """Hold the state folder until the end of the block; the kernel frees it if we are killed.

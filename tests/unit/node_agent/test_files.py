@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dray.domain.errors import InvalidInputError
-from dray_node_agent.disk import write_atomically
+from dray_node_agent.disk import remove_unfinished, write_atomically
 from dray_node_agent.inventory import NodeState
 from dray_node_agent.kubelet import generate
 from dray_node_agent.kubelet.cdi import cdi_id, device_entry, spec_of
@@ -66,6 +66,33 @@ def test_a_failed_write_leaves_the_old_content_and_no_rubbish(tmp_path, monkeypa
         write_atomically(path, b"new")
     assert path.read_bytes() == b"old"
     assert [one.name for one in tmp_path.iterdir()] == ["f"]
+
+
+def test_what_a_killed_agent_was_writing_is_removed_and_nothing_else(tmp_path, monkeypatch):
+    unfinished = []
+
+    def fail(temporary, _):
+        unfinished.append(temporary)
+        raise OSError("killed about here")
+
+    cdi = CdiFolder(tmp_path / "cdi")
+    cdi.write("whole", spec_of([device_entry("a", {}, ())]))
+    with monkeypatch.context() as patched:
+        patched.setattr("os.replace", fail)
+        with pytest.raises(OSError, match="killed"):
+            write_atomically(tmp_path / "checkpoint.json", b"{")
+        with pytest.raises(OSError, match="killed"):
+            cdi.write("torn", spec_of([device_entry("a", {}, ())]))
+    foreign = [tmp_path / ".notes.tmp", tmp_path / "cdi" / ".other-vendor_u.json.7.tmp"]
+    for path in [*unfinished, *foreign]:  # a kill leaves what an exception cleans up
+        path.write_text("{")
+
+    remove_unfinished(tmp_path)
+    cdi.remove_unfinished()
+
+    assert not any(path.exists() for path in unfinished)
+    assert all(path.exists() for path in foreign)
+    assert cdi.claims() == ("whole",)
 
 
 @settings(max_examples=25)

@@ -4,7 +4,7 @@ import json
 import os
 from pathlib import Path
 
-from dray_node_agent.disk import write_atomically
+from dray_node_agent.disk import remove_unfinished, write_atomically
 from dray_node_agent.kubelet.cdi import CLASS, VENDOR, Spec
 
 
@@ -32,6 +32,10 @@ class CdiFolder:
     def remove(self, claim_uid: str) -> None:
         """Remove a claim's file; absent is fine."""
         self.path(claim_uid).unlink(missing_ok=True)
+
+    def remove_unfinished(self) -> None:
+        """Remove what a killed agent was just writing; files of other vendors stay."""
+        remove_unfinished(self._folder, f"{VENDOR}-{CLASS}_*.json")
 
     def claims(self) -> tuple[str, ...]:
         """UIDs of the claims that have a file here, sorted."""
