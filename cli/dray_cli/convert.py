@@ -1,6 +1,8 @@
 """``dray convert``: manifests in the seed's form in, the form that Kubernetes accepts out."""
 
 import json
+from collections.abc import Iterator
+from itertools import groupby
 from typing import TextIO
 
 import click
@@ -41,10 +43,18 @@ def convert(
         raise click.UsageError("no file given: expected dray convert FILE, or - for standard input")
     conversions = [convert_text(file.read()) for file in files]
     for file, conversion in zip(files, conversions, strict=True):
-        for note in conversion.notes:
-            if explain or note.is_warning:
-                click.echo(f"{file.name}: {note}", err=True)
+        for line in _said(file.name, conversion, explain=explain):
+            click.echo(line, err=True)
     click.echo(_as_json(conversions) if output == "json" else _as_yaml(conversions), nl=False)
+
+
+def _said(file: str, conversion: Conversion, *, explain: bool) -> Iterator[str]:
+    """The warnings, and if ``explain`` the changes, below the object that they are about."""
+    notes = [note for note in conversion.notes if explain or note.is_warning]
+    for (number, described), group in groupby(notes, key=lambda note: (note.document, note.object)):
+        yield f"{file}: document {number}, {described}"
+        for note in group:
+            yield f"  {'warning: ' if note.is_warning else ''}{note.text}"
 
 
 def _as_yaml(conversions: list[Conversion]) -> str:

@@ -52,7 +52,19 @@ def test_convert_prints_what_kubectl_can_apply_and_explains_beside_it(template):
     assert quiet.stderr == ""
     explained = run(convert, "-f", template, "--explain")
     assert explained.stdout == quiet.stdout
-    assert "deviceClassName" in explained.stderr
+    head, *changes = explained.stderr.splitlines()
+    assert head == f"{template}: document 1, ResourceClaimTemplate/tensor-fusion-gpu-template"
+    assert [change[:2] for change in changes] == ["  "] * 5
+    assert "  apiVersion resource.k8s.io/v1beta2 → resource.k8s.io/v1: beta" in changes[0]
+
+
+def test_warnings_are_always_printed():
+    shown = run(convert, "-", stdin=SLICE.replace("name: node-01\n    gen", "name: gold\n    gen"))
+    assert shown.stderr.splitlines() == [
+        "<stdin>: document 1, ResourceSlice/tensor-fusion-resource-slice-node-01",
+        "  warning: pool.name gold is not the node's: the slices of a pool must be complete "
+        "together, so the pool should be the node",
+    ]
 
 
 def test_convert_reads_standard_input_and_several_files(template, devices):
