@@ -4,7 +4,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,8 @@ from dray.domain.names import DRIVER
 from dray.domain.quantities import Quantity, parse_quantity
 from dray.kube.api import connect as connect_kube
 from dray.kube.ports import CLAIMS, PODS, SLICES, Kube, Object
+from dray.recording.lines import Header, Line
+from dray.recording.recorder import Recorder
 from dray_cli.demo.collector import Collector
 from dray_cli.demo.manifests import read_manifests
 from dray_sandbox.layout import ControlPlane, StackOptions, simulated_nodes
@@ -37,6 +39,8 @@ class Cluster:
     kube: Kube
     bus: Bus
     collector: Collector
+    recorded: list[Line] = field(default_factory=list)
+    """What ``dray record`` would have written since the start."""
 
     async def submit(self, name: str, pool: str, **asked: str) -> None:
         """Create a pod that asks for a fraction of a card."""
@@ -141,7 +145,11 @@ async def running_cluster(
 ) -> AsyncIterator[Cluster]:
     """A stack of three nodes with the example's pools, and nothing on them."""
     options = StackOptions(
-        name=name, control_plane=control_plane, nodes=simulated_nodes(3), allocators=allocators
+        name=name,
+        control_plane=control_plane,
+        nodes=simulated_nodes(3),
+        allocators=allocators,
+        settings={"DRAY_RECORD": "true"},
     )
     async with Stack(options) as stack:
         record = stack.record
@@ -150,15 +158,21 @@ async def running_cluster(
             record.nats_url, name="test", user="admin", password=record.nats_passwords["admin"]
         )
         collector = Collector(kube, bus)
-        watching = asyncio.create_task(collector.run(), name="collector")
+        cluster = Cluster(stack, kube, bus, collector)
+        recorder = Recorder(bus, Header(dray="test"), cluster.recorded.append)
+        tasks = [
+            asyncio.create_task(collector.run(), name="collector"),
+            asyncio.create_task(recorder.run(), name="recorder"),
+        ]
         try:
             for manifest in read_manifests(EXAMPLE, "0[123]-*"):
                 await kube.create(manifest.resource, manifest.object, manifest.namespace)
-            yield Cluster(stack, kube, bus, collector)
+            yield cluster
         finally:
-            watching.cancel()
-            with suppress(asyncio.CancelledError):
-                await watching
+            for task in tasks:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
             await bus.close()
             await kube.close()
 

@@ -10,6 +10,7 @@ import pytest
 from dray.domain import names
 from dray.kube.ports import NODES, POOLS
 from dray_cli.demo.play import Demo
+from dray_cli.replay.everything import replay
 from dray_cli.trace.files import spans_of_trace
 from dray_cli.trace.material import read_material
 from dray_cli.trace.told import spans_of
@@ -111,6 +112,19 @@ async def test_nats_restarted_on_an_empty_store_opens_new_logs_and_sells_nothing
     assert await _epoch(cluster) > epoch
     await cluster.check_nothing_is_oversold()
     await cluster.delete(*before, *after)
+
+
+async def test_all_that_was_decided_meanwhile_is_decided_so_again(cluster: "Cluster") -> None:
+    """What the tests before this one put all services through, replayed from their journals."""
+    # In a thread: the connections go on.
+    outcome = await asyncio.to_thread(replay, list(cluster.recorded))
+
+    if outcome.divergence is not None:
+        pytest.fail("\n".join(outcome.divergence.lines()))
+    assert not outcome.unknown
+    for service, tally in outcome.services.items():
+        assert tally.compared.total() >= 10, (service, tally)
+        assert tally.uncovered <= tally.compared.total(), (service, tally)
 
 
 async def _check_trace(cluster: "Cluster", trace_id: str, *, waited: bool) -> None:

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from dray.bus.memory import MemoryBus
-from dray.bus.topology import STREAMS
+from dray.bus.topology import FACTS_STREAM, STREAMS
 from dray.domain.names import BASE_TEMPLATE, DEVICE_CLASS, TEMPLATE_LABEL
 from dray.domain.pods import Policy, Pool
 from dray.messages.base import encode
@@ -19,7 +19,7 @@ from dray.messages.facts import (
     TemplateObserved,
 )
 from dray.messages.rpc import LOOKUP_SUBJECT, LookupReply
-from dray.recording.lines import FactLine, Header, InputLine
+from dray.recording.lines import FactLine, Header, InputLine, StreamLine, WholeLine
 from dray.recording.recorder import Recorder
 from dray_cli.replay.everything import replay
 from dray_webhook.cache import Cache
@@ -149,6 +149,22 @@ async def test_an_edited_fact_is_found_at_the_first_answer_it_changes(lines):
     assert any("team-a/three" in line for line in divergence.lines())
     assert "schedulerName" in divergence.difference()
     assert divergence.as_json()["review"] == "review-three"
+
+
+async def test_answers_from_memory_belong_to_the_stream_they_were_folded_from(lines):
+    """The bus lost everything; the webhook, which does not know yet, answers on."""
+    before = [line for line in lines if not isinstance(line, InputLine)]
+    first = next(line for line in lines if isinstance(line, FactLine))
+    again = [
+        StreamLine(name=FACTS_STREAM, created="later"),
+        msgspec.structs.replace(first, sequence=1),
+        WholeLine(sequence=1),
+    ]
+
+    outcome = replay([*before, *again, *reviews(lines)])
+
+    assert outcome.divergence is None
+    assert outcome.compared == {"mutate-pods": 3}
 
 
 async def test_answers_from_a_lagging_webhook_are_not_compared(lines):

@@ -19,6 +19,7 @@ from dray.messages.inputs import Reviewed
 from dray.recording.lines import (
     FactLine,
     GapLine,
+    Header,
     InputLine,
     Line,
     StreamLine,
@@ -136,24 +137,32 @@ class _Read:
 
 
 def _reviews(lines: Sequence[Line]) -> Iterator[tuple[_Read, Reviewed]]:
-    """Reviews with the facts of their time; facts may be recorded after what followed from
+    """Reviews with the facts of their stream; facts may be recorded after what followed from
     them, so the reviews come last."""
     read, found = _Read(), []
+    reads: dict[str, _Read] = {}
     for line in lines:
         match line:
+            case Header(streams=streams):
+                reads[streams.get(FACTS_STREAM, "")] = read
             case FactLine():
                 read.add(line)
             case WholeLine(sequence=sequence):
                 read.facts.whole(sequence)
             case GapLine(first=first):
                 read.facts.gap(first)
-            case StreamLine(name=name) if name == FACTS_STREAM:
-                read = _Read()
+            case StreamLine(name=name, created=created) if name == FACTS_STREAM:
+                read = reads[created] = _Read()
             case InputLine(subject=subject) if subject.startswith(_REVIEWS):
-                found.append((read, decode(bytes(line.payload), Reviewed)))
+                reviewed = decode(bytes(line.payload), Reviewed)
+                found.append((read, reviewed))
             case _:
                 pass
-    yield from found
+    for last, reviewed in found:
+        yield (
+            reads.get(reviewed.facts_created, _Read()) if reviewed.facts_created else last,
+            reviewed,
+        )
 
 
 def _canonical(answer: dict[str, Any]) -> bytes:

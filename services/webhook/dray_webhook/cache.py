@@ -28,6 +28,8 @@ class Cache:
     def __init__(self, bus: Bus) -> None:
         self.view = View()
         """What to answer from; empty until everything that exists was read once."""
+        self.facts_created = ""
+        """When the stream that the view was folded from was made."""
         self._bus = bus
         self._changed = asyncio.Event()
 
@@ -53,12 +55,15 @@ class Cache:
 
     async def _follow(self, backoff: Backoff) -> None:
         fresh = View()
+        state = await self._bus.state(FACTS_STREAM)
+        if state is None:
+            raise StreamMissingError(f"the stream {FACTS_STREAM} does not exist")
         async for delivered in self._bus.read(FACTS_STREAM, subjects=SUBJECTS):
             _fold(fresh, delivered)
             fresh.position = delivered.sequence
             fresh.caught_up = delivered.pending == 0
             if fresh.synced and (fresh is self.view or delivered.pending == 0):
-                self.view = fresh
+                self.view, self.facts_created = fresh, state.created
                 backoff.reset()
             self._changed.set()
 

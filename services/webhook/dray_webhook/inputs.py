@@ -56,6 +56,7 @@ class Inputs:
         answer: Answer,
         *,
         path: str = MUTATE_POD,
+        facts_created: str = "",
     ) -> None:
         """Publish it soon; the answer does not wait."""
         reviewed = Reviewed(
@@ -63,6 +64,7 @@ class Inputs:
             uid=request.uid,
             path=path,
             facts_sequence=view.position,
+            facts_created=facts_created,
             caught_up=view.caught_up,
             request=request.model_dump(mode="json", by_alias=True),
             traceparent=ids.traceparent,

@@ -77,7 +77,8 @@ class Webhook:
             view = self._cache.view.with_answers(known)
             answer = decide(MUTATE_POD, request, view, self._rules, ids)
         if self._inputs is not None:
-            self._inputs.record(request, view, ids, known, answer)
+            created = self._cache.facts_created
+            self._inputs.record(request, view, ids, known, answer, facts_created=created)
         return answer
 
     async def validate_pod(self, request: Request, *, timeout_s: float) -> Answer:
@@ -98,7 +99,8 @@ class Webhook:
         view, ids = self._cache.view, Ids(request.uid, "")
         answer = decide(path, request, view, self._rules, ids)
         if self._inputs is not None:
-            self._inputs.record(request, view, ids, {}, answer, path=path)
+            created = self._cache.facts_created
+            self._inputs.record(request, view, ids, {}, answer, path=path, facts_created=created)
         return answer
 
     def _not_ready(self) -> Answer:

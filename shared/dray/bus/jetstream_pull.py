@@ -115,7 +115,10 @@ async def _batch(arrived: asyncio.Queue[Msg | None], batch: int) -> AsyncGenerat
 async def _next(arrived: asyncio.Queue[Msg | None]) -> Msg:
     if arrived.empty():
         try:
-            message = await asyncio.wait_for(arrived.get(), HEARTBEAT_S * 2.5)
+            # Not wait_for: up to Python 3.11 it swallows a cancellation that comes together
+            # with a message, and the reader would go on for ever.
+            async with asyncio.timeout(HEARTBEAT_S * 2.5):
+                message = await arrived.get()
         except TimeoutError:
             raise FlowEndedError("no heartbeat") from None
     else:

@@ -34,6 +34,9 @@ class Reviewed(Message, frozen=True, kw_only=True):
     ``validate-claims``."""
     facts_sequence: int
     """Last fact of pools, policies, templates and the server that it had folded."""
+    facts_created: str = ""
+    """When the stream of those facts was made: a webhook answers from memory while the bus is
+    away, also if the stream is then another one."""
     caught_up: bool
     """Whether no further such fact was waiting then."""
     request: dict[str, Any]
