@@ -19,6 +19,7 @@ from dray.cel.functions import FUNCTIONS
 from dray.cel.guards import guarded
 from dray.cel.lists import total_from
 from dray.cel.loops import MACROS, Later, Loop, forced
+from dray.cel.minors import NEWER, charge_in, function_of
 from dray.cel.operators import BINARY, UNARY
 from dray.cel.paths import Step
 from dray.cel.structs import built
@@ -63,6 +64,12 @@ _ON_INTEGERS: Final[dict[str, Callable[[Value, Value], Value]]] = {
 }
 
 
+_ROUND: Final = 4
+_STEPS: Final[dict[type, int]] = {
+    tree.Literal: 0, tree.Binary: 5, tree.Unary: 3, tree.Call: 10, tree.Macro: 12, tree.Has: 4,
+    tree.ListLiteral: 5, tree.MapLiteral: 8, tree.Message: 8, tree.Index: 2, tree.Select: 2,
+}  # fmt: skip
+"""Steps of evaluating a node once; others take 1."""
 _KEYS: Final = (str, int, Uint, bool, float)
 
 
@@ -71,6 +78,8 @@ class Compiler:
 
     def __init__(self, checked: Checked) -> None:
         self._checked = checked
+        self._minor = checked.environment.minor
+        self._passed = _unchanged if self._minor >= NEWER else _passed
         self.scope = Scope()
 
     def closure(self, node: Expr, scope: Scope) -> Closure:
@@ -113,7 +122,7 @@ class Compiler:
             return self._from_variable(root, steps, scope, is_value)
         found = paths.walk(self.closure(root, scope), steps)
         if not steps and not is_value and not _is_constant(root, scope):
-            return _passed(found)
+            return self._passed(found)
         return paths.costing_one(found) if is_value and not _is_ternary(root) else found
 
     def _steps(self, node: Expr, scope: Scope) -> tuple[tuple[Step, ...], Expr]:
@@ -143,9 +152,10 @@ class Compiler:
         self, root: tree.Ident, steps: tuple[Step, ...], scope: Scope, is_value: bool
     ) -> Closure:
         name = root.name.removeprefix(".")
-        if name in scope:
+        is_global = root.name.startswith(".") and self._minor >= NEWER
+        if name in scope and not is_global:
             slot = scope.slot(name)
-            found = paths.walk(_local(slot, scope.is_lazy(name)), steps)
+            found = paths.walk(self._passed(_local(slot, scope.is_lazy(name))), steps)
             return paths.costing_one(found) if is_value else found
         first = steps[0] if steps else None
         if first is not None and first.is_plain and first.constant in paths.DEVICE_FIELDS:
@@ -265,10 +275,11 @@ class Compiler:
         given = [self.closure(argument, scope) for argument in node.arguments]
         if target is not None:
             if name in ("or", "orValue"):
-                return _or(name, self.closure(target, scope), given[0])
+                strict = self._minor >= NEWER
+                return _or(name, self.closure(target, scope), given[0], strict=strict)
             given.insert(0, self.closure(target, scope))
         overload = self.overload(node)
-        function = FUNCTIONS.get(name)
+        function = function_of(name, self._minor)
         if function is None:
             place = node.place
             raise CelUnsupportedError(name, place.text, place.line, place.column)
@@ -276,7 +287,7 @@ class Compiler:
             function = total_from(_SUMS[overload])
         if overload is not None:
             function = guarded(name, overload, function)
-        charge = charge_of(name, overload)
+        charge = charge_in(name, overload, self._minor)
         in_turn = name == "format" or (overload is None and name in _ONE_AT_A_TIME)
         in_turn = in_turn or (name in _PATTERNS and self._has_constant_pattern(node, scope))
         found = calls.call_closure(name, function, given, charge, in_turn=in_turn)
@@ -390,9 +401,10 @@ class Compiler:
             self.closure(node.operand, scope),
             slots,
             arguments,
-            1 + sum(map(_nodes, node.arguments)),
+            _ROUND + sum(map(_steps_of, node.arguments)),
             _is_constant(node.arguments[-1], inner),
             self._sorting(node) if node.name == "sortBy" else None,
+            self._minor < NEWER,
         )
         return MACROS[node.name](loop)
 
@@ -413,8 +425,12 @@ def _function(node: tree.Call) -> tuple[str, Expr | None]:
 
 def _local(slot: int, is_lazy: bool) -> Closure:
     if is_lazy:
-        return _passed(lambda frame: forced(frame, slot))
-    return _passed(lambda frame: frame.locals[slot])
+        return lambda frame: forced(frame, slot)
+    return lambda frame: frame.locals[slot]
+
+
+def _unchanged(closure: Closure) -> Closure:
+    return closure
 
 
 def _passed(closure: Closure) -> Closure:
@@ -477,11 +493,15 @@ def _among(needle: Closure, members: frozenset[Value]) -> Closure:
     return test
 
 
-def _or(name: str, target: Closure, other: Closure) -> Closure:
+def _or(name: str, target: Closure, other: Closure, *, strict: bool) -> Closure:
+    """``or`` and ``orValue``; unless ``strict``, what is no optional passes through them."""
+
     def first_value(frame: Frame) -> Value:
         optional = target(frame)
         if optional is NONE:
             return other(frame)
+        if type(optional) is not Optional and strict:
+            raise no_overload(name, optional)
         if name == "or" or type(optional) is not Optional:
             return optional
         if optional.value is BROKEN:
@@ -491,12 +511,16 @@ def _or(name: str, target: Closure, other: Closure) -> Closure:
     return first_value
 
 
-def _nodes(node: Expr) -> int:
-    """How many nodes a tree has."""
+def _steps_of(node: Expr) -> int:
+    """The steps of evaluating a tree once, in units of what a plain node takes.
+
+    A loop within it counts its own rounds.
+    """
     found, ahead = 0, [node]
     while ahead:
-        found += 1
-        ahead.extend(tree.children(ahead.pop()))
+        one = ahead.pop()
+        found += _STEPS.get(one.__class__, 1)
+        ahead.extend([one.operand] if isinstance(one, tree.Macro) else tree.children(one))
     return found
 
 

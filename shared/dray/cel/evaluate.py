@@ -47,6 +47,7 @@ class Outcome:
 class _Clause:
     text: str
     evaluate: Closure
+    slots: int
     reads: tuple[Read, ...]
 
 
@@ -58,8 +59,9 @@ class Program:
     tree: Expr
     checked: Checked = field(repr=False, compare=False)
     _evaluate: Closure = field(repr=False, compare=False)
-    _clauses: tuple[_Clause, ...] = field(repr=False, compare=False)
     _slots: int = field(repr=False, compare=False)
+    _clauses: list[_Clause] = field(default_factory=list, repr=False, compare=False)
+    """Made when an explanation is first asked for."""
 
     @property
     def cost(self) -> int:
@@ -95,6 +97,9 @@ class Program:
 
     def explain(self, device: DeviceView) -> list[ClauseResult]:
         """What each top-level ``&&`` term gives on ``device``, in the order of the text."""
+        if not self._clauses:
+            compiler = Compiler(self.checked)
+            self._clauses.extend(_clause(compiler, term) for term in conjuncts(self.tree))
         return [self._explained(clause, device) for clause in self._clauses]
 
     def _admit(self, device: DeviceView) -> None:
@@ -105,7 +110,7 @@ class Program:
         read = {read.text: read.value(device) for read in clause.reads}
         try:
             self._admit(device)
-            value = _truth(clause.evaluate, Frame(device, self._slots))
+            value = _truth(clause.evaluate, Frame(device, clause.slots))
             return ClauseResult(clause.text, value, "", read)
         except CelEvaluationError as error:
             return ClauseResult(clause.text, None, str(error), read)
@@ -130,10 +135,8 @@ def compile(expression: str, environment: Environment = DEFAULT) -> Program:
 def program_of(checked: Checked) -> Program:
     """The program of a selector that has been checked already."""
     compiler = Compiler(checked)
-    root, expression = checked.root, checked.source
-    whole = compiler.closure(root, compiler.scope)
-    clauses = tuple(_clause(compiler, term, expression) for term in conjuncts(root))
-    return Program(expression, root, checked, whole, clauses, compiler.scope.slots)
+    whole = compiler.closure(checked.root, compiler.scope)
+    return Program(checked.source, checked.root, checked, whole, compiler.scope.slots)
 
 
 def conjuncts(root: Expr) -> list[Expr]:
@@ -143,9 +146,10 @@ def conjuncts(root: Expr) -> list[Expr]:
     return [root]
 
 
-def _clause(compiler: Compiler, term: Expr, expression: str) -> _Clause:
-    text = expression[term.place.start : term.place.end]
-    return _Clause(text, compiler.closure(term, compiler.scope), reads_of(term))
+def _clause(compiler: Compiler, term: Expr) -> _Clause:
+    text = term.place.text[term.place.start : term.place.end]
+    evaluate = compiler.closure(term, compiler.scope)
+    return _Clause(text, evaluate, compiler.scope.slots, reads_of(term))
 
 
 def _truth(evaluate: Closure, frame: Frame) -> bool:

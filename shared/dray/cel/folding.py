@@ -19,6 +19,10 @@ _CONVERSIONS: Final = frozenset(
 )
 
 
+_DOTTED: Final = frozenset(name.rpartition(".")[2] for name in TYPE_NAMES if "." in name)
+"""The last parts of types' names that look like fields."""
+
+
 class Unknown(Exception):
     """The value is only known on a device."""
 
@@ -32,7 +36,9 @@ def constant(node: Expr, hidden: frozenset[str] = frozenset()) -> Value:
     match node:
         case tree.Literal():
             return Uint(node.value) if node.kind == "uint" else node.value  # type: ignore[arg-type]
-        case tree.Ident() | tree.Select():
+        case tree.Ident():
+            return _type(node, hidden)
+        case tree.Select(field=field) if field in _DOTTED:
             return _type(node, hidden)
         case tree.ListLiteral() if not any(item.optional for item in node.items):
             return [constant(item.value, hidden) for item in node.items]

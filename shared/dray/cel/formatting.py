@@ -80,6 +80,7 @@ def _fixed(value: float, digits: int) -> str:
 
 def _scientific(value: float, width: int | None) -> str:
     """Upstream takes what should be the precision for the width."""
+    value = value or 0.0
     shown = _endless(value)
     if math.isfinite(value):
         mantissa, _, exponent = f"{value:.{_DEFAULT_PRECISION}e}".partition("e")

@@ -19,14 +19,17 @@ def _size(value: Value) -> int:
     raise no_overload("size", value)
 
 
-def _includes(value: Value, item: Value) -> bool:
-    """DRA's own: whether a value, or one of its elements, equals ``item``."""
+def includes(value: Value, item: Value, at_most: int | None = _INCLUDED_AT_MOST) -> bool:
+    """DRA's own: whether a value, or one of its first elements, equals ``item``.
+
+    Raises:
+        CelEvaluationError: the list is longer than ``at_most``, and none before equals it.
+    """
     candidates = value if type(value) is list else [value]
     for at, candidate in enumerate(candidates):
-        if at >= _INCLUDED_AT_MOST:
+        if at == at_most:
             raise CelEvaluationError(
-                "'includes' function cannot be applied to lists longer than "
-                f"{_INCLUDED_AT_MOST} values"
+                f"'includes' function cannot be applied to lists longer than {at_most} values"
             )
         try:
             if equal(candidate, item):
@@ -86,7 +89,7 @@ FUNCTIONS: Final[dict[str, Callable[..., Value]]] = {
     "distinct": lists.distinct,
     "sort": lists.in_order,
     "@sortByAssociatedKeys": lists.in_order_of,
-    "includes": _includes,
+    "includes": includes,
     **quantities.FUNCTIONS,
     **versions.FUNCTIONS,
     **addresses.FUNCTIONS,

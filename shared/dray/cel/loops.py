@@ -44,6 +44,8 @@ class Loop:
     """Whether the last argument is known in advance, so that a list of it costs nothing."""
     overload: str | None = None
     """Of ``sortBy``: what sorts, where the types tell."""
+    is_lossy: bool = True
+    """Of ``optMap``, which stands for a ternary: whether those change optionals."""
 
     def rounds(self, frame: Frame) -> Iterator[tuple[Value, Value]]:
         """Key and item of each round, after the variables are set."""
@@ -261,14 +263,11 @@ def _optional(loop: Loop, wrap: Callable[[Value], Value], own: int) -> Closure:
             frame.cost += 1
             return NONE
         frame.locals[slot] = later
-        return _passed(wrap(result(frame)))
+        value = wrap(result(frame))
+        is_changed = loop.is_lossy and type(value) is Optional and value is not NONE
+        return rewrapped(value) if is_changed else value
 
     return apply
-
-
-def _passed(value: Value) -> Value:
-    """An optional that a ternary gives, for ``optMap`` stands for one."""
-    return rewrapped(value) if type(value) is Optional and value is not NONE else value
 
 
 class Later:

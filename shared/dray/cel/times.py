@@ -191,6 +191,12 @@ def zone_of(text: str) -> Zone:
         raise TimeError(f"unknown time zone {text[:64]}") from None
 
 
+def minutes_of(zone: str) -> int:
+    """The minutes of a zone written as hours and minutes; 0 for others."""
+    minutes = zone.partition(":")[2]
+    return int(minutes) if _NUMBER.fullmatch(minutes) else 0
+
+
 def add(left: "Timestamp | Duration", right: "Timestamp | Duration") -> "Timestamp | Duration":
     """The sum; of a moment and a duration it is a moment.
 

@@ -4,6 +4,7 @@ The rule is apimachinery's ``resource.Quantity``: a decimal number with a binary
 or exponent suffix, kept to nano precision and rounded away from zero beyond it.
 """
 
+import math
 import re
 from dataclasses import dataclass
 from functools import lru_cache, total_ordering
@@ -92,7 +93,10 @@ class Quantity:
     @property
     def approximate(self) -> float:
         """The float of Go's ``AsApproximateFloat64()``, rounded as Go rounds it."""
-        base = float(self.unscaled)
+        try:
+            base = float(self.unscaled)
+        except OverflowError:
+            base = math.inf if self.nano > 0 else -math.inf
         return base if self.exponent == 0 else base * float(f"1e{self.exponent}")
 
     def __str__(self) -> str:

@@ -4,7 +4,7 @@ Costs are the estimates that admission compares with the limit; evaluation may n
 Rows without a list gate hold whether or not attributes may be lists.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -162,7 +162,10 @@ CASES = [
     _includes("a version among", {"versions": ["1.0.0", "2.0.0"]}, 'semver("1.0.0")', True),
     _includes("no such version", {"versions": ["1.0.0", "2.0.0"]}, 'semver("3.0.0")', False),
     _includes("the longest list", {"strings": MANY[:48]}, '"value-48"', False),
-    _includes("a longer list", {"strings": MANY}, '"value-49"', "longer than 48 values"),
+    replace(
+        _includes("a longer list", {"strings": MANY}, '"value-49"', "longer than 48 values"),
+        minors=("1.36",),
+    ),
     Case(
         "version", f'{A}.name.isGreaterThan(semver("0.0.1"))', True, 6,
         attributes={"name": {"version": "1.0.0"}},
@@ -294,6 +297,6 @@ def test_a_case_of_kubernetes(case, minor, lists):
 
 
 def test_no_case_is_forgotten():
-    """69 cases of Kubernetes 1.36, and 71 of 1.37, which dropped one and split others."""
+    """69 cases of Kubernetes 1.36, and 70 of 1.37, which dropped two and split others."""
     assert sum("1.36" in case.minors for case in CASES) == 69
-    assert sum("1.37" in case.minors for case in CASES) == 71
+    assert sum("1.37" in case.minors for case in CASES) == 70

@@ -8,13 +8,15 @@ from dray.cel.errors import CelEvaluationError
 from dray.cel.libraries.versions import compare_versions
 from dray.cel.semver import Semver
 from dray.cel.values import QUANTITIES, Sum, Value, no_overload, take
+from dray.cel.work import StoppedError
 from dray.domain.quantities import INT64, NANO, Quantity, quantity_of, written
 
 _FORM: Final = re.compile(
     r"(?P<sign>[+-]?)(?P<whole>[0-9]*)(?:\.(?P<fraction>[0-9]*))?"
-    r"(?P<suffix>(?:[eE][+-]?[0-9]{1,4}|[KMGTPE]i|[numkMGTPE])?)"
+    r"(?P<suffix>(?:[eE][+-]?[0-9]{1,18}|[KMGTPE]i|[numkMGTPE])?)"
 )
-_LONGEST_EXPONENT: Final = 3
+_MOST_DIGITS: Final = 100_000
+"""Of an amount written with an exponent; Go keeps the exponent and fails when it compares."""
 _LONGEST: Final = 4096
 _MOST_BINARY: Final = INT64[-1] * NANO
 """Upstream's bound for amounts with a binary suffix, and for these alone."""
@@ -23,13 +25,16 @@ _MOST_BINARY: Final = INT64[-1] * NANO
 def quantity(text: Value) -> Quantity:
     """``quantity(text)``. A missing number is 0, as for Go's parser: ``Ki`` is a quantity."""
     take("quantity", (text,), str)
-    match = _FORM.fullmatch(text) if 0 < len(text) <= _LONGEST else None
-    if match is None or len(match["suffix"].lstrip("eE+-0")) > _LONGEST_EXPONENT:
+    match = _matched(text)
+    if match is None:
         raise CelEvaluationError(
             f"{text[:64]!r} is not a quantity: quantities must match the regular expression "
             "'^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
         )
-    found = written(match["sign"] == "-", match["whole"], match["fraction"] or "", match["suffix"])
+    suffix = match["suffix"]
+    if len(suffix) > 2 and abs(int(suffix[1:])) > _MOST_DIGITS:
+        raise StoppedError
+    found = written(match["sign"] == "-", match["whole"], match["fraction"] or "", suffix)
     if found.binary and abs(found.nano) > _MOST_BINARY:
         return Quantity(_MOST_BINARY if found.nano > 0 else -_MOST_BINARY, True, 0, is_small=False)
     return found
@@ -38,11 +43,11 @@ def quantity(text: Value) -> Quantity:
 def is_quantity(text: Value) -> bool:
     """``isQuantity(text)``."""
     take("isQuantity", (text,), str)
-    try:
-        quantity(text)
-    except CelEvaluationError:
-        return False
-    return True
+    return _matched(text) is not None
+
+
+def _matched(text: str) -> re.Match[str] | None:
+    return _FORM.fullmatch(text) if 0 < len(text) <= _LONGEST else None
 
 
 def _as_integer(amount: Quantity) -> int:
