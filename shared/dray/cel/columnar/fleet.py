@@ -190,7 +190,8 @@ class Fleet:
 
     def _began(self, checked: Checked) -> _Live:
         exact = Exact(checked)
-        parts, found = self._planned(checked, exact, whole=not exact.is_bounded)
+        plain = all(map(self._plans.is_plain, conjuncts(checked.root)))
+        parts, found = self._planned(checked, exact, whole=not (plain or exact.is_bounded))
         row = self._selectors.add([part.node for part in parts])
         self._board.set_row(row, *found)
         return _Live(checked, exact, parts, row)
@@ -200,7 +201,7 @@ class Fleet:
     ) -> tuple[tuple[Part, ...], tuple[Mask, Mask | None]]:
         """A selector's clauses as parts, or all of it as one, and its masks.
 
-        It is kept whole where one of its clauses can be stopped.
+        It is kept whole where a value ends the evaluation of one of its clauses.
         """
         terms = [checked.root] if whole else conjuncts(checked.root)
         parts = tuple([self._plans.part(term, exact, whole=whole) for term in terms])

@@ -1,6 +1,7 @@
 """The forms of clause that are decided for all values, and for all constants, at once.
 
-A *comparison* sets a subject, which reads the device, against constants: ``model == "A100"``,
+A *presence* asks whether a device has a property: ``has(…)``, ``"model" in …``. A *comparison*
+sets a subject, which reads the device, against constants: ``model == "A100"``,
 ``vram.compareTo(quantity("16Gi")) >= 0``, ``serial in ["1", "2"]``. Clauses that differ only in
 their constants are of one *form* and treated together.
 """
@@ -11,6 +12,8 @@ from operator import eq, ge, gt, le, lt, ne
 from typing import Final
 
 from dray.cel import tree
+from dray.cel.columnar.facts import Path
+from dray.cel.columnar.reads import presence_of
 from dray.cel.tree import Expr
 from dray.cel.values import Value
 from dray.domain.quantities import NANO, InvalidQuantityError, Quantity, parse_quantity
@@ -49,6 +52,23 @@ class Comparison:
     signs: Signs
     constants: tuple[Value, ...]
     """Several for ``in``, of which any may be equal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Presence:
+    """Whether a device has a property."""
+
+    subject: Expr
+    path: Path
+
+
+Form = Comparison | Presence
+
+
+def form_of(node: Expr) -> Form | None:
+    """The form that ``node`` has, if it has one."""
+    path = presence_of(node)
+    return comparison_of(node) if path is None else Presence(node, path)
 
 
 def comparison_of(node: Expr) -> Comparison | None:

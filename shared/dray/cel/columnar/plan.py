@@ -13,9 +13,9 @@ from typing import Final
 from dray.cel import tree
 from dray.cel.columnar.exact import Exact
 from dray.cel.columnar.facts import Path
-from dray.cel.columnar.forms import comparison_of
+from dray.cel.columnar.forms import Form, Presence, form_of
 from dray.cel.columnar.gates import Gates
-from dray.cel.columnar.reads import paths_of, presence_of, text_of
+from dray.cel.columnar.reads import paths_of, text_of
 from dray.cel.columnar.verdicts import Verdicts
 from dray.cel.tree import Expr
 
@@ -30,6 +30,8 @@ class Condition:
     node: int
     verdicts: Verdicts
     position: int
+    is_plain: bool
+    """Whether no value can make it dear."""
     uses: int = 0
 
 
@@ -43,6 +45,11 @@ class Gate:
     operator: str
     inputs: "tuple[Part, ...]"
     uses: int = 0
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether all conditions are."""
+        return all(one.is_plain for one in self.inputs)
 
 
 Part = Condition | Gate
@@ -78,6 +85,11 @@ class Plans:
         found.uses += 1
         return found
 
+    def is_plain(self, expression: Expr) -> bool:
+        """Whether it is of a form that no value can make dear, or consists of such."""
+        known = self._parts.get(text_of(expression))
+        return known.is_plain if known is not None else _is_plain(form_of(expression))
+
     def release(self, part: Part) -> None:
         """One user less; a part without users goes."""
         part.uses -= 1
@@ -94,21 +106,23 @@ class Plans:
             self.dropped(part.verdicts)
 
     def _condition(self, expression: Expr, key: str, exact: Exact, *, whole: bool) -> Condition:
-        verdicts = self.verdicts_on(self._paths(expression))
+        form = None if whole else form_of(expression)
+        verdicts = self.verdicts_on(self._paths(expression, form))
         node = self.gates.node()
-        position = verdicts.add(expression, node, exact, whole=whole)
-        return Condition(key, text_of(expression), node, verdicts, position)
+        position = verdicts.add(expression, node, exact, form, whole=whole)
+        return Condition(key, text_of(expression), node, verdicts, position, _is_plain(form))
 
-    def _paths(self, expression: Expr) -> tuple[Path, ...]:
-        """What a condition reads; constants read nothing, so that of a comparison is known soon."""
-        comparison = comparison_of(expression)
-        if comparison is None:
+    def _paths(self, expression: Expr, form: Form | None) -> tuple[Path, ...]:
+        """What a condition reads: what its subject does, for constants read nothing."""
+        if form is None:
             return paths_of(expression)
-        subject = text_of(comparison.subject)
+        if isinstance(form, Presence):
+            return (form.path,)
+        subject = text_of(form.subject)
         if subject not in self._subjects:
             if len(self._subjects) >= _SUBJECTS_KEPT:
                 self._subjects.clear()
-            self._subjects[subject] = paths_of(comparison.subject)
+            self._subjects[subject] = paths_of(form.subject)
         return self._subjects[subject]
 
     def _gate(self, expression: Expr, text: str, exact: Exact) -> Gate:
@@ -139,6 +153,13 @@ def _opened(expression: Expr) -> tuple[str, tuple[Expr, ...]]:
             return "", ()
 
 
+def _is_plain(form: Form | None) -> bool:
+    """Whether it is a property, and nothing made of it, that is looked at."""
+    if isinstance(form, Presence):
+        return True
+    return form is not None and "(" not in text_of(form.subject)
+
+
 def _is_better_apart(expression: Expr) -> bool:
     """Whether it joins conditions on several columns, or such as are decided all at once."""
     operator, _ = _opened(expression)
@@ -149,4 +170,4 @@ def _is_all_forms(expression: Expr) -> bool:
     operator, operands = _opened(expression)
     if operator:
         return all(map(_is_all_forms, operands))
-    return comparison_of(expression) is not None or presence_of(expression) is not None
+    return form_of(expression) is not None

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from dray.cel.columnar.columns import ABSENT, Column
 from dray.cel.columnar.exact import Exact, Judge
 from dray.cel.columnar.facts import Path, view_from
-from dray.cel.columnar.forms import ERROR, FALSE, STOPPED, TRUE, Comparison, comparison_of
+from dray.cel.columnar.forms import ERROR, FALSE, STOPPED, TRUE, Comparison, Form, Presence
 from dray.cel.columnar.groups import Group
 from dray.cel.columnar.lenses import Lens
-from dray.cel.columnar.reads import path_of, paths_of, presence_of, text_of
+from dray.cel.columnar.reads import path_of, text_of
 from dray.cel.device import DeviceView
 from dray.cel.errors import CelEvaluationError
 from dray.cel.tree import Expr
@@ -57,20 +57,19 @@ class Verdicts:
         """The verdicts of one condition, by code."""
         return self.table[: self.codes, position].tobytes()
 
-    def add(self, condition: Expr, node: int, exact: Exact, *, whole: bool = False) -> int:
+    def add(
+        self, condition: Expr, node: int, exact: Exact, form: Form | None, *, whole: bool = False
+    ) -> int:
         """Decide a condition for all values; its position in the table.
 
-        ``exact`` is asked where no form tells; with ``whole``, always.
+        ``exact`` is asked where no form tells, about the ``whole`` of a selector or a part of it.
         """
         position = self._free.pop() if self._free else self._width
         self._width = max(self._width, position + 1)
         self._widen()
         self.nodes[position] = node
-        self.table[: self.codes, position] = (
-            self._asked(condition, position, exact, whole=True)
-            if whole
-            else self._decided(condition, position, exact)
-        )
+        decided = self._decided(condition, position, exact, form, whole=whole)
+        self.table[: self.codes, position] = decided
         if not self.column.may_lack:
             self.table[ABSENT, position] = FALSE
         return position
@@ -103,18 +102,19 @@ class Verdicts:
             verdict[code] = ask(self._view_at(code))
         return verdict
 
-    def _decided(self, condition: Expr, position: int, exact: Exact) -> NDArray[np.uint8]:
-        if presence_of(condition) is not None and len(paths_of(condition)) == 1:
+    def _decided(
+        self, condition: Expr, position: int, exact: Exact, form: Form | None, *, whole: bool
+    ) -> NDArray[np.uint8]:
+        if form is None:
+            return self._asked(condition, position, exact, whole=whole)
+        if isinstance(form, Presence):
             self._presences.append(position)
             verdict = np.full(self.codes, TRUE, np.uint8)
             verdict[ABSENT] = FALSE
             return verdict
-        comparison = comparison_of(condition)
-        if comparison is None:
-            return self._asked(condition, position, exact, whole=False)
-        group = self._group(comparison, position, exact)
-        rarely = cache(lambda: exact.judge(condition))
-        group.add(position, comparison.constants, lambda code: rarely()(self._view_at(code)))
+        group = self._group(form, position, exact)
+        rarely = cache(lambda: exact.judge(condition, whole=False))
+        group.add(position, form.constants, lambda code: rarely()(self._view_at(code)))
         return group.judge_constant(position)
 
     def _group(self, comparison: Comparison, position: int, exact: Exact) -> Group:
