@@ -180,12 +180,13 @@ async def run(settings: ControllerSettings) -> None:
         )
         kube = await api.connect(settings.kube.kubeconfig, user_agent=f"dray-{SERVICE}")
         controller = Controller(bus, kube, settings, metrics=Metrics(health.registry))
+        journal = controller.journal
         health.check("bus", controller.bus_problem)
         health.check("kubernetes", controller.kube_problem)
         health.check("term", controller.term_problem)
         await serve(
             health=health,
-            close=(bus.close, kube.close),
+            close=(*(() if journal is None else (journal.flush,)), bus.close, kube.close),
             watch=controller.watch,
             stand=controller.stand,
             look_up=controller.look_up,

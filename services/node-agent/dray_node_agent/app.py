@@ -69,7 +69,8 @@ async def _run(settings: NodeAgentSettings) -> None:
     async def export_spans() -> None:
         await asyncio.to_thread(spans.shutdown)
 
-    close = (bus.close, kube.close, close_board, export_spans)
+    written = () if journal is None else (journal.flush,)
+    close = (*written, bus.close, kube.close, close_board, export_spans)
     await lifetime.serve(health=health, close=close, **loops)
 
 

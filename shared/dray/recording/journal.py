@@ -13,13 +13,14 @@ import msgspec
 import structlog
 
 from dray.bus.ports import Bus, BusUnavailableError, StreamMissingError
+from dray.domain.errors import DrayError
 from dray.messages.base import encode
 from dray.messages.inputs import Noted
 from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock
 
-LONGEST_TEXT = 500_000
-"""Characters of one line in one message; nats-server takes 1 MiB by default."""
+LONGEST_TEXT = 150_000
+"""Characters of one line in one message, up to six bytes each; nats-server takes 1 MiB."""
 _KNOWN_AFTER_LINES = 2000
 _KNOWN_AFTER_S = 300.0
 """A recording that begins later has to wait for the next piece of what is known."""
@@ -47,7 +48,7 @@ class Journal:
         *,
         instance: str,
         known: Callable[[], Any] | None = None,
-        capacity: int = 20_000,
+        capacity_bytes: int = 64 * 2**20,
     ) -> None:
         self.dropped = 0
         """Lines that the bus never got."""
@@ -57,8 +58,10 @@ class Journal:
         self._instance = instance
         self._life = f"{clock.now_unix_s():.6f}"
         self._known = known
-        self._waiting: deque[Noted] = deque()
-        self._capacity = capacity
+        self._waiting: deque[tuple[Noted, int]] = deque()
+        """With the bytes that each takes."""
+        self._waiting_bytes = 0
+        self._capacity_bytes = capacity_bytes
         self._offered = asyncio.Event()
         self._number = 0
         self._known_number = 0
@@ -97,16 +100,21 @@ class Journal:
                     "the journal waits for the bus", lines=len(self), error=str(error)
                 )
                 await self._clock.sleep(backoff.next_s())
+            except DrayError as error:
+                # A recording is worth no outage: the line is given up.
+                self._drop_oldest()
+                self.dropped += 1
+                structlog.get_logger().error("a line of the journal is lost", error=str(error))
 
     async def flush(self) -> None:
         """Publish what waits. Raises BusUnavailableError, StreamMissingError."""
         while self._waiting:
-            line = self._waiting[0]
+            line, _ = self._waiting[0]
             source = f"/{self._kind.NAME}/{self._instance}"
             now_unix_s = self._clock.now_unix_s()
             await self._bus.publish(encode(line, source=source, now_unix_s=now_unix_s))
-            if self._waiting and self._waiting[0] is line:
-                self._waiting.popleft()
+            if self._waiting and self._waiting[0][0] is line:
+                self._drop_oldest()
         self._offered.clear()
 
     def _is_known_due(self) -> bool:
@@ -136,11 +144,16 @@ class Journal:
             data=data,
             answer=answer,
         )
-        if len(self._waiting) >= self._capacity:
-            self._waiting.popleft()
+        size = len(data or b"") + len(answer or b"")
+        while self._waiting and self._waiting_bytes + size > self._capacity_bytes:
+            self._drop_oldest()
             self.dropped += 1
-        self._waiting.append(line)
+        self._waiting.append((line, size))
+        self._waiting_bytes += size
         self._offered.set()
+
+    def _drop_oldest(self) -> None:
+        self._waiting_bytes -= self._waiting.popleft()[1]
 
 
 def _encoded(value: Any) -> msgspec.Raw | None:

@@ -1,5 +1,6 @@
 """A journal publishes lines in order, in pieces where they are long, and drops the oldest."""
 
+import asyncio
 import json
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from dray.bus.memory import MemoryBus
 from dray.bus.ports import BusUnavailableError
 from dray.bus.topology import INPUTS_STREAM, STREAMS
+from dray.domain.errors import PermanentError
 from dray.messages.inputs import AgentNoted, ControllerNoted
 from dray.recording import journal as journals
 from dray.recording.journal import Journal
@@ -84,7 +86,7 @@ async def test_polled_questions_are_written_when_their_answer_changed(bus):
 
 
 async def test_while_the_bus_is_away_the_oldest_lines_go_first(bus):
-    journal = Journal(bus, AgentNoted, ManualClock(), instance="n1", capacity=2)
+    journal = Journal(bus, AgentNoted, ManualClock(), instance="n1", capacity_bytes=2)
     bus.disconnect()
     for number in range(3):
         journal.decided("publish", number, None)
@@ -95,6 +97,33 @@ async def test_while_the_bus_is_away_the_oldest_lines_go_first(bus):
     await journal.flush()
 
     assert [line["number"] for line in await published(bus)] == [2, 3]
+    assert journal.dropped == 1
+
+
+async def test_a_line_that_the_bus_refuses_ends_nothing(bus, monkeypatch):
+    class TooLongError(PermanentError):
+        """The server takes no message of this size."""
+
+    publish, refused = bus.publish, []
+
+    async def choosy(message, **more):
+        if b'"number":1,' in message.payload:
+            refused.append(message)
+            raise TooLongError("too long")
+        return await publish(message, **more)
+
+    monkeypatch.setattr(bus, "publish", choosy)
+    journal = Journal(bus, AgentNoted, ManualClock(), instance="n1")
+    for number in range(2):
+        journal.decided("publish", number, None)
+    running = asyncio.create_task(journal.run())
+    async with asyncio.timeout(5):
+        while len(journal):  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    running.cancel()
+
+    assert len(refused) == 1
+    assert [line["number"] for line in await published(bus)] == [2]
     assert journal.dropped == 1
 
 
