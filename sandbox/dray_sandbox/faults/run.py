@@ -17,7 +17,7 @@ from dray_sandbox.chaos.invariants import Quiet
 from dray_sandbox.faults import leftovers
 from dray_sandbox.faults.arena import NODES, connected
 from dray_sandbox.faults.history import History, judge_of
-from dray_sandbox.faults.plan import CARDS_PER_NODE, Fault, Plan, Wish
+from dray_sandbox.faults.plan import CARDS_PER_NODE, Fault, Plan
 from dray_sandbox.faults.users import PATIENCE_S, StuckError, Users, sleep_until
 from dray_sandbox.faults.watching import listed, watching
 from dray_sandbox.stack import Stack
@@ -87,38 +87,47 @@ class Trial:
             return outcome
 
     async def _play(self, kube: Kube, history: History) -> None:
-        users = Users(kube)
-        await self._until(kube, "before the faults", _unpublished)
-        self._devices = _devices(await listed(kube))
+        now = await self._until(kube, "before the faults", _unpublished)
+        self._devices = _devices(now)
         self._files = leftovers.files(self._nodes)
+        users = Users(kube)
+        await self._storm(users, history)
+        now = await self._until(kube, "after the faults", self._waits)
+        running = _running(now[PODS])
+        if len(running) < sum(wish.life_s is None for wish in self._plan.wishes):
+            await self._make_room(users, running)
+            await self._until(kube, "after room was made", self._waits)
+        await self._delete_everything(users, history)
+        await self._until(kube, "after the end", self._is_left)
+        await self._until(kube, "the watches are behind", lambda now: _behind(history, now))
+
+    async def _storm(self, users: Users, history: History) -> None:
         began_s = time.monotonic()
         async with _first_error() as group:
             for wish in self._plan.wishes:
                 group.create_task(users.live(wish, began_s))
             for fault in self._plan.faults:
                 group.create_task(self._harm(fault, began_s, history))
-        self._outcome.say(f"{self._stamp()}all faults are over")
-        await self._until(kube, "after the faults", self._waits)
-        running = _running((await listed(kube))[PODS])
-        if len(running) < sum(_stays(wish) for wish in self._plan.wishes):
-            dice = random.Random(self._plan.seed)
-            for name in dice.sample(running, round(len(running) * self._plan.freed)):
-                await users.delete(name)
-            self._outcome.say(f"{self._stamp()}deleted some of {len(running)} for those that wait")
-            await self._until(kube, "after room was made", self._waits)
+        self._say("all faults are over")
+
+    async def _make_room(self, users: Users, running: list[str]) -> None:
+        dice = random.Random(self._plan.seed)
+        for name in dice.sample(running, round(len(running) * self._plan.freed)):
+            await users.delete(name)
+        self._say(f"deleted some of {len(running)} for those that wait")
+
+    async def _delete_everything(self, users: Users, history: History) -> None:
         async with _first_error() as group:
             if self._plan.at_the_end is not None:
                 group.create_task(self._harm(self._plan.at_the_end, time.monotonic(), history))
             for wish in self._plan.wishes:
                 group.create_task(users.delete(wish.name))
-        self._outcome.say(f"{self._stamp()}deleted everything")
-        await self._until(kube, "after the end", self._is_left)
-        await self._until(kube, "the watches are behind", lambda now: _behind(history, now))
+        self._say("deleted everything")
 
     async def _harm(self, fault: Fault, began_s: float, history: History) -> None:
         await _moment(fault, began_s, history)
         stack, target = self._stack, fault.target
-        self._outcome.say(f"{self._stamp()}{fault.kind} {target}")
+        self._say(f"{fault.kind} {target}")
         if fault.kind == "pause":
             stack.pause(target)
             await asyncio.sleep(fault.for_s)
@@ -130,17 +139,17 @@ class Trial:
             await stack.empty_nats()
         else:
             await stack.restart(target)
-        self._outcome.say(f"{self._stamp()}{target} is ready again")
+        self._say(f"{target} is ready again")
 
-    async def _until(self, kube: Kube, when: str, look: Look) -> None:
-        """Wait until ``look`` finds nothing to complain of."""
+    async def _until(self, kube: Kube, when: str, look: Look) -> dict[Resource, Listed]:
+        """What there is once ``look`` finds nothing to complain of. Raises StuckError."""
         deadline_s = time.monotonic() + PATIENCE_S
         found = ["the API server does not answer"]
         while time.monotonic() < deadline_s:
             with contextlib.suppress(TemporaryError):
-                found = look(await listed(kube))
-            if not found:
-                return
+                now = await listed(kube)
+                if not (found := look(now)):
+                    return now
             if dead := self._ended():
                 raise StuckError(f"{when}: {'; '.join(dead)}")
             await asyncio.sleep(_LOOK_EVERY_S)
@@ -170,8 +179,8 @@ class Trial:
         now = set(self._stack.runner.pids())
         return [f"{name} ended by itself" for name in sorted(self._processes - now)]
 
-    def _stamp(self) -> str:
-        return f"  {time.monotonic() - self._began_s:6.2f} s  "
+    def _say(self, what: str) -> None:
+        self._outcome.say(f"  {time.monotonic() - self._began_s:6.2f} s  {what}")
 
 
 @contextlib.asynccontextmanager
@@ -187,10 +196,6 @@ def _running(pods: Listed) -> list[str]:
     return sorted(
         pod["metadata"]["name"] for pod in pods.objects if pod["status"].get("phase") == "Running"
     )
-
-
-def _stays(wish: Wish) -> bool:
-    return wish.life_s is None
 
 
 def _strange(pods: Iterable[Object]) -> Iterator[str]:
