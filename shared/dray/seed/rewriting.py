@@ -13,6 +13,12 @@ _GO_NAME = "AsApproximateFloat64"
 _CEL_NAME = "asApproximateFloat"
 _COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 _MAP_METHODS = ("size",)
+_OF_QUANTITIES = frozenset(
+    (_CEL_NAME, "add", "asInteger", "compareTo", "isGreaterThan", "isInteger", "isLessThan", "sub")
+)
+_ORDERS = ("<", "<=", ">", ">=")
+_IN_WORDS = {"string": "a string", "int": "an int"}
+_IS_TEXT = "the attribute is a string that holds a quantity"
 
 
 class SeedDialectError(CelCompileError):
@@ -92,10 +98,14 @@ class Rewriter:
         match node:
             case tree.Call(function=function, target=target) if target and function == _GO_NAME:
                 return self._converted(node, target)
+            case tree.Call(function=function, target=target) if target:
+                if function in _OF_QUANTITIES:
+                    return tree.with_children(node, self._measured)
             case tree.Binary(operator="in", left=tree.Literal(value=str()), right=right):
                 return self._membership(node, right)
             case tree.Binary(operator=operator) if operator in _COMPARISONS:
                 self._refuse_unconverted(node)
+                self._refuse_unordered(node)
         return self._below(node)
 
     def refuse_bare_values(self, node: Expr) -> None:
@@ -170,9 +180,18 @@ class Rewriter:
         if kind == "quantity" and read is not None:
             self.read.add((read.field, read.name))
             value = paths.quantity(value)
-            why = "the attribute is a string that holds a quantity"
+            why = _IS_TEXT
         call = tree.Call(_CEL_NAME, node.arguments, value, place=node.place)
         return self._changed(node, call, why)
+
+    def _measured(self, child: Expr) -> Expr:
+        """Target or argument of a method of quantities."""
+        field, name = _leaf(child) or ("", "")
+        kind = ATTRIBUTES.get(name, "") if field == "attributes" else ""
+        if kind in _IN_WORDS:
+            raise self._fail(f"{unparse(child)} is {_IN_WORDS[kind]} and not a quantity", child)
+        value = self.rewritten(child)
+        return self._changed(child, paths.quantity(value), _IS_TEXT) if kind else value
 
     def _membership(self, node: tree.Binary, right: Expr) -> Expr:
         """``"model" in device.attributes``: in the seed's dialect, of the driver's attributes."""
@@ -198,3 +217,14 @@ class Rewriter:
             else:
                 continue
             raise self._fail(f"{what}: write {unparse(side)}.{_GO_NAME}()", side)
+
+    def _refuse_unordered(self, node: tree.Binary) -> None:
+        """Comparisons of a text with a number, which would fail on every device."""
+        for side, other in ((node.left, node.right), (node.right, node.left)):
+            field, name = _leaf(side) or ("", "")
+            kind = ATTRIBUTES.get(name) if field == "attributes" else None
+            if node.operator not in _ORDERS or not isinstance(other, tree.Literal) or not kind:
+                continue
+            if isinstance(other.value, str) != (kind == "string"):
+                words = f"'{name}' is {_IN_WORDS[kind]}"
+                raise self._fail(f"{words}: it can't be compared with {unparse(other)}", side)

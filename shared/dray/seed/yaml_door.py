@@ -63,12 +63,13 @@ def load(document: str, *, strict: bool = True) -> Any:
     Without ``strict``, of keys that stand twice the first counts.
 
     Raises:
-        YamlError: not YAML, with line and column within the document.
+        YamlError: not YAML, with line and column within the document; or its aliases make it a
+            thousand times what was written, or endless.
     """
     yaml = _yaml(document)
     yaml.allow_duplicate_keys = not strict
     try:
-        return yaml.load(_without_separator(document))
+        content = yaml.load(_without_separator(document))
     except MaxDepthExceededError as error:
         raise YamlError(f"nested too deeply: expected {_MOST_LEVELS} levels at most") from error
     except YAMLError as error:
@@ -76,6 +77,8 @@ def load(document: str, *, strict: bool = True) -> Any:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         # The library's own slips, where a tag such as !!int stands before something else.
         raise YamlError(f"a value is not what its tag says: {_in_one_line(error)}") from error
+    plain(content)
+    return content
 
 
 def dump(content: Any, original: str) -> str:
@@ -182,18 +185,20 @@ def plain(content: Any) -> Any:
     Scalars mean what they mean to kubectl, which reads YAML 1.1: ``on`` is true, ``0644`` octal.
 
     Raises:
-        YamlError: aliases make it a thousand times what was written.
+        YamlError: aliases blow it up.
     """
-    return _plain(content, itertools.count())
+    return _plain(content, itertools.count(), 0)
 
 
-def _plain(content: Any, counted: Iterator[int]) -> Any:
+def _plain(content: Any, counted: Iterator[int], level: int) -> Any:
     if next(counted) > _MOST_VALUES:
         raise YamlError(f"aliases blow it up to more than {_MOST_VALUES} values")
+    if level > _MOST_LEVELS:
+        raise YamlError(f"aliases nest it in more than {_MOST_LEVELS} levels")
     if isinstance(content, MutableMapping):
-        return {str(key): _plain(value, counted) for key, value in content.items()}
+        return {str(key): _plain(value, counted, level + 1) for key, value in content.items()}
     if isinstance(content, list):
-        return [_plain(item, counted) for item in content]
+        return [_plain(item, counted, level + 1) for item in content]
     return _plain_scalar(content)
 
 
@@ -247,6 +252,7 @@ def _yaml(document: str) -> YAML:
     yaml.preserve_quotes = True
     yaml.width = _NO_FOLDING
     yaml.max_depth = _MOST_LEVELS
+    yaml.composer.warn_double_anchors = False  # YAML allows them
     if _indents_sequences(document):
         yaml.indent(mapping=2, sequence=4, offset=2)
     return yaml

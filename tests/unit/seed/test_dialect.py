@@ -52,6 +52,14 @@ ROWS = {
     'device.capacity["vram"].isGreaterThan(quantity("1Gi"))': (
         'has($C.vram) && $C.vram.isGreaterThan(quantity("1Gi"))'
     ),
+    'device.attributes["node_total_vram"].compareTo(quantity("1Gi")) > 0': (
+        "has($A.node_total_vram) && isQuantity($A.node_total_vram) && "
+        'quantity($A.node_total_vram).compareTo(quantity("1Gi")) > 0'
+    ),
+    'quantity("1Gi").isLessThan(device.attributes["node_total_vram"])': (
+        "has($A.node_total_vram) && isQuantity($A.node_total_vram) && "
+        'quantity("1Gi").isLessThan(quantity($A.node_total_vram))'
+    ),
     # A negation needs what it negates.
     'device.attributes["model"] != "V100"': 'has($A.model) && $A.model != "V100"',
     '!(device.attributes["model"] == "V100")': 'has($A.model) && !($A.model == "V100")',
@@ -162,6 +170,10 @@ def test_comments_around_the_expression_stay_and_lost_ones_are_reported():
         ('100 <= device.capacity["tflops"]', "AsApproximateFloat64"),
         ('device.attributes["node_total_vram"] > 3', "string that holds a quantity"),
         ('device.attributes["model"].AsApproximateFloat64() > 3', "a string and not a quantity"),
+        ('device.attributes["model"].compareTo(quantity("1")) > 0', "string and not a quantity"),
+        ('device.attributes["node_total_gpus"].isLessThan(quantity("1"))', "is an int and not a q"),
+        ('device.attributes["model"] > 5', r"'model' is a string: it can't be compared with 5"),
+        ('"8" <= device.attributes["node_total_gpus"]', "'node_total_gpus' is an int: it can't"),
         ('device.attributes["model"]', "no condition by itself"),
         ('!device.attributes["qos"] || true', "no condition by itself"),
     ],
@@ -193,6 +205,7 @@ CLAUSES = st.sampled_from(
         'device.attributes["model"] != "A100"',
         'device.attributes["node_total_gpus"] >= 8',
         'device.attributes["node_total_vram"].AsApproximateFloat64() > 100',
+        'quantity("1").isLessThan(device.attributes["node_total_vram"])',
         'device.capacity["vram"].AsApproximateFloat64() >= 100',
         'device.attributes["qos"] in ["high", "low"]',
         "true",

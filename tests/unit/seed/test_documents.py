@@ -4,7 +4,7 @@ import json
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dray.domain.errors import InvalidInputError
@@ -298,6 +298,7 @@ def test_older_versions_are_left_with_a_warning():
             "found duplicate key",
         ),
         ("[" * 500, "document 1: nested too deeply"),
+        ("&l {kind: List, items: [*l]}", "document 1: aliases nest it in more than"),
         ("a: !!int x", "document 1: a value is not what its tag says"),
         ("!!set x", "document 1: a value is not what its tag says"),
     ],
@@ -305,6 +306,12 @@ def test_older_versions_are_left_with_a_warning():
 def test_what_is_no_yaml_is_refused(text, reason):
     with pytest.raises(InvalidInputError, match=reason):
         convert(text)
+
+
+def test_anchors_may_be_named_twice():
+    assert convert("a: &x 1\nb: *x\nc: &x 2\nd: *x\n").objects == (
+        {"a": 1, "b": 1, "c": 2, "d": 2},
+    )
 
 
 def test_aliases_can_not_blow_a_file_up(monkeypatch):
@@ -461,6 +468,7 @@ PIECES = st.sampled_from(
 )
 
 
+@example("!spec: &s {x: *s}\n")
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.one_of(PIECES, st.text(max_size=5)), max_size=8).map("".join))
 def test_any_text_is_converted_for_good_or_refused(text):
