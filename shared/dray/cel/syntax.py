@@ -242,6 +242,8 @@ class _Parser:
             related = _LEVELS[texts[operators[0]]] == 1
             self._relations = relations + related
             self._sums = sums + len(operators) - related
+            if self._relations > MAX_NESTING or self._sums > MAX_NESTING:
+                self._too_deep()
             operands.append(self._operand())
         while operators:
             self._reduce(operands, operators)

@@ -179,6 +179,8 @@ class Substitution:
             return _is_nullable(wanted if given is NULL else given)
         if wanted.kind == "wrapper":
             return given is wanted.parameters[0]
+        if given.kind == "wrapper":
+            return wanted is given.parameters[0]
         if given.kind == "type":
             return wanted.kind == "type"
         return (
