@@ -6,7 +6,7 @@ then refuses with its position.
 """
 
 import re
-from itertools import accumulate
+from itertools import accumulate, compress
 from typing import Final, NamedTuple
 
 from dray.cel.errors import CelSyntaxError
@@ -17,11 +17,12 @@ _ESCAPE = (
 _TOKEN: Final = re.compile(
     rf"""
     [ \t\r\n\f]+|//[^\n]*
+  | (?![bB]?[rR]?["'])[_a-zA-Z][_a-zA-Z0-9]*
+  | \.(?![0-9])|[()\[\],?:{{}}]
   | [bB]?(?:
         [rR](?:\"\"\"[\s\S]*?\"\"\"|'''[\s\S]*?'''|\"[^\"\r\n]*\"|'[^'\r\n]*')
       | \"\"\"(?:{_ESCAPE}|[^\\])*?\"\"\"|'''(?:{_ESCAPE}|[^\\])*?'''
-      | \"(?:{_ESCAPE}|[^\\\"\r\n])*\"|'(?:{_ESCAPE}|[^\\'\r\n])*')
-  | [_a-zA-Z][_a-zA-Z0-9]*
+      | \"(?:[^\\\"\r\n]++|{_ESCAPE})*+\"|'(?:[^\\'\r\n]++|{_ESCAPE})*+')
   | [0-9]+\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+|\.[0-9]+(?:[eE][+-]?[0-9]+)?
   | 0x[0-9a-fA-F]+[uU]?|[0-9]+[uU]?
   | &&|\|\||==|!=|<=|>=|`[a-zA-Z0-9_.\-/ ]+`
@@ -30,7 +31,8 @@ _TOKEN: Final = re.compile(
     re.VERBOSE,
 )
 _SPACE: Final = frozenset(" \t\r\n\f")
-_NAME: Final = frozenset("_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+QUOTES: Final = "\"'"
+NAME_STARTS: Final = frozenset("_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _OPERATORS: Final = frozenset("-+*/%!<>?:.,()[]{}") | {"&&", "||", "==", "!=", "<=", ">="}
 _DIGITS: Final = frozenset("0123456789")
 
@@ -55,11 +57,8 @@ def scan(source: str) -> tuple[list[str], list[int]]:
     texts: list[str] = _TOKEN.findall(source)
     starts = [0, *accumulate(map(len, texts))]
     space = _SPACE
-    kept = [index for index, text in enumerate(texts) if text[0] not in space and text[:2] != "//"]
-    found, offsets = [texts[index] for index in kept], [starts[index] for index in kept]
-    found.append("")
-    offsets.append(len(source))
-    return found, offsets
+    kept = [text[0] not in space and text[:2] != "//" for text in texts]
+    return [*compress(texts, kept), ""], [*compress(starts, kept), len(source)]
 
 
 def kind_of(text: str) -> str:
@@ -69,11 +68,11 @@ def kind_of(text: str) -> str:
     if text in _OPERATORS:
         return "operator"
     first, last = text[0], text[-1]
-    if last in "\"'":
+    if last in QUOTES:
         if len(text) == 1:
             return ""
         return "bytes" if first in "bB" else "string"
-    if first in _NAME:
+    if first in NAME_STARTS:
         return "ident"
     if first in _DIGITS or first == ".":
         return _number(text)

@@ -11,7 +11,7 @@ from dray.cel import tree
 from dray.cel.depth import make_room
 from dray.cel.environment import DEFAULT, Environment
 from dray.cel.errors import CelSyntaxError
-from dray.cel.lexer import kind_of, position, scan, unrecognized
+from dray.cel.lexer import NAME_STARTS, QUOTES, kind_of, position, scan, unrecognized
 from dray.cel.literals import LITERALS, LiteralError
 from dray.cel.macros import MACRO_NAMES, MacroError, expand
 from dray.cel.tree import Expr, Place
@@ -143,7 +143,7 @@ class _Parser:
     def _identifier(self) -> str:
         """Take a name, which must be ahead."""
         text = self._texts[self._at]
-        if kind_of(text) != "ident" or text in _KEYWORDS:
+        if text[:1] not in NAME_STARTS or text[-1] in QUOTES or text in _KEYWORDS:
             self._no_identifier(text)
         self._at += 1
         return text
@@ -193,35 +193,34 @@ class _Parser:
 
     def _alternatives(self) -> Expr:
         """``a && b || c``, each a relation or what binds closer."""
-        texts = self._texts
         relations, sums = self._relations, self._sums
         if relations >= MAX_NESTING or sums >= MAX_NESTING:
             self._too_deep()
         self._relations, self._sums = relations + 1, sums + 1
-        terms: list[Expr] | None = None
-        either: list[Expr] | None = None
-        while True:
-            node = self._operand()
-            text = texts[self._at]
-            if text in _LEVELS:
-                node = self._binary(node, relations + 1, sums + 1)
-                text = texts[self._at]
-            if text == "&&":
-                terms = terms or []
-                terms.append(node)
-                self._at += 1
-                continue
-            if terms:
-                node, terms = self._chain("&&", [*terms, node]), None
-            if text == "||":
-                either = either or []
-                either.append(node)
-                self._at += 1
-                continue
-            if either:
-                node = self._chain("||", [*either, node])
-            self._relations, self._sums = relations, sums
+        node = self._conjunction()
+        if self._texts[self._at] == "||":
+            terms = [node]
+            while self._accept("||"):
+                terms.append(self._conjunction())
+            node = self._chain("||", terms)
+        self._relations, self._sums = relations, sums
+        return node
+
+    def _conjunction(self) -> Expr:
+        texts = self._texts
+        node = self._operand()
+        if texts[self._at] in _LEVELS:
+            node = self._binary(node)
+        if texts[self._at] != "&&":
             return node
+        terms = [node]
+        while texts[self._at] == "&&":
+            self._at += 1
+            node = self._operand()
+            if texts[self._at] in _LEVELS:
+                node = self._binary(node)
+            terms.append(node)
+        return self._chain("&&", terms)
 
     def _chain(self, operator: str, terms: list[Expr]) -> Expr:
         """A chain; it is named by the operator at the root of cel-go's balanced tree."""
@@ -230,9 +229,9 @@ class _Parser:
         place = Place(terms[0].place.start, terms[-1].place.end, point, self._source)
         return tree.Logical(operator, tuple(terms), place=place)
 
-    def _binary(self, first: Expr, relations: int, sums: int) -> Expr:
+    def _binary(self, first: Expr) -> Expr:
         """Relations, sums and products after their first operand."""
-        texts = self._texts
+        texts, relations, sums = self._texts, self._relations, self._sums
         operands, operators = [first], list[int]()
         while level := _LEVELS.get(texts[self._at]):
             while operators and _LEVELS[texts[operators[-1]]] >= level:
@@ -266,32 +265,30 @@ class _Parser:
         while texts[self._at] == sign:
             self._at += 1
         count = self._at - first
-        if self._is_negative(sign, count):
-            return self._members(self._literal(1))
-        negative = sign == "!" and texts[self._at] == "-"
-        if negative:
-            self._at += 1
-            if kind_of(texts[self._at]) not in ("int", "double"):
-                self._at -= 1
-                self._unexpected()
-        node = self._members(self._literal(1) if negative else self._primary())
+        kind = kind_of(texts[self._at])
+        if sign == "-" and count == 1 and kind in ("int", "double"):
+            return self._members(self._literal(kind, 1))
+        node = self._members(self._negative() if texts[self._at] == "-" else self._primary())
         if count % 2 == 0:
             return node
         start = self._starts[first]
         return tree.Unary(sign, node, place=self._since(start, start))
 
-    def _is_negative(self, sign: str, count: int) -> bool:
-        """Whether the sign just taken belongs to the number ahead."""
-        is_one_sign = sign == "-" and count == 1
-        return is_one_sign and kind_of(self._texts[self._at]) in ("int", "double")
+    def _negative(self) -> Expr:
+        """The number after ``!-``: nothing else may have a sign there."""
+        kind = kind_of(self._texts[self._at + 1])
+        if kind not in ("int", "double"):
+            self._unexpected()
+        self._at += 1
+        return self._literal(kind, 1)
 
     def _primary(self) -> Expr:
         text = self._texts[self._at]
-        kind = kind_of(text)
-        if text == "." or (kind == "ident" and text != "in"):
+        if text == "." or (text[:1] in NAME_STARTS and text[-1] not in QUOTES and text != "in"):
             return self._name()
+        kind = kind_of(text)
         if kind in LITERALS:
-            return self._literal()
+            return self._literal(kind)
         if text not in ("(", "[", "{"):
             self._unexpected()
         start = self._starts[self._at]
@@ -304,10 +301,9 @@ class _Parser:
         self._expect(")")
         return tree.replace(node, place=self._since(start, node.place.point))
 
-    def _literal(self, signs: int = 0) -> Expr:
+    def _literal(self, kind: str, signs: int = 0) -> Expr:
         """The literal ahead, with the minus before it if it has one."""
         text, start = self._texts[self._at], self._starts[self._at - signs]
-        kind = kind_of(text)
         self._at += 1
         try:
             value = LITERALS[kind]("-" + text if signs else text)
@@ -316,46 +312,55 @@ class _Parser:
         return tree.Literal(kind, value, place=self._since(start, start))
 
     def _name(self) -> Expr:
-        start = self._starts[self._at]
-        dot = "." if self._accept(".") else ""
-        name = self._texts[self._at]
-        if not dot and name in _CONSTANTS:
-            kind, value = _CONSTANTS[name]
+        texts, starts, at = self._texts, self._starts, self._at
+        start = starts[at]
+        name = texts[at]
+        dot = ""
+        if name == ".":
+            dot, at = ".", at + 1
+            name = texts[at]
+        elif name in _CONSTANTS:
             self._at += 1
+            kind, value = _CONSTANTS[name]
             return tree.Literal(kind, value, place=self._since(start, start))
-        point = self._starts[self._at]
+        self._at = at
         self._identifier()
-        ahead = self._texts[self._at]
+        ahead = texts[at + 1]
         if ahead == "{" or (ahead == "." and self._has_braces):
             message = self._message(dot + name, start)
             if message is not None:
                 return message
         if name in RESERVED:
             self._fail(f"reserved identifier: {name}", start)
-        if ahead != "(":
-            return tree.Ident(dot + name, place=self._since(start, point))
-        return self._call(dot + name, None, start)
+        if ahead == "(":
+            return self._call(dot + name, None, start)
+        place = Place(start, starts[at] + len(name), starts[at], self._source)
+        return tree.Ident(dot + name, place=place)
 
     def _members(self, node: Expr) -> Expr:
         """``node`` with every ``.x``, ``.?x``, ``.x(…)``, ``[x]`` and ``[?x]`` that follows."""
-        texts, starts, start = self._texts, self._starts, node.place.start
+        texts, starts, source, start = self._texts, self._starts, self._source, node.place.start
         while True:
-            text, point = texts[self._at], starts[self._at]
+            at = self._at
+            text = texts[at]
             if text == ".":
-                self._at += 1
-                optional = self._accept("?")
+                optional = texts[at + 1] == "?"
+                self._at = at = at + 1 + optional
                 field = self._field_name()
-                if not optional and texts[self._at] == "(":
+                if texts[at + 1] == "(" and not optional:
                     node = self._call(field, node, start)
-                else:
-                    place = self._since(start, point)
-                    node = tree.Select(node, field, optional, place=place)
+                    continue
+                end = starts[at] + len(texts[at])
+                place = Place(start, end, starts[at - 1 - optional], source)
+                node = tree.Select(node, field, optional, place=place)
             elif text == "[":
-                self._at += 1
-                optional = self._accept("?")
+                optional = texts[at + 1] == "?"
+                self._at = at + 1 + optional
                 key = self._expression()
                 self._expect("]")
-                node = tree.Index(node, key, optional, place=self._since(start, point))
+                end = starts[self._at - 1] + 1
+                place = Place(start, end, starts[at], source)
+                node = tree.Index(node, key, optional, place=place)
             else:
                 return node
 
