@@ -170,7 +170,7 @@ class Fleet:
         terms = conjuncts(live.checked.root)
         if len(live.parts) == len(terms):
             return tuple(map(self._told_apart, live.parts))
-        parts = [self._plans.part(term, live.exact, whole=True) for term in terms]
+        parts = [self._plans.whole(term, live.exact) for term in terms]
         found = tuple(map(self._told_apart, parts))
         self._release(parts)
         return found
@@ -190,35 +190,24 @@ class Fleet:
 
     def _began(self, checked: Checked) -> _Live:
         exact = Exact(checked)
-        plain = all(map(self._plans.is_plain, conjuncts(checked.root)))
-        parts, found = self._planned(checked, exact, whole=not (plain or exact.is_bounded))
+        parts = self._plans.clauses(conjuncts(checked.root), exact)
+        found = conjunction(parts, self.slots) if parts is not None else None
+        if parts is None or found is None:
+            self._release(parts or ())
+            parts = (self._plans.whole(checked.root, exact),)
+            found = conjunction(parts, self.slots)
         row = self._selectors.add([part.node for part in parts])
-        self._board.set_row(row, *found)
+        self._board.set_row(row, *self._usable_only(found))
         return _Live(checked, exact, parts, row)
-
-    def _planned(
-        self, checked: Checked, exact: Exact, *, whole: bool
-    ) -> tuple[tuple[Part, ...], tuple[Mask, Mask | None]]:
-        """A selector's clauses as parts, or all of it as one, and its masks.
-
-        It is kept whole where a value ends the evaluation of one of its clauses.
-        """
-        terms = [checked.root] if whole else conjuncts(checked.root)
-        parts = tuple([self._plans.part(term, exact, whole=whole) for term in terms])
-        found = conjunction(parts, self.slots)
-        if found.may_stop:
-            self._release(parts)
-            return self._planned(checked, exact, whole=True)
-        return parts, self._usable_only(found)
 
     def _keep_whole(self, expression: str) -> None:
         """Evaluate a selector in one piece from now on: a clause of it was stopped."""
         live = self._live[expression]
         self._release(live.parts)
-        parts, found = self._planned(live.checked, live.exact, whole=True)
-        self._selectors.replace(live.row, [part.node for part in parts])
-        self._board.set_row(live.row, *found)
-        self._live[expression] = live._replace(parts=parts)
+        part = self._plans.whole(live.checked.root, live.exact)
+        self._selectors.replace(live.row, [part.node])
+        self._board.set_row(live.row, *self._usable_only(conjunction((part,), self.slots)))
+        self._live[expression] = live._replace(parts=(part,))
 
     def _release(self, parts: Iterable[Part]) -> None:
         for part in parts:
@@ -228,12 +217,15 @@ class Fleet:
         match, errors = self._usable_only(conjunction((part,), self.slots))
         return ClauseMasks(part.text, match, np.zeros_like(match) if errors is None else errors)
 
-    def _usable_only(self, found: Found) -> tuple[Mask, Mask | None]:
+    def _usable_only(self, found: Found | None) -> tuple[Mask, Mask | None]:
         """Match and error, where a broken device is an error and a free slot is neither."""
+        if found is None:
+            raise AssertionError("what is kept whole ends no evaluation")
         usable, broken = self._usable[: self.slots], self._broken[: self.slots]
-        match = found.match & usable
-        if found.errors is not None:
-            return match, (found.errors & usable) | broken
+        match, errors = found
+        match &= usable
+        if errors is not None:
+            return match, (errors & usable) | broken
         return match, broken if broken.any() else None
 
     def _slot_for(self, device: Hashable) -> int:

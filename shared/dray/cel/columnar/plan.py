@@ -6,7 +6,7 @@ several is decided by the exact evaluator, once per distinct combination of thei
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -67,28 +67,39 @@ class Plans:
     _parts: dict[str, Part] = field(default_factory=dict)
     _subjects: dict[str, tuple[Path, ...]] = field(default_factory=dict)
 
-    def part(self, expression: Expr, exact: Exact, *, whole: bool = False) -> Part:
-        """The part that decides ``expression``, with one more user.
+    def clauses(self, terms: Iterable[Expr], exact: Exact) -> tuple[Part, ...] | None:
+        """Parts for the clauses of a selector, each with one more user.
 
-        ``whole`` keeps it in one piece, so that the exact evaluator sees all of it.
+        None where a device could make the selector dear: then only the whole of it can tell.
         """
-        text = text_of(expression)
-        key = _WHOLE + text if whole else text
+        texts = [(term, text_of(term)) for term in terms]
+        new = {text: form_of(term) for term, text in texts if text not in self._parts}
+        is_plain = all(map(_is_plain, new.values())) and all(
+            self._parts[text].is_plain for _, text in texts if text not in new
+        )
+        if not is_plain and not exact.is_bounded:
+            return None
+        return tuple([self._part(term, text, exact, new.get(text)) for term, text in texts])
+
+    def whole(self, expression: Expr, exact: Exact) -> Part:
+        """A part that asks the exact evaluator about all of ``expression``, with one more user."""
+        key = _WHOLE + text_of(expression)
         found = self._parts.get(key)
         if found is None:
-            splits = not whole and _is_better_apart(expression)
-            if splits:
-                found = self._gate(expression, text, exact)
-            else:
-                found = self._condition(expression, key, exact, whole=whole)
-            self._parts[key] = found
+            found = self._parts[key] = self._condition(expression, key, exact, None, whole=True)
         found.uses += 1
         return found
 
-    def is_plain(self, expression: Expr) -> bool:
-        """Whether it is of a form that no value can make dear, or consists of such."""
-        known = self._parts.get(text_of(expression))
-        return known.is_plain if known is not None else _is_plain(form_of(expression))
+    def _part(self, expression: Expr, text: str, exact: Exact, form: Form | None) -> Part:
+        found = self._parts.get(text)
+        if found is None:
+            if form is None and _is_better_apart(expression):
+                found = self._gate(expression, text, exact)
+            else:
+                found = self._condition(expression, text, exact, form, whole=False)
+            self._parts[text] = found
+        found.uses += 1
+        return found
 
     def release(self, part: Part) -> None:
         """One user less; a part without users goes."""
@@ -105,8 +116,9 @@ class Plans:
         if not len(part.verdicts):
             self.dropped(part.verdicts)
 
-    def _condition(self, expression: Expr, key: str, exact: Exact, *, whole: bool) -> Condition:
-        form = None if whole else form_of(expression)
+    def _condition(
+        self, expression: Expr, key: str, exact: Exact, form: Form | None, *, whole: bool
+    ) -> Condition:
         verdicts = self.verdicts_on(self._paths(expression, form))
         node = self.gates.node()
         position = verdicts.add(expression, node, exact, form, whole=whole)
@@ -127,7 +139,9 @@ class Plans:
 
     def _gate(self, expression: Expr, text: str, exact: Exact) -> Gate:
         operator, operands = _opened(expression)
-        inputs = tuple(self.part(operand, exact) for operand in operands)
+        inputs = tuple(
+            self._part(operand, text_of(operand), exact, form_of(operand)) for operand in operands
+        )
         node = self.gates.gate(operator, [one.node for one in inputs])
         return Gate(text, text, node, operator, inputs)
 

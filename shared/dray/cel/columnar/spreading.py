@@ -31,13 +31,12 @@ class Found(NamedTuple):
     match: Mask
     errors: Mask | None
     """None where there is none."""
-    may_stop: bool
-    """Whether a condition ends the evaluation for some value: then the masks count for nothing."""
 
 
-def conjunction(parts: Iterable[Part], slots: int) -> Found:
+def conjunction(parts: Iterable[Part], slots: int) -> Found | None:
     """Where the ``&&`` of ``parts`` is true, and where it is an error.
 
+    None if a condition ends the evaluation for some value, so that the parts can't tell.
     Conditions on one column are joined before they are spread over the devices.
     """
     tables: dict[Verdicts, list[int]] = {}
@@ -49,7 +48,7 @@ def conjunction(parts: Iterable[Part], slots: int) -> Found:
             gates.append(part)
     joined = [(table.column, _joined(table, at)) for table, at in tables.items()]
     if any(_stops(verdict) for _, verdict in joined) or any(map(_may_stop, gates)):
-        return Found(np.zeros(slots, np.bool_), None, may_stop=True)
+        return None
     sides = [_sides(gate, slots) for gate in gates]
     match = np.ones(slots, np.bool_)
     for column, verdict in joined:
@@ -58,27 +57,27 @@ def conjunction(parts: Iterable[Part], slots: int) -> Found:
         match &= one.true
     may_fail = any(ERROR in verdict for _, verdict in joined)
     if not may_fail and all(bool(np.all(one.true | one.false)) for one in sides):
-        return Found(match, None, may_stop=False)
+        return Found(match, None)
     errors = ~match
     for column, verdict in joined:
         errors &= ~spread(column, _codes(verdict, FALSE), len(verdict), slots)
     for one in sides:
         errors &= ~one.false
-    return Found(match, errors, may_stop=False)
+    return Found(match, errors)
 
 
 def spread(column: Column, wanted: list[int], count: int, slots: int) -> Mask:
     """Where a column of ``count`` codes has one of ``wanted``."""
     codes = column.codes[:slots]
-    few = _FEW // codes.itemsize
-    if len(wanted) <= few:
+    few, others = _FEW // codes.itemsize, count - len(wanted)
+    if len(wanted) <= min(few, others):
         return _any_of(codes, wanted)
-    if count - len(wanted) <= few:
-        return ~_any_of(codes, sorted(set(range(count)) - set(wanted)))
+    if others <= few:
+        return _none_of(codes, sorted(set(range(count)) - set(wanted)))
     table = np.zeros(max(count, 256), np.bool_)
     table[wanted] = True
     if codes.itemsize == 1:
-        return np.frombuffer(codes.tobytes().translate(table.tobytes()), np.bool_)
+        return np.frombuffer(bytearray(codes.tobytes().translate(table.tobytes())), np.bool_)
     return table[codes]
 
 
@@ -88,6 +87,15 @@ def _any_of(codes: Codes, wanted: list[int]) -> Mask:
     found: Mask = codes == wanted[0]
     for code in wanted[1:]:
         found |= codes == code
+    return found
+
+
+def _none_of(codes: Codes, unwanted: list[int]) -> Mask:
+    if not unwanted:
+        return np.ones(len(codes), np.bool_)
+    found: Mask = codes != unwanted[0]
+    for code in unwanted[1:]:
+        found &= codes != code
     return found
 
 
