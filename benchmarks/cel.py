@@ -90,16 +90,16 @@ def main(devices: int, quick: bool, clock: str, must_meet: bool, output: str) ->
         raise SystemExit(1)
 
 
-def rows(devices: int, bad_inputs: int) -> Iterator[Row]:
+def rows(devices: int, bad_inputs: int, samples: int = 300) -> Iterator[Row]:
     """Every figure, memory first: it needs a process that has held nothing else."""
     fleet, memory = _remembered(devices)
     yield memory
-    yield from _compiling()
-    yield from _asking(fleet, devices)
+    yield from _compiling(samples)
+    yield from _asking(fleet, devices, samples)
     del fleet
     for count in dict.fromkeys((min(1_000, devices), min(10_000, devices), devices)):
-        yield from _changing(count)
-    yield from _evaluating()
+        yield from _changing(count, samples)
+    yield from _evaluating(samples)
     yield from _resisting(bad_inputs)
 
 
@@ -122,9 +122,9 @@ def _make_live(fleet: Fleet) -> None:
         fleet.masks(asked.selector())
 
 
-def _compiling() -> Iterator[Row]:
+def _compiling(samples: int) -> Iterator[Row]:
     asked = Asked(seed=5)
-    texts = [asked.selector() for _ in range(300)]
+    texts = [asked.selector() for _ in range(samples)]
     yield _timed("parse + check one auto selector, cold", "ms", texts, _check, target=0.4)
 
 
@@ -132,10 +132,10 @@ def _check(text: str) -> object:
     return check_selector(parse(text), text)
 
 
-def _asking(fleet: Fleet, devices: int) -> Iterator[Row]:
+def _asking(fleet: Fleet, devices: int, samples: int) -> Iterator[Row]:
     over = f"{devices:,} cards"
     known = list(fleet.live)
-    again = [known * 5] * 200
+    again = [known * 5] * samples
     yield _timed(
         f"a selector already seen: its mask over {over}",
         "µs",
@@ -145,7 +145,7 @@ def _asking(fleet: Fleet, devices: int) -> Iterator[Row]:
         per=len(known) * 5,
     )
     asked = Asked(seed=6)
-    checked = [asked.selector() for _ in range(300)]
+    checked = [asked.selector() for _ in range(samples)]
 
     def check(text: str) -> None:
         checked_selector(text, DEFAULT)
@@ -158,16 +158,16 @@ def _asking(fleet: Fleet, devices: int) -> Iterator[Row]:
 
     what = f"a new auto selector over {over}, columns in place"
     yield _timed(what, "ms", checked, once, target=0.5, before=check, after=forget)
-    unchecked = [asked.selector() for _ in range(300)]
+    unchecked = [asked.selector() for _ in range(samples)]
     yield _timed(f"… its parse and check included ({over})", "ms", unchecked, once, after=forget)
 
 
-def _changing(devices: int) -> Iterator[Row]:
+def _changing(devices: int, samples: int) -> Iterator[Row]:
     cards = Cards(seed=7)
     fleet = Fleet()
     fleet.put_all(cards.fleet(devices))
     _make_live(fleet)
-    numbers = [number * 7919 % devices for number in range(400)]
+    numbers = [number * 7919 % devices for number in range(samples)]
     seen = [(f"gpu-{number}", cards.card(number)) for number in numbers]
     unseen = [(f"gpu-{number}", cards.unseen(at)) for at, number in enumerate(numbers)]
 
@@ -179,19 +179,19 @@ def _changing(devices: int) -> Iterator[Row]:
     yield _timed(f"… to values never seen; {beside}", "ms", unseen, put, target=0.5)
     nodes = [
         (f"node-{at}", {f"gpu-{8 * at + i}": cards.card(8 * at + i) for i in range(8)})
-        for at in range(min(100, devices // 8))
+        for at in range(min(samples, devices // 8))
     ]
     yield _timed(f"… a slice of eight; {beside}", "ms", nodes, lambda node: fleet.put_slice(*node))
 
 
-def _evaluating() -> Iterator[Row]:
+def _evaluating(samples: int) -> Iterator[Row]:
     text = Asked(seed=8).selector()
     program, peer = compile(text), cel_celpy.program(text)
     views = [view for _, view in Cards(seed=8).fleet(200)]
     whole = [view for view in views if program.matches(view)] or views
     ours: list[float] = []
     theirs: list[float] = []
-    for view in (views + whole * 20)[:400]:
+    for view in (views + whole * 20)[:samples]:
         ours.append(_seconds(lambda view=view: program.matches(view)))
         device = cel_celpy.ready(view)
         theirs.append(_seconds(lambda device=device: peer(device)))
