@@ -15,13 +15,15 @@ def main() -> None:
     """Make both recordings anew."""
     parser = argparse.ArgumentParser(prog="python -m dray_sandbox.recordings", description=__doc__)
     parser.add_argument("--folder", type=Path, default=FOLDER, help="default: tests/replay/…")
-    folder = parser.parse_args().folder
+    parser.add_argument("--first", type=int, default=1, help="seed to begin the search with")
+    options = parser.parse_args()
+    folder: Path = options.folder
     simulation = simulate()
     write_recording(folder / "two-replicas.jsonl.gz", simulation.lines)
     print(
         f"two-replicas: {len(simulation.lines)} lines; {dict(sorted(simulation.happened.items()))}"
     )
-    lines, outcome = services.record_all()
+    lines, outcome = services.record_all(options.first)
     write_recording(folder / "four-services.jsonl.gz", lines)
     kinds = Counter(type(line).__name__ for line in lines)
     print(f"four-services: seed {outcome.seed}; {dict(kinds)}; faults: {outcome.counts}")
