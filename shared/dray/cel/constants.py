@@ -12,6 +12,7 @@ from dray.cel.tree import Expr
 
 if TYPE_CHECKING:
     from dray.cel.validation import Literals
+    from dray.cel.values import Value
 
 _CONVERSIONS: Final = frozenset(
     ("bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint")
@@ -32,34 +33,46 @@ _GO_TYPES: Final = {
 
 def refused_constants(literals: "Literals") -> list[Refusal]:
     """What would fail on every device, such as ``uint(-1)`` or ``x.matches('[')``."""
-    found = [refusal for call in literals.calls for refusal in _in_call(call)]
+    folder = _Folder()
+    # Inner calls stand behind outer ones, so that no call is computed twice.
+    found = [refusal for call in reversed(literals.calls) for refusal in folder.of(call)]
     return found + [refusal for key in literals.keys for refusal in _in_key(key)]
 
 
-def _in_call(call: tree.Call) -> Iterator[Refusal]:
-    name = call.function.removeprefix(".")
-    if name not in _CONVERSIONS and name not in _PATTERNS:
-        return
-    at = 1 if name in _PATTERNS and call.target is None else 0
-    if len(call.arguments) <= at or (name in _CONVERSIONS and call.target is not None):
-        return
-    try:
-        if name in _PATTERNS:
-            _compile(call.arguments[at])
-        else:
-            _convert(name, call.arguments[at])
-    except CelEvaluationError as error:
-        yield Refusal(f"{_FAILED}{error}", call.place)
+class _Folder:
+    """Computes conversions from the inside, each once."""
 
+    def __init__(self) -> None:
+        self._values: dict[int, Value] = {}
+        self._unknown: set[int] = set()
 
-def _convert(name: str, argument: Expr) -> None:
-    from dray.cel.folding import Unknown, constant
-    from dray.cel.functions import FUNCTIONS
+    def of(self, call: tree.Call) -> Iterator[Refusal]:
+        name = call.function.removeprefix(".")
+        try:
+            if name in _PATTERNS and len(call.arguments) > (call.target is None):
+                _compile(call.arguments[call.target is None])
+            elif name in _CONVERSIONS and call.target is None and len(call.arguments) == 1:
+                self._convert(name, call)
+        except CelEvaluationError as error:
+            yield Refusal(f"{_FAILED}{error}", call.place)
 
-    try:
-        FUNCTIONS[name](constant(argument))
-    except Unknown:
-        return
+    def _convert(self, name: str, call: tree.Call) -> None:
+        from dray.cel.folding import Unknown, constant
+        from dray.cel.functions import FUNCTIONS
+
+        argument = call.arguments[0]
+        if id(argument) in self._unknown:
+            self._unknown.add(id(call))
+            return
+        try:
+            known = id(argument) in self._values
+            value = self._values[id(argument)] if known else constant(argument)
+        except Unknown:
+            self._unknown.add(id(call))
+            return
+        self._unknown.add(id(call))
+        self._values[id(call)] = FUNCTIONS[name](value)
+        self._unknown.discard(id(call))
 
 
 def _compile(argument: Expr) -> None:

@@ -129,10 +129,12 @@ TYPE_NAMES: Final = {
 class Substitution:
     """What the type variables met so far stand for."""
 
-    __slots__ = ("_fresh", "_known")
+    __slots__ = ("_fresh", "_known", "_trail")
 
     def __init__(self) -> None:
         self._known: dict[Type, Type] = {}
+        self._trail: list[tuple[Type, Type | None]] = []
+        """Which variables the assignment under way changed, and what they stood for before."""
         self._fresh = 0
 
     def fresh(self) -> Type:
@@ -142,11 +144,19 @@ class Substitution:
 
     def assign(self, given: tuple[Type, ...], wanted: tuple[Type, ...]) -> bool:
         """Whether ``given`` fit ``wanted``; what that says of variables is kept only then."""
-        before = dict(self._known)
+        self._trail.clear()
         if len(given) == len(wanted) and all(map(self._fits, given, wanted)):
             return True
-        self._known = before
+        for name, before in reversed(self._trail):
+            if before is None:
+                del self._known[name]
+            else:
+                self._known[name] = before
         return False
+
+    def _set(self, name: Type, found: Type) -> None:
+        self._trail.append((name, self._known.get(name)))
+        self._known[name] = found
 
     def resolve(self, found: Type) -> Type:
         """``found`` with its known variables replaced."""
@@ -201,12 +211,12 @@ class Substitution:
             if not self._fits(found, known):
                 return False, True
             general = join(found, known)
-            if not self._occurs(name, general):
-                self._known[name] = general
+            if general is not known and not self._occurs(name, general):
+                self._set(name, general)
             return True, True
         if self._occurs(name, found):
             return False, False
-        self._known[name] = found
+        self._set(name, found)
         return True, False
 
     def _occurs(self, name: Type, inside: Type) -> bool:
