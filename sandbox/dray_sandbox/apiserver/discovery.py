@@ -181,7 +181,8 @@ def openapi_v2(registry: Registry) -> Object:
     }
 
 
-OPENAPI_V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+OPENAPI_V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+"""As real servers answer since 1.27; the ``@`` that clients ask with is no media type in Go."""
 
 
 def openapi_v2_protobuf() -> bytes:
