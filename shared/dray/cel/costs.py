@@ -108,7 +108,8 @@ def _made(values: Sequence[Value], result: Value) -> int:
     return size(result) + 1 + LIST_COST
 
 
-def _flattened(values: Sequence[Value], result: Value) -> int:
+def flattening_cost(values: Sequence[Value], result: Value) -> int:
+    """The cost of ``flatten``, with a depth or without."""
     depth = values[1] if len(values) == 2 else 1
     if type(depth) is not int:
         raise StoppedError("internal error: interface conversion")
@@ -172,7 +173,8 @@ _BY_OVERLOAD: Final[dict[str, Charge | int]] = {
     "contains_string":
         lambda values, result: tenth(size(values[0])) * tenth(size(values[1])),
     "list_slice": _made, "lists_range": _made, "list_reverse": _made,
-    "list_flatten": _flattened, "list_flatten_int": _flattened, "list_distinct": _compared,
+    "list_flatten": flattening_cost, "list_flatten_int": flattening_cost,
+    "list_distinct": _compared,
     **{f"list_{kind}_sort": _compared
        for kind in ("int", "uint", "double", "bool", "google.protobuf.Duration",
                     "google.protobuf.Timestamp", "string", "bytes")},
@@ -190,5 +192,5 @@ def charge_of(function: str, overload: str | None) -> Charge | int:
 
 __all__ = [
     "FAILED", "LIST_COST", "MAP_COST", "STRUCT_COST", "Charge", "charge_of", "compared_cost",
-    "equality_cost", "size", "tenth", "traversal_cost",
+    "equality_cost", "flattening_cost", "size", "tenth", "traversal_cost",
 ]  # fmt: skip

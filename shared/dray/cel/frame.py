@@ -39,6 +39,17 @@ class Frame:
         if self.cost > COST_LIMIT:
             raise StoppedError
 
+    def refund(self) -> None:
+        """Take 1 off the cost.
+
+        Raises:
+            StoppedError: there was none, and an unsigned number is then very large.
+        """
+        if self.cost == 0:
+            self.cost = 2**64 - 1
+            raise StoppedError
+        self.cost -= 1
+
     def spend(self, steps: int) -> None:
         """Account for work that grows with the data, before it is done.
 

@@ -198,9 +198,12 @@ def _costing_one(
     frame: Frame, entries: Callable[[Frame, Value], dict[Value, Value]], key: Value
 ) -> dict[Value, Value]:
     try:
-        return entries(frame, key)
-    finally:
+        found = entries(frame, key)
+    except CelEvaluationError:
         frame.cost += 1
+        raise
+    frame.cost += 1
+    return found
 
 
 def _insert(found: dict[Value, Value], entries: Value) -> None:

@@ -1,9 +1,9 @@
 """What evaluation does otherwise from Kubernetes 1.37 on, whose cel-go is newer by three minors."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from dray.cel.costs import Charge, charge_of, tenth, traversal_cost
+from dray.cel.costs import Charge, charge_of, flattening_cost, tenth, traversal_cost
 from dray.cel.costs import size as size_of
 from dray.cel.errors import CelEvaluationError
 from dray.cel.functions import FUNCTIONS, includes
@@ -49,6 +49,12 @@ def _zoned(name: str) -> Callable[..., Value]:
     return call
 
 
+def _flattened(values: Sequence[Value], result: Value) -> int:
+    """A depth that is negative counts as 1."""
+    depth = values[1] if type(values[1]) is not int or values[1] >= 0 else 1
+    return flattening_cost((values[0], depth), result)
+
+
 _NEWER: Final[dict[str, Callable[..., Value]]] = {
     "includes": lambda value, item: includes(value, item, at_most=None),
     "lists.range": _range,
@@ -61,5 +67,6 @@ _NEWER_CHARGES: Final[dict[str, Charge]] = {
     "ends_with_string": lambda values, result: tenth(size_of(values[1])),
     "matches": lambda values, result: tenth(1 + size_of(values[0])) * -(-size_of(values[1]) // 4),
     "includes": lambda values, result: traversal_cost(values[0]),
+    "list_flatten_int": _flattened,
 }
 """By overload, or by function where every form of it costs so."""

@@ -115,8 +115,21 @@ def presence(operand: Closure, name: str, *, has_optional: bool, is_branch: bool
 
 
 def costing_less(closure: Closure) -> Closure:
-    """``closure`` with what upstream takes off too much where ``has`` looks into a ternary."""
-    return costing(closure, -1)
+    """``closure`` with what upstream takes off too much where ``has`` looks into a ternary.
+
+    Below 0 its cost, which is unsigned, exceeds every limit.
+    """
+
+    def test(frame: Frame) -> Value:
+        try:
+            value = closure(frame)
+        except CelEvaluationError:
+            frame.refund()
+            raise
+        frame.refund()
+        return value
+
+    return test
 
 
 def _present_in_optional(frame: Frame, value: Value, name: str) -> bool:

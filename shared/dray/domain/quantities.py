@@ -61,6 +61,11 @@ class Quantity:
         return Quantity(self.nano + other.nano, self.binary, exponent, is_small)
 
     def __sub__(self, other: "Quantity") -> "Quantity":
+        if other.is_small and _scaled(other.nano, -9, other.exponent) == INT64.start:
+            # Go adds what it takes for the negated number: of the smallest int64 that is itself.
+            found = self + other
+            if found.is_small:
+                return found
         exponent, is_small = _held_as(self, -other)
         return Quantity(self.nano - other.nano, self.binary, exponent, is_small)
 
