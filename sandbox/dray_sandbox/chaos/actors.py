@@ -12,7 +12,17 @@ from dray.bus.ports import Bus
 from dray.domain.errors import DrayError
 from dray.kube.convert import claim_from, pod_from
 from dray.kube.memory import MemoryKube
-from dray.kube.ports import CLAIMS, PODS, Changed, Deleted, Kube, Listed, NotFoundError, Object
+from dray.kube.ports import (
+    CLAIMS,
+    NODES,
+    PODS,
+    Changed,
+    Deleted,
+    Kube,
+    Listed,
+    NotFoundError,
+    Object,
+)
 from dray.runtime.settings import Log
 from dray_allocator.metrics import Metrics
 from dray_allocator.rules import Rules
@@ -172,7 +182,7 @@ def kubelets(kube: Kube, bus: Bus, name: str) -> Running:
 
 
 def garbage_collector(server: MemoryKube) -> Life:
-    """kube-controller-manager's garbage collector."""
+    """kube-controller-manager's garbage collector, and its collector of pods without a node."""
 
     def begin(kube: Kube, bus: Bus, name: str) -> Running:
         return Running([_collect(server)])
@@ -183,6 +193,10 @@ def garbage_collector(server: MemoryKube) -> Life:
 async def _collect(server: MemoryKube) -> None:
     while True:
         server.collect_garbage()
+        for (namespace, name), pod in list(server.store.of(PODS).items()):
+            node = pod["spec"].get("nodeName")
+            if node and ("", node) not in server.store.of(NODES):
+                await server.delete(PODS, name, namespace, grace_period_s=0)
         await asyncio.sleep(0.7)
 
 

@@ -38,7 +38,8 @@ from dray_webhook.review import Request
 from dray_webhook.view import View
 
 TEAM = "team"
-DEDICATED, SHARED = "dedicated", "shared"
+DEDICATED, SHARED, SPARE = "dedicated", "shared", "spare"
+"""Pools; the spare one comes and goes."""
 LIFE = "chaos/life-s"
 """Annotation: seconds that the pod runs; without it, until it is deleted."""
 CPU, MEMORY = 8, "64Gi"
@@ -58,10 +59,15 @@ async def furnish(kube: MemoryKube, nodes: dict[str, str]) -> None:
     await kube.create(POLICIES, copy.deepcopy(_POLICY))
     await kube.create(TEMPLATES, _base(), DRAY_NAMESPACE)
     for pool in (DEDICATED, SHARED):
-        spec = {"schedulingConfigTemplate": "policy", "dedicated": pool == DEDICATED}
-        await kube.create(POOLS, {"metadata": {"name": pool}, "spec": spec})
+        await kube.create(POOLS, pool_object(pool))
     for name, pool in nodes.items():
-        await kube.create(NODES, _node(name, pool))
+        await kube.create(NODES, node_object(name, pool))
+
+
+def pool_object(name: str) -> Object:
+    """A GPUPool as its administrator makes it."""
+    spec = {"schedulingConfigTemplate": "policy", "dedicated": name == DEDICATED}
+    return {"metadata": {"name": name}, "spec": spec}
 
 
 def _base() -> Object:
@@ -78,7 +84,8 @@ def _base() -> Object:
     }
 
 
-def _node(name: str, pool: str) -> Object:
+def node_object(name: str, pool: str) -> Object:
+    """A node as its kubelet registers it."""
     return {
         "metadata": {"name": name, "labels": {POOL_LABEL: pool, "kubernetes.io/hostname": name}},
         "spec": {},

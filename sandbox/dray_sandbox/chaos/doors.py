@@ -62,6 +62,12 @@ class Fate(Protocol):
     def kube_away_s(self) -> float:
         """How long the API server is still away; 0 or less: it is there."""
 
+    def believes(self) -> bool:
+        """Whether who asks for a lease is told that it has it, whoever has."""
+
+    def lag_s(self, process: Process) -> float:
+        """How long what the process reads from the bus is held up; 0 or less: not at all."""
+
 
 class Line:
     """What both doors of a process share: its fate, call by call."""
@@ -105,9 +111,18 @@ class Line:
             raise self._error(f"{method} {what}: the answer is lost")
         return result
 
+    def believes(self) -> bool:
+        """See ``Fate.believes``."""
+        return self._fate.believes()
+
     async def travel(self) -> None:
         """The way of one message to this process."""
         await asyncio.sleep(self._fate.latency_s())
+
+    async def until_caught_up(self) -> None:
+        """Wait while what the process reads from the bus is held up."""
+        while (lag_s := self._fate.lag_s(self.process)) > 0:  # noqa: ASYNC110 it is virtual time
+            await asyncio.sleep(lag_s)
 
     async def until_back(self) -> None:
         """Wait while the API server is away."""
@@ -290,6 +305,7 @@ class FaultyBus:
         async for delivered in self.inner.read(stream, **more):
             if not delivered.pending:
                 await self._line.travel()
+            await self._line.until_caught_up()
             yield delivered
 
     def consume(self, stream: str, **more: Any) -> AsyncIterator[Delivery]:
@@ -317,6 +333,8 @@ class FaultyBus:
 
     async def acquire(self, key: str, holder: str, *, ttl_s: float) -> bool:
         """See ``Bus.acquire``."""
+        if self._line.believes():
+            return True
         return await self._line.call(
             "acquire", key, lambda: self.inner.acquire(key, holder, ttl_s=ttl_s)
         )

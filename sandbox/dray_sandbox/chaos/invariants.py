@@ -21,6 +21,7 @@ from dray.kube.ports import (
     CLAIMS,
     NODES,
     PODS,
+    POOLS,
     SLICES,
     TEMPLATES,
     Object,
@@ -53,26 +54,30 @@ class Judge:
     violations: list[str] = field(default_factory=list)
     capacity: dict[tuple[DeviceId, str], int] = field(default_factory=dict)
     """Of every device ever published, the most that it had."""
+    offered: dict[str, dict[tuple[DeviceId, str], int]] = field(default_factory=dict)
+    """By slice that exists, what it offers."""
     claims: dict[str, Claim] = field(default_factory=dict)
     bound: int = 0
     """Bindings so far."""
 
     def see(self, event: Event) -> None:
         """One change."""
-        if event.resource == SLICES and event.after is not None:
-            self._slice(event.after)
+        if event.resource == SLICES:
+            self._slice(event)
         elif event.resource == CLAIMS:
             self._claim(event)
         elif event.resource == PODS:
             self._pod(event)
 
-    def _slice(self, obj: Object) -> None:
-        observed = slice_from(obj)
-        for device in observed.devices:
-            for name in BUDGETS:
-                key = (DeviceId(observed.driver, observed.pool, device.name), name)
-                value = parse_quantity(device.capacity[name].value).nano
-                self.capacity[key] = max(self.capacity.get(key, 0), value)
+    def _slice(self, event: Event) -> None:
+        obj = event.after or event.before
+        assert obj is not None
+        if event.after is None:
+            self.offered.pop(obj["metadata"]["name"], None)
+            return
+        offered = self.offered[obj["metadata"]["name"]] = budgets(obj)
+        for key, value in offered.items():
+            self.capacity[key] = max(self.capacity.get(key, 0), value)
 
     def _claim(self, event: Event) -> None:
         before = event.before
@@ -87,6 +92,12 @@ class Judge:
         self.claims[claim.uid] = claim
         if claim.allocation is not None:
             self._sold(claim)
+            anew = known is None or known.allocation is None
+            if anew and claim.void and claim.decision <= claim.void:
+                self._accuse(
+                    f"claim {claim.name} was allocated by attempt {claim.decision}, but voids "
+                    f"attempts up to {claim.void}"
+                )
         if known is not None and known.allocation is not None:
             self._lost_by(known, claim)
         for uid in claim.reserved_for:
@@ -141,6 +152,18 @@ class Judge:
         self.violations.append(violation)
 
 
+def budgets(obj: Object) -> dict[tuple[DeviceId, str], int]:
+    """What a ResourceSlice offers, in billionths."""
+    observed = slice_from(obj)
+    return {
+        (DeviceId(observed.driver, observed.pool, device.name), name): parse_quantity(
+            device.capacity[name].value
+        ).nano
+        for device in observed.devices
+        for name in BUDGETS
+    }
+
+
 def _use(claim: Claim, device: DeviceId, name: str) -> int:
     shares = claim.allocation.devices if claim.allocation is not None else ()
     return sum(
@@ -167,7 +190,7 @@ class Quiet:
             metadata, pod = obj["metadata"], pod_from(obj)
             if metadata.get("deletionTimestamp"):
                 yield f"pod {pod.name} is being deleted for ever"
-            elif not pod.node and pod.claims:
+            elif not pod.node and pod.claims and ("", pod.pool) in self._store.of(POOLS):
                 fitting = [name for name in self._nodes(pod.pool) if self._fits(obj, name)]
                 if fitting:
                     yield f"pod {pod.name} waits, but fits on {', '.join(fitting)}"
@@ -201,12 +224,18 @@ class Quiet:
 
     def _devices(self, node: str) -> list[DeviceId]:
         sick = set(self._unhealthy())
-        found = {device for device, _ in self._judge.capacity if device.pool == node}
+        found = {device for device, _ in self._published() if device.pool == node}
         return sorted((one for one in found if one.device not in sick), key=str)
 
     def _free(self, device: DeviceId, name: str) -> int:
         used = sum(_use(claim, device, name) for claim in self._judge.claims.values())
-        return self._judge.capacity[device, name] - used
+        return self._published()[device, name] - used
+
+    def _published(self) -> dict[tuple[DeviceId, str], int]:
+        found: dict[tuple[DeviceId, str], int] = {}
+        for offered in self._judge.offered.values():
+            found |= offered
+        return found
 
     def _litter(self) -> Iterable[str]:
         pods = {obj["metadata"]["uid"] for obj in self._store.of(PODS).values()}

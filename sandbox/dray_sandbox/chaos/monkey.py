@@ -4,12 +4,22 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 
-from dray.bus.topology import COMMANDS_STREAM, FACTS_STREAM
 from dray.domain.errors import DrayError
-from dray.domain.names import DERIVED_FROM_LABEL, POOL_LABEL
+from dray.domain.names import DERIVED_FROM_LABEL
 from dray.kube.convert import claim_from, pod_from
-from dray.kube.ports import CLAIMS, NODES, PODS, TEMPLATES, Object, Resource
-from dray_sandbox.chaos.cluster import DEDICATED, SHARED, TEAM, admitted, gpu_pod, plain_pod
+from dray.kube.ports import CLAIMS, PODS, POOLS, TEMPLATES, Object, Resource
+from dray_sandbox.chaos.administrators import Administrators
+from dray_sandbox.chaos.ambushes import Ambushes
+from dray_sandbox.chaos.cluster import (
+    DEDICATED,
+    SHARED,
+    SPARE,
+    TEAM,
+    admitted,
+    gpu_pod,
+    plain_pod,
+)
+from dray_sandbox.chaos.losses import Losses
 from dray_sandbox.chaos.world import OWN, World
 
 Fault = Callable[[], Awaitable[None]]
@@ -18,12 +28,34 @@ Fault = Callable[[], Awaitable[None]]
 class Monkey:
     """One seed's users and faults."""
 
-    def __init__(self, world: World, *, pods: int, faults: int, until_s: float) -> None:
+    def __init__(
+        self,
+        world: World,
+        *,
+        pods: int,
+        faults: int,
+        until_s: float,
+        only: tuple[str, ...] = (),
+    ) -> None:
         self._world = world
         self._draw = random.Random(f"{world.seed}-monkey")
         self._pods = pods
         self._count = faults
         self._until_s = until_s
+        self._further = pods
+        self._administrators = administrators = Administrators(world, self._draw)
+        losses = Losses(world, self._draw)
+        ambushes = Ambushes(
+            world,
+            self._draw,
+            (
+                losses.facts_lost,
+                administrators.move_node,
+                administrators.delete_pool,
+                self.delete_pod,
+                self.clear_allocation,
+            ),
+        )
         every: tuple[Fault, ...] = (
             self.kill,
             self.kill,
@@ -33,29 +65,48 @@ class Monkey:
             self.stop_everybody,
             self.expire_watches,
             self.hold_watches,
-            self.bus_away,
-            self.bus_lost,
-            self.facts_lost,
-            self.log_lost,
-            self.commands_lost,
+            ambushes.on_anybody,
+            ambushes.on_who_writes,
+            ambushes.on_what_is_written,
+            ambushes.on_what_is_written,
+            ambushes.on_who_publishes,
+            ambushes.on_who_publishes,
+            self.rivals,
+            self.all_serve,
+            self.lag,
+            self.lag,
+            losses.bus_away,
+            losses.bus_lost,
+            losses.bus_back_empty,
+            losses.facts_lost,
+            losses.log_lost,
+            losses.log_shortened,
+            losses.commands_lost,
             self.kube_away,
             self.delete_pod,
             self.delete_pod,
             self.delete_claim,
             self.clear_allocation,
             self.delete_template,
-            self.move_node,
-            self.move_node,
-            self.cordon,
+            administrators.move_node,
+            administrators.move_node,
+            administrators.cordon,
+            administrators.delete_node,
+            administrators.delete_pool,
+            administrators.create_pool,
+            administrators.change_ratio,
+            administrators.change_policy,
             self.sicken,
         )
         names = sorted({fault.__name__ for fault in every})
-        chosen = set(self._draw.sample(names, self._draw.randint(2, len(names))))
+        drawn = self._draw.sample(names, self._draw.randint(2, len(names)))
+        chosen = set(only or drawn)
         self._faults = [fault for fault in every if fault.__name__ in chosen]
 
     async def run(self) -> None:
         """Pods and faults until the time is up."""
-        bursts = [self._moment(0.85) for _ in range(self._draw.choice((2, 4, self._pods)))]
+        bursts = [self._moment(0.85) for _ in range(self._draw.choice((1, 3, self._pods)))]
+        bursts.append(self._draw.uniform(2.0, 5.0))
         plan = [(self._draw.choice(bursts), self._make_pod, index) for index in range(self._pods)]
         plan += [(self._moment(1.0), self._one_fault, index) for index in range(self._count)]
         for at_s, act, index in sorted(plan, key=lambda entry: (entry[0], entry[2])):
@@ -65,8 +116,7 @@ class Monkey:
 
     async def repair(self) -> None:
         """Undo what would keep pods waiting with reason; the rest heals by itself."""
-        for name in list(self._world.kube.store.of(NODES)):
-            await self._set_unschedulable(name[1], False)
+        await self._administrators.repair()
         for board in self._world.boards.values():
             board.sick.clear()
 
@@ -84,14 +134,16 @@ class Monkey:
     async def _make_pod(self, index: int) -> None:
         draw = self._draw
         life_s = draw.choice((None, None, 3.0, 10.0, 40.0))
-        if draw.random() < 0.12:
+        known = [name for _, name in self._world.kube.store.of(POOLS)]
+        pools = [name for name in (DEDICATED, SHARED, SPARE) if name in known]
+        if draw.random() < 0.12 or not pools:
             pod = plain_pod(f"plain-{index}", life_s=life_s)
         else:
             pod = admitted(
                 self._world.kube,
                 gpu_pod(
                     f"gpu-{index}",
-                    draw.choice((DEDICATED, SHARED)),
+                    draw.choice(pools),
                     tflops=draw.choice((30, 100, 100, 156, 200, 312)),
                     vram_gib=draw.choice((4, 10, 40, 80)),
                     count=draw.choice((1, 1, 1, 2)),
@@ -101,7 +153,9 @@ class Monkey:
         await self._world.kube.create(PODS, pod, TEAM)
 
     async def _one_fault(self, index: int) -> None:
-        fault = self._draw.choice(self._faults)
+        await self._try(self._draw.choice(self._faults))
+
+    async def _try(self, fault: Fault) -> None:
         self._world.count(fault.__name__)
         self._world.trace.say("MONKEY", fault.__name__)
         try:
@@ -133,6 +187,27 @@ class Monkey:
         for name in OWN:
             self._world.pause(name, self._draw.uniform(3.0, 25.0))
 
+    async def rivals(self) -> None:
+        """Two replicas decide on many new pods, and one of them is behind."""
+        await self.all_serve()
+        name = self._draw.choice(OWN[2:4])
+        for_s = self._draw.uniform(0.1, 2.0)
+        self._world.lagging_until_s[name] = self._world.loop.time() + for_s
+        for _ in range(self._draw.randint(2, 6)):
+            self._further += 1
+            await self._make_pod(self._further)
+
+    async def all_serve(self) -> None:
+        """Replicas believe to have leases that others have."""
+        for_s = self._draw.uniform(2.0, 15.0)
+        self._world.believers_until_s = self._world.loop.time() + for_s
+
+    async def lag(self) -> None:
+        """One process reads old news from the bus, and still writes."""
+        name = self._draw.choice((*OWN[:4], *OWN[2:4]))
+        for_s = self._draw.choice((0.5, 2.0, 6.0))
+        self._world.lagging_until_s[name] = self._world.loop.time() + for_s
+
     async def expire_watches(self) -> None:
         """410 for everybody."""
         self._world.kube.expire_watches()
@@ -146,28 +221,6 @@ class Monkey:
         inner.hold_watches()
         self._world.trace.say("FATE", f"{actor.name} is behind for {for_s:.1f} s")
         self._world.loop.call_later(for_s, inner.release_watches)
-
-    async def bus_away(self) -> None:
-        """Nobody reaches the bus."""
-        self._world.bus_away(self._draw.uniform(0.2, 12.0))
-
-    async def bus_lost(self) -> None:
-        """An empty store."""
-        self._world.bus.server.lose_everything()
-
-    async def facts_lost(self) -> None:
-        """The stream of facts is gone."""
-        self._world.bus.server.delete(FACTS_STREAM)
-
-    async def commands_lost(self) -> None:
-        """The stream of commands is gone."""
-        self._world.bus.server.delete(COMMANDS_STREAM)
-
-    async def log_lost(self) -> None:
-        """One decision log is gone."""
-        logs = [n for n in self._world.bus.server.streams if n.startswith("DRAY_DECISIONS")]
-        if logs:
-            self._world.bus.server.delete(self._draw.choice(sorted(logs)))
 
     async def kube_away(self) -> None:
         """Nobody reaches the API server."""
@@ -214,20 +267,6 @@ class Monkey:
             name = self._draw.choice(derived)["metadata"]["name"]
             await self._world.kube.delete(TEMPLATES, name, TEAM)
 
-    async def move_node(self) -> None:
-        """A node gets another pool, or none."""
-        name = self._draw.choice(list(self._world.boards))
-        labels = {POOL_LABEL: self._draw.choice((DEDICATED, SHARED, SHARED, None))}
-        await self._world.kube.patch(NODES, name, {"metadata": {"labels": labels}})
-
-    async def cordon(self) -> None:
-        """A node takes nothing new for a while."""
-        name = self._draw.choice(list(self._world.boards))
-        await self._set_unschedulable(name, True)
-        await asyncio.sleep(self._draw.uniform(0.1, 2.0))
-        if self._draw.random() < 0.6:
-            await self._set_unschedulable(name, False)
-
     async def sicken(self) -> None:
         """A card falls ill, or gets well."""
         board = self._world.boards[self._draw.choice(list(self._world.boards))]
@@ -236,9 +275,6 @@ class Monkey:
             del board.sick[index]
         else:
             board.sick[index] = None
-
-    async def _set_unschedulable(self, name: str, value: bool) -> None:
-        await self._world.kube.patch(NODES, name, {"spec": {"unschedulable": value or None}})
 
     def _all(self, resource: Resource) -> list[Object]:
         return list(self._world.kube.store.of(resource).values())

@@ -13,7 +13,9 @@ from typing import Any
 from unittest import mock
 
 from dray_sandbox.chaos.cluster import furnish
+from dray_sandbox.chaos.facts import stale_facts
 from dray_sandbox.chaos.invariants import Quiet
+from dray_sandbox.chaos.logs import repeated_attempts
 from dray_sandbox.chaos.loop import VirtualLoop
 from dray_sandbox.chaos.monkey import Monkey
 from dray_sandbox.chaos.trace import Trace
@@ -30,6 +32,10 @@ class Size:
     pods: int = 16
     faults: int = 12
     seconds: float = 45.0
+    only: tuple[str, ...] = ()
+    """Kinds of faults; none named: the seed chooses."""
+    deaf: bool = False
+    """Whether alarms count for nothing: then Kubernetes' objects alone are judged."""
 
 
 @dataclass(slots=True)
@@ -67,7 +73,10 @@ def simulate(
         try:
             world = World(seed, loop, trace)
             more(world)
-            failures = loop.run_until_complete(_play(world, size or Size()))
+            size = size or Size()
+            if size.deaf:
+                world.tolerated.add("")
+            failures = loop.run_until_complete(_play(world, size))
             return Outcome(
                 seed,
                 failures,
@@ -88,7 +97,7 @@ async def _play(world: World, size: Size) -> list[str]:
     await furnish(world.kube, NODES)
     for name in world.actors:
         world.start(name)
-    monkey = Monkey(world, pods=size.pods, faults=size.faults, until_s=size.seconds)
+    monkey = Monkey(world, pods=size.pods, faults=size.faults, until_s=size.seconds, only=size.only)
     harm = asyncio.ensure_future(monkey.run())
     while not harm.done():
         await asyncio.sleep(0.5)
@@ -111,11 +120,14 @@ async def _play(world: World, size: Size) -> list[str]:
 
 async def _until_quiet(world: World, quiet: Quiet, when: str, *, empty: bool = False) -> list[str]:
     end_s = world.loop.time() + _QUIET_WITHIN_S
+    if failures := list(repeated_attempts(world.bus)):
+        return failures
     while True:
         await asyncio.sleep(2.0)
         if failures := _failures(world):
             return failures
         problems = quiet.problems() + _log_problems(world, empty)
+        problems += stale_facts(world.bus, world.judge.store)
         if not problems:
             return []
         if world.loop.time() > end_s:
@@ -123,7 +135,7 @@ async def _until_quiet(world: World, quiet: Quiet, when: str, *, empty: bool = F
 
 
 def _failures(world: World) -> list[str]:
-    return [*world.judge.violations, *world.trace.alarms, *world.quarrels]
+    return [*world.judge.violations, *world.alarms(), *world.quarrels]
 
 
 def _log_problems(world: World, empty: bool) -> list[str]:

@@ -2,12 +2,14 @@
 
 import asyncio
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from dray.bus.memory import MemoryBus
+from dray.domain.names import VOID
 from dray.kube.memory import MemoryKube
+from dray.kube.ports import CLAIMS, Object
 from dray_sandbox.chaos import actors
 from dray_sandbox.chaos.cluster import DEDICATED, SHARED
 from dray_sandbox.chaos.doors import FaultyBus, Harm, doors
@@ -53,6 +55,30 @@ def _weight(call: str, what: str) -> float:
     return 2.0 if call.rpartition(".")[2] in _WRITES else 0.3
 
 
+@dataclass(frozen=True, slots=True)
+class Ambush:
+    """The next such call finds its process asleep right before it is sent."""
+
+    processes: str
+    """Prefix of their names."""
+    call: str
+    what: str
+    """Prefix of what the call is about."""
+    sleep_s: float
+    then: Callable[[str], Coroutine[Any, Any, None]]
+    """What happens meanwhile, told what the call is about."""
+    wakes_when_void: bool = False
+    """It wakes as soon as somebody has voided the claim that it is about."""
+    harm: Harm = Harm.STOP_BEFORE
+    """Or the call alone is on its way for so long."""
+
+    def meets(self, process: str, call: str, what: str) -> bool:
+        """Whether the call walks into it."""
+        return (
+            call == self.call and process.startswith(self.processes) and what.startswith(self.what)
+        )
+
+
 @dataclass(slots=True)
 class Actor:
     """A process over all its lives."""
@@ -83,12 +109,23 @@ class World:
     """Whether calls may still fail."""
     kube_back_s: float = 0.0
     bus_back_s: float = 0.0
+    believers_until_s: float = 0.0
+    """Until then every replica believes to serve every pool."""
+    ambush: Ambush | None = None
+    sleepers: dict[str, Process] = field(default_factory=dict)
+    """Who wakes when a claim is voided, by the claim's name."""
+    lagging_until_s: dict[str, float] = field(default_factory=dict)
+    """Per process, until when it reads nothing new from the bus."""
+    tolerated: set[str] = field(default_factory=set)
+    """Alarms that a harm done makes right: budgets were lowered, records were lost."""
     quarrels: list[str] = field(default_factory=list)
     """What dray's own processes did that no process should."""
     counts: dict[str, int] = field(default_factory=dict)
     """Harms done, by kind."""
     _calls: random.Random = field(init=False)
     _mix: Mix = field(init=False)
+    _sleep_s: float = 0.0
+    """How long the next one to be stopped sleeps; 0: as it comes."""
 
     def __post_init__(self) -> None:
         draw = random.Random(f"{self.seed}-world")
@@ -118,6 +155,8 @@ class World:
 
     def harm(self, process: Process, call: str, what: str) -> Harm:
         """See ``Fate.harm``."""
+        if self.harming and self._is_ambushed(process, call, what):
+            return self._spring(process, what)
         if not self.harming or not process.name.startswith(self._mix.victims):
             return Harm.NONE
         weight = _weight(call, what)
@@ -130,13 +169,31 @@ class World:
                 return harm
         return Harm.NONE
 
+    def _is_ambushed(self, process: Process, call: str, what: str) -> bool:
+        if self.ambush is None or not self.ambush.meets(process.name, call, what):
+            return False
+        kind = [actor for name, actor in self.actors.items() if name.startswith(process.name[:2])]
+        return not any(actor.process is None or actor.process.paused for actor in kind)
+
+    def _spring(self, process: Process, what: str) -> Harm:
+        ambush, self.ambush = self.ambush, None
+        assert ambush is not None
+        self._count("ambush sprung")
+        self.trace.say("FATE", f"ambush of {process.name} before {what}")
+        self._sleep_s = ambush.sleep_s
+        if ambush.wakes_when_void:
+            self.sleepers[what.rpartition("/")[2]] = process
+        self.outside(ambush.then(what))
+        return ambush.harm
+
     def latency_s(self) -> float:
         """See ``Fate.latency_s``."""
         return 0.0005 + 0.004 * self._calls.random()
 
     def long_s(self) -> float:
         """See ``Fate.long_s``."""
-        return float(0.05 * 400 ** self._calls.random())
+        long_s, self._sleep_s = self._sleep_s, 0.0
+        return long_s or float(0.05 * 400 ** self._calls.random())
 
     def crash(self, process: Process, why: str) -> None:
         """See ``Fate.crash``."""
@@ -146,12 +203,21 @@ class World:
 
     def stop(self, process: Process) -> None:
         """See ``Fate.stop``."""
+        sleep_s, self._sleep_s = self._sleep_s, 0.0
         if self.actors[process.name].process is process:
-            self.pause(process.name, self._calls.choice((2.0, 8.0, 17.0, 33.0)))
+            self.pause(process.name, sleep_s or self._calls.choice((2.0, 8.0, 17.0, 33.0)))
 
     def kube_away_s(self) -> float:
         """See ``Fate.kube_away_s``."""
         return self.kube_back_s - self.loop.time()
+
+    def lag_s(self, process: Process) -> float:
+        """See ``Fate.lag_s``."""
+        return self.lagging_until_s.get(process.name, 0.0) - self.loop.time()
+
+    def believes(self) -> bool:
+        """See ``Fate.believes``."""
+        return self.loop.time() < self.believers_until_s
 
     # --- processes ---------------------------------------------------------------------
 
@@ -185,7 +251,7 @@ class World:
         process, actor.process, actor.running = actor.process, None, None
         process.kill(self.loop)
         pause_s = away_s if away_s is not None else 0.1 * 300 ** self._calls.random()
-        self._outside(self._start_after(name, pause_s if self.harming else 0.5))
+        self.outside(self._start_after(name, pause_s if self.harming else 0.5))
 
     def pause(self, name: str, for_s: float) -> None:
         """SIGSTOP, and SIGCONT later."""
@@ -195,19 +261,21 @@ class World:
         self.trace.say("FATE", f"stop {name} for {for_s:.1f} s")
         self._count("stop")
         process.pause(self.loop)
-        self._outside(self._resume_after(process, for_s))
+        self.outside(self._resume_after(process, for_s))
 
     def bus_away(self, for_s: float) -> None:
         """Nobody reaches the bus for a while."""
         self.bus_back_s = max(self.bus_back_s, self.loop.time() + for_s)
         for bus in self._buses():
             bus.disconnect()
-        self._outside(self._reconnect_after(for_s))
+        self.outside(self._reconnect_after(for_s))
 
     def heal(self) -> None:
         """End every harm under way."""
         self.harming = False
-        self.kube_back_s = 0.0
+        self.kube_back_s = self.believers_until_s = 0.0
+        self.ambush = None
+        self.lagging_until_s.clear()
         for actor in self.actors.values():
             if actor.process is not None:
                 actor.process.resume(self.loop)
@@ -231,7 +299,16 @@ class World:
     def _buses(self) -> list[MemoryBus]:
         return [actor.bus.inner for actor in self.actors.values() if actor.bus is not None]
 
-    def _outside(self, work: Any) -> None:
+    def alarms(self) -> list[str]:
+        """What was logged that should never be, but for what is tolerated."""
+        return [
+            alarm
+            for alarm in self.trace.alarms
+            if not any(known in alarm for known in self.tolerated)
+        ]
+
+    def outside(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run in no process."""
         token = CURRENT.set(None)
         try:
             self.trace.keep(self.loop.create_task(work))
@@ -274,6 +351,10 @@ class World:
         self.judge.see(event)
         for violation in self.judge.violations[before:]:
             self.trace.say("JUDGE", violation)
+        if event.resource == CLAIMS and event.after and _void(event.before) != _void(event.after):
+            sleeper = self.sleepers.pop(event.after["metadata"]["name"], None)
+            if sleeper is not None:
+                self.outside(self._resume_after(sleeper, 0.001))
 
     def _count(self, kind: str) -> None:
         self.counts[kind] = self.counts.get(kind, 0) + 1
@@ -281,3 +362,8 @@ class World:
     def count(self, kind: str) -> None:
         """One more fault of a kind."""
         self._count(kind)
+
+
+def _void(obj: Object | None) -> str | None:
+    annotations: dict[str, str] = ((obj or {}).get("metadata") or {}).get("annotations") or {}
+    return annotations.get(VOID)

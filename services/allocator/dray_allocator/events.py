@@ -45,6 +45,14 @@ class LogLost:
 
 
 @dataclass(frozen=True, slots=True)
+class LogShortened:
+    """The log is there without its newest records: what is left is read from its beginning."""
+
+    domain: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class Serve:
     """This replica holds the domain's lease; it may decide once it folded ``last_sequence``."""
 
@@ -74,7 +82,17 @@ class Continue:
     """Go on with what ``unfinished`` says is left to be tried."""
 
 
-Event = FactSeen | FactsLost | RecordSeen | LogLost | Serve | StandBy | AppendFailed | Continue
+Event = (
+    FactSeen
+    | FactsLost
+    | RecordSeen
+    | LogLost
+    | LogShortened
+    | Serve
+    | StandBy
+    | AppendFailed
+    | Continue
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,14 @@ from dray.messages.facts import (
     Tick,
 )
 from dray_allocator.domain import Domain
-from dray_allocator.events import Effect, FactSeen, Follow, RecordSeen, Unfollow
+from dray_allocator.events import (
+    Effect,
+    FactSeen,
+    Follow,
+    LogShortened,
+    RecordSeen,
+    Unfollow,
+)
 from dray_allocator.facts import Facts, NodeFact
 from dray_allocator.fit.devices import Fleet
 from dray_allocator.log.fold import Touched
@@ -44,6 +51,15 @@ def forget_facts(state: AllocatorState) -> None:
     for domain in state.domains.values():
         domain.unfit.clear()
         domain.unnamed = True
+    state.refresh_all()
+
+
+def forget_log(state: AllocatorState, event: LogShortened) -> None:
+    """The log lost its newest records; whoever acted upon them shows it in the facts."""
+    known = state.domains.get(event.domain)
+    if known is None or known.epoch != event.epoch:
+        return
+    state.domains[event.domain] = Domain(known.name, known.epoch, unnamed=known.unnamed)
     state.refresh_all()
 
 

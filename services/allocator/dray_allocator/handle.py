@@ -27,6 +27,7 @@ from dray_allocator.events import (
     FactSeen,
     FactsLost,
     LogLost,
+    LogShortened,
     Oversold,
     RecordSeen,
     Serve,
@@ -38,6 +39,7 @@ from dray_allocator.folding import (
     fold_record,
     forget_appended,
     forget_facts,
+    forget_log,
     subjects,
 )
 from dray_allocator.log.settle import ends_of, leaving
@@ -116,6 +118,8 @@ def _fold(state: AllocatorState, event: Event) -> list[Effect]:
             forget_facts(state)
         case RecordSeen():
             fold_record(state, event)
+        case LogShortened():
+            forget_log(state, event)
         case Continue():
             pass
         case _:

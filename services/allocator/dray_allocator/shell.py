@@ -34,6 +34,7 @@ from dray_allocator.events import (
     FactsLost,
     Follow,
     LogLost,
+    LogShortened,
     Oversold,
     RecordSeen,
     Send,
@@ -142,8 +143,18 @@ class Shell:
     async def _follow_log(self, domain: str, epoch: int) -> None:
         stream = log_stream(domain, epoch)
         backoff = Backoff(0.05, 2.0)
+        created, lost = "", False
         while True:
             try:
+                state = await self._bus.state(stream)
+                created = created or (state.created if state is not None else "")
+                if lost and (state is None or state.created != created):
+                    await backoff.pause()
+                    continue
+                if lost:
+                    lost = False
+                    self._serving.give_up(domain)
+                    await self._hand(LogShortened(domain, epoch))
                 async for delivered in self._bus.read(stream):
                     record = record_of(delivered)
                     self._traces.folded(record, delivered.headers, delivered.time_unix_s)
@@ -152,8 +163,8 @@ class Shell:
                     await self._hand(seen, _id_of(delivered))
             except StreamMissingError as error:
                 self._log.error("a decision log is lost", stream=stream, why=str(error))
+                lost = True
                 await self._hand(LogLost(domain, epoch))
-                return
             except UndecodableMessageError as error:
                 await self._stand_by_for_good(str(error))
                 return

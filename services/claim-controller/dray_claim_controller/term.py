@@ -5,6 +5,7 @@ the term ends and the next begins by reading what is there.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -219,6 +220,8 @@ class Term:
                     f"the stream {FACTS_STREAM} is {'missing' if state is None else 'another one'}"
                     "; publishing everything anew"
                 )
+            with contextlib.suppress(BusUnavailableError):
+                await self.followers.check()
 
     def _decided(self, order: Order) -> None:
         self.executor.submit(order)

@@ -121,6 +121,11 @@ class MemoryBus:
             await self._until_connected()
             if source.deleted:
                 raise StreamMissingError(f"the stream {stream} was deleted; forget what it said")
+            if position > start and source.last_sequence < position - 1:
+                raise StreamMissingError(
+                    f"the stream {stream} ends at {source.last_sequence}, but {position - 1} was "
+                    "read from it: its end was lost"
+                )
             changed = source.changed
             batch = source.after(position, subjects)
             for index, message in enumerate(batch):

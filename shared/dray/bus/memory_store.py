@@ -133,6 +133,15 @@ class MemoryStream:
         self._by_subject.clear()
         self._expires.clear()
 
+    def lose_tail(self, count: int) -> None:
+        """Lose the newest messages, as a server does that lost power before it synced."""
+        kept = max(0, self.last_sequence - count)
+        for sequence in [number for number in self.messages if number > kept]:
+            self._drop(sequence)
+        self.last_sequence = kept
+        self.last_identity = ""
+        self.wake()
+
     def expire(self) -> None:
         """Drop what has outlived its time."""
         now_unix_s = self.now_unix_s()

@@ -3,8 +3,9 @@
 import asyncio
 
 from dray.bus.ports import BusUnavailableError
-from dray.bus.topology import FACTS_STREAM
+from dray.bus.topology import FACTS_STREAM, log_spec
 from dray.messages.base import Outgoing, subject_prefix
+from dray.messages.decisions import log_stream
 from dray.messages.facts import DeviceClassObserved
 
 
@@ -81,3 +82,27 @@ async def test_facts_that_were_lost_are_read_anew_with_a_new_epoch(memory_cluste
     await memory_cluster.node("n1")
     await memory_cluster.submit("q")
     await _decided(memory_cluster, 1, epoch=2)
+
+
+async def test_a_log_that_lost_its_newest_records_is_read_again(memory_cluster, eventually):
+    """Nobody but this replica had read them, so no new epoch comes."""
+    one = await memory_cluster.replica("one")
+    await memory_cluster.node("n1", cards=2)
+    await memory_cluster.submit("p")
+    await _decided(memory_cluster, 1)
+    await eventually(lambda: one.state.domains["pool"].confirmed.sequence > 1)
+    memory_cluster.bus.server.named(log_stream("pool", 1)).lose_tail(1)
+    await _decided(memory_cluster, 1)
+    await memory_cluster.submit("q")
+    await _decided(memory_cluster, 2)
+    assert [one.pod_uid for one in await memory_cluster.decisions()] == ["p", "q"]
+
+
+async def test_a_log_made_anew_in_the_same_epoch_is_not_believed(memory_cluster, eventually):
+    one = await memory_cluster.replica("one")
+    await eventually(lambda: one.serves)
+    await memory_cluster.bus.delete_stream(log_stream("pool", 1))
+    await eventually(lambda: one.state.domains["pool"].lost)
+    await memory_cluster.bus.ensure(log_spec("pool", 1))
+    await asyncio.sleep(0.2)
+    assert one.state.domains["pool"].lost

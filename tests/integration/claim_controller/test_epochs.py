@@ -205,6 +205,18 @@ async def test_a_log_that_ends_below_what_was_seen_is_a_lost_one(world: Any) -> 
     assert second.controller.term.epochs.opened == {"default-pool": 2}
 
 
+async def test_a_log_that_lost_what_was_not_read_yet_is_opened_anew(world: Any) -> None:
+    """Its reader misses nothing, but nobody can decide in a log without its first record."""
+    running = await world.ready(await world.start())
+    orders = running.controller.term.followers.orders["default-pool"]
+    await world.until(lambda: orders.sequence == 1)
+    orders.sequence = 0
+    world.bus.server.named(log_stream("default-pool", 1)).lose_tail(1)
+    await world.until(lambda: running.controller.term.epochs.opened == {"default-pool": 2})
+    state = await world.bus.state(log_stream("default-pool", 2))
+    assert state.last_sequence == 1
+
+
 async def test_a_bus_that_is_merely_away_stops_no_execution(world: Any) -> None:
     held, wake = asyncio.Event(), asyncio.Event()
 

@@ -12,6 +12,8 @@ from dray.domain.pods import Pool
 from dray.kube.ports import NODES, PODS, POOLS, SLICES, TEMPLATES
 from dray.messages.decisions import NodeLeft
 from dray.messages.rpc import LOOKUP_SUBJECT, Lookup, LookupReply
+from dray.runtime.clock import SystemClock
+from dray_claim_controller.observe.keeper import PoolKeeper
 
 
 async def newest(world: Any, kind: str, name: str = "") -> Any:
@@ -293,3 +295,39 @@ async def test_a_decision_about_a_pod_not_seen_yet_is_carried_out(world: Any) ->
         lambda: world.kube.store.get(PODS, "workload", "default")["spec"].get("nodeName"),
         "the pod is bound",
     )
+
+
+async def test_a_pool_that_goes_while_another_s_status_is_written_ends_nothing(
+    world: Any,
+) -> None:
+    running = await world.ready(await world.start())
+    for name in ("a-pool", "b-pool"):
+        await world.kube.create(POOLS, {"metadata": {"name": name}, "spec": {}})
+    pools = running.controller.watching.picture.plain[POOLS.plural]
+    await world.until(lambda: {"a-pool", "b-pool"} <= set(pools))
+    keeper = PoolKeeper(
+        Forgetting(world.kube, pools, "b-pool"),  # type: ignore[arg-type]
+        running.controller.watching,
+        running.controller.term.publisher,
+        SystemClock(),
+        orders=dict,
+        every_s=1.0,
+    )
+    for name in ("a-pool", "b-pool"):
+        pools[name]["status"] = {}
+    await keeper.keep()
+    assert "b-pool" not in pools
+
+
+class Forgetting:
+    """Kubernetes in which a pool goes while a status is written."""
+
+    def __init__(self, kube: Any, pools: dict[str, Any], pool: str) -> None:
+        self._kube = kube
+        self._pools = pools
+        self._pool = pool
+
+    async def patch(self, resource: Any, name: str, patch: Any, **more: Any) -> Any:
+        self._pools.pop(self._pool, None)
+        patch["metadata"].pop("resourceVersion", None)
+        return await self._kube.patch(resource, name, patch, **more)

@@ -41,6 +41,8 @@ class Followers:
         self._decided = decided
         self._waiting = waiting
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._read: dict[str, Orders] = {}
+        """Of the logs that are being read, and not being opened."""
 
     async def run(self) -> None:
         """Follow the logs of all pools that exist, until cancelled."""
@@ -64,6 +66,18 @@ class Followers:
             for domain, orders in self.orders.items()
             for node, revision in orders.left.items()
         }
+
+    async def check(self) -> None:
+        """Have logs opened anew that are gone or end before what was seen of them. Their reader
+        may not notice: what it has not read yet it does not miss."""
+        for domain, orders in list(self._read.items()):
+            seen = max(orders.seen, orders.sequence)
+            state = await self._bus.state(log_stream(domain, orders.epoch))
+            short = state is None or state.last_sequence < seen
+            if short and self._read.get(domain) is orders and domain in self._tasks:
+                structlog.get_logger().warning("a decision log is short", domain=domain)
+                self._tasks.pop(domain).cancel()
+                self._watching.wake()
 
     def finished(self, order: Order) -> None:
         """The order needs no more work."""
@@ -96,7 +110,7 @@ class Followers:
 
     async def _follow_epoch(self, domain: str, backoff: Backoff) -> None:
         known = self.orders.get(domain)
-        seen = (known.epoch, known.sequence) if known is not None else (0, 0)
+        seen = (known.epoch, max(known.sequence, known.seen)) if known is not None else (0, 0)
         epoch = await self._epochs.open(domain, *seen)
         orders = known if known is not None and known.epoch == epoch else Orders(domain, epoch)
         self.orders[domain] = orders
@@ -106,11 +120,17 @@ class Followers:
         if state is None:
             raise BusUnavailableError(f"stream {stream} vanished while it was opened")
         history = state.last_sequence
+        orders.seen = max(orders.seen, history)
         if orders.sequence >= history:
             self._submit_all(orders)
-        async for delivered in self._bus.read(stream, start=orders.sequence + 1):
-            backoff.reset()
-            self._fold(orders, delivered, live=history)
+        self._read[domain] = orders
+        try:
+            async for delivered in self._bus.read(stream, start=orders.sequence + 1):
+                backoff.reset()
+                self._fold(orders, delivered, live=history)
+        finally:
+            if self._read.get(domain) is orders:
+                del self._read[domain]
 
     def _fold(self, orders: Orders, delivered: Delivered, *, live: int) -> None:
         sequence = delivered.sequence

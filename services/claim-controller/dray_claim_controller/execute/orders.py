@@ -46,6 +46,8 @@ class Orders:
     epoch: int
     sequence: int = 0
     """Last record folded."""
+    seen: int = 0
+    """Last record known to have been stored, folded or not."""
     open: dict[str, Order] = field(default_factory=dict)
     """By pod UID."""
     waiting: dict[str, Waiting] = field(default_factory=dict)

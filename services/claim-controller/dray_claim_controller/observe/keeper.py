@@ -89,7 +89,10 @@ class PoolKeeper:
     async def _write_status(self, members: Mapping[str, str]) -> None:
         picture = self._watching.picture
         for name in pools_of(picture):
-            obj = picture.plain[POOLS.plural][name]
+            obj = picture.plain[POOLS.plural].get(name)
+            if obj is None:
+                # Deleted while another pool's status was written.
+                continue
             orders = self._orders().get(name)
             status = self._watching.ask(
                 PoolStatus(

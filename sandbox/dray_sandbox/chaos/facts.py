@@ -1,0 +1,61 @@
+"""Whether the bus says what Kubernetes holds, once it is quiet."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from dray.bus.memory import MemoryBus
+from dray.bus.topology import FACTS_STREAM
+from dray.kube.convert import claim_from, pod_from, slice_from
+from dray.kube.memory_store import MemoryStore
+from dray.kube.ports import CLAIMS, NODES, PODS, SLICES
+from dray.messages.base import decode, subject_prefix
+from dray.messages.facts import (
+    ClaimObserved,
+    Fact,
+    InventoryObserved,
+    NodeObserved,
+    PodObserved,
+    SliceObserved,
+)
+
+_COMPARED = (ClaimObserved, PodObserved, SliceObserved, NodeObserved, InventoryObserved)
+
+
+def stale_facts(bus: MemoryBus, store: MemoryStore) -> Iterator[str]:
+    """Facts that are not what Kubernetes' objects say, or are of objects that are gone."""
+    stream = bus.server.streams.get(FACTS_STREAM)
+    if stream is None:
+        yield "there are no facts"
+        return
+    kinds = {subject_prefix(kind): kind for kind in _COMPARED}
+    claims = {one.uid: one for one in map(claim_from, store.of(CLAIMS).values())}
+    pods = {one.uid: one for one in map(pod_from, store.of(PODS).values())}
+    slices = {one.name: one for one in map(slice_from, store.of(SLICES).values())}
+    nodes = {name for _, name in store.of(NODES)}
+    for message in stream.after(1, ()):
+        kind = kinds.get(".".join(message.subject.split(".")[:4]))
+        if kind is not None and not (fact := decode(message, kind)).deleted:
+            yield from _compared(fact, claims, pods, slices, nodes)
+
+
+def _compared(
+    fact: Fact,
+    claims: Mapping[str, object],
+    pods: Mapping[str, object],
+    slices: Mapping[str, object],
+    nodes: Iterable[str],
+) -> Iterator[str]:
+    match fact:
+        case ClaimObserved(claim=claim) if claims.get(claim.uid) != claim:
+            yield f"the facts say of claim {claim.name} what {_gone(claims.get(claim.uid))}"
+        case PodObserved(pod=pod) if pods.get(pod.uid) != pod:
+            yield f"the facts say of pod {pod.name} what {_gone(pods.get(pod.uid))}"
+        case SliceObserved(slice=observed) if slices.get(observed.name) != observed:
+            yield f"the facts say of slice {observed.name} what {_gone(slices.get(observed.name))}"
+        case NodeObserved(node=node) if node.name not in nodes:
+            yield f"the facts know node {node.name}, which is gone"
+        case InventoryObserved(node=name) if name not in nodes:
+            yield f"the facts know the health of node {name}, which is gone"
+
+
+def _gone(known: object | None) -> str:
+    return "it was, but it is gone" if known is None else "it is no more"

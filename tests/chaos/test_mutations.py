@@ -1,0 +1,105 @@
+"""The simulation notices a dray that lacks one of its protections, within four seeds each.
+
+Each mutation takes one line of defence away; each is met by the fault made for it.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from dray.bus.memory_store import MemoryStream
+from dray.bus.ports import Fence
+from dray.messages.base import Outgoing
+from dray_claim_controller.execute import rules
+from dray_sandbox.chaos.run import Size, simulate
+
+SEEDS = range(4)
+Mutation = Callable[[], AbstractContextManager[Any]]
+
+
+def log_without_fence() -> AbstractContextManager[Any]:
+    """Any replica may append, whatever it has folded."""
+
+    def append(
+        self: MemoryStream,
+        message: Outgoing,
+        expected_last: int,
+        *,
+        identity: str = "",
+        after: str = "",
+    ) -> int:
+        return self.store(message, deduplicate=False)
+
+    return mock.patch.object(MemoryStream, "append", append)
+
+
+def facts_without_fence() -> AbstractContextManager[Any]:
+    """Facts of a leader that was replaced are stored."""
+
+    def publish(self: MemoryStream, message: Outgoing, fence: Fence | None) -> int:
+        return self.store(message, deduplicate=True)
+
+    return mock.patch.object(MemoryStream, "publish", publish)
+
+
+def executor_ignoring_void() -> AbstractContextManager[Any]:
+    """Carries out what was voided meanwhile."""
+    real = rules._claim_step
+
+    def step(observed: rules.Observed, decision: Any, wanted: Any) -> Any:
+        seen = observed.claims.get(wanted.uid)
+        if seen is not None and seen.claim.allocation is None:
+            blind = dataclasses.replace(seen, claim=dataclasses.replace(seen.claim, void=0))
+            observed = dataclasses.replace(observed, claims={**observed.claims, wanted.uid: blind})
+        return real(observed, decision, wanted)
+
+    return mock.patch.object(rules, "_claim_step", step)
+
+
+def allocator_forgetting_reservations() -> AbstractContextManager[Any]:
+    """Counts only what claims' statuses show."""
+    return mock.patch("dray_allocator.state.counts", return_value=False)
+
+
+def executor_without_second_line() -> AbstractContextManager[Any]:
+    """Writes whatever was decided."""
+    return mock.patch("dray_claim_controller.execute.inflight.double_sale", return_value=None)
+
+
+def failures(size: Size, *mutations: Mutation) -> Iterator[list[str]]:
+    """Of each seed."""
+    with ExitStack() as stack:
+        for mutate in mutations:
+            stack.enter_context(mutate())
+        for seed in SEEDS:
+            yield simulate(seed, size).failures
+
+
+@pytest.mark.parametrize(
+    ("mutation", "fault"),
+    [
+        (log_without_fence, "rivals"),
+        (facts_without_fence, "on_who_publishes"),
+        (executor_ignoring_void, "on_what_is_written"),
+        (allocator_forgetting_reservations, "rivals"),
+    ],
+)
+def test_a_missing_protection_is_noticed(mutation: Mutation, fault: str) -> None:
+    assert any(failures(Size(only=(fault,)), mutation))
+
+
+def test_without_the_second_line_of_defence_a_wrong_decision_sells_a_device_twice() -> None:
+    """By Kubernetes' objects alone; alarms count for nothing here."""
+    size = Size(only=("rivals",), deaf=True)
+    broken = failures(size, allocator_forgetting_reservations, executor_without_second_line)
+    assert any("DOUBLE SALE" in failure for found in broken for failure in found)
+
+
+def test_with_it_a_wrong_decision_sells_nothing_twice() -> None:
+    small = Size(pods=12, faults=4, seconds=15.0, only=("rivals",), deaf=True)
+    found = next(failures(small, allocator_forgetting_reservations))
+    assert not any("DOUBLE SALE" in failure for failure in found)
