@@ -70,8 +70,13 @@ def _unary(function: Function, argument: Closure, cost: int) -> Closure:
         except CelEvaluationError:
             frame.cost += cost
             raise
+        try:
+            result = function(value)
+        except CelEvaluationError:
+            frame.cost += cost
+            raise
         frame.cost += cost
-        return function(value)
+        return result
 
     return call
 
@@ -89,8 +94,13 @@ def _binary(function: Function, left: Closure, right: Closure, cost: int) -> Clo
         except CelEvaluationError:
             frame.cost += cost
             raise
+        try:
+            result = function(first, second)
+        except CelEvaluationError:
+            frame.cost += cost
+            raise
         frame.cost += cost
-        return function(first, second)
+        return result
 
     return call
 
@@ -160,37 +170,39 @@ def equality(left: Closure, right: Closure, *, negated: bool) -> Closure:
     """``left == right``, or ``!=``, for which what can't be compared differs."""
 
     def compare(frame: Frame) -> bool:
-        first, second = settle_both(left, right, frame, negated)
-        kind = type(first)
-        if kind is str and type(second) is str:
-            length = min(len(first), len(second))
-            frame.cost += (length + 9) // 10
-            return (first == second) is not negated
-        frame.cost += _equality_charge(first, second, negated)
-        if kind is list or isinstance(first, dict):
-            frame.spend(min(weight(first), weight(second)))
         try:
-            return equal(first, second) is not negated
+            first = left(frame)
         except CelEvaluationError:
-            if negated:
-                return True
+            second = settle(right, frame)
+            frame.cost += _equality_charge(FAILED, second, negated)
             raise
+        try:
+            second = right(frame)
+        except CelEvaluationError:
+            frame.cost += _equality_charge(first, FAILED, negated)
+            raise
+        kind = type(first)
+        if kind is type(second):
+            if kind is int or kind is bool:
+                frame.cost += 1
+                return (first == second) is not negated
+            if kind is str:
+                frame.cost += (min(len(first), len(second)) + 9) // 10
+                return (first == second) is not negated
+        return _compared(frame, first, second, negated)
 
     return compare
 
 
-def settle_both(left: Closure, right: Closure, frame: Frame, negated: bool) -> tuple[Value, Value]:
-    """Both values; where one fails, its error, after the cost of the comparison."""
+def _compared(frame: Frame, first: Value, second: Value, negated: bool) -> bool:
+    frame.cost += _equality_charge(first, second, negated)
+    if type(first) is list or isinstance(first, dict):
+        frame.spend(min(weight(first), weight(second)))
     try:
-        first = left(frame)
+        return equal(first, second) is not negated
     except CelEvaluationError:
-        second = settle(right, frame)
-        frame.cost += _equality_charge(FAILED, second, negated)
-        raise
-    try:
-        return first, right(frame)
-    except CelEvaluationError:
-        frame.cost += _equality_charge(first, FAILED, negated)
+        if negated:
+            return True
         raise
 
 
@@ -209,13 +221,7 @@ def equals_text(operand: Closure, text: str, *, negated: bool) -> Closure:
             length = len(value)
             frame.cost += ((length if length < longest else longest) + 9) // 10
             return (value == text) is not negated
-        frame.cost += _equality_charge(value, text, negated)
-        try:
-            return equal(value, text) is not negated
-        except CelEvaluationError:
-            if negated:
-                return True
-            raise
+        return _compared(frame, value, text, negated)
 
     return compare
 

@@ -64,10 +64,10 @@ _ON_INTEGERS: Final[dict[str, Callable[[Value, Value], Value]]] = {
 }
 
 
-_ROUND: Final = 4
+_ROUND: Final = 3
 _STEPS: Final[dict[type, int]] = {
-    tree.Literal: 0, tree.Binary: 5, tree.Unary: 3, tree.Call: 10, tree.Macro: 12, tree.Has: 4,
-    tree.ListLiteral: 5, tree.MapLiteral: 8, tree.Message: 8, tree.Index: 2, tree.Select: 2,
+    tree.Literal: 0, tree.Binary: 3, tree.Unary: 3, tree.Call: 16, tree.Macro: 12, tree.Has: 4,
+    tree.ListLiteral: 8, tree.MapLiteral: 12, tree.Message: 12, tree.Index: 2, tree.Select: 2,
 }  # fmt: skip
 """Steps of evaluating a node once; others take 1."""
 _KEYS: Final = (str, int, Uint, bool, float)
@@ -103,9 +103,8 @@ class Compiler:
 
     def resolved(self, node: Expr, scope: Scope) -> Closure:
         """The value of ``node`` as key or branch, where a path does not cost itself."""
-        if isinstance(node, (tree.Ident, tree.Select, tree.Index)) and not _is_constant(
-            node, scope
-        ):
+        is_path = isinstance(node, (tree.Ident, tree.Select, tree.Index, tree.Has))
+        if is_path and not _is_constant(node, scope):
             return self._path(node, (), scope, is_value=False)
         return self.closure(node, scope)
 

@@ -12,11 +12,12 @@ from dray.cel.environment import DEFAULT, Environment
 from dray.cel.errors import CelCostError, CelEvaluationError, CelSyntaxError
 from dray.cel.estimate import estimate
 from dray.cel.frame import Closure, Frame
-from dray.cel.reads import Read, reads_of
+from dray.cel.reads import Read, shown_reads
 from dray.cel.syntax import parse
 from dray.cel.tree import Expr
 from dray.cel.types import Type
 from dray.cel.values import Value, type_name
+from dray.cel.words import in_words
 from dray.cel.work import COST_LIMIT, StoppedError
 
 
@@ -69,6 +70,11 @@ class Program:
         return estimate(self.checked)
 
     @property
+    def words(self) -> str:
+        """What it asks of a device, in words."""
+        return in_words(self.tree)
+
+    @property
     def result_type(self) -> Type:
         """bool, or any where only evaluation tells."""
         return self.checked.result
@@ -99,7 +105,8 @@ class Program:
         """What each top-level ``&&`` term gives on ``device``, in the order of the text."""
         if not self._clauses:
             compiler = Compiler(self.checked)
-            self._clauses.extend(_clause(compiler, term) for term in conjuncts(self.tree))
+            for shown, whole in _clauses(self.tree):
+                self._clauses.append(_clause(compiler, shown, whole))
         return [self._explained(clause, device) for clause in self._clauses]
 
     def _admit(self, device: DeviceView) -> None:
@@ -146,10 +153,19 @@ def conjuncts(root: Expr) -> list[Expr]:
     return [root]
 
 
-def _clause(compiler: Compiler, term: Expr) -> _Clause:
-    text = term.place.text[term.place.start : term.place.end]
-    evaluate = compiler.closure(term, compiler.scope)
-    return _Clause(text, evaluate, compiler.scope.slots, reads_of(term))
+def _clauses(root: Expr) -> list[tuple[Expr, Expr]]:
+    """The terms to explain, as written and as evaluated: those in a ``cel.bind`` with it."""
+    if isinstance(root, tree.Logical) and root.operator == "&&":
+        return [pair for term in root.terms for pair in _clauses(term)]
+    if isinstance(root, tree.Bind):
+        return [(shown, tree.replace(root, body=whole)) for shown, whole in _clauses(root.body)]
+    return [(root, root)]
+
+
+def _clause(compiler: Compiler, shown: Expr, whole: Expr) -> _Clause:
+    text = shown.place.text[shown.place.start : shown.place.end]
+    evaluate = compiler.closure(whole, compiler.scope)
+    return _Clause(text, evaluate, compiler.scope.slots, shown_reads(whole))
 
 
 def _truth(evaluate: Closure, frame: Frame) -> bool:

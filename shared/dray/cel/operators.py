@@ -97,6 +97,8 @@ def differs(left: Value, right: Value) -> bool:
 def contains(needle: Value, container: Value) -> bool:
     """``needle in container``."""
     if isinstance(container, dict):
+        if not container:
+            return False
         if type(container) is not dict and type(needle) is not str:
             return False  # a map of the device's, whose keys are text
         return as_key(needle) in container

@@ -1,12 +1,19 @@
 """What an expression reads of a device: the paths it names."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from dray.cel import tree
 from dray.cel.device import DeviceView
 from dray.cel.tree import Expr
 from dray.cel.unparse import unparse
 from dray.cel.values import Value
+
+Names = Mapping[str, Expr]
+"""What the variables in scope stand for."""
+OWN_DOMAIN: Final = "\0driver"
+"""In place of a domain: the device's driver, whatever it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +34,12 @@ class Read:
             case "allowMultipleAllocations":
                 return device.allow_multiple_allocations
             case "attributes":
-                return device.attributes_by_domain.get(self.domain, {}).get(self.name)
+                return device.attributes_by_domain.get(self._domain_of(device), {}).get(self.name)
             case _:
-                return device.capacity_by_domain.get(self.domain, {}).get(self.name)
+                return device.capacity_by_domain.get(self._domain_of(device), {}).get(self.name)
+
+    def _domain_of(self, device: DeviceView) -> str:
+        return device.driver if self.domain == OWN_DOMAIN else self.domain
 
 
 def reads_of(root: Expr) -> tuple[Read, ...]:
@@ -40,6 +50,76 @@ def reads_of(root: Expr) -> tuple[Read, ...]:
         if read is not None:
             found.setdefault((read.field, read.domain, read.name), read)
     return tuple(found.values())
+
+
+def shown_reads(root: Expr) -> tuple[Read, ...]:
+    """The facts to show beside a clause: also those named by a test of presence, through a
+    variable that stands for a part of the device, or with ``device.driver`` as the domain.
+    """
+    found: dict[str, Read] = {}
+    ahead: list[tuple[Expr, Names]] = [(root, {})]
+    while ahead:
+        node, names = ahead.pop()
+        whole = _whole(node, names)
+        read = fact_of(whole) or _presence(whole)
+        if read is not None:
+            found.setdefault(read.text, read)
+        ahead.extend(reversed(_inner(node, names)))
+    return tuple(found.values())
+
+
+def fact_of(node: Expr) -> Read | None:
+    """As ``read_of``, but also for names in the domain ``device.driver``."""
+    return read_of(node) or _of_own_domain(node)
+
+
+def _inner(node: Expr, names: Names) -> list[tuple[Expr, Names]]:
+    """What stands directly below a node, with what the variables there stand for."""
+    match node:
+        case tree.Bind():
+            inner = {**names, node.variable: _whole(node.value, names)}
+            return [(node.value, names), (node.body, inner)]
+        case tree.Macro():
+            inner = {name: part for name, part in names.items() if name not in node.variables}
+            return [(node.operand, names), *((part, inner) for part in node.arguments)]
+        case _:
+            return [(child, names) for child in tree.children(node)]
+
+
+def _whole(node: Expr, names: Names) -> Expr:
+    """``node`` with the variables at the beginning of its path replaced."""
+    match node:
+        case tree.Ident():
+            return names.get(node.name, node)
+        case tree.Select() | tree.Has() | tree.Index():
+            return tree.replace(node, operand=_whole(node.operand, names))
+        case tree.Binary(operator="in"):
+            return tree.replace(node, right=_whole(node.right, names))
+        case _:
+            return node
+
+
+def _presence(node: Expr) -> Read | None:
+    match node:
+        case tree.Binary(operator="in", left=tree.Literal(value=str() as name), right=right):
+            return read_of(tree.Select(right, name))
+        case _:
+            return None
+
+
+def _of_own_domain(node: Expr) -> Read | None:
+    """``device.attributes[device.driver].name``."""
+    match node:
+        case tree.Select(
+            operand=tree.Index(
+                operand=tree.Select(operand=tree.Ident(name="device"), field=field),
+                key=tree.Select(operand=tree.Ident(name="device"), field="driver"),
+            ) as operand,
+            field=name,
+        ) if field in ("attributes", "capacity"):
+            return Read(field, OWN_DOMAIN, name, unparse(tree.Select(operand, name)))
+        case _:
+            return None
 
 
 def read_of(node: Expr) -> Read | None:

@@ -116,7 +116,7 @@ def is_number(value: Value) -> bool:
 
 def is_zero(value: Value) -> bool:
     """Whether ``optional.ofNonZeroValue`` takes it for nothing."""
-    if value is None or value is False or value is NONE:
+    if value is None or value is False:
         return True
     if is_number(value):
         return bool(value == 0)

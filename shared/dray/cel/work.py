@@ -19,6 +19,8 @@ the one difference in results.
 """
 _CHARACTERS: Final = 10
 _CONTAINER: Final = 4
+_REGULAR: Final = 80
+"""Calling the engine of regular expressions."""
 _EXACT: Final = 2.0**53
 
 
@@ -69,7 +71,7 @@ def steps_of(function: str, values: Sequence[Any]) -> int:
 
 
 def _range(values: Sequence[Any]) -> int:
-    return max(0, values[0]) // 4 if type(values[0]) is int else 0
+    return max(0, values[0]) // 2 if type(values[0]) is int else 0
 
 
 def _replace(values: Sequence[Any]) -> int:
@@ -120,7 +122,12 @@ def _searched(values: Sequence[Any]) -> int:
     return weight(values[1]) if isinstance(values[1], list) else 0
 
 
+def _matched(values: Sequence[Any]) -> int:
+    return _REGULAR + sum(map(weight, values))
+
+
 _SPECIAL: Final = {
+    **dict.fromkeys(("matches", "find", "findAll"), _matched),
     "@in": _searched,
     "lists.range": _range,
     "replace": _replace,
@@ -134,7 +141,7 @@ _SPECIAL: Final = {
     "@sortByAssociatedKeys": _ordered,
 }
 GROWING: Final = frozenset((
-    *_SPECIAL, "findAll", "find", "matches", "strings.quote", "slice", "flatten", "reverse", "sum",
+    *_SPECIAL, "strings.quote", "slice", "flatten", "reverse", "sum",
     "min", "max", "isSorted", "format", "lowerAscii", "upperAscii", "trim", "indexOf",
     "lastIndexOf", "includes", "optional.unwrap", "unwrapOpt", "string", "bytes", "substring",
     "validate", "url", "isURL", "startsWith", "endsWith", "contains", "getQuery", "_+_",

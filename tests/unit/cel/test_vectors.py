@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from dray.cel.device import view_from_json
+from dray.cel.environment import environment
 from dray.cel.errors import CelError
 from dray.cel.evaluate import compile
 
@@ -18,6 +19,7 @@ def _read(name):
 
 SAMPLES = _read("cel-sample.jsonl")
 RECORDED = _read("cel-recorded.jsonl")
+EVALUATED = _read("cel-evaluated.jsonl")
 
 
 def _answer(sample):
@@ -52,8 +54,17 @@ def test_an_evaluation_costs_what_kubernetes_counts(sample):
     assert compile(sample["expression"]).evaluate(view).cost == sample["actual_cost"]
 
 
+@pytest.mark.parametrize("sample", EVALUATED, ids=lambda sample: sample["id"])
+def test_each_feature_gives_and_costs_what_it_does_in_kubernetes(sample):
+    program = compile(sample["expression"], environment(sample["k8s"]))
+    found = program.evaluate(view_from_json(sample["driver"], sample["device"]))
+
+    expected = (sample["result"], sample["eval_error"] is not None, sample["actual_cost"])
+    assert (found.value, found.error is not None, found.cost) == expected
+
+
 def test_no_sample_is_left_out():
-    assert (len(SAMPLES), len(RECORDED)) == (60, 240)
+    assert (len(SAMPLES), len(RECORDED), len(EVALUATED)) == (60, 240, 216)
 
 
 @pytest.mark.parametrize(

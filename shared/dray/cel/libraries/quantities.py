@@ -79,6 +79,16 @@ def _changed(
     return call
 
 
+def _difference(left: Quantity, right: Quantity) -> Quantity:
+    """Go's ``Sub`` adds the opposite, and the smallest int64 is its own where it is not scaled."""
+    is_own_opposite = right.is_small and left.is_small and right.unscaled == INT64[0]
+    if is_own_opposite and (left.exponent >= right.exponent or left.nano == 0):
+        wrapped = left + right
+        if wrapped.is_small:
+            return wrapped
+    return left - right
+
+
 def compare(left: Value, right: Value) -> int:
     """``left.compareTo(right)``, of quantities and of versions: -1, 0 or 1."""
     if type(left) is Semver:
@@ -96,7 +106,7 @@ FUNCTIONS: Final[dict[str, Callable[..., Value]]] = {
     "asInteger": _of_one("asInteger", _as_integer),
     "asApproximateFloat": _of_one("asApproximateFloat", lambda q: q.approximate),
     "add": _changed("add", lambda left, right: left + right),
-    "sub": _changed("sub", lambda left, right: left - right),
+    "sub": _changed("sub", _difference),
     "compareTo": compare,
     "isGreaterThan": lambda left, right: compare(left, right) > 0,
     "isLessThan": lambda left, right: compare(left, right) < 0,
