@@ -53,7 +53,22 @@ class Lens:
         self.rest: NDArray[np.int32] = np.zeros(0, np.int32)
         self.real: NDArray[np.float64] = np.zeros(0, np.float64)
 
-    def learn(self, code: int) -> Kind:
+    def begin(self, count: int, values: list[Value] | None = None) -> None:
+        """Read the values of the first ``count`` codes; ``values`` are they, if they are known."""
+        self._grow(count + 16)
+        if values is None:
+            for code in range(count):
+                self.learn(code)
+            return
+        self.values = list(values)
+        kinds = list(map(_kind, values))
+        kinds[0] = Kind.FAILED
+        self.kinds[:count] = kinds
+        for code, kind in enumerate(kinds):
+            if kind is not Kind.STRING:
+                self._note(code, values[code], kind)
+
+    def learn(self, code: int) -> None:
         """Read the value that ``code`` stands for now."""
         while len(self.values) <= code:
             self.values.append(None)
@@ -68,6 +83,10 @@ class Lens:
             value, kind = None, Kind.OTHER
         self.values[code] = value
         self.kinds[code] = kind
+        self._note(code, value, kind)
+
+    def _note(self, code: int, value: Value, kind: Kind) -> None:
+        """Lay a number out in the arrays."""
         if kind in (Kind.INT, Kind.BIG_INT):
             self.whole[code] = value
             self.real[code] = value
@@ -75,7 +94,6 @@ class Lens:
             self.real[code] = value
         elif kind is Kind.QUANTITY:
             self.whole[code], self.rest[code] = divmod(value.nano, NANO)
-        return kind
 
     def kind_of(self, code: int) -> Kind:
         """What the value of a code is."""

@@ -15,6 +15,9 @@ _FEW: Final = 12
 
 
 _TRUE: Final = bytes([TRUE])
+_IS_TRUE: Final = bytes(verdict == TRUE for verdict in range(256))
+_IS_NOT_FALSE: Final = bytes(verdict != FALSE for verdict in range(256))
+_INVERTED: Final = bytes(one == 0 for one in range(256))
 
 
 class Sides:
@@ -52,7 +55,7 @@ def conjunction(parts: Iterable[Part], slots: int) -> Found | None:
     sides = [_sides(gate, slots) for gate in gates]
     match = np.ones(slots, np.bool_)
     for column, verdict in joined:
-        match &= spread(column, _codes(verdict, TRUE), len(verdict), slots)
+        match &= spread(column, verdict.translate(_IS_TRUE), slots)
     for one in sides:
         match &= one.true
     may_fail = any(ERROR in verdict for _, verdict in joined)
@@ -60,25 +63,27 @@ def conjunction(parts: Iterable[Part], slots: int) -> Found | None:
         return Found(match, None)
     errors = ~match
     for column, verdict in joined:
-        errors &= ~spread(column, _codes(verdict, FALSE), len(verdict), slots)
+        errors &= spread(column, verdict.translate(_IS_NOT_FALSE), slots)
     for one in sides:
         errors &= ~one.false
     return Found(match, errors)
 
 
-def spread(column: Column, wanted: list[int], count: int, slots: int) -> Mask:
-    """Where a column of ``count`` codes has one of ``wanted``."""
+def spread(column: Column, chosen: bytes, slots: int) -> Mask:
+    """Where a column has one of the codes whose byte in ``chosen`` is 1, not 0."""
     codes = column.codes[:slots]
-    few, others = _FEW // codes.itemsize, count - len(wanted)
-    if len(wanted) <= min(few, others):
-        return _any_of(codes, wanted)
-    if others <= few:
-        return _none_of(codes, sorted(set(range(count)) - set(wanted)))
-    table = np.zeros(max(count, 256), np.bool_)
-    table[wanted] = True
+    hits, few = chosen.count(1), _FEW // codes.itemsize
+    misses = len(chosen) - hits
+    if hits <= min(few, misses):
+        return _any_of(codes, _codes(chosen))
+    if misses <= few:
+        return _none_of(codes, _codes(chosen.translate(_INVERTED)))
     if codes.itemsize == 1:
-        return np.frombuffer(bytearray(codes.tobytes().translate(table.tobytes())), np.bool_)
-    return table[codes]
+        return np.frombuffer(
+            bytearray(codes.tobytes().translate(chosen.ljust(256, b"\0"))), np.bool_
+        )
+    found: Mask = np.frombuffer(chosen, np.bool_)[codes]
+    return found
 
 
 def _any_of(codes: Codes, wanted: list[int]) -> Mask:
@@ -99,12 +104,11 @@ def _none_of(codes: Codes, unwanted: list[int]) -> Mask:
     return found
 
 
-def _codes(verdict: bytes, wanted: int) -> list[int]:
-    """The codes with a verdict."""
-    if len(verdict) > 256:
-        found: list[int] = np.flatnonzero(np.frombuffer(verdict, np.uint8) == wanted).tolist()
+def _codes(chosen: bytes) -> list[int]:
+    if len(chosen) > 256:
+        found: list[int] = np.flatnonzero(np.frombuffer(chosen, np.bool_)).tolist()
         return found
-    return [code for code, one in enumerate(verdict) if one == wanted]
+    return [code for code, one in enumerate(chosen) if one]
 
 
 def _joined(table: Verdicts, positions: list[int]) -> bytes:
@@ -137,9 +141,8 @@ def _may_stop(part: Part) -> bool:
 def _sides(part: Part, slots: int) -> Sides:
     if isinstance(part, Condition):
         column, verdict = part.verdicts.column, part.verdicts.of(part.position)
-        true, false = (
-            spread(column, _codes(verdict, one), len(verdict), slots) for one in (TRUE, FALSE)
-        )
+        true = spread(column, verdict.translate(_IS_TRUE), slots)
+        false = ~spread(column, verdict.translate(_IS_NOT_FALSE), slots)
         return Sides(true, false)
     inputs = [_sides(one, slots) for one in part.inputs]
     match part.operator:

@@ -130,11 +130,11 @@ class Verdicts:
     def _lens(self, subject: Expr, exact: Exact) -> Lens:
         if path_of(subject) is not None:
             lens = Lens(self._own_value, self.column.find)
-        else:
-            read = exact.evaluator(subject)
-            lens = Lens(lambda code: read(self._view_at(code)))
-        for code in range(self.codes):
-            lens.learn(code)
+            lens.begin(self.codes, self.column.values)
+            return lens
+        read = exact.evaluator(subject)
+        lens = Lens(lambda code: read(self._view_at(code)))
+        lens.begin(self.codes)
         return lens
 
     def _own_value(self, code: int) -> Value:
