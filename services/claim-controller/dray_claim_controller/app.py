@@ -21,7 +21,7 @@ from dray.runtime.clock import Clock, SystemClock
 from dray.runtime.health import HealthPages
 from dray.runtime.lifetime import serve
 from dray_claim_controller.deciding.known import known
-from dray_claim_controller.execute.executor import Hook
+from dray_claim_controller.execute.steps import Hook
 from dray_claim_controller.leading.election import Election, Timing
 from dray_claim_controller.lookup import QUEUE, LookupServer
 from dray_claim_controller.metrics import Metrics

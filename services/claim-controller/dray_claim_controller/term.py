@@ -22,9 +22,10 @@ from dray.runtime.clock import Clock
 from dray_claim_controller.domains.epochs import Epochs
 from dray_claim_controller.domains.followers import Followers
 from dray_claim_controller.execute.commands import VoidCommands
-from dray_claim_controller.execute.executor import Executor, Hook
+from dray_claim_controller.execute.executor import Executor
 from dray_claim_controller.execute.orders import Order
 from dray_claim_controller.execute.progress import Environment, Progress
+from dray_claim_controller.execute.steps import Hook
 from dray_claim_controller.execute.stuck import StuckPods
 from dray_claim_controller.garbage.collector import Collector
 from dray_claim_controller.observe.keeper import PoolKeeper

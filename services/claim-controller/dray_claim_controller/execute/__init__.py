@@ -1,5 +1,5 @@
 """Carrying decisions out: one resumable state machine per pod.
 
-``rules``, ``defence``, ``orders``, ``shares`` and ``withdrawal`` are pure; ``executor`` walks
-the steps, ``writes`` does what a step says.
+``rules``, ``defence``, ``orders``, ``shares`` and ``withdrawal`` are pure; ``executor`` decides
+whose turn it is and what is tried again, ``steps`` does one step, ``writes`` makes its request.
 """

@@ -1,29 +1,16 @@
 """Walks the steps of decisions: serial per pod, a bounded number of pods at a time."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 import structlog
 
-from dray.domain.names import OWNER_DRAY
-from dray.kube.ports import (
-    CLAIMS,
-    PODS,
-    ConflictError,
-    Kube,
-    KubeUnavailableError,
-    NotFoundError,
-    RefusedError,
-)
-from dray.messages.decisions import ClaimDecision, PodDecision
+from dray.kube.ports import ConflictError, Kube, KubeUnavailableError, NotFoundError, RefusedError
 from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock
-from dray_claim_controller.deciding.executing import MayCommit, NextStep
-from dray_claim_controller.execute.defence import Holding
-from dray_claim_controller.execute.inflight import InFlight
+from dray_claim_controller.deciding.executing import NextStep
 from dray_claim_controller.execute.orders import Order
-from dray_claim_controller.execute.progress import Environment, Progress, log
+from dray_claim_controller.execute.progress import Environment
 from dray_claim_controller.execute.rules import (
     AwaitWatch,
     Bind,
@@ -35,16 +22,10 @@ from dray_claim_controller.execute.rules import (
     Stop,
     same_allocation,
 )
-from dray_claim_controller.execute.withdraw import Withdrawer
-from dray_claim_controller.execute.writes import ClaimWrites
-from dray_claim_controller.observe.seen import SeenClaim
+from dray_claim_controller.execute.steps import Hook, Steps
 from dray_claim_controller.observe.watching import Watching
-from dray_claim_controller.tracing import Executions
 
 _MISSING = ("pod-gone", "claim-gone")
-
-Hook = Callable[[str, PodDecision], Awaitable[None]]
-"""Called with a step's name right before its write; tests hold an executor there."""
 
 
 @dataclass(slots=True)
@@ -71,20 +52,20 @@ class Executor:
         watch_timeout_s: float = 2.0,
         hook: Hook | None = None,
     ) -> None:
-        self.double_sales_prevented = 0
+        self._steps = Steps(kube, watching, clock, environment, hook)
         self._watching = watching
         self._picture = watching.picture
         self._clock = clock
         self._environment = environment
-        self._writes = ClaimWrites(kube)
-        self._withdrawer = Withdrawer(kube, watching)
         self._slots = asyncio.Semaphore(concurrency)
         self._watch_timeout_s = watch_timeout_s
-        self._hook = hook
-        self._spans = Executions()
         self._newest: dict[str, Order] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._in_flight = InFlight(watching.picture)
+
+    @property
+    def double_sales_prevented(self) -> int:
+        """Allocations not written because they would have sold a device twice."""
+        return self._steps.double_sales_prevented
 
     @property
     def busy(self) -> int:
@@ -133,7 +114,7 @@ class Executor:
                     await self._traced(order)
             finally:
                 for claim in order.decision.claims:
-                    self._in_flight.leave(claim.uid)
+                    self._steps.in_flight.leave(claim.uid)
             done = order
         del self._newest[pod_uid]
 
@@ -143,7 +124,7 @@ class Executor:
             # Read again after a restart: the trace was told long ago.
             await self._carry_out(order)
             return
-        with self._spans.carrying_out(order, self._environment.epoch_of(order.domain)):
+        with self._steps.spans.carrying_out(order, self._environment.epoch_of(order.domain)):
             await self._carry_out(order)
 
     async def _carry_out(self, order: Order) -> None:
@@ -173,7 +154,7 @@ class Executor:
             held = None if seen is None else seen.claim.allocation
             if held is not None and same_allocation(held, claim.allocation):
                 memory.committed.add(claim.uid)
-                self._in_flight.leave(claim.uid)
+                self._steps.in_flight.leave(claim.uid)
         return self._watching.ask(
             NextStep(
                 decision=decision,
@@ -187,23 +168,23 @@ class Executor:
         """Do the step; True when the order is at its end."""
         match step:
             case Mark(claim):
-                await self._mark(claim, order)
+                await self._steps.mark(claim, order)
             case Commit(claim):
-                return await self._commit(claim, order)
+                return await self._steps.commit(claim, order)
             case AwaitWatch():
                 if not await self._watching.changed(self._watch_timeout_s):
                     await self._refresh_once(order)
             case LiftGate():
-                await self._lift_gate(order)
+                await self._steps.lift_gate(order)
                 return True
             case Bind():
-                await self._bind(order)
+                await self._steps.bind(order)
                 return True
             case Done():
-                self._report(order, "done")
+                self._steps.report(order, "done")
                 return True
             case Stop():
-                await self._stop(step, order)
+                await self._steps.stop(step, order)
                 return True
         return False
 
@@ -214,70 +195,6 @@ class Executor:
         memory.asked_for.add(stop.reason)
         return True
 
-    async def _mark(self, claim: ClaimDecision, order: Order) -> None:
-        seen = self._picture.claims[claim.uid]
-        await self._hold("mark", order)
-        self._watching.caused(claim.uid, order.cause)
-        answer = await self._writes.mark(seen, claim.attempt, self._spans.position(order))
-        self._watching.answered(CLAIMS, answer)
-
-    async def _commit(self, claim: ClaimDecision, order: Order) -> bool:
-        seen = self._picture.claims[claim.uid]
-        await self._hold("commit", order)
-        self._watching.caused(claim.uid, order.cause)
-        # From the check to its entry below nothing else runs: two executions can't both pass.
-        checked = self._watching.ask(MayCommit(claim=claim, in_flight=self._in_flight.writes))
-        problem, holding = checked.problem, Holding(claim.uid, checked.allocation)
-        if problem is not None:
-            self.double_sales_prevented += 1
-            structlog.get_logger().error("double sale prevented", claim=claim.name, why=problem)
-            await self._stop(Stop("double-sale", problem, withdraw=True), order)
-            return True
-        self._in_flight.enter(holding)
-        await self._write_allocation(seen, holding, order)
-        self._report(order, "committed", claim=claim.name)
-        return False
-
-    async def _write_allocation(self, seen: SeenClaim, holding: Holding, order: Order) -> None:
-        decision = order.decision
-        reserved = [(decision.name, decision.pod_uid)] if decision.binder == OWNER_DRAY else []
-        keeps = self._environment.keeps_timestamp()
-        try:
-            answer = await self._writes.commit(
-                seen,
-                holding.allocation,
-                reserved_for=reserved,
-                timestamp_unix_s=self._clock.now_unix_s() if keeps else None,
-            )
-        except (ConflictError, NotFoundError, RefusedError):
-            # Surely not written; with any other failure the entry stays until it is known.
-            self._in_flight.leave(holding.claim_uid)
-            raise
-        self._watching.answered(CLAIMS, answer)
-        self._in_flight.leave(holding.claim_uid)
-
-    async def _lift_gate(self, order: Order) -> None:
-        seen = self._picture.pods[order.decision.pod_uid]
-        assert seen.pod is not None
-        await self._hold("lift-gate", order)
-        self._watching.answered(PODS, await self._writes.lift_gate(seen, seen.pod))
-        self._report(order, "ungated")
-        self._report(order, "done")
-
-    async def _bind(self, order: Order) -> None:
-        seen = self._picture.pods[order.decision.pod_uid]
-        assert seen.pod is not None
-        await self._hold("bind", order)
-        await self._writes.bind(seen.pod, order.decision.node)
-        self._report(order, "bound")
-        self._report(order, "done")
-
-    async def _stop(self, stop: Stop, order: Order) -> None:
-        if stop.withdraw:
-            await self._withdrawer.withdraw(order.decision)
-        step = "failed" if stop.withdraw else "stopped"
-        self._report(order, step, reason=stop.reason, detail=stop.detail)
-
     async def _refuse(
         self, order: Order, step: Step, error: RefusedError, backoff: Backoff
     ) -> None:
@@ -287,13 +204,13 @@ class Executor:
         stop = Stop("refused", str(error), withdraw=True)
         while True:
             try:
-                await self._stop(stop, order)
+                await self._steps.stop(stop, order)
                 return
             except (ConflictError, NotFoundError, KubeUnavailableError):
                 await self._refresh(order, backoff)
             except RefusedError as again:
                 # Not even the withdrawal is allowed: the allocator's void command comes next.
-                self._report(order, "failed", reason="refused", detail=str(again))
+                self._steps.report(order, "failed", reason="refused", detail=str(again))
                 return
 
     async def _refresh(self, order: Order, backoff: Backoff) -> None:
@@ -311,16 +228,3 @@ class Executor:
         for claim in decision.claims:
             await self._watching.refresh_claim(claim.uid, claim.namespace, claim.name)
         await self._watching.refresh_pod(decision.pod_uid, decision.namespace, decision.name)
-
-    async def _hold(self, name: str, order: Order) -> None:
-        if self._hook is not None:
-            await self._hook(name, order.decision)
-
-    def _report(
-        self, order: Order, step: str, *, claim: str = "", reason: str = "", detail: str = ""
-    ) -> None:
-        progress = Progress(order, step, claim, reason, detail)
-        if step != "done":
-            log(progress)
-        self._spans.progress(progress)
-        self._environment.report(progress)

@@ -14,7 +14,7 @@ class Progress:
 
     order: Order
     step: str
-    """``committed``, ``bound``, ``ungated``, ``done``, ``void``, ``failed``, ``stopped``."""
+    """``committed``, ``bound``, ``ungated``, ``done``, ``failed`` (taken back), ``stopped``."""
     claim: str = ""
     reason: str = ""
     detail: str = ""
