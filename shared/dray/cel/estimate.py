@@ -9,10 +9,12 @@ from typing import Any, Final, NamedTuple
 
 from dray.cel import tree
 from dray.cel.check import Checked
-from dray.cel.device_sizes import size_of
-from dray.cel.estimate_calls import Call, Sized, call_cost
+from dray.cel.estimation.call import Call, Sized
+from dray.cel.estimation.device_sizes import size_of
+from dray.cel.estimation.places import Entries, Path, written_size
+from dray.cel.estimation.rules import call_cost
+from dray.cel.estimation.spans import NOTHING_YET, ONE, UNKNOWN, ZERO, Span, fixed
 from dray.cel.expansion import Again, Core, Fold
-from dray.cel.spans import NOTHING_YET, ONE, UNKNOWN, ZERO, Span, fixed
 from dray.cel.tree import Node
 from dray.cel.types import Type
 
@@ -20,42 +22,6 @@ _LIST_COST: Final = fixed(10)
 _MAP_COST: Final = fixed(30)
 _MESSAGE_COST: Final = fixed(40)
 _CONTAINERS: Final = (tree.ListLiteral, tree.MapLiteral)
-
-
-class Path:
-    """Steps from a variable: a Go slice, whose appends overwrite what another one appended."""
-
-    __slots__ = ("_length", "_memory", "_room")
-
-    def __init__(self, memory: list[str], room: int, length: int) -> None:
-        self._memory, self._room, self._length = memory, room, length
-
-    def to(self, step: str) -> "Path":
-        """The path one step on, in the same memory where there is room."""
-        if self._length < self._room:
-            memory, room = self._memory, self._room
-        else:
-            memory, room = self._memory[: self._length], max(1, 2 * self._room)
-        del memory[self._length + 1 :]
-        memory[self._length : self._length + 1] = [step]
-        return Path(memory, room, self._length + 1)
-
-    @property
-    def steps(self) -> list[str]:
-        return self._memory[: self._length]
-
-
-class Entries(NamedTuple):
-    """Sizes of the keys and values of a container."""
-
-    is_list: bool
-    key: Span
-    value: Span
-
-    def union(self, other: "Entries | None") -> "Entries | None":
-        if other is None:
-            return None
-        return Entries(self.is_list, self.key.union(other.key), self.value.union(other.value))
 
 
 class _Local(NamedTuple):
@@ -110,7 +76,7 @@ class _Estimator:
 
     def _size(self, node: Node) -> Span | None:
         node = _meant(node)
-        known = self._sizes.get(id(node)) or _written_size(node)
+        known = self._sizes.get(id(node)) or written_size(node)
         if known is not None:
             return known
         declared = size_of(self._path(node).steps)
@@ -335,18 +301,3 @@ def _meant(node: Node) -> Node:
 
 def _text(node: tree.Select) -> tree.Literal:
     return tree.Literal("string", node.field, place=node.place)
-
-
-def _written_size(node: Node) -> Span | None:
-    """The size of a literal."""
-    match node:
-        case tree.Literal(value=str() | bytes() as value):
-            return fixed(len(value))
-        case tree.Literal():
-            return ONE
-        case tree.ListLiteral():
-            return fixed(len(node.items))
-        case tree.MapLiteral():
-            return fixed(len(node.entries))
-        case _:
-            return None

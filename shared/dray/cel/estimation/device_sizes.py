@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from dray.cel.spans import Span
+from dray.cel.estimation.spans import Span
 
 _DRIVER_LENGTH: Final = 63
 _DOMAIN_LENGTH: Final = 63
