@@ -41,10 +41,9 @@ def test_the_recording_holds_what_goes_wrong_in_clusters(lines):
     lives = {(line["instance"], line["life"]) for line in journals}
 
     assert sum(isinstance(x, FactLine | RecordLine | InputLine) for x in lines) >= 1000
-    assert {record.writer for record in records} >= {"alloc-1", "alloc-2"}
+    assert services.missing(lines) == []
     assert kinds["Waiting"] >= 3
     assert kinds["Decided"] >= 5
-    assert {line["instance"] for line in journals} == {"cc-1", "cc-2"}
     assert len(lives) > 2
     assert any(x["about"] == "deleted" for x in journals)
     assert any(x["about"] == "may-void" and x["answer"] for x in journals)
@@ -75,7 +74,7 @@ def test_the_pure_rooms_of_every_service_were_asked(outcome):
     assert {"publish", "next-step", "may-commit", "template", "garbage", "pool-status"} <= {
         *controller
     }
-    assert {"taints", "must-begin", "next-epoch", "may-void"} <= {*controller}
+    assert {"taints", "must-begin", "may-void"} <= {*controller}
     assert {"publish", "prepare", "is-live"} <= {*outcome.services["node-agent"].compared}
     assert {"mutate-pods", "validate-pods", "mutate-claims", "validate-claims"} <= {
         *outcome.services["webhook"].compared
