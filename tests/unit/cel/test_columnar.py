@@ -159,17 +159,21 @@ def test_values_equal_in_python_are_told_apart() -> None:
     assert failing(fleet, f'device.attributes["{D}"].x >= 1') == ["bool", "string"]
 
 
+@pytest.mark.parametrize("asks_first", [True, False])
 @pytest.mark.parametrize("amount", ["1n", "999999999n", "1", "9223372036854775807", "9E", "-1n"])
-def test_quantities_compare_exactly(amount: str) -> None:
+def test_quantities_compare_exactly(amount: str, asks_first: bool) -> None:
     fleet, exact = Fleet(), parse_quantity(amount)
+    wanted = f'device.capacity["{D}"].memory.compareTo(quantity("{amount}"))'
+    less, equal, least = f"{wanted} < 0", f"{wanted} == 0", f"{wanted} >= 0"
+    for expression in (less, equal, least) if asks_first else ():
+        fleet.masks(expression)
     fleet.put("less", DeviceView(D, {}, {"memory": Quantity(exact.nano - 1)}))
     fleet.put("equal", DeviceView(D, {}, {"memory": exact}))
     fleet.put("more", DeviceView(D, {}, {"memory": Quantity(exact.nano + 1)}))
-    wanted = f'device.capacity["{D}"].memory.compareTo(quantity("{amount}"))'
 
-    assert matching(fleet, f"{wanted} < 0") == ["less"]
-    assert matching(fleet, f"{wanted} == 0") == ["equal"]
-    assert matching(fleet, f"{wanted} >= 0") == ["equal", "more"]
+    assert matching(fleet, less) == ["less"]
+    assert matching(fleet, equal) == ["equal"]
+    assert matching(fleet, least) == ["equal", "more"]
 
 
 def test_ints_compare_exactly_and_with_doubles_as_doubles() -> None:
