@@ -39,8 +39,6 @@ RULES: dict[str, tuple[Object, ...]] = {
         _rule(_RESOURCE, ("resourceclaims", "resourceslices"), ("create",)),
         _rule(_RESOURCE, ("resourceclaimtemplates",), (*_READ, *_WRITE)),
         _rule(_RESOURCE, ("resourceslices", "deviceclasses"), _READ),
-        # What the server keeps is probed with dry-run creates; RBAC knows no dry run.
-        _rule(_RESOURCE, ("resourceclaims", "resourceslices"), ("create",)),
         _rule(_OURS, ("gpupools", "schedulingconfigtemplates"), (*_READ, "update", "patch")),
         _rule(
             _OURS,

@@ -224,7 +224,10 @@ class BindRequestSpec(Fields):
     )
     binder: Owner | None = Field(default=None, description="Who binds the pod to the node.")
     backoff_limit: int = Field(
-        default=0, ge=0, description="Failed attempts after which no more are made; 0: no limit."
+        default=0,
+        ge=0,
+        description="Failed attempts after which no more are made; 0: no limit. Always 0 so far: "
+        "dray tries until the pod is placed or gone, whatever is written here.",
     )
 
 

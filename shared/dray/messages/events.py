@@ -65,7 +65,7 @@ class ExecutionStep(Message, frozen=True, kw_only=True):
     claim: str
     attempt: int
     step: str
-    """``committed``, ``bound``, ``ungated``, ``void``, ``failed``."""
+    """``committed``, ``bound``, ``ungated`` or ``failed``; ``detail`` says why it failed."""
     now_unix_s: float
     detail: str = ""
     traceparent: str = ""
