@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from . import metadata, structural, tables_of_fields, typed
+from . import metadata, structural, typed
+from .fields.parts import METADATA
 from .resources import Resource
 from .rules import Rules, WithStatus
 from .status import FieldError, Object, bad_request, immutable_error, invalid, required
@@ -150,9 +151,7 @@ class CustomRules(Rules):
         body = {k: v for k, v in obj.items() if k not in _TYPE_AND_METADATA}
         result: Object = {k: obj[k] for k in ("apiVersion", "kind") if k in obj}
         try:
-            meta = typed.read(
-                obj.get("metadata") or {}, tables_of_fields.METADATA, unknown, "metadata"
-            )
+            meta = typed.read(obj.get("metadata") or {}, METADATA, unknown, "metadata")
         except typed.WrongType as error:
             raise bad_request(f"error decoding {self.resource.kind}: {error}") from error
         result["metadata"] = meta

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from . import tables_of_fields as fields
+from .fields import core, devices
 from .status import Object
 from .typed import Type
 
@@ -22,7 +22,7 @@ class Resource:
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     subresources: tuple[str, ...] = ()
-    table: Type = fields.OPEN
+    table: Type = core.OPEN
     """Fields of a built-in kind; unused for custom resources."""
     unconditional_update: bool = True
     """May a PUT leave metadata.resourceVersion out?"""
@@ -70,10 +70,10 @@ class Resource:
 _CORE = (
     Resource("", "v1", "namespaces", "Namespace", False, ("ns",), (), ("status",),
              field_selectors=("status.phase",)),
-    Resource("", "v1", "nodes", "Node", False, ("no",), (), ("status",), table=fields.NODE,
+    Resource("", "v1", "nodes", "Node", False, ("no",), (), ("status",), table=core.NODE,
              field_selectors=("spec.unschedulable",)),
     Resource("", "v1", "pods", "Pod", True, ("po",), ("all",),
-             ("status", "binding", "eviction"), table=fields.POD, tracks_generation=True,
+             ("status", "binding", "eviction"), table=core.POD, tracks_generation=True,
              field_selectors=("spec.nodeName", "spec.restartPolicy", "spec.schedulerName",
                               "spec.serviceAccountName", "status.phase", "status.podIP",
                               "status.nominatedNodeName", "spec.hostNetwork")),
@@ -92,17 +92,17 @@ _GROUPS = (
     Resource("events.k8s.io", "v1", "events", "Event", True, ("ev",), stored_as="/events",
              field_selectors=("reason", "type", "regarding.kind", "regarding.name",
                               "regarding.namespace", "regarding.uid")),
-    Resource("coordination.k8s.io", "v1", "leases", "Lease", True, table=fields.LEASE,
+    Resource("coordination.k8s.io", "v1", "leases", "Lease", True, table=core.LEASE,
              unconditional_update=False),
     Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False, ("pc",)),
     Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", False,
-             table=fields.DEVICE_CLASS, tracks_generation=True),
+             table=devices.DEVICE_CLASS, tracks_generation=True),
     Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim", True, (), (),
-             ("status",), table=fields.CLAIM),
+             ("status",), table=devices.CLAIM),
     Resource("resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate", True,
-             table=fields.TEMPLATE),
+             table=devices.TEMPLATE),
     Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", False,
-             table=fields.SLICE, tracks_generation=True,
+             table=devices.SLICE, tracks_generation=True,
              field_selectors=("spec.nodeName", "spec.driver")),
     Resource("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations",
              "MutatingWebhookConfiguration", False, (), ("api-extensions",),

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dray_sandbox.apiserver import matchconditions, structural
-from dray_sandbox.apiserver.tables_of_fields import CLAIM
+from dray_sandbox.apiserver.fields.devices import CLAIM
 from dray_sandbox.apiserver.typed import decode
 
 SCHEMA: dict[str, Any] = {

@@ -1,16 +1,12 @@
-"""The fields of the built-in kinds that this server reads strictly.
-
-`resource.k8s.io/v1` is complete (its fields are what dray lives on). Core kinds are open: known
-quantities are made canonical, everything else is kept as it was sent.
-"""
+"""The kinds of `resource.k8s.io/v1`, complete."""
 
 from __future__ import annotations
 
-from .typed import (
+from dray_sandbox.apiserver.fields.parts import CONDITION, METADATA, NODE_SELECTOR, TOLERATIONS, top
+from dray_sandbox.apiserver.typed import (
     ANY,
     BOOLEAN,
     INTEGER,
-    MICROTIME,
     QUANTITY,
     STRING,
     TIME,
@@ -20,82 +16,7 @@ from .typed import (
     Type,
 )
 
-OWNER = Obj(
-    {
-        "apiVersion": STRING,
-        "kind": STRING,
-        "name": STRING,
-        "uid": STRING,
-        "controller": BOOLEAN,
-        "blockOwnerDeletion": BOOLEAN,
-    }
-)
-METADATA = Obj(
-    {
-        "name": STRING,
-        "generateName": STRING,
-        "namespace": STRING,
-        "selfLink": STRING,
-        "uid": STRING,
-        "resourceVersion": STRING,
-        "generation": INTEGER,
-        "creationTimestamp": TIME,
-        "deletionTimestamp": TIME,
-        "deletionGracePeriodSeconds": INTEGER,
-        "labels": MapOf(STRING),
-        "annotations": MapOf(STRING),
-        "ownerReferences": ListOf(OWNER),
-        "finalizers": ListOf(STRING),
-        "managedFields": ListOf(ANY),
-    }
-)
-
-
-def top(spec: Type | None = None, status: Type | None = None, **more: Type) -> Obj:
-    """A top-level kind: type, metadata and what else it has."""
-    fields: dict[str, Type] = {"apiVersion": STRING, "kind": STRING, "metadata": METADATA}
-    if spec is not None:
-        fields["spec"] = spec
-    if status is not None:
-        fields["status"] = status
-    return Obj(fields | more)
-
-
-NODE_SELECTOR_REQUIREMENT = Obj({"key": STRING, "operator": STRING, "values": ListOf(STRING)})
-NODE_SELECTOR = Obj(
-    {
-        "nodeSelectorTerms": ListOf(
-            Obj(
-                {
-                    "matchExpressions": ListOf(NODE_SELECTOR_REQUIREMENT),
-                    "matchFields": ListOf(NODE_SELECTOR_REQUIREMENT),
-                }
-            )
-        )
-    }
-)
-CONDITION = Obj(
-    {
-        "type": STRING,
-        "status": STRING,
-        "observedGeneration": INTEGER,
-        "lastTransitionTime": TIME,
-        "reason": STRING,
-        "message": STRING,
-    }
-)
 SELECTORS = ListOf(Obj({"cel": Obj({"expression": STRING})}))
-TOLERATIONS = ListOf(
-    Obj(
-        {
-            "key": STRING,
-            "operator": STRING,
-            "value": STRING,
-            "effect": STRING,
-            "tolerationSeconds": INTEGER,
-        }
-    )
-)
 OPAQUE = Obj({"driver": STRING, "parameters": ANY})
 _SUBREQUEST: dict[str, Type] = {
     "deviceClassName": STRING,
@@ -250,56 +171,3 @@ SLICE = top(
         }
     )
 )
-
-_RESOURCES = Obj({"limits": MapOf(QUANTITY), "requests": MapOf(QUANTITY)}, open=True)
-_CONTAINERS = ListOf(Obj({"name": STRING, "image": STRING, "resources": _RESOURCES}, open=True))
-POD_SPEC = Obj(
-    {
-        "containers": _CONTAINERS,
-        "initContainers": _CONTAINERS,
-        "resources": _RESOURCES,
-        "overhead": MapOf(QUANTITY),
-        "nodeName": STRING,
-        "schedulerName": STRING,
-        "nodeSelector": MapOf(STRING),
-        "schedulingGates": ListOf(Obj({"name": STRING})),
-        "resourceClaims": ListOf(
-            Obj(
-                {
-                    "name": STRING,
-                    "resourceClaimName": STRING,
-                    "resourceClaimTemplateName": STRING,
-                }
-            )
-        ),
-        "tolerations": TOLERATIONS,
-        "terminationGracePeriodSeconds": INTEGER,
-        "priority": INTEGER,
-        "priorityClassName": STRING,
-        "restartPolicy": STRING,
-    },
-    open=True,
-)
-POD = Obj({"metadata": METADATA, "spec": POD_SPEC}, open=True)
-NODE = Obj(
-    {
-        "metadata": METADATA,
-        "spec": Obj({"unschedulable": BOOLEAN, "taints": ListOf(ANY)}, open=True),
-        "status": Obj({"capacity": MapOf(QUANTITY), "allocatable": MapOf(QUANTITY)}, open=True),
-    },
-    open=True,
-)
-LEASE = top(
-    Obj(
-        {
-            "holderIdentity": STRING,
-            "leaseDurationSeconds": INTEGER,
-            "acquireTime": MICROTIME,
-            "renewTime": MICROTIME,
-            "leaseTransitions": INTEGER,
-            "strategy": STRING,
-            "preferredHolder": STRING,
-        }
-    )
-)
-OPEN = Obj({"metadata": METADATA}, open=True)
