@@ -132,7 +132,7 @@ def compile(expression: str, environment: Environment = DEFAULT) -> Program:
         CelTypeError: not a selector in the environment of DRA.
     """
     try:
-        root = parse(expression)
+        root = parse(expression, environment)
         checked = check_selector(root, expression, environment)
         return program_of(checked)
     except RecursionError:
