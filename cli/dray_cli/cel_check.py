@@ -1,14 +1,17 @@
 """``dray cel check``: what a server says to a selector before any device is there."""
 
 import sys
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, TextIO
 
 import click
 
 from dray.cel.admission import MOST_COST
 from dray.cel.environment import Mode
 from dray.cel.errors import CelCompileError
+from dray.cel.evaluate import Program, compile, conjuncts
 from dray.seed.dialect import translate
+from dray_cli.cel_slices import candidates_of_text
 from dray_cli.cel_verdict import DEFAULT_VERSION, Judgement, judge
 from dray_cli.output import output_option, print_json
 
@@ -35,18 +38,28 @@ version_option = click.option(
     show_default=True,
     help="new: it is written into an object now; stored: it stands in one already.",
 )
+@click.option(
+    "-f",
+    "--filename",
+    "file",
+    type=click.File("r", encoding="utf-8"),
+    help="ResourceSlices: say what evaluation costs on their devices, too.",
+)
 @output_option
-def check(expression: str, version: str, environment: str, output: str) -> None:
+def check(
+    expression: str, version: str, environment: str, file: TextIO | None, output: str
+) -> None:
     """Say whether a server accepts EXPRESSION (- reads standard input), and what it costs.
 
     Exit code 1: it is refused; the error names the place and the nearest known name.
     """
     text = sys.stdin.read() if expression == "-" else expression
     found = judge(text, version, Mode(environment))
+    used = _used(found, file) if file is not None and found.verdict == "ok" else []
     if output == "json":
-        print_json(_as_json(text, version, environment, found))
+        print_json(_as_json(text, version, environment, found, used))
     elif found.verdict == "ok":
-        _print(found, version, environment)
+        _print(found, version, environment, used)
     else:
         click.echo(found.error, err=True)
         for line in _hint(text, found):
@@ -55,7 +68,33 @@ def check(expression: str, version: str, environment: str, output: str) -> None:
         sys.exit(1)
 
 
-def _print(found: Judgement, version: str, environment: str) -> None:
+@dataclass(frozen=True, slots=True)
+class _Clause:
+    """One top-level ``&&`` term by itself."""
+
+    text: str
+    type: str
+    cost: int
+
+
+def _clauses(program: Program) -> list[_Clause]:
+    """The clauses of an expression of several; a clause of a valid selector is one, too."""
+    terms = conjuncts(program.tree)
+    if len(terms) == 1:
+        return []
+    texts = [program.expression[term.place.start : term.place.end] for term in terms]
+    alone = [compile(text, program.checked.environment) for text in texts]
+    return [_Clause(one.expression, str(one.checked.result), one.cost) for one in alone]
+
+
+def _used(found: Judgement, file: TextIO) -> list[int]:
+    """What evaluation costs on each device that it can be evaluated on."""
+    assert found.program is not None
+    outcomes = [found.program.evaluate(c.view()) for c in candidates_of_text(file.read())]
+    return [outcome.cost for outcome in outcomes if outcome.cost is not None]
+
+
+def _print(found: Judgement, version: str, environment: str, used: list[int]) -> None:
     assert found.program is not None
     click.echo(f"ok in {environment} objects of Kubernetes {version}")
     click.echo(f"type  {found.program.checked.result}")
@@ -63,6 +102,12 @@ def _print(found: Judgement, version: str, environment: str) -> None:
         f"cost  at most {found.program.cost:,} of {MOST_COST:,} units per device, "
         f"about {found.program.cost * _MICROSECONDS_PER_UNIT:,.1f} µs of kube-scheduler's time"
     )
+    for clause in _clauses(found.program):
+        click.echo(f"      {clause.cost:9,}  {clause.type:4}  {clause.text}")
+    if used:
+        mean = sum(used) / len(used)
+        span = f"{min(used):,} to {max(used):,}"
+        click.echo(f"used  {span} units on {len(used):,} devices, {mean:,.1f} on average")
 
 
 def _hint(text: str, found: Judgement) -> list[str]:
@@ -82,7 +127,9 @@ def _hint(text: str, found: Judgement) -> list[str]:
     ]
 
 
-def _as_json(text: str, version: str, environment: str, found: Judgement) -> dict[str, Any]:
+def _as_json(
+    text: str, version: str, environment: str, found: Judgement, used: list[int]
+) -> dict[str, Any]:
     program = found.program
     return {
         "expression": text,
@@ -93,4 +140,6 @@ def _as_json(text: str, version: str, environment: str, found: Judgement) -> dic
         "type": None if program is None else str(program.checked.result),
         "cost": None if program is None else program.cost,
         "costLimit": MOST_COST,
+        "clauses": [asdict(clause) for clause in _clauses(program)] if program else [],
+        "costOnDevices": used,
     }

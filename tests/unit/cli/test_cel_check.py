@@ -1,6 +1,7 @@
 """``dray cel check``: accepted or refused, at what cost, and where the fault is."""
 
 import json
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -29,6 +30,21 @@ def test_an_accepted_expression_shows_its_type_and_what_it_costs_on_a_device():
 
 def test_an_attribute_alone_is_of_a_type_that_only_the_device_tells():
     assert "type  any" in check(f"{A}.ecc").stdout
+
+
+def test_each_clause_has_its_type_and_its_share_of_the_cost():
+    lines = check(f'{A}.ecc && {A}.model == "H100"').stdout.splitlines()
+    assert [line.split(maxsplit=2) for line in lines[3:]] == [
+        ["4", "any", f"{A}.ecc"],
+        ["5", "bool", f'{A}.model == "H100"'],
+    ]
+
+
+def test_devices_show_what_is_really_used():
+    slices = str(Path(__file__).parents[3] / "examples" / "02-selectors" / "slices.yaml")
+    driver = 'device.attributes["tensor-fusion.ai.dra-driver"]'
+    found = check(f'has({driver}.model) && {driver}.model == "A100"', "-f", slices)
+    assert found.stdout.splitlines()[-1] == "used  3 to 8 units on 3 devices, 6.3 on average"
 
 
 def test_a_refused_expression_shows_the_place_and_the_nearest_name():
@@ -77,6 +93,8 @@ def test_programs_read_json():
         "type": "bool",
         "cost": 0,
         "costLimit": 1_000_000,
+        "clauses": [],
+        "costOnDevices": [],
     }
     refused = check("1 +", "-o", "json")
     assert refused.exit_code == 1
