@@ -10,7 +10,7 @@ from dray.cel import tree, types
 from dray.cel.checker import LITERAL_TYPES, Checker
 from dray.cel.constants import refused_constants
 from dray.cel.environment import DEFAULT, Environment
-from dray.cel.errors import CelTypeError, first_of
+from dray.cel.errors import CelTypeError, Refusal, first_of
 from dray.cel.expansion import Core
 from dray.cel.tree import Expr, Node
 from dray.cel.types import Type
@@ -57,6 +57,16 @@ class Checked:
         return self._expansions[id(node)]
 
 
+def refused_variables(checked: Checked) -> list[Refusal]:
+    """Variables that hold types: cel-go takes their names for names of types, which they aren't."""
+    return [
+        Refusal(f"program instantiation failed: reference to undefined type: {name}", node.place)
+        for node in checked.literals.variables
+        if checked.type_of(node).kind == "type"
+        and (name := node.name.removeprefix(".")) not in types.TYPE_NAMES
+    ]
+
+
 def check(root: Expr, source: str, environment: Environment = DEFAULT) -> Checked:
     """Check ``root``, parsed from ``source``; any result type will do.
 
@@ -92,7 +102,7 @@ def check_selector(root: Expr, source: str, environment: Environment = DEFAULT) 
     """
     checked = check(root, source, environment)
     if checked.result in environment.results:
-        refused = refused_constants(checked.literals)
+        refused = refused_constants(checked.literals) + refused_variables(checked)
         if refused:
             raise first_of(refused, source)
         return checked

@@ -42,7 +42,11 @@ class Checker(Findings):
             scope = self.outermost or self.scope
         else:
             scope = self.scope
-        found = scope.get(name) or types.TYPE_NAMES.get(name)
+        found = scope.get(name)
+        if found is None:
+            found = types.TYPE_NAMES.get(name)
+        elif found.kind == "type" or found.is_open:
+            self.literals.variables.append(node)
         if found is None:
             return self.undeclared(node.name, node.place, (*self.scope, *types.TYPE_NAMES))
         return found

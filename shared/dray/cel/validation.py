@@ -22,12 +22,14 @@ _PATTERNS: Final = ("matches", "find", "findAll")
 class Literals:
     """The calls, keys and aggregate literals met; ``exempt`` > 0 inside ``format``."""
 
-    __slots__ = ("aggregates", "calls", "exempt", "keys")
+    __slots__ = ("aggregates", "calls", "exempt", "keys", "variables")
 
     def __init__(self) -> None:
         self.calls: list[tree.Call] = []
         self.keys: list[Expr] = []
         """Of indexes, but for the plain strings and ints."""
+        self.variables: list[tree.Ident] = []
+        """Uses of variables that may hold a type."""
         self.aggregates: list[list[tuple[Type, Place]]] = []
         self.exempt = 0
 

@@ -95,6 +95,8 @@ REFUSED = {
     "int('a') == 1": (4, "type conversion error from 'string' to 'int'"),
     "'a'.size(1) == 1": (9, "'size' applied to 'string.(int)'"),
     "url('x').getPort() == '' && device.nope": (35, "undefined field 'nope'"),
+    "[int].all(t, t == int)": (14, "reference to undefined type: t"),
+    "{null: 1}[null] == 1": (11, "invalid qualifier type: types.Null"),
     "'a'.reverse() == 'a'": (12, "found no matching overload for 'reverse'"),
     "string(dyn(['a'])) == ''": (7, "type conversion error from 'list' to 'string'"),
 }
