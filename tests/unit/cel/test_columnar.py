@@ -268,6 +268,17 @@ def test_what_ends_an_evaluation_is_not_absorbed_by_what_follows(is_live_before:
     assert (matching(fleet, early), failing(fleet, early)) == (["big", "listed"], ["small"])
 
 
+def test_what_ended_evaluations_of_a_device_that_is_gone_is_forgotten(fleet: Fleet) -> None:
+    clauses = f"{LISTED} && {HAS_16GI}"
+    fleet.masks(clauses)
+    version = view("80Gi", model=Version("1.2.3"))
+    fleet.put_all([("a", version), ("a", view("80Gi", model="A100"))])
+
+    assert (matching(fleet, clauses), failing(fleet, clauses)) == (["a", "b"], [])
+    assert fleet.clauses(clauses)[0].match.tolist() == [True, True, False]
+    assert fleet.clauses(clauses)[0].errors.tolist() == [False, False, True]
+
+
 def test_an_evaluation_that_is_too_dear_fails_whatever_the_other_clauses_say(fleet: Fleet) -> None:
     dear = "lists.range(1000).all(x, lists.range(1000).all(y, x + y >= 0))"
 

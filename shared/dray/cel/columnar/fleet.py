@@ -14,11 +14,13 @@ from dray.cel.columnar.forms import ERROR, STOPPED, TRUE
 from dray.cel.columnar.gates import Bank
 from dray.cel.columnar.plan import Part, Plans
 from dray.cel.columnar.properties import Properties
+from dray.cel.columnar.reads import text_of
 from dray.cel.columnar.slots import Slots
 from dray.cel.columnar.spreading import Found, conjunction
 from dray.cel.device import DeviceView
 from dray.cel.environment import DEFAULT, Environment
 from dray.cel.evaluate import conjuncts
+from dray.cel.tree import Expr
 
 _FIRST_SLOTS: Final = 64
 _TOGETHER: Final = 512
@@ -168,12 +170,11 @@ class Fleet:
         self.masks(expression)
         live = self._live[expression]
         terms = conjuncts(live.checked.root)
-        if len(live.parts) == len(terms):
-            return tuple(map(self._told_apart, live.parts))
-        parts = [self._plans.whole(term, live.exact) for term in terms]
-        found = tuple(map(self._told_apart, parts))
-        self._release(parts)
-        return found
+        apart = live.parts if len(live.parts) == len(terms) else [None] * len(terms)
+        return tuple(
+            self._told_apart(term, part, live.exact)
+            for term, part in zip(terms, apart, strict=True)
+        )
 
     @property
     def live(self) -> tuple[str, ...]:
@@ -195,7 +196,7 @@ class Fleet:
         if parts is None or found is None:
             self._release(parts or ())
             parts = (self._plans.whole(checked.root, exact),)
-            found = conjunction(parts, self.slots)
+            found = self._decided(parts[0])
         row = self._selectors.add([part.node for part in parts])
         self._board.set_row(row, *self._usable_only(found))
         return _Live(checked, exact, parts, row)
@@ -206,21 +207,31 @@ class Fleet:
         self._release(live.parts)
         part = self._plans.whole(live.checked.root, live.exact)
         self._selectors.replace(live.row, [part.node])
-        self._board.set_row(live.row, *self._usable_only(conjunction((part,), self.slots)))
+        self._board.set_row(live.row, *self._usable_only(self._decided(part)))
         self._live[expression] = live._replace(parts=(part,))
+
+    def _decided(self, whole: Part) -> Found:
+        found = conjunction((whole,), self.slots)
+        if found is None:
+            raise AssertionError(f"{whole.text}: a whole can't be stopped but is an error")
+        return found
 
     def _release(self, parts: Iterable[Part]) -> None:
         for part in parts:
             self._plans.release(part)
 
-    def _told_apart(self, part: Part) -> ClauseMasks:
-        match, errors = self._usable_only(conjunction((part,), self.slots))
-        return ClauseMasks(part.text, match, np.zeros_like(match) if errors is None else errors)
-
-    def _usable_only(self, found: Found | None) -> tuple[Mask, Mask | None]:
-        """Match and error, where a broken device is an error and a free slot is neither."""
+    def _told_apart(self, term: Expr, part: Part | None, exact: Exact) -> ClauseMasks:
+        """A clause alone: by its part in the selector, if it has one and that can tell."""
+        found = None if part is None else conjunction((part,), self.slots)
         if found is None:
-            raise AssertionError("what is kept whole ends no evaluation")
+            part = self._plans.whole(term, exact)
+            found = self._decided(part)
+            self._release((part,))
+        match, errors = self._usable_only(found)
+        return ClauseMasks(text_of(term), match, np.zeros_like(match) if errors is None else errors)
+
+    def _usable_only(self, found: Found) -> tuple[Mask, Mask | None]:
+        """Match and error, where a broken device is an error and a free slot is neither."""
         usable, broken = self._usable[: self.slots], self._broken[: self.slots]
         match, errors = found
         match &= usable
