@@ -27,6 +27,8 @@ class Domain:
     """While serving: the log's last sequence when the lease was taken."""
     lost: bool = False
     """The log's stream is missing."""
+    read: bool = False
+    """Whether the log was folded to its end once."""
     unnamed: bool = False
     """The facts that named its epoch were lost, and the new ones have not named it yet: they
     will name the next one, and the claims of this log may be gone without a word."""

@@ -68,6 +68,7 @@ def fold_record(state: AllocatorState, event: RecordSeen) -> None:
     domain = state.domains.get(event.domain)
     if domain is None or domain.epoch != event.epoch:
         return
+    domain.read = domain.read or not event.more
     if event.sequence <= domain.confirmed.sequence:
         return
     if domain.appended and domain.appended[0] == (event.sequence, event.record):

@@ -111,12 +111,16 @@ class Shell:
                 task.cancel()
 
     async def _read_facts(self) -> None:
-        backoff = Backoff(0.05, 2.0)
+        backoff, waits = Backoff(0.05, 2.0), False
         while True:
             try:
                 await self._follow_facts(backoff)
             except StreamMissingError as error:
-                self._log.warning("no facts", stream=FACTS_STREAM, why=str(error))
+                if self._state.facts.position:
+                    self._log.warning("the facts are lost; reads them anew", why=str(error))
+                elif not waits:
+                    self._log.info("waits for a claim-controller to publish the first facts")
+                waits = True
                 await self._hand(FactsLost())
             except BusUnavailableError as error:
                 self._log.warning("facts can't be read", why=str(error))

@@ -71,7 +71,7 @@ class NodeFollower:
                     self._on_lost()
                 if said != str(error):
                     said = str(error)
-                    structlog.get_logger().info("no facts to read yet", error=said)
+                    structlog.get_logger().info("no facts to read just now", why=said)
             await backoff.pause()
 
     async def _read(self, backoff: Backoff) -> None:

@@ -45,11 +45,19 @@ class Cache:
 
     async def run(self) -> None:
         """Fold facts for ever. A lost stream is read anew; the old view serves meanwhile."""
-        backoff = Backoff(most_s=LONGEST_WAIT_S)
+        backoff, waits = Backoff(most_s=LONGEST_WAIT_S), False
         while True:
             try:
                 await self._follow(backoff)
-            except (StreamMissingError, BusUnavailableError) as error:
+            except StreamMissingError as error:
+                if self.view.synced:
+                    structlog.get_logger().warning("the facts are lost", error=str(error))
+                elif not waits:
+                    structlog.get_logger().info(
+                        "waits for a claim-controller to publish the first facts"
+                    )
+                waits = True
+            except BusUnavailableError as error:
                 structlog.get_logger().warning("facts can't be read", error=str(error))
             await backoff.pause()
 

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from dray.bus.topology import FACTS_STREAM, STREAMS
+from dray.bus.topology import FACTS_STREAM, STREAMS, log_spec
 from dray.domain.claims import first_attempt, last_attempt_before
 from dray.kube.convert import claim_from
 from dray.kube.ports import CLAIMS, LEASES, PODS, POOLS
@@ -142,6 +142,13 @@ async def test_a_pool_made_again_never_uses_an_old_epoch(world: Any) -> None:
         return await epoch_of(world) >= 2
 
     await world.until(renewed, "a higher epoch")
+
+
+async def test_a_pool_without_a_memory_goes_above_every_log_of_its_name(world: Any) -> None:
+    """It was deleted and made again; of the logs one is lost, a later one not."""
+    await world.bus.ensure(log_spec("default-pool", 3))
+    running = await world.ready(await world.start())
+    assert running.controller.term.epochs.opened == {"default-pool": 4}
 
 
 async def test_a_pool_that_went_while_nobody_led_is_closed_by_the_next_leader(

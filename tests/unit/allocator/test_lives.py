@@ -3,7 +3,15 @@
 from dataclasses import replace
 
 from dray.domain.claims import first_attempt, last_attempt_before
-from dray.messages.decisions import Checkpoint, NodeLeft, decode_record, encode_record
+from dray.messages.decisions import (
+    Checkpoint,
+    Decided,
+    NodeLeft,
+    Released,
+    Waiting,
+    decode_record,
+    encode_record,
+)
 from dray.messages.facts import DomainObserved, PodObserved, Tick
 from dray_allocator.events import (
     Append,
@@ -11,11 +19,14 @@ from dray_allocator.events import (
     FactSeen,
     FactsLost,
     Follow,
+    LogLost,
+    LogShortened,
     RecordSeen,
     Serve,
     StandBy,
 )
 from dray_allocator.handle import handle, reasons, recompute
+from dray_allocator.log.fold import LogFold
 from dray_allocator.rules import Rules
 from dray_allocator.state import AllocatorState
 
@@ -309,14 +320,16 @@ def test_every_record_can_be_computed_again_from_what_it_was_based_on(world):
     world.tick()
     world.claim(world.state.facts.claims["claim-a"], deleted=True)
     state = AllocatorState()
-    folded = 0
+    folded, again = 0, []
     for sequence, record in enumerate(world.logs["pool"], 1):
         while folded < record.facts_sequence:
             folded += 1
             handle(state, FactSeen(folded, world.facts[folded - 1]))
         if "pool" in state.domains:
             assert encode_record(recompute(state, record)) == encode_record(record)
+            again.append(type(record))
         handle(state, RecordSeen("pool", 1, sequence, record))
+    assert {Decided, Released, Waiting} <= set(again)
 
 
 def test_a_device_sold_twice_is_reported(world):
@@ -354,3 +367,43 @@ def test_a_standby_keeps_no_queue_and_begins_with_everybody(world):
     assert not world.state.domains["pool"].due
     world.serve()
     assert "p" in world.decisions()
+
+
+def test_nothing_is_decided_before_every_log_was_read_once(world):
+    """A node may come from a pool whose log alone knows what is still in use on it."""
+    _full(world)
+    other = _replica(world)
+    handle(other, Serve("pool", 1, len(world.logs["pool"])))
+    assert other.ready(other.domains["pool"])
+    further = DomainObserved(revision=1, domain="left", epoch=1)
+    handle(other, FactSeen(len(world.facts) + 1, further))
+    assert not other.ready(other.domains["pool"])
+    opened = world.logs["pool"][0]
+    handle(other, RecordSeen("left", 1, 1, opened, more=True))
+    assert not other.ready(other.domains["pool"])
+    handle(other, RecordSeen("left", 1, 2, opened))
+    assert other.ready(other.domains["pool"])
+
+
+def test_a_log_that_is_lost_keeps_no_other_pool_waiting(world):
+    _full(world)
+    other = _replica(world)
+    handle(other, Serve("pool", 1, len(world.logs["pool"])))
+    further = DomainObserved(revision=1, domain="left", epoch=1)
+    handle(other, FactSeen(len(world.facts) + 1, further))
+    handle(other, LogLost("left", 1))
+    assert other.ready(other.domains["pool"])
+
+
+def test_a_log_that_was_cut_short_counts_as_what_is_left_of_it(world):
+    _full(world)
+    other = _replica(world)
+    handle(other, LogLost("pool", 1))
+    handle(other, LogShortened("pool", 1))
+    assert not other.domains["pool"].current.claims
+    left = LogFold()
+    for sequence, record in enumerate(world.logs["pool"][:-1], 1):
+        handle(other, RecordSeen("pool", 1, sequence, record))
+        left.fold(sequence, record)
+    assert other.domains["pool"].current == left
+    assert left.claims

@@ -26,6 +26,7 @@ from dray_claim_controller.observe.seen import Key
 from dray_claim_controller.observe.watching import Watching
 
 _AT_ONCE = 16
+_PROBED = 16
 
 
 class Epochs:
@@ -120,8 +121,7 @@ class Epochs:
             attempts=tuple(max(claim.decision, claim.void) for claim in claims),
         )
         epoch = self._watching.ask(question)
-        while await self._bus.state(log_stream(domain, epoch)) is not None:
-            epoch += 1
+        epoch = await self._above_logs(domain, epoch, 1 if recorded(pool).epoch else _PROBED)
         log = {"epoch": epoch, "lastSequence": 0, "factsCreated": self._facts_created}
         patch = {
             "metadata": {"resourceVersion": pool["metadata"]["resourceVersion"]},
@@ -136,6 +136,17 @@ class Epochs:
             await self._void_everything(domain, epoch)
         await self._publisher.flush()
         await self._bus.ensure(log_spec(domain, epoch))
+        return epoch
+
+    async def _above_logs(self, domain: str, epoch: int, probed: int) -> int:
+        """The first epoch above every log that is found, ``probed`` missing ones in a row ending
+        the search: a pool that was deleted took its memory along, and of its logs one may be lost
+        and a later one be there."""
+        candidate = epoch
+        while candidate < epoch + probed:
+            if await self._bus.state(log_stream(domain, candidate)) is not None:
+                epoch = candidate + 1
+            candidate += 1
         return epoch
 
     async def _write_opened(self, domain: str, epoch: int) -> None:
