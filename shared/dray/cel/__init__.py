@@ -1,9 +1,14 @@
 """The language of device selectors: CEL in the environment of Dynamic Resource Allocation.
 
-syntax    text → tree, bounded                    unparse   tree → text
-check     the tree's types, as Kubernetes sees    signatures  the functions and their overloads
-evaluate  one device at a time, exactly, and why  device    what a selector sees of a device
+environment  which server's language, and for what    syntax    text → tree, bounded
+check        types and overloads, as Kubernetes sees  estimate  the cost at worst, by which it admits
+admission    what an API server says to a selector    evaluate  one device at a time, exactly, and why
+unparse      tree → text                              device    what a selector sees of a device
 
-Behind ``evaluate``: ``closures`` (nodes), ``access``, ``operators``, ``functions``, ``strings``,
-``lists``, ``conversions``, ``loops`` (macros), ``patterns`` (the door to RE2), ``work`` (limits).
+Behind ``syntax``: ``lexer``, ``cursor``, ``operands``, ``literals``, ``macros``, ``depth``.
+Behind ``check``: ``checker`` with its ``findings``, ``types``, ``signatures`` over
+``declarations``, ``expansion`` (of macros), ``messages``, ``validation``, ``formats``, ``constants``.
+Behind ``estimate``: ``estimation``.
+Behind ``evaluate``: ``closures`` (nodes), ``operators``, ``functions`` and ``libraries``, ``costs``,
+``loops`` (macros), ``patterns`` (the door to RE2), ``work`` (limits).
 """

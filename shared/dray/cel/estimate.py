@@ -125,7 +125,8 @@ class _Estimator:
 
     def select(self, node: tree.Select) -> Span:
         if node.optional:
-            return self._call(node, "_?._", (node.operand, _text(node)))
+            field = tree.Literal("string", node.field, place=node.place)
+            return self._call(node, "_?._", (node.operand, field))
         if not self._checked.is_visited(node.operand):
             return ONE  # the name of a type, such as google.protobuf.Duration
         found = self.cost(node.operand)
@@ -297,7 +298,3 @@ _RULES: Final[dict[type, Callable[[_Estimator, Any], Span]]] = {
 
 def _meant(node: Node) -> Node:
     return node.node if isinstance(node, Again) else node
-
-
-def _text(node: tree.Select) -> tree.Literal:
-    return tree.Literal("string", node.field, place=node.place)

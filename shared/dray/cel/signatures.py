@@ -5,7 +5,7 @@ operand's type is still open, the first overload settles it.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -27,7 +27,7 @@ _NAMED: Final = {
     "ip": types.IP,
     "cidr": types.CIDR,
 }
-_MADE_OF: Final = {
+_MADE_OF: Final[dict[str, Callable[..., Type]]] = {
     "list": types.list_of,
     "map": types.map_of,
     "optional": types.optional_of,
