@@ -371,6 +371,20 @@ ACTIONS: dict[Action, int] = {
 }
 
 
+def test_the_interleavings_commit_void_and_decide_on_both_replicas(make_world):
+    """What the test below is worth: with nothing committed, nothing could be sold twice."""
+    cluster = Cluster(make_world)
+    for step in range(300):
+        random = Random(step)
+        (action,) = random.choices(list(ACTIONS), list(ACTIONS.values()))
+        action(cluster, random)
+    claims = [fact.claim for fact in cluster.facts if isinstance(fact, ClaimObserved)]
+    records = [record for log in cluster.logs.values() for record in log]
+    assert {record.writer for record in records if isinstance(record, Decided)} == {"one", "two"}
+    assert sum(claim.allocation is not None for claim in claims) > 5
+    assert any(claim.void for claim in claims)
+
+
 @settings(max_examples=100, deadline=None)
 @given(steps=st.lists(st.integers(0, 2**24), min_size=100, max_size=200))
 def test_no_interleaving_sells_a_device_twice(make_world, steps):

@@ -56,3 +56,4 @@ def test_whole_states_are_states_of_the_stream(subjects, lags):
         folded[stream[left[0]]] = left[0]
         if reader.whole:
             assert folded == history[left[0]]
+    assert reader.whole

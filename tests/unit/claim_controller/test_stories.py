@@ -32,7 +32,6 @@ def test_a_decision_makes_a_valid_bind_request(make: Any) -> None:
     spec = stories.decided_spec(make.decision())
     model = parse(BindRequest, stories.bind_request(make.pod(), spec))
 
-    assert isinstance(model, BindRequest)
     assert model.spec.selected_node == "node-1"
     assert model.spec.binder == OWNER_DRAY
     assert model.spec.attempt == 1_000_001
@@ -51,7 +50,10 @@ def test_every_status_is_valid(make: Any, status: dict[str, Any]) -> None:
     spec = stories.waiting_spec(waiting())
     manifest = {"metadata": {}, "spec": spec, "status": status}
 
-    assert isinstance(parse(BindRequest, manifest), BindRequest)
+    model = parse(BindRequest, manifest)
+
+    kept = model.model_dump(by_alias=True, exclude_unset=True)
+    assert (kept["spec"], kept["status"]) == (spec, status), "a field that the server would prune"
 
 
 def test_an_event_names_the_pod_and_is_the_same_for_the_same_reason(make: Any) -> None:

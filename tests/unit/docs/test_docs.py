@@ -91,6 +91,16 @@ def parse(words: list[str]) -> None:
     context.close()
 
 
+def test_what_is_checked_is_found() -> None:
+    """The patterns below find what pages name; one that finds nothing would check nothing."""
+    text = "".join(prose(page) for page in PAGES)
+    codes = CODE.findall(text)
+    assert len(LINK.findall(text)) > 50
+    assert sum(1 for code in codes if IN_REPOSITORY.fullmatch(code)) > 50
+    assert sum(1 for code in codes if MODULE.fullmatch(code)) > 5
+    assert sum(1 for page in PAGES for _ in commands(page)) > 10
+
+
 @every_page
 def test_relative_links_lead_somewhere(page: Path) -> None:
     for link in LINK.findall(prose(page)):

@@ -12,6 +12,7 @@ from dray.kube.ports import (
     PODS,
     POOLS,
     Changed,
+    ConflictError,
     KubeUnavailableError,
     Listed,
     NotFoundError,
@@ -58,7 +59,7 @@ async def test_a_caller_may_be_held_asleep_while_another_writes() -> None:
     await held.wait()
     await kube.patch(CLAIMS, "c", {"metadata": {"annotations": {"void": "1"}}}, "n")
     woken.set()
-    with pytest.raises(Exception, match="has been modified"):
+    with pytest.raises(ConflictError, match="has been modified"):
         await late
 
 
