@@ -9,10 +9,12 @@ DRAResourceClaimGranularStatusAuthorization); ``resourceclaims/driver`` guards
 from collections.abc import Sequence
 from typing import Any
 
+from dray.domain.names import API_GROUP
+from dray.kube.ports import CLAIMS
 from dray_sandbox.access import CLAIM_CONTROLLER, KUBELET, NODE_AGENT, WEBHOOK
 
 Object = dict[str, Any]
-_CORE, _RESOURCE, _OURS = "", "resource.k8s.io", "tensor-fusion.ai"
+_CORE, _RESOURCE, _OURS = "", CLAIMS.group, API_GROUP
 _READ = ("get", "list", "watch")
 _WRITE = ("create", "update", "patch", "delete")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -38,10 +37,6 @@ class Running:
     def watches(self) -> Watches:
         """The open watches, for tests that end them."""
         return self.app[WATCHES]
-
-    def client_context(self) -> ssl.SSLContext:
-        """TLS for a client that trusts this server."""
-        return ssl.create_default_context(cafile=str(self.ca_file))
 
 
 @asynccontextmanager

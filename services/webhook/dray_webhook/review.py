@@ -45,7 +45,6 @@ class Request(_Model):
 
     uid: str = Field(min_length=1)
     kind: GroupKind = GroupKind()
-    sub_resource: str = ""
     namespace: str = ""
     name: str = ""
     operation: Literal["CREATE", "UPDATE", "DELETE", "CONNECT"] = "CREATE"

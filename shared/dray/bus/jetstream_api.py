@@ -23,7 +23,6 @@ NANO: Final = 1_000_000_000
 
 STREAM_NOT_FOUND: Final = 10059
 STREAM_NAME_IN_USE: Final = 10058
-CONSUMER_NOT_FOUND: Final = 10014
 NO_MESSAGE: Final = 10037
 WRONG_LAST: Final = (10070, 10071, 10164)
 """Another last message id, or another last sequence, than was expected."""

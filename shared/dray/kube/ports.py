@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from dray.domain.errors import PermanentError, TemporaryError
+from dray.domain.names import API_GROUP
 
 Object = dict[str, Any]
 """A Kubernetes object as JSON."""
@@ -77,27 +78,11 @@ TEMPLATES = Resource("resource.k8s.io", "v1", "resourceclaimtemplates", "Resourc
 SLICES = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False)
 CLASSES = Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", namespaced=False)
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
-POOLS = Resource("tensor-fusion.ai", "v1", "gpupools", "GPUPool", namespaced=False)
-POLICIES = Resource(
-    "tensor-fusion.ai", "v1", "schedulingconfigtemplates", "SchedulingConfigTemplate", False
-)
-BIND_REQUESTS = Resource("tensor-fusion.ai", "v1", "bindrequests", "BindRequest")
+POOLS = Resource(API_GROUP, "v1", "gpupools", "GPUPool", namespaced=False)
+POLICIES = Resource(API_GROUP, "v1", "schedulingconfigtemplates", "SchedulingConfigTemplate", False)
+BIND_REQUESTS = Resource(API_GROUP, "v1", "bindrequests", "BindRequest")
 CRDS = Resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False
-)
-MUTATING_WEBHOOKS = Resource(
-    "admissionregistration.k8s.io",
-    "v1",
-    "mutatingwebhookconfigurations",
-    "MutatingWebhookConfiguration",
-    False,
-)
-VALIDATING_WEBHOOKS = Resource(
-    "admissionregistration.k8s.io",
-    "v1",
-    "validatingwebhookconfigurations",
-    "ValidatingWebhookConfiguration",
-    False,
 )
 
 PatchType = Literal["merge", "json", "strategic", "apply"]

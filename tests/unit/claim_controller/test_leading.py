@@ -1,7 +1,6 @@
 """Who may take the Lease, and when an epoch is over."""
 
 from dray.bus.ports import StreamState
-from dray.domain.claims import Claim, ClaimSpec
 from dray.kube.ports import Object
 from dray_claim_controller.domains.rules import Recorded, is_lost, next_epoch, recorded
 from dray_claim_controller.leading.rules import lease_spec, may_take, observe
@@ -55,16 +54,12 @@ def test_a_log_is_lost_when_it_is_missing_or_shorter_than_somebody_saw() -> None
     assert not is_lost(Recorded(1, 5), state(5), 5)
 
 
-def claim(decision: int = 0, void: int = 0) -> Claim:
-    return Claim("u", "ns", "c", 1, "p", ClaimSpec(), decision=decision, void=void)
-
-
 def test_the_next_epoch_is_above_all_that_anybody_used() -> None:
     assert next_epoch(Recorded(), 0, []) == 1
     assert next_epoch(Recorded(2), 0, []) == 3
     assert next_epoch(Recorded(), 4, []) == 5
-    assert next_epoch(Recorded(1), 1, [claim(decision=3_000_001)]) == 4
-    assert next_epoch(Recorded(1), 1, [claim(void=2_000_000)]) == 2
+    assert next_epoch(Recorded(1), 1, [3_000_001]) == 4
+    assert next_epoch(Recorded(1), 1, [2_000_000]) == 2
 
 
 def test_a_pool_without_status_has_no_epoch() -> None:

@@ -10,7 +10,6 @@ from dray_allocator.fit.ledger import DeviceUse, Ledger
 FULL = 1_000_000
 """Loads are in millionths."""
 
-COMPACT = "CompactFirst"
 SPREAD = "LowLoadFirst"
 
 Order = Callable[[int], int]

@@ -2,7 +2,7 @@
 
 from dray.bus.ports import StreamState
 from dray_claim_controller.deciding.seam import Question
-from dray_claim_controller.domains.rules import Recorded, is_lost, next_epoch_after
+from dray_claim_controller.domains.rules import Recorded, is_lost, next_epoch
 from dray_claim_controller.observe.picture import Picture
 
 
@@ -36,4 +36,4 @@ class NextEpoch(Question[int], frozen=True, kw_only=True, tag="next-epoch"):
     """Highest attempt on each of the pool's claims."""
 
     def answer(self, picture: Picture) -> int:
-        return next_epoch_after(self.remembered, self.published, self.attempts)
+        return next_epoch(self.remembered, self.published, self.attempts)

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dray.bus.ports import StreamState
-from dray.domain.claims import Claim
 from dray.kube.ports import Object
 from dray_claim_controller.execute.rules import epoch_of
 
@@ -40,13 +39,11 @@ def is_lost(remembered: Recorded, state: StreamState | None, seen_sequence: int)
     return state.last_sequence < max(remembered.last_sequence, seen_sequence)
 
 
-def next_epoch(remembered: Recorded, published: int, claims: Iterable[Claim]) -> int:
-    """An epoch above every one that anybody may have decided in."""
-    attempts = (max(claim.decision, claim.void) for claim in claims)
-    return next_epoch_after(remembered, published, attempts)
+def next_epoch(remembered: Recorded, published: int, attempts: Iterable[int]) -> int:
+    """An epoch above every one that anybody may have decided in.
 
-
-def next_epoch_after(remembered: Recorded, published: int, attempts: Iterable[int]) -> int:
-    """The same, of the highest attempt on each claim."""
+    ``remembered`` by the pool, ``published`` on the bus, ``attempts``: the highest on each claim,
+    begun or void.
+    """
     executed = [epoch_of(attempt) for attempt in attempts if attempt > 0]
     return max(remembered.epoch, published, *executed, 0) + 1
