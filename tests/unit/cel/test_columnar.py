@@ -66,6 +66,9 @@ def test_a_guard_turns_failing_into_not_matching(fleet: Fleet) -> None:
         (f'device.attributes["{D}"].model == "new model"', ["new"]),
         (f'device.attributes["{D}"].model != "A100"', ["new"]),
         (f'device.attributes["{D}"].model in ["A100", "new model"]', ["new"]),
+        (f'device.attributes["{D}"].index in [3, 7]', ["new"]),
+        (f'device.attributes["{D}"].index in [2.5, 7.0]', ["new"]),
+        (f'device.attributes["{D}"].index > 6.5', ["new"]),
         (f'device.attributes["{D}"].model.startsWith("new")', ["new"]),
         (f'device.attributes["{D}"].?model.orValue("") != ""', ["new"]),
         (f'device.attributes["{D}"].model == "A100" || {HAS_16GI}', ["new"]),
@@ -73,14 +76,14 @@ def test_a_guard_turns_failing_into_not_matching(fleet: Fleet) -> None:
         (f'has(device.attributes["{D}"].ecc) ? false : {HAS_16GI}', ["new"]),
         (f'device.attributes["{D}"].model + device.driver == "new model{D}"', ["new"]),
         (f'device.attributes["{D}"].exists(name, name == "model")', ["new"]),
-        (f'device.attributes["{D}"].all(name, value, value == "new model")', ["new", "plain"]),
+        (f'device.attributes["{D}"].all(name, value, value != "A100")', ["new", "plain"]),
     ],
 )
 def test_values_seen_for_the_first_time_are_decided(clause: str, expected: list[str]) -> None:
     fleet = Fleet()
     fleet.masks(clause)
     fleet.put("plain", view())
-    fleet.put("new", view("99Gi", model="new model"))
+    fleet.put("new", view("99Gi", model="new model", index=7))
 
     assert matching(fleet, clause) == sorted(expected, key=fleet.slot_of)
 
