@@ -54,6 +54,9 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             and self._meaning() == other._meaning()
         )
 
+    def __ne__(self, other: object) -> bool:
+        return not self == other  # a Struct's own compares identities
+
     def __hash__(self) -> int:
         return hash((type(self).__name__, *self._meaning()))
 

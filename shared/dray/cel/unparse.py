@@ -1,13 +1,16 @@
 """Tree to text: the shortest spelling that parses back to the same tree."""
 
+import re
 from typing import Final
 
 from dray.cel import tree
+from dray.cel.cursor import KEYWORDS
 from dray.cel.literals import quoted, quoted_bytes
 from dray.cel.tree import Expr
 
 _TERNARY, _OR, _AND, _RELATION, _SUM, _PRODUCT, _UNARY, _MEMBER = range(8)
 _DIGITS: Final = "0123456789."
+_PLAIN: Final = re.compile("[_a-zA-Z][_a-zA-Z0-9]*")
 _LEVELS: Final = {
     "||": _OR,
     "&&": _AND,
@@ -52,9 +55,9 @@ def _bare(node: Expr) -> str:
             return node.name
         case tree.Select():
             mark = ".?" if node.optional else "."
-            return f"{_text(node.operand, _MEMBER)}{mark}{node.field}"
+            return f"{_text(node.operand, _MEMBER)}{mark}{_field(node.field)}"
         case tree.Has():
-            return f"has({_text(node.operand, _MEMBER)}.{node.field})"
+            return f"has({_text(node.operand, _MEMBER)}.{_field(node.field)})"
         case tree.Index():
             mark = "[?" if node.optional else "["
             return f"{_text(node.operand, _MEMBER)}{mark}{_bare(node.key)}]"
@@ -96,10 +99,15 @@ def _compound(node: Expr) -> str:
             )
             return "{" + ", ".join(pairs) + "}"
         case tree.Message():
-            pairs = (f"{_mark(f.optional)}{f.name}: {_bare(f.value)}" for f in node.fields)
+            pairs = (f"{_mark(f.optional)}{_field(f.name)}: {_bare(f.value)}" for f in node.fields)
             return node.name + "{" + ", ".join(pairs) + "}"
         case _:
             raise TypeError(f"{type(node).__name__} has no spelling")
+
+
+def _field(name: str) -> str:
+    """The name of a field, in backticks where it is no plain name."""
+    return name if _PLAIN.fullmatch(name) and name not in KEYWORDS else f"`{name}`"
 
 
 def _comma(nodes: tuple[Expr, ...]) -> str:

@@ -5,8 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dray.cel import tree
+from dray.cel.environment import environment
 from dray.cel.errors import CelSyntaxError
-from dray.cel.syntax import MAX_NESTING, RESERVED, parse
+from dray.cel.syntax import MAX_LENGTH, MAX_NESTING, RESERVED, parse
 from dray.cel.unparse import unparse
 
 LITERALS = [
@@ -231,3 +232,80 @@ def test_any_text_parses_or_is_a_syntax_error(text):
     except CelSyntaxError:
         return
     assert parse(unparse(node)) == node
+
+
+NEWEST = environment("1.37")
+
+
+@pytest.mark.parametrize(
+    "text", ["a.`b-c` == 1", "a.?`b c`.d", "has(a.`x/y`)", "x{`a-b`: 1}.c", "a.`in`", "a.`b`"]
+)
+def test_names_in_backticks_are_read_and_written_where_the_server_reads_them(text):
+    node = parse(text, NEWEST)
+    assert parse(unparse(node), NEWEST) == node
+    with pytest.raises(CelSyntaxError, match="unsupported syntax: '`'"):
+        parse(text)
+
+
+def test_nodes_differ_by_what_they_mean_and_not_by_where_they_stand():
+    assert parse("a  ==  1") == parse("a == 1")
+    assert not parse("a  ==  1") != parse("a == 1")  # noqa: SIM202 - the operator is tested
+    assert parse("a == 1") != parse("a == 2")
+    assert hash(parse("a  ==  1")) == hash(parse("a == 1"))
+
+
+DEEPEST = {
+    "parentheses": ("(", ")", 249),
+    "sums": ("(1 + ", ")", 124),
+    "relations": ("(1 < ", ")", 124),
+    "lists": ("[", "]", 249),
+    "negations": ("!(", ")", 249),
+    "branches": ("true ? 1 : ", "", 249),
+    "relations of sums of products": ("(1 == 1 + (1 * ", "))", 62),
+}
+
+
+@pytest.mark.parametrize("kind", DEEPEST)
+def test_nesting_has_the_limits_of_kubernetes(kind):
+    opening, closing, most = DEEPEST[kind]
+    suffix = "" if kind == "branches" else " == 1"
+    parse(opening * most + "1" + closing * most + suffix)
+    with pytest.raises(CelSyntaxError, match="recursion limit exceeded: 250"):
+        parse(opening * (most + 1) + "1" + closing * (most + 1) + suffix)
+
+
+@pytest.mark.parametrize(("text", "most"), [("a{} == 1", 249), ("a{}", 250)])
+def test_chains_of_members_have_the_limit_of_kubernetes(text, most):
+    parse(text.format(".b" * most))
+    with pytest.raises(CelSyntaxError, match="max recursion depth exceeded"):
+        parse(text.format(".b" * (most + 1)))
+
+
+def test_a_text_has_the_length_that_cel_go_reads():
+    parse("a" * MAX_LENGTH)
+    with pytest.raises(CelSyntaxError, match="size: 100001, limit 100000"):
+        parse("a" * (MAX_LENGTH + 1))
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("a b", "1:3: Syntax error: extraneous input 'b' expecting <EOF>"),
+        ("a,b", "1:2: Syntax error: mismatched input ',' expecting <EOF>"),
+        ("(1", "1:3: Syntax error: missing ')' at '<EOF>'"),
+        ("[1", "1:3: Syntax error: mismatched input '<EOF>' expecting {']', ','}"),
+        ("a.in", "1:3: Syntax error: no viable alternative at input '.in'"),
+        ("a.true", "1:3: Syntax error: mismatched input 'true' expecting IDENTIFIER"),
+        ("'é' @", "1:5: Syntax error: token recognition error at: '@'"),
+        ("\n 1 +", "2:5: Syntax error: mismatched input '<EOF>' expecting {'['"),
+        ("while", "1:1: reserved identifier: while"),
+        ("has(x)", "1:5: invalid argument to has() macro"),
+        ("[1].map(1, 2)", "1:9: argument is not an identifier"),
+        ("cel.bind(1, 2, 3)", "1:10: cel.bind() variable names must be simple identifiers"),
+        ("'a'.sortBy(x, x)", "1:1: sortBy can only be applied to a list"),
+    ],
+)
+def test_errors_are_worded_and_placed_as_in_kubernetes(text, reason):
+    with pytest.raises(CelSyntaxError) as caught:
+        parse(text)
+    assert str(caught.value).startswith(reason)
