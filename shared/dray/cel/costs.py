@@ -144,7 +144,15 @@ def _sets(factor: int) -> Charge:
     return lambda values, result: 1 + factor * size(values[0]) * size(values[1])
 
 
+def _selector(values: Sequence[Value], result: Value) -> int:
+    """Of a label or field selector: its text, and a requirement for each two characters."""
+    length = size(values[1])
+    return LIST_COST + tenth(length) + -(-length // 2) * (LIST_COST + STRUCT_COST)
+
+
 _BY_FUNCTION: Final[dict[str, Charge]] = {
+    "check": lambda values, result: 350_000,
+    **dict.fromkeys(("fieldSelector", "labelSelector"), _selector),
     **dict.fromkeys(("isSorted", "sum", "max", "min", "indexOf", "lastIndexOf"), _traversal),
     **dict.fromkeys(("url", "lowerAscii", "upperAscii", "substring", "trim", "cidr"), _first),
     **dict.fromkeys(("isIP", "isCIDR", "ip", "quantity", "isQuantity"), _first),

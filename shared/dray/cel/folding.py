@@ -52,6 +52,15 @@ def constant(node: Expr, hidden: frozenset[str] = frozenset()) -> Value:
             raise Unknown
 
 
+def is_constant(node: Expr, hidden: frozenset[str] = frozenset()) -> bool:
+    """Whether ``node`` has a value that is known before any device is."""
+    try:
+        constant(node, hidden)
+    except Unknown:
+        return False
+    return True
+
+
 def _type(node: tree.Ident | tree.Select, hidden: frozenset[str]) -> TypeValue:
     name = _dotted(node)
     found = None if name in hidden or name.partition(".")[0] in hidden else TYPE_NAMES.get(name)

@@ -6,7 +6,7 @@ from typing import Final
 from dray.cel import conversions, lists, strings
 from dray.cel.errors import CelEvaluationError
 from dray.cel.formatting import formatted
-from dray.cel.libraries import addresses, moments, optionals, quantities, versions
+from dray.cel.libraries import addresses, moments, optionals, permissions, quantities, versions
 from dray.cel.values import TypeValue, Value, equal, no_overload, take, type_name
 
 _INCLUDED_AT_MOST: Final = 48
@@ -95,5 +95,6 @@ FUNCTIONS: Final[dict[str, Callable[..., Value]]] = {
     **addresses.FUNCTIONS,
     **moments.FUNCTIONS,
     **optionals.FUNCTIONS,
+    **permissions.FUNCTIONS,
 }
 """``or`` and ``orValue`` are the evaluator's: their argument is read only where it is needed."""
