@@ -7,6 +7,7 @@ from pathlib import Path
 
 from dray.bus.jetstream import connect as connect_bus
 from dray.domain.errors import PermanentError
+from dray.domain.names import GPUPOOL, TFLOPS_REQUEST, VRAM_REQUEST
 from dray.kube.api import connect as connect_kube
 from dray.kube.ports import PODS, AlreadyExistsError, Kube, Object
 from dray_cli.demo.collector import Collector
@@ -80,9 +81,9 @@ async def _one(kube: Kube, collector: Collector, pool: str, number: int) -> floa
 
 def _pod(name: str, pool: str) -> Object:
     annotations = {
-        "tensor-fusion.ai/gpupool": pool,
-        "tensor-fusion.ai/tflops-request": "10",
-        "tensor-fusion.ai/vram-request": "1Gi",
+        GPUPOOL: pool,
+        TFLOPS_REQUEST: "10",
+        VRAM_REQUEST: "1Gi",
     }
     return {
         "apiVersion": "v1",

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from aiohttp import web
 
+from dray.domain.names import DRAY_NAMESPACE
+
 from . import discovery, metadata, status
 from .admission import Admission
 from .deletion import Deletion
@@ -29,7 +31,7 @@ from .watch import Watches, WatchSettings
 from .webhooks import WebhookClient
 
 log = logging.getLogger(__name__)
-NAMESPACES = ("default", "kube-system", "dray-system")
+NAMESPACES = ("default", "kube-system", DRAY_NAMESPACE)
 _MAX_BODY_BYTES = 3 * 1024 * 1024
 STORE: web.AppKey[Store] = web.AppKey("store", Store)
 WATCHES: web.AppKey[Watches] = web.AppKey("watches", Watches)

@@ -16,6 +16,8 @@ from dray.domain.names import (
     DRAY_SCHEDULER,
     GPUPOOL,
     OWN_ANNOTATIONS,
+    OWNER_DRAY,
+    OWNER_KUBE_SCHEDULER,
     POD_ANNOTATIONS,
     PREFIX,
     SHAPE,
@@ -237,7 +239,7 @@ def understood(asked: Asked, found: Resolution, *, gated: bool) -> dict[str, str
         "selector": "custom" if asked.expression else "generated",
         "dra": found.dra_from,
         "base": f"{found.base.namespace}/{found.base.name}" if found.base else "",
-        "binder": "kube-scheduler" if gated else "dray",
+        "binder": OWNER_KUBE_SCHEDULER if gated else OWNER_DRAY,
     }
     return {name: value for name, value in words.items() if value}
 

@@ -3,6 +3,12 @@
 from dataclasses import dataclass, field
 
 from dray.domain.devices import Taint, Toleration
+from dray.domain.names import (
+    DEFAULT_QOS,
+    DRAY_SCHEDULER,
+    OWNER_DRAY,
+    OWNER_KUBE_SCHEDULER,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +71,11 @@ class Pod:
     traceparent: str = ""
     created_unix_s: float = 0.0
 
+    @property
+    def binder(self) -> str:
+        """Who binds the pod: dray where its ``schedulerName`` says so, else kube-scheduler."""
+        return OWNER_DRAY if self.scheduler == DRAY_SCHEDULER else OWNER_KUBE_SCHEDULER
+
 
 @dataclass(frozen=True, slots=True)
 class Node:
@@ -74,9 +85,9 @@ class Node:
     uid: str
     pool: str = ""
     """GPUPool, or empty: in none, in two, or moving; then nothing is allocated there."""
-    owner: str = "dray"
+    owner: str = OWNER_DRAY
     """``spec.owner`` of its pool."""
-    qos: str = "medium"
+    qos: str = DEFAULT_QOS
     tflops_ratio: str = "1"
     vram_ratio: str = "1"
     dedicated: bool = False
@@ -103,14 +114,14 @@ class Pool:
 
     name: str
     uid: str
-    owner: str = "dray"
+    owner: str = OWNER_DRAY
     dedicated: bool = False
     default: bool = False
     template: str = ""
     """Name of its SchedulingConfigTemplate, or empty."""
     node_selector: dict[str, str] | None = None
     """Absent: nodes labelled ``tensor-fusion.ai/gpupool=<name>``."""
-    default_qos: str = "medium"
+    default_qos: str = DEFAULT_QOS
     tflops_ratio: str = "1"
     vram_ratio: str = "1"
     isolation: str = ""

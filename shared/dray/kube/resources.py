@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from dray.domain.names import BASE_TEMPLATE, DEFAULT_QOS, OWNER_DRAY
 from dray.kube.ports import BIND_REQUESTS, POLICIES, POOLS
 from dray.kube.resource_fields import Column, Conditions, CustomResource, Fields
 
@@ -27,7 +28,7 @@ class QoSConfig(Fields):
     """Quality of service of the pool's cards."""
 
     default_qos: QoS = Field(
-        default="medium",
+        default=DEFAULT_QOS,
         alias="defaultQoS",
         description="Level of cards on nodes without the label tensor-fusion.ai/qos.",
     )
@@ -60,7 +61,7 @@ class GPUPoolSpec(Fields):
         description="Labels of the pool's nodes; absent: tensor-fusion.ai/gpupool=<pool name>.",
     )
     owner: Owner = Field(
-        default="dray",
+        default=OWNER_DRAY,
         description="Who allocates the pool's devices. Never both: devices of a dray pool carry "
         "a taint that no claim tolerates.",
     )
@@ -163,7 +164,7 @@ class DRASettings(Fields):
         "tensor-fusion.ai/dra-enabled says otherwise.",
     )
     resource_claim_template_name: str = Field(
-        default="tensor-fusion-gpu-template",
+        default=BASE_TEMPLATE,
         description="Base ResourceClaimTemplate, looked up in the pod's namespace, then dray's.",
     )
 

@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from dray.domain.names import TFLOPS, VIRTUAL_TFLOPS, VIRTUAL_VRAM, VRAM
+
 ATTRIBUTES: Final = {
     "model": "string",
     "pool_name": "string",
@@ -20,7 +22,7 @@ ATTRIBUTES: Final = {
 }
 """§5.2. ``quantity`` attributes are published as strings such as ``320Gi``."""
 
-CAPACITIES: Final = ("tflops", "vram", "virtual_tflops", "virtual_vram")
+CAPACITIES: Final = (TFLOPS, VRAM, VIRTUAL_TFLOPS, VIRTUAL_VRAM)
 """§5.3."""
 
 _QUOTA: Final = "quota belongs to a namespace, it is not an attribute of a device (seed §5.8.1)"

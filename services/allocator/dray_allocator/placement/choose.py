@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from dray.domain import names
 from dray.domain.claims import AllocatedDevice, Allocation, Claim, first_attempt
 from dray.messages.decisions import ClaimDecision, PodDecision
 from dray_allocator.domain import Domain
@@ -62,13 +61,12 @@ def decision_of(
 ) -> PodDecision:
     """The choice as it is written to the log."""
     pod = wanted.pod
-    ours = pod.scheduler == names.DRAY_SCHEDULER
     return PodDecision(
         pod_uid=pod.uid,
         namespace=pod.namespace,
         name=pod.name,
         node=choice.node,
-        binder="dray" if ours else "kube-scheduler",
+        binder=pod.binder,
         claims=tuple(_claim(state, domain, claim, choice) for claim in wanted.claims),
         cpu_milli=pod.needs.cpu_milli,
         memory_bytes=pod.needs.memory_bytes,

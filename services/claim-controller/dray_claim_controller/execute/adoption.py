@@ -4,7 +4,7 @@ The log of an epoch that is over says nothing any more, but what it committed st
 ``ResourceClaim.status``. Such a pod only lacks its binding, or the lifting of its gate.
 """
 
-from dray.domain.names import DRAY_SCHEDULER, OWNER_DRAY, OWNER_KUBE_SCHEDULER
+from dray.domain.names import OWNER_DRAY
 from dray.messages.decisions import ClaimDecision, PodDecision
 from dray_claim_controller.execute.orders import Order
 from dray_claim_controller.observe.picture import Picture
@@ -16,7 +16,7 @@ def adopted(picture: Picture, seen: SeenPod) -> Order | None:
     pod = seen.pod
     if pod is None or pod.node or pod.deleting or seen.terminal:
         return None
-    dray_binds = pod.scheduler == DRAY_SCHEDULER
+    dray_binds = pod.binder == OWNER_DRAY
     if not dray_binds and not pod.gated:
         return None
     claims = picture.claims_of(pod)
@@ -33,7 +33,7 @@ def adopted(picture: Picture, seen: SeenPod) -> Order | None:
             namespace=pod.namespace,
             name=pod.name,
             node=nodes.pop(),
-            binder=OWNER_DRAY if dray_binds else OWNER_KUBE_SCHEDULER,
+            binder=pod.binder,
             claims=tuple(decisions),
             request_id=pod.request_id,
             traceparent=pod.traceparent,

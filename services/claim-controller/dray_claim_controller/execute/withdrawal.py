@@ -7,7 +7,7 @@ that fits no other node would wait on its claim's node for ever.
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from dray.domain.names import DRAY_SCHEDULER
+from dray.domain.names import OWNER_DRAY
 from dray_claim_controller.observe.picture import Picture
 from dray_claim_controller.observe.seen import SeenPod
 
@@ -17,7 +17,7 @@ UNSCHEDULABLE = "Unschedulable"
 def is_stuck(picture: Picture, seen: SeenPod) -> bool:
     """Whether kube-scheduler refuses the pod although our allocation waits for it."""
     pod = seen.pod
-    if pod is None or pod.scheduler == DRAY_SCHEDULER or pod.node or pod.deleting:
+    if pod is None or pod.binder == OWNER_DRAY or pod.node or pod.deleting:
         return False
     if pod.gated or pod.other_gates or not _says_unscheduled(seen):
         return False

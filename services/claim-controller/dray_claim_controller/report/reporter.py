@@ -13,7 +13,7 @@ import structlog
 
 from dray.bus.ports import Bus, BusUnavailableError, StreamMissingError
 from dray.domain.errors import DrayError, TemporaryError
-from dray.domain.names import ALLOCATED, DRAY_SCHEDULER, OWNER_DRAY, OWNER_KUBE_SCHEDULER
+from dray.domain.names import ALLOCATED
 from dray.domain.pods import Pod
 from dray.kube.ports import (
     BIND_REQUESTS,
@@ -137,8 +137,7 @@ class Reporter:
         known = self._picture.plain[BIND_REQUESTS.plural].get(f"{pod.namespace}/{pod.name}")
         if known is not None and _is_succeeded(known, pod):
             return
-        binder = OWNER_DRAY if pod.scheduler == DRAY_SCHEDULER else OWNER_KUBE_SCHEDULER
-        spec = stories.allocated_spec(pod, claims, binder)
+        spec = stories.allocated_spec(pod, claims)
         self._put((pod.uid, "bindrequest"), lambda: self._succeed(pod, spec, claims))
 
     async def _succeed(self, pod: Pod, spec: dict[str, Any], claims: list[SeenClaim]) -> None:

@@ -31,13 +31,13 @@ def decided_spec(decision: PodDecision) -> dict[str, Any]:
     }
 
 
-def allocated_spec(pod: Pod, claims: list[SeenClaim], binder: str) -> dict[str, Any]:
+def allocated_spec(pod: Pod, claims: list[SeenClaim]) -> dict[str, Any]:
     """``BindRequest.spec`` of a pod that runs with what it got."""
     return {
         "podUID": pod.uid,
         "selectedNode": pod.node,
         "attempt": max((seen.claim.decision for seen in claims), default=0),
-        "binder": binder,
+        "binder": pod.binder,
         "resourceClaimAllocations": [
             {"name": seen.claim.name, "allocation": allocation_to(seen.claim.allocation)}
             for seen in claims

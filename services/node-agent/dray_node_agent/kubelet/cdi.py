@@ -7,7 +7,9 @@ cache: names contain the claim's uid, and a claim's allocation is immutable.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-VENDOR = "tensor-fusion.ai"
+from dray.domain.names import API_GROUP
+
+VENDOR = API_GROUP
 CLASS = "gpu"
 KIND = f"{VENDOR}/{CLASS}"
 
