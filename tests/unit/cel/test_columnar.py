@@ -88,6 +88,22 @@ def test_values_seen_for_the_first_time_are_decided(clause: str, expected: list[
     assert matching(fleet, clause) == sorted(expected, key=fleet.slot_of)
 
 
+@pytest.mark.parametrize("is_live_before", [True, False])
+def test_clauses_on_one_property_are_joined_as_cel_joins_them(is_live_before: bool) -> None:
+    fleet, model = Fleet(), f'device.attributes["{D}"].model'
+    neither, both = f'{model} == "x" && {model} == "y"', f'{model} != "x" && {model} != "y"'
+    absorbed = f'{model} == "x" && {model} >= 1 && {model} == "y"'
+    for expression in (neither, both, absorbed) if is_live_before else ():
+        fleet.masks(expression)
+    for name in ("x", "y", "z"):
+        fleet.put(name, view(model=name))
+    fleet.put("none", view())
+
+    assert (matching(fleet, neither), failing(fleet, neither)) == ([], ["none"])
+    assert (matching(fleet, both), failing(fleet, both)) == (["z"], ["none"])
+    assert (matching(fleet, absorbed), failing(fleet, absorbed)) == ([], ["none"])
+
+
 def test_a_device_keeps_its_slot_while_it_is_replaced(fleet: Fleet) -> None:
     before = fleet.slot_of("b")
 
