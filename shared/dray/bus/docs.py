@@ -229,7 +229,7 @@ def _own_fields(kind: type[Any]) -> Iterator[Field]:
             continue
         shown = ast.unparse(statement.annotation)
         if not shown.startswith("ClassVar"):
-            default = _default(statement.value)
+            default = _default(kind, statement.value)
             yield Field(statement.target.id, _cell(shown), default, _meaning(following))
 
 
@@ -244,9 +244,12 @@ def _classes(module: str) -> dict[str, ast.ClassDef]:
     return {node.name: node for node in body if isinstance(node, ast.ClassDef)}
 
 
-def _default(value: ast.expr | None) -> str:
+def _default(kind: type[Any], value: ast.expr | None) -> str:
+    """A default as it is written; a constant's value where a constant is named."""
     if value is None:
         return ""
+    if isinstance(value, ast.Name):
+        return f"`{_cell(repr(getattr(sys.modules[kind.__module__], value.id)))}`"
     text = ast.unparse(value)
     for factory, empty in (("default_factory=dict", "{}"), ("default_factory=list", "[]")):
         if factory in text:

@@ -245,6 +245,9 @@ def _unguarded(seed):
     for name in ATTRIBUTES:
         read = f"{A}.{name}"
         seed = seed.replace(f'device.attributes["{name}"].AsA', f"quantity({read}).AsA")
+        seed = seed.replace(
+            f'isLessThan(device.attributes["{name}"])', f"isLessThan(quantity({read}))"
+        )
         seed = seed.replace(f'device.attributes["{name}"]', read)
     for name in CAPACITIES:
         seed = seed.replace(f'device.capacity["{name}"]', f"{C}.{name}")
