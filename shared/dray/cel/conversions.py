@@ -28,6 +28,7 @@ _DECIMAL: Final = re.compile(
     r"[+-]?(?:[0-9]+\.?[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?"
     r"|(?i:inf|infinity|nan))"
 )
+_BETWEEN_DIGITS: Final = re.compile(r"(?<=[0-9])_(?=[0-9])")
 _HEXADECIMAL: Final = re.compile(
     r"[+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+"
 )
@@ -82,16 +83,24 @@ def to_uint(value: Value) -> Uint:
 def to_double(value: Value) -> float:
     if is_number(value):
         return float(value)
-    if type(value) is str and _DECIMAL.fullmatch(value):
-        number = float(value)
-        if not math.isinf(number) or "i" in value.lower():
+    if type(value) is str:
+        number = _float(_BETWEEN_DIGITS.sub("", value))
+        if number is not None:
             return number
-    if type(value) is str and _HEXADECIMAL.fullmatch(value):
-        try:
-            return float.fromhex(value)
-        except OverflowError:
-            raise _conversion(value, "double") from None
     raise _conversion(value, "double")
+
+
+def _float(text: str) -> float | None:
+    """A float as Go writes it; None where it is none, or beyond the largest."""
+    if _DECIMAL.fullmatch(text):
+        number = float(text)
+        return number if not math.isinf(number) or "i" in text.lower() else None
+    if _HEXADECIMAL.fullmatch(text):
+        try:
+            return float.fromhex(text)
+        except OverflowError:
+            return None
+    return None
 
 
 def to_bytes(value: Value) -> bytes:

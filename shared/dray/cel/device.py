@@ -102,13 +102,13 @@ def view_from_json(driver: str, device: Mapping[str, Any]) -> DeviceView:
     """The view of a device written as in a ``resource.k8s.io/v1`` ResourceSlice."""
     attributes: dict[str, Published] = {}
     capacity, broken = {}, ""
-    for name, value in device.get("attributes", {}).items():
+    for name, value in (device.get("attributes") or {}).items():
         found = _published(value)
         if found is None:
             broken = broken or f"attribute {name}: unsupported attribute value"
         else:
             attributes[name] = found
-    for name, amount in device.get("capacity", {}).items():
+    for name, amount in (device.get("capacity") or {}).items():
         try:
             capacity[name] = parse_quantity(str(amount["value"]))
         except InvalidInputError as error:

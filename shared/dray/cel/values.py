@@ -147,7 +147,7 @@ def equal(left: Value, right: Value) -> bool:
         if kind is Optional:
             both = left is not NONE and right is not NONE
             return equal(left.value, right.value) if both else left is right
-        if kind is not dict:
+        if not isinstance(left, dict):
             return bool(left == right)
     if isinstance(left, dict) and isinstance(right, dict):
         return len(left) == len(right) and not any(
