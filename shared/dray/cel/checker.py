@@ -189,20 +189,20 @@ class Checker(Findings):
 
     def message(self, node: tree.Message) -> Type:
         name = node.name.removeprefix(".")
-        if name not in MESSAGES:
+        fields = self.device if name == types.DEVICE.name else MESSAGES.get(name)
+        if fields is None:
             if name in types.TYPE_NAMES:
                 return self.refuse(f"'{name}' is not a message type", node.place)
             return self.undeclared(node.name, node.place, MESSAGES)
         for entry in node.fields:
-            self._message_field(name, entry)
-        return message_type(name)
+            self._message_field(fields, entry)
+        return types.DEVICE if fields is self.device else message_type(name)
 
-    def _message_field(self, message: str, entry: tree.MessageField) -> None:
+    def _message_field(self, fields: dict[str, Type], entry: tree.MessageField) -> None:
         found, _ = self._element(entry.value, entry.optional)
-        wanted = MESSAGES[message].get(entry.name)
+        wanted = fields.get(entry.name)
         if wanted is None:
-            known = MESSAGES[message]
-            self.refuse(f"undefined field '{entry.name}'", entry.place, entry.name, known)
+            self.refuse(f"undefined field '{entry.name}'", entry.place, entry.name, fields)
         elif not self.known.assign((wanted,), (found,)):
             reason = f"expected type of field '{entry.name}' is '{wanted}'"
             reason += f" but provided type is '{self.known.closed(found)}'"
