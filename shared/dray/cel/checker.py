@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from dray.cel import tree, types
 from dray.cel.expansion import Again, Core, Fold, expanded
-from dray.cel.findings import Findings
+from dray.cel.findings import Findings, elements_of
 from dray.cel.messages import MESSAGES, message_type
 from dray.cel.tree import Expr, Place
 from dray.cel.types import BOOL, DYN, Type, list_of, map_of, optional_of
@@ -242,7 +242,7 @@ class Checker(Findings):
             self.refuse(f"expected type '{expected}' but found '{seen}'", node.place)
 
     def _variables(self, node: Fold, over: Type) -> dict[str, Type]:
-        elements = types.elements_of(over)
+        elements = elements_of(over)
         if elements is None:
             reason = f"expression of type '{over}' cannot be range of a comprehension"
             error = self.refuse(f"{reason} (must be list, map, or dynamic)", node.range.place)

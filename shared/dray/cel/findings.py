@@ -70,3 +70,19 @@ class Findings:
         if not self.known.assign((found,), (wanted,)):
             expected, seen = self.known.closed(wanted), self.known.closed(found)
             self.refuse(f"expected type '{expected}' but found '{seen}'", place)
+
+
+def elements_of(found: Type) -> tuple[Type, Type, Type] | None:
+    """Types of key, value and single variable of a loop over ``found``; None where none is.
+
+    A list's keys are its indexes. The value of an attribute (*any*) can't be looped over.
+    """
+    if found.kind == "list":
+        return types.INT, found.parameters[0], found.parameters[0]
+    if found.kind == "map":
+        return found.parameters[0], found.parameters[1], found.parameters[0]
+    if found.kind in ("dyn", "param"):
+        return types.DYN, types.DYN, types.DYN
+    if found.kind == "error":
+        return found, found, found
+    return None

@@ -1,5 +1,6 @@
 """Static types of CEL. There is one object for each type, so that ``is`` compares them."""
 
+from threading import Lock
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -25,14 +26,20 @@ class Type:
 
     def __new__(cls, name: str, parameters: tuple["Type", ...] = (), kind: str = "") -> "Type":
         key = (name, parameters)
-        found = _made.get(key)
-        if found is None:
-            found = super().__new__(cls)
-            found.name, found.parameters, found.kind = name, parameters, kind or name
-            found.is_dynamic = found.kind in ("dyn", "any", "error")
-            found.is_open = found.kind == "param" or any(p.is_open for p in parameters)
-            _made[key] = found
-        return found
+        return _made.get(key) or cls._make(key, kind)
+
+    @classmethod
+    def _make(cls, key: tuple[str, tuple["Type", ...]], kind: str) -> "Type":
+        with _making:
+            found = _made.get(key)
+            if found is None:
+                found = super().__new__(cls)
+                found.name, found.parameters = key
+                found.kind = kind or found.name
+                found.is_dynamic = found.kind in ("dyn", "any", "error")
+                found.is_open = found.kind == "param" or any(p.is_open for p in found.parameters)
+                _made[key] = found
+            return found
 
     def __reduce__(self) -> tuple[object, ...]:
         return Type, (self.name, self.parameters, self.kind)
@@ -64,6 +71,7 @@ class Type:
         return self.kind in _SCALARS
 
 
+_making: Final = Lock()
 _made: WeakValueDictionary[tuple[str, tuple[Type, ...]], Type] = WeakValueDictionary()
 _IN_MESSAGES: Final = {
     "null_type": "null",
@@ -268,22 +276,6 @@ def may_fit(given: tuple[Type, ...], wanted: tuple[Type, ...]) -> bool:
 
 def _is_loose(found: Type) -> bool:
     return found.is_dynamic or found.kind in ("param", "null", "wrapper")
-
-
-def elements_of(found: Type) -> tuple[Type, Type, Type] | None:
-    """Types of key, value and single variable of a loop over ``found``; None where none is.
-
-    A list's keys are its indexes. The value of an attribute (*any*) can't be looped over.
-    """
-    if found.kind == "list":
-        return INT, found.parameters[0], found.parameters[0]
-    if found.kind == "map":
-        return found.parameters[0], found.parameters[1], found.parameters[0]
-    if found.kind in ("dyn", "param"):
-        return DYN, DYN, DYN
-    if found.kind == "error":
-        return found, found, found
-    return None
 
 
 def instantiated(found: Type, names: dict[Type, Type]) -> Type:
