@@ -33,7 +33,7 @@ def _wrapper(empty: Value, *, within: range | None = None) -> Callable[[Fields],
             return empty
         if type(value) is not type(empty):
             raise _misfit(value, type_name(empty))
-        if within is not None and value not in within:
+        if within is not None and not within.start <= value < within.stop:
             raise CelEvaluationError("integer overflow")
         return value
 
