@@ -74,7 +74,7 @@ def load(document: str, *, strict: bool = True) -> Any:
         raise YamlError(f"nested too deeply: expected {_MOST_LEVELS} levels at most") from error
     except YAMLError as error:
         raise YamlError(f"not YAML: {_in_one_line(error)}") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
         # The library's own slips, where a tag such as !!int stands before something else.
         raise YamlError(f"a value is not what its tag says: {_in_one_line(error)}") from error
     plain(content)

@@ -1,12 +1,8 @@
 """One suite over Kubernetes in memory, the sandbox's API server, and a real control plane."""
 
 import asyncio
-import contextlib
-import json
-import threading
 import uuid
 from collections.abc import AsyncIterator, Iterator
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -80,79 +76,6 @@ def bodies() -> Bodies:
     return Bodies()
 
 
-def kubeconfig(path: Path, url: str, token: str, authority: Path | None) -> Path:
-    cluster = {"server": url}
-    if authority is not None:
-        cluster["certificate-authority"] = str(authority)
-    content = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "test",
-        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
-        "clusters": [{"name": "test", "cluster": cluster}],
-        "users": [{"name": "test", "user": {"token": token}}],
-    }
-    path.write_text(json.dumps(content))
-    return path
-
-
-@contextlib.asynccontextmanager
-async def _sandbox(directory: Path) -> AsyncIterator[Path]:
-    from dray_sandbox.apiserver import WatchSettings, serve
-    from dray_sandbox.apiserver.server import Settings
-
-    settings = Settings(directory / "data", watch=WatchSettings(bookmark_interval_s=1.0))
-    async with serve(directory, settings) as running:
-        yield kubeconfig(directory / "kubeconfig", running.url, running.token, running.ca_file)
-
-
-@contextlib.asynccontextmanager
-async def _real(directory: Path) -> AsyncIterator[Path]:
-    from dray_sandbox.access import ADMIN, make_credentials
-    from dray_sandbox.controlplane.build import build
-    from dray_sandbox.controlplane.launch import start_control_plane
-    from dray_sandbox.processes import Runner
-
-    binary = await build(print)
-    runner = Runner(directory / "logs")
-    try:
-        endpoint = await start_control_plane(
-            runner, binary, directory, make_credentials(directory), context="contract"
-        )
-        yield endpoint.kubeconfigs[ADMIN]
-    finally:
-        await runner.stop_all()
-
-
-@contextlib.contextmanager
-def _in_thread(server: contextlib.AbstractAsyncContextManager[Path]) -> Iterator[Path]:
-    """Run a server for the whole session in a loop of its own; tests have one loop each."""
-    ready: Future[Path] = Future()
-    stop: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
-
-    async def main() -> None:
-        event = asyncio.Event()
-        stop.set_result((asyncio.get_running_loop(), event))
-        try:
-            async with server as path:
-                ready.set_result(path)
-                await event.wait()
-        except BaseException as error:
-            if not ready.done():
-                ready.set_exception(error)
-            raise
-
-    thread = threading.Thread(target=lambda: asyncio.run(main()), daemon=True)
-    thread.start()
-    try:
-        yield ready.result(timeout=600)
-    finally:
-        loop, event = stop.result()
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(event.set)
-        thread.join(timeout=60)
-
-
 @pytest.fixture(
     scope="session",
     params=[
@@ -162,15 +85,14 @@ def _in_thread(server: contextlib.AbstractAsyncContextManager[Path]) -> Iterator
     ],
 )
 def server(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, serving: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[str, Path | None]]:
     kind = str(request.param)
     if kind == "memory":
         yield kind, None
         return
-    directory = tmp_path_factory.mktemp(kind)
-    with _in_thread(_sandbox(directory) if kind == "sandbox" else _real(directory)) as path:
-        yield kind, path
+    with serving(kind, tmp_path_factory.mktemp(kind)) as target:
+        yield kind, target.kubeconfig
 
 
 @pytest.fixture

@@ -5,19 +5,12 @@ import contextlib
 import itertools
 import json
 import ssl
-import threading
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from concurrent.futures import Future
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
-
-from dray_sandbox.apiserver import WatchSettings, serve
-from dray_sandbox.apiserver.server import Settings
 
 GROUPS = {
     "resourceclaims": "resource.k8s.io",
@@ -48,77 +41,15 @@ PATCH_TYPES = {
 }
 
 
-@dataclass(frozen=True)
-class Target:
-    """A running server."""
-
-    name: str
-    url: str
-    token: str
-    ca_file: Path
-
-
 @pytest.fixture(
     scope="session",
     params=["sandbox", pytest.param("real", marks=[pytest.mark.real, pytest.mark.timeout(900)])],
 )
-def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    directory = tmp_path_factory.mktemp(request.param)
-    with _in_thread(_sandbox(directory) if request.param == "sandbox" else _real(directory)) as t:
-        yield t
-
-
-@contextlib.asynccontextmanager
-async def _sandbox(directory: Path) -> AsyncIterator[Target]:
-    settings = Settings(directory / "data", watch=WatchSettings(bookmark_interval_s=1.0))
-    async with serve(directory, settings) as running:
-        yield Target("sandbox", running.url, running.token, running.ca_file)
-
-
-@contextlib.asynccontextmanager
-async def _real(directory: Path) -> AsyncIterator[Target]:
-    from dray_sandbox.access import ADMIN, make_credentials
-    from dray_sandbox.controlplane.build import build
-    from dray_sandbox.controlplane.launch import start_control_plane
-    from dray_sandbox.processes import Runner
-
-    binary = await build(print)
-    runner = Runner(directory / "logs")
-    try:
-        endpoint = await start_control_plane(
-            runner, binary, directory, make_credentials(directory), context="contract"
-        )
-        yield Target("real", endpoint.url, endpoint.tokens[ADMIN], endpoint.authority)
-    finally:
-        await runner.stop_all()
-
-
-@contextlib.contextmanager
-def _in_thread(server: contextlib.AbstractAsyncContextManager[Target]) -> Iterator[Target]:
-    """Run a server for the whole session in a loop of its own; tests have one loop each."""
-    ready: Future[Target] = Future()
-    stop: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
-
-    async def main() -> None:
-        event = asyncio.Event()
-        stop.set_result((asyncio.get_running_loop(), event))
-        try:
-            async with server as target:
-                ready.set_result(target)
-                await event.wait()
-        except BaseException as error:
-            if not ready.done():
-                ready.set_exception(error)
-            raise
-
-    thread = threading.Thread(target=lambda: asyncio.run(main()), daemon=True)
-    thread.start()
-    try:
-        yield ready.result(timeout=600)
-    finally:
-        loop, event = stop.result()
-        loop.call_soon_threadsafe(event.set)
-        thread.join(timeout=60)
+def target(
+    request: pytest.FixtureRequest, serving: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Any]:
+    with serving(request.param, tmp_path_factory.mktemp(request.param)) as running:
+        yield running
 
 
 class Refused(AssertionError):
@@ -139,7 +70,7 @@ class Refused(AssertionError):
 class Api:
     """A thin HTTPS client; every test has a namespace of its own."""
 
-    def __init__(self, session: aiohttp.ClientSession, target: Target, namespace: str) -> None:
+    def __init__(self, session: aiohttp.ClientSession, target: Any, namespace: str) -> None:
         self._session = session
         self.target = target
         self.namespace = namespace
@@ -303,7 +234,7 @@ class Api:
 
 
 @pytest.fixture
-async def api(target: Target) -> AsyncIterator[Api]:
+async def api(target: Any) -> AsyncIterator[Api]:
     context = ssl.create_default_context(cafile=str(target.ca_file))
     connector = aiohttp.TCPConnector(ssl=context)
     async with aiohttp.ClientSession(connector=connector) as session:

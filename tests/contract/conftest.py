@@ -1,0 +1,99 @@
+"""The servers that a suite runs on: the sandbox's API, and a real control plane."""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import Future
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from dray_sandbox.access import ADMIN, kubeconfig, make_credentials
+from dray_sandbox.apiserver import WatchSettings, serve
+from dray_sandbox.apiserver.server import Settings
+from dray_sandbox.controlplane.build import build
+from dray_sandbox.controlplane.launch import start_control_plane
+from dray_sandbox.processes import Runner
+
+
+@dataclass(frozen=True)
+class Target:
+    """A running server and how its administrator reaches it."""
+
+    name: str
+    url: str
+    token: str
+    ca_file: Path
+    kubeconfig: Path
+
+
+Serving = Callable[[str, Path], AbstractContextManager[Target]]
+"""Runs ``sandbox`` or ``real`` in a folder."""
+
+
+@pytest.fixture(scope="session")
+def serving() -> Serving:
+    """How to run a server for as long as a suite needs it."""
+    return lambda name, directory: _in_thread(
+        _sandbox(directory) if name == "sandbox" else _real(directory)
+    )
+
+
+@contextlib.asynccontextmanager
+async def _sandbox(directory: Path) -> AsyncIterator[Target]:
+    settings = Settings(directory / "data", watch=WatchSettings(bookmark_interval_s=1.0))
+    async with serve(directory, settings) as running:
+        path = directory / "kubeconfig"
+        path.write_bytes(kubeconfig(running.url, running.ca_file, ADMIN, running.token, "test"))
+        yield Target("sandbox", running.url, running.token, running.ca_file, path)
+
+
+@contextlib.asynccontextmanager
+async def _real(directory: Path) -> AsyncIterator[Target]:
+    binary = await build(print)
+    runner = Runner(directory / "logs")
+    try:
+        endpoint = await start_control_plane(
+            runner, binary, directory, make_credentials(directory), context="contract"
+        )
+        yield Target(
+            "real",
+            endpoint.url,
+            endpoint.tokens[ADMIN],
+            endpoint.authority,
+            endpoint.admin_kubeconfig,
+        )
+    finally:
+        await runner.stop_all()
+
+
+@contextlib.contextmanager
+def _in_thread(server: contextlib.AbstractAsyncContextManager[Target]) -> Iterator[Target]:
+    """Run a server for the whole session in a loop of its own; tests have one loop each."""
+    ready: Future[Target] = Future()
+    stop: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+
+    async def main() -> None:
+        event = asyncio.Event()
+        stop.set_result((asyncio.get_running_loop(), event))
+        try:
+            async with server as target:
+                ready.set_result(target)
+                await event.wait()
+        except BaseException as error:
+            if not ready.done():
+                ready.set_exception(error)
+            raise
+
+    thread = threading.Thread(target=lambda: asyncio.run(main()), daemon=True)
+    thread.start()
+    try:
+        yield ready.result(timeout=600)
+    finally:
+        loop, event = stop.result()
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(event.set)
+        thread.join(timeout=60)

@@ -1,0 +1,293 @@
+"""What the server holds the requests of ResourceClaims to."""
+
+from typing import Any
+
+import pytest
+
+
+async def test_defaults_are_one_device_exactly(api: Any) -> None:
+    made = await api.create("resourceclaims", api.claim("one"))
+
+    exactly = made["spec"]["devices"]["requests"][0]["exactly"]
+    assert (exactly["allocationMode"], exactly["count"]) == ("ExactCount", 1)
+
+
+async def test_quantities_come_back_in_canonical_form(api: Any) -> None:
+    asked = {"requests": {"a": "1024Mi", "b": "0.5", "c": "1000m", "d": "1e3", "e": "1536Mi"}}
+    made = await api.create("resourceclaims", api.claim("one", api.request("gpu", capacity=asked)))
+
+    seen = made["spec"]["devices"]["requests"][0]["exactly"]["capacity"]["requests"]
+    assert seen == {"a": "1Gi", "b": "500m", "c": "1", "d": "1e3", "e": "1536Mi"}
+
+
+async def test_the_spec_is_immutable(api: Any, refused: Any) -> None:
+    made = await api.create("resourceclaims", api.claim("one"))
+    made["spec"]["devices"]["requests"][0]["exactly"]["count"] = 2
+
+    with pytest.raises(refused) as caught:
+        await api.put("resourceclaims", made)
+
+    assert caught.value.code == 422
+    [(field, message)] = caught.value.causes()
+    assert field == "spec"
+    assert message.endswith("field is immutable")
+
+
+BAD_SPECS = {
+    "no device class": (
+        {"devices": {"requests": [{"name": "a", "exactly": {}}]}},
+        [("spec.devices.requests[0].exactly.deviceClassName", "Required value")],
+    ),
+    "neither exactly nor firstAvailable": (
+        {"devices": {"requests": [{"name": "a"}]}},
+        [
+            (
+                "spec.devices.requests[0]",
+                "Required value: exactly one of `exactly` or `firstAvailable` is required",
+            )
+        ],
+    ),
+    "count of zero with mode All": (
+        {
+            "devices": {
+                "requests": [
+                    {
+                        "name": "a",
+                        "exactly": {"deviceClassName": "x", "allocationMode": "All", "count": 2},
+                    }
+                ]
+            }
+        },
+        [
+            (
+                "spec.devices.requests[0].exactly.count",
+                "Invalid value: 2: must not be specified when allocationMode is 'All'",
+            )
+        ],
+    ),
+    "negative count": (
+        {
+            "devices": {
+                "requests": [{"name": "a", "exactly": {"deviceClassName": "x", "count": -1}}]
+            }
+        },
+        [
+            (
+                "spec.devices.requests[0].exactly.count",
+                "Invalid value: -1: must be greater than zero",
+            )
+        ],
+    ),
+    "unknown mode": (
+        {
+            "devices": {
+                "requests": [
+                    {"name": "a", "exactly": {"deviceClassName": "x", "allocationMode": "Some"}}
+                ]
+            }
+        },
+        [
+            (
+                "spec.devices.requests[0].exactly.allocationMode",
+                'Unsupported value: "Some": supported values: "All", "ExactCount"',
+            )
+        ],
+    ),
+    "a request twice": (
+        {
+            "devices": {
+                "requests": [{"name": "a", "exactly": {"deviceClassName": "x"}} for _ in range(2)]
+            }
+        },
+        [("spec.devices.requests[1]", 'Duplicate value: "a"')],
+    ),
+    "33 requests": (
+        {
+            "devices": {
+                "requests": [
+                    {"name": f"a{i}", "exactly": {"deviceClassName": "x"}} for i in range(33)
+                ]
+            }
+        },
+        [("spec.devices.requests", "Too many: 33: must have at most 32 items")],
+    ),
+    "a selector without cel": (
+        {
+            "devices": {
+                "requests": [{"name": "a", "exactly": {"deviceClassName": "x", "selectors": [{}]}}]
+            }
+        },
+        [("spec.devices.requests[0].exactly.selectors[0].cel", "Required value")],
+    ),
+    "a selector of more than 10 KiB": (
+        {
+            "devices": {
+                "requests": [
+                    {
+                        "name": "a",
+                        "exactly": {
+                            "deviceClassName": "x",
+                            "selectors": [{"cel": {"expression": "true" + " " * 10240}}],
+                        },
+                    }
+                ]
+            }
+        },
+        [
+            (
+                "spec.devices.requests[0].exactly.selectors[0].cel.expression",
+                "Too long: may not be more than 10240 bytes",
+            )
+        ],
+    ),
+    "a constraint on an unknown request": (
+        {
+            "devices": {
+                "requests": [{"name": "a", "exactly": {"deviceClassName": "x"}}],
+                "constraints": [{"requests": ["b"], "matchAttribute": "example.com/x"}],
+            }
+        },
+        [
+            (
+                "spec.devices.constraints[0].requests[0]",
+                'Invalid value: "b": must be the name of a request in the claim or the name of a '
+                "request and a subrequest separated by '/'",
+            )
+        ],
+    ),
+    "an attribute without a domain": (
+        {
+            "devices": {
+                "requests": [{"name": "a", "exactly": {"deviceClassName": "x"}}],
+                "constraints": [{"matchAttribute": "uuid"}],
+            }
+        },
+        [
+            (
+                "spec.devices.constraints[0].matchAttribute",
+                'Invalid value: "uuid": a fully qualified name must be a domain and a name '
+                "separated by a slash",
+            )
+        ],
+    ),
+    "a config without a driver": (
+        {
+            "devices": {
+                "requests": [{"name": "a", "exactly": {"deviceClassName": "x"}}],
+                "config": [{"opaque": {"driver": "", "parameters": {"a": 1}}}],
+            }
+        },
+        [("spec.devices.config[0].opaque.driver", "Required value")],
+    ),
+    "a toleration without an operator's value": (
+        {
+            "devices": {
+                "requests": [
+                    {
+                        "name": "a",
+                        "exactly": {
+                            "deviceClassName": "x",
+                            "tolerations": [{"key": "a", "operator": "Some"}],
+                        },
+                    }
+                ]
+            }
+        },
+        [
+            (
+                "spec.devices.requests[0].exactly.tolerations[0].operator",
+                'Unsupported value: "Some": supported values: "Equal", "Exists"',
+            )
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("what", BAD_SPECS)
+async def test_a_wrong_spec_is_refused(api: Any, refused: Any, what: str) -> None:
+    spec, expected = BAD_SPECS[what]
+
+    with pytest.raises(refused) as caught:
+        await api.create("resourceclaims", {"metadata": {"name": "bad"}, "spec": spec})
+
+    assert (caught.value.code, caught.value.reason) == (422, "Invalid")
+    assert caught.value.causes() == expected
+    if len(expected) == 1:
+        field, text = expected[0]
+        message = f'ResourceClaim.resource.k8s.io "bad" is invalid: {field}: {text}'
+        assert caught.value.message == message
+
+
+async def test_a_wrong_quantity_is_refused(api: Any, refused: Any) -> None:
+    capacity = {"requests": {"vram": "16Gigs"}}
+    claim = api.claim("bad", api.request("gpu", capacity=capacity))
+
+    with pytest.raises(refused) as caught:
+        await api.create("resourceclaims", claim)
+
+    assert caught.value.code == 400
+
+
+async def test_a_selector_that_does_not_compile_is_refused(api: Any, refused: Any) -> None:
+    selector = {"cel": {"expression": 'device.attributes["model"] == "A100"'}}
+    claim = api.claim("bad", api.request("gpu", selectors=[selector]))
+
+    with pytest.raises(refused) as caught:
+        await api.create("resourceclaims", claim)
+
+    [(field, message)] = caught.value.causes()
+    assert field == "spec.devices.requests[0].exactly.selectors[0].cel.expression"
+    assert "no matching overload" in message
+
+
+STRAY = "spec.devices.requests[0].allocationMode"
+
+
+async def test_strict_validation_names_unknown_fields(api: Any, refused: Any) -> None:
+    body = api.claim("bad", api.request("gpu") | {"allocationMode": "All"})
+
+    with pytest.raises(refused) as caught:
+        await api.create("resourceclaims", body, fieldValidation="Strict")
+
+    assert (caught.value.code, caught.value.reason) == (400, "BadRequest")
+    assert caught.value.message == (
+        'ResourceClaim in version "v1" cannot be handled as a ResourceClaim: '
+        f'strict decoding error: unknown field "{STRAY}"'
+    )
+
+
+async def test_unknown_fields_are_dropped_with_a_warning(api: Any) -> None:
+    body = api.claim("one", api.request("gpu") | {"allocationMode": "All"})
+
+    made = await api.create("resourceclaims", body, fieldValidation="Warn")
+
+    assert "allocationMode" not in made["spec"]["devices"]["requests"][0]
+    assert api.warnings == [f'299 - "unknown field \\"{STRAY}\\""']
+
+
+async def test_a_toleration_means_equal_unless_it_says_otherwise(api: Any) -> None:
+    request = api.request("gpu", tolerations=[{"key": "a", "value": "b"}])
+
+    made = await api.create("resourceclaims", api.claim("one", request))
+
+    exactly = made["spec"]["devices"]["requests"][0]["exactly"]
+    assert exactly["tolerations"] == [{"key": "a", "operator": "Equal", "value": "b"}]
+
+
+async def test_admin_access_needs_a_labelled_namespace(api: Any, refused: Any) -> None:
+    claim = api.claim("one", api.request("gpu", adminAccess=True))
+    with pytest.raises(refused) as caught:
+        await api.create("resourceclaims", claim)
+    assert caught.value.causes()[0][0] == "spec.devices.requests[0].adminAccess"
+    label = {"resource.kubernetes.io/admin-access": "true"}
+    await api.patch("namespaces", api.namespace, {"metadata": {"labels": label}})
+
+    made = await api.create("resourceclaims", claim)
+
+    assert made["spec"]["devices"]["requests"][0]["exactly"]["adminAccess"] is True
+
+
+async def test_a_claim_without_requests_is_possible(api: Any) -> None:
+    made = await api.create("resourceclaims", {"metadata": {"name": "one"}})
+
+    assert made["spec"] == {"devices": {"requests": None}}

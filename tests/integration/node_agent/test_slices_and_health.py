@@ -1,0 +1,161 @@
+"""What a node says of itself: slices to Kubernetes, health to the bus, and when either is lost."""
+
+import asyncio
+
+import msgspec
+
+from dray.bus.ports import StreamMissingError
+from dray.bus.topology import FACTS_STREAM, STREAMS
+from dray.domain.names import DRIVER
+from dray.kube.ports import SLICES
+from dray.messages.base import decode, encode, subject_of, subject_prefix
+from dray.messages.facts import InventoryObserved
+from dray_node_agent.following import Reporter
+
+
+async def test_slices_follow_pool_health_and_repair(stand, eventually):
+    await stand.tell_node(pool="pool-a")
+    async with stand.agent():
+
+        async def card() -> dict:
+            slices = await stand.slices()
+            return slices[0]["spec"]["devices"][0] if slices else {}
+
+        async def in_pool(pool: str) -> bool:
+            return (await card()).get("attributes", {}).get("pool_name") == {"string": pool}
+
+        await eventually(lambda: in_pool("pool-a"))
+        generation = (await stand.slices())[0]["spec"]["pool"]["generation"]
+        await stand.tell_node(pool="pool-b", owner="kube-scheduler", tflops_ratio="1.5")
+        await eventually(lambda: in_pool("pool-b"))
+        assert "taints" not in await card()
+        assert (await card())["capacity"]["virtual_tflops"]["value"] == "468"
+        assert (await stand.slices())[0]["spec"]["pool"]["generation"] > generation
+
+        (stand.group.state_dir / "unhealthy").write_text("0 xid 79\n")
+
+        async def tainted() -> bool:
+            return bool((await card()).get("taints"))
+
+        await eventually(tainted)
+        assert (await card())["taints"][0]["key"] == "tensor-fusion.ai/unhealthy"
+        (stand.group.state_dir / "unhealthy").unlink()
+
+        async def well() -> bool:
+            return not await tainted()
+
+        await eventually(well)
+
+        await stand.kube.delete(SLICES, (await stand.slices())[0]["metadata"]["name"])
+        await eventually(lambda: in_pool("pool-b"))
+
+
+async def test_the_pool_is_remembered_when_the_bus_is_away_at_the_start(stand, eventually):
+    await stand.tell_node(pool="pool-a")
+    async with stand.agent():
+        await eventually(stand.slices)
+    generation = (await stand.slices())[0]["spec"]["pool"]["generation"]
+    stand.bus.server.lose_everything()
+    async with stand.agent() as health:
+        await eventually(lambda: health.ready)
+        slices = await stand.slices()
+        assert slices[0]["spec"]["pool"]["generation"] == generation
+        attributes = slices[0]["spec"]["devices"][0]["attributes"]
+        assert attributes["pool_name"] == {"string": "pool-a"}
+
+
+async def test_health_is_told_to_the_bus_and_again_when_its_stream_was_lost(stand, eventually):
+    (stand.group.state_dir).mkdir()
+    (stand.group.state_dir / "unhealthy").write_text("1 xid 79\n")
+
+    async def told() -> bool:
+        try:
+            async with asyncio.timeout(0.5):
+                async for delivered in stand.bus.read(FACTS_STREAM):
+                    if delivered.subject.startswith(subject_prefix(InventoryObserved)):
+                        return decode(delivered, InventoryObserved).unhealthy == (sick,)
+        except (TimeoutError, StreamMissingError):
+            pass
+        return False
+
+    async with stand.agent():
+        sick = await stand.device(1)
+        await eventually(told)
+        stand.bus.server.lose_everything()
+        for stream in STREAMS:
+            await stand.bus.ensure(stream)
+        await eventually(told)
+
+
+async def test_generations_grow_even_when_disk_and_slices_are_lost(stand, eventually):
+    """The last health fact stays on the bus; a lower generation would never replace it."""
+    fact = InventoryObserved(revision=41, node="n1", driver=DRIVER, unhealthy=("gpu-x",))
+    await stand.bus.publish(encode(fact, source="an earlier agent"))
+    async with stand.agent():
+
+        async def grown() -> bool:
+            slices = await stand.slices()
+            return bool(slices) and slices[0]["spec"]["pool"]["generation"] == 42
+
+        await eventually(grown)
+
+
+async def health_of(stand) -> InventoryObserved | None:
+    """What the bus says of the node's cards."""
+    said = InventoryObserved(revision=0, node="n1", driver=DRIVER)
+    last = await stand.bus.last(FACTS_STREAM, subject_of(said))
+    return None if last is None else decode(last, InventoryObserved)
+
+
+async def test_a_report_that_was_long_on_its_way_does_not_come_last(stand):
+    """Sick was sent and not answered, well was sent after it; then sick arrives."""
+    late = stand.bus.peer()
+    slow, fast = (Reporter(bus, "n1", "test") for bus in (late, stand.bus))
+
+    async def meanwhile() -> None:
+        late.before.clear()
+        loop = asyncio.create_task(fast.report_inventory())
+        fast.inventory(8, ())
+        await asyncio.sleep(0)
+        await until_said(8)
+        loop.cancel()
+
+    async def until_said(generation: int) -> None:
+        async with asyncio.timeout(20):
+            while (said := await health_of(stand)) is None or said.revision != generation:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+
+    late.before["publish"] = meanwhile
+    loop = asyncio.create_task(slow.report_inventory())
+    slow.inventory(7, ("gpu-0",))
+    await until_said(8)
+    # The refused one looks, finds a newer report, and is ready for its own next one.
+    slow.inventory(9, ("gpu-1",))
+    await until_said(9)
+    loop.cancel()
+
+
+async def test_health_is_told_again_when_a_deleted_node_is_back(stand, eventually):
+    await stand.tell_node()
+    async with stand.agent():
+
+        async def told() -> bool:
+            said = await health_of(stand)
+            return said is not None and not said.deleted
+
+        await eventually(told)
+        await stand.tell_node(deleted=True)
+        before = await health_of(stand)
+        grave = msgspec.structs.replace(before, deleted=True, revision=before.revision + 1)
+        await stand.bus.publish(encode(grave, source="test"))
+        await stand.tell_node()
+        await eventually(told)
+        assert (await health_of(stand)).revision > grave.revision
+
+
+async def test_readiness_names_what_is_missing(stand, eventually):
+    async with stand.agent() as health:
+        assert not health.ready
+        await eventually(lambda: health.ready)
+        stand.buses[-1].disconnect()
+        assert not health.ready
