@@ -208,6 +208,8 @@ def _tick(state: AllocatorState, fact: Tick) -> None:
 
 
 def _domain(state: AllocatorState, fact: DomainObserved) -> list[Effect]:
+    """An epoch that is not above the known one is news only where facts and log are lost both:
+    the pool was deleted meanwhile and made again, and begins anew."""
     known = state.domains.get(fact.domain)
     if fact.deleted:
         if known is None or fact.epoch < known.epoch:
@@ -215,7 +217,7 @@ def _domain(state: AllocatorState, fact: DomainObserved) -> list[Effect]:
         del state.domains[fact.domain]
         state.refresh_all()
         return [Unfollow(fact.domain)]
-    if known is not None and fact.epoch <= known.epoch:
+    if known is not None and fact.epoch <= known.epoch and not (known.unnamed and known.lost):
         known.unnamed = known.unnamed and fact.epoch < known.epoch
         return []
     state.domains[fact.domain] = Domain(fact.domain, fact.epoch)

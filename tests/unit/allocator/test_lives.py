@@ -407,3 +407,15 @@ def test_a_log_that_was_cut_short_counts_as_what_is_left_of_it(world):
         left.fold(sequence, record)
     assert other.domains["pool"].current == left
     assert left.claims
+
+
+def test_a_pool_made_again_after_facts_and_log_were_lost_begins_anew(world):
+    """Its epochs may begin at 1 again: nothing remembers the ones before."""
+    _full(world)
+    handle(world.state, LogLost("pool", 1))
+    handle(world.state, FactsLost())
+    named = DomainObserved(revision=1, domain="pool", epoch=1)
+    assert handle(world.state, FactSeen(1, named)) == [Follow("pool", 1)]
+    domain = world.state.domains["pool"]
+    assert not domain.lost
+    assert not domain.current.claims
