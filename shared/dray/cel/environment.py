@@ -70,9 +70,10 @@ class Environment:
     @property
     def results(self) -> tuple[Type, ...]:
         """Types that the result of a selector may have: bool, and that of an attribute."""
-        if not self.dyn_attributes:
-            return types.BOOL, types.ANY
-        return (types.BOOL, types.DYN) if self.minor >= 37 else (types.BOOL, types.ANY, types.DYN)
+        attribute = types.DYN if self.dyn_attributes else types.ANY
+        if self.minor >= 37:
+            return types.BOOL, types.wrapper_of(types.BOOL), attribute
+        return types.BOOL, types.ANY, attribute
 
     @property
     def device_fields(self) -> dict[str, Type]:

@@ -1,16 +1,21 @@
 """Literals of protobuf's own messages, each of which stands for a plain value of CEL."""
 
+import base64
 import struct
 from collections.abc import Callable
 from typing import Final
 
 from dray.cel.errors import CelEvaluationError
-from dray.cel.times import SECOND, Duration, TimeError, moment
-from dray.cel.values import Uint, Value, type_name
+from dray.cel.times import SECOND, Duration, Timestamp, duration_text, timestamp_text
+from dray.cel.values import NONE, Optional, Uint, Value, type_name
 
 _EXACT: Final = 2**53
 _INT32: Final = range(-(2**31), 2**31)
 _UINT32: Final = range(2**32)
+_KINDS: Final[dict[str, type]] = {
+    "bool_value": bool, "number_value": float, "string_value": str, "list_value": list,
+    "struct_value": dict,
+}  # fmt: skip
 Fields = dict[str, Value]
 
 
@@ -61,10 +66,7 @@ def _time(fields: Fields) -> tuple[int, int]:
 
 def _timestamp(fields: Fields) -> Value:
     seconds, nanos = _time(fields)
-    try:
-        return moment(seconds * SECOND + nanos)
-    except TimeError as error:
-        raise CelEvaluationError(str(error)) from None
+    return Timestamp(seconds * SECOND + nanos)
 
 
 def _duration(fields: Fields) -> Value:
@@ -78,6 +80,14 @@ def _json(value: Value) -> Value:
     match value:
         case None | bool() | str() | float():
             return value
+        case bytes():
+            return base64.b64encode(value).decode()
+        case Duration():
+            return duration_text(value)
+        case Timestamp():
+            return timestamp_text(value)
+        case Optional() if value is not NONE:
+            return _json(value.value)
         case int():
             return float(value) if -_EXACT < value < _EXACT else str(int(value))
         case list():
@@ -92,6 +102,8 @@ def _value(fields: Fields) -> Value:
     if not fields:
         return None
     name, value = list(fields.items())[-1]
+    if name in _KINDS and not isinstance(value, _KINDS[name]):
+        raise _misfit(value, name)
     return None if name == "null_value" else _json(value)
 
 

@@ -66,7 +66,7 @@ class Type:
     @property
     def is_scalar(self) -> bool:
         """Whether values have one size, so that cel-go's estimate takes 1 for it."""
-        if self.name == "optional_type":
+        if self.name == "optional_type" or self.kind == "wrapper":
             return bool(self.parameters) and self.parameters[0].is_scalar
         return self.kind in _SCALARS
 

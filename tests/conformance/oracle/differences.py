@@ -1,5 +1,6 @@
 """Where dray's answers are not Kubernetes'."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -40,6 +41,8 @@ class Comparison:
     differences: tuple[Difference, ...]
     intended: dict[str, int]
     """By reason, the pairs left out."""
+    places: tuple[int, int]
+    """Of how many compile errors, and of how many both name the same line and column."""
     undecided: dict[str, int]
     """By reason, the pairs that Kubernetes' code itself did not answer."""
 
@@ -48,6 +51,7 @@ def compare(pairs: Sequence[Pair], theirs: Answers, ours: Answers, minor: str) -
     """Compare the answers to ``pairs`` of Kubernetes ``minor``, as in ``1.36``."""
     decided, asked, outcomes = Counter[str](), Counter[str](), Counter[str]()
     intended, undecided, differences = Counter[str](), Counter[str](), list[Difference]()
+    placed = list[bool]()
     for pair in pairs:
         asked[pair.tag] += 1
         their, our = theirs[pair.id], ours[pair.id]
@@ -56,6 +60,8 @@ def compare(pairs: Sequence[Pair], theirs: Answers, ours: Answers, minor: str) -
             continue
         decided[pair.tag] += their["differs"] if pair.witness else True
         outcomes[_outcome(their)] += 1
+        if their["compile_error"] is not None and our.get("compile_error") is not None:
+            placed.append(_place(their["compile_error"]) == _place(our["compile_error"]))
         if not (aspects := differing(their, our)):
             continue
         reason = reason_for(pair.question(minor), their, our)
@@ -69,6 +75,7 @@ def compare(pairs: Sequence[Pair], theirs: Answers, ours: Answers, minor: str) -
         dict(outcomes),
         tuple(sorted(differences, key=lambda d: (d.pair.tag, len(d.pair.expression)))),
         dict(intended),
+        (len(placed), sum(placed)),
         dict(undecided),
     )
 
@@ -100,6 +107,11 @@ def differing(theirs: Answer, ours: Answer) -> tuple[str, ...]:
 def _seen(answer: Answer, aspect: str) -> Any:
     value = answer.get(aspect)
     return value is not None if aspect in ("compile_error", "eval_error") else value
+
+
+def _place(error: str) -> str:
+    found = re.search(r"<input>:([0-9]+:[0-9]+)", error)
+    return found[1] if found else ""
 
 
 def _outcome(answer: Answer) -> str:

@@ -28,6 +28,8 @@ def as_text(found: Comparison, run: Run, most_shown: int) -> str:
         lines.append(f"\n== {tag}: {len(differences)} differences")
         lines += [_shown(difference) for difference in differences[:most_shown]]
     lines += [f"\nintended, {count} times: {why}" for why, count in found.intended.items()]
+    refused, placed = found.places
+    lines.append(f"\ncompile errors: {placed} of {refused} name the line and column of Kubernetes")
     for reason, count in found.undecided.items():
         lines.append(f"\nleft out, {count} times: the oracle says {reason}")
     outcomes = ", ".join(f"{count} {name}" for name, count in sorted(found.outcomes.items()))
@@ -66,6 +68,7 @@ def as_json(found: Comparison, run: Run) -> dict[str, Any]:
         "outcomes": found.outcomes,
         "intended": found.intended,
         "undecided": found.undecided,
+        "compileErrors": dict(zip(("both", "samePlace"), found.places, strict=True)),
         "differences": [
             {
                 "tag": difference.pair.tag,
