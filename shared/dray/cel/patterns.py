@@ -43,6 +43,14 @@ def compiled(pattern: str) -> Any:
         raise PatternError(f"error parsing regexp: {text}") from None
 
 
+def program_size(pattern: str) -> int:
+    """How many instructions RE2 makes of a pattern; 1 where it refuses it."""
+    try:
+        return int(compiled(pattern).programsize)
+    except PatternError:
+        return 1
+
+
 def found_in(text: str, pattern: str) -> bool:
     """Whether ``pattern`` matches somewhere in ``text``."""
     return compiled(pattern).search(text) is not None
