@@ -12,6 +12,7 @@ from dray.domain.names import (
     PREFIX,
     SHAPE,
 )
+from dray.kube.ports import CLAIMS, TEMPLATES
 from dray_webhook.claims import FENCES
 from dray_webhook.pools import service_users
 
@@ -99,54 +100,15 @@ def webhook_configurations(
     """
     strangers = f"!(request.userInfo.username in {json.dumps([*trusted])})"
     called = _Call(url.rstrip("/"), base64.b64encode(ca_bundle).decode(), timeout_s)
-    pods = called.webhook(
-        "pods",
-        MUTATE_PODS,
-        _rule("", "pods", "CREATE", "UPDATE"),
-        {
-            "annotated": ANNOTATED,
-            "changed": WRITTEN_CHANGED,
-            "not-by-dray": f'request.operation == "CREATE" || {strangers}',
-        },
-    )
-    claims = called.webhook(
-        "claims", MUTATE_CLAIMS, _rule(_DRA, "resourceclaims", "CREATE"), {"our-class": OUR_CLAIM}
-    )
-    mutating = [{**webhook, "reinvocationPolicy": "IfNeeded"} for webhook in (pods, claims)]
-    validating = [
-        called.webhook(
-            "pods", VALIDATE_PODS, _rule("", "pods", "CREATE"), {"not-admitted": NOT_ADMITTED}
-        ),
-        called.webhook(
-            "claims",
-            VALIDATE_CLAIMS,
-            _rule(_DRA, "resourceclaims", "CREATE"),
-            {"our-class": OUR_CLAIM},
-        ),
-        called.webhook(
-            "claim-updates",
-            VALIDATE_CLAIMS,
-            _rule(_DRA, "resourceclaims", "UPDATE"),
-            {
-                "our-class": OUR_CLAIM,
-                "fences-changed": FENCES_CHANGED,
-                "not-by-dray": strangers,
-            },
-        ),
-        called.webhook(
-            "templates",
-            VALIDATE_CLAIMS,
-            _rule(_DRA, "resourceclaimtemplates", "CREATE"),
-            {"our-class": OUR_TEMPLATE},
-        ),
-    ]
     return [
-        _configuration("MutatingWebhookConfiguration", name, mutating),
-        _configuration("ValidatingWebhookConfiguration", name, validating),
+        _configuration("MutatingWebhookConfiguration", name, _mutating(called, strangers)),
+        _configuration("ValidatingWebhookConfiguration", name, _validating(called, strangers)),
     ]
 
 
-_DRA = "resource.k8s.io"
+_DRA = CLAIMS.group
+_CREATED_CLAIM = (_DRA, CLAIMS.plural, "CREATE")
+_CREATED_TEMPLATE = (_DRA, TEMPLATES.plural, "CREATE")
 
 
 class _Call:
@@ -173,6 +135,42 @@ class _Call:
             "timeoutSeconds": self._timeout_s,
             "admissionReviewVersions": ["v1"],
         }
+
+
+def _mutating(called: _Call, strangers: str) -> list[dict[str, Any]]:
+    """Pods get their claim, hand-written claims the capacities that are sold."""
+    pods = called.webhook(
+        "pods",
+        MUTATE_PODS,
+        _rule("", "pods", "CREATE", "UPDATE"),
+        {
+            "annotated": ANNOTATED,
+            "changed": WRITTEN_CHANGED,
+            "not-by-dray": f'request.operation == "CREATE" || {strangers}',
+        },
+    )
+    claims = called.webhook(
+        "claims", MUTATE_CLAIMS, _rule(*_CREATED_CLAIM), {"our-class": OUR_CLAIM}
+    )
+    return [{**webhook, "reinvocationPolicy": "IfNeeded"} for webhook in (pods, claims)]
+
+
+def _validating(called: _Call, strangers: str) -> list[dict[str, Any]]:
+    """What is refused once every mutating webhook has had its turn."""
+    updates = {
+        "our-class": OUR_CLAIM,
+        "fences-changed": FENCES_CHANGED,
+        "not-by-dray": strangers,
+    }
+    return [
+        called.webhook(what, path, _rule(group, resource, operation), conditions)
+        for what, path, group, resource, operation, conditions in (
+            ("pods", VALIDATE_PODS, "", "pods", "CREATE", {"not-admitted": NOT_ADMITTED}),
+            ("claims", VALIDATE_CLAIMS, *_CREATED_CLAIM, {"our-class": OUR_CLAIM}),
+            ("claim-updates", VALIDATE_CLAIMS, _DRA, CLAIMS.plural, "UPDATE", updates),
+            ("templates", VALIDATE_CLAIMS, *_CREATED_TEMPLATE, {"our-class": OUR_TEMPLATE}),
+        )
+    ]
 
 
 def _rule(group: str, resource: str, *operations: str) -> dict[str, Any]:
