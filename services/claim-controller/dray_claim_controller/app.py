@@ -64,16 +64,7 @@ class Controller:
         self.watching = Watching(kube, picture, self.journal)
         self._settings = settings
         self._lookup = LookupServer(kube)
-        self.election = Election(
-            kube,
-            self._clock,
-            name=settings.lease.name,
-            namespace=settings.namespace,
-            identity=settings.instance,
-            timing=Timing(
-                settings.lease.duration, settings.lease.renew_deadline, settings.lease.retry
-            ),
-        )
+        self.election = _election(kube, self._clock, settings)
         self._means = Means(
             bus,
             kube,
@@ -163,6 +154,18 @@ class Controller:
             "Newest fact known to be stored.",
             of_term(lambda term: term.publisher.sequence),
         )
+
+
+def _election(kube: Kube, clock: Clock, settings: ControllerSettings) -> Election:
+    lease = settings.lease
+    return Election(
+        kube,
+        clock,
+        name=lease.name,
+        namespace=settings.namespace,
+        identity=settings.instance,
+        timing=Timing(lease.duration, lease.renew_deadline, lease.retry),
+    )
 
 
 async def run(settings: ControllerSettings) -> None:

@@ -117,11 +117,7 @@ def assemble(
         on_registered=agent.on_registered,
     )
     follower = NodeFollower(bus, node.name, agent.on_state, agent.on_generation, reporter.repeat)
-    health.check("bus", lambda: None if bus.connected else "the bus is away")
-    health.check("board", lambda: agent.board_problem or None)
-    health.check("slices", lambda: agent.publishing_problem or None)
-    health.report("kubelet", lambda: agent.registration or None)
-    health.report("api-server", lambda: f"drops {publisher.dropped}" if publisher.dropped else None)
+    _tell_health(health, bus, agent, publisher)
     expose(health.registry, agent, preparer, publisher, reporter)
     written = {} if journal is None else {"journal": journal.run}
     return {
@@ -135,3 +131,11 @@ def assemble(
         "inventory": reporter.report_inventory,
         "events": reporter.report_events,
     }
+
+
+def _tell_health(health: HealthPages, bus: Bus, agent: NodeAgent, publisher: Publisher) -> None:
+    health.check("bus", lambda: None if bus.connected else "the bus is away")
+    health.check("board", lambda: agent.board_problem or None)
+    health.check("slices", lambda: agent.publishing_problem or None)
+    health.report("kubelet", lambda: agent.registration or None)
+    health.report("api-server", lambda: f"drops {publisher.dropped}" if publisher.dropped else None)

@@ -44,30 +44,9 @@ async def run(settings: WebhookSettings) -> None:
     cache = Cache(bus)
     publisher = Publisher(bus, capacity=settings.webhook.event_queue)
     inputs = Publisher(bus, capacity=settings.webhook.event_queue, what="input.webhook")
-    rules = Rules(settings.namespace, settings.service_users())
-    webhook = Webhook(
-        cache,
-        publisher,
-        rules,
-        source=f"/{SERVICE}/{settings.instance}",
-        sampling_ratio=settings.webhook.sampling_ratio,
-        lookup_timeout_s=settings.webhook.lookup_timeout,
-        inputs=Inputs(inputs, settings.instance, rules) if settings.record else None,
-    )
+    webhook = _webhook(settings, cache, publisher, inputs)
     health = HealthPages(settings.health.host, settings.health.port)
-    server = Server(
-        {
-            MUTATE_PODS: webhook.mutate_pod,
-            VALIDATE_PODS: webhook.validate_pod,
-            MUTATE_CLAIMS: webhook.mutate_claim,
-            VALIDATE_CLAIMS: webhook.validate_claim,
-        },
-        host=settings.webhook.host,
-        port=settings.webhook.port,
-        tls=_tls(certificates),
-        body_limit_bytes=settings.webhook.body_limit,
-        registry=health.registry,
-    )
+    server = _server(settings, webhook, certificates, health)
     _count_events(publisher, health.registry)
     health.check("cache", lambda: cache.problem)
     health.check("https", lambda: None if server.listening else "not listening yet")
@@ -79,6 +58,39 @@ async def run(settings: WebhookSettings) -> None:
         events=publisher.run,
         inputs=inputs.run,
         https=server.run,
+    )
+
+
+def _webhook(
+    settings: WebhookSettings, cache: Cache, publisher: Publisher, inputs: Publisher
+) -> Webhook:
+    rules = Rules(settings.namespace, settings.service_users())
+    return Webhook(
+        cache,
+        publisher,
+        rules,
+        source=f"/{SERVICE}/{settings.instance}",
+        sampling_ratio=settings.webhook.sampling_ratio,
+        lookup_timeout_s=settings.webhook.lookup_timeout,
+        inputs=Inputs(inputs, settings.instance, rules) if settings.record else None,
+    )
+
+
+def _server(
+    settings: WebhookSettings, webhook: Webhook, certificates: Certificates, health: HealthPages
+) -> Server:
+    return Server(
+        {
+            MUTATE_PODS: webhook.mutate_pod,
+            VALIDATE_PODS: webhook.validate_pod,
+            MUTATE_CLAIMS: webhook.mutate_claim,
+            VALIDATE_CLAIMS: webhook.validate_claim,
+        },
+        host=settings.webhook.host,
+        port=settings.webhook.port,
+        tls=_tls(certificates),
+        body_limit_bytes=settings.webhook.body_limit,
+        registry=health.registry,
     )
 
 
