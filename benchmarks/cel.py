@@ -209,26 +209,36 @@ def _evaluating(samples: int) -> Iterator[Row]:
 
 
 def _resisting(count: int) -> Iterator[Row]:
-    """Nothing is kept of these texts, and what is there already is no business of the collector."""
+    """The slowest text of each kind: the best of three times, for a slow text always is one.
+
+    Nothing is kept of these texts, and what is there already is no business of the collector.
+    """
     slowest: dict[str, float] = {}
     accepted = 0
     gc.collect()
     gc.freeze()
     for kind, text in Hostile().texts(count):
-        start = _Clock.now()
-        try:
-            program_of(check_selector(parse(text), text))
-        except CelCompileError:
-            pass
-        else:
-            accepted += 1
-        slowest[kind] = max(slowest.get(kind, 0.0), _Clock.now() - start)
+        taken, is_selector = _judged(text)
+        accepted += is_selector
+        if taken > slowest.get(kind, 0.0):
+            again = min(taken, _judged(text)[0], _judged(text)[0])
+            slowest[kind] = max(slowest.get(kind, 0.0), again)
     gc.unfreeze()
     for kind, seconds in sorted(slowest.items(), key=lambda one: -one[1]):
         yield Row(f"slowest bad input: {kind}", "ms", seconds * 1e3, 50)
     yield Row(f"of {count:,} bad inputs are selectors by chance", "", accepted)
     costly = compile("lists.range(100000).all(i, i >= 0)")
     yield Row("a costly evaluation stops after", "ms", _seconds(lambda: _fails(costly)) * 1e3, 50)
+
+
+def _judged(text: str) -> tuple[float, bool]:
+    """Seconds to parse, check and compile a text, and whether it is a selector."""
+    start = _Clock.now()
+    try:
+        program_of(check_selector(parse(text), text))
+    except CelCompileError:
+        return _Clock.now() - start, False
+    return _Clock.now() - start, True
 
 
 def _fails(program: Any) -> None:
