@@ -10,6 +10,7 @@ import msgspec
 
 from dray.domain.claims import Claim
 from dray.domain.devices import DeviceClass
+from dray.domain.names import DEFAULT_PLACEMENT
 from dray.domain.pods import Node, Pod, Policy, Pool
 from dray.messages.facts import ClaimObserved, NodeObserved, PodObserved
 
@@ -163,7 +164,7 @@ class Facts:
         """The pool's placement mode and the version of its policy."""
         known = self.pools.get(pool)
         policy = self.policies.get(known.template) if known else None
-        return (policy.placement, policy.version) if policy else ("CompactFirst", 0)
+        return (policy.placement, policy.version) if policy else (DEFAULT_PLACEMENT, 0)
 
     def _is_news(self, kind: str, key: str, revision: int) -> bool:
         if revision < self._revisions.get((kind, key), 0):

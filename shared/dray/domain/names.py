@@ -78,6 +78,11 @@ VRAM: Final = "vram"
 VIRTUAL_TFLOPS: Final = "virtual_tflops"
 VIRTUAL_VRAM: Final = "virtual_vram"
 
+COMPACT_FIRST: Final = "CompactFirst"
+LOW_LOAD_FIRST: Final = "LowLoadFirst"
+DEFAULT_PLACEMENT: Final = COMPACT_FIRST
+"""``placement.mode`` where a SchedulingConfigTemplate names none."""
+
 QOS_LEVELS: Final = ("low", "medium", "high", "critical")
 DEFAULT_QOS: Final = "medium"
 MAX_GPUS_PER_CLAIM: Final = 32

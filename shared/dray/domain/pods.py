@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from dray.domain.devices import Taint, Toleration
 from dray.domain.names import (
+    DEFAULT_PLACEMENT,
     DEFAULT_QOS,
     DRAY_SCHEDULER,
     OWNER_DRAY,
@@ -137,6 +138,6 @@ class Policy:
     uid: str
     dra_enabled: bool = False
     claim_template: str = ""
-    placement: str = "CompactFirst"
+    placement: str = DEFAULT_PLACEMENT
     version: int = 0
     """``metadata.generation``: a changed policy is a new version."""

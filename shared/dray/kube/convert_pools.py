@@ -1,6 +1,6 @@
 """GPUPools and SchedulingConfigTemplates (tensor-fusion.ai/v1) as domain values."""
 
-from dray.domain.names import BASE_TEMPLATE, DEFAULT_QOS, OWNER_DRAY
+from dray.domain.names import BASE_TEMPLATE, DEFAULT_PLACEMENT, DEFAULT_QOS, OWNER_DRAY
 from dray.domain.pods import Policy, Pool
 from dray.kube.ports import Object
 
@@ -35,6 +35,6 @@ def policy_from(obj: Object) -> Policy:
         uid=obj["metadata"].get("uid", ""),
         dra_enabled=bool(dra.get("enable")),
         claim_template=dra.get("resourceClaimTemplateName") or BASE_TEMPLATE,
-        placement=(spec.get("placement") or {}).get("mode") or "CompactFirst",
+        placement=(spec.get("placement") or {}).get("mode") or DEFAULT_PLACEMENT,
         version=int(obj["metadata"].get("generation") or 0),
     )

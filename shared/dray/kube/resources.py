@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from dray.domain.names import BASE_TEMPLATE, DEFAULT_QOS, OWNER_DRAY
+from dray.domain.names import BASE_TEMPLATE, DEFAULT_PLACEMENT, DEFAULT_QOS, OWNER_DRAY
 from dray.kube.ports import BIND_REQUESTS, POLICIES, POOLS
 from dray.kube.resource_fields import Column, Conditions, CustomResource, Fields
 
@@ -173,7 +173,7 @@ class Placement(Fields):
     """Where a pod goes among the nodes and cards that fit."""
 
     mode: PlacementMode = Field(
-        default="CompactFirst", description="How nodes and cards are scored."
+        default=DEFAULT_PLACEMENT, description="How nodes and cards are scored."
     )
 
 

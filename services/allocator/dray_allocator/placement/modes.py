@@ -4,13 +4,12 @@ from collections.abc import Callable
 from functools import lru_cache
 from hashlib import sha256
 
+from dray.domain.names import LOW_LOAD_FIRST
 from dray_allocator.fit.devices import Card, NodeDevices
 from dray_allocator.fit.ledger import DeviceUse, Ledger
 
 FULL = 1_000_000
 """Loads are in millionths."""
-
-SPREAD = "LowLoadFirst"
 
 Order = Callable[[int], int]
 """From a load to a sort key: the lowest key is tried first."""
@@ -18,7 +17,7 @@ Order = Callable[[int], int]
 
 def order(mode: str) -> Order:
     """CompactFirst fills what is loaded, LowLoadFirst what is empty; others fill too."""
-    return _as_is if mode == SPREAD else _reversed
+    return _as_is if mode == LOW_LOAD_FIRST else _reversed
 
 
 def card_load(card: Card, use: DeviceUse) -> int:
