@@ -45,6 +45,9 @@ STOPPED = [
     "'abcdefghijklmnopqrstuvwxyz').replace('a', lists.range(9000).map(i, 'x').join('')) == ''",
     "'%.999999f'.format([1.0]) == ''",
     "lists.range(9000).map(i, i % 3 == 0 ? 'abba' : 'bab').join('').matches('a(a|b){900}c')",
+    r"lists.range(50).all(i, ''.matches('\\pL{100}' + string(i)) || true)",
+    r"lists.range(50).all(i, ''.matches('(\\pL{9}){99}' + string(i)) || true)",
+    "lists.range(9000).all(i, ''.matches('(a' + string(i)) || true)",
 ]
 
 
