@@ -13,7 +13,6 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_S: Final = -62135596800
 _LAST_S: Final = 253402300799
 _DAYS_S: Final = 2 * 86400
-_MIDDLE_S: Final = 946684800
 _CYCLE_S: Final = 146097 * 86400
 _UNITS: Final = {
     "ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": SECOND, "m": 60 * SECOND,
@@ -63,9 +62,11 @@ class Timestamp:
         day some times 400 years away is told, when the calendar repeats itself.
         """
         seconds = self.nanoseconds // SECOND + (zone if isinstance(zone, int) else 0)
-        cycles = 0
-        if not _FIRST_S + _DAYS_S < seconds < _LAST_S - _DAYS_S:
-            cycles = (seconds - _MIDDLE_S) // _CYCLE_S
+        first, last, cycles = _FIRST_S + _DAYS_S, _LAST_S - _DAYS_S, 0
+        if seconds < first:
+            cycles = (seconds - first) // _CYCLE_S
+        elif seconds >= last:
+            cycles = (seconds - last) // _CYCLE_S + 1
         moment = _EPOCH + timedelta(seconds=seconds - cycles * _CYCLE_S)
         shown = moment if isinstance(zone, int) else moment.astimezone(zone)
         return shown, cycles * 400
