@@ -238,11 +238,14 @@ class Maker:
 def fitting(wanted: Type) -> list[tuple[Operation, dict[str, Type]]]:
     """The operations that can give a ``wanted``, with the type variables that follow."""
     if wanted not in _FITTING:
-        found = [(operation, unified(operation.result, wanted)) for operation in OPERATIONS]
+        found = [(operation, unified(operation.result, wanted)) for operation in COMMON]
         _FITTING[wanted] = [(operation, bound) for operation, bound in found if bound is not None]
     return _FITTING[wanted]
 
 
+COMMON: Final = tuple(operation for operation in OPERATIONS if operation.tag != "messages")
+"""What arguments are made of. Messages stand where they are the subject only: nobody selects
+devices with them."""
 _FITTING: dict[Type, list[tuple[Operation, dict[str, Type]]]] = {}
 
 
