@@ -32,7 +32,10 @@ _SERVICE_UNAVAILABLE: Final = 503
 async def ask(
     session: Session, subject: str, body: object = None, *, timeout_s: float = TIMEOUT_S
 ) -> dict[str, Any]:
-    """One API request; the answer without its error. Raises as ``error_of`` and ``request``."""
+    """One API request; the answer without its error.
+
+    Raises BusUnavailableError, also where the server runs without JetStream, and as ``error_of``.
+    """
     payload = b"" if body is None else msgspec.json.encode(body)
     try:
         reply = await session.request(API + subject, payload, timeout_s=timeout_s)

@@ -53,7 +53,10 @@ class JetStreamDelivery:
 async def consume(
     link: Link, stream: str, durable: str, subjects: Sequence[str], publish: Publish
 ) -> AsyncGenerator[JetStreamDelivery, None]:
-    """Messages of a durable consumer, over reconnections. Raises StreamMissingError."""
+    """Messages of a durable consumer, over reconnections.
+
+    Raises StreamMissingError, and BusUnavailableError once the bus was closed.
+    """
     backoff = Backoff(0.02, 2.0)
     while True:
         session = await link.next_session()

@@ -28,7 +28,8 @@ class Reader:
         self._created = ""
 
     async def messages(self) -> AsyncGenerator[Delivered, None]:
-        """Every message from the start on. Raises StreamMissingError as ``Bus.read``."""
+        """Every message from the start on. Raises StreamMissingError as ``Bus.read``, and
+        BusUnavailableError once the bus was closed."""
         backoff = Backoff(0.02, 2.0)
         while True:
             session = await self._link.next_session()

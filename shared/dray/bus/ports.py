@@ -57,10 +57,16 @@ class Delivery(Protocol):
     """A message of a durable consumer, to be answered exactly once."""
 
     @property
-    def message(self) -> Delivered: ...
+    def message(self) -> Delivered:
+        """The message."""
+
     @property
-    def attempts(self) -> int: ...
-    async def ack(self) -> None: ...
+    def attempts(self) -> int:
+        """How often it was delivered, this time included."""
+
+    async def ack(self) -> None:
+        """Done: it is not delivered again."""
+
     async def retry(self, delay_s: float) -> None:
         """Deliver it again after ``delay_s``."""
 
@@ -72,7 +78,8 @@ class Bus(Protocol):
     """The bus. Every method raises BusUnavailableError while it can't be reached."""
 
     @property
-    def connected(self) -> bool: ...
+    def connected(self) -> bool:
+        """Whether the bus can be reached now."""
 
     async def ensure(self, stream: StreamSpec) -> bool:
         """Make the stream if it is missing; True if it was made now. Idempotent."""

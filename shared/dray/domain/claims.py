@@ -27,15 +27,22 @@ class DeviceRequest:
     device_class: str
     selectors: tuple[str, ...] = ()
     mode: str = "ExactCount"
+    """``allocationMode``: ``ExactCount`` (of ``count`` devices) or ``All``."""
     count: int = 1
     capacity: dict[str, str] = field(default_factory=dict)
+    """``capacity.requests``: quantities as text, keyed as the device publishes them."""
     tolerations: tuple[Toleration, ...] = ()
     admin_access: bool = False
+    """For those who watch devices: uses nothing up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """``matchAttribute`` or ``distinctAttribute`` over requests (empty: all)."""
+    """``matchAttribute`` or ``distinctAttribute`` over requests (empty: all).
+
+    Exactly one of both is set (``DeviceConstraint`` of resource.k8s.io/v1); a device that lacks
+    the attribute does not meet it.
+    """
 
     requests: tuple[str, ...] = ()
     match_attribute: str | None = None
@@ -59,7 +66,9 @@ class AllocatedDevice:
     request: str
     id: DeviceId
     share_id: str | None = None
+    """UUID of one use of a device that allows several; None where it is held as a whole."""
     consumed: dict[str, str] = field(default_factory=dict)
+    """``consumedCapacity``, after the device's request policy has rounded what was asked."""
     admin_access: bool = False
     """Such a result uses nothing up."""
 

@@ -32,6 +32,7 @@ class Taint:
     key: str
     value: str = ""
     effect: str = "NoSchedule"
+    """``NoSchedule``, ``NoExecute``, ``PreferNoSchedule`` (nodes) or ``None`` (devices)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,10 @@ class Toleration:
     effect: str = ""
 
     def tolerates(self, taint: Taint) -> bool:
-        """Whether this toleration covers ``taint``; an empty effect or key covers all."""
+        """Whether this toleration covers ``taint``; an empty effect or key covers all.
+
+        The rule is ``ToleratesTaint`` of k8s.io/api/core/v1; an unknown operator covers nothing.
+        """
         if self.effect and self.effect != taint.effect:
             return False
         if self.key and self.key != taint.key:
@@ -56,10 +60,16 @@ class Toleration:
 
 @dataclass(frozen=True, slots=True)
 class RequestPolicy:
-    """How a request for a shared capacity is rounded. Quantities as text."""
+    """How a request for a shared capacity is rounded up. Quantities as text.
+
+    ``CapacityRequestPolicy`` of resource.k8s.io/v1: either ``valid_values`` or the range of
+    ``minimum``, ``maximum`` and ``step`` is given, or neither: then any amount goes.
+    """
 
     default: str | None = None
+    """What a claim uses that asks for nothing of it; None: the whole capacity."""
     valid_values: tuple[str, ...] = ()
+    """Ascending; the next one up is used, and above the last one nothing fits."""
     minimum: str | None = None
     maximum: str | None = None
     step: str | None = None
@@ -70,6 +80,7 @@ class Capacity:
     """One consumable amount of a device."""
 
     value: str
+    """All there is, a quantity as text."""
     policy: RequestPolicy | None = None
 
 
@@ -94,8 +105,11 @@ class ResourceSlice:
     uid: str
     driver: str
     pool: str
+    """The DRA pool (dray's own are named after the node), not the GPUPool."""
     generation: int
+    """Slices of an older generation of the pool count no more."""
     slice_count: int
+    """Slices of this generation; with fewer published, the pool is incomplete."""
     node: str
     """Empty for slices that are not of one node; dray's own always are."""
     devices: tuple[Device, ...] = ()
@@ -108,7 +122,9 @@ class OpaqueConfig:
     driver: str
     parameters: dict[str, object]
     requests: tuple[str, ...] = ()
+    """Empty: all requests."""
     source: str = "FromClaim"
+    """``FromClaim`` or ``FromClass``; of both, the claim's wins."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,9 @@ class Pod:
     needs: PodNeeds = PodNeeds()
     claims: tuple[PodClaim, ...] = ()
     request_id: str = ""
+    """Written by the webhook: a pod has no UID yet when it is admitted."""
     traceparent: str = ""
+    """W3C Trace Context of the admission, or empty."""
     created_unix_s: float = 0.0
 
     @property
@@ -89,12 +91,16 @@ class Node:
     owner: str = OWNER_DRAY
     """``spec.owner`` of its pool."""
     qos: str = DEFAULT_QOS
+    """Of its cards: the node's label, else the pool's default."""
     tflops_ratio: str = "1"
+    """Virtual over physical, a decimal as text."""
     vram_ratio: str = "1"
     dedicated: bool = False
     cpu_milli: int = 0
+    """Allocatable, in thousandths of a core."""
     memory_bytes: int = 0
     pods: int = 0
+    """How many pods it may run."""
     used_cpu_milli: int = 0
     used_memory_bytes: int = 0
     used_pods: int = 0

@@ -91,7 +91,11 @@ class Transport:
         body: object = None,
         content_type: str = _JSON,
     ) -> dict[str, Any]:
-        """One request and its JSON answer. Raises the port's errors, and GoneError."""
+        """One request and its JSON answer.
+
+        Raises the errors of ``dray.kube.ports``, KubeUnavailableError where no answer came (the
+        request may have been carried out), and GoneError.
+        """
         timeout = aiohttp.ClientTimeout(total=TIMEOUT_S, sock_connect=_CONNECT_S)
         payload = None if body is None else msgspec.json.encode(body)
         try:

@@ -29,14 +29,23 @@ class Span(Protocol):
     """A service's part of a trace; ``traceparent`` is what to hand on."""
 
     @property
-    def traceparent(self) -> str: ...
+    def traceparent(self) -> str:
+        """This span's position, as W3C Trace Context writes it."""
+
     @property
-    def recording(self) -> bool: ...
-    def set(self, name: str, value: str | int | float | bool) -> None: ...
+    def recording(self) -> bool:
+        """Whether anything is kept: False where the trace is not sampled."""
+
+    def set(self, name: str, value: str | int | float | bool) -> None:
+        """Set an attribute."""
+
     def event(
         self, name: str, attributes: Attributes | None = None, *, unix_ns: int | None = None
-    ) -> None: ...
-    def fail(self, reason: str) -> None: ...
+    ) -> None:
+        """Something happened within it, now or at ``unix_ns``."""
+
+    def fail(self, reason: str) -> None:
+        """Mark it as failed."""
 
 
 class _Unsampled:
