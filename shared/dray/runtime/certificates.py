@@ -1,0 +1,155 @@
+"""The door to ``cryptography``: an authority of one's own, and a server certificate from it.
+
+Everything is PEM. Who reads files passes their bytes; bytes that are no PEM are a ValueError.
+"""
+
+import datetime
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+CA_FILE, CERTIFICATE_FILE, KEY_FILE = "ca.crt", "tls.crt", "tls.key"
+"""The names of such files, as in a Secret of type ``kubernetes.io/tls``."""
+_CLOCK_SKEW = datetime.timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """A server's certificate, its key, and the certificates of those who may have signed it."""
+
+    authority: bytes
+    certificate: bytes
+    key: bytes
+
+
+def issue(
+    authority: str, subject: str, names: Sequence[str], valid_for: datetime.timedelta
+) -> Issued:
+    """A new authority of that name, and one certificate for ``names`` from it.
+
+    ``names`` are DNS names and IP addresses. The authority's key is thrown away.
+    """
+    ca_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    ca = (
+        _builder(authority, authority, ca_key, ca_key, valid_for)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs_certificates=True), critical=True)
+        .sign(ca_key, hashes.SHA256())
+    )
+    served = (
+        _builder(subject, authority, key, ca_key, valid_for)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(
+            x509.SubjectAlternativeName([_alternative(name) for name in names]), critical=False
+        )
+        .sign(ca_key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    return Issued(ca.public_bytes(pem), served.public_bytes(pem), _pem(key))
+
+
+def signing_key() -> bytes:
+    """A new RSA key, as service-account tokens are signed with."""
+    return _pem(rsa.generate_private_key(public_exponent=65537, key_size=2048))
+
+
+def is_issued_by(authority: str, certificate: bytes) -> bool:
+    """Whether the certificate names the authority as its issuer. Raises ValueError."""
+    return x509.load_pem_x509_certificate(certificate).issuer == _name(authority)
+
+
+def problem(held: Issued, names: Sequence[str], *, lasting: datetime.timedelta) -> str:
+    """Why these can't serve ``names`` for as long as ``lasting``; empty where they can.
+
+    Also what doesn't belong together, as after a start that was cut short between two files.
+    Raises ValueError.
+    """
+    certificate = x509.load_pem_x509_certificate(held.certificate)
+    if certificate.not_valid_after_utc - lasting < datetime.datetime.now(datetime.UTC):
+        return f"expires at {certificate.not_valid_after_utc:%Y-%m-%d}"
+    try:
+        present = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return "has no subject alternative names"
+    if missing := [name for name in names if _alternative(name) not in present]:
+        return f"lacks the names {', '.join(missing)}"
+    key = serialization.load_pem_private_key(held.key, password=None)
+    if key.public_key() != certificate.public_key():
+        return f"does not belong to {KEY_FILE}"
+    if not any(
+        _has_signed(authority, certificate)
+        for authority in x509.load_pem_x509_certificates(held.authority)
+    ):
+        return f"was not issued by {CA_FILE}"
+    return ""
+
+
+def _has_signed(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
+def _alternative(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _name(common: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+
+
+def _builder(
+    subject: str,
+    issuer: str,
+    key: ec.EllipticCurvePrivateKey,
+    issuer_key: ec.EllipticCurvePrivateKey,
+    valid_for: datetime.timedelta,
+) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC)
+    signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key())
+    return (
+        x509.CertificateBuilder()
+        .subject_name(_name(subject))
+        .issuer_name(_name(issuer))
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _CLOCK_SKEW)
+        .not_valid_after(now + valid_for)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(signer, critical=False)
+    )
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _pem(key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
