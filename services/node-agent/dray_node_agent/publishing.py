@@ -24,7 +24,7 @@ class Publisher:
     """Publishes one node's slices. Not for concurrent use.
 
     Slices stay when the agent ends: cards in use must not vanish from the scheduler's view
-    while the agent is replaced. ``unpublish`` is for taking a node out of service.
+    while the agent is replaced. The kubelet wipes those of a driver that stays away.
     """
 
     def __init__(self, kube: Kube, node: str, file: RecordFile, seam: Seam | None = None) -> None:
@@ -82,13 +82,6 @@ class Publisher:
         selector = f"spec.nodeName={self._node}"
         async for _ in self._kube.watch(SLICES, field_selector=selector):
             yield
-
-    async def unpublish(self) -> int:
-        """Delete this node's slices; how many there were."""
-        existing = await self._existing()
-        for one in existing:
-            await self._delete(one)
-        return len(existing)
 
     async def _write(self, plan: Changes) -> None:
         for one in plan.deletes:

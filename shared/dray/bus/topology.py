@@ -111,8 +111,3 @@ ACCESS: tuple[Access, ...] = (
     Access("node-agent", (*_subjects(InventoryObserved, ClaimPrepared, AgentNoted), "dray.dead.>")),
     Access("reader", ()),
 )
-
-
-def access_of(role: str) -> Access:
-    """The access of a role. Raises KeyError for an unknown one."""
-    return {access.role: access for access in ACCESS}[role]
