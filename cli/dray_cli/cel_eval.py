@@ -25,7 +25,7 @@ _MARKS = {True: "match", False: "no match", None: "error"}
     "-f",
     "--filename",
     "file",
-    type=click.File("r", encoding="utf-8"),
+    type=click.File("r", encoding="utf-8", lazy=True),
     help="ResourceSlices as YAML or JSON (a List too), or - for standard input.",
 )
 @click.option("--cluster", is_flag=True, help="Ask for the ResourceSlices of the cluster.")
@@ -79,7 +79,7 @@ def _answer_lines(expression: str | None, file: TextIO | None, cluster: bool) ->
     if expression is not None or file is not None or cluster:
         raise click.UsageError("--batch takes expressions and devices from standard input only")
     for answer in answers(sys.stdin.buffer):
-        click.echo(json.dumps(answer, ensure_ascii=False))
+        click.echo(json.dumps(answer))
 
 
 def _candidates(file: TextIO | None, kubeconfig: str | None) -> list[Candidate]:

@@ -33,7 +33,7 @@ def _compare(minor: str, arguments: argparse.Namespace) -> int:
     try:
         oracle = asyncio.run(build_oracle(minor, _say))
     except (DrayError, OSError) as error:
-        _say(f"error: no oracle of Kubernetes {minor} here: {error}")
+        _say(f"error: no oracle of Kubernetes {minor} here: {str(error).splitlines()[0]}")
         return 3
     began = time.monotonic()
     asked = list(pairs(arguments.seed, arguments.pairs))

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from dray_cli.cel import cel
 from dray_cli.cel_batch import answers
 
 VECTORS = Path(__file__).parents[2] / "vectors"
@@ -81,6 +83,14 @@ def test_blank_lines_are_passed_over_and_ids_may_be_anything() -> None:
 def test_each_line_has_a_version_of_its_own(version: str, admission: str) -> None:
     (found,) = ask({**GOOD, "expression": "lists.range(2).size() == 2", "k8s": version})
     assert (found["admission"], found["result"]) == (admission, True)
+
+
+def test_half_a_character_is_answered_in_characters_that_any_reader_takes() -> None:
+    lone = {**GOOD, "id": "\ud800", "expression": "'\ud800' == 1"}
+    found = CliRunner().invoke(cel, ["eval", "--batch"], input=json.dumps(lone) + "\n")
+    assert found.exit_code == 0
+    assert found.stdout.isascii()
+    assert json.loads(found.stdout)["admission"] == "compile-error"
 
 
 def test_the_command_answers_each_line_before_it_has_the_next() -> None:
