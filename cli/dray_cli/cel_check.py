@@ -42,7 +42,7 @@ version_option = click.option(
     "-f",
     "--filename",
     "file",
-    type=click.File("r", encoding="utf-8"),
+    type=click.File("r", encoding="utf-8", lazy=True),
     help="ResourceSlices: say what evaluation costs on their devices, too.",
 )
 @output_option

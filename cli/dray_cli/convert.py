@@ -12,12 +12,14 @@ from dray.seed.documents import convert as convert_text
 
 
 @click.command()
-@click.argument("named", metavar="[FILE]...", nargs=-1, type=click.File("r", encoding="utf-8"))
+@click.argument(
+    "named", metavar="[FILE]...", nargs=-1, type=click.File("r", encoding="utf-8", lazy=True)
+)
 @click.option(
     "-f",
     "--filename",
     "flagged",
-    type=click.File("r", encoding="utf-8"),
+    type=click.File("r", encoding="utf-8", lazy=True),
     multiple=True,
     help="A file as kubectl names it; may be given several times.",
 )
@@ -43,7 +45,8 @@ def convert(
         raise click.UsageError("no file given: expected dray convert FILE, or - for standard input")
     conversions = [convert_text(file.read()) for file in files]
     for file, conversion in zip(files, conversions, strict=True):
-        for line in _said(file.name, conversion, explain=explain):
+        name = "<stdin>" if file.name == "-" else file.name
+        for line in _said(name, conversion, explain=explain):
             click.echo(line, err=True)
     click.echo(_as_json(conversions) if output == "json" else _as_yaml(conversions), nl=False)
 
