@@ -7,7 +7,6 @@ from typing import Any
 import click
 
 from dray.domain import names
-from dray.domain.errors import InvalidInputError
 from dray.kube.ports import BIND_REQUESTS, CLAIMS, PODS, Kube, NotFoundError, Object
 from dray_cli.output import output_option, print_json
 from dray_cli.target import connect_kube, kubeconfig_option
@@ -105,11 +104,11 @@ def pod_name(target: str) -> str:
     """``NAME`` of ``pod/NAME``, ``pods/NAME`` or ``NAME``.
 
     Raises:
-        InvalidInputError: another kind was named.
+        click.BadParameter: another kind was named, or nothing.
     """
     kind, slash, name = target.rpartition("/")
-    if slash and kind not in ("pod", "pods", "po"):
-        raise InvalidInputError(f"{target!r} is no pod: name one as pod/NAME")
+    if not name or (slash and kind not in ("pod", "pods", "po")):
+        raise click.BadParameter(f"{target!r} is no pod: name one as pod/NAME")
     return name
 
 

@@ -70,7 +70,10 @@ def record(
     where = (nats_url, nats_user, nats_password) if nats_url else _stack_nats(stack)
     counts = asyncio.run(_record(file, where, for_s, events))
     if not counts.begun:
-        raise BusUnavailableError(f"{where[0]} can't be reached, so nothing was recorded")
+        raise BusUnavailableError(
+            f"nothing was recorded: by the end the state at the start was not read from {where[0]}; "
+            "record for longer, and see with `dray doctor` whether the bus is well"
+        )
     if output == "json":
         print_json({"file": str(file), **asdict(counts)})
         return
@@ -134,8 +137,9 @@ async def _bus(url: str, user: str, password: str) -> AsyncIterator[Bus]:
 def _stack_nats(name: str | None) -> tuple[str, str, str]:
     stack = read_stack_file(name)
     if stack is None:
+        sought = f"no local stack {name!r} runs" if name else "no local stack was found"
         raise InvalidInputError(
-            "no bus: no --nats and no local stack was found; "
+            f"no bus: no --nats was given and {sought}; "
             "give one, or start a local stack with: dray up --detach"
         )
     return stack.nats_url, ROLE, stack.nats_passwords[ROLE]

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from dray.messages.base import subject_prefix
 from dray.messages.decisions import decode_record
 from dray.messages.inputs import AgentNoted, ControllerNoted, Reviewed
-from dray.recording.file import read_recording, write_recording
+from dray.recording.file import BadRecordingError, read_recording, write_recording
 from dray.recording.lines import FactLine, InputLine, RecordLine, UnknownLine
 from dray_claim_controller.deciding.again import Again
 from dray_claim_controller.deciding.known import known
@@ -161,6 +161,46 @@ def test_what_nobody_knows_is_counted_by_name(lines):
     assert unknown["node-agent question 'is-loved'"] > 0
     assert unknown["input 'oracle.v7'"] == 1
     assert unknown["line 'surprise'"] == 1
+
+
+@pytest.mark.parametrize(
+    ("prefix", "old", "new", "named"),
+    [
+        (CONTROLLER, '"resource":"nodes"', '"resauce":"nodes"', r"event \d+ \(listed\).*KeyError"),
+        (CONTROLLER, '"objects":[', '"objects":5,"o":[', r"event \d+ \(listed\).*TypeError"),
+        (CONTROLLER, '"decision":{', '"decided":{', r"\(next-step\) of claim-controller"),
+        (CONTROLLER, '"instance":', '"instant":', r"input \d+ \(dray.input.claim-controller"),
+        (AGENT, '"is-live","uid":', '"is-live","uit":', r"\(is-live\) of node-agent"),
+        (WEBHOOK, '"uid":', '"uit":', r"input \d+ \(dray.input.webhook"),
+        (WEBHOOK, '"userInfo":', '"userInfo":7,"u":', r"review .* of 'webhook'"),
+        ("dray.state.pod", '"revision":', '"rev":', r"fact \d+"),
+    ],
+)
+def test_a_line_that_cant_be_taken_is_named(lines, prefix, old, new, named):
+    edited = [edit(x, prefix, old, new) for x in lines]
+
+    with pytest.raises(BadRecordingError, match=named):
+        replay(edited)
+
+
+def test_an_answer_whose_patch_is_none_is_shown_as_it_is(lines):
+    edited = [edit(x, WEBHOOK, '"patch":"', '"patch":"***') for x in lines]
+
+    divergence = replay(edited).services["webhook"].divergence
+
+    assert '-    "patch": "***' in divergence.difference()
+
+
+def test_broken_code_is_no_unknown_event(lines, monkeypatch):
+    """An error of the code that folds must not pass for something of another version."""
+
+    def broken(self, resource, event):
+        raise KeyError("no such thing")
+
+    monkeypatch.setattr("dray_claim_controller.observe.picture.Picture.apply", broken)
+
+    with pytest.raises(BadRecordingError, match="no such thing"):
+        replay(lines)
 
 
 def test_after_a_lost_line_nothing_is_compared_until_all_is_known_again(lines):

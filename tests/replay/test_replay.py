@@ -86,6 +86,8 @@ def test_a_changed_policy_is_found_at_the_first_decision_it_changes(recording):
 
     assert isinstance(divergence.recorded, Decided)
     assert divergence.made.policy_version != divergence.recorded.policy_version
+    assert any(fact.subject.startswith("dray.state.policy.") for fact in divergence.about())
+    assert any(fact.subject.startswith("dray.state.pool.") for fact in divergence.about())
     assert '-  "policy_version": ' in divergence.difference()
 
 

@@ -20,6 +20,19 @@ async def look_at_bus(bus: Bus, pools: tuple[Object, ...]) -> list[Finding]:
     ]
 
 
+def not_reached(url: str, why: str = "") -> Finding:
+    """A bus that does not answer is broken; one that nobody named was not looked at."""
+    if not url:
+        text = "which NATS to look at was not said; name it with --nats or DRAY_NATS__URL"
+        return Finding(AREA, "connection", "unseen", text)
+    seen = why or f"NATS at {url} can't be reached, or refuses this user"
+    text = (
+        f"{seen}: nothing new is decided while it is away; does it run, and are address, "
+        "$DRAY_NATS__USER and $DRAY_NATS__PASSWORD right?"
+    )
+    return Finding(AREA, "connection", "broken", text)
+
+
 async def stream_finding(bus: Bus, name: str, purpose: str) -> Finding:
     """Whether a stream is there, and how far it has come."""
     state = await bus.state(name)

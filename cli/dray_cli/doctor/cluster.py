@@ -13,26 +13,29 @@ from dray.kube.ports import (
     POOLS,
     SLICES,
     Kube,
+    KubeUnavailableError,
     NotFoundError,
     Object,
     RefusedError,
 )
-from dray_cli.doctor.findings import Finding
+from dray_cli.doctor.findings import Finding, seen
 
 AREA = "dray on it"
 _NONSENSE = "as much as there is"
+_CALLING, _DENIED = "failed calling webhook", "admission webhook"
+"""How the API server begins when a webhook does not answer, and when one has denied."""
 
 
 async def look_at_cluster(kube: Kube, namespace: str) -> list[Finding]:
     """Custom resources, device class, webhook, slices and pools, in this order."""
-    crds, device_class, webhook, slices, pools = await asyncio.gather(
-        custom_resources(kube),
-        device_class_of(kube),
-        webhook_answers(kube, namespace),
-        kube.list(SLICES, field_selector=f"spec.driver={DRIVER}"),
-        pools_of(kube),
+    found = await asyncio.gather(
+        seen(AREA, "custom resources", custom_resources(kube)),
+        seen(AREA, f"device class {DRIVER}", device_class_of(kube)),
+        seen(AREA, "webhook", webhook_answers(kube, namespace)),
+        seen(AREA, "resource slices", slices_of(kube)),
+        seen(AREA, "GPU pools", pools_of(kube)),
     )
-    return [crds, device_class, webhook, told_of_slices(slices.objects), *pools]
+    return [finding for part in found for finding in part]
 
 
 async def custom_resources(kube: Kube) -> Finding:
@@ -61,9 +64,14 @@ async def webhook_answers(kube: Kube, namespace: str) -> Finding:
     subject = "webhook"
     try:
         await kube.create(PODS, _senseless_pod(), namespace, dry_run=True)
-    except RefusedError as error:
+    except (RefusedError, KubeUnavailableError) as error:
         if TFLOPS_REQUEST in str(error):
             return Finding(AREA, subject, "ok", "is asked, and denies what makes no sense")
+        if _CALLING not in str(error) and _DENIED not in str(error):
+            raise  # The API server's own word: no rights, or no answer at all.
+        if _CALLING in str(error):
+            text = f"does not answer, so pods with GPUs can't be created: {error}; does it run?"
+            return Finding(AREA, subject, "broken", text)
         text = f"is registered but did not answer as it should: {error}"
         return Finding(AREA, subject, "broken", text)
     text = (
@@ -80,6 +88,11 @@ def _senseless_pod() -> Object:
         "metadata": {"name": "dray-probe", "annotations": annotations},
         "spec": {"containers": [container]},
     }
+
+
+async def slices_of(kube: Kube) -> Finding:
+    """The slices of dray's driver."""
+    return told_of_slices((await kube.list(SLICES, field_selector=f"spec.driver={DRIVER}")).objects)
 
 
 def told_of_slices(slices: tuple[Object, ...]) -> Finding:

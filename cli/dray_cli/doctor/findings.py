@@ -1,8 +1,10 @@
 """What the doctor says: one line per thing it looked at."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
+
+from dray.kube.ports import KubeUnavailableError, RefusedError
 
 Grade = Literal["ok", "lesser", "unseen", "broken"]
 """``lesser``: works, with less than dray can do. ``unseen``: could not be looked at."""
@@ -27,6 +29,17 @@ class Finding:
         """As a person reads it."""
         tail = f": {self.text}" if self.text else ""
         return f"  {_MARKS[self.grade]}  {self.subject}{tail}"
+
+
+async def seen(
+    area: str, subject: str, look: Awaitable[Finding | Sequence[Finding]]
+) -> list[Finding]:
+    """What a look at Kubernetes found; where it could not be taken, why, and the others go on."""
+    try:
+        found = await look
+    except (RefusedError, KubeUnavailableError) as error:
+        return [Finding(area, subject, "unseen", str(error))]
+    return [found] if isinstance(found, Finding) else list(found)
 
 
 def broken(findings: Iterable[Finding]) -> bool:

@@ -4,9 +4,19 @@ import asyncio
 
 import click
 
-from dray.kube.ports import POOLS, Kube, NotFoundError, Object
+from dray.bus.ports import BusUnavailableError
+from dray.kube.ports import (
+    POOLS,
+    Kube,
+    KubeUnavailableError,
+    NotFoundError,
+    Object,
+    RefusedError,
+)
 from dray.kube.probe import probe
+from dray.messages.facts import ClusterObserved
 from dray_cli.doctor import bus as on_bus
+from dray_cli.doctor.capabilities import AREA as KUBERNETES
 from dray_cli.doctor.capabilities import capabilities, disagreement
 from dray_cli.doctor.cluster import look_at_cluster
 from dray_cli.doctor.findings import Finding, as_json, broken, lines
@@ -19,6 +29,9 @@ from dray_cli.target import (
     nats_option,
     stack_of,
 )
+from dray_sandbox.stack_file import StackFile
+
+_NO_NAMESPACE = 404
 
 
 @click.command()
@@ -49,25 +62,47 @@ def doctor(namespace: str, kubeconfig: str | None, nats: str | None, output: str
 async def _look(kubeconfig: str | None, nats: str | None, namespace: str) -> list[Finding]:
     kube = await connect_kube(kubeconfig)
     try:
-        probed = await probe(kube, namespace, revision=1)
-        findings = [*capabilities(probed), *await look_at_cluster(kube, namespace)]
-        bus = await connect_bus(nats, stack_of(kubeconfig_of(kubeconfig)))
-        if bus is None:
-            text = "no NATS to be reached; name it with --nats or DRAY_NATS__URL"
-            return [*findings, Finding(on_bus.AREA, "connection", "unseen", text)]
-        try:
-            published = await on_bus.published_probe(bus)
-            differing = disagreement(probed, published) if published else None
-            seen = await on_bus.look_at_bus(bus, await _pools(kube))
-            return [*findings, *([differing] if differing else []), *seen]
-        finally:
-            await bus.close()
+        await kube.version()  # Without an API server there is nothing else to be said.
+        probed, kept = await _kept(kube, namespace)
+        found = [*kept, *await look_at_cluster(kube, namespace)]
+        stack = stack_of(kubeconfig_of(kubeconfig))
+        return [*found, *await _bus(kube, nats, stack, probed)]
     finally:
         await kube.close()
 
 
+async def _kept(kube: Kube, namespace: str) -> tuple[ClusterObserved | None, list[Finding]]:
+    """What the cluster keeps, if it can be asked: dray's own webhook may stand in the way."""
+    try:
+        probed = await probe(kube, namespace, revision=1)
+    except (RefusedError, KubeUnavailableError) as error:
+        if isinstance(error, RefusedError) and error.status == _NO_NAMESPACE:
+            raise
+        return None, [Finding(KUBERNETES, "what it keeps", "unseen", str(error))]
+    return probed, capabilities(probed)
+
+
+async def _bus(
+    kube: Kube, nats: str | None, stack: StackFile | None, probed: ClusterObserved | None
+) -> list[Finding]:
+    url = nats or (stack.nats_url if stack is not None else "")
+    bus = await connect_bus(nats, stack)
+    if bus is None:
+        return [on_bus.not_reached(url)]
+    try:
+        published = await on_bus.published_probe(bus)
+        differing = disagreement(probed, published) if probed and published else None
+        seen = await on_bus.look_at_bus(bus, await _pools(kube))
+        return [*([differing] if differing else []), *seen]
+    except BusUnavailableError as error:
+        return [on_bus.not_reached(url, str(error))]
+    finally:
+        await bus.close()
+
+
 async def _pools(kube: Kube) -> tuple[Object, ...]:
+    """For their decision logs; that they can't be read was said before."""
     try:
         return (await kube.list(POOLS)).objects
-    except NotFoundError:
+    except (NotFoundError, RefusedError, KubeUnavailableError):
         return ()

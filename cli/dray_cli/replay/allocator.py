@@ -18,6 +18,7 @@ from dray_allocator.state import AllocatorState
 from dray_allocator.wire import fact_of
 from dray_cli.replay.difference import Divergence
 from dray_cli.replay.elsewhere import Elsewhere
+from dray_cli.replay.fitting import fitting
 from dray_cli.replay.outcome import Outcome, Tally
 from dray_cli.replay.timeline import Log, delivered, records, timeline
 
@@ -26,8 +27,7 @@ def replay_records(lines: Sequence[Line], outcome: Outcome) -> None:
     """Decide every record again; stops at the first that differs.
 
     Raises:
-        BadRecordingError: the settings in a record don't fit this version.
-        UndecodableMessageError: a fact's payload does not fit its type.
+        BadRecordingError: settings in a record, or a fact, don't fit this version.
     """
     tally = outcome.services["allocator"]
     logs = timeline(lines)
@@ -68,7 +68,9 @@ class _Replay:
     def _fold_facts(self, up_to: int) -> None:
         while self._next is not None and self._next.sequence <= up_to:
             line = self._next
-            if (fact := fact_of(delivered(line))) is not None:
+            with fitting(f"fact {line.sequence}"):
+                fact = fact_of(delivered(line))
+            if fact is not None:
                 handle(self._state, FactSeen(line.sequence, fact, more=True))
             self._next = next(self._ahead, None)
 

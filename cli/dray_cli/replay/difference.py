@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 
-from dray.messages.base import token
+from dray.messages.base import decode, subject_prefix, token
 from dray.messages.decisions import AnyRecord, Decided, NodeLeft, Released, Waiting
+from dray.messages.facts import Fact, PolicyObserved, PoolObserved
 from dray.recording.lines import FactLine, RecordLine
 
 _MOST_FACTS = 8
@@ -42,7 +43,7 @@ class Divergence:
         return "\n".join(unified_diff(before, after, "recorded", "replayed", n=4, lineterm=""))
 
     def about(self) -> list[FactLine]:
-        """The newest facts, applied by then, of what either record names."""
+        """The newest facts, applied by then, of what either record names, of pool and policy."""
         newest: dict[str, FactLine] = {}
         parts = {token(uid) for record in (self.recorded, self.made) for uid in _names(record)}
         for fact in self.facts:
@@ -50,7 +51,25 @@ class Divergence:
                 break
             if parts & set(fact.subject.split(".")):
                 newest[fact.subject] = fact
-        return sorted(newest.values(), key=lambda fact: -fact.sequence)[:_MOST_FACTS]
+        found = sorted(newest.values(), key=_newest_first)[:_MOST_FACTS]
+        governing = [fact for fact in self._governing() if fact not in found]
+        return sorted([*found, *governing], key=_newest_first)
+
+    def _governing(self) -> list[FactLine]:
+        """The pool that the log is of, and its policy, as they were: they steer every choice."""
+        pool = self._newest(PoolObserved, self.line.domain)
+        if pool is None:
+            return []
+        policy = self._newest(
+            PolicyObserved, decode(bytes(pool.payload), PoolObserved).pool.template
+        )
+        return [pool] if policy is None else [policy, pool]
+
+    def _newest(self, kind: type[Fact], name: str) -> FactLine | None:
+        subject = f"{subject_prefix(kind)}.{token(name)}"
+        upto = self.recorded.facts_sequence
+        found = (one for one in reversed(self.facts) if one.sequence <= upto)
+        return next((one for one in found if one.subject == subject), None)
 
     def cause(self) -> FactLine | None:
         """The last fact applied before the record was decided: it gave the occasion."""
@@ -84,6 +103,10 @@ class Divergence:
             "replayed": None if self.made is None else msgspec.to_builtins(self.made),
             "difference": self.difference(),
         }
+
+
+def _newest_first(fact: FactLine) -> int:
+    return -fact.sequence
 
 
 def _pretty(record: AnyRecord) -> list[str]:

@@ -17,8 +17,7 @@ def replay(lines: Sequence[Line]) -> Outcome:
     """Decide everything again; of each service, up to the first decision that differs.
 
     Raises:
-        BadRecordingError: settings that were recorded don't fit this version.
-        UndecodableMessageError: a payload does not fit its type.
+        BadRecordingError: a line that does not fit this version; it says which.
     """
     outcome = Outcome(facts=sum(isinstance(line, FactLine) for line in lines))
     for line in lines:

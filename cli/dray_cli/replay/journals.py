@@ -4,17 +4,20 @@ Each life is replayed by itself, from its first line or from where all that it k
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgspec
 
-from dray.messages.base import UndecodableMessageError, decode, subject_prefix
+from dray.messages.base import decode, subject_prefix
 from dray.messages.inputs import AgentNoted, ControllerNoted, Noted
+from dray.recording.journal import UnknownEventError
 from dray.recording.lines import InputLine, Line
 from dray_claim_controller.deciding.again import QUESTIONS as CONTROLLER_QUESTIONS
 from dray_claim_controller.deciding.again import Again as ControllerAgain
 from dray_cli.replay.asked import AnswerDifference, Events
+from dray_cli.replay.fitting import fitting
 from dray_cli.replay.outcome import Outcome, Tally
 from dray_node_agent.deciding import QUESTIONS as AGENT_QUESTIONS
 from dray_node_agent.deciding import decide_again
@@ -27,7 +30,7 @@ class Life(Protocol):
         """All that was consumed before, in one piece."""
 
     def consume(self, about: str, data: Any) -> None:
-        """Fold an event."""
+        """Fold an event. Raises UnknownEventError."""
 
     def decide(self, about: str, data: Any) -> Any:
         """The answer that this code gives."""
@@ -41,7 +44,7 @@ class _Agent:
 
     def consume(self, about: str, data: Any) -> None:
         """See ``Life``."""
-        raise KeyError(about)
+        raise UnknownEventError(about)
 
     def decide(self, about: str, data: Any) -> Any:
         """See ``Life``."""
@@ -74,7 +77,7 @@ def replay_journals(lines: Sequence[Line], outcome: Outcome) -> None:
     """Ask every recorded question again; of each service up to the first other answer.
 
     Raises:
-        UndecodableMessageError: a line is none of a journal's.
+        BadRecordingError: a line is none of a journal's.
     """
     for kind in KINDS:
         tally = outcome.services[kind.service]
@@ -115,20 +118,22 @@ class _Replay:
         if self._knows:
             # Said for those who begin here; what was folded says the same.
             return
-        self._life.know(line.data)
+        with self._fitting(line):
+            self._life.know(line.data)
         self._knows = True
 
     def _consume(self, line: Noted) -> None:
         if not self._knows:
             return
         try:
-            self._life.consume(line.about, line.data)
-        except KeyError as error:
+            with self._fitting(line):
+                self._life.consume(line.about, line.data)
+                self._events.add(line)
+        except UnknownEventError as error:
             self._outcome.unknown[f"{self._kind.service} event {error}"] += 1
             self._knows = False
             return
         self._tally.consumed += 1
-        self._events.add(line)
 
     def _compare(self, line: Noted) -> bool:
         if line.about not in self._kind.questions:
@@ -137,19 +142,19 @@ class _Replay:
         if not self._knows:
             self._tally.uncovered += 1
             return True
-        try:
+        with self._fitting(line):
             made = self._life.decide(line.about, line.data)
-        except msgspec.ValidationError as error:
-            raise UndecodableMessageError(
-                f"question {line.number} ({line.about}) of {self._kind.service} "
-                f"{line.instance!r}: {error}; was it recorded by another version of dray?"
-            ) from error
         again = msgspec.json.decode(msgspec.json.encode(made))
         if canonical(again) == canonical(line.answer):
             self._tally.compared[line.about] += 1
             return True
         self._tally.divergence = AnswerDifference(self._kind.service, line, again, self._events)
         return False
+
+    def _fitting(self, line: Noted) -> AbstractContextManager[None]:
+        what = {"decided": "question", "consumed": "event"}.get(line.what, line.what)
+        about = f" ({line.about})" if line.about else ""
+        return fitting(f"{what} {line.number}{about} of {self._kind.service} {line.instance!r}")
 
 
 def canonical(answer: Any) -> bytes:
@@ -162,7 +167,8 @@ def _lives(lines: Sequence[Line], kind: Kind) -> Iterator[list[Noted]]:
     found: dict[tuple[str, str], list[Noted]] = {}
     for line in lines:
         if isinstance(line, InputLine) and line.subject.startswith(prefix):
-            noted = decode(bytes(line.payload), kind.message)
+            with fitting(f"input {line.sequence} ({line.subject})"):
+                noted = decode(bytes(line.payload), kind.message)
             found.setdefault((noted.instance, noted.life), []).append(noted)
     for life in found.values():
         yield sorted(life, key=lambda noted: noted.number)
@@ -185,6 +191,6 @@ def _joined(lines: Sequence[Noted]) -> Iterator[tuple[int, Noted]]:
             whole, parts = "".join(part.data for part in parts), []
             try:
                 line = msgspec.structs.replace(line, **msgspec.json.decode(whole))
-            except msgspec.DecodeError:
-                continue
+            except (msgspec.DecodeError, TypeError):
+                continue  # Parts that make no whole: numbers tell, too.
         yield first, line

@@ -4,6 +4,7 @@ An answer is compared where its webhook had caught up with the facts, and the re
 """
 
 import base64
+import contextlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from dray.recording.lines import (
     StreamLine,
     WholeLine,
 )
+from dray_cli.replay.fitting import fitting
 from dray_cli.replay.outcome import Outcome
 from dray_cli.replay.timeline import Facts
 from dray_webhook.inputs import PATHS, answer_again
@@ -47,7 +49,10 @@ class ReviewDifference:
 
     def difference(self) -> str:
         """The two answers as a unified diff, their patches readable."""
-        before, after = _pretty(self.reviewed.answer), _pretty(self.made)
+        for pretty in (_pretty, _lines):  # Patches that mean the same may differ in their bytes.
+            before, after = pretty(self.reviewed.answer), pretty(self.made)
+            if before != after:
+                break
         return "\n".join(unified_diff(before, after, "recorded", "replayed", n=4, lineterm=""))
 
     def lines(self) -> list[str]:
@@ -88,7 +93,8 @@ def replay_reviews(lines: Sequence[Line], outcome: Outcome) -> None:
             tally.uncovered += 1
             continue
         view, cause = facts.view_at(reviewed.facts_sequence)
-        made = answer_again(reviewed, view)
+        with fitting(f"review {reviewed.uid} ({reviewed.path}) of {reviewed.instance!r}"):
+            made = answer_again(reviewed, view)
         if _canonical(made) != _canonical(reviewed.answer):
             tally.divergence = ReviewDifference(reviewed, made, cause, facts.about(reviewed))
             return
@@ -105,7 +111,8 @@ class _Read:
     def add(self, line: FactLine) -> None:
         self.facts.lines.append(line)
         if (kind := _READ.get(".".join(line.subject.split(".")[:4]))) is not None:
-            self.lines.append((line, decode(bytes(line.payload), kind)))
+            with fitting(f"fact {line.sequence} ({line.subject})"):
+                self.lines.append((line, decode(bytes(line.payload), kind)))
 
     def cover(self, sequence: int) -> bool:
         """Whether the view at that fact is known: its step, or nothing else was read between
@@ -154,8 +161,8 @@ def _reviews(lines: Sequence[Line]) -> Iterator[tuple[_Read, Reviewed]]:
             case StreamLine(name=name, created=created) if name == FACTS_STREAM:
                 read = reads[created] = _Read()
             case InputLine(subject=subject) if subject.startswith(_REVIEWS):
-                reviewed = decode(bytes(line.payload), Reviewed)
-                found.append((read, reviewed))
+                with fitting(f"input {line.sequence} ({subject})"):
+                    found.append((read, decode(bytes(line.payload), Reviewed)))
             case _:
                 pass
     for last, reviewed in found:
@@ -172,6 +179,12 @@ def _canonical(answer: dict[str, Any]) -> bytes:
 def _pretty(answer: dict[str, Any]) -> list[str]:
     response = dict(answer.get("response", {}))
     if "patch" in response:
-        response["patch"] = msgspec.json.decode(base64.b64decode(response["patch"]))
-    text = msgspec.json.encode(response, order="deterministic")
+        # One that was edited may be no patch: then it is shown as it is.
+        with contextlib.suppress(ValueError, TypeError, msgspec.DecodeError):
+            response["patch"] = msgspec.json.decode(base64.b64decode(response["patch"]))
+    return _lines(response)
+
+
+def _lines(data: dict[str, Any]) -> list[str]:
+    text = msgspec.json.encode(data, order="deterministic")
     return msgspec.json.format(text, indent=2).decode().splitlines()

@@ -111,9 +111,11 @@ async def read_material(kube: Kube, bus: Bus | None, namespace: str, name: str) 
         except (TimeoutError, BusUnavailableError):
             pass  # what was read so far is still true
     if found.pod is None and found.requested is None:
+        silent = "no message of the last 24 h is about one of that name"
+        unread = "the bus was not reached, which may know of it (--nats)"
         raise NothingKnownError(
-            f"pod {namespace}/{name} is not in the cluster, and no message of the last 24 h "
-            "is about one of that name; was it another namespace (-n)?"
+            f"pod {namespace}/{name} is not in the cluster, and "
+            f"{unread if bus is None else silent}; was it another namespace (-n)?"
         )
     return found
 

@@ -57,6 +57,8 @@ class Trace:
     """Where the spans are from, in words."""
     recorded: bool
     """Whether services recorded them; else they were made of messages and objects."""
+    gone: bool = False
+    """Whether the pod is no longer in the cluster: then nothing of it goes on."""
 
     @property
     def start_unix_ns(self) -> int:

@@ -50,7 +50,10 @@ class _Teller:
                     yield from self._decided(decision, decision.said)
                 case Release():
                     yield self._taken_back(decision, decision.said)
-        if self._waiting:
+        if self._waiting and self._found.pod is None:
+            # Gone: until when it waited is not known, beyond the last decision about it.
+            yield from self._waited(self._waiting[-1].at_unix_s)
+        elif self._waiting:
             yield from self._waited(self._now_unix_s, unfinished=True)
         elif not self._found.decisions:
             yield from self._explained()

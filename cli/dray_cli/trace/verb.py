@@ -79,6 +79,7 @@ async def _recorded(kube: Kube, stack: StackFile | None, namespace: str, name: s
     if stack is None:
         return None
     folder = traces_directory(Path(stack.directory))
+    pod, trace_id = None, ""
     try:
         pod = await kube.get(PODS, name, namespace)
     except NotFoundError:
@@ -90,8 +91,8 @@ async def _recorded(kube: Kube, stack: StackFile | None, namespace: str, name: s
     if not spans:
         return None
     source = f"the files of the stack {stack.name!r}"
-    told = with_waiting(spans, time.time_ns())
-    return Trace(namespace, name, trace_id, told, source, recorded=True)
+    told = with_waiting(spans, time.time_ns()) if pod is not None else spans
+    return Trace(namespace, name, trace_id, told, source, recorded=True, gone=pod is None)
 
 
 async def _told(
@@ -112,4 +113,5 @@ async def _told(
     position = parse(found.traceparent)
     source = "messages and objects" if bus is not None else "objects (the bus was not reached)"
     trace_id = position.trace_id if position else ""
-    return Trace(namespace, name, trace_id, spans, source, recorded=False)
+    gone = found.pod is None
+    return Trace(namespace, name, trace_id, spans, source, recorded=False, gone=gone)

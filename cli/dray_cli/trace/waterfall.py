@@ -49,13 +49,18 @@ def as_json(trace: Trace) -> dict[str, Any]:
         "recorded": trace.recorded,
         "source": trace.source,
         "prepared": trace.prepared,
+        "gone": trace.gone,
         "durationMs": trace.duration_ns / 1e6,
         "spans": [_span_as_json(trace, span) for _, span in in_tree_order(trace.spans)],
     }
 
 
 def _head(trace: Trace) -> Iterator[str]:
-    state = "from admission to prepared" if trace.prepared else "so far; not prepared yet"
+    state = "so far; not prepared yet" if not trace.gone else "of it known; it was never prepared"
+    if trace.prepared:
+        state = "from admission to prepared"
+    if trace.gone:
+        state += ", and is gone now"
     yield f"Pod {trace.namespace}/{trace.pod}: {_ms(trace.duration_ns)} {state}"
     told = "recorded in" if trace.recorded else "told from"
     yield f"trace {trace.trace_id or '(none)'}, {told} {trace.source}"

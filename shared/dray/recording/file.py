@@ -1,7 +1,10 @@
 """Recordings as files: JSON Lines, compressed where the name ends in ``.gz``."""
 
 import gzip
+import shlex
+import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self, get_args
@@ -13,6 +16,8 @@ from dray.recording.lines import FORMAT, Header, KnownLine, Line, UnknownLine
 
 _DECODER: msgspec.json.Decoder[KnownLine] = msgspec.json.Decoder(KnownLine)
 _KINDS = {str(kind.__struct_config__.tag) for kind in get_args(KnownLine)}
+_GZIP_MAGIC = b"\x1f\x8b"
+_WRITTEN_BY = "recordings are written by: dray record FILE"
 
 
 class _AnyLine(msgspec.Struct):
@@ -20,14 +25,20 @@ class _AnyLine(msgspec.Struct):
 
 
 class BadRecordingError(InvalidInputError):
-    """The file is no recording that this version can read."""
+    """The file is no recording that this version can read, or can't be written."""
 
 
 class Writer:
-    """Writes line by line. Plain files can be read while they grow."""
+    """Writes line by line. Plain files can be read while they grow.
+
+    Raises:
+        BadRecordingError: the file can't be made or written, for example on a full disk.
+    """
 
     def __init__(self, path: Path) -> None:
-        self._file: IO[bytes] = path.open("wb")
+        self._path = path
+        with self._writing():
+            self._file: IO[bytes] = path.open("wb")
         # Neither name nor time in the compressed file, so that equal recordings are equal files.
         self._gzip = gzip.GzipFile("", "wb", 9, self._file, 0) if path.suffix == ".gz" else None
         self.written = 0
@@ -36,18 +47,29 @@ class Writer:
     def write(self, line: Line) -> None:
         """Add a line."""
         text = msgspec.json.encode(line) + b"\n"
-        if self._gzip is not None:
-            self._gzip.write(text)
-        else:
-            self._file.write(text)
-            self._file.flush()
+        with self._writing():
+            if self._gzip is not None:
+                self._gzip.write(text)
+            else:
+                self._file.write(text)
+                self._file.flush()
         self.written += 1
 
     def close(self) -> None:
         """Finish the file."""
-        if self._gzip is not None:
-            self._gzip.close()
-        self._file.close()
+        with self._writing(), self._file:
+            if self._gzip is not None:
+                self._gzip.close()
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise BadRecordingError(
+                f"the recording {self._path} can't be written: {error.strerror or error}; "
+                "name a file in a folder that exists and has room"
+            ) from error
 
     def __enter__(self) -> Self:
         return self
@@ -69,19 +91,20 @@ def write_recording(path: Path, lines: Iterable[Line]) -> None:
 
 
 def read_recording(path: Path) -> list[Line]:
-    """All lines; the first is the header.
+    """All lines; the first is the header. Compressed files are told by what they hold.
 
     Raises:
         BadRecordingError: no such file, or a line that can't be understood; it says which.
     """
+    lines: list[Line] = []  # Keeps what was read where the file ends too early.
     try:
-        lines = list(_lines(path))
-    except (OSError, EOFError) as error:
+        lines.extend(_lines(path))
+    except EOFError as error:
+        raise BadRecordingError(f"{path} was cut off; {_rescue(path, len(lines))}") from error
+    except (OSError, zlib.error) as error:
         raise BadRecordingError(f"the recording {path} can't be read: {error}") from error
     if not lines or not isinstance(lines[0], Header):
-        raise BadRecordingError(
-            f"{path} does not begin with a header; recordings are written by: dray record FILE"
-        )
+        raise BadRecordingError(f"{path} does not begin with a header; {_WRITTEN_BY}")
     if lines[0].format != FORMAT:
         raise BadRecordingError(
             f"{path} has format {lines[0].format} and was written by dray {lines[0].dray}; "
@@ -91,20 +114,43 @@ def read_recording(path: Path) -> list[Line]:
 
 
 def _lines(path: Path) -> Iterator[Line]:
-    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-        for number, text in enumerate(file, 1):
-            try:
-                yield _DECODER.decode(text)
-            except msgspec.MsgspecError as error:
-                if (kind := _kind(text)) not in ("", *_KINDS):
-                    yield UnknownLine(kind=kind)
-                    continue
-                cut = "" if text.endswith(b"\n") else "; the file was cut off there"
-                raise BadRecordingError(f"{path}, line {number}: {error}{cut}") from error
+    with path.open("rb") as file:
+        compressed = file.peek(2).startswith(_GZIP_MAGIC)
+        text = gzip.GzipFile(fileobj=file) if compressed else file
+        for number, line in enumerate(text, 1):
+            yield _decoded(path, number, line)
+
+
+def _decoded(path: Path, number: int, text: bytes) -> Line:
+    try:
+        return _DECODER.decode(text)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        if (kind := _kind(text)) not in ("", *_KINDS):
+            return UnknownLine(kind=kind)
+        where = f"{path}, line {number}"
+        if number == 1:
+            raise BadRecordingError(f"{where}: no header: {error}; {_WRITTEN_BY}") from error
+        if not text.endswith(b"\n"):
+            advice = _rescue(path, number - 1)
+            raise BadRecordingError(f"{where}: the file was cut off there; {advice}") from error
+        raise BadRecordingError(
+            f"{where}: no line of a recording: {error}; was it edited? If not, take the copy again"
+        ) from error
+
+
+def _rescue(path: Path, whole: int) -> str:
+    """What to do with a file whose end is missing: its recorder was killed, or the disk full."""
+    if not whole:
+        return "nothing in it is whole: record again"
+    name = shlex.quote(str(path))
+    return (
+        "the recorder was killed, or this is part of a copy; to replay what is whole: "
+        f"gzip -cdf {name} | head -n {whole} > whole.jsonl"
+    )
 
 
 def _kind(text: bytes) -> str:
     try:
         return msgspec.json.decode(text, type=_AnyLine).line
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return ""

@@ -26,6 +26,10 @@ _KNOWN_AFTER_S = 300.0
 """A recording that begins later has to wait for the next piece of what is known."""
 
 
+class UnknownEventError(KeyError):
+    """Consumed was something that this version does not know."""
+
+
 class Notes(Protocol):
     """Where a seam writes down what crosses it."""
 

@@ -8,13 +8,14 @@ from dray.bus.memory import MemoryBus
 from dray.bus.topology import STREAMS, log_spec
 from dray.domain.names import DRIVER, TFLOPS_REQUEST
 from dray.kube.memory import MemoryKube
-from dray.kube.ports import CLASSES, CRDS, SLICES, RefusedError
+from dray.kube.ports import CLASSES, CRDS, SLICES, KubeUnavailableError, RefusedError
 from dray.messages.base import Outgoing, encode
 from dray.messages.facts import ClusterObserved
 from dray_cli.doctor import bus as on_bus
 from dray_cli.doctor import cluster
 from dray_cli.doctor.capabilities import capabilities, disagreement
 from dray_cli.doctor.findings import Finding, as_json, broken, lines
+from dray_cli.doctor.verb import _kept
 
 EVERYTHING = ClusterObserved(
     revision=1, version="v1.36.3", list_attributes=True, extended_resources=True
@@ -115,6 +116,41 @@ async def test_the_webhook_must_deny_nonsense_itself(refusal: str, grade: str) -
     kube = MemoryKube()
     kube.fail_next("create", RefusedError(refusal, 400))
     assert (await cluster.webhook_answers(kube, "default")).grade == grade
+
+
+async def test_a_webhook_that_does_not_answer_is_broken() -> None:
+    kube = MemoryKube()
+    failed = 'Internal error occurred: failed calling webhook "pods": deadline exceeded'
+    kube.fail_next("create", KubeUnavailableError(failed))
+    found = await cluster.webhook_answers(kube, "default")
+    assert found.grade == "broken"
+    assert "does it run?" in found.text
+
+
+async def test_what_one_has_no_rights_for_was_not_seen_and_hides_nothing_else() -> None:
+    kube = MemoryKube()
+    forbidden = 'pods is forbidden: User "x" cannot create resource "pods"'
+    kube.fail_next("create", RefusedError(forbidden, 403))
+    kube.fail_next("get", RefusedError("no rights for device classes", 403))
+    found = {f.subject: f for f in await cluster.look_at_cluster(kube, "default")}
+    assert found["webhook"].grade == "unseen"
+    assert found["webhook"].text == forbidden
+    assert found[f"device class {DRIVER}"].grade == "unseen"
+    assert found["resource slices"].grade == "broken"
+
+
+async def test_a_probe_that_the_webhook_keeps_from_its_answers_is_no_end() -> None:
+    kube = MemoryKube()
+    kube.fail_next("create", KubeUnavailableError("failed calling webhook"))
+    probed, [finding] = await _kept(kube, "default")
+    assert probed is None
+    assert (finding.grade, finding.text) == ("unseen", "failed calling webhook")
+
+
+def test_a_named_bus_that_does_not_answer_is_broken() -> None:
+    assert on_bus.not_reached("nats://there:4222").grade == "broken"
+    assert "nats://there:4222" in on_bus.not_reached("nats://there:4222").text
+    assert on_bus.not_reached("").grade == "unseen"
 
 
 async def test_slices_are_counted_by_node() -> None:

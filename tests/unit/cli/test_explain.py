@@ -2,9 +2,9 @@
 
 from typing import Any
 
+import click
 import pytest
 
-from dray.domain.errors import InvalidInputError
 from dray_cli.explain import Explanation, pod_name
 
 POD: dict[str, Any] = {
@@ -53,6 +53,7 @@ def test_pods_are_named_as_kubectl_names_them(target: str) -> None:
     assert pod_name(target) == "train"
 
 
-def test_other_kinds_are_refused_by_name() -> None:
-    with pytest.raises(InvalidInputError, match="node/x"):
-        pod_name("node/x")
+@pytest.mark.parametrize("target", ["node/x", "pod/", "", "a/pod/x"])
+def test_what_is_no_pod_is_refused_by_name(target: str) -> None:
+    with pytest.raises(click.BadParameter, match=f"'{target}' is no pod"):
+        pod_name(target)

@@ -135,7 +135,9 @@ def test_messages_tell_the_way_that_spans_would() -> None:
 def test_messages_tell_of_waiting_and_of_what_failed() -> None:
     waited = Decision(waiting_record(), "a", 100.5)
 
-    still = spans_of(material(waited), 110.0)
+    there = material(waited)
+    there.pod = a_pod()
+    still = spans_of(there, 110.0)
     placed = spans_of(material(waited, Decision(PLACED, "a", 103.0)), 110.0)
 
     assert [one.name for one in still] == ["admission", "decision", "waiting"]
@@ -171,6 +173,15 @@ def test_an_execution_without_an_end_goes_on_and_one_that_failed_says_why() -> N
         "error",
         "refused",
     )
+
+
+def test_a_pod_that_is_gone_waits_no_more() -> None:
+    found = material(Decision(waiting_record(), "a-1", 101.0))
+
+    [waiting] = [one for one in spans_of(found, 1000.0) if one.name == "waiting"]
+
+    assert waiting.status != UNFINISHED
+    assert waiting.end_unix_ns == 101_000 * MS
 
 
 def test_without_the_log_the_bind_request_says_why_a_pod_waits() -> None:
@@ -295,6 +306,13 @@ async def test_a_pod_that_nobody_knows_is_an_error_that_says_where_was_looked() 
         await read_material(await a_kube(), await a_bus(), "default", "train")
 
 
+async def test_a_bus_that_was_not_reached_is_not_called_silent() -> None:
+    with pytest.raises(NothingKnownError, match=r"the bus was not reached.*--nats") as unknown:
+        await read_material(await a_kube(), None, "default", "train")
+
+    assert "24 h" not in str(unknown.value)
+
+
 async def test_without_a_bus_kubernetes_alone_is_read() -> None:
     kube = await a_kube()
     await kube.create(PODS, a_pod(), "default")
@@ -307,5 +325,5 @@ async def test_without_a_bus_kubernetes_alone_is_read() -> None:
 def test_another_kind_than_a_pod_is_refused() -> None:
     result = CliRunner().invoke(verb, ["node/n1"])
 
-    assert result.exit_code == 1
-    assert "'node/n1' is no pod" in str(result.exception)
+    assert result.exit_code == 2
+    assert "'node/n1' is no pod" in result.output

@@ -1,6 +1,8 @@
 """Recordings are read as they were written, and refused by name where they can't be."""
 
 import gzip
+import subprocess
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -60,8 +62,55 @@ def test_a_compressed_file_that_was_cut_off_is_refused(tmp_path):
     write_recording(file, LINES)
     file.write_bytes(file.read_bytes()[:-12])
 
-    with pytest.raises(BadRecordingError, match=r"cut\.jsonl\.gz"):
+    with pytest.raises(BadRecordingError, match=r"cut\.jsonl\.gz was cut off"):
         read_recording(file)
+
+
+@pytest.mark.parametrize("name", ["cut.jsonl", "cut.jsonl.gz"])
+def test_what_is_whole_of_a_cut_file_can_be_had_as_the_error_says(tmp_path, name):
+    file = tmp_path / name
+    many = [*LINES, *(WholeLine(sequence=7 * number**3) for number in range(20_000))]
+    write_recording(file, many)
+    file.write_bytes(file.read_bytes()[: -(file.stat().st_size // 3)])
+
+    with pytest.raises(BadRecordingError) as refused:
+        read_recording(file)
+    command = str(refused.value).rpartition("whole: ")[2]
+    subprocess.run(command, shell=True, check=True, cwd=tmp_path, stderr=subprocess.DEVNULL)
+
+    whole = read_recording(tmp_path / "whole.jsonl")
+    assert len(whole) > 1000
+    assert whole[:6] == LINES
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "jsonl.gz"])
+def test_compression_is_told_by_what_a_file_holds(tmp_path, suffix):
+    write_recording(tmp_path / f"it.{suffix}", LINES)
+    other = (tmp_path / f"it.{suffix}").rename(tmp_path / "renamed.gz.jsonl")
+
+    assert len(read_recording(other)) == len(LINES)
+
+
+def test_damage_within_a_compressed_file_is_one_sentence(tmp_path):
+    file = tmp_path / "it.jsonl.gz"
+    write_recording(file, LINES)
+    whole = file.read_bytes()
+
+    for at in range(10, len(whole)):
+        file.write_bytes(whole[:at] + bytes((whole[at] ^ 0xFF,)) + whole[at + 1 :])
+        with pytest.raises(BadRecordingError, match=r"it\.jsonl"):
+            read_recording(file)
+
+
+@pytest.mark.parametrize("name", ["absent/it.jsonl", "absent/it.jsonl.gz"])
+def test_a_file_that_cant_be_made_is_named(tmp_path, name):
+    with pytest.raises(BadRecordingError, match=r"absent/it.*No such file.*folder that exists"):
+        write_recording(tmp_path / name, LINES)
+
+
+def test_a_full_disk_is_one_sentence():
+    with pytest.raises(BadRecordingError, match="No space left"):
+        write_recording(Path("/dev/full"), LINES)
 
 
 def test_a_file_without_header_is_no_recording(tmp_path):
@@ -80,12 +129,28 @@ def test_a_kind_of_line_that_nobody_knows_is_kept_by_name(tmp_path):
     assert read_recording(file) == [*LINES, UnknownLine(kind="surprise")]
 
 
-@pytest.mark.parametrize("text", ['{"line":"whole"}', '{"sequence":1}', "[]"])
+DEEP = "[" * 100_000 + "]" * 100_000
+
+
+@pytest.mark.parametrize(
+    "text", ['{"line":"whole"}', '{"sequence":1}', "[]", "", "words", "\x00", DEEP]
+)
 def test_a_line_that_is_wrong_is_refused(tmp_path, text):
+    file = tmp_path / "other.jsonl"
+    write_recording(file, LINES)
+    before = file.read_text()
+    file.write_text(f"{before}{text}\n{before}")
+
+    with pytest.raises(BadRecordingError, match=r"line 7: no line of a recording"):
+        read_recording(file)
+
+
+@pytest.mark.parametrize("text", ['{"line":"header","format":"new"}', "# Title", "{", "", DEEP])
+def test_a_file_of_something_else_is_told_what_writes_recordings(tmp_path, text):
     file = tmp_path / "other.jsonl"
     file.write_text(f"{text}\n")
 
-    with pytest.raises(BadRecordingError, match="line 1"):
+    with pytest.raises(BadRecordingError, match=r"line 1: no header.*dray record FILE"):
         read_recording(file)
 
 

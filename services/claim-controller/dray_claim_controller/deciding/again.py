@@ -54,7 +54,7 @@ class Again:
         self._picture = restored(msgspec.convert(data, KnownPicture))
 
     def consume(self, about: str, data: Any) -> None:
-        """Fold an event. Raises KeyError: no version of this code has written it."""
+        """Fold an event. Raises UnknownEventError: this version does not write such."""
         fold(self._picture, about, data)
         self._picture.take_dirty()
 

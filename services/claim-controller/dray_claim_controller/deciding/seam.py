@@ -10,7 +10,7 @@ import msgspec
 
 from dray.kube.ports import Changed, Deleted, Listed, Object, Resource, WatchEvent
 from dray.messages.base import Message, subject_of
-from dray.recording.journal import Notes
+from dray.recording.journal import Notes, UnknownEventError
 from dray_claim_controller.observe.kinds import WATCHED
 from dray_claim_controller.observe.picture import Picture
 
@@ -72,8 +72,10 @@ def written(resource: Resource, event: WatchEvent) -> tuple[str, dict[str, Any]]
 
 
 def fold(picture: Picture, about: str, data: dict[str, Any]) -> None:
-    """Fold what ``written`` made, or an answer. Raises KeyError for what nobody wrote."""
-    resource, objects = _RESOURCES[data["resource"]], data["objects"]
+    """Fold what ``written`` made, or an answer. Raises UnknownEventError for what nobody wrote."""
+    if (resource := _RESOURCES.get(data["resource"])) is None:
+        raise UnknownEventError(data["resource"])
+    objects = data["objects"]
     match about:
         case "listed":
             picture.apply(resource, Listed(tuple(objects), data["revision"]))
@@ -84,7 +86,7 @@ def fold(picture: Picture, about: str, data: dict[str, Any]) -> None:
         case "answered":
             picture.answered(resource, objects[0])
         case _:
-            raise KeyError(about)
+            raise UnknownEventError(about)
 
 
 def told(answer: Any) -> Any:
