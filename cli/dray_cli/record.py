@@ -71,7 +71,7 @@ def record(
     counts = asyncio.run(_record(file, where, for_s, events))
     if not counts.begun:
         raise BusUnavailableError(
-            f"nothing was recorded: by the end the state at the start was not read from {where[0]}; "
+            f"nothing was recorded: {where[0]} did not give the whole state at the start in time; "
             "record for longer, and see with `dray doctor` whether the bus is well"
         )
     if output == "json":
