@@ -58,7 +58,7 @@ from dray.messages.decisions import (
 from dray.runtime.clock import Clock
 from dray.runtime.settings import Log
 from dray_claim_controller.app import Controller
-from dray_claim_controller.execute.executor import Hook
+from dray_claim_controller.execute.steps import Hook
 from dray_claim_controller.settings import (
     ControllerSettings,
     Execution,
@@ -422,6 +422,28 @@ class World:
                 pods=(decision,),
             ),
             headers,
+        )
+
+    async def newest(self, kind: str, name: str = "") -> Any:
+        """The last fact of a kind about the object of this name."""
+        for fact in reversed((await self.facts()).get(kind, [])):
+            values = [value for value in fact.values() if isinstance(value, dict)]
+            if not name or any(value.get("name") == name for value in values):
+                return fact
+        return None
+
+    async def bound(self, pod: str = "workload") -> Any:
+        """Wait until the pod is bound; its node."""
+        return await self.until(
+            lambda: self.kube.store.get(PODS, pod, "default")["spec"].get("nodeName"),
+            "the pod is bound",
+        )
+
+    async def ungated(self, pod: str = "workload") -> None:
+        """Wait until the pod's gate is lifted."""
+        await self.until(
+            lambda: not self.kube.store.get(PODS, pod, "default")["spec"].get("schedulingGates"),
+            "the gate is lifted",
         )
 
     async def facts(self) -> dict[str, list[dict[str, Any]]]:

@@ -111,10 +111,7 @@ async def test_a_lost_log_alone_is_opened_anew_and_its_allocations_stay(world: A
     await world.ready(await world.start())
     await world.pod()
     await world.decide(await world.decision())
-    await world.until(
-        lambda: world.kube.store.get(PODS, "workload", "default")["spec"].get("nodeName"),
-        "the pod is bound",
-    )
+    await world.bound()
     await world.bus.delete_stream(log_stream("default-pool", 1))
 
     async def renewed() -> bool:
@@ -238,10 +235,7 @@ async def test_a_bus_that_is_merely_away_stops_no_execution(world: Any) -> None:
     await world.until(held.is_set, "the execution is under way")
     running.controller.bus.disconnect()
     wake.set()
-    await world.until(
-        lambda: world.kube.store.get(PODS, "workload", "default")["spec"].get("nodeName"),
-        "the pod is bound",
-    )
+    await world.bound()
     running.controller.bus.reconnect()
 
     assert running.controller.term.epochs.opened == {"default-pool": 1}

@@ -12,10 +12,7 @@ async def test_a_pod_on_a_dedicated_node_is_allocated_reserved_and_bound(world: 
     pod = await world.pod()
     await world.decide(await world.decision())
 
-    bound = await world.until(
-        lambda: world.kube.store.get(PODS, "workload", "default")["spec"].get("nodeName"),
-        "the pod is bound",
-    )
+    bound = await world.bound()
     claim = await world.claim()
 
     assert bound == "node-1"
@@ -37,12 +34,7 @@ async def test_a_gated_pod_is_allocated_without_reservation_and_its_gate_lifted(
     await world.pod(gated=True)
     await world.decide(await world.decision())
 
-    await world.until(
-        lambda: (
-            not world.kube.store.get(PODS, "workload", "default")["spec"].get("schedulingGates")
-        ),
-        "the gate is lifted",
-    )
+    await world.ungated()
     claim = await world.claim()
 
     assert claim_from(claim).allocation is not None

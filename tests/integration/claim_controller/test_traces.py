@@ -99,12 +99,7 @@ async def test_what_kube_scheduler_refuses_is_a_span_linked_to_its_execution(
     await world.pod(gated=True, traceparent=POD)
     made = msgspec.structs.replace(await world.decision(), traceparent=POD)
     await world.decide(made, headers={"traceparent": DECISION})
-    await world.until(
-        lambda: (
-            not world.kube.store.get(PODS, "workload", "default")["spec"].get("schedulingGates")
-        ),
-        "the gate is lifted",
-    )
+    await world.ungated()
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
     refused = {"status": {"conditions": [condition]}}
     await world.kube.patch(PODS, "workload", refused, "default", subresource="status")

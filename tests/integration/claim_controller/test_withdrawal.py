@@ -17,12 +17,7 @@ async def allocated_and_refused(world: Any) -> None:
     """A gated pod, allocated by dray, that kube-scheduler can't place."""
     await world.pod(gated=True)
     await world.decide(await world.decision())
-    await world.until(
-        lambda: (
-            not world.kube.store.get(PODS, "workload", "default")["spec"].get("schedulingGates")
-        ),
-        "the gate is lifted",
-    )
+    await world.ungated()
     await world.kube.patch(PODS, "workload", UNSCHEDULABLE, "default", subresource="status")
 
 
@@ -55,12 +50,7 @@ async def test_a_reserved_allocation_is_left_alone(shared_world: Any) -> None:
     running = await world.ready(await world.start())
     await world.pod(gated=True)
     await world.decide(await world.decision())
-    await world.until(
-        lambda: (
-            not world.kube.store.get(PODS, "workload", "default")["spec"].get("schedulingGates")
-        ),
-        "the gate is lifted",
-    )
+    await world.ungated()
     claim = await world.claim()
     pod = await world.kube.get(PODS, "workload", "default")
     reserved = [{"resource": "pods", "name": "workload", "uid": pod["metadata"]["uid"]}]
@@ -87,12 +77,7 @@ async def test_an_allocation_cleared_by_kube_scheduler_is_not_written_again(
     first = await world.ready(await world.start("first"))
     await world.pod(gated=True)
     await world.decide(await world.decision())
-    await world.until(
-        lambda: (
-            not world.kube.store.get(PODS, "workload", "default")["spec"].get("schedulingGates")
-        ),
-        "the gate is lifted",
-    )
+    await world.ungated()
     await first.stop()
     claim = await world.claim()
     patch = {"status": {"allocation": None}}

@@ -1,0 +1,153 @@
+"""Pools and their nodes: membership, taints, and what the status says."""
+
+from typing import Any
+
+from dray.domain.names import DEDICATED_TAINT, POOL_LABEL
+from dray.kube.ports import NODES, POOLS
+from dray.messages.decisions import NodeLeft
+from dray.runtime.clock import SystemClock
+from dray_claim_controller.observe.keeper import PoolKeeper
+
+
+async def test_a_node_moved_to_another_pool_enters_it_after_node_left(world: Any) -> None:
+    running = await world.ready(await world.start())
+    await world.pool("other")
+    await world.ready(running)
+    labels = {"metadata": {"labels": {POOL_LABEL: "other"}}}
+    await world.kube.patch(NODES, "node-1", labels)
+
+    async def leaving() -> Any:
+        fact = await world.newest("node", "node-1")
+        return fact if fact["node"].get("leaving") == "default-pool" else None
+
+    fact = await world.until(leaving, "the node leaves")
+    assert fact["node"].get("pool", "") == ""
+    # Nothing lets it in before the old pool's log says so, not even a change of the node.
+    await world.kube.patch(NODES, "node-1", {"metadata": {"labels": {"zone": "a"}}})
+
+    async def relabelled() -> bool:
+        labels = (await world.newest("node", "node-1"))["node"]["labels"]
+        return bool(labels.get("zone") == "a")
+
+    await world.until(relabelled, "the change is published")
+    assert (await world.newest("node", "node-1"))["node"].get("pool", "") == ""
+
+    await world.append(
+        NodeLeft(
+            domain="default-pool",
+            epoch=1,
+            writer="test",
+            facts_sequence=1,
+            now_unix_s=0.0,
+            node="node-1",
+            node_revision=fact["revision"],
+        )
+    )
+
+    async def entered() -> bool:
+        node = (await world.newest("node", "node-1"))["node"]
+        return bool(node.get("pool") == "other" and not node.get("leaving"))
+
+    await world.until(entered, "the node is in the new pool")
+
+
+async def test_a_node_in_two_pools_is_in_none_and_both_pools_say_so(world: Any) -> None:
+    await world.ready(await world.start())
+    await world.pool("greedy", nodeSelector={POOL_LABEL: "default-pool"})
+
+    async def contested() -> bool:
+        said = []
+        for name in ("default-pool", "greedy"):
+            pool = await world.kube.get(POOLS, name)
+            conditions = (pool.get("status") or {}).get("conditions") or ()
+            said += [
+                entry
+                for entry in conditions
+                if entry["type"] == "NodeInTwoPools" and entry["status"] == "True"
+            ]
+        return len(said) == 2 and "node-1" in said[0]["message"]
+
+    await world.until(contested, "both pools have the condition")
+    assert (await world.newest("node", "node-1"))["node"].get("pool", "") == ""
+
+
+async def test_a_dedicated_pool_taints_its_nodes_and_an_undedicated_one_does_not(
+    world: Any,
+) -> None:
+    await world.ready(await world.start())
+
+    async def taints() -> list[str]:
+        node = await world.kube.get(NODES, "node-1")
+        return [entry["key"] for entry in node["spec"].get("taints") or ()]
+
+    async def tainted() -> bool:
+        fact = await world.newest("node", "node-1")
+        return DEDICATED_TAINT in await taints() and bool(fact["node"].get("dedicated"))
+
+    await world.until(tainted, "the node is tainted, then called dedicated")
+    await world.kube.patch(POOLS, "default-pool", {"spec": {"dedicated": False}})
+
+    async def untainted() -> bool:
+        return not await taints()
+
+    await world.until(untainted, "the taint is removed")
+
+
+async def test_a_pool_says_what_it_has_and_what_it_lacks(world: Any) -> None:
+    await world.ready(await world.start())
+    patch = {"spec": {"schedulingConfigTemplate": "nowhere"}}
+    await world.kube.patch(POOLS, "default-pool", patch)
+    await world.pod()
+    await world.decide(await world.decision())
+
+    async def counted() -> Any:
+        status = (await world.kube.get(POOLS, "default-pool")).get("status") or {}
+        missing = [
+            entry["status"]
+            for entry in status.get("conditions") or ()
+            if entry["type"] == "TemplateMissing"
+        ]
+        return status if missing == ["True"] and status["tflops"]["free"] == "524" else None
+
+    status = await world.until(counted, "the status counts the claim")
+    assert status["nodes"] == 1
+    assert status["gpus"] == 2
+    assert status["tflops"] == {"total": "624", "virtual": "624", "free": "524"}
+    assert status["vram"] == {"total": "80Gi", "virtual": "80Gi", "free": "64Gi"}
+    assert status["decisionLog"]["epoch"] == 1
+
+
+class Forgetting:
+    """Kubernetes in which a pool goes while a status is written."""
+
+    def __init__(self, kube: Any, pools: dict[str, Any], pool: str) -> None:
+        self._kube = kube
+        self._pools = pools
+        self._pool = pool
+
+    async def patch(self, resource: Any, name: str, patch: Any, **more: Any) -> Any:
+        self._pools.pop(self._pool, None)
+        patch["metadata"].pop("resourceVersion", None)
+        return await self._kube.patch(resource, name, patch, **more)
+
+
+async def test_a_pool_that_goes_while_another_s_status_is_written_ends_nothing(
+    world: Any,
+) -> None:
+    running = await world.ready(await world.start())
+    for name in ("a-pool", "b-pool"):
+        await world.kube.create(POOLS, {"metadata": {"name": name}, "spec": {}})
+    pools = running.controller.watching.picture.plain[POOLS.plural]
+    await world.until(lambda: {"a-pool", "b-pool"} <= set(pools))
+    keeper = PoolKeeper(
+        Forgetting(world.kube, pools, "b-pool"),  # type: ignore[arg-type]
+        running.controller.watching,
+        running.controller.term.publisher,
+        SystemClock(),
+        orders=dict,
+        every_s=1.0,
+    )
+    for name in ("a-pool", "b-pool"):
+        pools[name]["status"] = {}
+    await keeper.keep()
+    assert "b-pool" not in pools
