@@ -1,6 +1,7 @@
 """Which cluster a verb talks to: flags, then the environment, then the local stack's file."""
 
 import os
+from pathlib import Path
 
 import click
 
@@ -48,11 +49,16 @@ def kubeconfig_of(flag: str | None) -> str:
     """The kubeconfig a verb uses.
 
     Raises:
-        InvalidInputError: no flag, no ``KUBECONFIG`` and no local stack.
+        InvalidInputError: no flag, no ``KUBECONFIG`` that exists and no local stack.
     """
     if flag:
         return flag
     if from_environment := os.environ.get("KUBECONFIG"):
+        if not any(Path(one).exists() for one in from_environment.split(os.pathsep)):
+            raise InvalidInputError(
+                f"KUBECONFIG names {from_environment!r}, which does not exist; a local stack's is "
+                "gone when it was stopped: export the line that `dray up` prints, or unset it"
+            )
         return from_environment
     if (stack := read_stack_file()) is not None:
         return stack.kubeconfig

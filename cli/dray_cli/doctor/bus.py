@@ -5,10 +5,12 @@ from dray.bus.topology import DEAD_STREAM, FACTS_STREAM, STREAMS
 from dray.kube.ports import Object
 from dray.messages.base import decode, subject_prefix
 from dray.messages.decisions import log_stream
-from dray.messages.facts import ClusterObserved
+from dray.messages.facts import ClusterObserved, Tick
 from dray_cli.doctor.findings import Finding
 
 AREA = "The bus"
+_SILENT_S = 20.0
+"""Longer than a change of leaders takes, and than clocks of two machines should differ."""
 
 
 async def look_at_bus(bus: Bus, pools: tuple[Object, ...]) -> list[Finding]:
@@ -31,6 +33,26 @@ def not_reached(url: str, why: str = "") -> Finding:
         "$DRAY_NATS__USER and $DRAY_NATS__PASSWORD right?"
     )
     return Finding(AREA, "connection", "broken", text)
+
+
+async def leader_finding(bus: Bus, now_unix_s: float) -> Finding:
+    """Whether a claim-controller leads, by the age of its newest tick: it sends one a second."""
+    subject = "a claim-controller leads"
+    try:
+        newest = await bus.last(FACTS_STREAM, subject_prefix(Tick))
+    except StreamMissingError:
+        newest = None
+    if newest is None:
+        text = "none has yet: nothing is observed or carried out; does one run?"
+        return Finding(AREA, subject, "broken", text)
+    age_s = now_unix_s - newest.time_unix_s
+    if age_s > _SILENT_S:
+        text = (
+            f"the last sign of it is {age_s:.0f} s old: nothing is observed or carried out; "
+            "does one run, and what does its log say?"
+        )
+        return Finding(AREA, subject, "broken", text)
+    return Finding(AREA, subject, "ok")
 
 
 async def stream_finding(bus: Bus, name: str, purpose: str) -> Finding:

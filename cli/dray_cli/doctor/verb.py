@@ -1,6 +1,7 @@
 """``dray doctor``: look at cluster and bus, and say what is missing and what to do."""
 
 import asyncio
+import time
 
 import click
 
@@ -93,7 +94,8 @@ async def _bus(
         published = await on_bus.published_probe(bus)
         differing = disagreement(probed, published) if probed and published else None
         seen = await on_bus.look_at_bus(bus, await _pools(kube))
-        return [*([differing] if differing else []), *seen]
+        leader = await on_bus.leader_finding(bus, time.time())
+        return [*([differing] if differing else []), leader, *seen]
     except BusUnavailableError as error:
         return [on_bus.not_reached(url, str(error))]
     finally:

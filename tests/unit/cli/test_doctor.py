@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from dray.bus.memory import MemoryBus
-from dray.bus.topology import STREAMS, log_spec
+from dray.bus.topology import FACTS_STREAM, STREAMS, log_spec
 from dray.domain.names import DRIVER, TFLOPS_REQUEST
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import CLASSES, CRDS, SLICES, KubeUnavailableError, RefusedError
-from dray.messages.base import Outgoing, encode
-from dray.messages.facts import ClusterObserved
+from dray.messages.base import Outgoing, encode, subject_prefix
+from dray.messages.facts import ClusterObserved, Tick
 from dray_cli.doctor import bus as on_bus
 from dray_cli.doctor import cluster
 from dray_cli.doctor.capabilities import capabilities, disagreement
@@ -217,6 +217,23 @@ async def test_what_the_controller_probed_is_read_from_the_facts() -> None:
     assert await on_bus.published_probe(bus) is None
     await bus.publish(encode(NOTHING, source="test", correlation_id="", now_unix_s=0.0))
     assert await on_bus.published_probe(bus) == NOTHING
+
+
+async def test_a_claim_controller_leads_as_long_as_it_ticks() -> None:
+    bus = MemoryBus()
+    assert (await on_bus.leader_finding(bus, 0.0)).grade == "broken"
+    for spec in STREAMS:
+        await bus.ensure(spec)
+    assert (await on_bus.leader_finding(bus, 0.0)).grade == "broken"
+
+    tick = Tick(revision=1, now_unix_s=100.0)
+    await bus.publish(encode(tick, source="test", correlation_id="", now_unix_s=100.0))
+    newest = await bus.last(FACTS_STREAM, subject_prefix(Tick))
+    assert newest is not None
+    assert (await on_bus.leader_finding(bus, newest.time_unix_s + 5)).grade == "ok"
+    late = await on_bus.leader_finding(bus, newest.time_unix_s + 300)
+    assert late.grade == "broken"
+    assert "300 s old" in late.text
 
 
 def test_findings_stand_under_their_headings_and_are_summed_up() -> None:
