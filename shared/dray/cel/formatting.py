@@ -85,7 +85,7 @@ def _scientific(value: float, width: int | None) -> str:
     if math.isfinite(value):
         mantissa, _, exponent = f"{value:.{_DEFAULT_PRECISION}e}".partition("e")
         shown = f"{mantissa}×10{exponent.removeprefix('+').translate(_SUPERSCRIPT)}"
-    return shown.rjust(width or 0)
+    return shown.rjust(_DEFAULT_PRECISION if width is None else width)
 
 
 def _decimal(value: Value) -> str:
