@@ -2,9 +2,11 @@
 
 from typing import TypeVar
 
+from dray.cel.environment import Environment, Mode, environment_of_server
 from dray.messages.decisions import AnyRecord, Decided, Released, Waiting
 from dray.messages.facts import (
     ClaimObserved,
+    ClusterObserved,
     DeviceClassObserved,
     DomainObserved,
     Fact,
@@ -28,6 +30,7 @@ from dray_allocator.events import (
 )
 from dray_allocator.facts import Facts, NodeFact
 from dray_allocator.fit.devices import Fleet
+from dray_allocator.fit.selectors import Selectors
 from dray_allocator.log.fold import Touched
 from dray_allocator.state import AllocatorState
 
@@ -48,6 +51,7 @@ def forget_facts(state: AllocatorState) -> None:
     now_unix_s = state.facts.now_unix_s
     state.facts = Facts(now_unix_s=now_unix_s)
     state.fleet = Fleet(state.rules.drivers)
+    state.selectors = Selectors()
     for domain in state.domains.values():
         domain.unfit.clear()
         domain.unnamed = True
@@ -230,7 +234,11 @@ def _configuration(state: AllocatorState, fact: Fact) -> None:
     match fact:
         case DeviceClassObserved(device_class=device_class):
             _keep(facts.classes, device_class.name, device_class, fact.deleted)
-            state.fleet.forget_classes()
+            state.fleet.forget_selected()
+        case ClusterObserved():
+            if not state.selectors.read_in(_stored_language(fact)):
+                return
+            state.fleet.forget_selected()
         case PoolObserved(pool=pool):
             _keep(facts.pools, pool.name, pool, fact.deleted)
             for pod_uid, pod in facts.pods.items():
@@ -241,6 +249,16 @@ def _configuration(state: AllocatorState, fact: Fact) -> None:
         case _:
             return
     state.supply_everywhere()
+
+
+def _stored_language(cluster: ClusterObserved) -> Environment:
+    """What the server reads in selectors of stored claims and classes."""
+    return environment_of_server(
+        cluster.version,
+        Mode.STORED,
+        consumable_capacity=cluster.consumable_capacity,
+        list_attributes=cluster.list_attributes,
+    )
 
 
 def _keep(known: dict[str, T], name: str, value: T, deleted: bool) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from dray.cel.environment import DEFAULT_MINOR, Environment, Mode, environment
+from dray.cel.environment import Environment, Mode, environment_of_server
 from dray.domain.pods import Policy, Pool
 from dray.messages.facts import (
     ClusterObserved,
@@ -97,14 +97,12 @@ class View:
             _put(self.templates, (lookup.namespace, lookup.name), reply.template)
 
     def language(self, mode: Mode) -> Environment:
-        """What the server reads in a selector; a version that can't be read is taken for the
-        one that dray is made for."""
-        known = _MINOR.match(self.cluster.version)
-        return environment(
-            f"1.{known[2] if known else DEFAULT_MINOR}",
+        """What the server reads in a selector."""
+        return environment_of_server(
+            self.cluster.version,
             mode,
             consumable_capacity=self.cluster.consumable_capacity,
-            list_attributes=self.cluster.list_attributes or None,
+            list_attributes=self.cluster.list_attributes,
         )
 
     @property

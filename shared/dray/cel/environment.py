@@ -5,6 +5,7 @@ so that it can be rolled back, and against the feature gates; an expression that
 *stored* may use everything that the version has, whatever the gates say.
 """
 
+import re
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
@@ -16,6 +17,7 @@ from dray.cel.types import Type
 MINORS: Final = (34, 35, 36, 37)
 """The minor versions of Kubernetes 1.x whose language dray knows."""
 DEFAULT_MINOR: Final = 36
+_SERVED = re.compile(r"v?\d+\.(\d+)")
 
 
 class Mode(Enum):
@@ -115,7 +117,7 @@ def environment(
         ValueError: ``version`` or ``mode`` is none.
     """
     parts = version.removeprefix("v").split(".")
-    if len(parts) < 2 or parts[0] != "1" or not parts[1].isdigit():
+    if len(parts) < 2 or parts[0] != "1" or not _is_number(parts[1]):
         raise ValueError(f"{version!r} is no version of Kubernetes: write it like 1.36")
     minor = min(max(int(parts[1]), MINORS[0]), MINORS[-1])
     stored_lists = minor >= 37 and Mode(mode) is Mode.STORED
@@ -124,4 +126,25 @@ def environment(
         Mode(mode),
         minor >= 36 if consumable_capacity is None else consumable_capacity,
         stored_lists if list_attributes is None else list_attributes,
+    )
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 5
+
+
+def environment_of_server(
+    version: str, mode: Mode, *, consumable_capacity: bool, list_attributes: bool
+) -> Environment:
+    """The environment of a server that was asked for its ``version``, and probed for its gates.
+
+    A version that can't be read is taken for the one that dray is made for. Servers keep lists
+    only where the gate is on; where it is off, the version says whether stored ones are read.
+    """
+    known = _SERVED.match(version)
+    return environment(
+        f"1.{known[1] if known else DEFAULT_MINOR}",
+        mode,
+        consumable_capacity=consumable_capacity,
+        list_attributes=list_attributes or None,
     )

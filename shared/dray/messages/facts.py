@@ -146,7 +146,8 @@ class InventoryObserved(Fact, frozen=True, kw_only=True):
 
 
 class ClusterObserved(Fact, frozen=True, kw_only=True):
-    """What the API server keeps, probed by the claim-controller; the webhook reads it."""
+    """What the API server keeps, and so the language of its selectors; probed by the
+    claim-controller."""
 
     NAME: ClassVar[str] = "cluster"
     version: str = ""

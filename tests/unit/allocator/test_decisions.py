@@ -9,6 +9,7 @@ from dray.domain.claims import ClaimSpec, Constraint, DeviceRequest, first_attem
 from dray.domain.devices import DeviceClass, OpaqueConfig, Taint, Toleration
 from dray.domain.pods import NodeExpression, PodClaim, PodNeeds, Pool
 from dray.messages.facts import (
+    ClusterObserved,
     DeviceClassObserved,
     InventoryObserved,
     PodObserved,
@@ -175,6 +176,29 @@ def test_selectors_of_class_and_request_must_all_hold(world):
         ("FromClass", (names.GPU_REQUEST,)),
         ("FromClaim", (names.GPU_REQUEST,)),
     ]
+
+
+def test_selectors_are_read_as_the_observed_server_reads_them_and_waiting_pods_tried_again(world):
+    """Up to 1.36 a selector must not be of type dyn; ``includes`` came with 1.36."""
+    world.nodes(world.a_node("n1"), cards=2)
+    world.submit(world.a_pod("newer"), world.ask(selectors=("dyn(true)",)))
+    assert [reason.kind for reason in world.waits("newer")[0].reasons] == ["clause-error"]
+    world.see(ClusterObserved(revision=world.next(), version="v1.37.0+vendor"))
+    assert "newer" in world.decisions()
+
+    world.see(ClusterObserved(revision=world.next(), version="v1.35.4"))
+    includes = f'device.attributes["{names.DRIVER}"].model.includes("A100")'
+    world.submit(world.a_pod("older"), world.ask(selectors=(includes,)))
+    assert "older" not in world.decisions()
+    world.see(ClusterObserved(revision=world.next(), version="v1.36.3"))
+    assert "older" in world.decisions()
+
+
+def test_a_server_that_is_observed_again_as_it_was_moves_nothing(world):
+    world.see(ClusterObserved(revision=world.next(), version="v1.37.0"))
+    supply = world.state.domains["pool"].supply
+    world.see(ClusterObserved(revision=world.next(), version="v1.37.1"))
+    assert world.state.domains["pool"].supply == supply
 
 
 def test_a_device_on_which_a_selector_fails_does_not_match_and_the_clause_is_named(world):

@@ -141,8 +141,8 @@ class Fleet:
         self._rebuild_node(node)
         return True
 
-    def forget_classes(self) -> None:
-        """Drop what is cached about eligibility: a DeviceClass changed."""
+    def forget_selected(self) -> None:
+        """Drop what is cached about eligibility: a DeviceClass or the language changed."""
         for node in self._nodes.values():
             node.eligible.clear()
             node.unfit.clear()

@@ -10,6 +10,7 @@ from typing import Any
 
 from dray.cel import tree
 from dray.cel.device import DeviceView
+from dray.cel.environment import DEFAULT, Environment
 from dray.cel.errors import CelError, CelEvaluationError
 from dray.cel.evaluate import ClauseResult, Program, compile
 from dray.cel.reads import Read, read_of
@@ -33,10 +34,22 @@ class _Selector:
 
 
 class Selectors:
-    """Compiled selectors and their verdicts, within bounds. A cache: it changes no answer."""
+    """Compiled selectors and their verdicts, within bounds. A cache: it changes no answer.
 
-    def __init__(self) -> None:
+    They are read in ``environment``: the server's, for stored expressions.
+    """
+
+    def __init__(self, environment: Environment = DEFAULT) -> None:
+        self._environment = environment
         self._selectors: dict[str, _Selector] = {}
+
+    def read_in(self, environment: Environment) -> bool:
+        """Read selectors as another server does; whether that may change answers."""
+        if environment == self._environment:
+            return False
+        self._environment = environment
+        self._selectors.clear()
+        return True
 
     def matches(self, expressions: Sequence[str], card: Card) -> bool:
         """Whether every selector is true; one that can't be evaluated does not match."""
@@ -69,13 +82,13 @@ class Selectors:
         selector = self._selectors.get(expression)
         if selector is None:
             _bound(self._selectors, _SELECTORS_KEPT)
-            selector = self._selectors[expression] = _compile(expression)
+            selector = self._selectors[expression] = _compile(expression, self._environment)
         return selector
 
 
-def _compile(expression: str) -> _Selector:
+def _compile(expression: str, environment: Environment) -> _Selector:
     try:
-        program = compile(expression)
+        program = compile(expression, environment)
     except CelError as error:
         return _Selector(None, str(error).splitlines()[0], None)
     return _Selector(program, "", named_reads(program.tree))
