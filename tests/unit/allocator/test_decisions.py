@@ -285,6 +285,31 @@ def test_nodes_that_take_no_pods_get_none(world, changes):
     assert [reason.unit for reason in world.waits("p")[0].reasons] == ["node"]
 
 
+def test_dray_binds_on_dedicated_nodes_only_once_the_taint_is_there(world):
+    """Until then kube-scheduler may bind there what no fact has counted."""
+    pool = Pool("pool", "u", template="policy", dedicated=True)
+    world.see(PoolObserved(revision=2, pool=pool))
+    world.nodes(world.a_node("n1"), cards=2)
+    world.submit(world.a_pod("p"))
+    assert not world.decisions()
+    (reason,) = world.waits("p")[0].reasons
+    assert reason.what == "node taint tensor-fusion.ai/dedicated=pool:NoSchedule"
+    world.submit(world.a_pod("gated", scheduler="default-scheduler"))
+    assert list(world.decisions()) == ["gated"]
+    world.node(world.a_node("n1", dedicated=True))
+    assert world.decisions()["p"].node == "n1"
+
+
+def test_what_waits_in_a_pool_that_is_shared_again_does_not_wait_for_its_taint(world):
+    pool = Pool("pool", "u", template="policy", dedicated=True)
+    world.see(PoolObserved(revision=2, pool=pool))
+    world.nodes(world.a_node("n1"))
+    world.submit(world.a_pod("p"))
+    assert not world.decisions()
+    world.see(PoolObserved(revision=3, pool=replace(pool, dedicated=False)))
+    assert world.decisions()["p"].node == "n1"
+
+
 def test_cpu_of_decided_pods_counts_until_the_node_s_sum_contains_them(world):
     small = world.a_node("n1", cpu_milli=1000)
     world.nodes(small, cards=2)

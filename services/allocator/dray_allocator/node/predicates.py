@@ -7,6 +7,7 @@ NodeAffinity, TaintToleration, NodeUnschedulable). Other needs take the gated pa
 from collections.abc import Iterator, Mapping, Sequence
 
 from dray.domain.devices import Taint
+from dray.domain.names import DEDICATED_TAINT
 from dray.domain.pods import Node, NodeExpression, NodeTerm, PodNeeds
 from dray_allocator.node.holds import Held
 
@@ -14,15 +15,21 @@ UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 _KEEPS_AWAY = ("NoSchedule", "NoExecute")
 
 
-def fits(needs: PodNeeds, node: Node, held: Held) -> bool:
+def fits(needs: PodNeeds, node: Node, held: Held, *, alone: bool = False) -> bool:
     """Whether nothing of the node keeps the pod away."""
-    return next(failures(needs, node, held), None) is None
+    return next(failures(needs, node, held, alone=alone), None) is None
 
 
-def failures(needs: PodNeeds, node: Node, held: Held) -> Iterator[str]:
-    """Every predicate that fails, as a person knows it."""
+def failures(needs: PodNeeds, node: Node, held: Held, *, alone: bool = False) -> Iterator[str]:
+    """Every predicate that fails, as a person knows it.
+
+    ``alone``: the pod's binder must be the only one on the node. Until the node shows its pool's
+    taint, kube-scheduler may bind there what nobody has counted yet.
+    """
     if not node.ready:
         yield "node ready"
+    if alone and not node.dedicated:
+        yield f"node taint {DEDICATED_TAINT}={node.pool}:NoSchedule"
     if node.unschedulable and not _tolerated(needs, UNSCHEDULABLE):
         yield "node schedulable"
     yield from _resources(needs, node, held)

@@ -27,6 +27,8 @@ class Wanted:
     fixed_node: str = ""
     """Where another claim of the pod is allocated already."""
     excluded: tuple[str, ...] = ()
+    alone: bool = False
+    """Whether dray binds the pod, and so wants nodes where nobody else binds."""
 
     @property
     def ordinary(self) -> bool:
@@ -41,7 +43,8 @@ def wanted(state: AllocatorState, domain: str, pod: Pod) -> Wanted | tuple[Reaso
         return refused
     asks = tuple(ask for claim in claims for ask in _asks(state, claim))
     devices_signature = b"|".join(state.facts.signatures[claim.uid] for claim in claims)
-    needs = msgspec.json.encode(pod.needs, order="deterministic")
+    alone = _is_alone(state, domain, pod)
+    needs = msgspec.json.encode((pod.needs, alone), order="deterministic")
     return Wanted(
         pod,
         claims,
@@ -50,7 +53,14 @@ def wanted(state: AllocatorState, domain: str, pod: Pod) -> Wanted | tuple[Reaso
         needs + b"|" + devices_signature,
         _fixed_node(state, pod),
         _excluded(state, domain, claims),
+        alone,
     )
+
+
+def _is_alone(state: AllocatorState, domain: str, pod: Pod) -> bool:
+    """Pods that wait in a pool whose nodes were made shared again have no other binder."""
+    pool = state.facts.pools.get(domain)
+    return pool is not None and pool.dedicated and pod.binder == names.OWNER_DRAY
 
 
 def config_of(state: AllocatorState, claim: Claim) -> tuple[OpaqueConfig, ...]:

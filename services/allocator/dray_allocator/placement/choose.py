@@ -39,7 +39,8 @@ def choose(state: AllocatorState, domain: Domain, wanted: Wanted) -> Choice | No
         considered += len(devices.cards)
         if devices.unfit.get(wanted.devices_signature) == devices.uses:
             continue
-        if not fits(wanted.pod.needs, state.facts.nodes[node].node, state.holds.on(node)):
+        fact, held = state.facts.nodes[node].node, state.holds.on(node)
+        if not fits(wanted.pod.needs, fact, held, alone=wanted.alone):
             continue
         shares = _on_node(state, wanted, node, prefer)
         if shares is not None:

@@ -115,7 +115,7 @@ def _of_nodes(state: AllocatorState, wanted: Wanted, nodes: Sequence[str]) -> li
     counts: dict[str, int] = {}
     for name in nodes:
         node, held = state.facts.nodes[name].node, state.holds.on(name)
-        for what in failures(wanted.pod.needs, node, held):
+        for what in failures(wanted.pod.needs, node, held, alone=wanted.alone):
             counts[what] = counts.get(what, 0) + 1
         if wanted.fixed_node and name != wanted.fixed_node:
             what = f"is {wanted.fixed_node}, where another claim of the pod is allocated"
