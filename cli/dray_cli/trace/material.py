@@ -38,6 +38,9 @@ from dray.messages.events import ClaimPrepared, ExecutionStep, PodRequested
 _READ_TIMEOUT_S = 10.0
 """A stream that has an end is read to it within this, or as far as it got."""
 
+_EPOCHS = 32
+"""Of how many logs, the newest ones, decisions are read."""
+
 
 class NothingKnownError(PermanentError):
     """Neither Kubernetes nor the bus has anything of the pod."""
@@ -186,7 +189,8 @@ def _is_claim_of(found: Material, prepared: ClaimPrepared) -> bool:
 async def _read_logs(kube: Kube, bus: Bus, found: Material) -> None:
     pool = await _get(kube, POOLS, found.pool) if found.pool else None
     newest = ((pool or {}).get("status") or {}).get("decisionLog", {}).get("epoch", 0)
-    for epoch in range(1, int(newest) + 1):
+    # A pool that was made again may begin its epochs at the second of its creation.
+    for epoch in range(max(1, int(newest) - _EPOCHS + 1), int(newest) + 1):
         async for delivered in _to_the_end(bus, log_stream(found.pool, epoch)):
             try:
                 record = decode_record(delivered.payload)

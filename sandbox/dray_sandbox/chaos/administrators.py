@@ -3,8 +3,10 @@
 import asyncio
 import random
 
+from dray.bus.topology import FACTS_STREAM
 from dray.domain.names import POOL_LABEL
 from dray.kube.ports import NODES, POLICIES, POOLS, AlreadyExistsError
+from dray.messages.decisions import log_stream
 from dray_sandbox.chaos.cluster import (
     DEDICATED,
     SHARED,
@@ -67,6 +69,26 @@ class Administrators:
         if self._draw.random() < 0.7:
             self._world.outside(self._make_pool(name, self._draw.uniform(0.01, 15.0)))
 
+    async def forget_pool(self) -> None:
+        """A pool is deleted and made again while nobody leads, and what the bus knew of it is
+        lost, in any order: only claims may tell that it had a life before."""
+        pools = [name for _, name in self._world.kube.store.of(POOLS)]
+        if not pools:
+            return
+        self._budgets_may_fall()
+        away_s = self._draw.uniform(3.0, 12.0)
+        sleeps = self._draw.random() < 0.5
+        for leader in ("cc-1", "cc-2"):
+            if sleeps:
+                self._world.pause(leader, away_s)
+            else:
+                self._world.kill(leader, "nobody leads", away_s)
+        name = self._draw.choice(pools)
+        steps = [self._logs_lost, self._facts_lost, self._made_again]
+        for step in self._draw.sample(steps, len(steps)):
+            await asyncio.sleep(self._draw.choice((0.0, 0.0, 0.3, 2.0)))
+            await step(name)
+
     async def create_pool(self) -> None:
         """A further pool takes a node over."""
         self._budgets_may_fall()
@@ -113,6 +135,18 @@ class Administrators:
         pools = self._world.kube.store.of(POOLS).values()
         if any("capacityConfig" in pool["spec"] for pool in pools):
             self._world.tolerated.update(BUDGET_ALARMS)
+
+    async def _logs_lost(self, pool: str) -> None:
+        prefix = log_stream(pool, 0).removesuffix("0")
+        for name in [name for name in self._world.bus.server.streams if name.startswith(prefix)]:
+            self._world.bus.server.delete(name)
+
+    async def _facts_lost(self, pool: str) -> None:
+        self._world.bus.server.delete(FACTS_STREAM)
+
+    async def _made_again(self, pool: str) -> None:
+        await self._world.kube.delete(POOLS, pool)
+        await self._make_pool(pool, self._draw.uniform(0.0, 3.0))
 
     async def _bring_back(self, name: str, pool: str, after_s: float) -> None:
         await asyncio.sleep(after_s)

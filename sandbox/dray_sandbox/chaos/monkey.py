@@ -93,6 +93,7 @@ class Monkey:
             administrators.cordon,
             administrators.delete_node,
             administrators.delete_pool,
+            administrators.forget_pool,
             administrators.create_pool,
             administrators.change_ratio,
             administrators.change_policy,

@@ -32,6 +32,8 @@ class Domain:
     unnamed: bool = False
     """The facts that named its epoch were lost, and the new ones have not named it yet: they
     will name the next one, and the claims of this log may be gone without a word."""
+    renamed: int = 0
+    """A lower epoch that the new facts name: followed as soon as this log is known to be lost."""
     pending: dict[str, Turn] = field(default_factory=dict)
     """Pods that a decision could help."""
     due: list[Turn] = field(default_factory=list)

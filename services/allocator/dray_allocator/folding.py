@@ -24,6 +24,7 @@ from dray_allocator.events import (
     Effect,
     FactSeen,
     Follow,
+    LogLost,
     LogShortened,
     RecordSeen,
     Unfollow,
@@ -55,6 +56,7 @@ def forget_facts(state: AllocatorState) -> None:
     for domain in state.domains.values():
         domain.unfit.clear()
         domain.unnamed = True
+        domain.renamed = 0
     state.refresh_all()
 
 
@@ -63,8 +65,20 @@ def forget_log(state: AllocatorState, event: LogShortened) -> None:
     known = state.domains.get(event.domain)
     if known is None or known.epoch != event.epoch:
         return
-    state.domains[event.domain] = Domain(known.name, known.epoch, unnamed=known.unnamed)
+    state.domains[event.domain] = Domain(
+        known.name, known.epoch, unnamed=known.unnamed, renamed=known.renamed
+    )
     state.refresh_all()
+
+
+def lose_log(state: AllocatorState, event: LogLost) -> list[Effect]:
+    """The log's stream is missing; the facts may have named its successor already."""
+    domain = state.domains.get(event.domain)
+    if domain is None or domain.epoch != event.epoch:
+        return []
+    forget_appended(state, domain)
+    domain.lost = True
+    return _follow(state, domain.name, domain.renamed) if domain.renamed else []
 
 
 def fold_record(state: AllocatorState, event: RecordSeen) -> None:
@@ -188,6 +202,7 @@ def _described(fact: NodeFact) -> tuple[object, ...]:
     return (
         node.pool,
         node.owner,
+        node.dedicated,
         node.cpu_milli,
         node.memory_bytes,
         node.pods,
@@ -217,16 +232,23 @@ def _domain(state: AllocatorState, fact: DomainObserved) -> list[Effect]:
     known = state.domains.get(fact.domain)
     if fact.deleted:
         if known is None or fact.epoch < known.epoch:
+            if known is not None:
+                known.renamed = 0
             return []
         del state.domains[fact.domain]
         state.refresh_all()
         return [Unfollow(fact.domain)]
     if known is not None and fact.epoch <= known.epoch and not (known.unnamed and known.lost):
         known.unnamed = known.unnamed and fact.epoch < known.epoch
+        known.renamed = fact.epoch if known.unnamed else 0
         return []
-    state.domains[fact.domain] = Domain(fact.domain, fact.epoch)
+    return _follow(state, fact.domain, fact.epoch)
+
+
+def _follow(state: AllocatorState, name: str, epoch: int) -> list[Effect]:
+    state.domains[name] = Domain(name, epoch)
     state.refresh_all()
-    return [Follow(fact.domain, fact.epoch)]
+    return [Follow(name, epoch)]
 
 
 def _configuration(state: AllocatorState, fact: Fact) -> None:

@@ -40,6 +40,7 @@ from dray_allocator.folding import (
     forget_appended,
     forget_facts,
     forget_log,
+    lose_log,
     subjects,
 )
 from dray_allocator.log.settle import ends_of, leaving
@@ -120,6 +121,8 @@ def _fold(state: AllocatorState, event: Event) -> list[Effect]:
             fold_record(state, event)
         case LogShortened():
             forget_log(state, event)
+        case LogLost():
+            return lose_log(state, event)
         case Continue():
             pass
         case _:
@@ -127,7 +130,7 @@ def _fold(state: AllocatorState, event: Event) -> list[Effect]:
     return []
 
 
-def _serving(state: AllocatorState, event: Serve | StandBy | AppendFailed | LogLost) -> None:
+def _serving(state: AllocatorState, event: Serve | StandBy | AppendFailed) -> None:
     domain = state.domains.get(event.domain)
     if domain is None:
         return
@@ -144,9 +147,6 @@ def _serving(state: AllocatorState, event: Serve | StandBy | AppendFailed | LogL
         case AppendFailed(epoch=epoch) if epoch == domain.epoch:
             forget_appended(state, domain)
             domain.fence = None
-        case LogLost(epoch=epoch) if epoch == domain.epoch:
-            forget_appended(state, domain)
-            domain.lost = True
         case _:
             pass
 

@@ -105,3 +105,8 @@ class Claim:
     """Attempts up to this one must never be committed (annotation)."""
     deleting: bool = False
     created_unix_s: float = 0.0
+
+    @property
+    def marked(self) -> int:
+        """Highest attempt that its annotations name, begun or void."""
+        return max(self.decision, self.void)

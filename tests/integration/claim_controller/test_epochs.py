@@ -141,6 +141,29 @@ async def test_a_pool_made_again_never_uses_an_old_epoch(world: Any) -> None:
     await world.until(renewed, "a higher epoch")
 
 
+async def test_a_pool_that_nothing_remembers_voids_what_its_former_lives_decided(
+    world: Any,
+) -> None:
+    """Nobody led when it was deleted, and the bus was emptied before it was made again."""
+    first = await world.ready(await world.start("first"))
+    await world.pod()
+    await world.until(lambda: world.names(CLAIMS), "the claim exists")
+    await first.stop()
+    await world.kube.delete(POOLS, "default-pool")
+    world.bus.server.lose_everything()
+    created_unix_s = int(world.kube.store.now_unix_s()) + 60
+    world.kube.store.now_unix_s = lambda: float(created_unix_s)
+    await world.pool("default-pool")
+    second = await world.ready(await world.start("second"))
+
+    assert second.controller.term.epochs.opened == {"default-pool": created_unix_s}
+
+    async def void() -> bool:
+        return bool(claim_from(await world.claim()).void == last_attempt_before(created_unix_s))
+
+    await world.until(void, "what any former life decided is void")
+
+
 async def test_a_pool_without_a_memory_goes_above_every_log_of_its_name(world: Any) -> None:
     """It was deleted and made again; of the logs one is lost, a later one not."""
     await world.bus.ensure(log_spec("default-pool", 3))

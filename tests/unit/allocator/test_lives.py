@@ -409,6 +409,28 @@ def test_a_log_that_was_cut_short_counts_as_what_is_left_of_it(world):
     assert left.claims
 
 
+def test_a_lower_epoch_is_followed_also_where_the_log_s_loss_is_noticed_last(world):
+    """Else the replica would wait for a name that nobody gives the lost log again."""
+    _full(world)
+    known = DomainObserved(revision=3, domain="pool", epoch=3)
+    world.see(known)
+    handle(world.state, FactsLost())
+    for sequence, epoch in ((1, 1), (2, 2)):
+        named = DomainObserved(revision=epoch, domain="pool", epoch=epoch)
+        assert handle(world.state, FactSeen(sequence, named)) == []
+    assert handle(world.state, LogLost("pool", 3)) == [Follow("pool", 2)]
+    domain = world.state.domains["pool"]
+    assert (domain.epoch, domain.lost, domain.unnamed) == (2, False, False)
+
+
+def test_a_log_that_is_lost_before_its_successor_is_named_waits_for_the_name(world):
+    _full(world)
+    handle(world.state, FactsLost())
+    assert handle(world.state, LogLost("pool", 1)) == []
+    named = DomainObserved(revision=2, domain="pool", epoch=2)
+    assert handle(world.state, FactSeen(1, named)) == [Follow("pool", 2)]
+
+
 def test_a_pool_made_again_after_facts_and_log_were_lost_begins_anew(world):
     """Its epochs may begin at 1 again: nothing remembers the ones before."""
     _full(world)

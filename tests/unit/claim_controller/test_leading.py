@@ -1,6 +1,7 @@
 """Who may take the Lease, and when an epoch is over."""
 
 from dray.bus.ports import StreamState
+from dray.domain.claims import last_attempt_before
 from dray.kube.ports import Object
 from dray_claim_controller.domains.rules import Recorded, is_lost, next_epoch, recorded
 from dray_claim_controller.leading.rules import lease_spec, may_take, observe
@@ -60,6 +61,38 @@ def test_the_next_epoch_is_above_all_that_anybody_used() -> None:
     assert next_epoch(Recorded(), 4, []) == 5
     assert next_epoch(Recorded(1), 1, [3_000_001]) == 4
     assert next_epoch(Recorded(1), 1, [2_000_000]) == 2
+
+
+CREATED_UNIX_S = 1_763_750_000.0
+
+
+def reborn(*inherited: int, published: int = 0) -> int:
+    """The first epoch of a pool that has open claims older than it, with these marks."""
+    return next_epoch(
+        Recorded(),
+        published,
+        inherited,
+        inherited=inherited,
+        created_unix_s=CREATED_UNIX_S,
+    )
+
+
+def test_a_pool_younger_than_its_open_claims_begins_above_all_former_epochs() -> None:
+    """A sleeping executor may hold a decision of any epoch for a claim that shows none."""
+    assert reborn(0) == CREATED_UNIX_S
+    assert reborn(0, 3_000_000) == CREATED_UNIX_S
+    assert reborn(3_000_000, 3_000_001) == CREATED_UNIX_S
+    assert reborn(3_000_001) == CREATED_UNIX_S
+
+
+def test_epochs_are_counted_on_where_their_number_is_known() -> None:
+    assert reborn() == 1
+    assert reborn(3_000_000, 3_000_000) == 3
+    assert reborn(0, 4_000_001, published=4) == 5
+    later = int(CREATED_UNIX_S) + 7
+    assert reborn(last_attempt_before(later), 0) == later
+    known = next_epoch(Recorded(2), 0, (0,), inherited=(0,), created_unix_s=CREATED_UNIX_S)
+    assert known == 3
 
 
 def test_a_pool_without_status_has_no_epoch() -> None:

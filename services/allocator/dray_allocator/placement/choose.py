@@ -116,5 +116,5 @@ def _claim(state: AllocatorState, domain: Domain, claim: Claim, choice: Choice) 
 
 def _next_attempt(domain: Domain, claim: Claim) -> int:
     known = domain.current.claims.get(claim.uid)
-    highest = max(known.attempt if known else 0, claim.decision, claim.void)
+    highest = max(known.attempt if known else 0, claim.marked)
     return max(first_attempt(domain.epoch), highest + 1)

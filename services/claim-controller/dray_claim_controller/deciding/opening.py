@@ -34,6 +34,16 @@ class NextEpoch(Question[int], frozen=True, kw_only=True, tag="next-epoch"):
     """Epoch that the domain's fact says."""
     attempts: tuple[int, ...]
     """Highest attempt on each of the pool's claims."""
+    inherited: tuple[int, ...] = ()
+    """Highest attempt on each that is older than the pool and not allocated."""
+    created_unix_s: float = 0.0
+    """When the pool was created."""
 
     def answer(self, picture: Picture) -> int:
-        return next_epoch(self.remembered, self.published, self.attempts)
+        return next_epoch(
+            self.remembered,
+            self.published,
+            self.attempts,
+            inherited=self.inherited,
+            created_unix_s=self.created_unix_s,
+        )

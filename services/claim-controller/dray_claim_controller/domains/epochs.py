@@ -12,7 +12,7 @@ from dray.bus.ports import Bus, StaleSequenceError
 from dray.bus.topology import log_spec
 from dray.domain.claims import Claim, last_attempt_before
 from dray.domain.names import POOL_LABEL
-from dray.kube.convert import claim_from
+from dray.kube.convert import claim_from, time_from
 from dray.kube.ports import CLAIMS, POOLS, ConflictError, Kube, NotFoundError, Object
 from dray.messages.base import Outgoing
 from dray.messages.decisions import Opened, encode_record, log_stream, log_subject
@@ -114,11 +114,18 @@ class Epochs:
     async def _begin(self, domain: str, pool: Object) -> int:
         published = self._publisher.domains().get(domain, 0)
         claims = await self._claims(domain)
+        created_unix_s = time_from(pool["metadata"].get("creationTimestamp"))
         question = NextEpoch(
             domain=domain,
             remembered=recorded(pool),
             published=published,
-            attempts=tuple(max(claim.decision, claim.void) for claim in claims),
+            attempts=tuple(claim.marked for claim in claims),
+            inherited=tuple(
+                claim.marked
+                for claim in claims
+                if claim.allocation is None and claim.created_unix_s < created_unix_s
+            ),
+            created_unix_s=created_unix_s,
         )
         epoch = self._watching.ask(question)
         epoch = await self._above_logs(domain, epoch, 1 if recorded(pool).epoch else _PROBED)
