@@ -10,7 +10,7 @@ from dray.cel.costs import Charge, equality_cost, size, tenth
 from dray.cel.errors import CelEvaluationError
 from dray.cel.frame import FAILED, Closure, Frame, settle
 from dray.cel.values import Value, equal
-from dray.cel.work import GROWING, steps_of, weight
+from dray.cel.work import GROWING, HOLDING, MADE, steps_of, steps_to_compare
 
 Function = Callable[..., Value]
 
@@ -131,6 +131,7 @@ def _measured(
     name: str, function: Function, arguments: tuple[Closure, ...], charge: Charge, *, in_turn: bool
 ) -> Closure:
     is_growing = name in GROWING
+    made = MADE.get(name, 0)
 
     def call(frame: Frame) -> Value:
         values = _evaluated(arguments, frame, charge, in_turn=in_turn)
@@ -141,6 +142,8 @@ def _measured(
         except CelEvaluationError:
             frame.charge(charge(values, FAILED))
             raise
+        if made:
+            frame.spend(made * len(result))
         frame.charge(charge(values, result))
         return result
 
@@ -196,8 +199,8 @@ def equality(left: Closure, right: Closure, *, negated: bool) -> Closure:
 
 def _compared(frame: Frame, first: Value, second: Value, negated: bool) -> bool:
     frame.cost += _equality_charge(first, second, negated)
-    if type(first) is list or isinstance(first, dict):
-        frame.spend(min(weight(first), weight(second)))
+    if isinstance(first, HOLDING):
+        frame.spend(steps_to_compare(first, second))
     try:
         return equal(first, second) is not negated
     except CelEvaluationError:

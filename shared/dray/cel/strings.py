@@ -1,11 +1,13 @@
 """CEL's functions on strings; positions count code points."""
 
 from collections.abc import Callable
+from itertools import islice
 from typing import Final
 
 from dray.cel.errors import CelEvaluationError
 from dray.cel.patterns import PatternError, all_in, found_in
 from dray.cel.values import Value, take
+from dray.cel.work import MOST_FOUND, StoppedError
 
 _WHITE_SPACE: Final = (
     "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007"
@@ -30,15 +32,19 @@ def match(*values: Value) -> bool:
 def find_all(*values: Value) -> list[str]:
     limit = values[2] if len(values) == 3 else -1
     take("findAll", (*values[:2], limit), str, str, int)
+    most = limit if 0 <= limit <= MOST_FOUND else MOST_FOUND + 1
     try:
-        found = list(all_in(values[0], values[1]))
+        found = list(islice(all_in(values[0], values[1]), most))
     except PatternError as error:
         raise CelEvaluationError(str(error)) from None
-    return found if limit < 0 else found[:limit]
+    if len(found) > MOST_FOUND:
+        raise StoppedError
+    return found
 
 
 def find(*values: Value) -> str:
-    found = find_all(*values)
+    take("find", values, str, str)
+    found = find_all(*values, 1)
     return found[0] if found else ""
 
 

@@ -10,6 +10,8 @@ from typing import Any, Final
 from dray.cel.errors import CelEvaluationError
 from dray.cel.named_formats import NamedFormat
 from dray.cel.network import Cidr, Ip
+from dray.cel.optional_value import NONE as NONE
+from dray.cel.optional_value import Optional as Optional
 from dray.cel.semver import Semver
 from dray.cel.times import Duration, Timestamp
 from dray.cel.urls import Url
@@ -55,17 +57,6 @@ class KeyById:
 
     def __hash__(self) -> int:
         return id(self.value)
-
-
-@dataclass(frozen=True, slots=True)
-class Optional:
-    """``optional.of(value)``."""
-
-    value: Value
-
-
-NONE: Final = Optional(None)
-"""``optional.none()``, told from ``optional.of(null)`` by identity."""
 
 
 @dataclass(frozen=True, slots=True)

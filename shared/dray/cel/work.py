@@ -4,9 +4,10 @@ Kubernetes limits the *cost* that it counts, and counts it after a function has 
 limits the *work* as well, and looks before it works: no text, list or loop grows beyond it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
+from dray.cel.optional_value import Optional
 from dray.cel.patterns import program_size
 
 COST_LIMIT: Final = 1_000_000
@@ -27,7 +28,21 @@ _MATCHED: Final = 12
 """Instructions of a pattern's program that it takes in a step, for one character."""
 _COMPILED: Final = 96
 """As many characters matched takes the pattern's compilation."""
+_FOUND: Final = 80
+"""One match of ``findAll``."""
+MOST_FOUND: Final = WORK_LIMIT // _FOUND
+"""Matches of one ``findAll`` that an evaluation may do."""
+_COMPARED: Final = 5
+"""Two elements, one with the other."""
+_SHOWN: Final = 12
+"""An element as text."""
+_PARSED: Final = 4
+"""Ten characters of a URL."""
 _EXACT: Final = 2.0**53
+
+
+HOLDING: Final = (list, dict, Optional)
+"""Types of values that hold other values."""
 
 
 class StoppedError(Exception):
@@ -54,18 +69,29 @@ def weight(value: Any) -> int:
     """
     if isinstance(value, (str, bytes)):
         return len(value) // _CHARACTERS
-    if not isinstance(value, (list, dict)):
+    if not isinstance(value, HOLDING):
         return 0
     found, ahead = 0, [value]
     while ahead and found <= WORK_LIMIT:
-        inner = ahead.pop()
-        found += len(inner) + _CONTAINER
-        for item in inner.values() if isinstance(inner, dict) else inner:
-            if isinstance(item, (list, dict)):
+        held = _held(ahead.pop())
+        found += len(held) + _CONTAINER
+        for item in held:
+            if isinstance(item, HOLDING):
                 ahead.append(item)
             elif isinstance(item, (str, bytes)):
                 found += len(item) // _CHARACTERS
     return found
+
+
+def _held(value: Any) -> Collection[Any]:
+    if isinstance(value, Optional):
+        return (value.value,)
+    return value.values() if isinstance(value, dict) else value
+
+
+def steps_to_compare(left: Any, right: Any) -> int:
+    """Steps to account for before two values are compared that hold others."""
+    return min(weight(left), weight(right)) * _COMPARED
 
 
 def steps_of(function: str, values: Sequence[Any]) -> int:
@@ -128,6 +154,14 @@ def _searched(values: Sequence[Any]) -> int:
     return weight(values[1]) if isinstance(values[1], list) else 0
 
 
+def _shown(values: Sequence[Any]) -> int:
+    return weight(values[0]) + weight(values[-1]) * _SHOWN
+
+
+def _parsed(values: Sequence[Any]) -> int:
+    return weight(values[0]) * _PARSED
+
+
 def _matched(values: Sequence[Any]) -> int:
     """RE2 is fast, but where its automaton grows too large it walks the whole pattern each time.
 
@@ -150,13 +184,17 @@ _SPECIAL: Final = {
     "sets.contains": _pairs,
     "sets.equivalent": lambda values: _pairs(values) + _pairs(values[::-1]),
     "sets.intersects": _pairs,
+    "format": _shown,
+    **dict.fromkeys(("url", "isURL"), _parsed),
     "sort": _ordered,
     "@sortByAssociatedKeys": _ordered,
 }
 GROWING: Final = frozenset((
     *_SPECIAL, "strings.quote", "slice", "flatten", "reverse", "sum",
-    "min", "max", "isSorted", "format", "lowerAscii", "upperAscii", "trim", "indexOf",
+    "min", "max", "isSorted", "lowerAscii", "upperAscii", "trim", "indexOf",
     "lastIndexOf", "includes", "optional.unwrap", "unwrapOpt", "string", "bytes", "substring",
-    "validate", "url", "isURL", "startsWith", "endsWith", "contains", "getQuery", "_+_",
+    "validate", "startsWith", "endsWith", "contains", "getQuery", "_+_",
 ))  # fmt: skip
 """Functions whose work or result grows with their arguments."""
+MADE: Final = {"findAll": _FOUND}
+"""Steps for each element of what a function gave, which only it can tell."""

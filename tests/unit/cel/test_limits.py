@@ -8,7 +8,15 @@ from dray.cel.device import DeviceView
 from dray.cel.errors import CelCostError
 from dray.cel.evaluate import compile
 from dray.cel.frame import Frame
-from dray.cel.work import COST_LIMIT, WORK_LIMIT, StoppedError, bounded, weight
+from dray.cel.work import (
+    COST_LIMIT,
+    WORK_LIMIT,
+    StoppedError,
+    bounded,
+    steps_of,
+    steps_to_compare,
+    weight,
+)
 
 DEVICE = DeviceView("d.example.com")
 TEN = "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]"
@@ -48,6 +56,11 @@ STOPPED = [
     r"lists.range(50).all(i, ''.matches('\\pL{100}' + string(i)) || true)",
     r"lists.range(50).all(i, ''.matches('(\\pL{9}){99}' + string(i)) || true)",
     "lists.range(9000).all(i, ''.matches('(a' + string(i)) || true)",
+    _doubled("optional.of([1])", "optional.of([$, $])", "$ == $"),
+    _doubled("optional.of([1])", "optional.of([$, $])", "$ in [$]"),
+    _doubled("optional.of([1])", "optional.of([$, $])", "sets.contains([$], [$])"),
+    f"lists.range(1000).all(i, '{'a' * 4000}'.findAll('').size() > 0)",
+    f"'{'a' * 9000}'.findAll('a').size() == 9000",
 ]
 
 
@@ -109,3 +122,17 @@ def test_the_weight_of_a_value_is_counted_no_further_than_the_limit():
         value = [value, value]
 
     assert WORK_LIMIT < weight(value) < 2 * WORK_LIMIT
+
+
+def test_what_is_slow_for_each_element_counts_more_than_walking_over_it():
+    """Each was slower than a tenth of a microsecond a step, and so not stopped in time."""
+    items = list(range(1000))
+    assert steps_to_compare(items, items) > 2 * weight(items)
+    assert steps_of("format", ["%s", [items]]) > 2 * weight(items)
+    assert steps_of("isURL", ["x" * 9000]) > 2 * weight("x" * 9000)
+
+
+def test_the_first_matches_are_found_without_the_others():
+    text = f"'{'a' * 9000}'"
+    assert compile(f"{text}.find('a') == 'a'").matches(DEVICE)
+    assert compile(f"{text}.findAll('a', 3).size() == 3").matches(DEVICE)
