@@ -22,8 +22,15 @@ class Candidate:
     """As in a ResourceSlice."""
 
     def view(self) -> DeviceView:
-        """What an expression sees of it."""
-        return view_from_json(self.driver, self.device)
+        """What an expression sees of it.
+
+        Raises:
+            InvalidInputError: a field is of another type than in a ResourceSlice.
+        """
+        try:
+            return view_from_json(self.driver, self.device)
+        except InvalidInputError as error:
+            raise InvalidInputError(f"device {self.name}: {error}") from None
 
 
 def candidates_of_text(text: str) -> list[Candidate]:
@@ -58,7 +65,9 @@ async def candidates_of_cluster(kubeconfig: str | None) -> tuple[str, list[Candi
 
 
 def _slices(document: Any) -> Iterator[dict[str, Any]]:
-    for found in document.get("items") or [document] if isinstance(document, dict) else []:
+    if not isinstance(document, dict):
+        return
+    for found in _list(document, "items") or [document]:
         if isinstance(found, dict) and found.get("kind", SLICES.kind) == SLICES.kind:
             if not isinstance(found.get("spec"), dict):
                 raise InvalidInputError("a ResourceSlice of the input has no spec")
@@ -68,7 +77,19 @@ def _slices(document: Any) -> Iterator[dict[str, Any]]:
 def _candidates(slices: Iterable[dict[str, Any]]) -> Iterator[Candidate]:
     for found in slices:
         spec = found["spec"]
-        pool = (spec.get("pool") or {}).get("name", "")
-        for device in spec.get("devices") or []:
-            name = f"{pool}/{device.get('name', '')}"
+        pool = spec.get("pool")
+        if not isinstance(pool or {}, dict):
+            raise InvalidInputError(f"spec.pool is {type(pool).__name__}, expected an object")
+        for device in _list(spec, "devices"):
+            if not isinstance(device, dict):
+                seen = type(device).__name__
+                raise InvalidInputError(f"a device of the input is {seen}, expected an object")
+            name = f"{(pool or {}).get('name', '')}/{device.get('name', '')}"
             yield Candidate(name, str(spec.get("driver", "")), device)
+
+
+def _list(within: dict[str, Any], name: str) -> list[Any]:
+    found = within.get(name) or []
+    if isinstance(found, list):
+        return found
+    raise InvalidInputError(f"{name} of the input is {type(found).__name__}, expected a list")

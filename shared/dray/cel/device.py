@@ -1,6 +1,6 @@
 """A device as a selector sees it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,8 @@ from dray.domain.errors import InvalidInputError
 from dray.domain.quantities import Quantity, parse_quantity
 
 _INT64 = range(-(2**63), 2**63)
+_KINDS = {"int": int, "bool": bool, "string": str, "version": str}
+"""Fields of an attribute that hold one value; with an s they hold several."""
 
 
 Published = AttributeValue | tuple[AttributeValue, ...]
@@ -99,35 +101,61 @@ def view_of(driver: str, device: Device) -> DeviceView:
 
 
 def view_from_json(driver: str, device: Mapping[str, Any]) -> DeviceView:
-    """The view of a device written as in a ``resource.k8s.io/v1`` ResourceSlice."""
+    """The view of a device written as in a ``resource.k8s.io/v1`` ResourceSlice.
+
+    Raises:
+        InvalidInputError: a field is of another type than there.
+    """
     attributes: dict[str, Published] = {}
     capacity, broken = {}, ""
-    for name, value in (device.get("attributes") or {}).items():
-        found = _published(value)
+    for name, value in _named(device, "attributes"):
+        found = _published(name, value)
         if found is None:
             broken = broken or f"attribute {name}: unsupported attribute value"
         else:
             attributes[name] = found
-    for name, amount in (device.get("capacity") or {}).items():
+    for name, amount in _named(device, "capacity"):
         try:
-            capacity[name] = parse_quantity(str(amount["value"]))
+            capacity[name] = parse_quantity(str(amount.get("value") or 0))
         except InvalidInputError as error:
             broken = broken or f"capacity {name}: {error}"
     shared = device.get("allowMultipleAllocations") is True
     return DeviceView(driver, attributes, capacity, shared, broken)
 
 
-def _published(value: Mapping[str, Any]) -> Published | None:
-    for plural in ("ints", "bools", "strings"):
-        if value.get(plural) is not None:
-            return tuple(value[plural])
-    if value.get("versions") is not None:
-        return tuple(map(Version, value["versions"]))
-    for kind in ("int", "bool", "string"):
-        found: AttributeValue | None = value.get(kind)
-        if found is not None:
-            return found
-    return Version(value["version"]) if value.get("version") is not None else None
+def _named(device: Mapping[str, Any], part: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The values of a part of a device, by name."""
+    values = device.get(part) or {}
+    if not isinstance(values, Mapping):
+        raise _unexpected(f"device.{part}", values, "an object")
+    for name, value in values.items():
+        if not isinstance(value or {}, Mapping):
+            raise _unexpected(f"device.{part}: {name}", value, "an object")
+        yield str(name), value or {}
+
+
+def _published(name: str, value: Mapping[str, Any]) -> Published | None:
+    for kind, type_ in _KINDS.items():
+        items = value.get(f"{kind}s")
+        if items is not None:
+            if not isinstance(items, Sequence) or isinstance(items, str):
+                raise _unexpected(f"attribute {name}: {kind}s", items, "a list")
+            return tuple(_item(name, kind, type_, item) for item in items)
+    for kind, type_ in _KINDS.items():
+        if value.get(kind) is not None:
+            return _item(name, kind, type_, value[kind])
+    return None
+
+
+def _item(name: str, kind: str, type_: type, value: Any) -> AttributeValue:
+    if not isinstance(value, type_) or (type_ is int and isinstance(value, bool)):
+        raise _unexpected(f"attribute {name}: {kind}", value, type_.__name__)
+    found: AttributeValue = Version(value) if kind == "version" else value
+    return found
+
+
+def _unexpected(what: str, seen: Any, expected: str) -> InvalidInputError:
+    return InvalidInputError(f"{what} is {type(seen).__name__}, expected {expected}")
 
 
 def _put(domains: Domains, driver: str, name: str, value: Value) -> None:

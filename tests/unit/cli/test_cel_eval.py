@@ -1,6 +1,7 @@
 """``dray cel eval``: devices of a file or of a cluster, by dray's evaluator or by celpy."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -124,3 +125,44 @@ def test_input_without_slices_is_refused(text):
 )
 def test_wrong_use_ends_with_2(arguments):
     assert evaluate(*arguments).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("device", "said"),
+    [
+        ({"attributes": {"a": {"int": "3"}}}, "attribute a: int is str, expected int"),
+        ({"attributes": {"a": {"int": True}}}, "attribute a: int is bool, expected int"),
+        ({"attributes": {"a": {"version": 1.0}}}, "attribute a: version is float, expected str"),
+        ({"attributes": {"a": {"ints": 3}}}, "attribute a: ints is int, expected a list"),
+        ({"attributes": {"a": {"strings": ["x", 1]}}}, "attribute a: string is int, expected str"),
+        ({"attributes": {"a": 5}}, "device.attributes: a is int, expected an object"),
+        ({"capacity": [1]}, "device.capacity is list, expected an object"),
+    ],
+    ids=str,
+)
+def test_a_device_that_no_server_keeps_is_refused_and_named(device, said):
+    slices = {**SLICE, "spec": {**SLICE["spec"], "devices": [{"name": "bad", **device}]}}
+    with pytest.raises(InvalidInputError, match=re.escape(f"device node-9/bad: {said}")):
+        evaluated_or_raised(slices)
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        ({"kind": "List", "items": 5}, "items of the input is int, expected a list"),
+        ({"kind": "ResourceSlice", "spec": {"devices": {}, "pool": "p"}}, "spec.pool is str"),
+        ({"kind": "ResourceSlice", "spec": {"devices": {"a": 1}}}, "devices of the input is dict"),
+        ({"kind": "ResourceSlice", "spec": {"devices": [5]}}, "a device of the input is int"),
+    ],
+    ids=str,
+)
+def test_documents_of_another_form_are_refused(document, said):
+    with pytest.raises(InvalidInputError, match=said):
+        evaluated_or_raised(document)
+
+
+def evaluated_or_raised(document):
+    """Evaluate on the devices of one document."""
+    CliRunner().invoke(
+        cel, ["eval", "true", "-f", "-"], input=json.dumps(document), catch_exceptions=False
+    )
