@@ -144,24 +144,41 @@ async def test_a_pool_made_again_never_uses_an_old_epoch(world: Any) -> None:
 async def test_a_pool_that_nothing_remembers_voids_what_its_former_lives_decided(
     world: Any,
 ) -> None:
-    """Nobody led when it was deleted, and the bus was emptied before it was made again."""
-    first = await world.ready(await world.start("first"))
+    """An executor sleeps before its first write; nobody else leads while the pool is deleted,
+    the bus emptied and the pool made again; another controller leads, and the sleeper wakes."""
+    held, wake = asyncio.Event(), asyncio.Event()
+
+    async def hook(name: str, _: Any) -> None:
+        if name == "mark" and not wake.is_set():
+            held.set()
+            await wake.wait()
+
+    kube = world.kube.peer()
+    sleeper = await world.ready(await world.start("sleeper", kube=kube, hook=hook, lease=Lease()))
+    executor = sleeper.controller.term.executor
     await world.pod()
-    await world.until(lambda: world.names(CLAIMS), "the claim exists")
-    await first.stop()
+    await world.decide(await world.decision())
+    await world.until(held.is_set, "the executor sleeps")
+    sleeper.controller.bus.disconnect()
+    kube.hold_watches()
     await world.kube.delete(POOLS, "default-pool")
     world.bus.server.lose_everything()
     created_unix_s = int(world.kube.store.now_unix_s()) + 60
     world.kube.store.now_unix_s = lambda: float(created_unix_s)
     await world.pool("default-pool")
-    second = await world.ready(await world.start("second"))
-
-    assert second.controller.term.epochs.opened == {"default-pool": created_unix_s}
+    await world.kube.delete(LEASES, "dray-claim-controller", "dray-system")
+    second = await world.ready(await world.start("second", hook=hold_before_writing))
 
     async def void() -> bool:
-        return bool(claim_from(await world.claim()).void == last_attempt_before(created_unix_s))
+        return bool(claim_from(await world.claim()).void)
 
     await world.until(void, "what any former life decided is void")
+    assert second.controller.term.epochs.opened == {"default-pool": created_unix_s}
+    assert claim_from(await world.claim()).void == last_attempt_before(created_unix_s)
+    wake.set()
+    kube.release_watches()
+    await executor.idle()
+    assert not world.allocations()
 
 
 async def test_a_pool_without_a_memory_goes_above_every_log_of_its_name(world: Any) -> None:
