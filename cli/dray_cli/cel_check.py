@@ -13,6 +13,7 @@ from dray.cel.evaluate import Program, compile, conjuncts
 from dray.seed.dialect import translate
 from dray_cli.cel_slices import candidates_of_text
 from dray_cli.cel_verdict import DEFAULT_VERSION, Judgement, judge
+from dray_cli.files import text_of
 from dray_cli.output import output_option, print_json
 
 _MICROSECONDS_PER_UNIT = 0.1
@@ -90,7 +91,7 @@ def _clauses(program: Program) -> list[_Clause]:
 def _used(found: Judgement, file: TextIO) -> list[int]:
     """What evaluation costs on each device that it can be evaluated on."""
     assert found.program is not None
-    outcomes = [found.program.evaluate(c.view()) for c in candidates_of_text(file.read())]
+    outcomes = [found.program.evaluate(c.view()) for c in candidates_of_text(text_of(file))]
     return [outcome.cost for outcome in outcomes if outcome.cost is not None]
 
 

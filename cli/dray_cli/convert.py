@@ -9,6 +9,7 @@ import click
 
 from dray.seed.documents import Conversion
 from dray.seed.documents import convert as convert_text
+from dray_cli.files import text_of
 
 
 @click.command()
@@ -43,7 +44,7 @@ def convert(
     files = named + flagged
     if not files:
         raise click.UsageError("no file given: expected dray convert FILE, or - for standard input")
-    conversions = [convert_text(file.read()) for file in files]
+    conversions = [convert_text(text_of(file)) for file in files]
     for file, conversion in zip(files, conversions, strict=True):
         name = "<stdin>" if file.name == "-" else file.name
         for line in _said(name, conversion, explain=explain):

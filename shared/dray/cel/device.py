@@ -148,7 +148,8 @@ def _published(name: str, value: Mapping[str, Any]) -> Published | None:
 
 
 def _item(name: str, kind: str, type_: type, value: Any) -> AttributeValue:
-    if not isinstance(value, type_) or (type_ is int and isinstance(value, bool)):
+    is_of_kind = isinstance(value, type_) and not (type_ is int and isinstance(value, bool))
+    if not is_of_kind:
         raise _unexpected(f"attribute {name}: {kind}", value, type_.__name__)
     found: AttributeValue = Version(value) if kind == "version" else value
     return found
