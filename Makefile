@@ -50,9 +50,9 @@ demo: setup ## Run the main job and print each pod's timeline (KEEP=1, RECORD=1,
 test: setup ## Run every test that needs no Go (TESTS=... narrows it)
 	$(BIN)/pytest -q -n 2 --dist loadscope -m "not real" $(TESTS)
 
-test-real: setup ## Run the tests on the real control plane (built once, 4 min)
-	$(BIN)/python -m dray_sandbox.controlplane build
-	$(BIN)/pytest -q -m real $(TESTS)
+test-real: setup ## Run the tests on the real control plane, built once in 4 min (K8S=1.37, TESTS=...)
+	DRAY_KUBERNETES=$(K8S) $(BIN)/python -m dray_sandbox.controlplane build
+	DRAY_KUBERNETES=$(K8S) $(BIN)/pytest -q -m real $(TESTS)
 
 chaos: setup ## Simulate all services under seeded faults on virtual time (SEEDS=500, FIRST=0)
 	DRAY_CHAOS_SEEDS=$(SEEDS) DRAY_CHAOS_FIRST=$(FIRST) \

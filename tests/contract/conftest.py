@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future
@@ -11,6 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from dray.kube.api import connect
+from dray.kube.ports import NAMESPACES
+from dray.kube.probe import probe
+from dray.messages.facts import ClusterObserved
 from dray_sandbox.access import ADMIN, kubeconfig, make_credentials
 from dray_sandbox.apiserver import WatchSettings, serve
 from dray_sandbox.apiserver.server import Settings
@@ -28,6 +33,14 @@ class Target:
     token: str
     ca_file: Path
     kubeconfig: Path
+    cluster: ClusterObserved | None = None
+    """What it keeps, found by asking it."""
+
+    @property
+    def minor(self) -> int:
+        """The x of Kubernetes 1.x; the sandbox is the default one's."""
+        assert self.cluster is not None
+        return int(self.cluster.version.split(".")[1])
 
 
 Serving = Callable[[str, Path], AbstractContextManager[Target]]
@@ -48,7 +61,7 @@ async def _sandbox(directory: Path) -> AsyncIterator[Target]:
     async with serve(directory, settings) as running:
         path = directory / "kubeconfig"
         path.write_bytes(kubeconfig(running.url, running.ca_file, ADMIN, running.token, "test"))
-        yield Target("sandbox", running.url, running.token, running.ca_file, path)
+        yield await _asked(Target("sandbox", running.url, running.token, running.ca_file, path))
 
 
 @contextlib.asynccontextmanager
@@ -59,15 +72,27 @@ async def _real(directory: Path) -> AsyncIterator[Target]:
         endpoint = await start_control_plane(
             runner, binary, directory, make_credentials(directory), context="contract"
         )
-        yield Target(
-            "real",
-            endpoint.url,
-            endpoint.tokens[ADMIN],
-            endpoint.authority,
-            endpoint.admin_kubeconfig,
+        yield await _asked(
+            Target(
+                "real",
+                endpoint.url,
+                endpoint.tokens[ADMIN],
+                endpoint.authority,
+                endpoint.admin_kubeconfig,
+            )
         )
     finally:
         await runner.stop_all()
+
+
+async def _asked(target: Target) -> Target:
+    kube = await connect(str(target.kubeconfig), user_agent="contract")
+    try:
+        namespace = await kube.create(NAMESPACES, {"metadata": {"name": "asked"}})
+        found = await probe(kube, namespace["metadata"]["name"], revision=1)
+    finally:
+        await kube.close()
+    return dataclasses.replace(target, cluster=found)
 
 
 @contextlib.contextmanager

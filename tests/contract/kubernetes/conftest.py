@@ -12,6 +12,8 @@ from typing import Any
 import aiohttp
 import pytest
 
+from dray.messages.facts import ClusterObserved
+
 GROUPS = {
     "resourceclaims": "resource.k8s.io",
     "resourceclaimtemplates": "resource.k8s.io",
@@ -73,6 +75,8 @@ class Api:
     def __init__(self, session: aiohttp.ClientSession, target: Any, namespace: str) -> None:
         self._session = session
         self.target = target
+        self.minor: int = target.minor
+        self.keeps: ClusterObserved = target.cluster
         self.namespace = namespace
         self.warnings: list[str] = []
         self._numbers = itertools.count(1)
