@@ -7,11 +7,12 @@ from celpy import celtypes
 
 from dray.cel.device import DeviceView
 from dray.domain.quantities import Quantity, parse_quantity
+from dray_cli.cel_engines import celpy_environment
 
 
 def program(expression: str) -> Callable[[celtypes.Value], bool]:
     """The selector as a function of a device that was made ``ready``."""
-    environment = celpy.Environment()
+    environment = celpy_environment()
     runner = environment.program(
         environment.compile(expression), functions={"quantity": _quantity, "compareTo": _compare}
     )

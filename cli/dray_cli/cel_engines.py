@@ -44,7 +44,7 @@ def _celpy(expression: str, version: str) -> Evaluator:
     from celpy.adapter import json_to_cel
     from celpy.evaluation import CELEvalError
 
-    environment = _celpy_environment()
+    environment = celpy_environment()
     try:
         program = environment.program(environment.compile(expression))
     except celpy.CELParseError as error:
@@ -63,7 +63,7 @@ def _celpy(expression: str, version: str) -> Evaluator:
     return evaluate
 
 
-def _celpy_environment() -> Any:
+def celpy_environment() -> Any:
     """celpy's, without the recursion limit that it sets for the whole process."""
     import celpy
 

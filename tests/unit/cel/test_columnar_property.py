@@ -9,15 +9,12 @@ from hypothesis import strategies as st
 
 from dray.cel.columnar import Fleet
 from dray.cel.columnar.columns import Mask
-from dray.cel.depth import make_room
 from dray.cel.device import DeviceView, Published
 from dray.cel.environment import Environment
 from dray.cel.errors import CelCompileError, CelEvaluationError
 from dray.cel.evaluate import Program, compile
 from dray.domain.devices import Version
 from dray.domain.quantities import Quantity, parse_quantity
-
-make_room(1_000)  # now, for hypothesis minds a recursion limit that changes while it looks
 
 DRIVER, OTHER = "gpu.example.com", "net.example.com"
 ATTRIBUTES = [

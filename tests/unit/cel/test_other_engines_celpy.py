@@ -5,9 +5,6 @@ bindings and the Kubernetes libraries; and an error inside ``exists_one``, which
 through an ``&&`` that another term already decides.
 """
 
-import sys
-
-import celpy
 import pytest
 from celpy import CELParseError
 from celpy.adapter import json_to_cel
@@ -18,6 +15,7 @@ from hypothesis import strategies as st
 from dray.cel.device import DeviceView
 from dray.cel.errors import CelCompileError, CelEvaluationError
 from dray.cel.evaluate import compile
+from dray_cli.cel_engines import celpy_environment
 
 DRIVER = "d.example.com"
 ATTRIBUTES = {"model": "A100", "count": 7, "ecc": True}
@@ -62,16 +60,7 @@ def _conditions(inner):
     )
 
 
-def _environment():
-    """celpy's, without the recursion limit that it sets for the whole process."""
-    limit = sys.getrecursionlimit()
-    try:
-        return celpy.Environment()
-    finally:
-        sys.setrecursionlimit(limit)
-
-
-ENVIRONMENT = _environment()
+ENVIRONMENT = celpy_environment()
 
 
 def _celpy(text):
