@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from dray.domain.claims import first_attempt
 from dray.domain.names import DECISION, VOID
 from dray.kube.convert import claim_from
 from dray.kube.memory import MemoryKube
@@ -255,3 +256,18 @@ async def test_an_api_server_that_fails_is_asked_again(world: Any, after: bool) 
 
     assert len(world.allocations()) == 1
     assert len(world.bindings()) == 1
+
+
+async def test_a_card_that_went_after_the_decision_is_taken_back_without_an_alarm(
+    world: Any,
+) -> None:
+    running = await world.ready(await world.start())
+    await world.pod()
+    await world.decide(await world.decision(device="went"))
+
+    async def taken_back() -> bool:
+        return bool(claim_from(await world.claim()).void >= first_attempt(1))
+
+    await world.until(taken_back, "the decision is void")
+    assert not world.allocations()
+    assert running.controller.term.executor.double_sales_prevented == 0

@@ -63,14 +63,22 @@ class Steps:
         checked = self._watching.ask(MayCommit(claim=claim, in_flight=self.in_flight.writes))
         problem, holding = checked.problem, Holding(claim.uid, checked.allocation)
         if problem is not None:
-            self.double_sales_prevented += 1
-            structlog.get_logger().error("double sale prevented", claim=claim.name, why=problem)
-            await self.stop(Stop("double-sale", problem, withdraw=True), order)
+            await self._refuse(claim, problem, order)
             return True
         self.in_flight.enter(holding)
         await self._write_allocation(seen, holding, order)
         self.report(order, "committed", claim=claim.name)
         return False
+
+    async def _refuse(self, claim: ClaimDecision, problem: str, order: Order) -> None:
+        """A card that went after the decision is nobody's mistake, and no reason for an alarm."""
+        cards = self._picture.cards
+        if any(cards.device(share.id) is None for share in claim.allocation.devices):
+            await self.stop(Stop("device-gone", problem, withdraw=True), order)
+            return
+        self.double_sales_prevented += 1
+        structlog.get_logger().error("double sale prevented", claim=claim.name, why=problem)
+        await self.stop(Stop("double-sale", problem, withdraw=True), order)
 
     async def lift_gate(self, order: Order) -> None:
         """Take dray's scheduling gate off the pod: kube-scheduler binds it."""
