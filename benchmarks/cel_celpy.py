@@ -7,7 +7,7 @@ from celpy import celtypes
 
 from dray.cel.device import DeviceView
 from dray.domain.quantities import Quantity, parse_quantity
-from dray_cli.cel_engines import celpy_environment
+from dray_sandbox.celpy_environment import celpy_environment
 
 
 def program(expression: str) -> Callable[[celtypes.Value], bool]:

@@ -1,6 +1,5 @@
 """The evaluators that ``dray cel eval`` can ask: dray's own, and celpy for a second opinion."""
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -44,6 +43,8 @@ def _celpy(expression: str, version: str) -> Evaluator:
     from celpy.adapter import json_to_cel
     from celpy.evaluation import CELEvalError
 
+    from dray_sandbox.celpy_environment import celpy_environment
+
     environment = celpy_environment()
     try:
         program = environment.program(environment.compile(expression))
@@ -61,17 +62,6 @@ def _celpy(expression: str, version: str) -> Evaluator:
         return Finding(bool(result))
 
     return evaluate
-
-
-def celpy_environment() -> Any:
-    """celpy's, without the recursion limit that it sets for the whole process."""
-    import celpy
-
-    limit = sys.getrecursionlimit()
-    try:
-        return celpy.Environment()
-    finally:
-        sys.setrecursionlimit(limit)
 
 
 def _as_celpy(candidate: Candidate) -> dict[str, Any]:

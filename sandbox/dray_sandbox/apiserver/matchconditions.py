@@ -9,6 +9,8 @@ from typing import Any
 import celpy
 from celpy import celtypes
 
+from dray_sandbox.celpy_environment import celpy_environment
+
 
 class ExpressionError(Exception):
     """An expression that doesn't parse, or fails on this input."""
@@ -16,7 +18,7 @@ class ExpressionError(Exception):
 
 @lru_cache(maxsize=256)
 def _program(expression: str) -> Any:
-    environment = celpy.Environment()
+    environment = celpy_environment()
     try:
         return environment.program(environment.compile(expression))
     except celpy.CELParseError as error:

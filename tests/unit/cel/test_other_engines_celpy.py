@@ -5,6 +5,8 @@ bindings and the Kubernetes libraries; and an error inside ``exists_one``, which
 through an ``&&`` that another term already decides.
 """
 
+import sys
+
 import pytest
 from celpy import CELParseError
 from celpy.adapter import json_to_cel
@@ -15,7 +17,7 @@ from hypothesis import strategies as st
 from dray.cel.device import DeviceView
 from dray.cel.errors import CelCompileError, CelEvaluationError
 from dray.cel.evaluate import compile
-from dray_cli.cel_engines import celpy_environment
+from dray_sandbox.celpy_environment import celpy_environment
 
 DRIVER = "d.example.com"
 ATTRIBUTES = {"model": "A100", "count": 7, "ecc": True}
@@ -61,6 +63,12 @@ def _conditions(inner):
 
 
 ENVIRONMENT = celpy_environment()
+
+
+def test_an_environment_of_celpy_leaves_the_recursion_limit_alone():
+    limit = sys.getrecursionlimit()
+    celpy_environment()
+    assert sys.getrecursionlimit() == limit
 
 
 def _celpy(text):
