@@ -4,7 +4,7 @@ import pytest
 
 from dray.cel.evaluate import Program, compile
 from dray.domain import names
-from dray.domain.devices import Device, DeviceId, Version
+from dray.domain.devices import Capacity, Device, DeviceId, Version
 from dray_allocator.fit.devices import Card
 from dray_allocator.fit.selectors import Selectors, named_reads
 
@@ -77,6 +77,20 @@ def test_a_device_with_a_broken_attribute_is_told_apart():
     expression = (f'{D}.model == "A100"',)
     assert selectors.matches(expression, whole)
     assert not selectors.matches(expression, broken)
+
+
+def test_equal_amounts_that_are_held_differently_are_told_apart():
+    selectors = Selectors()
+    expression = f'device.capacity["{names.DRIVER}"].cores.isInteger()'
+    cards = [
+        Card(
+            DeviceId(names.DRIVER, "n", text),
+            Device(text, capacity={"cores": Capacity(text)}),
+            "n",
+        )
+        for text in ("1", "1000m")
+    ]
+    assert [selectors.matches((expression,), card) for card in cards] == [True, False]
 
 
 def test_an_expression_that_can_t_compile_matches_nothing_and_says_why():
