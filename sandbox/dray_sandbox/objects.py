@@ -18,6 +18,7 @@ Object = dict[str, Any]
 
 _PLURALS = {
     "Namespace": "namespaces",
+    "Pod": "pods",
     "Node": "nodes",
     "ClusterRole": "clusterroles",
     "ClusterRoleBinding": "clusterrolebindings",
@@ -28,7 +29,7 @@ _PLURALS = {
     "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
     "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
 }
-"""Cluster-scoped kinds that a stack installs."""
+"""Kinds that a stack installs, or asks about."""
 
 
 class ApplyError(PermanentError):
@@ -78,6 +79,23 @@ class Installer:
                         raise ApplyError(f"{path} is not served after {within_s:g} s")
                     await asyncio.sleep(0.05)
 
+    async def denied(self, obj: Object, *, within_s: float = 20.0) -> None:
+        """Wait until a dry run of ``obj`` is denied by a webhook.
+
+        A real API server calls a webhook a moment after its configuration is stored, not at once.
+        """
+        deadline = time.monotonic() + within_s
+        while True:
+            _, answer = await self._request("POST", f"{_path(obj)}?dryRun=All", obj)
+            if "admission webhook" in answer.get("message", ""):
+                return
+            if time.monotonic() > deadline:
+                raise ApplyError(
+                    f"{obj['kind']} {obj['metadata']['name']} is not denied after {within_s:g} s: "
+                    f"the API server does not call the webhook, it says {answer.get('message')!r}"
+                )
+            await asyncio.sleep(0.05)
+
     async def _apply_one(self, obj: Object) -> None:
         collection = _path(obj)
         status, answer = await self._request("POST", collection, obj)
@@ -118,4 +136,6 @@ def documents(path: Path) -> list[Object]:
 def _path(obj: Object) -> str:
     version = obj["apiVersion"]
     root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+    if namespace := obj["metadata"].get("namespace"):
+        root += f"/namespaces/{namespace}"
     return f"{root}/{_PLURALS[obj['kind']]}"

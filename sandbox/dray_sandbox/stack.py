@@ -13,7 +13,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -46,7 +46,7 @@ from dray_sandbox.stack_file import (
     write_stack_file,
 )
 from dray_sandbox.standins import start_sandbox
-from dray_webhook.registration import webhook_configurations
+from dray_webhook.registration import senseless_pod, webhook_configurations
 
 Progress = Callable[[str], None]
 
@@ -100,11 +100,10 @@ class Stack:
                 is left running.
         """
         self._claim_directory()
-        try:
+        async with AsyncExitStack() as undo:
+            undo.push_async_callback(self.stop)
             await self._start()
-        except BaseException:
-            await self.stop()
-            raise
+            undo.pop_all()
         return self.record
 
     async def stop(self) -> None:
@@ -156,7 +155,9 @@ class Stack:
                 await self._start_services(wiring, certificates, webhook_port)
             url = f"https://127.0.0.1:{webhook_port}"
             bundle = (certificates / "ca.crt").read_bytes()
-            await installer.apply(webhook_configurations(url, bundle))
+            # The mutating one last: once it is called, so is the other.
+            await installer.apply(reversed(webhook_configurations(url, bundle)))
+            await installer.denied(senseless_pod())
         self._record = self._describe(endpoint, nats, url)
         self._write_record()
 

@@ -19,9 +19,9 @@ from dray.kube.ports import (
     RefusedError,
 )
 from dray_cli.doctor.findings import Finding, seen
+from dray_webhook.registration import NONSENSE, senseless_pod
 
 AREA = "dray on it"
-_NONSENSE = "as much as there is"
 _CALLING, _DENIED = "failed calling webhook", "admission webhook"
 """How the API server begins when a webhook does not answer, and when one has denied."""
 
@@ -63,7 +63,7 @@ async def webhook_answers(kube: Kube, namespace: str) -> Finding:
     """Whether the webhook is asked: a dry run with a senseless annotation must be denied by it."""
     subject = "webhook"
     try:
-        await kube.create(PODS, _senseless_pod(), namespace, dry_run=True)
+        await kube.create(PODS, senseless_pod(namespace), namespace, dry_run=True)
     except (RefusedError, KubeUnavailableError) as error:
         if TFLOPS_REQUEST in str(error):
             return Finding(AREA, subject, "ok", "is asked, and denies what makes no sense")
@@ -75,19 +75,10 @@ async def webhook_answers(kube: Kube, namespace: str) -> Finding:
         text = f"is registered but did not answer as it should: {error}"
         return Finding(AREA, subject, "broken", text)
     text = (
-        f"a pod with {TFLOPS_REQUEST}: {_NONSENSE!r} was let through: pods get no GPU; see whether "
+        f"a pod with {TFLOPS_REQUEST}: {NONSENSE!r} was let through: pods get no GPU; see whether "
         "the webhook's configuration names its address, and whether it runs"
     )
     return Finding(AREA, subject, "broken", text)
-
-
-def _senseless_pod() -> Object:
-    annotations = {TFLOPS_REQUEST: _NONSENSE}
-    container = {"name": "probe", "image": "dray.dev/probe"}
-    return {
-        "metadata": {"name": "dray-probe", "annotations": annotations},
-        "spec": {"containers": [container]},
-    }
 
 
 async def slices_of(kube: Kube) -> Finding:

@@ -11,6 +11,7 @@ from dray.domain.names import (
     POOL_LABEL,
     PREFIX,
     SHAPE,
+    TFLOPS_REQUEST,
 )
 from dray.kube.ports import CLAIMS, TEMPLATES
 from dray_webhook.claims import FENCES
@@ -21,6 +22,7 @@ MUTATE_CLAIMS = "/mutate-claims"
 VALIDATE_PODS = "/validate-pods"
 VALIDATE_CLAIMS = "/validate-claims"
 NAME = "dray-webhook"
+NONSENSE = "as much as there is"
 API = "admissionregistration.k8s.io/v1"
 
 
@@ -104,6 +106,21 @@ def webhook_configurations(
         _configuration("MutatingWebhookConfiguration", name, _mutating(called, strangers)),
         _configuration("ValidatingWebhookConfiguration", name, _validating(called, strangers)),
     ]
+
+
+def senseless_pod(namespace: str = "default") -> dict[str, Any]:
+    """A pod that the webhook denies for its ``tflops-request``: who makes one in a dry run learns
+    whether the API server calls the webhook."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "dray-probe",
+            "namespace": namespace,
+            "annotations": {TFLOPS_REQUEST: NONSENSE},
+        },
+        "spec": {"containers": [{"name": "probe", "image": "dray.dev/probe"}]},
+    }
 
 
 _DRA = CLAIMS.group

@@ -31,7 +31,7 @@ from dray_sandbox.nats_server import start_nats
 from dray_sandbox.places import free_port
 from dray_sandbox.probes import answers
 from dray_sandbox.processes import Program, Runner
-from dray_webhook.registration import webhook_configurations
+from dray_webhook.registration import senseless_pod, webhook_configurations
 from dray_webhook.review import Answer
 from dray_webhook.server import Server
 
@@ -141,11 +141,13 @@ async def test_a_pod_is_admitted_through_an_api_server(tmp_path, api_server):
 
         async with api_server(tmp_path / "api", runner) as api, _client(*api) as client:
             ca = (tmp_path / "certificates" / "ca.crt").read_bytes()
-            for configuration in webhook_configurations(f"https://127.0.0.1:{port}", ca):
+            configurations = webhook_configurations(f"https://127.0.0.1:{port}", ca)
+            for configuration in reversed(configurations):
                 kind = configuration["kind"].lower() + "s"
                 path = f"/apis/admissionregistration.k8s.io/v1/{kind}"
                 async with client.post(path, json=configuration) as http:
                     assert http.status == 201, await http.text()
+            await _until(lambda: _is_denied(client, senseless_pod()))
 
             stored = await _created(client, pod("train"), 201)
             await _check_admitted(bus, stored)
@@ -193,6 +195,13 @@ async def _created(client, obj, status):
         body = await http.json()
     assert http.status == status, body
     return body
+
+
+async def _is_denied(client, obj) -> bool:
+    """Asked dry: a real server calls a webhook a moment after its configuration is stored."""
+    path = "/api/v1/namespaces/default/pods?dryRun=All"
+    async with client.post(path, json=obj) as http:
+        return "admission webhook" in (await http.json()).get("message", "")
 
 
 async def _check_admitted(bus, stored) -> None:
@@ -285,6 +294,7 @@ async def _check_late_annotations(client, certificates: Path) -> None:
             assert http.status == 201, await http.text()
         plain = pod("annotated-late")
         plain["metadata"]["annotations"] = {}
+        await _until(lambda: _is_denied(client, plain))
         denial = await _created(client, plain, 400)
         assert "was added by a mutating webhook after dray's" in denial["message"]
         async with client.delete(f"{path}/later") as http:
