@@ -4,6 +4,7 @@ A question says all that its answer depends on, so that its line in the journal 
 by itself.
 """
 
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
@@ -11,6 +12,7 @@ import msgspec
 
 from dray.kube.convert import claim_from
 from dray.kube.ports import Object
+from dray.messages.base import AbstractStruct
 from dray.recording.journal import Notes
 from dray_node_agent.boards.ports import Reading
 from dray_node_agent.comparing import Changes, Path, changes, generation_of, is_published
@@ -27,12 +29,19 @@ from dray_node_agent.kubelet.prepared import PreparedClaim
 A = TypeVar("A")
 
 
-class Question(msgspec.Struct, Generic[A], frozen=True, kw_only=True, tag_field="question"):
+class Question(
+    msgspec.Struct,
+    Generic[A],
+    metaclass=AbstractStruct,
+    frozen=True,
+    kw_only=True,
+    tag_field="question",
+):
     """What is asked, with all that the answer depends on."""
 
+    @abstractmethod
     def answer(self) -> A:
         """The answer. Pure."""
-        raise NotImplementedError(f"{type(self).__name__}.answer")
 
 
 Ask = Callable[[Question[A]], A]

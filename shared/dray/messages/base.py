@@ -6,6 +6,7 @@ a redelivery repeats the id, healthy → sick → healthy does not.
 """
 
 import time
+from abc import ABCMeta, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, TypeVar
@@ -19,7 +20,13 @@ Kind = Literal["state", "evt", "cmd", "rpc", "decision", "input"]
 _NAMESPACE = UUID("6f0f2d0e-6a0b-5b1c-9a1e-0d7c5f3b2a11")
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class AbstractStruct(msgspec.StructMeta, ABCMeta):
+    """Of structs that can't be made before their abstract methods are written."""
+
+
+class Message(
+    msgspec.Struct, metaclass=AbstractStruct, frozen=True, kw_only=True, omit_defaults=True
+):
     """Base of every wire type. Subclasses set ``KIND`` and ``NAME`` and give ids and key."""
 
     KIND: ClassVar[Kind]
@@ -27,13 +34,13 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Dotted name, such as ``claim.void``; part of subject and ``ce-type``."""
     VERSION: ClassVar[int] = 1
 
+    @abstractmethod
     def ids(self) -> tuple[str, ...]:
         """The identifiers that end the subject, in order."""
-        raise NotImplementedError(f"{type(self).__name__}.ids")
 
+    @abstractmethod
     def key(self) -> str:
         """What makes this message unique among those of its type."""
-        raise NotImplementedError(f"{type(self).__name__}.key")
 
     def expires_s(self) -> int | None:
         """Seconds after which the stream drops it, or None."""

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from dray.domain.claims import Claim, ClaimSpec
 from dray.messages.base import (
     Delivered,
+    Message,
     UndecodableMessageError,
     ce_type,
     decode,
@@ -123,3 +124,12 @@ def test_every_difference_of_the_schemas_is_named(tmp_path) -> None:
         "stray.json belongs to no wire type",
         f"{second} differs",
     ]
+
+
+def test_a_message_can_not_be_made_before_it_says_its_ids_and_its_key():
+    class Half(Message):
+        def ids(self) -> tuple[str, ...]:
+            return ()
+
+    with pytest.raises(TypeError, match=r"abstract method '?key"):
+        Half()

@@ -4,12 +4,13 @@ A question says all that its answer depends on beside the picture, so that the j
 alone determine every answer. Nothing here awaits: the lines have one order.
 """
 
+from abc import abstractmethod
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from dray.kube.ports import Changed, Deleted, Listed, Object, Resource, WatchEvent
-from dray.messages.base import Message, subject_of
+from dray.messages.base import AbstractStruct, Message, subject_of
 from dray.recording.journal import Notes, UnknownEventError
 from dray_claim_controller.observe.kinds import WATCHED
 from dray_claim_controller.observe.picture import Picture
@@ -18,12 +19,19 @@ A = TypeVar("A")
 _RESOURCES = {resource.plural: resource for resource in WATCHED}
 
 
-class Question(msgspec.Struct, Generic[A], frozen=True, kw_only=True, tag_field="question"):
+class Question(
+    msgspec.Struct,
+    Generic[A],
+    metaclass=AbstractStruct,
+    frozen=True,
+    kw_only=True,
+    tag_field="question",
+):
     """What is asked, with all that the answer depends on beside the picture."""
 
+    @abstractmethod
     def answer(self, picture: Picture) -> A:
         """The answer. Pure."""
-        raise NotImplementedError(f"{type(self).__name__}.answer")
 
     def polled(self) -> str:
         """What is asked about, if it is asked all the time, whether or not anything happened:
