@@ -73,11 +73,10 @@ async def together(*work: Coroutine[Any, Any, Any]) -> list[Any]:
     tasks = [asyncio.ensure_future(one) for one in work]
     try:
         return await asyncio.gather(*tasks)
-    except BaseException:
+    finally:
         for task in tasks:
-            task.cancel()
+            task.cancel()  # no more than a look at those that are done
         await asyncio.gather(*tasks, return_exceptions=True)
-        raise
 
 
 class Runner:

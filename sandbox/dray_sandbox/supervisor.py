@@ -81,15 +81,14 @@ async def start_detached(options: StackOptions, progress: Progress) -> StackFile
     folder = stack_directory(options.name).parent
     request, log = folder / f"{options.name}.options.json", folder / f"{options.name}.log"
     write_secret(request, msgspec.json.encode(options))
-    process = _spawn(request, log)
-    try:
-        return await _until_ready(options.name, process, log, progress)
-    except BaseException:
-        if process.poll() is None:
-            process.terminate()
-        raise
-    finally:
-        request.unlink(missing_ok=True)
+    with contextlib.ExitStack() as always, contextlib.ExitStack() as undo:
+        always.callback(request.unlink, missing_ok=True)
+        process = _spawn(request, log)
+        # Popen sends nothing to a process that has ended.
+        undo.callback(process.terminate)
+        ready = await _until_ready(options.name, process, log, progress)
+        undo.pop_all()
+    return ready
 
 
 def _spawn(request: Path, log: Path) -> subprocess.Popen[bytes]:

@@ -53,7 +53,7 @@ class Outcome:
     def report(self) -> str:
         """For people."""
         head = [f"seed {self.seed}: {failure}" for failure in self.failures]
-        again = f"again: DRAY_CHAOS_SEED={self.seed} python -m pytest tests/chaos -k the_seed"
+        again = f"again: DRAY_CHAOS_SEED={self.seed} python -m pytest tests/chaos -k placed"
         faults = ", ".join(f"{name} {count}" for name, count in self.counts.items())
         return "\n".join([*self.lines, "", *head, f"faults: {faults}", again])
 

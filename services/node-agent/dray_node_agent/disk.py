@@ -23,9 +23,8 @@ def write_atomically(path: Path, content: bytes, *, mode: int = 0o600) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    finally:
+        temporary.unlink(missing_ok=True)  # there is none once it was renamed
     _sync_folder(path.parent)
 
 

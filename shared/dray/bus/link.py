@@ -254,13 +254,12 @@ class Link:
         async def on_error(error: Exception) -> None:
             session.complain(str(error))
 
-        try:
+        async with contextlib.AsyncExitStack() as undo:
+            undo.push_async_callback(client.close)
             await client.connect(
                 closed_cb=on_closed, disconnected_cb=on_closed, error_cb=on_error, **self._options
             )
             session.client = client
             await session.open()
-        except BaseException:
-            await client.close()
-            raise
+            undo.pop_all()
         return session

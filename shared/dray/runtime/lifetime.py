@@ -91,14 +91,16 @@ async def _run(
 
 
 async def _root(name: str, loop: Loop, fault: "_Fault") -> None:
+    is_cancelled = False
     try:
         await loop()
         raise LoopEndedError(f"the loop {name!r} returned; it must run until it is cancelled")
     except asyncio.CancelledError:
+        is_cancelled = True
         raise
-    except BaseException:
-        fault.happened()
-        raise
+    finally:
+        if not is_cancelled:
+            fault.happened()
 
 
 class _Fault:
