@@ -137,10 +137,11 @@ async def test_an_annotated_pod_runs_and_its_claim_goes_with_it(stack: dict[str,
         await kube.close()
 
 
+@pytest.mark.real  # on the sandbox, too: the kubectl is the control plane's, if PATH has none
 @pytest.mark.timeout(STARTS_WITHIN_S + 60)
 def test_real_kubectl_works_on_it(stack: dict[str, Any]) -> None:
-    if (kubectl := find_kubectl()) is None:
-        pytest.skip("there is no kubectl on this machine, and none was built")
+    kubectl = find_kubectl()
+    assert kubectl is not None, "make test-real builds one"
     done = subprocess.run(
         [kubectl, "--kubeconfig", stack["kubeconfig"], "get", "nodes,resourceslices"],
         capture_output=True,
@@ -152,10 +153,10 @@ def test_real_kubectl_works_on_it(stack: dict[str, Any]) -> None:
     assert "tensor-fusion.ai.dra-driver" in done.stdout
 
 
+@pytest.mark.parametrize("stack", [pytest.param("real", marks=pytest.mark.real)], indirect=True)
 @pytest.mark.timeout(STARTS_WITHIN_S + 60)
 async def test_a_service_may_do_no_more_than_its_work(stack: dict[str, Any]) -> None:
-    if stack["controlPlane"] != "real":
-        pytest.skip("the sandbox's API has no RBAC")
+    """On the real one alone: the sandbox's API has no RBAC."""
     folder = Path(stack["kubeconfig"]).parent
     kube = await connect(str(folder / "dray-node-agent.kubeconfig"), user_agent="test")
     try:

@@ -160,7 +160,9 @@ async def test_programs_do_not_inherit_this_shells_dray_settings(
     assert runner.log("env").read_text().strip() == "['DRAY_INSTANCE']"
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="PR_SET_PDEATHSIG is Linux's")
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="only Linux ends a child with its parent"
+)
 async def test_a_killed_launcher_leaves_no_process(tmp_path: Path) -> None:
     code = f"""
     import asyncio, pathlib, sys

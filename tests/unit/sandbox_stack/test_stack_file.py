@@ -87,7 +87,9 @@ def test_a_stack_whose_supervisor_ended_is_stale(sleeper: subprocess.Popen[bytes
     assert read_stack_file() is None
 
 
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs start times")
+@pytest.mark.skipif(
+    not Path("/proc/self/stat").exists(), reason="only Linux's /proc tells when a process started"
+)
 def test_another_process_of_the_same_id_is_not_taken_for_it() -> None:
     record = msgspec.structs.replace(process_record("p", os.getpid()), started="1")
     assert not is_alive(record)
