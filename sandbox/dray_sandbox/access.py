@@ -47,6 +47,8 @@ class Endpoint:
     authority: Path
     tokens: Mapping[str, str]
     kubeconfigs: Mapping[str, Path]
+    audit_log: Path | None = None
+    """Of a real control plane: ``dray_sandbox.controlplane.audit`` reads it."""
 
     @property
     def admin_kubeconfig(self) -> Path:

@@ -168,7 +168,12 @@ class Stack:
             binary = await build(self._progress)
             folder = self.directory / "kubernetes"
             return await start_control_plane(
-                self.runner, binary, folder, credentials, context=context
+                self.runner,
+                binary,
+                folder,
+                credentials,
+                context=context,
+                serve=self.options.serve,
             )
         return await start_sandbox(
             self.runner,
@@ -233,6 +238,7 @@ class Stack:
             nats_url=nats.url,
             nats_passwords=dict(nats.passwords),
             webhook_url=webhook_url,
+            audit_log=str(endpoint.audit_log or ""),
             nodes=tuple(node.name for node in self.options.nodes),
             supervisor=process_record("supervisor", os.getpid()),
             created_unix_s=time.time(),

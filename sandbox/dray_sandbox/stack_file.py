@@ -41,6 +41,8 @@ class StackFile(msgspec.Struct, frozen=True, kw_only=True):
     nats_passwords: dict[str, str]
     """By role; user names are the roles, and ``admin`` may do everything."""
     webhook_url: str = ""
+    audit_log: str = ""
+    """Every request to the API server and its answer; empty on the sandbox."""
     nodes: tuple[str, ...] = ()
     supervisor: ProcessRecord
     """The process that started the others and ends them when it is told to end."""

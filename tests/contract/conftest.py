@@ -43,15 +43,16 @@ class Target:
         return int(self.cluster.version.split(".")[1])
 
 
-Serving = Callable[[str, Path], AbstractContextManager[Target]]
-"""Runs ``sandbox`` or ``real`` in a folder."""
+Serving = Callable[..., AbstractContextManager[Target]]
+"""Runs ``sandbox`` or ``real`` in a folder; ``serve`` names API versions that the real one serves
+beside those that are on by default."""
 
 
 @pytest.fixture(scope="session")
 def serving() -> Serving:
     """How to run a server for as long as a suite needs it."""
-    return lambda name, directory: _in_thread(
-        _sandbox(directory) if name == "sandbox" else _real(directory)
+    return lambda name, directory, serve=(): _in_thread(
+        _sandbox(directory) if name == "sandbox" else _real(directory, serve)
     )
 
 
@@ -65,12 +66,12 @@ async def _sandbox(directory: Path) -> AsyncIterator[Target]:
 
 
 @contextlib.asynccontextmanager
-async def _real(directory: Path) -> AsyncIterator[Target]:
+async def _real(directory: Path, serve: tuple[str, ...] = ()) -> AsyncIterator[Target]:
     binary = await build(print)
     runner = Runner(directory / "logs")
     try:
         endpoint = await start_control_plane(
-            runner, binary, directory, make_credentials(directory), context="contract"
+            runner, binary, directory, make_credentials(directory), context="contract", serve=serve
         )
         yield await _asked(
             Target(

@@ -1,11 +1,13 @@
 """Run etcd, kube-apiserver, kube-scheduler and kube-controller-manager on free ports."""
 
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
 
 from dray_sandbox.access import ADMIN, CONTROLLERS, SCHEDULER, Credentials, Endpoint, endpoint
 from dray_sandbox.certificates import make_signing_key, write_secret
+from dray_sandbox.controlplane.audit import start_audit_log
 from dray_sandbox.controlplane.build import Binary
 from dray_sandbox.places import free_port
 from dray_sandbox.probes import answers
@@ -24,12 +26,16 @@ async def start_control_plane(
     credentials: Credentials,
     *,
     context: str,
+    serve: tuple[str, ...] = (),
     extra_flags: tuple[str, ...] = (),
 ) -> Endpoint:
     """Start all four; returns when the API server is ready and the other two are up.
 
-    ``extra_flags`` go to kube-apiserver. Raises ProgramFailedError.
+    ``serve`` are API versions that are off by default, such as ``resource.k8s.io/v1beta2``;
+    ``extra_flags`` go to kube-apiserver, too. Raises ProgramFailedError.
     """
+    audit = start_audit_log(directory)
+    extra_flags = (*audit.flags, *_served(serve), *extra_flags)
     etcd = await _on_a_free_port(runner, lambda port: _etcd(binary, directory, port))
     signing_key = make_signing_key(directory / "sa.key")
 
@@ -42,7 +48,12 @@ async def start_control_plane(
         runner.start(_scheduler(binary, directory, reached)),
         runner.start(_controller_manager(binary, directory, reached)),
     )
-    return reached
+    return dataclasses.replace(reached, audit_log=audit.path)
+
+
+def _served(versions: tuple[str, ...]) -> tuple[str, ...]:
+    enabled = ",".join(f"{version}=true" for version in versions)
+    return (f"--runtime-config={enabled}",) if enabled else ()
 
 
 async def _on_a_free_port(runner: Runner, make: Callable[[int], Program]) -> int:
