@@ -49,14 +49,14 @@ class NodeObject:
         Raises:
             KubeUnavailableError, ConflictError: call again.
         """
-        labels = _labels(self._plan)
+        node = node_object(self._plan, now_unix_s=self._clock.now_unix_s())
         try:
-            await self._kube.create(NODES, self._object(labels))
+            await self._kube.create(NODES, node)
         except AlreadyExistsError:
+            labels = node["metadata"]["labels"]
             await self._kube.patch(NODES, self._plan.name, {"metadata": {"labels": labels}})
-        await self._kube.patch(
-            NODES, self._plan.name, {"status": self._status()}, subresource="status"
-        )
+        status = {"status": node["status"]}
+        await self._kube.patch(NODES, self._plan.name, status, subresource="status")
         await self.remove_not_ready_taint()
 
     async def remove_not_ready_taint(self) -> None:
@@ -137,47 +137,50 @@ class NodeObject:
         now = self._clock.now_unix_s()
         return time_to(now).replace("Z", f".{int(now % 1 * 1e6):06d}Z")
 
-    def _object(self, labels: dict[str, str]) -> Object:
-        return {
-            "apiVersion": "v1",
-            "kind": "Node",
-            "metadata": {"name": self._plan.name, "labels": labels},
-            "spec": {},
-            "status": self._status(),
-        }
 
-    def _status(self) -> dict[str, Any]:
-        now = time_to(self._clock.now_unix_s())
-        return {
-            "capacity": dict(self._plan.capacity),
-            "allocatable": dict(self._plan.capacity),
-            "addresses": [
-                {"type": "InternalIP", "address": addresses_of(self._plan.name)[1]},
-                {"type": "Hostname", "address": self._plan.name},
-            ],
-            "conditions": [
-                {
-                    "type": "Ready",
-                    "status": "True",
-                    "reason": "KubeletReady",
-                    "message": "the stand-in is posting ready status",
-                    "lastHeartbeatTime": now,
-                    "lastTransitionTime": now,
-                }
-            ],
-            "nodeInfo": {
-                "kubeletVersion": "v1.36.3",
-                "kubeProxyVersion": "",
-                "operatingSystem": "linux",
-                "architecture": "amd64",
-                "containerRuntimeVersion": "sandbox://0",
-                "kernelVersion": "",
-                "osImage": "dray sandbox",
-                "machineID": "",
-                "systemUUID": "",
-                "bootID": "",
-            },
-        }
+def node_object(plan: NodePlan, *, now_unix_s: float) -> Object:
+    """The plan's Node as a kubelet that is ready registers it."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": plan.name, "labels": _labels(plan)},
+        "spec": {},
+        "status": _status(plan, now_unix_s),
+    }
+
+
+def _status(plan: NodePlan, now_unix_s: float) -> dict[str, Any]:
+    now = time_to(now_unix_s)
+    return {
+        "capacity": dict(plan.capacity),
+        "allocatable": dict(plan.capacity),
+        "addresses": [
+            {"type": "InternalIP", "address": addresses_of(plan.name)[1]},
+            {"type": "Hostname", "address": plan.name},
+        ],
+        "conditions": [
+            {
+                "type": "Ready",
+                "status": "True",
+                "reason": "KubeletReady",
+                "message": "the stand-in is posting ready status",
+                "lastHeartbeatTime": now,
+                "lastTransitionTime": now,
+            }
+        ],
+        "nodeInfo": {
+            "kubeletVersion": "v1.36.3",
+            "kubeProxyVersion": "",
+            "operatingSystem": "linux",
+            "architecture": "amd64",
+            "containerRuntimeVersion": "sandbox://0",
+            "kernelVersion": "",
+            "osImage": "dray sandbox",
+            "machineID": "",
+            "systemUUID": "",
+            "bootID": "",
+        },
+    }
 
 
 def _labels(plan: NodePlan) -> dict[str, str]:
