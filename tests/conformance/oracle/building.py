@@ -9,8 +9,8 @@ from dray_sandbox.golang.program import GoProgram
 HERE = Path(__file__).resolve().parent
 MINORS = ("1.34", "1.35", "1.36", "1.37")
 DEFAULT_MINOR = "1.36"
-_WITHOUT_LIST_ATTRIBUTES = ("1.34", "1.35")
-"""Minors whose compiler has no feature of that name."""
+_TAGS = {"1.34": ("before135", "before136"), "1.35": ("before136",)}
+"""Build tags of the minors whose packages lack a name that the sources use."""
 
 
 def program_of(minor: str) -> GoProgram:
@@ -25,7 +25,7 @@ def program_of(minor: str) -> GoProgram:
         cache="oracle",
         file="oracle",
         mod_file=mod_file,
-        tags=("before136",) if minor in _WITHOUT_LIST_ATTRIBUTES else (),
+        tags=_TAGS.get(minor, ()),
     )
 
 

@@ -1,7 +1,8 @@
-// Command oracle answers what Kubernetes says to device selectors.
+// Command oracle answers what Kubernetes says, in JSON Lines on standard input and output, one line
+// per case, in the order they are done.
 //
-// It reads JSON Lines {"id","k8s","expression","driver","device"} on standard input, where device
-// is one of a ResourceSlice, and writes one line per case, in the order they are done:
+// To device selectors {"id","k8s","expression","driver","device"}, where device is one of a
+// ResourceSlice:
 //
 //	compile_error  of the environment for stored expressions, which the allocator uses
 //	admission      what the API server says to a new object: ok, compile-error, too-long, too-complex
@@ -16,11 +17,21 @@
 //	timed_out      true where the evaluation took longer than -timeout; there is no answer then
 //
 // Feature gates are the defaults of the minor that the module requires.
+//
+// With -allocate, to questions about one node {"id","k8s","features","node","slices","classes",
+// "allocated","claims"}:
+//
+//	allocations  one AllocationResult per claim, null where they do not fit
+//	error        why the allocator refuses to say; a panic or a time-out is one, too
+//	scope        of the error: pod (no other node is tried), node, panic, timeout or input
+//	steps        how often the search looked for one more device
+//	observed     with -repeat, all answers that were met
+//
+// With -speed it prints what allocating costs; see speed.go.
 package main
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -29,9 +40,7 @@ import (
 	"sync"
 	"time"
 
-	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apiserver/pkg/cel/environment"
-	dracel "k8s.io/dynamic-resource-allocation/cel"
 )
 
 const (
@@ -42,64 +51,37 @@ const (
 	longestRepeat = 2 * time.Second
 )
 
-type question struct {
-	ID         string             `json:"id"`
-	Kubernetes string             `json:"k8s"`
-	Expression string             `json:"expression"`
-	Driver     string             `json:"driver"`
-	Device     resourceapi.Device `json:"device"`
-	// Witness is another selector for the same device.
-	Witness string `json:"witness"`
-}
-
-type answer struct {
-	ID             string  `json:"id"`
-	CompileError   *string `json:"compile_error"`
-	Admission      string  `json:"admission"`
-	AdmissionError *string `json:"admission_error"`
-	Result         *bool   `json:"result"`
-	EvalError      *string `json:"eval_error"`
-	Cost           *uint64 `json:"cost"`
-	ActualCost     *uint64 `json:"actual_cost"`
-	TimedOut       bool    `json:"timed_out"`
-	BadInput       *string `json:"bad_input"`
-	Panicked       *string `json:"panicked"`
-	// Observed holds the distinct outcomes of -repeat evaluations: Go visits maps in random order.
-	Observed []outcome `json:"observed,omitempty"`
-	// Differs says whether the witness gives another outcome.
-	Differs *bool `json:"differs,omitempty"`
-}
-
-type outcome struct {
-	Result     *bool   `json:"result"`
-	EvalError  *string `json:"eval_error"`
-	ActualCost *uint64 `json:"actual_cost"`
-}
-
-var repeat = flag.Int("repeat", 1, "evaluate this often, and list the distinct outcomes")
+var (
+	repeat  = flag.Int("repeat", 1, "answer this often, and list the distinct outcomes")
+	timeout = flag.Duration("timeout", 5*time.Second, "give up on one case after this long")
+)
 
 func main() {
-	timeout := flag.Duration("timeout", 5*time.Second, "give up on one case after this long")
+	allocate := flag.Bool("allocate", false, "answer questions about allocations, not about selectors")
 	version := flag.Bool("version", false, "print the version that new expressions must suit")
 	flag.Parse()
 	if *version {
 		fmt.Println(environment.DefaultCompatibilityVersion())
 		return
 	}
-	if err := answerAll(*timeout); err != nil {
+	answer := answerSelector
+	if *allocate {
+		answer = answerAllocation
+	}
+	if err := answerAll(answer); err != nil {
 		fmt.Fprintln(os.Stderr, "oracle:", err)
 		os.Exit(1)
 	}
 }
 
-func answerAll(timeout time.Duration) error {
+func answerAll(answer func(line []byte) any) error {
 	lines := make(chan []byte, 64)
 	out := newWriter(os.Stdout)
 	var workers sync.WaitGroup
 	for range min(runtime.GOMAXPROCS(0), mostWorkers) {
 		workers.Go(func() {
 			for line := range lines {
-				out.write(answerWithin(line, timeout))
+				out.write(answer(line))
 			}
 		})
 	}
@@ -116,135 +98,6 @@ func answerAll(timeout time.Duration) error {
 	return out.flush()
 }
 
-// answerWithin leaves a case that takes too long running: cel-go looks at its context only between
-// the steps of a comprehension, not inside a function.
-func answerWithin(line []byte, timeout time.Duration) answer {
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
-	defer cancel()
-	done := make(chan answer, 1)
-	go func() { done <- answerOne(ctx, line) }()
-	select {
-	case found := <-done:
-		return found
-	case <-ctx.Done():
-		var q question
-		_ = json.Unmarshal(line, &q)
-		return answer{ID: q.ID, TimedOut: true}
-	}
-}
-
-func answerOne(ctx context.Context, line []byte) answer {
-	var q question
-	if err := json.Unmarshal(line, &q); err != nil {
-		text := err.Error()
-		return answer{ID: q.ID, BadInput: &text}
-	}
-	a := answer{ID: q.ID}
-	admit(&a, q.Expression)
-	evaluate(ctx, &a, q)
-	if q.Witness != "" {
-		var other answer
-		q.Expression = q.Witness
-		evaluate(ctx, &other, q)
-		differs := decision(a) != decision(other)
-		a.Differs = &differs
-	}
-	return a
-}
-
-// decision tells compile errors, whose texts name positions, only from other outcomes.
-func decision(a answer) string {
-	switch {
-	case a.Panicked != nil:
-		return "panic"
-	case a.CompileError != nil:
-		return "compile error"
-	case a.EvalError != nil:
-		return *a.EvalError
-	default:
-		return fmt.Sprint(*a.Result)
-	}
-}
-
-// noting keeps a panic of Kubernetes' own code for the answer.
-func noting(a *answer) {
-	if reason := recover(); reason != nil {
-		text := fmt.Sprint(reason)
-		a.Panicked = &text
-	}
-}
-
-// admit says what ValidateResourceClaim does with an expression in a new object.
-func admit(a *answer, expression string) {
-	defer noting(a)
-	if len(expression) > resourceapi.CELSelectorExpressionMaxLength {
-		a.Admission = "too-long"
-		return
-	}
-	envType := environment.NewExpressions
-	program := dracel.GetCompiler(features()).CompileCELExpression(expression, dracel.Options{EnvType: &envType})
-	switch {
-	case program.Error != nil:
-		text := program.Error.Detail
-		a.Admission, a.AdmissionError = "compile-error", &text
-	case program.MaxCost > resourceapi.CELSelectorExpressionMaxCost:
-		a.Admission = "too-complex"
-	default:
-		a.Admission = "ok"
-	}
-}
-
-func evaluate(ctx context.Context, a *answer, q question) {
-	defer noting(a)
-	program := dracel.GetCompiler(features()).CompileCELExpression(q.Expression, dracel.Options{})
-	if program.Error != nil {
-		text := program.Error.Detail
-		a.CompileError = &text
-		return
-	}
-	a.Cost = &program.MaxCost
-	seen := map[string]bool{}
-	for began, n := time.Now(), 0; n < *repeat && time.Since(began) < longestRepeat; n++ {
-		found := matched(ctx, program, q)
-		key := fmt.Sprintf("%v %v %v", found.Result != nil && *found.Result, found.EvalError != nil, costOf(found))
-		if !seen[key] {
-			seen[key] = true
-			a.Observed = append(a.Observed, found)
-		}
-	}
-	a.Result, a.EvalError, a.ActualCost = a.Observed[0].Result, a.Observed[0].EvalError, a.Observed[0].ActualCost
-	if *repeat == 1 {
-		a.Observed = nil
-	}
-}
-
-func costOf(found outcome) string {
-	if found.ActualCost == nil {
-		return "none"
-	}
-	return fmt.Sprint(*found.ActualCost)
-}
-
-func matched(ctx context.Context, program dracel.CompilationResult, q question) outcome {
-	var found outcome
-	matches, details, err := program.DeviceMatches(ctx, dracel.Device{
-		Driver:                   q.Driver,
-		AllowMultipleAllocations: q.Device.AllowMultipleAllocations,
-		Attributes:               q.Device.Attributes,
-		Capacity:                 q.Device.Capacity,
-	})
-	if details != nil {
-		found.ActualCost = details.ActualCost()
-	}
-	if err != nil {
-		text := err.Error()
-		found.EvalError = &text
-	} else {
-		found.Result = &matches
-	}
-	return found
-}
-
 type writer struct {
 	mutex   sync.Mutex
 	buffer  *bufio.Writer
@@ -259,10 +112,10 @@ func newWriter(file *os.File) *writer {
 }
 
 // write cannot fail before flush says so: bufio remembers its first error.
-func (w *writer) write(a answer) {
+func (w *writer) write(answer any) {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
-	_ = w.encoder.Encode(a)
+	_ = w.encoder.Encode(answer)
 }
 
 func (w *writer) flush() error {
