@@ -8,6 +8,7 @@ from pathlib import Path
 
 import yaml
 
+from dray.bus.backlog import Backlog
 from dray.bus.memory import MemoryBus
 from dray.domain.pods import Policy, Pool
 from dray.messages.facts import (
@@ -20,7 +21,6 @@ from dray.messages.facts import (
 from dray.seed.documents import convert
 from dray_webhook.cache import Cache
 from dray_webhook.pools import Rules
-from dray_webhook.publisher import Publisher
 from dray_webhook.review import read_review, write_review
 from dray_webhook.shell import Webhook
 
@@ -35,7 +35,10 @@ def measure(samples: int) -> list[float]:
 async def _measure(samples: int) -> list[float]:
     bus = MemoryBus()
     webhook = Webhook(
-        _cache(bus), Publisher(bus, capacity=samples + 10), Rules("dray-system"), source="/bench"
+        _cache(bus),
+        Backlog(bus, capacity=samples + 10, what="pod.requested"),
+        Rules("dray-system"),
+        source="/bench",
     )
     bodies = itertools.cycle([_review(pod) for pod in _pods()])
     taken: list[float] = []

@@ -6,6 +6,7 @@ import json
 import msgspec
 import pytest
 
+from dray.bus.backlog import Backlog
 from dray.bus.memory import MemoryBus
 from dray.bus.topology import FACTS_STREAM, STREAMS
 from dray.domain.names import BASE_TEMPLATE, DEVICE_CLASS, TEMPLATE_LABEL
@@ -25,7 +26,6 @@ from dray_cli.replay.everything import replay
 from dray_webhook.cache import Cache
 from dray_webhook.inputs import Inputs
 from dray_webhook.pools import Rules
-from dray_webhook.publisher import Publisher
 from dray_webhook.review import Request
 from dray_webhook.shell import Webhook
 
@@ -99,9 +99,9 @@ async def lines():
         await bus.ensure(spec)
     await publish(bus, *FACTS)
     cache = Cache(bus.peer())
-    publisher = Publisher(bus.peer(), capacity=10)
-    inputs = Inputs(publisher, "webhook-0", RULES)
-    webhook = Webhook(cache, publisher, RULES, source="/webhook/a", inputs=inputs)
+    backlog = Backlog(bus.peer(), capacity=10, what="pod.requested")
+    inputs = Inputs(backlog, "webhook-0", RULES)
+    webhook = Webhook(cache, backlog, RULES, source="/webhook/a", inputs=inputs)
     recorded: list = []
     recorder = Recorder(bus.peer(), Header(dray="1.0"), recorded.append)
 
@@ -110,7 +110,7 @@ async def lines():
 
     runs = (
         cache.run(),
-        publisher.run(),
+        backlog.run(),
         recorder.run(),
         bus.serve(LOOKUP_SUBJECT, answer, queue="claim-controller"),
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import jsonpatch
 
+from dray.bus.backlog import Backlog
 from dray.bus.ports import Bus
 from dray.domain.errors import DrayError
 from dray.domain.names import DEVICE_CLASS, DRAY_NAMESPACE, POOL_LABEL
@@ -16,7 +17,6 @@ from dray_sandbox.chaos.cluster import DEDICATED, SHARED, TEAM, gpu_pod
 from dray_webhook.cache import Cache
 from dray_webhook.inputs import Inputs
 from dray_webhook.pools import Rules
-from dray_webhook.publisher import Publisher as Hints
 from dray_webhook.review import Answer, Request
 from dray_webhook.shell import Webhook
 
@@ -26,7 +26,9 @@ _TIMEOUT_S = 10.0
 def webhook(kube: Kube, bus: Bus, name: str) -> actors.Running:
     """The webhook without its HTTPS server, and the user who calls it."""
     rules = Rules(DRAY_NAMESPACE, ("claim-controller",))
-    cache, hints, inputs = Cache(bus), Hints(bus, capacity=100), Hints(bus, capacity=1000)
+    cache = Cache(bus)
+    hints = Backlog(bus, capacity=100, what="pod.requested")
+    inputs = Backlog(bus, capacity=1000, what="input.webhook")
     shell = Webhook(
         cache,
         hints,

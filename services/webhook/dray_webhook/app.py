@@ -6,6 +6,7 @@ import ssl
 import prometheus_client
 
 from dray.bus import jetstream
+from dray.bus.backlog import Backlog
 from dray.runtime import logs
 from dray.runtime.health import HealthPages
 from dray.runtime.lifetime import serve
@@ -14,7 +15,6 @@ from dray_webhook.cache import Cache
 from dray_webhook.certificates import Certificates, ensure_certificates
 from dray_webhook.inputs import Inputs
 from dray_webhook.pools import Rules
-from dray_webhook.publisher import Publisher
 from dray_webhook.registration import (
     MUTATE_CLAIMS,
     MUTATE_PODS,
@@ -42,32 +42,30 @@ async def run(settings: WebhookSettings) -> None:
         password=settings.nats.password.get_secret_value(),
     )
     cache = Cache(bus)
-    publisher = Publisher(bus, capacity=settings.webhook.event_queue)
-    inputs = Publisher(bus, capacity=settings.webhook.event_queue, what="input.webhook")
-    webhook = _webhook(settings, cache, publisher, inputs)
+    backlog = Backlog(bus, capacity=settings.webhook.event_queue, what="pod.requested")
+    inputs = Backlog(bus, capacity=settings.webhook.event_queue, what="input.webhook")
+    webhook = _webhook(settings, cache, backlog, inputs)
     health = HealthPages(settings.health.host, settings.health.port)
     server = _server(settings, webhook, certificates, health)
-    _count_events(publisher, health.registry)
+    _count_events(backlog, health.registry)
     health.check("cache", lambda: cache.problem)
     health.check("https", lambda: None if server.listening else "not listening yet")
     health.report("bus", lambda: None if bus.connected else "away; answering from memory")
     await serve(
         health=health,
-        close=[publisher.flush, inputs.flush, bus.close, _export_spans],
+        close=[backlog.flush, inputs.flush, bus.close, _export_spans],
         facts=cache.run,
-        events=publisher.run,
+        events=backlog.run,
         inputs=inputs.run,
         https=server.run,
     )
 
 
-def _webhook(
-    settings: WebhookSettings, cache: Cache, publisher: Publisher, inputs: Publisher
-) -> Webhook:
+def _webhook(settings: WebhookSettings, cache: Cache, backlog: Backlog, inputs: Backlog) -> Webhook:
     rules = Rules(settings.namespace, settings.service_users())
     return Webhook(
         cache,
-        publisher,
+        backlog,
         rules,
         source=f"/{SERVICE}/{settings.instance}",
         sampling_ratio=settings.webhook.sampling_ratio,
@@ -105,12 +103,12 @@ def _tls(certificates: Certificates) -> ssl.SSLContext:
     return context
 
 
-def _count_events(publisher: Publisher, registry: prometheus_client.CollectorRegistry) -> None:
+def _count_events(backlog: Backlog, registry: prometheus_client.CollectorRegistry) -> None:
     waiting = prometheus_client.Gauge(
         "dray_webhook_events_waiting", "pod.requested events not yet published", registry=registry
     )
-    waiting.set_function(lambda: len(publisher))
+    waiting.set_function(lambda: len(backlog))
     dropped = prometheus_client.Gauge(
         "dray_webhook_events_dropped", "pod.requested events given up", registry=registry
     )
-    dropped.set_function(lambda: publisher.dropped)
+    dropped.set_function(lambda: backlog.dropped)

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from dray.bus.backlog import Backlog
 from dray.messages.base import encode
 from dray.messages.inputs import MUTATE_POD, LookedUp, Reviewed
 from dray.messages.rpc import Lookup, LookupReply
@@ -13,7 +14,6 @@ from dray_webhook.claims import mutate_claim, validate_claim
 from dray_webhook.injection import Ids
 from dray_webhook.mutation import admit_pod, refuse_unadmitted
 from dray_webhook.pools import Rules
-from dray_webhook.publisher import Publisher
 from dray_webhook.review import Answer, Request, write_review
 from dray_webhook.view import View
 
@@ -42,8 +42,8 @@ def decide(path: str, request: Request, view: View, rules: Rules, ids: Ids) -> A
 class Inputs:
     """Publishes every review with all that its answer followed from."""
 
-    def __init__(self, publisher: Publisher, instance: str, rules: Rules) -> None:
-        self._publisher = publisher
+    def __init__(self, backlog: Backlog, instance: str, rules: Rules) -> None:
+        self._backlog = backlog
         self._instance = instance
         self._rules = rules
 
@@ -72,7 +72,7 @@ class Inputs:
             settings=asdict(self._rules),
             answer=write_review(request.uid, answer),
         )
-        self._publisher.offer(
+        self._backlog.offer(
             encode(reviewed, source=f"/webhook/{self._instance}", correlation_id=ids.request_id)
         )
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from dray.bus.backlog import Backlog
 from dray.messages.base import encode
 from dray.messages.events import PodRequested
 from dray.messages.inputs import MUTATE_POD
@@ -16,7 +17,6 @@ from dray_webhook.injection import Ids
 from dray_webhook.inputs import MUTATE_CLAIM, VALIDATE_CLAIM, VALIDATE_POD, Inputs, decide
 from dray_webhook.mutation import UNSURE
 from dray_webhook.pools import Rules
-from dray_webhook.publisher import Publisher
 from dray_webhook.review import Answer, Request
 from dray_webhook.view import View
 
@@ -27,7 +27,7 @@ class Webhook:
     def __init__(
         self,
         cache: Cache,
-        publisher: Publisher,
+        backlog: Backlog,
         rules: Rules,
         *,
         source: str,
@@ -37,7 +37,7 @@ class Webhook:
         inputs: Inputs | None = None,
     ) -> None:
         self._cache = cache
-        self._publisher = publisher
+        self._backlog = backlog
         self._rules = rules
         self._source = source
         self._sampling_ratio = sampling_ratio
@@ -114,7 +114,7 @@ class Webhook:
         if request.dry_run:
             return
         took_us = int((time.monotonic() - started) * 1e6)
-        self._publisher.offer(
+        self._backlog.offer(
             encode(
                 msgspec.structs.replace(event, took_us=took_us),
                 source=self._source,

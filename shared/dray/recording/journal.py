@@ -4,19 +4,15 @@ A service asks its pure code through one seam; the seam hands questions and answ
 ``Journal``, if there is one. Nothing waits for the bus: the lines are published behind.
 """
 
-import asyncio
-from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
 import msgspec
-import structlog
 
-from dray.bus.ports import Bus, BusUnavailableError, StreamMissingError
-from dray.domain.errors import DrayError
+from dray.bus.backlog import Backlog
+from dray.bus.ports import Bus
 from dray.messages.base import encode
 from dray.messages.inputs import Noted
-from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock
 
 LONGEST_TEXT = 150_000
@@ -54,26 +50,26 @@ class Journal:
         known: Callable[[], Any] | None = None,
         capacity_bytes: int = 64 * 2**20,
     ) -> None:
-        self.dropped = 0
-        """Lines that the bus never got."""
-        self._bus = bus
+        self._backlog = Backlog(
+            bus, capacity=capacity_bytes, what=f"the journal of {kind.NAME}", clock=clock
+        )
         self._kind = kind
         self._clock = clock
         self._instance = instance
         self._life = f"{clock.now_unix_s():.6f}"
         self._known = known
-        self._waiting: deque[tuple[Noted, int]] = deque()
-        """With the bytes that each takes."""
-        self._waiting_bytes = 0
-        self._capacity_bytes = capacity_bytes
-        self._offered = asyncio.Event()
         self._number = 0
         self._known_number = 0
         self._known_s = clock.monotonic_s()
         self._polled: dict[str, bytes] = {}
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._backlog)
+
+    @property
+    def dropped(self) -> int:
+        """Lines that the bus never got."""
+        return self._backlog.dropped
 
     def consumed(self, about: str, data: Any) -> None:
         """See ``Notes``. Call it before the event is folded."""
@@ -93,33 +89,11 @@ class Journal:
 
     async def run(self) -> None:
         """Publish for ever, in order, with retries."""
-        backoff = Backoff()
-        while True:
-            await self._offered.wait()
-            try:
-                await self.flush()
-                backoff.reset()
-            except (BusUnavailableError, StreamMissingError) as error:
-                structlog.get_logger().debug(
-                    "the journal waits for the bus", lines=len(self), error=str(error)
-                )
-                await self._clock.sleep(backoff.next_s())
-            except DrayError as error:
-                # A recording is worth no outage: the line is given up.
-                self._drop_oldest()
-                self.dropped += 1
-                structlog.get_logger().error("a line of the journal is lost", error=str(error))
+        await self._backlog.run()
 
     async def flush(self) -> None:
         """Publish what waits. Raises BusUnavailableError, StreamMissingError."""
-        while self._waiting:
-            line, _ = self._waiting[0]
-            source = f"/{self._kind.NAME}/{self._instance}"
-            now_unix_s = self._clock.now_unix_s()
-            await self._bus.publish(encode(line, source=source, now_unix_s=now_unix_s))
-            if self._waiting and self._waiting[0][0] is line:
-                self._drop_oldest()
-        self._offered.clear()
+        await self._backlog.flush()
 
     def _is_known_due(self) -> bool:
         lines = self._number - self._known_number
@@ -148,16 +122,12 @@ class Journal:
             data=data,
             answer=answer,
         )
-        size = len(data or b"") + len(answer or b"")
-        while self._waiting and self._waiting_bytes + size > self._capacity_bytes:
-            self._drop_oldest()
-            self.dropped += 1
-        self._waiting.append((line, size))
-        self._waiting_bytes += size
-        self._offered.set()
-
-    def _drop_oldest(self) -> None:
-        self._waiting_bytes -= self._waiting.popleft()[1]
+        message = encode(
+            line,
+            source=f"/{self._kind.NAME}/{self._instance}",
+            now_unix_s=self._clock.now_unix_s(),
+        )
+        self._backlog.offer(message, size=len(data or b"") + len(answer or b""))
 
 
 def _encoded(value: Any) -> msgspec.Raw | None:

@@ -7,6 +7,7 @@ import json
 import msgspec
 import pytest
 
+from dray.bus.backlog import Backlog
 from dray.bus.memory import MemoryBus
 from dray.bus.topology import EVENTS_STREAM, FACTS_STREAM, STREAMS
 from dray.domain.names import BASE_TEMPLATE
@@ -24,7 +25,6 @@ from dray.messages.rpc import LOOKUP_SUBJECT, Lookup, LookupReply
 from dray.telemetry import configure, shutdown
 from dray_webhook.cache import Cache
 from dray_webhook.pools import Rules
-from dray_webhook.publisher import Publisher
 from dray_webhook.shell import Webhook
 
 P = "tensor-fusion.ai/"
@@ -39,7 +39,7 @@ class Stack:
         self.controller = MemoryBus()
         self.bus = self.controller.peer()
         self.cache = Cache(self.bus)
-        self.publisher = Publisher(self.bus, capacity=3)
+        self.backlog = Backlog(self.bus, capacity=3, what="pod.requested")
         self.webhook = self.new_webhook()
         self.asked: list[Lookup] = []
         self.exists: dict[Lookup, LookupReply] = {}
@@ -49,7 +49,7 @@ class Stack:
     def new_webhook(self, **changes):
         return Webhook(
             self.cache,
-            self.publisher,
+            self.backlog,
             Rules("dray-system"),
             source="/webhook/a",
             **{"lookup_timeout_s": 0.2, **changes},
@@ -86,7 +86,7 @@ async def stack():
     stack = Stack()
     for spec in STREAMS:
         await stack.controller.ensure(spec)
-    for run in (stack.cache.run, stack.publisher.run):
+    for run in (stack.cache.run, stack.backlog.run):
         stack.tasks.append(asyncio.create_task(run()))
     yield stack
     for task in stack.tasks:
@@ -211,10 +211,10 @@ async def test_with_the_bus_away_answers_come_from_memory(ready, pod, request_of
     answer = await ready.webhook.mutate_pod(request_of(pod()), timeout_s=5)
 
     assert answer.allowed
-    assert len(ready.publisher) == 1
+    assert len(ready.backlog) == 1
 
     ready.bus.reconnect()
-    await ready.until(lambda: len(ready.publisher) == 0)
+    await ready.until(lambda: len(ready.backlog) == 0)
     assert (await ready.controller.state(EVENTS_STREAM)).last_sequence == 1
 
 
@@ -223,7 +223,7 @@ async def test_with_the_bus_away_the_oldest_events_go_first(ready, pod, request_
     for number in range(5):
         await ready.webhook.mutate_pod(request_of(pod(), uid=f"review-{number}"), timeout_s=5)
 
-    assert (len(ready.publisher), ready.publisher.dropped) == (3, 2)
+    assert (len(ready.backlog), ready.backlog.dropped) == (3, 2)
 
 
 async def test_a_recreated_facts_stream_is_read_anew_while_the_old_view_serves(
@@ -256,7 +256,7 @@ async def test_dry_run_publishes_nothing(ready, pod, request_of):
     answer = await ready.webhook.mutate_pod(request_of(pod(), dryRun=True), timeout_s=5)
 
     assert answer.patch != ()
-    assert len(ready.publisher) == 0
+    assert len(ready.backlog) == 0
 
 
 @pytest.mark.parametrize(("ratio", "flag"), [(0.25, "01"), (0.2, "00")])
