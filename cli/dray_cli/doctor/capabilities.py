@@ -83,7 +83,7 @@ def _judged(cluster: ClusterObserved, capability: _Capability) -> Finding:
 
 
 def disagreement(probed: ClusterObserved, published: ClusterObserved) -> Finding | None:
-    """Where the claim-controller's probe, made when it began to lead, is no longer true."""
+    """Where the claim-controller's newest probe is not, or no longer, true."""
     named = ["version", *(capability.name for capability in _CAPABILITIES)]
     differing = [
         f"{name} {getattr(published, name)} there, {getattr(probed, name)} here"
@@ -94,5 +94,8 @@ def disagreement(probed: ClusterObserved, published: ClusterObserved) -> Finding
     ]
     if not differing:
         return None
-    text = f"{'; '.join(differing)}: restart the claim-controller, which probes when it starts"
+    text = (
+        f"{'; '.join(differing)}: after an upgrade of Kubernetes it asks again within seconds; "
+        "where this stays, see its log, or restart it"
+    )
     return Finding(AREA, "what the claim-controller believes", "broken", text)

@@ -58,6 +58,16 @@ class Publishing(Group):
     """How often running pods are looked for that were not reported yet."""
 
 
+class Probing(Group):
+    """What the API server keeps: it may be upgraded while dray runs."""
+
+    look_every: Duration = 5.0
+    """How often it is looked whether another server answers: it was away, or says another
+    version."""
+    ask_every: Duration = 300.0
+    """How often the server is asked what it keeps although nothing hints at a change."""
+
+
 class ControllerSettings(Settings):
     """All of it."""
 
@@ -65,3 +75,4 @@ class ControllerSettings(Settings):
     execution: Execution = Execution()
     templates: Templates = Templates()
     publishing: Publishing = Publishing()
+    probing: Probing = Probing()

@@ -15,8 +15,6 @@ from dray.bus.ports import Bus, BusUnavailableError
 from dray.bus.topology import FACTS_STREAM, STREAMS
 from dray.domain.errors import DrayError, TemporaryError
 from dray.kube.ports import Kube
-from dray.kube.probe import probe
-from dray.messages.facts import ClusterObserved
 from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock
 from dray_claim_controller.domains.epochs import Epochs
@@ -28,9 +26,9 @@ from dray_claim_controller.execute.progress import Environment, Progress
 from dray_claim_controller.execute.steps import Hook
 from dray_claim_controller.execute.stuck import StuckPods
 from dray_claim_controller.garbage.collector import Collector
+from dray_claim_controller.observe.abilities import AbilityKeeper
 from dray_claim_controller.observe.keeper import PoolKeeper
 from dray_claim_controller.observe.publisher import Moves, Publisher, SupersededError
-from dray_claim_controller.observe.seen import Key
 from dray_claim_controller.observe.watching import Watching
 from dray_claim_controller.report.reporter import Reporter
 from dray_claim_controller.settings import ControllerSettings
@@ -75,6 +73,14 @@ class Term:
             ask=watching.ask,
             cause_of=watching.cause_of,
         )
+        self.abilities = AbilityKeeper(
+            kube,
+            self.publisher,
+            clock,
+            namespace=settings.namespace,
+            look_every_s=settings.probing.look_every,
+            ask_every_s=settings.probing.ask_every,
+        )
         self.epochs = Epochs(bus, kube, watching, self.publisher, clock, instance=instance)
         self.reporter = Reporter(kube, bus, watching, clock, instance=instance)
         self.executor = Executor(
@@ -103,7 +109,6 @@ class Term:
             every_s=settings.execution.withdraw_every,
             finish=self.executor.resume,
         )
-        self.cluster = ClusterObserved(revision=0)
 
     async def run(self) -> None:
         """Lead. Raises an ExceptionGroup of what was lost or failed."""
@@ -132,12 +137,7 @@ class Term:
         # A watch that is behind must not make tombstones of what a predecessor knew.
         await watching.relist()
         await self.epochs.close_orphans()
-        self.cluster = await probe(
-            self._means.kube,
-            self._means.settings.namespace,
-            revision=max(watching.picture.revision, 1),
-        )
-        await self.publisher.say(Key("cluster", ""), self.cluster)
+        await self.abilities.ask(self._revision())
         await self.publisher.publish_everything()
         structlog.get_logger().info("everything published", facts=self.publisher.sequence)
         return created
@@ -184,6 +184,7 @@ class Term:
             "collect": collector.run(),
             "stuck": self.stuck.run(),
             "pools": pools.run(),
+            "abilities": self.abilities.run(self._revision),
             "reports": self.reporter.run(look_every_s=settings.publishing.report_every),
         }
 
@@ -241,7 +242,10 @@ class Term:
         return self.epochs.closing
 
     def _keeps_timestamp(self) -> bool:
-        return self.cluster.allocation_timestamp
+        return self.abilities.known.allocation_timestamp
+
+    def _revision(self) -> int:
+        return max(self._means.watching.picture.revision, 1)
 
 
 async def lead(begin: Callable[[], Term], clock: Clock) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import structlog
 
 from dray.domain.errors import DrayError, TemporaryError
+from dray.messages.facts import ClusterObserved
 from dray.runtime.backoff import Backoff
 from dray_node_agent.boards.ports import Board, BoardUnavailableError, Reading
 from dray_node_agent.following import Reporter
@@ -29,6 +30,7 @@ class NodeAgent:
         self._reporter = reporter
         self._reading: Reading | None = None
         self._state: NodeState | None = None
+        self._server: ClusterObserved | None = None
         self._read = asyncio.Event()
         self._told = asyncio.Event()
         self._wake = asyncio.Event()
@@ -61,6 +63,11 @@ class NodeAgent:
         if generation > self._publisher.floor:
             self._publisher.floor = generation
             self._wake.set()
+
+    def on_server(self, server: ClusterObserved) -> None:
+        """The bus told what the API server keeps; it may have been upgraded."""
+        self._server = server
+        self._wake.set()
 
     def on_registered(self, problem: str) -> None:
         """The kubelet's verdict; it may have wiped the slices while the plugin was away."""
@@ -138,6 +145,8 @@ class NodeAgent:
         reading, state = self._reading, self._state
         if reading is None or state is None:
             return
+        if self._server is not None:
+            self._publisher.expect(self._server)
         generation = await self._publisher.publish(reading, state)
         self.publishing_problem = ""
         if generation != self.generation:

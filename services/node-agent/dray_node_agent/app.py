@@ -116,7 +116,9 @@ def assemble(
         registration=registration_socket(Path(node.registry_dir), DRIVER),
         on_registered=agent.on_registered,
     )
-    follower = NodeFollower(bus, node.name, agent.on_state, agent.on_generation, reporter.repeat)
+    follower = NodeFollower(
+        bus, node.name, agent.on_state, agent.on_generation, reporter.repeat, agent.on_server
+    )
     _tell_health(health, bus, agent, publisher)
     expose(health.registry, agent, preparer, publisher, reporter)
     written = {} if journal is None else {"journal": journal.run}

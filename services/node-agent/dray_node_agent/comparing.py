@@ -11,6 +11,7 @@ from typing import Any
 
 from dray.domain.quantities import parse_quantity
 from dray.kube.ports import Object
+from dray.messages.facts import ClusterObserved
 
 Path = tuple[str, ...]
 
@@ -64,6 +65,13 @@ def changes(desired: Sequence[Object], existing: Sequence[Object]) -> Changes:
 def dropped_fields(sent: Object, kept: Object) -> frozenset[Path]:
     """Paths in ``spec`` that the server did not keep; list positions are left out."""
     return frozenset(_missing(sent["spec"], kept.get("spec") or {}, ("spec",)))
+
+
+def regained(dropped: Iterable[Path], server: ClusterObserved) -> frozenset[Path]:
+    """Of the ``dropped`` fields those that the server is said to keep by now."""
+    shares, taints = server.consumable_capacity, server.device_taints
+    kept = {"allowMultipleAllocations": shares, "requestPolicy": shares, "taints": taints}
+    return frozenset(path for path in dropped if kept.get(path[-1], False))
 
 
 def in_words(path: Path) -> str:

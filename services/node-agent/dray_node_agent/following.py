@@ -25,7 +25,7 @@ from dray.messages.base import (
     token,
 )
 from dray.messages.events import ClaimPrepared
-from dray.messages.facts import Fact, InventoryObserved, NodeObserved
+from dray.messages.facts import ClusterObserved, Fact, InventoryObserved, NodeObserved
 from dray.runtime.backoff import Backoff
 from dray_node_agent.inventory import NodeState
 from dray_node_agent.kubelet.preparing import Prepared
@@ -39,6 +39,7 @@ WAITING_EVENTS = 1000
 class NodeFollower:
     """Hands every published state of ``node`` to ``on_state``; in no pool once it is gone.
 
+    ``on_server`` hears what the API server keeps.
     ``on_generation`` hears the generations that were ever reported for the node, also by an
     agent whose disk is lost. ``on_lost`` is called when the stream of facts is found missing
     or made anew. Health whose tombstone was published while the node was gone is reported again
@@ -52,12 +53,14 @@ class NodeFollower:
         on_state: Callable[[NodeState], None],
         on_generation: Callable[[int], None] = lambda _: None,
         on_lost: Callable[[], None] = lambda: None,
+        on_server: Callable[[ClusterObserved], None] = lambda _: None,
     ) -> None:
         self._bus = bus
         self._node = node
         self._on_state = on_state
         self._on_generation = on_generation
         self._on_lost = on_lost
+        self._on_server = on_server
         self._buried: InventoryObserved | None = None
 
     async def run(self) -> None:
@@ -75,10 +78,11 @@ class NodeFollower:
             await backoff.pause()
 
     async def _read(self, backoff: Backoff) -> None:
-        subjects = {
+        subjects: dict[str, type[Fact]] = {
             f"{subject_prefix(fact)}.{token(self._node)}": fact
             for fact in (NodeObserved, InventoryObserved)
         }
+        subjects[subject_prefix(ClusterObserved)] = ClusterObserved
         async for delivered in self._bus.read(FACTS_STREAM, subjects=list(subjects)):
             backoff.reset()
             try:
@@ -88,6 +92,8 @@ class NodeFollower:
 
     def _take(self, fact: Fact) -> None:
         match fact:
+            case ClusterObserved():
+                self._on_server(fact)
             case InventoryObserved(node=self._node, deleted=True):
                 self._buried = fact
             case InventoryObserved(node=self._node, revision=generation):

@@ -9,8 +9,9 @@ import structlog
 from dray.domain.errors import TemporaryError
 from dray.domain.names import DRIVER
 from dray.kube.ports import NODES, SLICES, Kube, NotFoundError, Object
+from dray.messages.facts import ClusterObserved
 from dray_node_agent.boards.ports import Reading
-from dray_node_agent.comparing import Changes, Path, dropped_fields, in_words
+from dray_node_agent.comparing import Changes, Path, dropped_fields, in_words, regained
 from dray_node_agent.deciding import Publish, Seam
 from dray_node_agent.inventory import NodeState
 from dray_node_agent.record import Record, RecordFile
@@ -41,6 +42,10 @@ class Publisher:
     def dropped(self) -> tuple[str, ...]:
         """Fields the server did not keep (a feature gate is off), in words."""
         return tuple(sorted(in_words(path) for path in self._dropped))
+
+    def expect(self, server: ClusterObserved) -> None:
+        """Publish anew what the server dropped once and is said to keep now."""
+        self._dropped -= regained(self._dropped, server)
 
     async def record(self) -> Record:
         """What was remembered over restarts."""

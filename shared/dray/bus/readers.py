@@ -48,7 +48,7 @@ READERS: Mapping[type[Message], tuple[str, ...]] = {
     DomainObserved: ("allocator", "dray demo"),
     InventoryObserved: ("allocator", "node-agent (its own, for the generation)"),
     TermBegun: ("claim-controller",),
-    ClusterObserved: ("webhook", "allocator"),
+    ClusterObserved: ("webhook", "allocator", "node-agent"),
     Synced: ("webhook", "allocator"),
     Tick: ("allocator",),
     PodRequested: ("dray demo", "dray trace"),

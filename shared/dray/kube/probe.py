@@ -20,14 +20,22 @@ from dray.kube.ports import (
 from dray.messages.facts import ClusterObserved
 
 _NAME: Final = "dray-probe"
+_CLASS: Final = "probe.dray.dev"
+"""Of claims that are never stored, and that dray's own webhook has no say in: it may be away, or
+deny claims of dray's class, while what the server keeps is found out."""
 _SHARED: Final = "shared"
+_NOT_ALLOWED: Final = (401, 403)
 
 
-async def probe(kube: Kube, namespace: str, *, revision: int) -> ClusterObserved:
+async def probe(
+    kube: Kube, namespace: str, *, revision: int, classes: bool = True
+) -> ClusterObserved:
     """What the server keeps, as the fact to publish.
 
-    ``namespace`` must exist. Raises KubeUnavailableError, and RefusedError when even the
-    plainest slice is refused: then resource.k8s.io/v1 is not served as dray needs it.
+    ``namespace`` must exist. ``classes`` says whether this user may try to create a DeviceClass,
+    which no service of dray's may. Raises KubeUnavailableError, and RefusedError when even the
+    plainest slice is refused: then resource.k8s.io/v1 is not served as dray needs it, or this
+    user may not ask.
     """
     version, served, shared, tainted, claim = await asyncio.gather(
         kube.version(),
@@ -41,7 +49,7 @@ async def probe(kube: Kube, namespace: str, *, revision: int) -> ClusterObserved
         _keeps_counters(kube),
         _keeps_lists(kube),
         _keeps_alternatives(kube, namespace),
-        _keeps_extended_resource(kube),
+        _keeps_extended_resource(kube) if classes else _unasked(),
     )
     return ClusterObserved(
         revision=revision,
@@ -68,7 +76,8 @@ async def _keeps_conditions(kube: Kube) -> bool:
     wanted = _slice(bindingConditions=conditions, bindingFailureConditions=failures)
     try:
         answer = await _kept(kube, wanted)
-    except RefusedError:
+    except RefusedError as error:
+        _raise_unless_judged(error)
         return True
     return bool(_device(answer).get("bindingConditions"))
 
@@ -82,7 +91,8 @@ async def _keeps_counters(kube: Kube) -> bool:
     ]
     try:
         return bool((await _kept(kube, wanted))["spec"].get("sharedCounters"))
-    except RefusedError:
+    except RefusedError as error:
+        _raise_unless_judged(error)
         return True
 
 
@@ -90,17 +100,19 @@ async def _keeps_lists(kube: Kube) -> bool:
     """Whether an attribute of several values is kept; without its gate it has no value left."""
     try:
         answer = await _kept(kube, _slice(attributes={"hosts": {"strings": ["a", "b"]}}))
-    except RefusedError:
+    except RefusedError as error:
+        _raise_unless_judged(error)
         return False
     return bool(_device(answer).get("attributes", {}).get("hosts", {}).get("strings"))
 
 
 async def _keeps_alternatives(kube: Kube, namespace: str) -> bool:
     """Whether ``firstAvailable`` is kept; without its gate the request is empty and refused."""
-    alternative = {"name": "any", "deviceClassName": DRIVER}
+    alternative = {"name": "any", "deviceClassName": _CLASS}
     try:
         answer = await _kept_claim(kube, namespace, {"firstAvailable": [alternative]})
-    except RefusedError:
+    except RefusedError as error:
+        _raise_unless_judged(error)
         return False
     return bool(answer["spec"]["devices"]["requests"][0].get("firstAvailable"))
 
@@ -113,6 +125,17 @@ async def _keeps_extended_resource(kube: Kube) -> bool | None:
     except RefusedError:
         return None
     return "extendedResourceName" in answer["spec"]
+
+
+async def _unasked() -> None:
+    """What nobody asked."""
+
+
+def _raise_unless_judged(error: RefusedError) -> None:
+    """A server that lets nobody in has not looked at the object: one that has just started
+    refuses everybody until it has read its roles."""
+    if error.status in _NOT_ALLOWED:
+        raise error
 
 
 async def _kept(kube: Kube, wanted: Object) -> Object:
@@ -164,7 +187,7 @@ def _device(answer: Object) -> dict[str, Any]:
 
 
 def _asking_capacity() -> dict[str, Any]:
-    exactly = {"deviceClassName": DRIVER, "capacity": {"requests": {_SHARED: "1"}}}
+    exactly = {"deviceClassName": _CLASS, "capacity": {"requests": {_SHARED: "1"}}}
     return {"exactly": exactly}
 
 

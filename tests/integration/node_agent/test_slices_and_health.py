@@ -7,9 +7,10 @@ import msgspec
 from dray.bus.ports import StreamMissingError
 from dray.bus.topology import FACTS_STREAM, STREAMS
 from dray.domain.names import DRIVER
+from dray.kube.memory import MemoryKube
 from dray.kube.ports import SLICES
 from dray.messages.base import decode, encode, subject_of, subject_prefix
-from dray.messages.facts import InventoryObserved
+from dray.messages.facts import ClusterObserved, InventoryObserved
 from dray_node_agent.following import Reporter
 
 
@@ -48,6 +49,33 @@ async def test_slices_follow_pool_health_and_repair(stand, eventually):
 
         await stand.kube.delete(SLICES, (await stand.slices())[0]["metadata"]["name"])
         await eventually(lambda: in_pool("pool-b"))
+
+
+async def test_slices_are_published_anew_when_the_bus_tells_of_an_upgraded_server(
+    stand, eventually, monkeypatch
+):
+    inner = MemoryKube.create
+
+    async def create(self, resource, obj, *args, **more):
+        for device in obj["spec"].get("devices", ()) if resource == SLICES else ():
+            del device["taints"]
+        return await inner(self, resource, obj, *args, **more)
+
+    monkeypatch.setattr(MemoryKube, "create", create)
+    await stand.tell_node(pool="pool-a")
+    server = ClusterObserved(revision=1, device_taints=False)
+    await stand.bus.publish(encode(server, source="test"))
+    async with stand.agent():
+
+        async def taints() -> list[dict] | None:
+            slices = await stand.slices()
+            return slices[0]["spec"]["devices"][0].get("taints", []) if slices else None
+
+        await eventually(stand.slices)
+        assert await taints() == []
+        server = msgspec.structs.replace(server, revision=2, device_taints=True)
+        await stand.bus.publish(encode(server, source="test"))
+        await eventually(taints)
 
 
 async def test_the_pool_is_remembered_when_the_bus_is_away_at_the_start(stand, eventually):

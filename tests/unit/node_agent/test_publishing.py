@@ -6,6 +6,7 @@ import pytest
 
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import NODES, SLICES, ConflictError
+from dray.messages.facts import ClusterObserved
 from dray_node_agent.boards.simulated import SimulatedBoard
 from dray_node_agent.comparing import changes, dropped_fields, in_words, is_published
 from dray_node_agent.inventory import NodeState, slices
@@ -115,6 +116,28 @@ async def test_dropped_fields_are_named_and_do_not_make_generations(kube, publis
     kube.off = ()
     await publisher.publish(READING, NodeState("n1", "u", pool="q"))
     assert publisher.dropped == ()
+
+
+async def test_what_an_upgraded_server_keeps_is_published_anew(kube, publisher):
+    kube.off = ("taints", "allowMultipleAllocations")
+    assert await publisher.publish(READING, STATE) == 1
+    kube.off = ()
+    publisher.expect(ClusterObserved(revision=1, device_taints=True, consumable_capacity=True))
+    assert await publisher.publish(READING, STATE) == 2
+    assert publisher.dropped == ()
+    ((device, _),) = [one["spec"]["devices"] for one in await published(kube)]
+    assert device["taints"][0]["key"] == "tensor-fusion.ai/owner"
+    assert device["allowMultipleAllocations"] is True
+    assert await publisher.publish(READING, STATE) == 2
+
+
+async def test_what_the_server_still_drops_is_not_published_anew(kube, publisher):
+    kube.off = ("taints", "allowMultipleAllocations")
+    assert await publisher.publish(READING, STATE) == 1
+    publisher.expect(ClusterObserved(revision=1, device_taints=False, consumable_capacity=False))
+    assert await publisher.publish(READING, STATE) == 1
+    publisher.expect(ClusterObserved(revision=2, device_taints=False, consumable_capacity=True))
+    assert publisher.dropped == ("spec.devices[].taints",)
 
 
 async def test_other_drivers_and_other_nodes_slices_are_left_alone(kube, publisher):

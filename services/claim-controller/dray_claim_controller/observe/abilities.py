@@ -1,0 +1,84 @@
+"""Keeps the fact of what the API server keeps: servers are upgraded, and gates are switched, while
+dray runs."""
+
+from collections.abc import Callable
+
+import structlog
+
+from dray.bus.ports import BusUnavailableError
+from dray.kube.ports import Kube, KubeUnavailableError, RefusedError
+from dray.kube.probe import probe
+from dray.messages.facts import ClusterObserved
+from dray.runtime.clock import Clock
+from dray_claim_controller.observe.publisher import Publisher
+from dray_claim_controller.observe.seen import Key
+
+
+class AbilityKeeper:
+    """Probes when its term begins, and again whenever another server may answer: after the API
+    server was away or failed, when it calls itself by another version, and now and then, for one
+    that was restarted with other feature gates between two looks. The version only says when to
+    ask; what is kept is what the answers show.
+    """
+
+    def __init__(
+        self,
+        kube: Kube,
+        publisher: Publisher,
+        clock: Clock,
+        *,
+        namespace: str,
+        look_every_s: float,
+        ask_every_s: float,
+    ) -> None:
+        self.known = ClusterObserved(revision=0)
+        """The newest answer."""
+        self._kube = kube
+        self._publisher = publisher
+        self._clock = clock
+        self._namespace = namespace
+        self._look_every_s = look_every_s
+        self._ask_every_s = ask_every_s
+        self._asked_s = 0.0
+
+    async def ask(self, revision: int) -> None:
+        """Probe, and publish the answer unless it is known.
+
+        Raises:
+            KubeUnavailableError, RefusedError: the server did not answer.
+            BusUnavailableError: the answer was not published.
+        """
+        found = await probe(self._kube, self._namespace, revision=revision, classes=False)
+        await self._publisher.say(Key(found.NAME, ""), found)
+        self._tell_change(found)
+        self.known, self._asked_s = found, self._clock.monotonic_s()
+
+    async def run(self, revision: Callable[[], int]) -> None:
+        """Look until cancelled; ``revision`` is the newest that was seen of any object."""
+        doubted = False
+        while True:
+            await self._clock.sleep(self._look_every_s)
+            try:
+                if doubted or await self._may_be_another():
+                    doubted = True
+                    await self.ask(revision())
+                    doubted = False
+            except (KubeUnavailableError, RefusedError, BusUnavailableError) as error:
+                doubted = True
+                structlog.get_logger().info("what the API server keeps is unknown", why=str(error))
+
+    async def _may_be_another(self) -> bool:
+        version = await self._kube.version()
+        age_s = self._clock.monotonic_s() - self._asked_s
+        return version != self.known.version or age_s >= self._ask_every_s
+
+    def _tell_change(self, found: ClusterObserved) -> None:
+        if not self.known.revision:
+            return
+        changed = {
+            name: getattr(found, name)
+            for name in found.__struct_fields__
+            if name != "revision" and getattr(found, name) != getattr(self.known, name)
+        }
+        if changed:
+            structlog.get_logger().info("the API server keeps other things than before", **changed)
