@@ -39,16 +39,17 @@ def call_closure(
 
 
 def costing(closure: Closure, cost: int) -> Closure:
-    """``closure`` with a cost that is counted after it, also where it fails."""
+    """``closure`` with a cost that is counted after it, also where it fails: but not where it was
+    stopped, so ``finally`` won't do."""
 
     def call(frame: Frame) -> Value:
         try:
-            value = closure(frame)
+            result = closure(frame)
         except CelEvaluationError:
             frame.cost += cost
             raise
         frame.cost += cost
-        return value
+        return result
 
     return call
 
@@ -66,12 +67,7 @@ def _constant(function: Function, cost: int) -> Closure:
 def _unary(function: Function, argument: Closure, cost: int) -> Closure:
     def call(frame: Frame) -> Value:
         try:
-            value = argument(frame)
-        except CelEvaluationError:
-            frame.cost += cost
-            raise
-        try:
-            result = function(value)
+            result = function(argument(frame))
         except CelEvaluationError:
             frame.cost += cost
             raise
@@ -90,12 +86,7 @@ def _binary(function: Function, left: Closure, right: Closure, cost: int) -> Clo
             frame.cost += cost
             raise
         try:
-            second = right(frame)
-        except CelEvaluationError:
-            frame.cost += cost
-            raise
-        try:
-            result = function(first, second)
+            result = function(first, right(frame))
         except CelEvaluationError:
             frame.cost += cost
             raise
