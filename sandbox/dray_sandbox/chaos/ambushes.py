@@ -11,8 +11,9 @@ from dray.domain.names import POOL_LABEL
 from dray.kube.convert import claim_from
 from dray.kube.ports import CLAIMS, NODES, PODS
 from dray_sandbox.chaos.cluster import TEAM
-from dray_sandbox.chaos.doors import Harm
-from dray_sandbox.chaos.world import Ambush, World
+from dray_sandbox.chaos.harms import Ambush
+from dray_sandbox.chaos.line import Harm
+from dray_sandbox.chaos.world import World
 
 ANYBODY = (
     ("cc", "kube.patch", "pods/"),

@@ -1,0 +1,166 @@
+"""The line between one process and a server: what happens to one call on its way.
+
+A call can be slow, fail before or after its work, be carried out long after the caller gave up,
+and end or stop the caller's process before or after its work.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from enum import StrEnum
+from typing import Any, Protocol, TypeVar
+
+from dray_sandbox.chaos.loop import CURRENT, Process
+
+T = TypeVar("T")
+
+
+class Harm(StrEnum):
+    """What happens to one call."""
+
+    NONE = "none"
+    REFUSED = "refused"
+    """It fails and nothing was done."""
+    ANSWER_LOST = "answer-lost"
+    """It was done, but fails."""
+    LATE = "late"
+    """It fails, and is done later."""
+    CRASH_BEFORE = "crash-before"
+    CRASH_AFTER = "crash-after"
+    STOP_BEFORE = "stop-before"
+    """The process sleeps right before its request leaves, and sends it when it wakes."""
+    STOP_AFTER = "stop-after"
+    """It sleeps when the answer is there, and acts upon it when it wakes."""
+    SLOW = "slow"
+    """Seconds until it is done."""
+    SLOW_ANSWER = "slow-answer"
+    """Done at once, answered after seconds."""
+
+
+class Fate(Protocol):
+    """Who decides what happens to calls; seeded."""
+
+    def harm(self, process: Process, call: str, what: str) -> Harm:
+        """What becomes of this call."""
+
+    def latency_s(self) -> float:
+        """Of an ordinary call, one way."""
+
+    def long_s(self) -> float:
+        """Of a slow one."""
+
+    def crash(self, process: Process, why: str) -> None:
+        """End the process now."""
+
+    def stop(self, process: Process) -> None:
+        """Stop the process for a while."""
+
+    def kube_away_s(self) -> float:
+        """How long the API server is still away; 0 or less: it is there."""
+
+    def believes(self) -> bool:
+        """Whether who asks for a lease is told that it has it, whoever has."""
+
+    def lag_s(self, process: Process) -> float:
+        """How long what the process reads from the bus is held up; 0 or less: not at all."""
+
+
+class Line:
+    """What both doors of a process share: its fate, call by call."""
+
+    def __init__(
+        self, process: Process, fate: Fate, error: Callable[[str], Exception], kind: str
+    ) -> None:
+        self.process = process
+        self._fate = fate
+        self._error = error
+        self._kind = kind
+        self._last_s = 0.0
+
+    async def call(self, method: str, what: str, work: Callable[[], Awaitable[T]]) -> T:
+        """Carry a call out, as fate has it."""
+        self._check(method)
+        harm = self._fate.harm(self.process, f"{self._kind}.{method}", what)
+        way_s = self._fate.long_s() if harm in (Harm.SLOW, Harm.LATE) else self._fate.latency_s()
+        if harm is Harm.LATE:
+            _outside(self._later(self._arrival_s(way_s), work))
+            await self.travel()
+            raise self._error(f"{method} {what}: no answer in time")
+        await _until(self._arrival_s(way_s))
+        self._check(method)
+        if harm is Harm.REFUSED:
+            raise self._error(f"{method} {what}: refused by fate")
+        if harm is Harm.CRASH_BEFORE:
+            await self._crash(f"before {method} {what}")
+        if harm is Harm.STOP_BEFORE:
+            await self._sleep_through()
+        result = await work()
+        if harm is Harm.CRASH_AFTER:
+            await self._crash(f"after {method} {what}")
+        if harm is Harm.STOP_AFTER:
+            await self._sleep_through()
+        await asyncio.sleep(
+            self._fate.long_s() if harm is Harm.SLOW_ANSWER else self._fate.latency_s()
+        )
+        self._check(method)
+        if harm is Harm.ANSWER_LOST:
+            raise self._error(f"{method} {what}: the answer is lost")
+        return result
+
+    def believes(self) -> bool:
+        """See ``Fate.believes``."""
+        return self._fate.believes()
+
+    async def travel(self) -> None:
+        """The way of one message to this process."""
+        await asyncio.sleep(self._fate.latency_s())
+
+    async def until_caught_up(self) -> None:
+        """Wait while what the process reads from the bus is held up."""
+        while (lag_s := self._fate.lag_s(self.process)) > 0:  # noqa: ASYNC110 it is virtual time
+            await asyncio.sleep(lag_s)
+
+    async def until_back(self) -> None:
+        """Wait while the API server is away."""
+        while (away_s := self._fate.kube_away_s()) > 0:  # noqa: ASYNC110 it is virtual time
+            await asyncio.sleep(away_s)
+
+    def _check(self, method: str) -> None:
+        if self.process.dead or (self._kind == "kube" and self._fate.kube_away_s() > 0):
+            raise self._error(f"{method}: no connection")
+
+    def _arrival_s(self, way_s: float) -> float:
+        """Calls of one connection to the bus reach the server in their order."""
+        arrival_s = asyncio.get_running_loop().time() + way_s
+        if self._kind == "bus":
+            arrival_s = self._last_s = max(arrival_s, self._last_s + 1e-6)
+        return arrival_s
+
+    async def _sleep_through(self) -> None:
+        self._fate.stop(self.process)
+        await asyncio.sleep(0)
+
+    async def _crash(self, why: str) -> None:
+        self._fate.crash(self.process, why)
+        await asyncio.Event().wait()
+
+    async def _later(self, arrival_s: float, work: Callable[[], Awaitable[Any]]) -> None:
+        await _until(arrival_s)
+        await asyncio.gather(work(), return_exceptions=True)
+
+
+async def _until(at_s: float) -> None:
+    await asyncio.sleep(at_s - asyncio.get_running_loop().time())
+
+
+def _outside(work: Any) -> None:
+    """Run in no process: what a server does has begun and goes on."""
+    token = CURRENT.set(None)
+    try:
+        task = asyncio.get_running_loop().create_task(work)
+        _kept.add(task)
+        task.add_done_callback(_kept.discard)
+    finally:
+        CURRENT.reset(token)
+
+
+_kept: set[asyncio.Task[Any]] = set()
