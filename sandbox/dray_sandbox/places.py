@@ -6,11 +6,12 @@ import re
 import socket
 from pathlib import Path
 
-from dray.domain.errors import InvalidInputError
+from dray.domain.errors import InvalidInputError, PermanentError
 
 _STACK_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 _FIRST_PORT, _LAST_PORT = 20_000, 32_000
 """Below the usual ephemeral range, so that no outgoing connection holds a port we choose."""
+_TRIED_PORTS = 1_000
 _LONGEST_SOCKET_DIRECTORY = 45
 """Unix socket paths end at 108 bytes; a kubelet's plugin sockets need about 60 below this."""
 
@@ -62,8 +63,12 @@ def fits_unix_sockets(directory: Path) -> bool:
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody listens on now. Another program may still take it."""
-    while True:
+    """A TCP port of 127.0.0.1 that nobody listens on now. Another program may still take it.
+
+    Raises:
+        PermanentError: there is none.
+    """
+    for _ in range(_TRIED_PORTS):
         port = random.randint(_FIRST_PORT, _LAST_PORT)
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -72,3 +77,7 @@ def free_port() -> int:
             except OSError:
                 continue
         return port
+    raise PermanentError(
+        f"{_TRIED_PORTS} ports of 127.0.0.1 between {_FIRST_PORT} and {_LAST_PORT} were tried and "
+        "none is free: end what holds them"
+    )

@@ -1,12 +1,17 @@
-"""Readiness checks: does something answer?"""
+"""Readiness checks: does something answer, and is it what was started?"""
 
+import contextlib
+import os
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import aiohttp
 
 _TIMEOUT = aiohttp.ClientTimeout(total=2.0)
+_SOCKETS = Path("/proc/net/tcp")
+_LISTEN = "0A"
+"""How that table writes that a socket listens."""
 
 
 def answers(
@@ -27,3 +32,23 @@ def answers(
             return False
 
     return check
+
+
+def listens(pid: int, port: int) -> bool:
+    """Whether process ``pid`` listens on ``port`` of IPv4; true where the system does not tell."""
+    if not _SOCKETS.exists():
+        return True
+    rows = (row.split() for row in _SOCKETS.read_text().splitlines()[1:])
+    listening = {
+        f"socket:[{row[9]}]"
+        for row in rows
+        if row[3] == _LISTEN and row[1].endswith(f":{port:04X}")
+    }
+    return not listening.isdisjoint(_open_files(pid))
+
+
+def _open_files(pid: int) -> Iterator[str]:
+    with contextlib.suppress(OSError):  # the process ended
+        for entry in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):  # it closed that one
+                yield os.readlink(f"/proc/{pid}/fd/{entry}")

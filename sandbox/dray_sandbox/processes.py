@@ -102,9 +102,16 @@ class Runner:
 
     async def restart(self, name: str) -> None:
         """Stop it if it runs, then start the same program again and wait until it is ready."""
-        program = self._running[name].program
-        await self.stop(name)
+        await self.replace(self.program(name))
+
+    async def replace(self, program: Program) -> None:
+        """Stop the one of its name if it runs, then start this one and wait until it is ready."""
+        await self.stop(program.name)
         await self.start(program)
+
+    def program(self, name: str) -> Program:
+        """What was started under that name last."""
+        return self._running[name].program
 
     async def stop(self, name: str) -> None:
         """SIGTERM, then SIGKILL when it takes too long; returns when it is gone."""

@@ -2,13 +2,16 @@
 
 import argparse
 import asyncio
+import contextlib
+import fcntl
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
-from dray.domain.errors import DrayError
+from dray.domain.errors import DrayError, InvalidInputError
 from dray_sandbox.access import make_credentials
-from dray_sandbox.controlplane.build import build
+from dray_sandbox.controlplane.build import Binary, build
 from dray_sandbox.controlplane.launch import start_control_plane
 from dray_sandbox.objects import Installer
 from dray_sandbox.places import stack_directory
@@ -17,7 +20,7 @@ from dray_sandbox.roles import cluster_roles
 
 
 def main() -> int:
-    """Exit code 0: done; 1: failed; 2: used wrongly."""
+    """Exit code 0: done; 1: failed; 2: used wrongly; 130: stopped by Ctrl-C while building."""
     parser = argparse.ArgumentParser(prog="python -m dray_sandbox.controlplane")
     verbs = parser.add_subparsers(dest="verb", required=True)
     verbs.add_parser("build", help="build the binary if the cache has none; print its folder")
@@ -27,8 +30,11 @@ def main() -> int:
     try:
         asyncio.run(_build() if arguments.verb == "build" else _run(arguments.directory))
     except DrayError as error:
-        print(f"error: {error}", file=sys.stderr)
+        _say(f"error: {error}")
         return 1
+    except KeyboardInterrupt:
+        _say("stopped; what was compiled is kept, so that the next run goes on from there")
+        return 130
     return 0
 
 
@@ -38,6 +44,25 @@ async def _build() -> None:
 
 async def _run(directory: Path) -> None:
     binary = await build(_say)
+    with _claimed(directory):
+        await _run_in(directory, binary)
+
+
+@contextlib.contextmanager
+def _claimed(directory: Path) -> Iterator[None]:
+    """Keep other runs out of the folder: etcd there has one server."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InvalidInputError(
+                f"another control plane runs in {directory}: stop it, or choose another --directory"
+            ) from None
+        yield
+
+
+async def _run_in(directory: Path, binary: Binary) -> None:
     runner = Runner(directory / "logs")
     ended = _asked_to_end()
     try:

