@@ -142,6 +142,31 @@ async def void(world: Any, decision: Any, attempt: int) -> None:
     await world.bus.publish(encode(command, source="/allocator/test"))
 
 
+async def test_a_claim_that_is_deleted_while_it_is_voided_ends_no_term(world: Any) -> None:
+    own = world.kube.peer()
+    running = await world.ready(await world.start(kube=own))
+    term = running.controller.term
+    await world.pod("leaves")
+    decision = await world.decision("leaves")
+    claim = decision.claims[0]
+    met = asyncio.Event()
+
+    async def deleted_first(resource: Any, name: str) -> None:
+        if (resource, name) == (CLAIMS, claim.name):
+            await world.kube.delete(CLAIMS, claim.name, claim.namespace)
+            met.set()
+
+    await world.until(lambda: claim.uid in running.controller.watching.picture.claims)
+    own.before["patch"] = deleted_first
+    await void(world, decision, claim.attempt)
+    await world.until(met.is_set, "the command reached its claim")
+
+    await world.pod("stays")
+    await world.decide(await world.decision("stays"))
+    await world.until(world.bindings, "the other pod is bound")
+    assert running.controller.term is term
+
+
 @pytest.mark.parametrize("step", ["mark", "commit"])
 async def test_an_executor_asleep_while_its_decision_is_voided_does_not_commit(
     world: Any, step: str

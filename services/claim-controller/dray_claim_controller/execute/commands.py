@@ -5,7 +5,7 @@ import structlog
 from dray.bus.ports import Bus, BusUnavailableError, Delivery
 from dray.bus.topology import COMMANDS_STREAM
 from dray.domain.errors import TemporaryError
-from dray.kube.ports import Kube, RefusedError
+from dray.kube.ports import Kube, NotFoundError, RefusedError
 from dray.messages.base import UndecodableMessageError, decode, subject_prefix
 from dray.messages.commands import VoidClaim
 from dray.runtime.backoff import Backoff
@@ -55,6 +55,9 @@ class VoidCommands:
             raise
         except TemporaryError:
             await delivery.retry(_AGAIN_S)
+        except NotFoundError:
+            # Deleted since it was read: the fact that it is gone is the answer.
+            await delivery.ack()
         else:
             await delivery.ack()
 
