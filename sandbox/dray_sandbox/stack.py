@@ -23,8 +23,8 @@ import msgspec
 from dray.domain.errors import PermanentError
 from dray.domain.names import DRAY_NAMESPACE
 from dray_sandbox.access import Endpoint, make_credentials
-from dray_sandbox.controlplane.build import build
-from dray_sandbox.controlplane.launch import start_control_plane
+from dray_sandbox.controlplane.build import Binary, build
+from dray_sandbox.controlplane.launch import change_version, start_control_plane
 from dray_sandbox.layout import StackOptions
 from dray_sandbox.nats_server import NatsAccess, start_nats, wipe_store
 from dray_sandbox.objects import Installer, documents
@@ -130,6 +130,11 @@ class Stack:
     def resume(self, name: str) -> None:
         """SIGCONT one process."""
         self.runner.resume(name)
+
+    async def change_version(self, binary: Binary) -> None:
+        """Run a real control plane as ``binary``'s version, on its data; the services go on."""
+        await change_version(self.runner, binary)
+        self._write_record()
 
     async def empty_nats(self) -> None:
         """Restart NATS on an empty store: every stream is lost."""

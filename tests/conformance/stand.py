@@ -1,0 +1,166 @@
+"""A stack on a real control plane, and a hand on what it holds: for conformance tests."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+from dray.bus.jetstream import connect as connect_bus
+from dray.bus.ports import Bus
+from dray.bus.topology import FACTS_STREAM
+from dray.domain.names import DRIVER, GPUPOOL, TFLOPS_REQUEST, VRAM_REQUEST
+from dray.domain.quantities import Quantity, parse_quantity
+from dray.kube.api import connect as connect_kube
+from dray.kube.ports import CLAIMS, PODS, SLICES, Kube, NotFoundError, Object
+from dray.messages.base import decode, subject_prefix
+from dray.messages.facts import ClusterObserved
+from dray_sandbox.layout import StackOptions
+from dray_sandbox.stack import Stack
+
+NAMESPACE = "default"
+PATIENCE_S = 60.0
+"""A busy machine does everything within that."""
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Stand:
+    """A running stack with the administrator's connections."""
+
+    stack: Stack
+    kube: Kube
+    bus: Bus
+
+    async def submit(self, name: str, pool: str = "", **asked: str) -> Object:
+        """Create a pod; one of a pool asks for a fraction of a card."""
+        amounts = {GPUPOOL: pool, TFLOPS_REQUEST: "100", VRAM_REQUEST: "16Gi"} if pool else {}
+        further = {f"tensor-fusion.ai/{key.replace('_', '-')}": v for key, v in asked.items()}
+        metadata = {"name": name, "annotations": amounts | further}
+        container = {"name": "app", "image": "app"}
+        pod = {"metadata": metadata, "spec": {"containers": [container]}}
+        return await self.kube.create(PODS, pod, NAMESPACE)
+
+    async def running(self, *names: str) -> None:
+        """Wait until the pods run."""
+
+        async def all_run() -> bool:
+            pods = await self.pods()
+            return all(phase_of(pods.get(name)) == "Running" for name in names)
+
+        await self.until(all_run, f"{', '.join(names)} running")
+
+    async def delete(self, *names: str) -> None:
+        """Delete pods and wait until they and their claims are gone."""
+        claims = [await self.claim_of(name) for name in names]
+        for name in names:
+            await self.kube.delete(PODS, name, NAMESPACE)
+        left = {claim["metadata"]["name"] for claim in claims if claim is not None}
+
+        async def gone() -> bool:
+            listed = await self.kube.list(CLAIMS, NAMESPACE)
+            present = {claim["metadata"]["name"] for claim in listed.objects}
+            return not (set(names) & (await self.pods()).keys()) and not (left & present)
+
+        await self.until(gone, f"{', '.join(names)} gone")
+
+    async def pods(self) -> dict[str, Object]:
+        """The pods of the namespace, by name."""
+        listed = await self.kube.list(PODS, NAMESPACE)
+        return {pod["metadata"]["name"]: pod for pod in listed.objects}
+
+    async def claim_of(self, pod: str) -> Object | None:
+        """The claim of a pod that has one."""
+        obj = await self.kube.get(PODS, pod, NAMESPACE)
+        for entry in obj.get("status", {}).get("resourceClaimStatuses") or ():
+            try:
+                return await self.kube.get(CLAIMS, entry["resourceClaimName"], NAMESPACE)
+            except NotFoundError:
+                return None
+        return None
+
+    async def published(self) -> ClusterObserved | None:
+        """What the claim-controller says of the API server."""
+        newest = await self.bus.last(FACTS_STREAM, subject_prefix(ClusterObserved))
+        return None if newest is None else decode(newest.payload, ClusterObserved)
+
+    async def devices(self) -> list[Object]:
+        """Every device of dray's driver."""
+        listed = await self.kube.list(SLICES, field_selector=f"spec.driver={DRIVER}")
+        return [device for part in listed.objects for device in part["spec"].get("devices") or ()]
+
+    async def until(
+        self, holds: Callable[[], Awaitable[T]], what: str, within_s: float = PATIENCE_S
+    ) -> T:
+        """Wait for a condition; its value."""
+        try:
+            async with asyncio.timeout(within_s):
+                value = await holds()
+                while not value:
+                    await asyncio.sleep(0.1)
+                    value = await holds()
+        except TimeoutError:
+            pods = {name: phase_of(pod) for name, pod in (await self.pods()).items()}
+            raise AssertionError(f"not within {within_s:g} s: {what}; pods: {pods}") from None
+        return value
+
+
+def phase_of(pod: Object | None) -> str:
+    """The pod's phase; empty for one that isn't there."""
+    return "" if pod is None else str(pod.get("status", {}).get("phase", ""))
+
+
+def results_of(claim: Object) -> list[Object]:
+    """The devices that a claim has."""
+    allocation = claim.get("status", {}).get("allocation") or {}
+    return list(allocation.get("devices", {}).get("results") or ())
+
+
+Use = dict[tuple[str, str, str], dict[str, Quantity]]
+"""Amounts by driver, pool and device."""
+
+
+def recount(slices: Iterable[Object], claims: Iterable[Object]) -> Use:
+    """What is free of every published device, from Kubernetes' objects alone.
+
+    Fails where a device is used beyond what it has, is used by two though one of them has it
+    wholly, or is used and not published.
+    """
+    free: Use = {}
+    for part in slices:
+        spec = part["spec"]
+        for device in spec.get("devices") or ():
+            free[spec["driver"], spec["pool"]["name"], device["name"]] = {
+                name: parse_quantity(entry["value"])
+                for name, entry in (device.get("capacity") or {}).items()
+            }
+    users: dict[tuple[str, str, str], list[tuple[str, bool]]] = defaultdict(list)
+    for claim in claims:
+        for result in results_of(claim):
+            device_id = (result["driver"], result["pool"], result["device"])
+            assert device_id in free, f"{device_id} is allocated but not published"
+            users[device_id].append((claim["metadata"]["name"], "shareID" in result))
+            left = free[device_id]
+            for name, amount in (result.get("consumedCapacity") or {}).items():
+                left[name] = left[name] - parse_quantity(amount)
+                assert left[name] >= Quantity(0), f"{device_id}: {name} oversold: {users}"
+    for device_id, held in users.items():
+        assert len(held) == 1 or all(shared for _, shared in held), f"{device_id}: {held}"
+    return free
+
+
+@asynccontextmanager
+async def standing(options: StackOptions) -> AsyncIterator[Stand]:
+    """The stack of the options for the length of a block."""
+    async with Stack(options) as stack:
+        record = stack.record
+        kube = await connect_kube(record.kubeconfig, user_agent="dray-test")
+        bus = await connect_bus(
+            record.nats_url, name="test", user="admin", password=record.nats_passwords["admin"]
+        )
+        try:
+            yield Stand(stack, kube, bus)
+        finally:
+            await bus.close()
+            await kube.close()
