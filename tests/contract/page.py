@@ -19,10 +19,10 @@ ACRONYMS: Final = {"nats": "NATS", "uid": "UID", "json": "JSON", "dray": "dray"}
 INTRODUCTION: Final = """\
 # What dray relies on
 
-Each line is a test, and its name. A fake and the thing it stands for pass the same tests, so what
-is true on the one is true on the other; a line that fails on a new version of NATS or Kubernetes
-says what breaks before a cluster does. Tests marked `real` need the real control plane and run in
-`make test-real`.
+Each line is a test, and its name; below it stand its cases. A fake and the thing it stands for
+pass the same tests, so what is true on the one is true on the other; a line that fails on a new
+version of NATS or Kubernetes says what breaks before a cluster does. Tests marked `real` need the
+real control plane and run in `make test-real`.
 
 This page is written from the tests (`make generate`), and `make check` compares it.
 """
@@ -61,10 +61,42 @@ def sentence(name: str) -> str:
     return f"{words[0][0].upper()}{words[0][1:]} {' '.join(words[1:])}."
 
 
-def tests_of(module: ast.Module) -> Iterator[str]:
-    """The names of a module's tests, in the order of the file."""
-    functions = (n for n in module.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))
-    return (function.name for function in functions if function.name.startswith("test_"))
+def tests_of(module: ast.Module) -> Iterator[tuple[str, list[str]]]:
+    """The names of a module's tests in the order of the file, each with the names of its cases."""
+    tables = dict(_tables(module))
+    for found in module.body:
+        if isinstance(found, ast.FunctionDef | ast.AsyncFunctionDef) and _is_test(found):
+            yield found.name, [case for name in _parameters(found) for case in tables.get(name, [])]
+
+
+def _is_test(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return function.name.startswith("test_")
+
+
+def _tables(module: ast.Module) -> Iterator[tuple[str, list[str]]]:
+    """The module's dictionaries by name, each with its keys where these are all texts."""
+    for found in module.body:
+        match found:
+            case (
+                ast.Assign(targets=[ast.Name(id=name)], value=ast.Dict(keys=keys))
+                | ast.AnnAssign(target=ast.Name(id=name), value=ast.Dict(keys=keys))
+            ):
+                texts = [key.value for key in keys if isinstance(key, ast.Constant)]
+                if len(texts) == len(keys):
+                    yield name, [str(text) for text in texts]
+
+
+def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
+    """The names of what the test is parametrized with."""
+    for decorator in function.decorator_list:
+        match decorator:
+            case ast.Call(func=ast.Attribute(attr="parametrize"), args=[_, ast.Name(id=name)]):
+                yield name
+
+
+def lines(name: str, cases: list[str]) -> str:
+    """A test's line, and one below it for each of its cases."""
+    return f"- {sentence(name)}\n" + "".join(f"  - {case}\n" for case in cases)
 
 
 def section(path: Path) -> str:
@@ -72,8 +104,8 @@ def section(path: Path) -> str:
     module = ast.parse(path.read_text("utf-8"))
     title = (ast.get_docstring(module) or path.stem).split("\n", 1)[0].rstrip(".")
     link = f"[`{path.relative_to(ROOT)}`](../{path.relative_to(ROOT)})"
-    lines = "".join(f"- {sentence(name)}\n" for name in tests_of(module))
-    return f"### {title}\n\n{link}\n\n{lines}"
+    told = "".join(lines(name, cases) for name, cases in tests_of(module))
+    return f"### {title}\n\n{link}\n\n{told}"
 
 
 def page() -> str:

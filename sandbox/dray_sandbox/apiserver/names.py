@@ -43,12 +43,12 @@ C_IDENTIFIER_TEXT = (
 
 def dns_label(value: str) -> list[str]:
     """Why `value` is no DNS label; empty when it is one."""
-    return _checked(value, _LABEL, 63, LABEL_TEXT)
+    return _checked(value, _LABEL, 63, LABEL_TEXT, "characters")
 
 
 def dns_subdomain(value: str) -> list[str]:
     """Why `value` is no DNS subdomain; empty when it is one."""
-    return _checked(value, _SUBDOMAIN, 253, SUBDOMAIN_TEXT)
+    return _checked(value, _SUBDOMAIN, 253, SUBDOMAIN_TEXT, "characters")
 
 
 def c_identifier(value: str) -> list[str]:
@@ -58,7 +58,7 @@ def c_identifier(value: str) -> list[str]:
 
 def label_value(value: str) -> list[str]:
     """Why `value` is no label value."""
-    return _checked(value, _VALUE, 63, LABEL_VALUE_TEXT)
+    return _checked(value, _VALUE, 63, LABEL_VALUE_TEXT, "bytes")
 
 
 def qualified_name(value: str) -> list[str]:
@@ -80,13 +80,16 @@ def qualified_name(value: str) -> list[str]:
 
 
 def _prefix(value: str) -> list[str]:
-    return dns_subdomain(value) if value else ["must be non-empty"]
+    if not value:
+        return ["must be non-empty"]
+    return _checked(value, _SUBDOMAIN, 253, SUBDOMAIN_TEXT, "bytes")
 
 
-def _checked(value: str, syntax: re.Pattern[str], limit: int, text: str) -> list[str]:
+def _checked(value: str, syntax: re.Pattern[str], limit: int, text: str, unit: str) -> list[str]:
+    """Findings; two generations of Kubernetes' code count the same in differently named units."""
     problems = []
-    if len(value) > limit:
-        problems.append(f"must be no more than {limit} bytes")
+    if len(value.encode()) > limit:
+        problems.append(f"must be no more than {limit} {unit}")
     if not syntax.fullmatch(value):
         problems.append(text)
     return problems

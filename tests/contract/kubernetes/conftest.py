@@ -68,6 +68,12 @@ class Refused(AssertionError):
         found = (self.status.get("details") or {}).get("causes") or []
         return [(cause.get("field", ""), cause["message"]) for cause in found]
 
+    def starts(self, expected: list[str]) -> list[str]:
+        """The causes as texts, each cut to the length of the expected: a syntax is told whole."""
+        found = [f"{field}: {message}" for field, message in self.causes()]
+        lengths = [len(text) for text in expected] + [1000] * len(found)
+        return [text[:length] for text, length in zip(found, lengths, strict=False)]
+
 
 class Api:
     """A thin HTTPS client; every test has a namespace of its own."""
@@ -111,7 +117,7 @@ class Api:
         data = None
         if body is not None:
             headers["Content-Type"] = kind or "application/json"
-            data = json.dumps(body)
+            data = json.dumps(body, separators=(",", ":"))
         async with self._session.request(
             method, self.target.url + path, headers=headers, params=query, data=data
         ) as response:
