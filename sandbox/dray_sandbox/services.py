@@ -77,6 +77,8 @@ class Wiring:
     def claim_controllers(self) -> list[Program]:
         """As many replicas as the options say."""
         own = {"DRAY_KUBE__KUBECONFIG": str(self.endpoint.kubeconfigs[CLAIM_CONTROLLER])}
+        if self.options.control_plane == "sandbox":  # whose scheduler allocates nothing
+            own["DRAY_OWNER__ALLOCATING_SCHEDULER"] = "false"
         names = _replicas("claim-controller", self.options.claim_controllers)
         return [
             self._service(name, "dray_claim_controller", "claim-controller", own) for name in names

@@ -58,6 +58,16 @@ class Publishing(Group):
     """How often running pods are looked for that were not reported yet."""
 
 
+class Owner(Group):
+    """Pools that kube-scheduler owns, and pools that change hands."""
+
+    allocating_scheduler: bool = True
+    """Whether this cluster's kube-scheduler allocates devices to claims."""
+    quarantine: Duration = 60.0
+    """How long dray waits before it allocates devices that kube-scheduler had: an allocation in
+    flight may still land."""
+
+
 class Probing(Group):
     """What the API server keeps: it may be upgraded while dray runs."""
 
@@ -76,3 +86,4 @@ class ControllerSettings(Settings):
     templates: Templates = Templates()
     publishing: Publishing = Publishing()
     probing: Probing = Probing()
+    owner: Owner = Owner()

@@ -30,6 +30,7 @@ from dray_claim_controller.observe.abilities import AbilityKeeper
 from dray_claim_controller.observe.keeper import PoolKeeper
 from dray_claim_controller.observe.publisher import Moves, Publisher, SupersededError
 from dray_claim_controller.observe.watching import Watching
+from dray_claim_controller.owners.keeper import OwnerKeeper
 from dray_claim_controller.report.reporter import Reporter
 from dray_claim_controller.settings import ControllerSettings
 from dray_claim_controller.templates.keeper import TemplateKeeper
@@ -69,7 +70,7 @@ class Term:
             watching.picture,
             clock,
             instance=instance,
-            moves=Moves(self._left, self._closing),
+            moves=Moves(self._left, self._closing, settings.owner.quarantine, self._keeps_taints),
             ask=watching.ask,
             cause_of=watching.cause_of,
         )
@@ -80,6 +81,7 @@ class Term:
             namespace=settings.namespace,
             look_every_s=settings.probing.look_every,
             ask_every_s=settings.probing.ask_every,
+            allocating_scheduler=settings.owner.allocating_scheduler,
         )
         self.epochs = Epochs(bus, kube, watching, self.publisher, clock, instance=instance)
         self.reporter = Reporter(kube, bus, watching, clock, instance=instance)
@@ -108,6 +110,7 @@ class Term:
             finish_after_s=settings.execution.finish_after,
             every_s=settings.execution.withdraw_every,
             finish=self.executor.resume,
+            executing=self.executor.executing,
         )
 
     async def run(self) -> None:
@@ -172,6 +175,16 @@ class Term:
             clock,
             orders=lambda: self.followers.orders,
             every_s=settings.publishing.status_every,
+            allocates=settings.owner.allocating_scheduler,
+        )
+        owners = OwnerKeeper(
+            kube,
+            watching,
+            self.publisher,
+            clock,
+            tell=self.reporter.tell,
+            every_s=settings.publishing.status_every,
+            allocates=settings.owner.allocating_scheduler,
         )
         commands = VoidCommands(means.bus, kube, watching, clock)
         return {
@@ -184,6 +197,7 @@ class Term:
             "collect": collector.run(),
             "stuck": self.stuck.run(),
             "pools": pools.run(),
+            "owners": owners.run(),
             "abilities": self.abilities.run(self._revision),
             "reports": self.reporter.run(look_every_s=settings.publishing.report_every),
         }
@@ -207,6 +221,8 @@ class Term:
                 await self.publisher.tick()
             except BusUnavailableError as error:
                 structlog.get_logger().debug("no tick", error=str(error))
+            if self._means.watching.picture.dirty:
+                self._means.watching.wake()
             await self._means.clock.sleep(self._means.settings.publishing.tick)
 
     async def _guard(self, created: str) -> None:
@@ -243,6 +259,9 @@ class Term:
 
     def _keeps_timestamp(self) -> bool:
         return self.abilities.known.allocation_timestamp
+
+    def _keeps_taints(self) -> bool:
+        return self.abilities.known.device_taints
 
     def _revision(self) -> int:
         return max(self._means.watching.picture.revision, 1)

@@ -16,6 +16,7 @@ from dray.domain.names import (
     DEFAULT_SCHEDULER,
     DRAY_SCHEDULER,
     GPUPOOL,
+    OWNER_KUBE_SCHEDULER,
     REQUEST_ID,
     SHAPE,
     TEMPLATE_READY,
@@ -49,6 +50,26 @@ class Injection:
     pool: Pool
     gated: bool
     ids: Ids
+
+
+def is_kube_schedulers(pool: Pool) -> bool:
+    """Whether kube-scheduler allocates the pool's devices, and dray only prepares for it."""
+    return pool.owner == OWNER_KUBE_SCHEDULER
+
+
+def dray_binds(pool: Pool, gated: bool) -> bool:
+    """Whether dray binds the pod itself; kube-scheduler does where it allocates, or is shared."""
+    return not gated and not is_kube_schedulers(pool)
+
+
+def scheduler_conflicts(spec: Object, pool: Pool) -> Iterator[str]:
+    """Why nobody would place ``spec`` in the pool that it asks for."""
+    if is_kube_schedulers(pool) and spec.get("schedulerName") == DRAY_SCHEDULER:
+        yield (
+            f'spec.schedulerName is "{DRAY_SCHEDULER}", but GPUPool "{pool.name}" is owned by '
+            "kube-scheduler (spec.owner), which allocates and binds by itself: leave "
+            "spec.schedulerName out, or name a pool that dray owns"
+        )
 
 
 def node_conflicts(spec: Object) -> Iterator[str]:
@@ -167,14 +188,12 @@ def _uses(container: Object) -> list[Object]:
 def _schedule(spec: Object, injection: Injection) -> None:
     gates = spec.get("schedulingGates") or []
     others = [gate for gate in gates if gate.get("name") != ALLOCATION_GATE]
-    if injection.gated:
-        spec["schedulerName"] = DEFAULT_SCHEDULER
-        if len(others) == len(gates):
-            spec["schedulingGates"] = [*gates, {"name": ALLOCATION_GATE}]
-    else:
-        spec["schedulerName"] = DRAY_SCHEDULER
-        if len(others) < len(gates):
-            spec["schedulingGates"] = others
+    binds = dray_binds(injection.pool, injection.gated)
+    spec["schedulerName"] = DRAY_SCHEDULER if binds else DEFAULT_SCHEDULER
+    if injection.gated and len(others) == len(gates):
+        spec["schedulingGates"] = [*gates, {"name": ALLOCATION_GATE}]
+    elif not injection.gated and len(others) < len(gates):
+        spec["schedulingGates"] = others
     if injection.pool.dedicated:
         _tolerate(spec, injection.pool.name)
 

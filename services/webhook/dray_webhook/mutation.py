@@ -26,16 +26,20 @@ from dray.domain.pods import Pool
 from dray.kube.convert import pod_needs
 from dray.messages.events import PodRequested
 from dray.messages.facts import TemplateObserved
+from dray.messages.rpc import Lookup
 from dray_webhook.annotations import Asked, Findings, read_annotations
 from dray_webhook.injection import (
     NEVER_ON_PODS_AT_BIRTH,
     Ids,
     Injection,
     claim_conflicts,
+    dray_binds,
     foreign_needs,
     inject,
+    is_kube_schedulers,
     keep,
     node_conflicts,
+    scheduler_conflicts,
 )
 from dray_webhook.jsonpatch import difference
 from dray_webhook.pools import Resolution, Rules, resolve
@@ -98,6 +102,7 @@ class _Admission:
         selectors = self._selectors(pool)
         gated = pool is not None and self._gated(pool)
         self.findings.errors.extend(node_conflicts(self.spec))
+        self._check_scheduler(pool)
         if pool is None or base is None:
             return self._denial()
         self.findings.errors.extend(
@@ -116,6 +121,14 @@ class _Admission:
             requested=self._event(injection),
         )
 
+    def _check_scheduler(self, pool: Pool | None) -> None:
+        if pool is None or not (conflicts := list(scheduler_conflicts(self.spec, pool))):
+            return
+        self.findings.errors.extend(conflicts)
+        lookup = Lookup(kind="pool", name=pool.name)
+        if lookup not in self.view.asked:  # its owner may have changed a moment ago
+            self.found.doubts.append(lookup)
+
     def _other_bases(self, base: str) -> tuple[str, ...]:
         """Base templates that the pod can refer to, but for its own."""
         here = self.request.namespace
@@ -132,7 +145,10 @@ class _Admission:
         return selectors.expressions
 
     def _gated(self, pool: Pool) -> bool:
-        """Whether kube-scheduler binds: nodes it shares, or needs that dray doesn't read."""
+        """Whether dray allocates first and kube-scheduler binds: nodes that it shares, or needs
+        that dray doesn't read."""
+        if is_kube_schedulers(pool):
+            return False
         try:
             base = self.found.base.name if self.found.base else BASE_TEMPLATE
             unread = pod_needs(foreign_needs(self.spec, base)).unread
@@ -239,7 +255,10 @@ def understood(asked: Asked, found: Resolution, *, gated: bool) -> dict[str, str
         "selector": "custom" if asked.expression else "generated",
         "dra": found.dra_from,
         "base": f"{found.base.namespace}/{found.base.name}" if found.base else "",
-        "binder": OWNER_KUBE_SCHEDULER if gated else OWNER_DRAY,
+        "binder": OWNER_DRAY
+        if found.pool and dray_binds(found.pool, gated)
+        else OWNER_KUBE_SCHEDULER,
+        "allocator": OWNER_KUBE_SCHEDULER if found.pool and is_kube_schedulers(found.pool) else "",
     }
     return {name: value for name, value in words.items() if value}
 

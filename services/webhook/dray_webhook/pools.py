@@ -129,10 +129,11 @@ class _Resolver:
                 f"expected one of: {allowed}",
                 lookup,
             )
-        if pool.owner == OWNER_KUBE_SCHEDULER:
+        if pool.owner == OWNER_KUBE_SCHEDULER and not self.view.cluster.allocating_scheduler:
             self._refuse(
-                f'GPUPool "{pool.name}" is owned by kube-scheduler (spec.owner), and this version '
-                "of dray doesn't admit pods to such a pool yet; name a pool that dray owns",
+                f'GPUPool "{pool.name}" is owned by kube-scheduler (spec.owner), and the scheduler '
+                "of this cluster allocates no devices, so the pod would wait for ever: name a pool "
+                "that dray owns, or set spec.owner: dray on this one",
                 lookup,
             )
 
@@ -154,7 +155,14 @@ class _Resolver:
         if asked is None and policy is not None and policy.dra_enabled:
             return f"SchedulingConfigTemplate {policy.name}"
         lookup = Lookup(kind="pool", name=pool.name)
-        if asked is False:
+        if asked is False and pool.owner == OWNER_KUBE_SCHEDULER:
+            self._refuse(
+                f'annotation {DRA_ENABLED} is "false", but GPUPool "{pool.name}" is owned by '
+                "kube-scheduler (spec.owner), which gives GPUs to claims alone: leave the "
+                "annotation out, or name a pool that dray owns",
+                lookup,
+            )
+        elif asked is False:
             self.findings.errors.append(
                 f'annotation {DRA_ENABLED} is "false", and {NO_OTHER_WAY}: '
                 'expected "true", or no such annotation where the pool enables DRA'

@@ -122,6 +122,11 @@ class GPUPoolStatus(Fields):
     tflops: Amounts | None = Field(default=None, description="Compute, in TFLOPS.")
     vram: Amounts | None = Field(default=None, description="Memory, in bytes.")
     waiting_pods: int = Field(default=0, description="Pods that wait for a device of this pool.")
+    owner: Owner | None = Field(
+        default=None,
+        description="Who allocates the pool's devices by now: the former owner until a changed "
+        "spec.owner has come into force. Absent: nobody but dray ever did.",
+    )
     observed_generation: int | None = Field(
         default=None, description="Generation the status is of."
     )

@@ -59,6 +59,12 @@ class NodeObserved(Fact, frozen=True, kw_only=True):
     node: Node
     counted_pods: tuple[str, ...] = ()
     """UIDs of dray's pods that the sum contains."""
+    quarantined: bool = False
+    """kube-scheduler had its devices, and what it had in flight may still land: the node's pool
+    stays empty until that is over."""
+    recalled_unix_s: float | None = None
+    """When all its devices were seen with the owner taint after kube-scheduler had them, as long
+    as they are dray's; None: never, or not yet."""
 
     def ids(self) -> tuple[str, ...]:
         return (self.node.name,)
@@ -167,6 +173,8 @@ class ClusterObserved(Fact, frozen=True, kw_only=True):
     """Whether a DeviceClass may stand for an extended resource; None: not allowed to ask."""
     served_versions: tuple[str, ...] = ("v1",)
     """Versions of resource.k8s.io that are served, the preferred one first."""
+    allocating_scheduler: bool = True
+    """Whether the cluster's kube-scheduler allocates devices; not probed, but a setting."""
 
     def ids(self) -> tuple[str, ...]:
         return ()

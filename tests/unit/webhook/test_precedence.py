@@ -87,12 +87,6 @@ def test_only_allowed_namespaces_are_admitted(cluster, pod):
     assert cluster.admit(pod()).allowed
 
 
-def test_pools_of_kube_scheduler_are_denied_for_now(cluster):
-    cluster.pool("shared", owner="kube-scheduler")
-
-    assert "is owned by kube-scheduler (spec.owner)" in cluster.errors()
-
-
 def test_the_base_template_of_the_pods_namespace_comes_first(cluster, pod, template_of):
     cluster.view.apply(template_of("team-a"))
 

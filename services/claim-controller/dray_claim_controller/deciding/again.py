@@ -16,6 +16,7 @@ from dray_claim_controller.deciding.executing import (
 from dray_claim_controller.deciding.known import KnownPicture, restored
 from dray_claim_controller.deciding.observing import FACT_OF, PoolStatus, Publish, Taints
 from dray_claim_controller.deciding.opening import MustBegin, NextEpoch
+from dray_claim_controller.deciding.owning import CameLate, WhoIsStranded
 from dray_claim_controller.deciding.seam import Question, fold, told
 from dray_claim_controller.deciding.templating import Affected, Garbage, Template
 from dray_claim_controller.observe.picture import Picture
@@ -24,6 +25,7 @@ QUESTIONS: dict[str, type[Question[Any]]] = {
     str(kind.__struct_config__.tag): kind
     for kind in (
         Affected,
+        CameLate,
         Garbage,
         Halfway,
         MayCommit,
@@ -38,6 +40,7 @@ QUESTIONS: dict[str, type[Question[Any]]] = {
         StartedHalfway,
         Taints,
         Template,
+        WhoIsStranded,
     )
 }
 """By the name that the journal has."""

@@ -7,10 +7,11 @@ from dray.kube.convert import node_from
 from dray.kube.ports import NODES, POOLS
 from dray.messages.facts import FACTS, Fact, NodeObserved
 from dray_claim_controller.deciding.seam import Question
-from dray_claim_controller.observe.capacity import Log, is_news, pool_status
+from dray_claim_controller.observe.capacity import Hands, Log, is_news, pool_status
 from dray_claim_controller.observe.facts import Known, fact_of, pools_of
 from dray_claim_controller.observe.membership import dedicated_taints
 from dray_claim_controller.observe.outbox import plan
+from dray_claim_controller.observe.owners import Recall
 from dray_claim_controller.observe.picture import Picture
 from dray_claim_controller.observe.seen import Key
 
@@ -28,12 +29,14 @@ class Publish(Question[tuple[Fact, ...]], frozen=True, kw_only=True, tag="publis
     left: tuple[tuple[str, int], ...] = ()
     """Of nodes: highest node-left revision by domain."""
     closing: tuple[str, ...] = ()
+    recall: Recall = Recall()
+    """Of nodes."""
 
     def answer(self, picture: Picture) -> tuple[Fact, ...]:
         before = self.before
         published = before if isinstance(before, NodeObserved) and not before.deleted else None
         left = {(domain, self.key.identity): revision for domain, revision in self.left}
-        fact = fact_of(picture, self.key, Known(published, left, self.closing))
+        fact = fact_of(picture, self.key, Known(published, left, self.closing, self.recall))
         return tuple(plan(self.key, before, fact, self.revision))
 
 
@@ -62,11 +65,16 @@ class PoolStatus(Question[dict[str, Any] | None], frozen=True, kw_only=True, tag
     """Of the log that was read; 0: none was."""
     sequence: int = 0
     now_unix_s: float
+    moving: tuple[str, ...] = ()
+    """Those of ``nodes`` whose devices are not in the hands yet in which the pool wants them."""
+    allocates: bool = True
+    """Whether the cluster's kube-scheduler allocates devices."""
 
     def answer(self, picture: Picture) -> dict[str, Any] | None:
         log = Log(self.epoch, self.sequence) if self.epoch else None
         pool = pools_of(picture)[self.pool]
-        status = pool_status(picture, pool, self.nodes, log, self.now_unix_s)
+        hands = Hands(self.moving, self.allocates)
+        status = pool_status(picture, pool, self.nodes, log, self.now_unix_s, hands)
         before = picture.plain[POOLS.plural][self.pool].get("status") or {}
         return status if is_news(status, before) else None
 

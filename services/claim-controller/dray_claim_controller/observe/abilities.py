@@ -3,6 +3,7 @@ dray runs."""
 
 from collections.abc import Callable
 
+import msgspec
 import structlog
 
 from dray.bus.ports import BusUnavailableError
@@ -30,9 +31,11 @@ class AbilityKeeper:
         namespace: str,
         look_every_s: float,
         ask_every_s: float,
+        allocating_scheduler: bool = True,
     ) -> None:
         self.known = ClusterObserved(revision=0)
         """The newest answer."""
+        self._allocating_scheduler = allocating_scheduler
         self._kube = kube
         self._publisher = publisher
         self._clock = clock
@@ -49,6 +52,8 @@ class AbilityKeeper:
             BusUnavailableError: the answer was not published.
         """
         found = await probe(self._kube, self._namespace, revision=revision, classes=False)
+        # No dry run tells whether somebody allocates; so that is a setting.
+        found = msgspec.structs.replace(found, allocating_scheduler=self._allocating_scheduler)
         await self._publisher.say(Key(found.NAME, ""), found)
         self._tell_change(found)
         self.known, self._asked_s = found, self._clock.monotonic_s()

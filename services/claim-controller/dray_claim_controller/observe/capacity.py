@@ -6,13 +6,23 @@ from typing import Any
 
 from dray.domain.claims import AllocatedDevice
 from dray.domain.devices import Device, DeviceId
-from dray.domain.names import DRIVER, TFLOPS, VIRTUAL_TFLOPS, VIRTUAL_VRAM, VRAM
+from dray.domain.names import (
+    DRIVER,
+    OWNER_DRAY,
+    OWNER_KUBE_SCHEDULER,
+    OWNER_TAINT,
+    TFLOPS,
+    VIRTUAL_TFLOPS,
+    VIRTUAL_VRAM,
+    VRAM,
+)
 from dray.domain.pods import Pool
 from dray.domain.quantities import InvalidQuantityError, Quantity, parse_quantity
 from dray.kube.convert import time_to
 from dray.kube.ports import NODES, POLICIES, POOLS, Object
 from dray_claim_controller.observe.facts import pools_of
 from dray_claim_controller.observe.membership import membership
+from dray_claim_controller.observe.owners import former_owner
 from dray_claim_controller.observe.picture import Picture
 from dray_claim_controller.observe.seen import SeenPod
 
@@ -25,8 +35,23 @@ class Log:
     sequence: int
 
 
+@dataclass(frozen=True, slots=True)
+class Hands:
+    """Who allocates the pool's devices by now."""
+
+    moving: tuple[str, ...] = ()
+    """Its nodes whose devices are not in the hands yet in which the pool wants them."""
+    allocates: bool = True
+    """Whether the cluster's kube-scheduler allocates devices."""
+
+
 def pool_status(
-    picture: Picture, pool: Pool, nodes: Iterable[str], log: Log | None, now_unix_s: float
+    picture: Picture,
+    pool: Pool,
+    nodes: Iterable[str],
+    log: Log | None,
+    now_unix_s: float,
+    hands: Hands = Hands(),
 ) -> dict[str, Any]:
     """The pool's status; ``nodes`` are those published as its own.
 
@@ -45,9 +70,12 @@ def pool_status(
         "waitingPods": sum(1 for seen in picture.our_pods() if _waits(picture, seen, pool.name)),
         "observedGeneration": int(obj["metadata"].get("generation") or 0),
         "conditions": _dated(
-            _conditions(picture, pool, members), before.get("conditions") or (), now_unix_s
+            _conditions(picture, pool, members, hands), before.get("conditions") or (), now_unix_s
         ),
     }
+    owner = former_owner(obj) if hands.moving else pool.owner
+    if owner != OWNER_DRAY or before.get("owner"):
+        status["owner"] = owner
     remembered = before.get("decisionLog") or {}
     if log is not None and remembered.get("epoch") == log.epoch:
         status["decisionLog"] = {"epoch": log.epoch, "lastSequence": log.sequence}
@@ -124,7 +152,9 @@ def _waits(picture: Picture, seen: SeenPod, pool: str) -> bool:
     return not claims or any(held.claim.allocation is None for held in claims)
 
 
-def _conditions(picture: Picture, pool: Pool, nodes: list[str]) -> list[dict[str, str]]:
+def _conditions(
+    picture: Picture, pool: Pool, nodes: list[str], hands: Hands
+) -> list[dict[str, str]]:
     contested = _contested(picture, pool.name)
     template_missing = bool(pool.template) and pool.template not in picture.plain[POLICIES.plural]
     conditions = [
@@ -148,7 +178,37 @@ def _conditions(picture: Picture, pool: Pool, nodes: list[str]) -> list[dict[str
         ready, reason, message = False, "TemplateMissing", conditions[0]["message"]
     elif not nodes:
         ready, reason, message = False, "NoNodes", "no node is in this pool"
+    elif hands.moving and former_owner(picture.plain[POOLS.plural][pool.name]) != pool.owner:
+        ready, reason, message = False, "OwnerChanging", _in_between(pool, hands)
+    elif pool.owner == OWNER_KUBE_SCHEDULER:
+        ready, reason, message = hands.allocates, *_KUBE_SCHEDULER[hands.allocates]
     return [_condition("Ready", ready, reason, message), *conditions]
+
+
+_KUBE_SCHEDULER = {
+    True: (
+        "FirstFit",
+        "kube-scheduler allocates the devices of this pool: the first that fit, whatever the "
+        "placement mode of its SchedulingConfigTemplate says",
+    ),
+    False: (
+        "NoAllocatingScheduler",
+        "this pool is owned by kube-scheduler (spec.owner), but no scheduler here allocates "
+        "devices (DRAY_OWNER__ALLOCATING_SCHEDULER is false), so its pods are denied: set "
+        "spec.owner: dray, or use a cluster whose kube-scheduler does",
+    ),
+}
+
+
+def _in_between(pool: Pool, hands: Hands) -> str:
+    some = ", ".join(hands.moving[:8]) + (", …" if len(hands.moving) > 8 else "")
+    where = f"{len(hands.moving)} nodes ({some})"
+    if pool.owner == OWNER_KUBE_SCHEDULER:
+        return f"dray decides nothing new; on {where} its decisions are being carried out or voided"
+    return (
+        f"kube-scheduler is kept away by the taint {OWNER_TAINT}; on {where} dray waits until "
+        "nothing that kube-scheduler had in flight can land any more"
+    )
 
 
 def _condition(kind: str, holds: bool, reason: str, message: str) -> dict[str, str]:

@@ -26,6 +26,15 @@ class Cards:
                     found = (observed.generation, device)
         return None if found is None else found[1]
 
+    def devices_of(self, driver: str, pool: str) -> tuple[Device, ...]:
+        """What a driver's pool publishes, of its newest generation."""
+        names = self._slices_of_pool.get((driver, pool), ())
+        parts = [self.slices[name][0] for name in names]
+        newest = max((part.generation for part in parts), default=0)
+        return tuple(
+            device for part in parts if part.generation == newest for device in part.devices
+        )
+
     def keep(self, name: str, observed: ResourceSlice, revision: int) -> None:
         """A slice was published, or changed."""
         self.slices[name] = (observed, revision)

@@ -26,7 +26,7 @@ from dray.messages.facts import (
     SliceObserved,
     TemplateObserved,
 )
-from dray_claim_controller.observe.membership import membership, place
+from dray_claim_controller.observe.owners import Movement, Recall, wanted_pool, whereabouts
 from dray_claim_controller.observe.picture import Picture
 from dray_claim_controller.observe.seen import Key
 
@@ -40,6 +40,7 @@ class Known:
     left: Mapping[tuple[str, str], int] = field(default_factory=dict)
     closing: tuple[str, ...] = ()
     """Domains whose pool is gone, but whose decisions are not all void yet."""
+    recall: Recall = field(default_factory=Recall)
 
 
 def key_of(fact: Fact) -> Key:
@@ -144,16 +145,10 @@ def _node_fact(picture: Picture, name: str, known: Known) -> NodeObserved | None
     if obj is None:
         return None
     pools = pools_of(picture)
-    published = known.published
     bare = node_from(obj)
-    wanted = membership(bare.labels, pools.values()).pool
-    where = place(
-        wanted,
-        None if published is None else published.node,
-        0 if published is None else published.revision,
-        known.left,
-        {*pools, *known.closing},
-    )
+    wanted = wanted_pool(bare.labels, pools)
+    movement = Movement(known.published, known.left, {*pools, *known.closing}, known.recall)
+    where = whereabouts(picture, name, wanted, movement)
     node = replace(
         _in_pool(bare, pools.get(where.pool)),
         leaving=where.leaving,
@@ -169,6 +164,8 @@ def _node_fact(picture: Picture, name: str, known: Known) -> NodeObserved | None
             used_pods=len(running),
         ),
         counted_pods=tuple(sorted(seen.uid for seen in running if seen.pod is not None)),
+        quarantined=where.quarantined,
+        recalled_unix_s=where.recalled_unix_s,
     )
 
 

@@ -11,6 +11,7 @@ from dray.runtime.clock import Clock
 from dray_claim_controller.deciding.observing import PoolStatus, Taints
 from dray_claim_controller.execute.orders import Orders
 from dray_claim_controller.observe.facts import pools_of
+from dray_claim_controller.observe.owners import home, is_on_its_way, wanted_pool
 from dray_claim_controller.observe.publisher import Publisher
 from dray_claim_controller.observe.seen import Key
 from dray_claim_controller.observe.watching import Watching
@@ -28,6 +29,7 @@ class PoolKeeper:
         *,
         orders: Callable[[], Mapping[str, Orders]],
         every_s: float,
+        allocates: bool = True,
     ) -> None:
         self._kube = kube
         self._watching = watching
@@ -35,6 +37,8 @@ class PoolKeeper:
         self._clock = clock
         self._orders = orders
         self._every_s = every_s
+        self._allocates = allocates
+        """Whether the cluster's kube-scheduler allocates devices."""
 
     async def run(self) -> None:
         """Keep until cancelled."""
@@ -51,18 +55,23 @@ class PoolKeeper:
 
     async def keep(self) -> None:
         """Write what differs. A conflict leaves the rest for the next time."""
-        members = self._members()
+        members, moving = self._members()
         await self._taint(members)
-        await self._write_status(members)
+        await self._write_status(members, moving)
 
-    def _members(self) -> dict[str, str]:
-        """Pool by node, as published."""
-        found = {}
+    def _members(self) -> tuple[dict[str, str], tuple[str, ...]]:
+        """Pool by node, as published, and the nodes whose devices change hands."""
+        found, moving = {}, []
+        pools = pools_of(self._watching.picture)
         for name in self._watching.picture.plain[NODES.plural]:
             fact = self._publisher.last(Key("node", name))
-            if isinstance(fact, NodeObserved):
-                found[name] = fact.node.pool
-        return found
+            if not isinstance(fact, NodeObserved):
+                continue
+            wanted = wanted_pool(fact.node.labels, pools)
+            found[name] = home(fact, wanted)
+            if wanted is not None and is_on_its_way(fact, wanted):
+                moving.append(name)
+        return found, tuple(moving)
 
     async def _taint(self, members: Mapping[str, str]) -> None:
         picture = self._watching.picture
@@ -86,7 +95,7 @@ class PoolKeeper:
             patch = {"metadata": fence, "spec": {"taints": wanted or None}}
             self._watching.answered(NODES, await self._kube.patch(NODES, name, patch))
 
-    async def _write_status(self, members: Mapping[str, str]) -> None:
+    async def _write_status(self, members: Mapping[str, str], moving: tuple[str, ...]) -> None:
         picture = self._watching.picture
         for name in pools_of(picture):
             obj = picture.plain[POOLS.plural].get(name)
@@ -98,6 +107,8 @@ class PoolKeeper:
                 PoolStatus(
                     pool=name,
                     nodes=tuple(node for node, pool in members.items() if pool == name),
+                    moving=tuple(node for node in moving if members[node] == name),
+                    allocates=self._allocates,
                     epoch=0 if orders is None else orders.epoch,
                     sequence=0 if orders is None else orders.sequence,
                     now_unix_s=self._clock.now_unix_s(),

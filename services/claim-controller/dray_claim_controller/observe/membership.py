@@ -23,6 +23,9 @@ class Place:
     pool: str
     leaving: str = ""
     leaving_since: int = 0
+    quarantined: bool = False
+    """Its devices were kube-scheduler's, and are nobody's yet; see ``observe.owners``."""
+    recalled_unix_s: float | None = None
 
 
 def selects(pool: Pool, labels: Mapping[str, str]) -> bool:
@@ -46,15 +49,18 @@ def place(
     published_revision: int,
     left: Mapping[tuple[str, str], int],
     domains: Collection[str],
+    *,
+    handed_over: bool = False,
 ) -> Place:
-    """Where the node's next fact puts it.
+    """Where the next fact puts a node whose devices dray allocates, or nobody.
 
     A node goes from pool A to B through "no pool": B may only have it once A's decision log
     says that nothing of A is in flight there. ``left`` holds the highest ``node_revision``
     of A's node-left records by (domain, node); ``domains`` are those that may have decisions.
+    ``handed_over``: kube-scheduler allocates for the wanted pool, also if that is A itself.
     """
     prior = "" if published is None else published.pool or published.leaving
-    if published is None or not prior or prior == wanted:
+    if published is None or not prior or (prior == wanted and not handed_over):
         return Place(wanted)
     if published.pool:
         return Place("", prior, published_revision + 1)

@@ -35,6 +35,7 @@ from dray.runtime.clock import Clock
 from dray_claim_controller.deciding.observing import Publish
 from dray_claim_controller.deciding.seam import Seam
 from dray_claim_controller.observe.outbox import Outbox
+from dray_claim_controller.observe.owners import Recall
 from dray_claim_controller.observe.picture import Picture
 from dray_claim_controller.observe.seen import Key, SeenPod
 from dray_claim_controller.tracing import publishing
@@ -48,6 +49,10 @@ class Moves:
 
     left: Callable[[], Mapping[tuple[str, str], int]]
     closing: Callable[[], Iterable[str]]
+    quarantine_s: float = 60.0
+    """How long devices that kube-scheduler had are nobody's."""
+    keeps_taints: Callable[[], bool] = lambda: True
+    """Whether the API server keeps device taints."""
 
 
 _UNOBSERVED = ("synced", "tick", "cluster", "domain")
@@ -87,6 +92,8 @@ class Publisher:
         self._instance = instance
         self._moves = moves
         self._outbox = Outbox()
+        self._quarantined: dict[str, None] = {}
+        """Nodes whose next fact is a matter of time."""
         self._fence: Fence | None = None
         """The right to publish; None before ``begin``."""
         self._lock = asyncio.Lock()
@@ -139,13 +146,15 @@ class Publisher:
         async with self._lock:
             for newer in self._outbox.plan(key, fact, revision):
                 await self._store(newer)
-                self._outbox.published(newer)
+                self._published(newer)
 
     async def tick(self) -> None:
-        """Let time pass for those who fold the facts."""
+        """Let time pass for those who fold the facts, and for nodes in quarantine."""
         async with self._lock:
             now_unix_s = self._clock.now_unix_s()
             await self._store(Tick(revision=next(self._ticks), now_unix_s=now_unix_s))
+        for name in self._quarantined:
+            self._picture.mark(Key(NodeObserved.NAME, name))
 
     def domains(self) -> dict[str, int]:
         """Epoch by domain, as published."""
@@ -169,7 +178,7 @@ class Publisher:
             # Its node may have gone while nobody led.
             self._picture.mark(Key(fact.NAME, fact.node))
         elif not isinstance(fact, _UNREMEMBERED):
-            self._outbox.published(fact)
+            self._published(fact)
 
     async def _publish_dirty(self) -> None:
         dirty = self._picture.take_dirty()
@@ -190,7 +199,7 @@ class Publisher:
             cause = self._cause_of(newer.claim.uid) if isinstance(newer, ClaimObserved) else ""
             with publishing(newer, self._pod_of(newer), first=last is None) as traceparent:
                 await self._store(newer, traceparent, cause)
-            self._outbox.published(newer)
+            self._published(newer)
 
     async def _bury_inventory(self, key: Key) -> None:
         """The tombstone of what a node-agent said of a node that is gone. The agent writes this
@@ -214,6 +223,13 @@ class Publisher:
         except StaleSequenceError:
             self._picture.mark(key)
 
+    def _published(self, fact: Fact) -> None:
+        self._outbox.published(fact)
+        if isinstance(fact, NodeObserved):
+            self._quarantined.pop(fact.node.name, None)
+            if fact.quarantined and not fact.deleted:
+                self._quarantined[fact.node.name] = None
+
     def _question(self, key: Key, revision: int) -> Publish:
         before = self._outbox.newest(key)
         if key.kind != NodeObserved.NAME:
@@ -222,7 +238,17 @@ class Publisher:
             (name, at) for (name, node), at in self._moves.left().items() if node == key.identity
         ]
         closing = tuple(sorted(self._moves.closing()))
-        return Publish(key=key, revision=revision, before=before, left=tuple(left), closing=closing)
+        recall = Recall(
+            self._clock.now_unix_s(), self._moves.quarantine_s, self._moves.keeps_taints()
+        )
+        return Publish(
+            key=key,
+            revision=revision,
+            before=before,
+            left=tuple(left),
+            closing=closing,
+            recall=recall,
+        )
 
     def _pod_of(self, fact: Fact) -> SeenPod | None:
         """The pod whose trace a fact belongs to."""

@@ -1,0 +1,1 @@
+"""Pods and claims of pools that change hands between dray and kube-scheduler."""

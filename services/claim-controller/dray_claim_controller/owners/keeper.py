@@ -1,0 +1,122 @@
+"""Hands pods over with their pool, and takes back what kube-scheduler allocated too late."""
+
+from collections.abc import Callable
+
+import structlog
+
+from dray.domain.errors import TemporaryError
+from dray.kube.ports import NODES, PODS, ConflictError, Kube, NotFoundError, RefusedError
+from dray.messages.facts import NodeObserved
+from dray.runtime.clock import Clock
+from dray_claim_controller.deciding.owning import CameLate, WhoIsStranded
+from dray_claim_controller.execute.writes import ClaimWrites
+from dray_claim_controller.observe.publisher import Publisher
+from dray_claim_controller.observe.seen import Key, SeenPod
+from dray_claim_controller.observe.watching import Watching
+from dray_claim_controller.owners.rules import LateSale
+
+Tell = Callable[[SeenPod, str, str], None]
+"""Reports (pod, reason, message) as a warning event."""
+
+
+class OwnerKeeper:
+    """Looks every ``every_s`` seconds."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        watching: Watching,
+        publisher: Publisher,
+        clock: Clock,
+        *,
+        tell: Tell,
+        every_s: float,
+        allocates: bool = True,
+    ) -> None:
+        self._kube = kube
+        self._watching = watching
+        self._publisher = publisher
+        self._clock = clock
+        self._tell = tell
+        self._every_s = every_s
+        self._allocates = allocates
+        """Whether anybody takes the pods whose gate is lifted."""
+        self._writes = ClaimWrites(kube)
+        self._told: dict[str, None] = {}
+
+    async def run(self) -> None:
+        """Keep until cancelled."""
+        while True:
+            try:
+                await self.look()
+            except (TemporaryError, NotFoundError) as error:
+                structlog.get_logger().debug("owners not kept yet", error=str(error))
+            except RefusedError as error:
+                structlog.get_logger().error("Kubernetes refused a hand-over", error=str(error))
+            await self._clock.sleep(self._every_s)
+
+    async def look(self) -> None:
+        """Do what is due. An error leaves the rest for the next time."""
+        waiting = self._watching.ask(WhoIsStranded())
+        self._tell_unbindable(waiting.unbindable)
+        for uid in waiting.gated if self._allocates else ():
+            await self._lift_gate(uid)
+        recalled = self._recalled()
+        for sale in self._watching.ask(CameLate(recalled=recalled)) if recalled else ():
+            await self._undo(sale)
+
+    def _tell_unbindable(self, uids: tuple[str, ...]) -> None:
+        for uid in uids:
+            if uid in self._told:
+                continue
+            seen = self._watching.picture.pods[uid]
+            pool = "" if seen.pod is None else seen.pod.pool
+            self._tell(
+                seen,
+                "OwnerChanged",
+                f"GPUPool {pool} is owned by kube-scheduler by now, and this pod was admitted for "
+                "dray's own scheduler (spec.schedulerName can't change): delete the pod and "
+                "create it again",
+            )
+        self._told = dict.fromkeys(uids)
+
+    async def _lift_gate(self, uid: str) -> None:
+        seen = self._watching.picture.pods.get(uid)
+        if seen is None or seen.pod is None:
+            return
+        structlog.get_logger().info("handing over", pod=seen.pod.name, pool=seen.pod.pool)
+        try:
+            self._watching.answered(PODS, await self._writes.lift_gate(seen, seen.pod))
+        except (ConflictError, NotFoundError) as error:
+            # Somebody else was at it: it is seen soon, and the other pods don't wait for that.
+            structlog.get_logger().info("not handed over", pod=seen.pod.name, error=str(error))
+
+    def _recalled(self) -> tuple[tuple[str, float], ...]:
+        facts = (
+            self._publisher.last(Key("node", n)) for n in self._watching.picture.plain[NODES.plural]
+        )
+        return tuple(
+            (fact.node.name, fact.recalled_unix_s)
+            for fact in facts
+            if isinstance(fact, NodeObserved) and fact.recalled_unix_s is not None
+        )
+
+    async def _undo(self, sale: LateSale) -> None:
+        for uid in sale.pods:
+            seen = self._watching.picture.pods.get(uid)
+            if seen is None or seen.pod is None:
+                continue
+            structlog.get_logger().error(
+                "double sale: evicting the later claim's pod",
+                device=str(sale.device),
+                claim=sale.claim,
+                pod=f"{seen.pod.namespace}/{seen.pod.name}",
+            )
+            self._tell(
+                seen,
+                "DoubleSale",
+                f"kube-scheduler allocated {sale.device} to claim {sale.claim} after dray had "
+                "taken the device over and given it to another claim; this pod is evicted, "
+                "create it again",
+            )
+            await self._kube.evict(seen.pod.name, seen.pod.namespace)
