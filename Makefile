@@ -63,8 +63,9 @@ faults: setup ## Kill and stop processes of whole stacks (SEEDS=20, FIRST=0, CON
 	DRAY_FAULTS_SEEDS=$(SEEDS) DRAY_FAULTS_FIRST=$(FIRST) \
 		$(BIN)/pytest -q -s -m "$(if $(filter real,$(CONTROL_PLANE)),real,not real)" tests/faults/test_seeds.py
 
-oracle: setup ## Compare selectors with Kubernetes' own compiler (K8S=1.34,1.37 PAIRS=20000 SEED=1)
-	@$(BIN)/python tests/conformance/oracle/compare.py --k8s $(K8S) --pairs $(PAIRS) --seed $(SEED)
+oracle: setup ## Compare selectors with Kubernetes' own compiler (K8S=1.34,1.37 PAIRS= SEED= GATES=)
+	@$(BIN)/python tests/conformance/oracle/compare.py --k8s $(K8S) --pairs $(PAIRS) \
+		--seed $(SEED) --feature-gates "$(GATES)"
 
 check: setup ## Lint, types, architecture, generated files (gRPC code is compared by a test)
 	$(BIN)/ruff check

@@ -1,41 +1,19 @@
 """``dray cel eval --batch``: answers about selectors and devices, one JSON line each."""
 
-import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from dray.cel.device import DeviceView, view_from_json
 from dray.cel.environment import Mode
 from dray.domain.errors import InvalidInputError
+from dray_cli import json_lines
 from dray_cli.cel_verdict import DEFAULT_VERSION, judge
-
-Answer = dict[str, Any]
+from dray_cli.json_lines import Answer
 
 
 def answers(lines: Iterable[bytes]) -> Iterator[Answer]:
-    """The answer to each line that is not blank, in order, as soon as the line is there.
-
-    A line that can't be answered gets ``{"id", "error"}``; the next one is answered all the same.
-    """
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            yield _answer(line, number)
-
-
-def _answer(line: bytes, number: int) -> Answer:
-    try:
-        question = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        return _refused(None, f"line {number} is no JSON: {error}")
-    if not isinstance(question, dict):
-        return _refused(None, f"line {number} is no JSON object but {type(question).__name__}")
-    name = question.get("id")
-    try:
-        return {"id": name} | answer(question)
-    except InvalidInputError as error:
-        return _refused(name, f"line {number}: {error}")
-    except Exception as error:  # noqa: BLE001 - a bug that one line meets must not end the stream
-        return _refused(name, f"line {number}: dray failed: {type(error).__name__}: {error}")
+    """The answer to each line that is not blank, in order, as soon as the line is there."""
+    return json_lines.answers(lines, answer)
 
 
 def answer(question: dict[str, Any]) -> Answer:
@@ -47,8 +25,9 @@ def answer(question: dict[str, Any]) -> Answer:
     expression: str = _field(question, "expression", str)
     version: str = _field(question, "k8s", str, DEFAULT_VERSION)
     view = _view(question)
-    new = judge(expression, version, Mode.NEW)
-    stored = judge(expression, version, Mode.STORED)
+    gates: dict[str, bool] = _field(question, "featureGates", dict, {})
+    new = judge(expression, version, Mode.NEW, gates)
+    stored = judge(expression, version, Mode.STORED, gates)
     found = stored.program.evaluate(view) if stored.program is not None else None
     return {
         "compile_error": stored.error or None,
@@ -74,7 +53,3 @@ def _field(within: dict[str, Any], name: str, kind: type, default: Any = ...) ->
         return value
     seen = "missing" if value is None else f"{type(value).__name__}"
     raise InvalidInputError(f"{name} is {seen}, expected {kind.__name__}")
-
-
-def _refused(name: Any, reason: str) -> Answer:
-    return {"id": name, "error": reason}

@@ -12,7 +12,7 @@ from dray.cel.errors import CelCompileError
 from dray.cel.evaluate import Program, compile, conjuncts
 from dray.seed.dialect import translate
 from dray_cli.cel_slices import candidates_of_text
-from dray_cli.cel_verdict import DEFAULT_VERSION, Judgement, judge
+from dray_cli.cel_verdict import DEFAULT_VERSION, Judgement, feature_gates, judge
 from dray_cli.files import text_of
 from dray_cli.output import output_option, print_json
 
@@ -29,9 +29,27 @@ version_option = click.option(
 )
 
 
+def _gates(_context: click.Context, _parameter: click.Parameter, value: str) -> dict[str, bool]:
+    try:
+        return feature_gates(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+gates_option = click.option(
+    "--feature-gates",
+    "gates",
+    metavar="NAME=true|false,…",
+    default="",
+    callback=_gates,
+    help="Where the cluster's are not the version's defaults, as DRAListTypeAttributes=true.",
+)
+
+
 @click.command()
 @click.argument("expression")
 @version_option
+@gates_option
 @click.option(
     "--environment",
     type=click.Choice([mode.value for mode in Mode]),
@@ -48,14 +66,19 @@ version_option = click.option(
 )
 @output_option
 def check(
-    expression: str, version: str, environment: str, file: TextIO | None, output: str
+    expression: str,
+    version: str,
+    gates: dict[str, bool],
+    environment: str,
+    file: TextIO | None,
+    output: str,
 ) -> None:
     """Say whether a server accepts EXPRESSION (- reads standard input), and what it costs.
 
     Exit code 1: it is refused; the error names the place and the nearest known name.
     """
     text = sys.stdin.read() if expression == "-" else expression
-    found = judge(text, version, Mode(environment))
+    found = judge(text, version, Mode(environment), gates)
     used = _used(found, file) if file is not None and found.verdict == "ok" else []
     if output == "json":
         print_json(_as_json(text, version, environment, found, used))

@@ -9,7 +9,7 @@ from dray.cel.errors import CelEvaluationError
 from dray.cel.evaluate import ClauseResult, compile
 from dray.domain.errors import InvalidInputError
 from dray_cli.cel_slices import Candidate
-from dray_cli.cel_verdict import language
+from dray_cli.cel_verdict import Gates, language
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +26,8 @@ class Finding:
 Evaluator = Callable[[Candidate], Finding]
 
 
-def _dray(expression: str, version: str) -> Evaluator:
-    program = compile(expression, language(version, Mode.STORED))
+def _dray(expression: str, version: str, gates: Gates) -> Evaluator:
+    program = compile(expression, language(version, Mode.STORED, gates))
 
     def evaluate(candidate: Candidate) -> Finding:
         view = candidate.view()
@@ -38,7 +38,7 @@ def _dray(expression: str, version: str) -> Evaluator:
     return evaluate
 
 
-def _celpy(expression: str, version: str) -> Evaluator:
+def _celpy(expression: str, version: str, gates: Gates) -> Evaluator:
     import celpy  # imported here: it takes as long as all else together
     from celpy.adapter import json_to_cel
     from celpy.evaluation import CELEvalError
@@ -78,4 +78,4 @@ def _as_celpy(candidate: Candidate) -> dict[str, Any]:
     return {"driver": candidate.driver, "attributes": attributes}
 
 
-ENGINES: Final[dict[str, Callable[[str, str], Evaluator]]] = {"dray": _dray, "celpy": _celpy}
+ENGINES: Final[dict[str, Callable[[str, str, Gates], Evaluator]]] = {"dray": _dray, "celpy": _celpy}

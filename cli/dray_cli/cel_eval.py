@@ -10,7 +10,7 @@ import click
 
 from dray.seed.dialect import translate
 from dray_cli.cel_batch import answers
-from dray_cli.cel_check import version_option
+from dray_cli.cel_check import gates_option, version_option
 from dray_cli.cel_engines import ENGINES, Finding
 from dray_cli.cel_slices import Candidate, candidates_of_cluster, candidates_of_text
 from dray_cli.files import text_of
@@ -33,6 +33,7 @@ _MARKS = {True: "match", False: "no match", None: "error"}
 @kubeconfig_option
 @click.option("--batch", is_flag=True, help="Answer JSON Lines from standard input, one by one.")
 @version_option
+@gates_option
 @click.option(
     "--engine",
     type=click.Choice(list(ENGINES)),
@@ -49,6 +50,7 @@ def evaluate(
     kubeconfig: str | None,
     batch: bool,
     version: str,
+    gates: dict[str, bool],
     engine: str,
     explain: bool,
     output: str,
@@ -67,7 +69,7 @@ def evaluate(
         raise click.UsageError("give the devices: either -f FILE or --cluster")
     text = sys.stdin.read() if expression == "-" else expression
     found = _candidates(file, kubeconfig)
-    evaluator = ENGINES[engine](translate(text).expression, version)
+    evaluator = ENGINES[engine](translate(text).expression, version, gates)
     rows = [(candidate, evaluator(candidate)) for candidate in found]
     if output == "json":
         print_json([_as_json(candidate, finding) for candidate, finding in rows])

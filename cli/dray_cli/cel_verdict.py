@@ -1,6 +1,9 @@
 """What a server says to a selector, in a new object or in a stored one."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
 
 from dray.cel.admission import Verdict, admission, kubernetes_words
 from dray.cel.environment import Environment, Mode, environment
@@ -9,6 +12,14 @@ from dray.cel.evaluate import Program, compile
 from dray.domain.errors import InvalidInputError
 
 DEFAULT_VERSION = "1.36"
+Gates = Mapping[str, bool]
+"""Feature gates that are not as the version has them by default."""
+NO_GATES: Final[Gates] = MappingProxyType({})
+_GATES = {
+    "DRAConsumableCapacity": "consumable_capacity",
+    "DRAListTypeAttributes": "list_attributes",
+}
+"""Those that change the language."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +33,13 @@ class Judgement:
     """None where it does not compile."""
 
 
-def judge(expression: str, version: str, mode: Mode) -> Judgement:
+def judge(expression: str, version: str, mode: Mode, gates: Gates = NO_GATES) -> Judgement:
     """What a server of ``version``, such as ``1.36``, says to ``expression``.
 
     Raises:
-        InvalidInputError: ``version`` is none.
+        InvalidInputError: ``version`` is none, or a gate does not change the language.
     """
-    where = language(version, mode)
+    where = language(version, mode, gates)
     if mode is Mode.NEW:
         found = admission(expression, where)
         return Judgement(found.verdict, found.text, found.program)
@@ -38,13 +49,33 @@ def judge(expression: str, version: str, mode: Mode) -> Judgement:
         return Judgement("compile-error", kubernetes_words(error))
 
 
-def language(version: str, mode: Mode) -> Environment:
+def language(version: str, mode: Mode, gates: Gates = NO_GATES) -> Environment:
     """The language of a server of ``version``.
 
     Raises:
-        InvalidInputError: ``version`` is none.
+        InvalidInputError: ``version`` is none, or a gate does not change the language.
     """
+    if unknown := [name for name in gates if name not in _GATES]:
+        raise InvalidInputError(
+            f"{unknown[0]!r} is no feature gate that changes the language; "
+            f"those that do: {', '.join(_GATES)}"
+        )
     try:
-        return environment(version, mode)
+        return environment(version, mode, **{_GATES[name]: on for name, on in gates.items()})
     except ValueError as error:
         raise InvalidInputError(str(error)) from None
+
+
+def feature_gates(text: str) -> dict[str, bool]:
+    """Gates as Kubernetes' programs take them: ``A=true,B=false``.
+
+    Raises:
+        ValueError: ``text`` is not written so.
+    """
+    found = {}
+    for part in filter(None, text.split(",")):
+        name, equals, value = part.partition("=")
+        if not equals or value not in ("true", "false"):
+            raise ValueError(f"{part!r} is not written like DRAListTypeAttributes=true")
+        found[name] = value == "true"
+    return found

@@ -17,6 +17,7 @@ from report import Run, as_json, as_text
 from running import ProgramFailedError, ask_both, observe
 
 from dray.domain.errors import DrayError
+from dray_cli.cel_verdict import feature_gates
 
 LEAST_DECIDED = 200
 """Of each feature, for a run of FULL_RUN pairs."""
@@ -36,7 +37,7 @@ def _compare(minor: str, arguments: argparse.Namespace) -> int:
         _say(f"error: no oracle of Kubernetes {minor} here: {str(error).splitlines()[0]}")
         return 3
     began = time.monotonic()
-    asked = list(pairs(arguments.seed, arguments.pairs))
+    asked = list(pairs(arguments.seed, arguments.pairs, arguments.gates))
     try:
         theirs, ours = ask_both(oracle, [pair.question(minor) for pair in asked], _say)
     except ProgramFailedError as error:
@@ -64,6 +65,14 @@ def _arguments() -> argparse.Namespace:
         "--k8s", type=_minors, default=[DEFAULT_MINOR], help="minor versions, as in 1.34,1.36"
     )
     parser.add_argument("--pairs", type=int, default=FULL_RUN, help="expressions with a device")
+    parser.add_argument(
+        "--feature-gates",
+        dest="gates",
+        type=feature_gates,
+        default={},
+        metavar="NAME=true,…",
+        help="that are not as the version has them by default",
+    )
     parser.add_argument("--seed", type=int, default=1, help="the same seed makes the same pairs")
     parser.add_argument("--show", type=int, default=5, help="differences printed of each feature")
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text")

@@ -32,6 +32,8 @@ USUAL: Final = {
     "count": "int", "numa": "int", "n": "int", "ecc": "bool", "mig": "bool",
     "ver": "version", "cuda": "version",
 }  # fmt: skip
+LISTS: Final = {"words": "string", "ports": "int", "flags": "bool", "stack": "version"}
+"""Attributes of several values, and of which kind."""
 AMOUNTS: Final = [
     "80Gi", "40Gi", "1Gi", "0", "1", "100", "1500m", "1e3", "10G", "-3", "100n", "1024Mi", "1.5Gi",
     "9223372036854775807", "9223372036854775808", "312", "7", "1u", "12E", "1.5",
@@ -47,8 +49,9 @@ def make_driver(rng: random.Random) -> str:
     return "" if rng.random() < 0.004 else rng.choice(DRIVERS)
 
 
-def make_device(rng: random.Random, driver: str) -> dict[str, Any]:
-    """A device as in a ResourceSlice, without its name."""
+def make_device(rng: random.Random, driver: str, *, lists: bool = False) -> dict[str, Any]:
+    """A device as in a ResourceSlice, without its name; with ``lists``, attributes of several
+    values, too."""
     device: dict[str, Any] = {}
     if names := [name for name in USUAL if rng.random() < 0.6]:
         device["attributes"] = {
@@ -60,6 +63,12 @@ def make_device(rng: random.Random, driver: str) -> dict[str, Any]:
         }
     if rng.random() < 0.3:
         device["allowMultipleAllocations"] = rng.random() < 0.6
+    if lists:
+        device.setdefault("attributes", {}).update(
+            (_qualified(rng, name, driver), _values(rng, kind))
+            for name, kind in LISTS.items()
+            if rng.random() < 0.75
+        )
     if rng.random() < 0.008:
         device.setdefault("attributes", {})["broken"] = rng.choice(BROKEN)
     return device
@@ -76,6 +85,11 @@ def _value(rng: random.Random, kind: str) -> dict[str, Any]:
     if rng.random() < 0.1:
         kind = rng.choice(list(VALUES))
     return {kind: rng.choice(VALUES[kind])}
+
+
+def _values(rng: random.Random, kind: str) -> dict[str, Any]:
+    count = rng.choice([0, 1, 1, 2, 2, 3, 8]) if rng.random() < 0.95 else 70
+    return {f"{kind}s": [rng.choice(VALUES[kind]) for _ in range(count)]}
 
 
 def attributes_of(device: dict[str, Any], driver: str, kind: str) -> list[tuple[str, str]]:

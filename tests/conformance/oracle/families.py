@@ -15,6 +15,8 @@ from leaves import LITERALS, WORDS, bytes_literal, quoted
 from operations import Type, parse_type
 
 Subject = tuple[str, Type | None]
+LISTS: Final = "list attributes"
+"""Asked only of servers whose attributes may have several values."""
 
 _CONTROL: Final = {
     "LF": "\n", "CR": "\r", "FF": "\f", "TAB": "\t", "NUL": "\x00", "BOM": "\ufeff",
@@ -196,6 +198,7 @@ FAMILIES: Final[dict[str, Callable[[Maker], Subject]]] = {
             "type of the result",
             "checked literals",
             "absorbed errors",
+            LISTS,
         )
     },
 }

@@ -4,7 +4,12 @@ package main
 
 import dracel "k8s.io/dynamic-resource-allocation/cel"
 
-// features are the defaults of 1.36 and 1.37: consumable capacity is beta, list attributes alpha.
-func features() dracel.Features {
-	return dracel.Features{EnableConsumableCapacity: true, EnableListTypeAttributes: false}
+// features are the defaults of 1.36 and 1.37, consumable capacity beta and list attributes alpha,
+// but for the gates given.
+func features(gates map[string]bool) dracel.Features {
+	shared, isGiven := gates["DRAConsumableCapacity"]
+	return dracel.Features{
+		EnableConsumableCapacity: shared || !isGiven,
+		EnableListTypeAttributes: gates["DRAListTypeAttributes"],
+	}
 }

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from devices import make_device, make_driver
-from families import FAMILIES
+from families import FAMILIES, LISTS
 from grammar import Maker
 from operations import OPERATIONS, Operation, Type
 from sharpen import literal_of
@@ -16,6 +16,7 @@ BY_TAG: Final = {
     tag: tuple(group) for tag, group in itertools.groupby(OPERATIONS, key=lambda o: o.tag)
 }
 TAGS: Final = (*BY_TAG, *FAMILIES)
+LIST_GATE: Final = "DRAListTypeAttributes"
 EXTRA: Final[dict[str, float]] = {}
 """Tags that decide less often than others get more pairs: the factor."""
 _ORDERED: Final = (
@@ -49,12 +50,15 @@ class Pair:
     """
     driver: str
     device: dict[str, Any]
+    gates: dict[str, bool]
+    """Feature gates that are not as the version has them by default."""
 
     def question(self, minor: str) -> dict[str, Any]:
         """The line of the protocol."""
         return {
             "id": self.id,
             "k8s": minor,
+            "featureGates": self.gates,
             "expression": self.expression,
             "witness": self.witness,
             "driver": self.driver,
@@ -62,30 +66,33 @@ class Pair:
         }
 
 
-def pairs(seed: int, count: int) -> Iterator[Pair]:
-    """``count`` pairs, the same for the same seed, the tags in turn."""
+def pairs(seed: int, count: int, gates: dict[str, bool]) -> Iterator[Pair]:
+    """``count`` pairs, the same for the same seed and gates, the tags in turn."""
     rng = random.Random(seed)
-    turns = [tag for tag in TAGS for _ in range(round(10 * EXTRA.get(tag, 1)))]
+    lists = gates.get(LIST_GATE, False)
+    tags = [tag for tag in TAGS if lists or tag != LISTS]
+    turns = [tag for tag in tags for _ in range(round(10 * EXTRA.get(tag, 1)))]
     rng.shuffle(turns)
     for number, tag in zip(range(count), itertools.cycle(turns)):
-        yield _pair(rng, f"{number:06d}", tag)
+        yield _pair(rng, f"{number:06d}", tag, gates)
 
 
-def _pair(rng: random.Random, name: str, tag: str) -> Pair:
+def _pair(rng: random.Random, name: str, tag: str, gates: dict[str, bool]) -> Pair:
     driver = make_driver(rng)
-    device = make_device(rng, driver)
-    maker = Maker(rng, device, driver)
+    lists = gates.get(LIST_GATE, False)
+    device = make_device(rng, driver, lists=lists)
+    maker = Maker(rng, device, driver, lists=lists)
     if tag in FAMILIES:
         subject, kind = FAMILIES[tag](maker)
         arguments = []
     else:
         subject, kind, arguments = _used(maker, rng.choice(BY_TAG[tag]))
     if kind is None:
-        return Pair(name, tag, subject, "", driver, device)
+        return Pair(name, tag, subject, "", driver, device, gates)
     frame = _framed(maker, _sharp(maker, subject, kind) or _condition(maker, kind))
     expression = frame.replace(_HOLE, _inside(subject, rng))
     witness = frame.replace(_HOLE, f"[{', '.join(f'dyn({a})' for a in arguments)}][7654]")
-    return Pair(name, tag, expression, witness, driver, device)
+    return Pair(name, tag, expression, witness, driver, device, gates)
 
 
 def _inside(subject: str, rng: random.Random) -> str:

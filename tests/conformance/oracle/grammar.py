@@ -41,10 +41,14 @@ GOOD_TEXTS: Final = 9
 class Maker:
     """Makes expressions over one device; keeps the variables in scope."""
 
-    def __init__(self, rng: random.Random, device: dict[str, Any], driver: str) -> None:
+    def __init__(
+        self, rng: random.Random, device: dict[str, Any], driver: str, *, lists: bool = False
+    ) -> None:
         self.rng = rng
         self.device = device
         self.driver = driver
+        self.lists = lists
+        """Whether attributes may have several values."""
         self.mistakes = 0.006
         """How often an argument is of a wrong type."""
         self._scope: list[tuple[str, Type]] = []
@@ -167,8 +171,10 @@ class Maker:
         return f"dyn({self.leaf(self.some_type())})"
 
     def _list(self, item: Type) -> str:
-        count = self.rng.choice([0, 1, 2, 2, 3, 3, 4])
         kind = ATTRIBUTE_KINDS.get(str(item[0]))
+        if kind and self.lists and self._with_device and self.rng.random() < 0.5:
+            return self.attribute(f"{kind}s")
+        count = self.rng.choice([0, 1, 2, 2, 3, 3, 4])
         if kind and self._with_device and self.rng.random() < 0.15:
             return "[" + ", ".join(self.attribute(kind) for _ in range(count)) + "]"
         with self._homogeneous():

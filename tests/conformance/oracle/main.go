@@ -1,7 +1,7 @@
 // Command oracle answers what Kubernetes says, in JSON Lines on standard input and output, one line
 // per case, in the order they are done.
 //
-// To device selectors {"id","k8s","expression","driver","device"}, where device is one of a
+// To device selectors {"id","k8s","featureGates","expression","driver","device"}, where device is one of a
 // ResourceSlice:
 //
 //	compile_error  of the environment for stored expressions, which the allocator uses
@@ -16,7 +16,8 @@
 //	panicked       where Kubernetes' own code did; there is no answer then
 //	timed_out      true where the evaluation took longer than -timeout; there is no answer then
 //
-// Feature gates are the defaults of the minor that the module requires.
+// Feature gates are the defaults of the minor that the module requires, but for those of
+// "featureGates", such as {"DRAListTypeAttributes": true}.
 //
 // With -allocate, to questions about one node {"id","k8s","features","node","slices","classes",
 // "allocated","claims"}:

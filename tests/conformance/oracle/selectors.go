@@ -17,6 +17,8 @@ type question struct {
 	Expression string             `json:"expression"`
 	Driver     string             `json:"driver"`
 	Device     resourceapi.Device `json:"device"`
+	// FeatureGates are those that are not as the minor has them by default.
+	FeatureGates map[string]bool `json:"featureGates"`
 	// Witness is another selector for the same device.
 	Witness string `json:"witness"`
 }
@@ -69,7 +71,7 @@ func answerOne(ctx context.Context, line []byte) answer {
 		return answer{ID: q.ID, BadInput: &text}
 	}
 	a := answer{ID: q.ID}
-	admit(&a, q.Expression)
+	admit(&a, q)
 	evaluate(ctx, &a, q)
 	if q.Witness != "" {
 		var other answer
@@ -104,14 +106,14 @@ func noting(a *answer) {
 }
 
 // admit says what ValidateResourceClaim does with an expression in a new object.
-func admit(a *answer, expression string) {
+func admit(a *answer, q question) {
 	defer noting(a)
-	if len(expression) > resourceapi.CELSelectorExpressionMaxLength {
+	if len(q.Expression) > resourceapi.CELSelectorExpressionMaxLength {
 		a.Admission = "too-long"
 		return
 	}
 	envType := environment.NewExpressions
-	program := dracel.GetCompiler(features()).CompileCELExpression(expression, dracel.Options{EnvType: &envType})
+	program := dracel.GetCompiler(features(q.FeatureGates)).CompileCELExpression(q.Expression, dracel.Options{EnvType: &envType})
 	switch {
 	case program.Error != nil:
 		text := program.Error.Detail
@@ -125,7 +127,7 @@ func admit(a *answer, expression string) {
 
 func evaluate(ctx context.Context, a *answer, q question) {
 	defer noting(a)
-	program := dracel.GetCompiler(features()).CompileCELExpression(q.Expression, dracel.Options{})
+	program := dracel.GetCompiler(features(q.FeatureGates)).CompileCELExpression(q.Expression, dracel.Options{})
 	if program.Error != nil {
 		text := program.Error.Detail
 		a.CompileError = &text

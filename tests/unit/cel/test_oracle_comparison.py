@@ -39,7 +39,7 @@ def module():
 
 @pytest.fixture(scope="module")
 def pairs(module):
-    return list(module("generate").pairs(5, 600))
+    return list(module("generate").pairs(5, 600, {}))
 
 
 def _compared(module, pairs, **ours):
@@ -52,12 +52,15 @@ def _compared(module, pairs, **ours):
 
 
 def test_the_same_seed_makes_the_same_pairs(module, pairs):
-    assert list(module("generate").pairs(5, 60)) == pairs[:60]
-    assert list(module("generate").pairs(6, 60)) != pairs[:60]
+    assert list(module("generate").pairs(5, 60, {})) == pairs[:60]
+    assert list(module("generate").pairs(6, 60, {})) != pairs[:60]
 
 
 def test_every_feature_has_its_turn_and_every_operation_a_feature(module, pairs):
-    assert {pair.tag for pair in pairs} == set(module("generate").TAGS)
+    gated = list(module("generate").pairs(5, 600, {"DRAListTypeAttributes": True}))
+    assert {pair.tag for pair in gated} == set(module("generate").TAGS)
+    assert {pair.tag for pair in pairs} == set(module("generate").TAGS) - {"list attributes"}
+    assert any("strings" in str(pair.device) for pair in gated)
     assert {operation.tag for operation in module("operations").OPERATIONS} <= {
         pair.tag for pair in pairs
     }

@@ -56,6 +56,19 @@ def test_a_refused_expression_shows_the_place_and_the_nearest_name():
     assert lines[2] == " | ......^"
 
 
+def test_feature_gates_decide_and_only_those_that_change_the_language_are_taken():
+    lists = f"{A}.names.exists(name, name == 'a')"
+    assert check(lists).exit_code == 1
+    assert check(lists, "--feature-gates", "DRAListTypeAttributes=true").exit_code == 0
+    shared = "device.allowMultipleAllocations"
+    assert check(shared).exit_code == 0
+    assert check(shared, "--feature-gates", "DRAConsumableCapacity=false").exit_code == 1
+    unknown = check(shared, "--feature-gates", "DRAAdminAccess=true")
+    assert isinstance(unknown.exception, InvalidInputError)
+    assert "DRAListTypeAttributes" in str(unknown.exception)
+    assert check(shared, "--feature-gates", "DRAConsumableCapacity=yes").exit_code == 2
+
+
 def test_the_minor_version_and_the_environment_decide():
     expression = "device.allowMultipleAllocations"
     assert check(expression).exit_code == 0
