@@ -39,6 +39,8 @@ class StackOptions:
     nodes: tuple[SimulatedNode, ...] = ()
     node_capacity: Mapping[str, str] = field(default_factory=lambda: dict(NODE_CAPACITY))
     """Of each node."""
+    agents_in_one: bool = False
+    """Whether one process runs the node-agents of all nodes, for stacks of many."""
     allocators: int = 1
     claim_controllers: int = 1
     template_retry: Literal["watch", "backoff"] = "watch"

@@ -1,7 +1,7 @@
 """How each of dray's services is started on this machine. Pure: settings in, programs out."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -90,8 +90,11 @@ class Wiring:
         return [self._service(name, "dray_allocator", "allocator", {}) for name in names]
 
     def node_agents(self) -> list[Program]:
-        """One per node."""
-        return [self._node_agent(node) for node in self.options.nodes]
+        """One per node, or one for all of them."""
+        nodes = self.options.nodes
+        if self.options.agents_in_one and nodes:
+            return [self._agents_of(nodes)]
+        return [self._node_agent(node) for node in nodes]
 
     def kubelet(self) -> Program:
         """One process that plays the kubelets of all nodes."""
@@ -133,7 +136,29 @@ class Wiring:
         }
         return self._service(f"node-agent-{node.name}", "dray_node_agent", "node-agent", own)
 
-    def _service(self, name: str, module: str, role: str, own: Mapping[str, str]) -> Program:
+    def _agents_of(self, nodes: Sequence[SimulatedNode]) -> Program:
+        flags = []
+        for node in nodes:
+            folders = self.folders(node.name)
+            places = (folders.plugins, folders.registry, folders.cdi, folders.state)
+            flags.append(
+                "--node=" + ":".join((node.name, node.model, str(node.gpus), *map(str, places)))
+            )
+        own = {
+            "DRAY_KUBE__KUBECONFIG": str(self.endpoint.kubeconfigs[NODE_AGENT]),
+            "DRAY_NODE__NAME": nodes[0].name,  # each gets its own by its flag
+            "DRAY_NODE__BOARD": "simulated",
+        }
+        return self._service("node-agents", "dray_sandbox.agents", "node-agent", own, flags)
+
+    def _service(
+        self,
+        name: str,
+        module: str,
+        role: str,
+        own: Mapping[str, str],
+        flags: Sequence[str] = (),
+    ) -> Program:
         port = free_port()
         environment = {
             "DRAY_INSTANCE": name,
@@ -147,7 +172,7 @@ class Wiring:
         }
         return Program(
             name=name,
-            argv=(sys.executable, "-m", module),
+            argv=(sys.executable, "-m", module, *flags),
             environment=environment,
             ready=answers(f"http://127.0.0.1:{port}/readyz"),
             ready_within_s=_READY_WITHIN_S,

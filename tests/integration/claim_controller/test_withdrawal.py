@@ -5,6 +5,7 @@ from typing import Any
 from dray.domain.names import ALLOCATED
 from dray.kube.convert import claim_from
 from dray.kube.ports import CLAIMS, PODS
+from dray_claim_controller.deciding.executing import Refused
 
 UNSCHEDULABLE = {
     "status": {
@@ -91,3 +92,58 @@ async def test_an_allocation_cleared_by_kube_scheduler_is_not_written_again(
 
     await world.until(void, "the old attempt is void")
     assert claim_from(await world.claim()).allocation is None
+
+
+async def test_an_allocation_cleared_while_dray_looks_on_is_void_without_being_asked(
+    shared_world: Any,
+) -> None:
+    """Facts may skip from before the commit to after the clearing: nobody else would know."""
+    world = shared_world
+    running = await world.ready(await world.start())
+    await world.pod(gated=True)
+    await world.decide(await world.decision())
+    await world.ungated()
+    await running.controller.term.executor.idle()
+    claim = await world.claim()
+    patch = {"status": {"allocation": None}}
+    await world.kube.patch(
+        CLAIMS, claim["metadata"]["name"], patch, "default", subresource="status"
+    )
+
+    async def void() -> bool:
+        return bool(claim_from(await world.claim()).void == 1_000_001)
+
+    await world.until(void, "the attempt is void")
+
+
+async def test_a_pod_for_which_kube_scheduler_makes_room_keeps_its_allocation(
+    shared_world: Any,
+) -> None:
+    """It has nominated the node and evicts others, which may take longer than our patience."""
+    world = shared_world
+    running = await world.ready(await world.start())
+    await world.pod(gated=True)
+    await world.decide(await world.decision())
+    await world.ungated()
+    node = claim_from(await world.claim()).allocation.node
+    status = UNSCHEDULABLE["status"] | {"nominatedNodeName": node}
+    await world.kube.patch(PODS, "workload", {"status": status}, "default", subresource="status")
+    picture = running.controller.watching.picture
+    await world.until(
+        lambda: any(
+            (seen.object.get("status") or {}).get("nominatedNodeName")
+            for seen in picture.pods.values()
+        ),
+        "the nomination is seen",
+    )
+
+    assert Refused(after_s=0.0, now_s=1.0, since_s={}).answer(picture).now == ()
+    assert claim_from(await world.claim()).allocation is not None
+
+    status = {"nominatedNodeName": None}
+    await world.kube.patch(PODS, "workload", {"status": status}, "default", subresource="status")
+
+    async def withdrawn() -> bool:
+        return claim_from(await world.claim()).allocation is None
+
+    await world.until(withdrawn, "taken back once nobody makes room any more")

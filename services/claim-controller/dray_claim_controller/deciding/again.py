@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from dray_claim_controller.deciding.executing import (
+    Cleared,
     Halfway,
     MayCommit,
     MayTakeBack,
@@ -26,6 +27,7 @@ QUESTIONS: dict[str, type[Question[Any]]] = {
     for kind in (
         Affected,
         CameLate,
+        Cleared,
         Garbage,
         Halfway,
         MayCommit,

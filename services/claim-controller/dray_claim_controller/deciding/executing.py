@@ -12,7 +12,7 @@ from dray_claim_controller.execute.inflight import InFlight
 from dray_claim_controller.execute.orders import Order
 from dray_claim_controller.execute.rules import Observed, Step, next_step
 from dray_claim_controller.execute.shares import with_shares
-from dray_claim_controller.execute.withdrawal import Stuck, is_stuck
+from dray_claim_controller.execute.withdrawal import Stuck, cleared, is_stuck
 from dray_claim_controller.observe.picture import Picture
 
 
@@ -119,6 +119,24 @@ class Refused(Question[Due], frozen=True, kw_only=True, tag="refused"):
 
     def polled(self) -> str:
         return "refused"
+
+
+class Cleared(Question[tuple[tuple[str, str], ...]], frozen=True, kw_only=True, tag="cleared"):
+    """Pods and claims, by UID, whose allocation kube-scheduler took back after the gate was
+    lifted: their attempts are voided. Those that are ``executing`` are left out; sorted."""
+
+    executing: tuple[str, ...] = ()
+
+    def answer(self, picture: Picture) -> tuple[tuple[str, str], ...]:
+        return tuple(
+            (seen.uid, claim)
+            for seen in picture.our_pods()
+            if seen.uid not in self.executing
+            for claim in cleared(picture, seen)
+        )
+
+    def polled(self) -> str:
+        return "cleared"
 
 
 class Halfway(Question[tuple[Order, ...]], frozen=True, kw_only=True, tag="halfway"):

@@ -72,6 +72,10 @@ class Executor:
         """Pods whose execution has not ended."""
         return len(self._tasks)
 
+    def executing(self) -> tuple[str, ...]:
+        """UIDs of the pods whose execution has not ended."""
+        return tuple(self._tasks)
+
     def submit(self, order: Order) -> None:
         """Carry ``order`` out; it replaces an older one of the same pod."""
         pod_uid = order.decision.pod_uid

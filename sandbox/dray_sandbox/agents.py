@@ -1,0 +1,101 @@
+"""``python -m dray_sandbox.agents``: the node-agents of many nodes in one process.
+
+Each is the whole agent, with board, slices, plugin socket, CDI files and checkpoint of its own;
+they share the connections to the bus and to Kubernetes. A process each would take 60 MB a node.
+"""
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from dray.bus import jetstream
+from dray.domain.errors import DrayError, InvalidInputError
+from dray.kube import api
+from dray.runtime import lifetime, logs
+from dray.runtime.health import HealthPages
+from dray.runtime.settings import load
+from dray.telemetry import spans
+from dray_node_agent.app import SERVICE, assemble, open_board
+from dray_node_agent.settings import NodeAgentSettings, NodeGroup
+
+_PARTS = 7
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """The command line. Exits with 2 if it is wrong."""
+    parser = argparse.ArgumentParser("python -m dray_sandbox.agents", description=__doc__)
+    parser.add_argument(
+        "--node",
+        action="append",
+        required=True,
+        metavar="NAME:MODEL:COUNT:PLUGINS_DIR:REGISTRY_DIR:CDI_DIR:STATE_DIR",
+        help="a node and its simulated cards; may be repeated",
+    )
+    return parser.parse_args(arguments)
+
+
+def node_group(text: str, common: NodeGroup) -> NodeGroup:
+    """One ``--node``; all else is as ``common`` has it. Raises InvalidInputError."""
+    parts = text.split(":")
+    if len(parts) != _PARTS:
+        raise InvalidInputError(f"--node {text!r}: expected {_PARTS} parts between colons")
+    name, model, count, *folders = parts
+    places = ("plugins_dir", "registry_dir", "cdi_dir", "state_dir")
+    return common.model_copy(
+        update={
+            "name": name,
+            "model": model,
+            "count": int(count),
+            **dict(zip(places, map(Path, folders), strict=True)),
+        }
+    )
+
+
+async def run(settings: NodeAgentSettings, nodes: Sequence[NodeGroup]) -> None:
+    """Run all of them until SIGTERM or SIGINT."""
+    logs.configure(SERVICE, settings.instance, level=settings.log.level, format=settings.log.format)
+    spans.configure(SERVICE, settings.instance)
+    bus = await jetstream.connect(
+        settings.nats.url,
+        name=f"{SERVICE} of {len(nodes)} nodes",
+        user=settings.nats.user,
+        password=settings.nats.password.get_secret_value(),
+    )
+    kube = await api.connect(settings.kube.kubeconfig, user_agent=f"dray-{SERVICE}")
+    health = HealthPages(settings.health.host, settings.health.port)
+    loops: dict[str, Any] = {}
+    for node in nodes:
+        own = HealthPages()  # of this agent alone; asked, and never served
+        agent = assemble(node, node.name, bus, kube, open_board(node), own)
+        loops |= {f"{node.name}-{name}": loop for name, loop in agent.items()}
+        health.check(node.name, partial(_problem, own))
+
+    async def export_spans() -> None:
+        await asyncio.to_thread(spans.shutdown)
+
+    await lifetime.serve(health=health, close=(bus.close, kube.close, export_spans), **loops)
+
+
+def _problem(own: HealthPages) -> str | None:
+    return None if own.ready else "not ready"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code 0 after a signal, 1 on failure, 2 if the command line or a setting is wrong."""
+    options = parse(sys.argv[1:] if arguments is None else arguments)
+    settings = load(NodeAgentSettings)
+    try:
+        nodes = [node_group(text, settings.node) for text in options.node]
+        asyncio.run(run(settings, nodes))
+    except DrayError as error:
+        print(f"agents: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
