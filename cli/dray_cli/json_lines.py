@@ -1,0 +1,48 @@
+"""Verbs with ``--batch``: one answer for each JSON line, in order, whatever the lines are."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from dray.domain.errors import InvalidInputError
+
+Question = dict[str, Any]
+Answer = dict[str, Any]
+
+
+def answers(
+    lines: Iterable[bytes], answer: Callable[[Question], Answer], empty: Answer | None = None
+) -> Iterator[Answer]:
+    """The answer to each line that is not blank, as soon as the line is there, with its ``id``.
+
+    A line that can't be answered gets ``{"id", "error"}`` and what ``empty`` says, and the next one
+    is answered all the same. ``answer`` may raise InvalidInputError about a question.
+    """
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            yield _answer(line, number, answer, empty or {})
+
+
+def _answer(
+    line: bytes, number: int, answer: Callable[[Question], Answer], empty: Answer
+) -> Answer:
+    name = None
+    try:
+        question = _question(line)
+        name = question.get("id")
+        return {"id": name} | answer(question)
+    except InvalidInputError as error:
+        reason = str(error)
+    except Exception as error:  # noqa: BLE001 - a bug that one line meets must not end the stream
+        reason = f"dray failed: {type(error).__name__}: {error}"
+    return {"id": name} | empty | {"error": f"line {number}: {reason}"}
+
+
+def _question(line: bytes) -> Question:
+    try:
+        question = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInputError(f"no JSON: {error}") from None
+    if not isinstance(question, dict):
+        raise InvalidInputError(f"no JSON object but {type(question).__name__}")
+    return question

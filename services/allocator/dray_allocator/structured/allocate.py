@@ -1,0 +1,97 @@
+"""The way in: claims, and what there is for them on one node."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dray.domain.devices import DeviceClass
+from dray.domain.dra.asks import Ask, Claim, Holding
+from dray.domain.dra.nodes import Node
+from dray.domain.dra.results import AllocationResult
+from dray.domain.dra.slices import Slice
+from dray_allocator.structured.candidates import Candidate, candidates_of
+from dray_allocator.structured.errors import NodeAllocationError
+from dray_allocator.structured.plan import Planner
+from dray_allocator.structured.pools import Pool, gather
+from dray_allocator.structured.results import chosen_of, result_of
+from dray_allocator.structured.rules import Rules
+from dray_allocator.structured.search import DEVICES_LOOKED_AT, Search
+from dray_allocator.structured.selectors import Selectors
+from dray_allocator.structured.taking import Books
+from dray_allocator.structured.usage import usage_of
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is to be decided: ``claims`` on ``node``, all of them or none."""
+
+    node: Node
+    slices: Sequence[Slice]
+    classes: Sequence[DeviceClass]
+    holdings: Sequence[Holding]
+    """What other claims hold."""
+    claims: Sequence[Claim]
+
+
+def allocate(
+    problem: Problem, rules: Rules, *, most_devices: int = DEVICES_LOOKED_AT
+) -> list[AllocationResult] | None:
+    """What each claim gets, in the order of the claims; None where they don't fit on the node.
+
+    ``most_devices`` bounds the devices that the search looks at.
+
+    Raises:
+        AllocationError: Kubernetes ends the attempt with an error: a selector that can't be
+            evaluated, a class that is missing, too many devices …
+        NodeAllocationError: the same, but about this node only.
+        SearchLimitError: the search takes too long.
+    """
+    pools = gather(problem.slices, problem.node, rules)
+    books = Books(problem.claims, usage_of(problem.holdings, rules), rules)
+    selectors = Selectors(problem.node, rules)
+
+    def fits(claim: Claim, ask: Ask, of_class: DeviceClass, candidate: Candidate) -> bool:
+        taken = selectors.take(claim, ask, of_class, candidate)
+        return taken and books.has_room(ask, candidate, now=rules.all_by_what_is_left)
+
+    classes = {one.name: one for one in problem.classes}
+    planner = Planner(classes, pools, rules, fits)
+    plans = [planner.plan(claim) for claim in problem.claims]
+    search = Search(
+        problem.claims,
+        plans,
+        tuple(candidates_of(pool for pool in pools if _is_usable(pool, rules))),
+        books,
+        selectors.take,
+        rules,
+        invalid=next((pool for pool in pools if pool.invalid), None),
+        most=most_devices,
+    )
+    if not search.run():
+        _blame(pools, rules)
+        return None
+    return [
+        result_of(
+            claim,
+            chosen_of(
+                [wanted.alternatives for wanted in plans[index]],
+                {request: found for (at, request), found in search.chosen.items() if at == index},
+            ),
+            books.taken[index],
+            problem.node,
+            rules,
+        )
+        for index, claim in enumerate(problem.claims)
+    ]
+
+
+def _is_usable(pool: Pool, rules: Rules) -> bool:
+    return not pool.invalid and (rules.uses_incomplete_pools or not pool.incomplete)
+
+
+def _blame(pools: Sequence[Pool], rules: Rules) -> None:
+    """That nothing fits may be the fault of a pool that can't be used."""
+    for pool in pools:
+        if pool.invalid and not rules.stops_at_invalid_pools:
+            raise NodeAllocationError(
+                f"nothing fits, and resource pool {pool} is invalid: {pool.invalid}"
+            )

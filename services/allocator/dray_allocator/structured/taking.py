@@ -1,0 +1,193 @@
+"""Taking one more device: everything that is checked and changed by it, and how that is undone."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from dray.domain.devices import DeviceId
+from dray.domain.dra.asks import Ask, Claim
+from dray.domain.dra.slices import Device
+from dray.domain.quantities import Quantity
+from dray_allocator.structured.candidates import Candidate
+from dray_allocator.structured.capacity import Amount, Consumed, demand, has_room
+from dray_allocator.structured.constraints import Tracked, tracked
+from dray_allocator.structured.counters import Counters
+from dray_allocator.structured.errors import AllocationError
+from dray_allocator.structured.plan import Alternative
+from dray_allocator.structured.rules import Rules
+from dray_allocator.structured.usage import Usage
+
+Undo = Callable[[], None]
+_KEEPS_AWAY = ("NoSchedule", "NoExecute")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Taken:
+    """One device of an allocation under way."""
+
+    alternative: Alternative
+    candidate: Candidate
+    is_share: bool
+    consumed: dict[str, Amount] = field(default_factory=dict)
+
+
+class Books:
+    """What is in use by the claims being allocated, beside what was in use before.
+
+    Changes are undone in the reverse order of their making; devices and amounts then stand as
+    before.
+    """
+
+    def __init__(self, claims: Sequence[Claim], usage: Usage, rules: Rules) -> None:
+        self._usage = usage
+        self._rules = rules
+        self._picked: dict[DeviceId, set[int]] = {}
+        self._shares: dict[DeviceId, list[dict[str, Quantity]]] = {}
+        self._counters = Counters(usage.holds, rules)
+        self._claims = claims
+        self._constraints: list[list[Tracked]] = [
+            [tracked(constraint, rules) for constraint in claim.constraints] for claim in claims
+        ]
+        self.taken: list[list[Taken]] = [[] for _ in claims]
+        """Per claim, in the order of taking."""
+
+    def is_free(self, claim: int, ask: Ask, device: DeviceId) -> bool:
+        """Whether nothing holds the device as a whole; for admin access, nothing in the claim."""
+        picked = self._picked.get(device)
+        if ask.admin_access:
+            return not picked or claim not in picked
+        return not picked and device not in self._usage.whole
+
+    def has_room(self, ask: Ask, candidate: Candidate, *, now: bool = True) -> bool:
+        """Whether the device has the capacities asked for: of what is left now, or ever.
+
+        Raises:
+            AllocationError: an amount that Kubernetes refuses to reckon with.
+        """
+        if not self._rules.consumable_capacity:
+            return True
+        amounts = demand(ask.capacity, candidate.device.capacity, self._rules)
+        if amounts is None:
+            return False
+        used = self._used(candidate.id) if now else ()
+        return has_room(amounts, candidate.device.capacity, used)
+
+    def take(
+        self, claim: int, alternative: Alternative, candidate: Candidate, *, must: bool
+    ) -> Undo | None:
+        """Take a device that the selectors took; None where it can't be had.
+
+        ``must``: mode All depends on this very device, and whether it has room is not known yet.
+
+        Raises:
+            AllocationError: a constraint keeps away a device that all depends on, or an amount
+                that Kubernetes refuses to reckon with.
+        """
+        undo: list[Undo] = []
+        if self._try(_Attempt(claim, alternative, candidate, must, undo)):
+            return lambda: _undo(undo)
+        _undo(undo)
+        return None
+
+    def _try(self, attempt: "_Attempt") -> bool:
+        """The checks in upstream's order, which decides what is an error and what no fit."""
+        device, ask = attempt.candidate.device, attempt.alternative.ask
+        is_share = device.allow_multiple_allocations and self._rules.consumable_capacity
+        is_watched_share = is_share and ask.admin_access
+        if not is_watched_share and not self.is_free(attempt.claim, ask, attempt.candidate.id):
+            return False
+        if not self._take_counters(attempt, is_share):
+            return False
+        if self._rules.device_taints and _is_kept_away(device, ask):
+            return False
+        if not self._meet_constraints(attempt):
+            return False
+        if attempt.must and not self.has_room(ask, attempt.candidate):
+            return False
+        self._enter(attempt, is_share)
+        return True
+
+    def _take_counters(self, attempt: "_Attempt", is_share: bool) -> bool:
+        """The counters of a shared device are taken once, with its first share."""
+        candidate = attempt.candidate
+        if not candidate.device.consumes:
+            return True
+        if not self._rules.partitionable:
+            return False
+        if is_share and self._counts_as_shared(candidate.id):
+            return True
+        if not self._counters.take(candidate):
+            return False
+        attempt.undo.append(lambda: self._counters.give_back(candidate))
+        return True
+
+    def _meet_constraints(self, attempt: "_Attempt") -> bool:
+        alternative, candidate = attempt.alternative, attempt.candidate
+        for constraint in self._constraints[attempt.claim]:
+            if constraint.add(alternative, candidate):
+                attempt.undo.append(partial(constraint.remove, alternative, candidate))
+                continue
+            if attempt.must:
+                raise AllocationError(
+                    f"claim {self._claims[attempt.claim]}, request {alternative.ask.name}: cannot "
+                    f"add device {candidate.id} because a claim constraint would not be satisfied"
+                )
+            return False
+        return True
+
+    def _enter(self, attempt: "_Attempt", is_share: bool) -> None:
+        """Write down that the device is taken. Checked before: nothing is refused here."""
+        claim, candidate = attempt.claim, attempt.candidate
+        amounts: dict[str, Amount] = {}
+        if is_share:
+            asked = attempt.alternative.ask.capacity
+            amounts = demand(asked, candidate.device.capacity, self._rules) or {}
+            shares = self._shares.setdefault(candidate.id, [])
+            shares.append({name: one.quantity for name, one in amounts.items()})
+            attempt.undo.append(lambda: _drop(shares))
+        else:
+            picked = self._picked.setdefault(candidate.id, set())
+            picked.add(claim)
+            attempt.undo.append(lambda: picked.discard(claim))
+        taken = self.taken[claim]
+        taken.append(Taken(attempt.alternative, candidate, is_share, amounts))
+        attempt.undo.append(lambda: _drop(taken))
+
+    def _counts_as_shared(self, device: DeviceId) -> bool:
+        if device in self._usage.consumed or self._shares.get(device):
+            return True
+        return not self._rules.bare_share_frees_counters and device in self._usage.shared
+
+    def _used(self, device: DeviceId) -> Sequence[Consumed]:
+        before = self._usage.consumed.get(device)
+        return [*([before] if before else []), *self._shares.get(device, ())]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Attempt:
+    """What is to be taken for whom, and the changes made for it so far."""
+
+    claim: int
+    alternative: Alternative
+    candidate: Candidate
+    must: bool
+    undo: list[Undo]
+
+
+def _undo(changes: list[Undo]) -> None:
+    while changes:
+        changes.pop()()
+
+
+def _drop(entries: list[Any]) -> None:
+    entries.pop()
+
+
+def _is_kept_away(device: Device, ask: Ask) -> bool:
+    """Whether a taint of the device isn't tolerated; effects other than these are only told."""
+    return any(
+        taint.effect in _KEEPS_AWAY
+        and not any(toleration.tolerates(taint) for toleration in ask.tolerations)
+        for taint in device.taints
+    )

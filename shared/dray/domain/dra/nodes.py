@@ -1,0 +1,56 @@
+"""Which nodes a slice or a device can be used from."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One ``NodeSelectorRequirement``."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One ``NodeSelectorTerm``: everything in it must hold; an empty one matches nothing."""
+
+    expressions: tuple[Requirement, ...] = ()
+    """About labels."""
+    fields: tuple[Requirement, ...] = ()
+    """About ``metadata.name``."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSelector:
+    """``NodeSelector``: one of its terms must hold."""
+
+    terms: tuple[Term, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """From where something can be used: one node, all nodes, or those selected."""
+
+    node: str = ""
+    all_nodes: bool = False
+    selector: NodeSelector | None = None
+
+    @property
+    def is_stated(self) -> bool:
+        """Whether it says anything."""
+        return bool(self.node or self.all_nodes or self.selector is not None)
+
+
+NOWHERE: Final = Reach()
+"""Nothing is said: such a slice or device can be used from no node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What of a node decides whether a device can be used there."""
+
+    name: str
+    labels: dict[str, str] = field(default_factory=dict)

@@ -1,0 +1,33 @@
+"""What an allocation says: ``AllocationResult`` in full."""
+
+from dataclasses import dataclass, field
+
+from dray.domain.devices import DeviceId, OpaqueConfig
+from dray.domain.dra.asks import DeviceToleration
+from dray.domain.dra.nodes import NodeSelector
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceResult:
+    """One ``DeviceRequestAllocationResult``. Quantities as text."""
+
+    request: str
+    """``main``, or ``main/sub`` for the alternative that was taken."""
+    id: DeviceId
+    share_id: str | None = None
+    consumed: dict[str, str] = field(default_factory=dict)
+    admin_access: bool = False
+    tolerations: tuple[DeviceToleration, ...] = ()
+    binding_conditions: tuple[str, ...] = ()
+    binding_failure_conditions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationResult:
+    """What one claim gets."""
+
+    devices: tuple[DeviceResult, ...] = ()
+    config: tuple[OpaqueConfig, ...] = ()
+    """The classes' first, then the claim's."""
+    node_selector: NodeSelector | None = None
+    """Where the devices can be used; None: everywhere."""

@@ -1,0 +1,67 @@
+"""Devices as drivers publish them: ``ResourceSlice`` in full."""
+
+from dataclasses import dataclass, field
+
+from dray.domain.devices import AttributeValue, Capacity, Taint
+from dray.domain.dra.nodes import NOWHERE, Reach
+
+Attribute = AttributeValue | tuple[AttributeValue, ...] | None
+"""One value, several (a list attribute), or none at all, which no selector can read."""
+
+
+@dataclass(frozen=True, slots=True)
+class CounterSet:
+    """Counters that the devices of a pool share. Quantities as text."""
+
+    name: str
+    counters: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CounterUse:
+    """What a device takes of one counter set while it is allocated. Quantities as text."""
+
+    counter_set: str
+    counters: dict[str, str] = field(default_factory=dict)
+    compatibility_groups: tuple[str, ...] = ()
+    """1.37 alpha: such a slice counts as unpublished where the gate is off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One allocatable unit. Attribute and capacity keys are as published (domain optional)."""
+
+    name: str
+    attributes: dict[str, Attribute] = field(default_factory=dict)
+    capacity: dict[str, Capacity] = field(default_factory=dict)
+    allow_multiple_allocations: bool = False
+    consumes: tuple[CounterUse, ...] = ()
+    taints: tuple[Taint, ...] = ()
+    reach: Reach = NOWHERE
+    """Read only where the slice leaves the nodes to its devices."""
+    binds_to_node: bool = False
+    """Once allocated, the claim is bound to the node that was decided for."""
+    binding_conditions: tuple[str, ...] | None = None
+    binding_failure_conditions: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """One published part of a pool: devices, or the counter sets that they share."""
+
+    name: str
+    driver: str
+    pool: str
+    generation: int = 0
+    """Slices of an older generation of the pool count no more."""
+    slice_count: int = 1
+    """Slices that the pool has in this generation."""
+    reach: Reach = NOWHERE
+    per_device_reach: bool | None = None
+    """Whether each device says by itself where it can be used; None: not stated."""
+    devices: tuple[Device, ...] = ()
+    counter_sets: tuple[CounterSet, ...] = ()
+
+    def reach_of(self, device: Device) -> Reach:
+        """From where ``device``, one of the slice, can be used."""
+        return device.reach if self.per_device_reach else self.reach

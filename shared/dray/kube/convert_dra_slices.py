@@ -1,0 +1,189 @@
+"""Nodes, ResourceSlices and DeviceClasses (resource.k8s.io/v1) as `dray.domain.dra` values."""
+
+from typing import Any, Final
+
+from dray.domain.devices import (
+    AttributeValue,
+    Capacity,
+    DeviceClass,
+    OpaqueConfig,
+    RequestPolicy,
+    Taint,
+    Version,
+)
+from dray.domain.dra.nodes import Node, NodeSelector, Reach, Requirement, Term
+from dray.domain.dra.slices import Attribute, CounterSet, CounterUse, Device, Slice
+from dray.domain.errors import InvalidInputError
+from dray.kube.dra_fields import Fields
+
+_KINDS: Final = ("int", "bool", "string", "version")
+
+
+def node_from(obj: Any, path: str = "node") -> Node:
+    """A node's name and labels.
+
+    Raises:
+        InvalidInputError: a field is of another type than in Kubernetes.
+    """
+    metadata = Fields(obj, path).child("metadata")
+    return Node(metadata.text("name"), metadata.labels("labels"))
+
+
+def slice_from(obj: Any, path: str = "slice") -> Slice:
+    """A ResourceSlice.
+
+    Raises:
+        InvalidInputError: a field is of another type than in Kubernetes, or no quantity.
+    """
+    fields = Fields(obj, path)
+    spec = fields.child("spec")
+    pool = spec.child("pool")
+    return Slice(
+        name=fields.child("metadata").text("name"),
+        driver=spec.text("driver", None),
+        pool=pool.text("name", None),
+        generation=pool.whole("generation", 0) or 0,
+        slice_count=pool.whole("resourceSliceCount", 0) or 0,
+        reach=_reach(spec),
+        per_device_reach=spec.flag("perDeviceNodeSelection"),
+        devices=tuple(_device(entry) for entry in spec.children("devices")),
+        counter_sets=tuple(
+            CounterSet(entry.text("name"), _counters(entry))
+            for entry in spec.children("sharedCounters")
+        ),
+    )
+
+
+def class_from(obj: Any, path: str = "class") -> DeviceClass:
+    """A DeviceClass.
+
+    Raises:
+        InvalidInputError: a field is of another type than in Kubernetes.
+    """
+    fields = Fields(obj, path)
+    spec = fields.child("spec")
+    return DeviceClass(
+        fields.child("metadata").text("name", None),
+        selectors_from(spec),
+        configs_from(spec, "FromClass"),
+    )
+
+
+def selectors_from(within: Fields) -> tuple[str, ...]:
+    """The CEL expressions of ``selectors``.
+
+    Raises:
+        InvalidInputError: a selector has none, so it is of a kind that dray doesn't know.
+    """
+    return tuple(
+        entry.child("cel").text("expression", None) for entry in within.children("selectors")
+    )
+
+
+def configs_from(within: Fields, source: str) -> tuple[OpaqueConfig, ...]:
+    """The opaque configurations of ``config``."""
+    return tuple(
+        OpaqueConfig(
+            driver=entry.child("opaque").text("driver"),
+            parameters=entry.child("opaque").raw("parameters"),
+            requests=entry.texts("requests"),
+            source=source,
+        )
+        for entry in within.children("config")
+    )
+
+
+def node_selector_from(within: Fields, name: str) -> NodeSelector | None:
+    """A ``NodeSelector``, or None where absent."""
+    if name not in within:
+        return None
+    terms = within.child(name).children("nodeSelectorTerms")
+    return NodeSelector(
+        tuple(
+            Term(_requirements(term, "matchExpressions"), _requirements(term, "matchFields"))
+            for term in terms
+        )
+    )
+
+
+def _requirements(term: Fields, name: str) -> tuple[Requirement, ...]:
+    return tuple(
+        Requirement(entry.text("key"), entry.text("operator"), entry.texts("values"))
+        for entry in term.children(name)
+    )
+
+
+def _reach(within: Fields) -> Reach:
+    return Reach(
+        within.text("nodeName"),
+        bool(within.flag("allNodes")),
+        node_selector_from(within, "nodeSelector"),
+    )
+
+
+def _device(entry: Fields) -> Device:
+    return Device(
+        name=entry.text("name", None),
+        attributes={name: _attribute(value) for name, value in entry.named("attributes")},
+        capacity={name: _capacity(value) for name, value in entry.named("capacity")},
+        allow_multiple_allocations=bool(entry.flag("allowMultipleAllocations")),
+        consumes=tuple(
+            CounterUse(use.text("counterSet"), _counters(use), use.texts("compatibilityGroups"))
+            for use in entry.children("consumesCounters")
+        ),
+        taints=tuple(
+            Taint(taint.text("key"), taint.text("value"), taint.text("effect"))
+            for taint in entry.children("taints")
+        ),
+        reach=_reach(entry),
+        binds_to_node=bool(entry.flag("bindsToNode")),
+        binding_conditions=entry.texts_if_stated("bindingConditions"),
+        binding_failure_conditions=entry.texts_if_stated("bindingFailureConditions"),
+    )
+
+
+def _attribute(value: Fields) -> Attribute:
+    for kind in _KINDS:
+        if f"{kind}s" in value:
+            items = value.raw(f"{kind}s")
+            if not isinstance(items, list):
+                raise InvalidInputError(f"{value.path}.{kind}s is no list")
+            path = f"{value.path}.{kind}s"
+            return tuple(_item(Fields({kind: item}, path), kind) for item in items)
+    return next((_item(value, kind) for kind in _KINDS if kind in value), None)
+
+
+def _item(value: Fields, kind: str) -> AttributeValue:
+    match kind:
+        case "int":
+            return value.whole(kind) or 0
+        case "bool":
+            return bool(value.flag(kind))
+        case "string":
+            return value.text(kind)
+        case _:
+            return Version(value.text(kind))
+
+
+def _capacity(value: Fields) -> Capacity:
+    policy = value.child("requestPolicy") if "requestPolicy" in value else None
+    return Capacity(value.quantity("value") or "0", _policy(policy) if policy else None)
+
+
+def _policy(policy: Fields) -> RequestPolicy:
+    span = policy.child("validRange")
+    values = policy.raw("validValues") or []
+    if not isinstance(values, list):
+        raise InvalidInputError(f"{policy.path}.validValues is no list")
+    named = Fields({str(index): value for index, value in enumerate(values)}, policy.path)
+    return RequestPolicy(
+        default=policy.quantity("default"),
+        valid_values=tuple(named.quantity(str(index)) or "0" for index in range(len(values))),
+        minimum=span.quantity("min"),
+        maximum=span.quantity("max"),
+        step=span.quantity("step"),
+    )
+
+
+def _counters(entry: Fields) -> dict[str, str]:
+    return {name: value.quantity("value") or "0" for name, value in entry.named("counters")}
