@@ -35,7 +35,7 @@ class StackOptions:
     name: str = "default"
     control_plane: ControlPlane = "sandbox"
     serve: tuple[str, ...] = ()
-    """API versions that a real control plane serves beside those that are on by default."""
+    """API versions that are served beside those that are on by default."""
     nodes: tuple[SimulatedNode, ...] = ()
     node_capacity: Mapping[str, str] = field(default_factory=lambda: dict(NODE_CAPACITY))
     """Of each node."""

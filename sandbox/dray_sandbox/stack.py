@@ -186,6 +186,7 @@ class Stack:
             credentials,
             context=context,
             crds=_crds(),
+            serve=self.options.serve,
             template_retry=self.options.template_retry,
         )
 

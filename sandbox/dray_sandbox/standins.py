@@ -26,6 +26,7 @@ async def start_sandbox(
     *,
     context: str,
     crds: Path,
+    serve: tuple[str, ...] = (),
     template_retry: str = "watch",
 ) -> Endpoint:
     """Start all three; returns when the API server is ready. Raises ProgramFailedError."""
@@ -35,7 +36,7 @@ async def start_sandbox(
         reached = endpoint(credentials, url, context)
         try:
             await together(
-                runner.start(_api_server(directory, credentials, port, crds)),
+                runner.start(_api_server(directory, credentials, port, crds, serve)),
                 runner.start(_python("scheduler", reached.kubeconfigs[SCHEDULER])),
                 runner.start(
                     _python(
@@ -55,7 +56,9 @@ async def start_sandbox(
     raise AssertionError("the last attempt returns or raises")
 
 
-def _api_server(directory: Path, credentials: Credentials, port: int, crds: Path) -> Program:
+def _api_server(
+    directory: Path, credentials: Credentials, port: int, crds: Path, serve: tuple[str, ...]
+) -> Program:
     server = credentials.server
     flags = (
         f"--port={port}",
@@ -64,6 +67,7 @@ def _api_server(directory: Path, credentials: Credentials, port: int, crds: Path
         f"--tokens={credentials.token_file}",
         f"--data-dir={directory / 'objects'}",
         f"--crds={crds}",
+        *(f"--serve={version}" for version in serve),
     )
     return Program(
         name=API_SERVER,

@@ -44,21 +44,22 @@ class Target:
 
 
 Serving = Callable[..., AbstractContextManager[Target]]
-"""Runs ``sandbox`` or ``real`` in a folder; ``serve`` names API versions that the real one serves
-beside those that are on by default."""
+"""Runs ``sandbox`` or ``real`` in a folder; ``serve`` names API versions that are served beside
+those that are on by default."""
 
 
 @pytest.fixture(scope="session")
 def serving() -> Serving:
     """How to run a server for as long as a suite needs it."""
     return lambda name, directory, serve=(): _in_thread(
-        _sandbox(directory) if name == "sandbox" else _real(directory, serve)
+        _sandbox(directory, serve) if name == "sandbox" else _real(directory, serve)
     )
 
 
 @contextlib.asynccontextmanager
-async def _sandbox(directory: Path) -> AsyncIterator[Target]:
-    settings = Settings(directory / "data", watch=WatchSettings(bookmark_interval_s=1.0))
+async def _sandbox(directory: Path, versions: tuple[str, ...]) -> AsyncIterator[Target]:
+    watch = WatchSettings(bookmark_interval_s=1.0)
+    settings = Settings(directory / "data", watch=watch, serve=versions)
     async with serve(directory, settings) as running:
         path = directory / "kubeconfig"
         path.write_bytes(kubeconfig(running.url, running.ca_file, ADMIN, running.token, "test"))

@@ -26,6 +26,13 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--tokens", type=Path, required=True, help='token,user,uid,"groups" lines')
     parser.add_argument("--data-dir", type=Path, help="keep objects here (default: in memory)")
     parser.add_argument("--crds", type=Path, action="append", default=[], help="CRDs to serve")
+    parser.add_argument(
+        "--serve",
+        action="append",
+        default=[],
+        metavar="GROUP/VERSION",
+        help="serve an API version that is off by default: resource.k8s.io/v1beta2",
+    )
     parser.add_argument("--history", type=int, default=20_000, help="changes kept for watches")
     parser.add_argument(
         "--watch-life-s",
@@ -49,7 +56,9 @@ async def run(options: argparse.Namespace) -> None:
         life_s=tuple(options.watch_life_s),
         send_initial_events=not options.refuse_initial_events,
     )
-    settings = Settings(options.data_dir, tuple(options.crds), options.history, watch)
+    settings = Settings(
+        options.data_dir, tuple(options.crds), options.history, watch, tuple(options.serve)
+    )
     app = create_app(Tokens.load(options.tokens), settings)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=2.0)
     await runner.setup()

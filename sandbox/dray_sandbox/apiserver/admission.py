@@ -42,6 +42,8 @@ class Attributes:
     """Group, version, kind of the object where it isn't the resource's own (Binding)."""
     dry_run: bool = False
     options: Object = field(default_factory=dict)
+    asked_version: str = ""
+    """The version of the request, where a webhook sees the object in another one."""
 
     def group_version_kind(self) -> tuple[str, str, str]:
         """The kind of `obj`."""
@@ -97,7 +99,7 @@ class Admission:
         if verdict is None or not verdict.patch or attributes.obj is None:
             return attributes
         try:
-            patched = json_patch(attributes.obj, verdict.patch)
+            patched = json_patch(_seen(webhook, attributes).obj or {}, verdict.patch)
         except ApiError as error:
             raise _internal(error.message) from error
         return replace(attributes, obj=redecode(patched))
@@ -107,7 +109,7 @@ class Admission:
     ) -> Verdict | None:
         name = webhook["name"]
         try:
-            verdict = await self._client.call(webhook, _request(attributes))
+            verdict = await self._client.call(webhook, _request(_seen(webhook, attributes)))
         except CallFailed as error:
             if webhook.get("failurePolicy", "Fail") == "Ignore":
                 return None
@@ -125,8 +127,8 @@ class Admission:
         return (
             self._namespace_matches(webhook, attributes)
             and _object_matches(webhook, attributes)
-            and any(_rule_matches(rule, attributes) for rule in webhook.get("rules") or [])
-            and _conditions_hold(webhook, attributes)
+            and _version_seen(webhook, attributes) is not None
+            and _conditions_hold(webhook, _seen(webhook, attributes))
         )
 
     def _namespace_matches(self, webhook: Object, attributes: Attributes) -> bool:
@@ -150,6 +152,37 @@ def _object_matches(webhook: Object, attributes: Attributes) -> bool:
         matches_labels(terms, item["metadata"].get("labels"))
         for item in (attributes.obj, attributes.old)
         if item is not None
+    )
+
+
+def _version_seen(webhook: Object, attributes: Attributes) -> str | None:
+    """The version that the webhook's rules name: the request's, else an equivalent one."""
+    resource = attributes.resource
+    exact = webhook.get("matchPolicy") == "Exact"
+    for version in (resource.version, *(() if exact else resource.equivalents)):
+        served = replace(attributes, resource=resource.in_version(version))
+        if any(_rule_matches(rule, served) for rule in webhook.get("rules") or []):
+            return version
+    return None
+
+
+def _seen(webhook: Object, attributes: Attributes) -> Attributes:
+    """The request as the webhook sees it: converted to the version that its rules name."""
+    version = _version_seen(webhook, attributes)
+    resource = attributes.resource
+    if version is None or not resource.equivalents:
+        return attributes
+    converted = resource.in_version(version)
+
+    def shown(item: Object | None) -> Object | None:
+        return item and {**item, "apiVersion": converted.api_version}
+
+    return replace(
+        attributes,
+        resource=converted,
+        obj=shown(attributes.obj),
+        old=shown(attributes.old),
+        asked_version=resource.version,
     )
 
 
@@ -207,12 +240,13 @@ def _request(attributes: Attributes) -> Object:
     group, version, kind = attributes.group_version_kind()
     resource = attributes.resource
     served = {"group": resource.group, "version": resource.version, "resource": resource.plural}
+    asked = {"version": attributes.asked_version} if attributes.asked_version else {}
     request: Object = {
         "uid": str(uuid.uuid4()),
         "kind": {"group": group, "version": version, "kind": kind},
         "resource": served,
-        "requestKind": {"group": group, "version": version, "kind": kind},
-        "requestResource": served,
+        "requestKind": {"group": group, "version": version, "kind": kind, **asked},
+        "requestResource": served | asked,
     }
     if attributes.subresource:
         request["subResource"] = request["requestSubResource"] = attributes.subresource

@@ -6,18 +6,17 @@ Source of the rules: `pkg/apis/resource/validation/validation.go` of Kubernetes 
 from __future__ import annotations
 
 import ipaddress
-import re
 
 from . import claimspec
+from .conditions import conditions_errors
 from .devicenames import driver_errors, label_errors, pool_errors, uid_errors
-from .deviceparts import binding_errors, label_name_errors, raw_errors
+from .deviceparts import binding_errors, raw_errors
 from .fieldlists import list_errors, set_errors
 from .nodeselectors import node_selector_errors
 from .rules import immutable
 from .status import (
     FieldError,
     Object,
-    duplicate,
     forbidden_field,
     invalid,
     not_supported,
@@ -33,13 +32,6 @@ MAX_ADDRESSES = 16
 MAX_INTERFACE_BYTES = 256
 MAX_HARDWARE_BYTES = 128
 _ANY_NUMBER = 1 << 30
-_REASON = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
-_REASON_TEXT = (
-    "a condition reason must start with alphabetic character, optionally followed by a string of "
-    "alphanumeric characters or '_,:', and must end with an alphanumeric character or '_' "
-    "(e.g. 'my_name',  or 'MY_NAME',  or 'MyName',  or 'ReasonA,ReasonB',  or 'ReasonA:ReasonB', "
-    "regex used for validation is '[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?')"
-)
 
 
 def status_errors(
@@ -117,10 +109,7 @@ def _device_status(
     where = f"{field}.conditions"
     if len(conditions) > MAX_CONDITIONS:
         found.append(too_many(where, len(conditions), MAX_CONDITIONS))
-    for index, condition in enumerate(conditions):
-        if condition.get("type") in [earlier.get("type") for earlier in conditions[:index]]:
-            found.append(duplicate(f"{where}[{index}].type", condition.get("type", "")))
-        found += _condition(condition, f"{where}[{index}]")
+    found += conditions_errors(conditions, where)
     if device.get("data") is not None:
         found += raw_errors(device["data"], f"{field}.data")
     return found + _network(device.get("networkData") or {}, f"{field}.networkData")
@@ -132,20 +121,6 @@ def _device_names(item: Object, field: str) -> list[FieldError]:
     found += label_errors(item.get("device", ""), f"{field}.device")
     share = item.get("shareID")
     return found if share is None else found + uid_errors(share, f"{field}.shareID")
-
-
-def _condition(condition: Object, field: str) -> list[FieldError]:
-    found = label_name_errors(condition.get("type", ""), f"{field}.type")
-    status, reason = condition.get("status", ""), condition.get("reason", "")
-    if status not in ("True", "False", "Unknown"):
-        found.append(not_supported(f"{field}.status", status, ("False", "True", "Unknown")))
-    if not condition.get("lastTransitionTime"):
-        found.append(required(f"{field}.lastTransitionTime"))
-    if not reason:
-        found.append(required(f"{field}.reason"))
-    elif not _REASON.fullmatch(reason):
-        found.append(invalid(f"{field}.reason", reason, _REASON_TEXT))
-    return found
 
 
 def _network(data: Object, field: str) -> list[FieldError]:

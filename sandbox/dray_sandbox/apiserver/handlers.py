@@ -16,12 +16,15 @@ from .listing import check_number, list_page, number
 from .operations import Operations
 from .requests import (
     APPLY_PATCH,
+    DEPRECATION,
+    SAID,
     Target,
     answer,
     body_of,
     context_of,
     flag,
     wants_table,
+    warned,
 )
 from .resources import Resource
 from .selectors import predicate
@@ -56,8 +59,10 @@ class Handlers:
             raise status.no_such_resource()
         if target.subresource and target.subresource not in (*resource.subresources, "finalize"):
             raise status.no_such_resource()
+        request[DEPRECATION] = resource.deprecation
         verb = request.method
         context = context_of(request, who)
+        request[SAID] = context.warnings
         if verb == "GET" and target.name:
             return self._get(request, resource, target)
         if verb == "GET":
@@ -116,6 +121,7 @@ class Handlers:
     ) -> web.StreamResponse:
         wanted = self._watch_request(request, resource, target)
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        warned(response, resource.deprecation)
         await response.prepare(request)
         as_table, first = wants_table(request), True
         include = request.query.get("includeObject") or "Metadata"

@@ -74,6 +74,7 @@ class Operations:
             options=context.options("CreateOptions"),
         )
         obj = await self._mutate(rules, attributes, context)
+        obj["apiVersion"] = resource.kept_as
         meta = obj["metadata"]
         metadata.fill_new(meta)
         metadata.generate_name(meta)
@@ -82,7 +83,7 @@ class Operations:
             rules.prepare_create(obj)
         self._refuse(resource, meta, [*rules.metadata_errors(meta), *rules.validate_create(obj)])
         if versioned:
-            raise _create_with_version()
+            raise status.created_with_version()
         checked = _with(attributes, obj)
         await self.admission.validate(checked, context.warnings)
         return self._insert(resource, namespace, obj, context)
@@ -112,7 +113,7 @@ class Operations:
         """
         for attempt in range(_RETRIES):
             old = self.existing(resource, namespace, name)
-            candidate = transform(copy(old))
+            candidate = transform({**copy(old), "apiVersion": resource.api_version})
             try:
                 return await self._replace(resource, old, candidate, context, subresource, patch)
             except Conflict as error:
@@ -131,6 +132,8 @@ class Operations:
         patch: bool,
     ) -> Object:
         rules = rules_of(resource)
+        if patch and candidate.get("apiVersion") in resource.other_versions:
+            candidate["apiVersion"] = resource.api_version
         try:
             new = self._read(rules, candidate, context)
         except ApiError as error:
@@ -152,6 +155,7 @@ class Operations:
             options=context.options("UpdateOptions"),
         )
         new = await self._mutate(rules, attributes, context)
+        new["apiVersion"] = resource.kept_as
         found = self._prepare(rules, new, old, subresource)
         self._refuse(resource, meta, found)
         await self.admission.validate(_with(attributes, new), context.warnings)
@@ -198,6 +202,11 @@ class Operations:
             raise bad_request("the body of the request is not an object")
         kind = body.get("kind") or resource.kind
         version = body.get("apiVersion") or resource.api_version
+        if kind == resource.kind and version in resource.other_versions:
+            raise bad_request(
+                f"the API version in the data ({version}) does not match the expected API version "
+                f"({resource.api_version})"
+            )
         if (kind, version) != (resource.kind, resource.api_version):
             raise bad_request(
                 f'{kind} in version "{version}" cannot be handled as a {resource.kind}: '
@@ -225,7 +234,7 @@ class Operations:
             text = f"the name of the object ({new['name']}) does not match the name on the URL"
             raise bad_request(f"{text} ({name})")
         if new.get("namespace", old.get("namespace")) != old.get("namespace"):
-            raise _wrong_namespace()
+            raise status.wrong_namespace()
         if patch and new.get("uid", old["uid"]) != old["uid"]:
             found = [status.immutable_error("metadata.uid", new["uid"])]
             raise status.invalid_object(resource.kind, resource.group, name, found)
@@ -274,13 +283,7 @@ def _check_namespace(resource: Resource, namespace: str, meta: dict[str, Any]) -
     if not resource.namespaced:
         meta.pop("namespace", None)
     elif meta.setdefault("namespace", namespace) != namespace:
-        raise _wrong_namespace()
-
-
-def _wrong_namespace() -> ApiError:
-    return bad_request(
-        "the namespace of the provided object does not match the namespace sent on the request"
-    )
+        raise status.wrong_namespace()
 
 
 def _unreadable_patch(candidate: Object, error: ApiError) -> ApiError:
@@ -289,8 +292,3 @@ def _unreadable_patch(candidate: Object, error: ApiError) -> ApiError:
     shown = status.go_value(candidate)
     found = [status.invalid("patch", shown, text or error.message)]
     return status.invalid_object("", "", "", found)
-
-
-def _create_with_version() -> ApiError:
-    message = "resourceVersion should not be set on objects to be created"
-    return ApiError(500, "", message)

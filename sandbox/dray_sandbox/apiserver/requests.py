@@ -23,6 +23,10 @@ MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 _AUTHENTICATED = "system:authenticated"
+DEPRECATION: web.RequestKey[str] = web.RequestKey("deprecation", str)
+"""The key under which a request keeps what its answer warns of: a version that goes away."""
+SAID: web.RequestKey[list[str]] = web.RequestKey("said", list)
+"""The key of the warnings so far, which a refusal carries, too."""
 
 
 @dataclass(frozen=True)
@@ -179,6 +183,13 @@ def answer(body: Any, code: int = 200, warnings: list[str] | None = None) -> web
         body=msgspec.json.encode(body), status=code, content_type="application/json"
     )
     for text in dict.fromkeys(warnings or []):
+        warned(response, text)
+    return response
+
+
+def warned(response: web.StreamResponse, text: str) -> web.StreamResponse:
+    """The answer with one more warning, if there is one and the answer has not begun."""
+    if text and not response.prepared:
         quoted = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
         response.headers.add("Warning", f'299 - "{quoted}"')
     return response

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from .fields import core, devices
 from .status import Object
@@ -32,6 +33,12 @@ class Resource:
     strategic: bool = True
     stored_as: str = ""
     """Another resource's store key, when two APIs show one object."""
+    storage_version: str = ""
+    """The version that objects are kept in, where it is another than this one."""
+    equivalents: tuple[str, ...] = ()
+    """Other served versions of the same objects."""
+    deprecation: str = ""
+    """What every answer about this version warns of."""
     crd: Object | None = field(default=None, compare=False)
     """The CustomResourceDefinition this resource comes from."""
     schema: Object | None = field(default=None, compare=False)
@@ -41,6 +48,23 @@ class Resource:
     def api_version(self) -> str:
         """`v1`, `resource.k8s.io/v1`."""
         return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def kept_as(self) -> str:
+        """`api_version` of the stored object."""
+        return f"{self.group}/{self.storage_version}" if self.storage_version else self.api_version
+
+    @property
+    def other_versions(self) -> tuple[str, ...]:
+        """`api_version`s that the server knows the kind in, too, whether it serves them or not."""
+        if self.group != "resource.k8s.io" or self.kind == "DeviceTaintRule":
+            return ()
+        known = (f"{self.group}/{version}" for version in ("v1", "v1beta1", "v1beta2"))
+        return tuple(name for name in known if name != self.api_version)
+
+    def in_version(self, version: str) -> Resource:
+        """The same resource in another of its versions."""
+        return self if version == self.version else replace(self, version=version)
 
     @property
     def singular(self) -> str:
@@ -116,13 +140,45 @@ _GROUPS = (
 )  # fmt: skip
 
 
+_TAINT_RULES = Resource(
+    "resource.k8s.io", "v1beta2", "devicetaintrules", "DeviceTaintRule", False, (), (),
+    ("status",), table=devices.TAINT_RULE, tracks_generation=True,
+)  # fmt: skip
+OFF_BY_DEFAULT: Final = ("resource.k8s.io/v1beta2",)
+"""Versions that a server serves only where it is told to."""
+
+
+def _v1beta2(resource: Resource) -> Resource:
+    """A DRA resource in its last beta version, which has the same fields."""
+    return replace(
+        resource,
+        version="v1beta2",
+        storage_version="v1",
+        equivalents=("v1",),
+        deprecation=(
+            f"resource.k8s.io/v1beta2 {resource.kind} is deprecated in v1.36+, "
+            "unavailable in v1.39+"
+        ),
+    )
+
+
 class Registry:
     """The resources served now: the built-in ones and those of established CRDs."""
 
-    def __init__(self) -> None:
+    def __init__(self, serve: tuple[str, ...] = ()) -> None:
+        """``serve`` are versions of OFF_BY_DEFAULT; ValueError for any other."""
         self._resources: dict[tuple[str, str, str], Resource] = {}
         for resource in _CORE + _GROUPS:
             self.add(resource)
+        if unknown := [name for name in serve if name not in OFF_BY_DEFAULT]:
+            known = ", ".join(OFF_BY_DEFAULT)
+            raise ValueError(f"{unknown[0]} can't be served; only {known} is off by default")
+        for resource in _GROUPS if serve else ():
+            if resource.group == _TAINT_RULES.group:
+                self.add(replace(resource, equivalents=("v1beta2",)))
+                self.add(_v1beta2(resource))
+        if serve:
+            self.add(_TAINT_RULES)
 
     def add(self, resource: Resource) -> None:
         """Serve a resource (again)."""

@@ -13,6 +13,7 @@ from .rules import Rules, WithStatus, take_metadata
 from .rules_claims import ClaimRules, ClassRules, TemplateRules
 from .rules_pods import PodRules
 from .rules_slices import SliceRules
+from .rules_taints import TaintRuleRules
 from .status import FieldError, Object, bad_request, duplicate, invalid, not_supported, required
 
 _NODE_INFO = (
@@ -242,6 +243,7 @@ _BY_RESOURCE: dict[str, type[Rules]] = {
     "resource.k8s.io/resourceclaimtemplates": TemplateRules,
     "resource.k8s.io/resourceslices": SliceRules,
     "resource.k8s.io/deviceclasses": ClassRules,
+    "resource.k8s.io/devicetaintrules": TaintRuleRules,
     "admissionregistration.k8s.io/mutatingwebhookconfigurations": WebhookRules,
     "admissionregistration.k8s.io/validatingwebhookconfigurations": WebhookRules,
 }

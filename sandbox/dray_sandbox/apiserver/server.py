@@ -22,7 +22,7 @@ from .handlers import Handlers
 from .journal import Journal
 from .manifests import apply_directory
 from .operations import Operations
-from .requests import Tokens, answer, failure, parse_path
+from .requests import DEPRECATION, SAID, Tokens, answer, failure, parse_path, warned
 from .resources import Registry
 from .reviews import review
 from .status import ApiError, NoSuchPath
@@ -48,6 +48,8 @@ class Settings:
     history_size: int = 20_000
     """Changes kept for watches that resume."""
     watch: WatchSettings = field(default_factory=WatchSettings)
+    serve: tuple[str, ...] = ()
+    """API versions that are off by default: `resource.k8s.io/v1beta2`."""
 
 
 def create_app(tokens: Tokens, settings: Settings | None = None) -> web.Application:
@@ -55,7 +57,7 @@ def create_app(tokens: Tokens, settings: Settings | None = None) -> web.Applicat
     settings = settings or Settings()
     journal = Journal(settings.data_dir) if settings.data_dir else None
     store = Store(journal, settings.history_size)
-    registry = Registry()
+    registry = Registry(settings.serve)
     follow_crds(store, registry)
     client = WebhookClient()
     operations = Operations(store, registry, Admission(store, client))
@@ -119,9 +121,12 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Every error leaves as a v1.Status."""
     try:
-        return await handler(request)
+        return warned(await handler(request), request.get(DEPRECATION, ""))
     except ApiError as error:
-        return failure(error)
+        refusal = warned(failure(error), request.get(DEPRECATION, ""))
+        for text in dict.fromkeys(request.get(SAID, ())):
+            warned(refusal, text)
+        return refusal
     except NoSuchPath:
         return web.Response(text="404 page not found\n", status=404)
     except web.HTTPRequestEntityTooLarge:

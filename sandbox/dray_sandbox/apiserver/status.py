@@ -216,3 +216,15 @@ def unsupported_media_type(seen: str, accepted: Sequence[str]) -> ApiError:
 def unauthorized() -> ApiError:
     """401 for a missing or unknown token."""
     return ApiError(401, "Unauthorized", "Unauthorized")
+
+
+def wrong_namespace() -> ApiError:
+    """400 for an object that names another namespace than the request."""
+    return bad_request(
+        "the namespace of the provided object does not match the namespace sent on the request"
+    )
+
+
+def created_with_version() -> ApiError:
+    """500, without a reason, for a new object that says which version it has."""
+    return ApiError(500, "", "resourceVersion should not be set on objects to be created")

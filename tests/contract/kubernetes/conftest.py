@@ -54,6 +54,19 @@ def target(
         yield running
 
 
+@pytest.fixture(
+    scope="module",
+    params=["sandbox", pytest.param("real", marks=[pytest.mark.real, pytest.mark.timeout(900)])],
+)
+def target_with_v1beta2(
+    request: pytest.FixtureRequest, serving: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Any]:
+    """A server that serves DRA's last beta version, too."""
+    directory = tmp_path_factory.mktemp(f"{request.param}-v1beta2")
+    with serving(request.param, directory, serve=("resource.k8s.io/v1beta2",)) as running:
+        yield running
+
+
 class Refused(AssertionError):
     """An answer with an error code: the Status is `.status`."""
 
@@ -245,6 +258,19 @@ class Api:
 
 @pytest.fixture
 async def api(target: Any) -> AsyncIterator[Api]:
+    async with _client(target) as client:
+        yield client
+
+
+@pytest.fixture
+async def with_v1beta2(target_with_v1beta2: Any) -> AsyncIterator[Api]:
+    """As `api`, of a server that serves v1beta2, too."""
+    async with _client(target_with_v1beta2) as client:
+        yield client
+
+
+@contextlib.asynccontextmanager
+async def _client(target: Any) -> AsyncIterator[Api]:
     context = ssl.create_default_context(cafile=str(target.ca_file))
     connector = aiohttp.TCPConnector(ssl=context)
     async with aiohttp.ClientSession(connector=connector) as session:

@@ -118,6 +118,16 @@ DEVICE_CLASS = top(
         }
     )
 )
+_TAINT = Obj({"key": STRING, "value": STRING, "effect": STRING, "timeAdded": TIME})
+TAINT_RULE = top(
+    Obj(
+        {
+            "deviceSelector": Obj({"driver": STRING, "pool": STRING, "device": STRING}),
+            "taint": _TAINT,
+        }
+    ),
+    Obj({"conditions": ListOf(CONDITION)}),
+)
 _COUNTERS = MapOf(Obj({"value": QUANTITY}))
 # Lists of attribute values and mappings to node resources are alpha in 1.36: known, not kept.
 DEVICE = Obj(
@@ -147,9 +157,7 @@ DEVICE = Obj(
         "nodeName": STRING,
         "nodeSelector": NODE_SELECTOR,
         "allNodes": BOOLEAN,
-        "taints": ListOf(
-            Obj({"key": STRING, "value": STRING, "effect": STRING, "timeAdded": TIME})
-        ),
+        "taints": ListOf(_TAINT),
         "bindsToNode": BOOLEAN,
         "bindingConditions": ListOf(STRING),
         "bindingFailureConditions": ListOf(STRING),
