@@ -1,13 +1,26 @@
 """``dray explain pod/NAME``: why a pod waits, clause by clause, or what it got."""
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import click
 
 from dray.domain import names
-from dray.kube.ports import BIND_REQUESTS, CLAIMS, PODS, Kube, NotFoundError, Object
+from dray.kube.ports import (
+    BIND_REQUESTS,
+    CLAIMS,
+    CLASSES,
+    NODES,
+    PODS,
+    POOLS,
+    SLICES,
+    Kube,
+    NotFoundError,
+    Object,
+    RefusedError,
+)
+from dray_cli.cards import Cluster, reasons_on_cards
 from dray_cli.output import output_option, print_json
 from dray_cli.target import connect_kube, kubeconfig_option
 
@@ -19,6 +32,24 @@ class Explanation:
     pod: Object
     bind_request: Object | None
     claims: tuple[Object, ...]
+    pool: Object | None = None
+    """Its GPUPool, where this user may read it."""
+    on_cards: tuple[str, ...] = ()
+    """What fails on the pool's cards, where somebody else than dray decides."""
+
+    @property
+    def decides(self) -> str:
+        """Who decides about the pod: ``spec.owner`` of its pool."""
+        spec = (self.pool or {}).get("spec") or {}
+        return str(spec.get("owner") or names.OWNER_DRAY)
+
+    @property
+    def scheduler_says(self) -> str:
+        """Why kube-scheduler has not placed the pod, in its own words."""
+        for condition in self.pod.get("status", {}).get("conditions") or ():
+            if condition["type"] == "PodScheduled" and condition["status"] == "False":
+                return str(condition.get("message") or condition.get("reason") or "")
+        return ""
 
     @property
     def phase(self) -> str:
@@ -33,6 +64,8 @@ class Explanation:
     @property
     def reasons(self) -> list[str]:
         """Why it waits, one line each; empty once it has its devices."""
+        if self.decides != names.OWNER_DRAY:
+            return [] if self.allocated else list(self.on_cards)
         status = (self.bind_request or {}).get("status", {})
         return [] if self.allocated else str(status.get("explanation", "")).splitlines()
 
@@ -45,11 +78,39 @@ class Explanation:
             return [f"{head} and has its GPUs:", *self._holdings()]
         if not pool:
             return [f"{head}. It asks for no GPU of dray: it has no {names.GPUPOOL} annotation."]
+        if self.decides != names.OWNER_DRAY:
+            return self._elsewhere(head, pool)
         if not self.claims:
             return [f"{head}: its ResourceClaim does not exist yet."]
+        if changing := self._changing():
+            waits = f"{head}: nothing is decided in pool {pool!r} until its owner has changed:"
+            return [waits, f"  {changing}"]
         if not self.reasons:
             return [f"{head}: no decision has been made yet for pool {pool!r}."]
         return [f"{head}: it waits for GPUs of pool {pool!r} because", *_indent(self.reasons)]
+
+    def _elsewhere(self, head: str, pool: str) -> list[str]:
+        lines = [f"{head}: {self.decides} decides about pool {pool!r} (spec.owner), not dray."]
+        if changing := self._changing():
+            lines.append(f"  The owner is being changed: {changing}")
+        if self.pod.get("spec", {}).get("schedulerName") == names.DRAY_SCHEDULER:
+            return [
+                *lines,
+                f"  The pod was admitted for {names.DRAY_SCHEDULER}, which can't be changed:",
+                "  delete it and create it again.",
+            ]
+        says = self.scheduler_says or "nothing yet"
+        lines.append(f"  {self.decides} says: {says}")
+        if self.reasons:
+            lines += [f"  On the cards of pool {pool!r}:", *_indent(_indent(self.reasons))]
+        return lines
+
+    def _changing(self) -> str:
+        """What the pool says while its devices go from one owner to the other."""
+        for condition in ((self.pool or {}).get("status") or {}).get("conditions") or ():
+            if condition.get("reason") == "OwnerChanging":
+                return str(condition.get("message", ""))
+        return ""
 
     def _holdings(self) -> list[str]:
         lines = []
@@ -67,6 +128,8 @@ class Explanation:
             "pod": self.pod["metadata"]["name"],
             "phase": self.phase,
             "allocated": self.allocated,
+            "decides": self.decides,
+            "schedulerSays": "" if self.allocated else self.scheduler_says,
             "reasons": self.reasons,
             "bindRequest": (self.bind_request or {}).get("status"),
             "claims": [
@@ -96,8 +159,32 @@ async def explain_pod(kube: Kube, namespace: str, name: str) -> Explanation:
         bind_request = None
     statuses = pod.get("status", {}).get("resourceClaimStatuses", [])
     claim_names = [s["resourceClaimName"] for s in statuses if s.get("resourceClaimName")]
-    claims = [await kube.get(CLAIMS, claim, namespace) for claim in claim_names]
-    return Explanation(pod, bind_request, tuple(claims))
+    claims = tuple([await kube.get(CLAIMS, claim, namespace) for claim in claim_names])
+    pool = await _pool(kube, pod["metadata"].get("annotations", {}).get(names.GPUPOOL, ""))
+    found = Explanation(pod, bind_request, claims, pool)
+    if pool is None or found.allocated or found.decides == names.OWNER_DRAY:
+        return found
+    return replace(found, on_cards=await _on_cards(kube, pod, pool))
+
+
+async def _pool(kube: Kube, name: str) -> Object | None:
+    """None also where this user may not read it: then dray is taken to decide."""
+    try:
+        return await kube.get(POOLS, name) if name else None
+    except (NotFoundError, RefusedError):
+        return None
+
+
+async def _on_cards(kube: Kube, pod: Object, pool: Object) -> tuple[str, ...]:
+    """Nothing where this user may not look at the whole cluster."""
+    try:
+        classes, nodes, slices, claims = [
+            (await kube.list(resource)).objects for resource in (CLASSES, NODES, SLICES, CLAIMS)
+        ]
+    except RefusedError:
+        return ()
+    cluster = Cluster(classes, nodes, slices, claims)
+    return tuple(str(reason) for reason in reasons_on_cards(pod, pool, cluster))
 
 
 def pod_name(target: str) -> str:

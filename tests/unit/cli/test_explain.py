@@ -48,6 +48,42 @@ def test_a_pod_whose_claim_is_not_there_yet_says_so() -> None:
     assert "does not exist yet" in Explanation(POD, None, ()).lines()[0]
 
 
+THEIRS: dict[str, Any] = {"metadata": {"name": "fast"}, "spec": {"owner": "kube-scheduler"}}
+UNPLACED: dict[str, Any] = {
+    **POD,
+    "status": {
+        "phase": "Pending",
+        "conditions": [
+            {"type": "PodScheduled", "status": "False", "message": "cannot allocate all claims"}
+        ],
+    },
+}
+
+
+def test_where_kube_scheduler_decides_it_has_the_word() -> None:
+    found = Explanation(UNPLACED, WAITS, (CLAIM,), THEIRS, ("vram: fails on 8 of 8 devices",))
+
+    assert "kube-scheduler decides about pool 'fast' (spec.owner), not dray" in found.lines()[0]
+    assert found.lines()[1] == "  kube-scheduler says: cannot allocate all claims"
+    assert found.lines()[3] == "    vram: fails on 8 of 8 devices"
+    assert found.as_json()["decides"] == "kube-scheduler"
+    assert found.as_json()["reasons"] == ["vram: fails on 8 of 8 devices"]
+
+
+def test_a_pod_for_drays_scheduler_is_told_that_nobody_takes_it_there() -> None:
+    pod = {**UNPLACED, "spec": {"schedulerName": "tensor-fusion-scheduler"}}
+
+    assert "delete it and create it again" in Explanation(pod, WAITS, (), THEIRS).lines()[-1]
+
+
+@pytest.mark.parametrize("owner", ["dray", "kube-scheduler"])
+def test_while_the_owner_changes_the_pool_says_what_is_waited_for(owner: str) -> None:
+    condition = {"type": "Ready", "reason": "OwnerChanging", "message": "until it has settled"}
+    pool = {**THEIRS, "spec": {"owner": owner}, "status": {"conditions": [condition]}}
+
+    assert "until it has settled" in Explanation(UNPLACED, None, (CLAIM,), pool).lines()[1]
+
+
 @pytest.mark.parametrize("target", ["train", "pod/train", "pods/train", "po/train"])
 def test_pods_are_named_as_kubectl_names_them(target: str) -> None:
     assert pod_name(target) == "train"

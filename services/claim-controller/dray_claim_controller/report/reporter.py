@@ -13,7 +13,7 @@ import structlog
 
 from dray.bus.ports import Bus, BusUnavailableError, StreamMissingError
 from dray.domain.errors import DrayError, TemporaryError
-from dray.domain.names import ALLOCATED
+from dray.domain.names import ALLOCATED, DERIVED_FROM_LABEL
 from dray.domain.pods import Pod
 from dray.kube.ports import (
     BIND_REQUESTS,
@@ -115,12 +115,12 @@ class Reporter:
             )
 
     def look(self) -> None:
-        """Find pods that run with dray's devices and were not reported so."""
+        """Find pods that run with devices and were not reported so, whoever allocated them."""
         for seen in self._picture.our_pods():
             pod = seen.pod
             if pod is None or not pod.node or pod.deleting or pod.uid in self._told:
                 continue
-            claims = [held for held in self._picture.claims_of(pod) if held.claim.decision]
+            claims = [held for held in self._picture.claims_of(pod) if _is_drays(held)]
             if not claims or any(held.claim.allocation is None for held in claims):
                 continue
             self._told[pod.uid] = None
@@ -130,27 +130,34 @@ class Reporter:
 
     def _assigned(self, pod: Pod, claims: list[SeenClaim]) -> None:
         for held in claims:
-            annotations = held.object["metadata"].get("annotations") or {}
-            if annotations.get(ALLOCATED) != "true":
+            if not _is_announced(held):
                 uid = held.claim.uid
                 self._put((uid, "announce"), lambda uid=uid: self._announce(uid))  # type: ignore[misc]
         known = self._picture.plain[BIND_REQUESTS.plural].get(f"{pod.namespace}/{pod.name}")
+        if known is None and not any(held.claim.decision for held in claims):
+            # kube-scheduler allocated: there was no request of dray's to bind, so none is made.
+            if not all(_is_announced(held) for held in claims):
+                self._put((pod.uid, "event-allocated"), lambda: self._tell_assigned(pod, claims))
+            return
         if known is not None and _is_succeeded(known, pod):
             return
         spec = stories.allocated_spec(pod, claims)
         self._put((pod.uid, "bindrequest"), lambda: self._succeed(pod, spec, claims))
 
     async def _succeed(self, pod: Pod, spec: dict[str, Any], claims: list[SeenClaim]) -> None:
+        # The event first: the phase says that all of it was said.
+        await self._tell_assigned(pod, claims)
+        await self._bind_request(pod, spec, stories.succeeded_status())
+
+    async def _tell_assigned(self, pod: Pod, claims: list[SeenClaim]) -> None:
         devices = "; ".join(
             stories.in_short(held.claim.allocation)
             for held in claims
             if held.claim.allocation is not None
         )
-        # The event first: the phase says that all of it was said.
         await self._event(
             pod, "GPUAllocated", f"Successfully assigned resources: {devices}", warning=False
         )
-        await self._bind_request(pod, spec, stories.succeeded_status())
 
     async def _failed(self, pod: Pod, spec: dict[str, Any], reason: str, detail: str) -> None:
         known = self._picture.plain[BIND_REQUESTS.plural].get(f"{pod.namespace}/{pod.name}") or {}
@@ -257,6 +264,17 @@ class Reporter:
                 continue
             except DrayError as error:
                 structlog.get_logger().error("report refused", about=key[1], error=str(error))
+
+
+def _is_drays(held: SeenClaim) -> bool:
+    """Whether dray decided about the claim, or derived it for kube-scheduler to decide."""
+    labels = held.object["metadata"].get("labels") or {}
+    return bool(held.claim.decision) or DERIVED_FROM_LABEL in labels
+
+
+def _is_announced(held: SeenClaim) -> bool:
+    annotations = held.object["metadata"].get("annotations") or {}
+    return bool(annotations.get(ALLOCATED) == "true")
 
 
 def _claims(decision: PodDecision) -> str:

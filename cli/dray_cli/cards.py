@@ -1,0 +1,86 @@
+"""What fails on a pool's cards for a pod, from Kubernetes objects, whoever decides about it. Pure.
+
+The answer is the allocator's own explanation. Of the nodes only their cards count: what else a
+node lacks is said by the scheduler that looks at it.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from dray.domain.names import OWNER_DRAY
+from dray.domain.pods import Node
+from dray.kube.convert import claim_from, class_from, node_from, pod_from, pool_from, slice_from
+from dray.kube.ports import Object
+from dray.messages.facts import (
+    ClaimObserved,
+    DeviceClassObserved,
+    DomainObserved,
+    Fact,
+    NodeObserved,
+    PodObserved,
+    PoolObserved,
+    SliceObserved,
+    Synced,
+)
+from dray.reasons import Reason
+from dray_allocator.events import FactSeen
+from dray_allocator.handle import handle, reasons
+from dray_allocator.state import AllocatorState
+
+_PLENTY = 1 << 60
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The objects that the answer depends on."""
+
+    classes: Sequence[Object]
+    nodes: Sequence[Object]
+    slices: Sequence[Object]
+    claims: Sequence[Object]
+
+
+def reasons_on_cards(pod: Object, pool: Object, cluster: Cluster) -> tuple[Reason, ...]:
+    """Why no cards of the pool suffice for the pod's claims; empty where some do."""
+    state = AllocatorState()
+    for sequence, fact in enumerate(_facts(pod, pool, cluster), 1):
+        handle(state, FactSeen(sequence, fact, more=True))
+    return reasons(state, pod["metadata"]["uid"])
+
+
+def _facts(pod: Object, pool: Object, cluster: Cluster) -> Iterable[Fact]:
+    observed = replace(pool_from(pool), owner=OWNER_DRAY)
+    members = {
+        name
+        for part in cluster.slices
+        for device in part["spec"].get("devices") or ()
+        if device.get("attributes", {}).get("pool_name", {}).get("string") == observed.name
+        and (name := part["spec"].get("nodeName"))
+    }
+    yield DomainObserved(revision=1, domain=observed.name, epoch=1)
+    yield PoolObserved(revision=1, pool=observed)
+    for obj in cluster.classes:
+        yield DeviceClassObserved(revision=1, device_class=class_from(obj))
+    for obj in cluster.nodes:
+        if obj["metadata"]["name"] in members:
+            yield NodeObserved(revision=1, node=_roomy(node_from(obj), observed.name))
+    for obj in cluster.slices:
+        yield SliceObserved(revision=1, slice=slice_from(obj))
+    for obj in cluster.claims:
+        yield ClaimObserved(revision=1, claim=claim_from(obj))
+    yield PodObserved(revision=1, pod=replace(pod_from(pod), pool=observed.name, other_gates=False))
+    yield Synced(revision=1, instance="")
+
+
+def _roomy(node: Node, pool: str) -> Node:
+    return replace(
+        node,
+        pool=pool,
+        owner=OWNER_DRAY,
+        cpu_milli=_PLENTY,
+        memory_bytes=_PLENTY,
+        pods=_PLENTY,
+        unschedulable=False,
+        ready=True,
+        taints=(),
+    )
