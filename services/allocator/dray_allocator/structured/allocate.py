@@ -49,12 +49,11 @@ def allocate(
     books = Books(problem.claims, usage_of(problem.holdings, rules), rules)
     selectors = Selectors(problem.node, rules)
 
-    def fits(claim: Claim, ask: Ask, of_class: DeviceClass, candidate: Candidate) -> bool:
-        taken = selectors.take(claim, ask, of_class, candidate)
-        return taken and books.has_room(ask, candidate, now=rules.all_by_what_is_left)
+    def has_room(ask: Ask, candidate: Candidate) -> bool:
+        return books.has_room(ask, candidate, now=rules.all_by_what_is_left)
 
     classes = {one.name: one for one in problem.classes}
-    planner = Planner(classes, pools, rules, fits)
+    planner = Planner(classes, pools, rules, selectors.take, has_room)
     plans = [planner.plan(claim) for claim in problem.claims]
     search = Search(
         problem.claims,

@@ -10,8 +10,10 @@ from dray_allocator.structured.errors import AllocationError
 from dray_allocator.structured.pools import Pool
 from dray_allocator.structured.rules import Rules
 
-Fits = Callable[[Claim, Ask, DeviceClass, Candidate], bool]
-"""Whether a device belongs to "all" devices that an ask is about."""
+Selects = Callable[[Claim, Ask, DeviceClass, Candidate], bool]
+"""Whether the selectors of an ask and of its class take a device."""
+HasRoom = Callable[[Ask, Candidate], bool]
+"""Whether a device has the capacities asked for."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,12 +56,18 @@ class Planner:
     """Checks claims and makes them a plan."""
 
     def __init__(
-        self, classes: Mapping[str, DeviceClass], pools: Sequence[Pool], rules: Rules, fits: Fits
+        self,
+        classes: Mapping[str, DeviceClass],
+        pools: Sequence[Pool],
+        rules: Rules,
+        selects: Selects,
+        has_room: HasRoom,
     ) -> None:
         self._classes = classes
         self._pools = pools
         self._rules = rules
-        self._fits = fits
+        self._selects = selects
+        self._has_room = has_room
 
     def plan(self, claim: Claim) -> tuple[Wanted, ...]:
         """The requests of ``claim``.
@@ -94,13 +102,20 @@ class Planner:
             )
         if not is_choice and request.exactly is None:
             raise AllocationError(f"{where}: is neither exactly nor firstAvailable")
-        asks = request.first_available or (request.exactly,)
-        return Wanted(
-            tuple(self._alternative(claim, request.name, ask, is_choice) for ask in asks if ask),
-            is_choice,
-        )
+        found: list[Alternative] = []
+        for ask in request.first_available or (request.exactly,):
+            if ask is not None:
+                found.append(self._alternative(claim, request.name, ask, found, is_choice))
+        return Wanted(tuple(found), is_choice)
 
-    def _alternative(self, claim: Claim, request: str, ask: Ask, is_choice: bool) -> Alternative:
+    def _alternative(
+        self,
+        claim: Claim,
+        request: str,
+        ask: Ask,
+        before: Sequence[Alternative],
+        is_choice: bool,
+    ) -> Alternative:
         where = f"claim {claim}, request {ask.name}"
         for fault in self._faults(ask):
             raise AllocationError(f"{where}: {fault}")
@@ -115,7 +130,14 @@ class Planner:
             return Alternative(request, sub, ask, of_class, ask.count)
         if ask.mode != "All":
             raise AllocationError(f"{where}: unsupported count mode {ask.mode}")
-        every = tuple(self._every(claim, ask, of_class, where))
+        judged = ask, of_class
+        if self._rules.second_all_is_first and len(before) == 1 and before[0].every is not None:
+            judged = before[0].ask, before[0].of_class
+        every = tuple(
+            candidate
+            for candidate in self._everything(where)
+            if self._selects(claim, *judged, candidate) and self._has_room(ask, candidate)
+        )
         return Alternative(request, sub, ask, of_class, len(every), every)
 
     def _faults(self, ask: Ask) -> Iterator[str]:
@@ -129,10 +151,8 @@ class Planner:
         if not ask.device_class:
             yield "missing device class name (unsupported request type?)"
 
-    def _every(
-        self, claim: Claim, ask: Ask, of_class: DeviceClass, where: str
-    ) -> Iterator[Candidate]:
-        """All that the ask is about. Every device is looked at, also one that is in use."""
+    def _everything(self, where: str) -> Iterator[Candidate]:
+        """All devices there are, also those in use: mode All looks at each of them."""
         for pool in self._pools:
             if pool.incomplete or pool.invalid:
                 state = "being updated" if pool.incomplete else "invalid"
@@ -141,6 +161,4 @@ class Planner:
                     f"{where}: asks for all devices, but resource pool {pool} is currently "
                     f"{state}{reason}"
                 )
-            for candidate in candidates_of([pool]):
-                if self._fits(claim, ask, of_class, candidate):
-                    yield candidate
+            yield from candidates_of([pool])

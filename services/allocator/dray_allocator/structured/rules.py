@@ -22,16 +22,18 @@ PARTITIONABLE: Final = "DRAPartitionableDevices"
 PRIORITIZED_LIST: Final = "DRAPrioritizedList"
 
 _BINDING_GATES: Final = frozenset({"DRADeviceBindingConditions", "DRAResourceClaimDeviceStatus"})
-_DEFAULTS_134: Final = frozenset({ADMIN_ACCESS, PRIORITIZED_LIST})
-_DEFAULTS_136: Final = _DEFAULTS_134 | {
+_DEVICE_STATUS: Final = "DRAResourceClaimDeviceStatus"
+"""By itself it changes only which allocator 1.34 uses."""
+_DEFAULTS_135: Final = frozenset({ADMIN_ACCESS, PRIORITIZED_LIST})
+_DEFAULTS_136: Final = _DEFAULTS_135 | {
     CONSUMABLE_CAPACITY,
     DEVICE_BINDING,
     DEVICE_TAINTS,
     PARTITIONABLE,
 }
 _DEFAULTS: Final = {
-    34: _DEFAULTS_134,
-    35: _DEFAULTS_134,
+    34: _DEFAULTS_135 | {_DEVICE_STATUS},
+    35: _DEFAULTS_135,
     36: _DEFAULTS_136,
     37: _DEFAULTS_136 | {FRACTIONAL_RANGE},
 }
@@ -184,6 +186,11 @@ class Rules:
         return self.minor <= 35
 
     @property
+    def second_all_is_first(self) -> bool:
+        """The second of two alternatives in mode All is about the devices of the first."""
+        return self.minor <= 35
+
+    @property
     def repeats_within_request(self) -> bool:
         """One request may take the same shared device several times."""
         return self.minor <= 35
@@ -207,8 +214,9 @@ def rules_for(version: str, features: Iterable[str] | None = None) -> Rules:
     stated = frozenset(features)
     if stated >= _BINDING_GATES:
         stated |= {DEVICE_BINDING}
-    stated -= _BINDING_GATES
-    if unknown := sorted(stated - KNOWN):
+    own = {_DEVICE_STATUS} & stated if minor == 34 else frozenset()
+    stated = stated - _BINDING_GATES | own
+    if unknown := sorted(stated - KNOWN - own):
         raise InvalidInputError(
             f"feature {unknown[0]!r} is none that dray decides by: expected some of "
             f"{', '.join(sorted(KNOWN))}"
