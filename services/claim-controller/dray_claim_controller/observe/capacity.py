@@ -4,20 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dray.domain.claims import AllocatedDevice
-from dray.domain.devices import Device, DeviceId
-from dray.domain.names import (
-    DRIVER,
-    OWNER_DRAY,
-    OWNER_KUBE_SCHEDULER,
-    OWNER_TAINT,
-    TFLOPS,
-    VIRTUAL_TFLOPS,
-    VIRTUAL_VRAM,
-    VRAM,
-)
+from dray.domain.names import OWNER_DRAY, OWNER_KUBE_SCHEDULER, OWNER_TAINT
 from dray.domain.pods import Pool
-from dray.domain.quantities import InvalidQuantityError, Quantity, parse_quantity
 from dray.kube.convert import time_to
 from dray.kube.ports import NODES, POLICIES, POOLS, Object
 from dray_claim_controller.observe.facts import pools_of
@@ -25,6 +13,7 @@ from dray_claim_controller.observe.membership import membership
 from dray_claim_controller.observe.owners import former_owner
 from dray_claim_controller.observe.picture import Picture
 from dray_claim_controller.observe.seen import SeenPod
+from dray_claim_controller.observe.stock import stock
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +50,12 @@ def pool_status(
     obj = picture.plain[POOLS.plural][pool.name]
     before = obj.get("status") or {}
     members = sorted(nodes)
-    cards = _cards(picture, members)
+    cards = stock(picture, members)
     status: dict[str, Any] = {
         "nodes": len(members),
-        "gpus": len(cards),
-        "tflops": _amounts(picture, cards, TFLOPS, VIRTUAL_TFLOPS),
-        "vram": _amounts(picture, cards, VRAM, VIRTUAL_VRAM),
+        "gpus": cards.cards,
+        "tflops": cards.tflops,
+        "vram": cards.vram,
         "waitingPods": sum(1 for seen in picture.our_pods() if _waits(picture, seen, pool.name)),
         "observedGeneration": int(obj["metadata"].get("generation") or 0),
         "conditions": _dated(
@@ -91,57 +80,6 @@ def is_news(status: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
         return True
     moved = (log or {}).get("lastSequence", 0) - int(known_log.get("lastSequence") or 0)
     return bool(moved >= 100)
-
-
-def _cards(picture: Picture, nodes: list[str]) -> dict[DeviceId, Device]:
-    cards, members = {}, set(nodes)
-    for observed, _ in picture.cards.slices.values():
-        if observed.driver == DRIVER and observed.node in members:
-            for device in observed.devices:
-                cards[DeviceId(observed.driver, observed.pool, device.name)] = device
-    return cards
-
-
-def _amounts(
-    picture: Picture, cards: Mapping[DeviceId, Device], physical: str, virtual: str
-) -> dict[str, str]:
-    total, budget, taken = Quantity(0), Quantity(0), Quantity(0)
-    for name, device in cards.items():
-        total = _plus(total, _capacity(device, physical))
-        own = _capacity(device, virtual) or _capacity(device, physical)
-        budget = _plus(budget, own)
-        for uid in picture.cards.holders.get(name, ()):
-            allocation = picture.claims[uid].claim.allocation
-            for share in allocation.devices if allocation is not None else ():
-                if share.id == name and not share.admin_access:
-                    taken = _plus(taken, _taken(share, virtual, own))
-    return {"total": str(total), "virtual": str(budget), "free": str(budget - taken)}
-
-
-def _plus(left: Quantity, right: Quantity | None) -> Quantity:
-    # The sum is spelt as its parts are: 40Gi + 40Gi is 80Gi.
-    return left if right is None else right + left
-
-
-def _capacity(device: Device, name: str) -> Quantity | None:
-    for key, capacity in device.capacity.items():
-        if key.rpartition("/")[2] == name:
-            return _quantity(capacity.value)
-    return None
-
-
-def _taken(share: AllocatedDevice, virtual: str, whole: Quantity | None) -> Quantity | None:
-    for key, amount in share.consumed.items():
-        if key.rpartition("/")[2] == virtual:
-            return _quantity(amount)
-    return whole
-
-
-def _quantity(text: str) -> Quantity | None:
-    try:
-        return parse_quantity(text)
-    except InvalidQuantityError:
-        return None
 
 
 def _waits(picture: Picture, seen: SeenPod, pool: str) -> bool:

@@ -1,5 +1,7 @@
 """Published devices, and which claims hold them. Pure."""
 
+from typing import Any
+
 from dray.domain.claims import Claim
 from dray.domain.devices import Device, DeviceId, ResourceSlice
 
@@ -12,6 +14,9 @@ class Cards:
         """With the revision they were seen at."""
         self.holders: dict[DeviceId, dict[str, None]] = {}
         """UIDs of the claims that hold a device, by status."""
+        self.sums: dict[tuple[str, str], dict[str, Any]] = {}
+        """What was summed up of a pool's devices, by driver and pool, then by node; forgotten
+        when one of them, or who holds it, changes."""
         self._slices_of_pool: dict[tuple[str, str], dict[str, None]] = {}
 
     def device(self, device_id: DeviceId) -> Device | None:
@@ -35,16 +40,22 @@ class Cards:
             device for part in parts if part.generation == newest for device in part.devices
         )
 
+    def slices_of(self, driver: str, pool: str) -> list[ResourceSlice]:
+        """The slices of a pool, of all its generations."""
+        return [self.slices[name][0] for name in self._slices_of_pool.get((driver, pool), ())]
+
     def keep(self, name: str, observed: ResourceSlice, revision: int) -> None:
         """A slice was published, or changed."""
         self.slices[name] = (observed, revision)
         pool = (observed.driver, observed.pool)
         self._slices_of_pool.setdefault(pool, {})[name] = None
+        self.sums.pop(pool, None)
 
     def forget(self, name: str) -> None:
         """A slice is gone."""
         observed, _ = self.slices.pop(name)
         self._slices_of_pool[observed.driver, observed.pool].pop(name, None)
+        self.sums.pop((observed.driver, observed.pool), None)
 
     def hold(self, before: Claim | None, after: Claim | None) -> None:
         """A claim changed, and with it perhaps what it holds; None: it did not or does not
@@ -53,6 +64,7 @@ class Cards:
             if claim is None or claim.allocation is None:
                 continue
             for device in claim.allocation.devices:
+                self.sums.pop((device.id.driver, device.id.pool), None)
                 if holds:
                     self.holders.setdefault(device.id, {})[claim.uid] = None
                 else:

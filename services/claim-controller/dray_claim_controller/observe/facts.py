@@ -1,6 +1,6 @@
 """Facts made from the picture. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dray.domain.devices import Taint
@@ -135,9 +135,20 @@ def template_fact(obj: Object) -> TemplateObserved:
     )
 
 
-def pools_of(picture: Picture) -> dict[str, Pool]:
-    """All pools by name."""
-    return {name: pool_from(obj) for name, obj in picture.plain[POOLS.plural].items()}
+def pools_of(picture: Picture) -> Mapping[str, Pool]:
+    """All pools by name. Every node's fact asks: they are read again only once one changed."""
+    objects = tuple(picture.plain[POOLS.plural].items())
+    known = picture.pools
+    if known is None or not _are_those(known[0], objects):
+        known = picture.pools = (objects, {name: pool_from(obj) for name, obj in objects})
+    return known[1]
+
+
+def _are_those(known: Sequence[tuple[str, Object]], objects: Sequence[tuple[str, Object]]) -> bool:
+    # An object that changes is replaced, and none is changed in place.
+    return len(known) == len(objects) and all(
+        old is new for (_, old), (_, new) in zip(known, objects, strict=True)
+    )
 
 
 def _node_fact(picture: Picture, name: str, known: Known) -> NodeObserved | None:

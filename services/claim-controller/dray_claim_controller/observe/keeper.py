@@ -1,11 +1,12 @@
 """Writes what observation leads to: pools' status and nodes' dedicated taints."""
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import structlog
 
 from dray.domain.errors import TemporaryError
-from dray.kube.ports import NODES, POOLS, Kube, NotFoundError, RefusedError
+from dray.kube.ports import NODES, POOLS, Kube, NotFoundError, Object, RefusedError
 from dray.messages.facts import NodeObserved
 from dray.runtime.clock import Clock
 from dray_claim_controller.deciding.observing import PoolStatus, Taints
@@ -37,6 +38,10 @@ class PoolKeeper:
         self._clock = clock
         self._orders = orders
         self._every_s = every_s
+        self._settled: dict[str, tuple[Object, str]] = {}
+        """Nodes whose taints were found right: as they were, and their pool."""
+        self._specs: list[Any] = []
+        """Of all pools, when that was found."""
         self._allocates = allocates
         """Whether the cluster's kube-scheduler allocates devices."""
 
@@ -75,12 +80,19 @@ class PoolKeeper:
 
     async def _taint(self, members: Mapping[str, str]) -> None:
         picture = self._watching.picture
+        specs = [obj.get("spec") for obj in picture.plain[POOLS.plural].values()]
+        if specs != self._specs:
+            self._specs = specs
+            self._settled.clear()
+        for name in [name for name in self._settled if name not in members]:
+            del self._settled[name]
         for name, pool in members.items():
             obj = picture.plain[NODES.plural].get(name)
-            if obj is None:
+            if obj is None or self._is_settled(name, obj, pool):
                 continue
             taints = self._watching.ask(Taints(node=name, pool=pool))
             if taints is None:
+                self._settled[name] = (obj, pool)
                 continue
             known = {
                 (entry["key"], entry["effect"]): entry
@@ -94,6 +106,10 @@ class PoolKeeper:
             fence = {"resourceVersion": obj["metadata"]["resourceVersion"]}
             patch = {"metadata": fence, "spec": {"taints": wanted or None}}
             self._watching.answered(NODES, await self._kube.patch(NODES, name, patch))
+
+    def _is_settled(self, name: str, obj: Object, pool: str) -> bool:
+        known = self._settled.get(name)
+        return known is not None and known[0] is obj and known[1] == pool
 
     async def _write_status(self, members: Mapping[str, str], moving: tuple[str, ...]) -> None:
         picture = self._watching.picture

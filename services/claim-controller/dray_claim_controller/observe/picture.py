@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dray.domain.claims import Claim
 from dray.domain.errors import DrayError
 from dray.domain.names import SHAPE
-from dray.domain.pods import Pod
+from dray.domain.pods import Pod, Pool
 from dray.kube.convert import claim_from, pod_from, pod_requests, revision_of, slice_from
 from dray.kube.ports import (
     CLAIMS,
@@ -45,6 +45,8 @@ class Picture:
         self.unreadable: dict[str, str] = {}
         """Objects that could not be understood, and why."""
         self.dirty: OrderedDict[Key, int] = OrderedDict()
+        self.pools: tuple[tuple[tuple[str, Object], ...], dict[str, Pool]] | None = None
+        """The pools as they were last read, and the objects they were read from."""
         self._claim_uids: dict[tuple[str, str], str] = {}
         self._pods_of_node: dict[str, dict[str, None]] = {}
         self._gone: OrderedDict[str, None] = OrderedDict()

@@ -1,0 +1,73 @@
+"""What cards sum up to, and that the sums follow what changes."""
+
+from typing import Any
+
+from dray.domain.names import DEVICE_CLASS, DRIVER
+from dray.kube.ports import CLAIMS, SLICES, Changed, Deleted, Object
+from dray_claim_controller.observe.picture import Picture
+from dray_claim_controller.observe.stock import stock
+
+
+def published(node: str, revision: int, *vram: str) -> Object:
+    devices = [
+        {
+            "name": f"gpu-{index}",
+            "capacity": {"vram": {"value": one}, "virtual_vram": {"value": one}},
+        }
+        for index, one in enumerate(vram)
+    ]
+    pool = {"name": node, "generation": revision, "resourceSliceCount": 1}
+    metadata = {"uid": f"slice-{node}", "name": node, "resourceVersion": str(revision)}
+    spec = {"driver": DRIVER, "nodeName": node, "pool": pool, "devices": devices}
+    return {"metadata": metadata, "spec": spec}
+
+
+def claim(uid: str, revision: int, *, node: str = "n", vram: str | None = None) -> Object:
+    result: dict[str, Any] = {"request": "r", "driver": DRIVER, "pool": node, "device": "gpu-0"}
+    if vram is not None:
+        result["consumedCapacity"] = {"virtual_vram": vram}
+    requests = [{"name": "r", "exactly": {"deviceClassName": DEVICE_CLASS}}]
+    return {
+        "metadata": {
+            "uid": uid,
+            "name": uid,
+            "namespace": "ns",
+            "resourceVersion": str(revision),
+        },
+        "spec": {"devices": {"requests": requests}},
+        "status": {"allocation": {"devices": {"results": [result]}}},
+    }
+
+
+def of_two_nodes() -> Picture:
+    picture = Picture()
+    picture.apply(SLICES, Changed(published("n", 1, "40Gi", "40Gi")))
+    picture.apply(SLICES, Changed(published("m", 2, "80Gi")))
+    return picture
+
+
+def test_only_the_cards_of_the_given_nodes_count() -> None:
+    picture = of_two_nodes()
+    assert stock(picture, ["n"]).vram == {"total": "80Gi", "virtual": "80Gi", "free": "80Gi"}
+    assert stock(picture, ["n", "m"]).cards == 3
+    assert stock(picture, []).vram == {"total": "0", "virtual": "0", "free": "0"}
+
+
+def test_claims_that_come_and_go_are_seen() -> None:
+    picture = of_two_nodes()
+    before = stock(picture, ["n"]).vram["free"]
+    picture.apply(CLAIMS, Changed(claim("a", 3, vram="16Gi")))
+    picture.apply(CLAIMS, Changed(claim("whole", 4, node="m")))
+    held = [stock(picture, [node]).vram["free"] for node in ("n", "m")]
+    picture.apply(CLAIMS, Deleted(claim("a", 5)))
+    assert (before, held) == ("80Gi", ["64Gi", "0"])
+    assert stock(picture, ["n"]).vram["free"] == "80Gi"
+
+
+def test_a_slice_that_changes_or_goes_is_seen() -> None:
+    picture = of_two_nodes()
+    assert stock(picture, ["n"]).cards == 2
+    picture.apply(SLICES, Changed(published("n", 6, "20Gi")))
+    assert stock(picture, ["n"]).vram["total"] == "20Gi"
+    picture.apply(SLICES, Deleted(published("n", 7, "20Gi")))
+    assert stock(picture, ["n"]).cards == 0
