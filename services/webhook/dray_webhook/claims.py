@@ -34,7 +34,13 @@ from dray_webhook.jsonpatch import difference
 from dray_webhook.mutation import DENIED
 from dray_webhook.pools import Rules
 from dray_webhook.review import Answer, Object, Request
-from dray_webhook.shape import refuse_owner_toleration, refuse_unreadable
+from dray_webhook.shape import (
+    covers_owner_taint,
+    entries,
+    refuse_owner_toleration,
+    refuse_unreadable,
+)
+from dray_webhook.strangers import tolerating, untainted
 from dray_webhook.view import View
 
 TEMPLATE_KIND = "ResourceClaimTemplate"
@@ -76,6 +82,18 @@ def validate_claim(request: Request, view: View, rules: Rules) -> Answer:
     return Answer(allowed=False, message="\n".join(errors), code=DENIED)
 
 
+def concerns_dray(request: Request) -> bool:
+    """Whether the claim is one of our class, or may get past the owner taint. What else there is
+    needs an answer only where the server drops taints, and must not wait for dray."""
+    claim = request.object or {}
+    requests = (_spec(claim, request).get("devices") or {}).get("requests") or ()
+    return any(
+        entry.get("deviceClassName") == DEVICE_CLASS
+        or any(map(covers_owner_taint, entry.get("tolerations") or ()))
+        for _, entry in entries(requests)
+    )
+
+
 def _at_create(request: Request, view: View) -> list[str]:
     claim = request.object or {}
     spec = _spec(claim, request)
@@ -88,6 +106,7 @@ def _at_create(request: Request, view: View) -> list[str]:
         refuse_owner_toleration(requests, where)
     except InvalidInputError as error:
         errors.append(str(error))
+    errors.extend(tolerating(requests, where, view))
     # The server has checked the selectors already; one newer than dray may know functions that
     # dray doesn't. Without a pool's label nobody but kube-scheduler evaluates them, and those of
     # a derived claim were read when its pod was admitted.
@@ -100,6 +119,8 @@ def _at_create(request: Request, view: View) -> list[str]:
         errors.extend(_past_the_pool(claim, request.namespace, view))
         if not view.cluster.device_taints:
             errors.extend(_past_dray(claim, spec, view))
+            if not _is_derived(claim):
+                errors.extend(untainted(requests, where, view))
     return errors
 
 

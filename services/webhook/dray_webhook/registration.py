@@ -8,6 +8,7 @@ from typing import Any
 from dray.domain.names import (
     DEVICE_CLASS,
     DRAY_NAMESPACE,
+    OWNER_TAINT,
     POOL_LABEL,
     PREFIX,
     SHAPE,
@@ -87,6 +88,24 @@ OUR_CLAIM = _of_our_class("object.spec")
 OUR_TEMPLATE = f"has(object.spec.spec) && {_of_our_class('object.spec.spec')}"
 
 
+def _tolerating(spec: str) -> str:
+    covers = f'!has(each.key) || each.key == "" || each.key == "{OWNER_TAINT}"'
+    some = f".tolerations.exists(each, {covers})"
+    return (
+        f"has({spec}.devices) && has({spec}.devices.requests) && "
+        f"{spec}.devices.requests.exists(one, "
+        f"(has(one.exactly) && has(one.exactly.tolerations) && one.exactly{some}) || "
+        "(has(one.firstAvailable) && one.firstAvailable.exists(sub, "
+        f"has(sub.tolerations) && sub{some})))"
+    )
+
+
+STRANGE_CLAIM = f"!({OUR_CLAIM})"
+TOLERATING_CLAIM = _tolerating("object.spec")
+TOLERATING_TEMPLATE = f"has(object.spec.spec) && {_tolerating('object.spec.spec')}"
+"""Of whatever class: they may get past the taint that keeps kube-scheduler from dray's devices."""
+
+
 def webhook_configurations(
     url: str,
     ca_bundle: bytes,
@@ -137,7 +156,13 @@ class _Call:
         self._timeout_s = timeout_s
 
     def webhook(
-        self, what: str, path: str, rule: dict[str, Any], conditions: dict[str, str]
+        self,
+        what: str,
+        path: str,
+        rule: dict[str, Any],
+        conditions: dict[str, str],
+        *,
+        failure_policy: str = "Fail",
     ) -> dict[str, Any]:
         return {
             "name": f"{what}.webhook.dray.tensor-fusion.ai",
@@ -147,7 +172,7 @@ class _Call:
                 {"name": name, "expression": expression} for name, expression in conditions.items()
             ],
             "matchPolicy": "Equivalent",
-            "failurePolicy": "Fail",
+            "failurePolicy": failure_policy,
             "sideEffects": "NoneOnDryRun",
             "timeoutSeconds": self._timeout_s,
             "admissionReviewVersions": ["v1"],
@@ -179,15 +204,30 @@ def _validating(called: _Call, strangers: str) -> list[dict[str, Any]]:
         "fences-changed": FENCES_CHANGED,
         "not-by-dray": strangers,
     }
-    return [
+    tolerating_claim = {"strange": STRANGE_CLAIM, "tolerating": TOLERATING_CLAIM}
+    tolerating_template = {"strange": f"!({OUR_TEMPLATE})", "tolerating": TOLERATING_TEMPLATE}
+    refused = [
         called.webhook(what, path, _rule(group, resource, operation), conditions)
         for what, path, group, resource, operation, conditions in (
             ("pods", VALIDATE_PODS, "", "pods", "CREATE", {"not-admitted": NOT_ADMITTED}),
             ("claims", VALIDATE_CLAIMS, *_CREATED_CLAIM, {"our-class": OUR_CLAIM}),
             ("claim-updates", VALIDATE_CLAIMS, _DRA, CLAIMS.plural, "UPDATE", updates),
             ("templates", VALIDATE_CLAIMS, *_CREATED_TEMPLATE, {"our-class": OUR_TEMPLATE}),
+            ("tolerating-claims", VALIDATE_CLAIMS, *_CREATED_CLAIM, tolerating_claim),
+            ("tolerating-templates", VALIDATE_CLAIMS, *_CREATED_TEMPLATE, tolerating_template),
         )
     ]
+    # Other drivers' users don't wait for dray's webhook: it has something to say only where the
+    # server drops taints.
+    others = {"strange": STRANGE_CLAIM, "not-tolerating": f"!({TOLERATING_CLAIM})"}
+    asked = called.webhook(
+        "strange-claims",
+        VALIDATE_CLAIMS,
+        _rule(*_CREATED_CLAIM),
+        others,
+        failure_policy="Ignore",
+    )
+    return [*refused, asked]
 
 
 def _rule(group: str, resource: str, *operations: str) -> dict[str, Any]:

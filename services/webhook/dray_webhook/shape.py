@@ -126,7 +126,7 @@ def refuse_owner_toleration(requests: Sequence[Object], where: str) -> None:
     kube-scheduler could allocate what dray decides about."""
     for name, entry in _ours(requests):
         for toleration in entry.get("tolerations") or ():
-            if _toleration(toleration).tolerates(OWNER_TAINT_OF_DEVICES):
+            if covers_owner_taint(toleration):
                 raise UnusableBaseError(
                     f'{where}: request "{name}" tolerates {json.dumps(toleration)}, which covers '
                     f"the device taint {OWNER_TAINT}={OWNER_DRAY}: no claim may, because it keeps "
@@ -136,7 +136,7 @@ def refuse_owner_toleration(requests: Sequence[Object], where: str) -> None:
 
 def refuse_unreadable(requests: Sequence[Object], where: str, language: Environment) -> None:
     """Raise UnusableBaseError for a selector, of any class, that is none in ``language``."""
-    for name, entry in _entries(requests):
+    for name, entry in entries(requests):
         for selector in entry.get("selectors") or ():
             if why := refusal((selector.get("cel") or {}).get("expression", ""), language):
                 raise UnusableBaseError(
@@ -144,14 +144,19 @@ def refuse_unreadable(requests: Sequence[Object], where: str, language: Environm
                 )
 
 
+def covers_owner_taint(toleration: Object) -> bool:
+    """Whether devices that dray allocates would not be tainted for who has this toleration."""
+    return _toleration(toleration).tolerates(OWNER_TAINT_OF_DEVICES)
+
+
 def _ours(requests: Sequence[Object]) -> Iterator[tuple[str, Object]]:
     """Every request or subrequest of our class, with the request's name."""
-    for name, entry in _entries(requests):
+    for name, entry in entries(requests):
         if entry.get("deviceClassName") == DEVICE_CLASS:
             yield name, entry
 
 
-def _entries(requests: Sequence[Object]) -> Iterator[tuple[str, Object]]:
+def entries(requests: Sequence[Object]) -> Iterator[tuple[str, Object]]:
     """Every request or subrequest, with the request's name."""
     for request in requests:
         for entry in (request.get("exactly") or {}, *(request.get("firstAvailable") or ())):

@@ -13,6 +13,7 @@ from dray.messages.inputs import MUTATE_POD
 from dray.messages.rpc import Lookup, LookupReply
 from dray.telemetry import spans
 from dray_webhook.cache import Cache
+from dray_webhook.claims import concerns_dray
 from dray_webhook.injection import Ids
 from dray_webhook.inputs import MUTATE_CLAIM, VALIDATE_CLAIM, VALIDATE_POD, Inputs, decide
 from dray_webhook.mutation import UNSURE
@@ -92,7 +93,7 @@ class Webhook:
     async def validate_claim(self, request: Request, *, timeout_s: float) -> Answer:
         """The answer for a ResourceClaim or template."""
         if not self._cache.view.synced:
-            return self._not_ready()
+            return self._not_ready() if concerns_dray(request) else Answer()
         return self._decide_at_once(VALIDATE_CLAIM, request)
 
     def _decide_at_once(self, path: str, request: Request) -> Answer:

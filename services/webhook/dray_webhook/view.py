@@ -1,4 +1,4 @@
-"""What the webhook knows of the cluster: pools, policies, base templates, server abilities."""
+"""What the webhook knows of the cluster: pools, policies, templates, classes, abilities."""
 
 import re
 from collections.abc import Mapping
@@ -6,9 +6,11 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from dray.cel.environment import Environment, Mode, environment_of_server
+from dray.domain.devices import DeviceClass
 from dray.domain.pods import Policy, Pool
 from dray.messages.facts import (
     ClusterObserved,
+    DeviceClassObserved,
     Fact,
     PolicyObserved,
     PoolObserved,
@@ -21,6 +23,7 @@ READ_FACTS: tuple[type[Fact], ...] = (
     PoolObserved,
     PolicyObserved,
     TemplateObserved,
+    DeviceClassObserved,
     ClusterObserved,
     Synced,
 )
@@ -41,6 +44,7 @@ class View:
     pools: dict[str, Pool] = field(default_factory=dict)
     policies: dict[str, Policy] = field(default_factory=dict)
     templates: dict[tuple[str, str], TemplateObserved] = field(default_factory=dict)
+    classes: dict[str, DeviceClass] = field(default_factory=dict)
     cluster: ClusterObserved = field(default_factory=lambda: ClusterObserved(revision=0))
     synced: bool = False
     """Whether everything that existed once has been folded."""
@@ -63,6 +67,8 @@ class View:
             case TemplateObserved():
                 key = (fact.namespace, fact.name)
                 _put(self.templates, key, None if fact.deleted else fact)
+            case DeviceClassObserved(device_class=known):
+                _put(self.classes, known.name, None if fact.deleted else known)
             case ClusterObserved():
                 self.cluster = fact
             case Synced():

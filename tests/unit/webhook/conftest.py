@@ -7,10 +7,12 @@ from typing import Any
 import jsonpatch
 import pytest
 
+from dray.domain.devices import DeviceClass
 from dray.domain.names import BASE_TEMPLATE, DEVICE_CLASS, TEMPLATE_LABEL
 from dray.domain.pods import Policy, Pool
 from dray.messages.facts import (
     ClusterObserved,
+    DeviceClassObserved,
     PolicyObserved,
     PoolObserved,
     Synced,
@@ -119,6 +121,11 @@ class Cluster:
         self.view = new_view()
         self.rules = Rules("dray-system", ("dray-claim-controller",))
         self.ids = Ids("request-1", "00-" + "a" * 32 + "-" + "b" * 16 + "-01")
+
+    def device_class(self, name: str, *selectors: str) -> None:
+        """Put a DeviceClass there."""
+        known = DeviceClass(name, selectors)
+        self.view.apply(DeviceClassObserved(revision=1, device_class=known))
 
     def pool(self, name: str, **changes: Any) -> None:
         """Change or add a pool."""

@@ -121,6 +121,7 @@ def test_other_tolerations_and_classes_are_free(cluster, review, make):
     other = {"key": P + "owner", "value": "dray", "effect": "NoExecute"}
 
     assert validate_claim(review(make(tolerations=[other])), cluster.view, cluster.rules).allowed
+    cluster.device_class("nic", 'device.driver == "nic.dev"')
     free = make(device_class="nic", tolerations=[{"operator": "Exists"}])
     assert validate_claim(review(free), cluster.view, cluster.rules).allowed
 
@@ -132,6 +133,7 @@ def test_where_taints_are_dropped_hand_written_claims_are_denied(cluster, review
 
     assert not answer.allowed
     assert "drops device taints" in answer.message
+    cluster.device_class("nic", 'device.driver == "nic.dev"')
     assert validate_claim(review(claim("nic")), cluster.view, cluster.rules).allowed
     update = review(claim(), operation="UPDATE", old=claim())
     assert validate_claim(update, cluster.view, cluster.rules).allowed

@@ -12,6 +12,7 @@ P = "tensor-fusion.ai/"
 MUTATING, VALIDATING = webhook_configurations("https://127.0.0.1:8443/", b"PEM", timeout_s=3)
 MUTATES = {webhook["name"].split(".")[0]: webhook for webhook in MUTATING["webhooks"]}
 VALIDATES = {webhook["name"].split(".")[0]: webhook for webhook in VALIDATING["webhooks"]}
+CLAIM_WEBHOOKS = ("claims", "tolerating-claims", "strange-claims")
 
 
 def conditions_hold(webhook, new, old=None, user="alice"):
@@ -31,7 +32,8 @@ def test_every_webhook_fails_closed_and_keeps_its_promises():
 
     assert len({webhook["name"] for webhook in MUTATING["webhooks"]}) == 2
     for webhook in webhooks:
-        assert webhook["failurePolicy"] == "Fail"
+        # Only the last is called for what is other drivers' users', mostly.
+        assert webhook["failurePolicy"] == ("Ignore" if webhook is webhooks[-1] else "Fail")
         assert webhook["sideEffects"] == "NoneOnDryRun"
         assert webhook["timeoutSeconds"] == 3
         assert webhook["admissionReviewVersions"] == ["v1"]
@@ -42,9 +44,7 @@ def test_every_webhook_fails_closed_and_keeps_its_promises():
         "https://127.0.0.1:8443/mutate-pods",
         "https://127.0.0.1:8443/mutate-claims",
         "https://127.0.0.1:8443/validate-pods",
-        "https://127.0.0.1:8443/validate-claims",
-        "https://127.0.0.1:8443/validate-claims",
-        "https://127.0.0.1:8443/validate-claims",
+        *["https://127.0.0.1:8443/validate-claims"] * 6,
     ]
 
 
@@ -92,6 +92,46 @@ def test_claims_and_templates_of_our_class_are_sent(requests, sent):
     assert conditions_hold(MUTATES["claims"], {"spec": spec}) == sent
     assert conditions_hold(VALIDATES["claims"], {"spec": spec}) == sent
     assert conditions_hold(VALIDATES["templates"], {"spec": {"spec": spec}}) == sent
+
+
+@pytest.mark.parametrize(
+    ("tolerations", "tolerates"),
+    [
+        (None, False),
+        ([], False),
+        ([{"key": "nic.dev/sick", "operator": "Exists"}], False),
+        ([{"operator": "Exists"}], True),
+        ([{"key": "", "operator": "Exists"}], True),
+        ([{"key": "nic.dev/sick"}, {"key": P + "owner", "value": "dray"}], True),
+    ],
+)
+@pytest.mark.parametrize("form", ["exactly", "firstAvailable"])
+def test_claims_of_other_classes_are_sent_once(form, tolerations, tolerates):
+    entry = {"deviceClassName": "nic"}
+    if tolerations is not None:
+        entry["tolerations"] = tolerations
+    request = {"name": "a", form: entry if form == "exactly" else [{"deviceClassName": "x"}, entry]}
+    spec = {"devices": {"requests": [request]}}
+    sent = {name: conditions_hold(VALIDATES[name], {"spec": spec}) for name in CLAIM_WEBHOOKS}
+
+    assert sent == {
+        "claims": False,
+        "tolerating-claims": tolerates,
+        "strange-claims": not tolerates,
+    }
+    template = {"spec": {"spec": spec}}
+    assert conditions_hold(VALIDATES["tolerating-templates"], template) == tolerates
+
+
+@pytest.mark.parametrize("tolerations", [None, [{"operator": "Exists"}]])
+def test_a_claim_of_our_class_is_sent_once(tolerations):
+    entry = {"deviceClassName": DEVICE_CLASS}
+    if tolerations is not None:
+        entry["tolerations"] = tolerations
+    spec = {"devices": {"requests": [{"name": "a", "exactly": entry}]}}
+    sent = [name for name in CLAIM_WEBHOOKS if conditions_hold(VALIDATES[name], {"spec": spec})]
+
+    assert sent == ["claims"]
 
 
 @pytest.mark.parametrize(
