@@ -36,6 +36,8 @@ class Explanation:
     """Its GPUPool, where this user may read it."""
     on_cards: tuple[str, ...] = ()
     """What fails on the pool's cards, where somebody else than dray decides."""
+    strange: tuple[Object, ...] = ()
+    """The pod's other claims: written by hand, or other drivers'."""
 
     @property
     def decides(self) -> str:
@@ -47,7 +49,8 @@ class Explanation:
     def scheduler_says(self) -> str:
         """Why kube-scheduler has not placed the pod, in its own words."""
         for condition in self.pod.get("status", {}).get("conditions") or ():
-            if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            unscheduled = condition["type"] == "PodScheduled" and condition["status"] == "False"
+            if unscheduled and condition.get("reason") != "SchedulingGated":
                 return str(condition.get("message") or condition.get("reason") or "")
         return ""
 
@@ -71,6 +74,12 @@ class Explanation:
 
     def lines(self) -> list[str]:
         """The explanation as a person reads it."""
+        lines = [*self._of_dray(), *self._of_strange_claims()]
+        if self.decides == names.OWNER_DRAY and self.scheduler_says:
+            lines.append(f"  kube-scheduler says: {self.scheduler_says}")
+        return lines
+
+    def _of_dray(self) -> list[str]:
         metadata = self.pod["metadata"]
         pool = metadata.get("annotations", {}).get(names.GPUPOOL, "")
         head = f"Pod {metadata['namespace']}/{metadata['name']} is {self.phase}"
@@ -112,6 +121,18 @@ class Explanation:
                 return str(condition.get("message", ""))
         return ""
 
+    def _of_strange_claims(self) -> list[str]:
+        lines = []
+        for claim in self.strange:
+            if not (claim.get("status") or {}).get("allocation"):
+                taint = f"{names.OWNER_TAINT}={names.OWNER_DRAY}:NoSchedule"
+                lines += [
+                    f"  Claim {claim['metadata']['name']} is kube-scheduler's to allocate, not",
+                    f"  dray's. Cards of dray's pools carry the device taint {taint},",
+                    "  so it gets none of them: ask for those by annotations on the pod.",
+                ]
+        return lines
+
     def _holdings(self) -> list[str]:
         lines = []
         for claim in self.claims:
@@ -129,7 +150,7 @@ class Explanation:
             "phase": self.phase,
             "allocated": self.allocated,
             "decides": self.decides,
-            "schedulerSays": "" if self.allocated else self.scheduler_says,
+            "schedulerSays": self.scheduler_says,
             "reasons": self.reasons,
             "bindRequest": (self.bind_request or {}).get("status"),
             "claims": [
@@ -137,7 +158,7 @@ class Explanation:
                     "name": claim["metadata"]["name"],
                     "allocation": claim.get("status", {}).get("allocation"),
                 }
-                for claim in self.claims
+                for claim in (*self.claims, *self.strange)
             ],
         }
 
@@ -157,14 +178,33 @@ async def explain_pod(kube: Kube, namespace: str, name: str) -> Explanation:
         bind_request = await kube.get(BIND_REQUESTS, name, namespace)
     except NotFoundError:
         bind_request = None
-    statuses = pod.get("status", {}).get("resourceClaimStatuses", [])
-    claim_names = [s["resourceClaimName"] for s in statuses if s.get("resourceClaimName")]
-    claims = tuple([await kube.get(CLAIMS, claim, namespace) for claim in claim_names])
+    claims, strange = await _claims(kube, pod)
     pool = await _pool(kube, pod["metadata"].get("annotations", {}).get(names.GPUPOOL, ""))
-    found = Explanation(pod, bind_request, claims, pool)
+    found = Explanation(pod, bind_request, claims, pool, strange=strange)
     if pool is None or found.allocated or found.decides == names.OWNER_DRAY:
         return found
     return replace(found, on_cards=await _on_cards(kube, pod, pool))
+
+
+async def _claims(kube: Kube, pod: Object) -> tuple[tuple[Object, ...], tuple[Object, ...]]:
+    """The claims that dray derived, and the pod's others; one that is missing is left out."""
+    entries = (pod.get("spec") or {}).get("resourceClaims") or ()
+    statuses = (pod.get("status") or {}).get("resourceClaimStatuses") or ()
+    found = {one["name"]: one["resourceClaimName"] for one in entries if "resourceClaimName" in one}
+    found |= {
+        one["name"]: one["resourceClaimName"] for one in statuses if "resourceClaimName" in one
+    }
+    ours: list[Object] = []
+    strange: list[Object] = []
+    for reference, name in found.items():
+        try:
+            claim = await kube.get(CLAIMS, name, pod["metadata"]["namespace"])
+        except NotFoundError:
+            continue
+        labels = claim["metadata"].get("labels") or {}
+        is_ours = reference == names.CLAIM_REFERENCE or names.POOL_LABEL in labels
+        (ours if is_ours else strange).append(claim)
+    return tuple(ours), tuple(strange)
 
 
 async def _pool(kube: Kube, name: str) -> Object | None:

@@ -93,3 +93,32 @@ def test_pods_are_named_as_kubectl_names_them(target: str) -> None:
 def test_what_is_no_pod_is_refused_by_name(target: str) -> None:
     with pytest.raises(click.BadParameter, match=f"'{target}' is no pod"):
         pod_name(target)
+
+
+HAND_WRITTEN: dict[str, Any] = {"metadata": {"name": "by-hand"}, "status": {}}
+
+
+def test_a_claim_written_by_hand_is_told_why_it_gets_no_card_of_dray() -> None:
+    plain = {**UNPLACED, "metadata": {"namespace": "default", "name": "web"}}
+
+    lines = Explanation(plain, None, (), strange=(HAND_WRITTEN,)).lines()
+
+    assert "asks for no GPU of dray" in lines[0]
+    assert lines[1] == "  Claim by-hand is kube-scheduler's to allocate, not"
+    assert "device taint tensor-fusion.ai/owner=dray:NoSchedule" in lines[2]
+    assert lines[-1] == "  kube-scheduler says: cannot allocate all claims"
+
+
+def test_what_kube_scheduler_says_of_an_allocated_pod_is_told_beside_its_cards() -> None:
+    lines = Explanation(UNPLACED, WAITS, (ALLOCATED,), strange=(HAND_WRITTEN,)).lines()
+
+    assert "has its GPUs" in lines[0]
+    assert lines[2] == "  Claim by-hand is kube-scheduler's to allocate, not"
+    assert lines[-1] == "  kube-scheduler says: cannot allocate all claims"
+
+
+def test_a_gate_is_nothing_that_kube_scheduler_says() -> None:
+    condition = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
+    gated = {**POD, "status": {"phase": "Pending", "conditions": [condition]}}
+
+    assert "kube-scheduler" not in "\n".join(Explanation(gated, WAITS, (CLAIM,)).lines())
