@@ -130,6 +130,7 @@ def resources_of(crd: Object) -> list[Resource]:
                 entry["jsonPath"].lstrip(".") for entry in version.get("selectableFields") or []
             ),
             strategic=False,
+            served_since=int(crd["metadata"]["resourceVersion"]),
             crd=crd,
             schema=version["schema"]["openAPIV3Schema"],
         )

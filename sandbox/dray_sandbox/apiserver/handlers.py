@@ -167,6 +167,7 @@ class Handlers:
             namespace=target.namespace,
             predicate=predicate(query.get("labelSelector", ""), fields, resource.field_selectors),
             version=version,
+            oldest=resource.served_since,
             bookmarks=flag(request, "allowWatchBookmarks"),
             initial_events=initial,
             timeout_s=float(timeout) if timeout and timeout != "0" else None,

@@ -199,5 +199,7 @@ def failure(error: ApiError) -> web.Response:
     """The answer for an error."""
     response = answer(error.body(), error.code)
     if error.code == 429:
-        response.headers["Retry-After"] = "1"
+        wait_s = (error.details or {}).get("retryAfterSeconds")
+        if wait_s:
+            response.headers["Retry-After"] = str(wait_s)
     return response

@@ -39,6 +39,8 @@ class Resource:
     """Other served versions of the same objects."""
     deprecation: str = ""
     """What every answer about this version warns of."""
+    served_since: int = 0
+    """The version at which a custom resource was defined: a watch can't begin before it."""
     crd: Object | None = field(default=None, compare=False)
     """The CustomResourceDefinition this resource comes from."""
     schema: Object | None = field(default=None, compare=False)
@@ -119,6 +121,8 @@ _GROUPS = (
     Resource("coordination.k8s.io", "v1", "leases", "Lease", True, table=core.LEASE,
              unconditional_update=False),
     Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False, ("pc",)),
+    Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True, ("pdb",), (),
+             ("status",), tracks_generation=True),
     Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", False,
              table=devices.DEVICE_CLASS, tracks_generation=True),
     Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim", True, (), (),

@@ -7,6 +7,7 @@ import binascii
 from collections.abc import Sequence
 
 from . import matchconditions
+from .budgets import BudgetRules
 from .names import qualified_name
 from .resources import Resource
 from .rules import Rules, WithStatus, take_metadata
@@ -238,6 +239,7 @@ _BY_RESOURCE: dict[str, type[Rules]] = {
     "/events": EventRules,
     "/secrets": SecretRules,
     "coordination.k8s.io/leases": LeaseRules,
+    "policy/poddisruptionbudgets": BudgetRules,
     "/services": ServiceRules,
     "resource.k8s.io/resourceclaims": ClaimRules,
     "resource.k8s.io/resourceclaimtemplates": TemplateRules,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from . import metadata, status
+from . import budgets, metadata, status
 from .admission import Attributes
 from .context import Context
 from .deletion import DeleteOptions, Deletion
@@ -108,10 +108,16 @@ async def evict(
     body: Object,
     context: Context,
 ) -> Object:
-    """Evict a pod: a deletion (the sandbox has no disruption budgets)."""
+    """Evict a pod: a deletion that its disruption budget allows."""
     if (body.get("metadata") or {}).get("name", name) != name:
         raise bad_request("name in URL does not match name in Eviction object")
-    options = DeleteOptions.read(body.get("deleteOptions") or {})
+    wanted = body.get("deleteOptions") or {}
+    options = DeleteOptions.read(wanted)
+    if wanted.get("dryRun"):
+        context = replace(context, dry_run=True)
+    budgets.spend(
+        operations.store, operations.existing(resource, namespace, name), dry_run=context.dry_run
+    )
     if not context.dry_run:
         await operations.update(
             resource, namespace, name, _disrupted, context, subresource="status", patch=True

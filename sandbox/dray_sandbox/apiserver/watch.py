@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 from .selectors import Predicate
-from .status import ApiError, Object
+from .status import ApiError, Object, gone
 from .store import Change, Store
 
 Event = Object
@@ -44,6 +44,8 @@ class WatchRequest:
     namespace: str
     predicate: Predicate
     version: str
+    oldest: int = 0
+    """Changes before this version are told to nobody."""
     bookmarks: bool = False
     initial_events: bool = False
     timeout_s: float | None = None
@@ -131,6 +133,8 @@ class _Feed:
                 initial.append(self.bookmark({_INITIAL_END: "true"}))
         else:
             self._after = int(version)
+            if self._after < request.oldest:
+                raise gone(f"too old resource version: {version} ({request.oldest})")
             for change in self._store.since(int(version), request.resource_key):
                 event = self._event(change)
                 if event is not None:
