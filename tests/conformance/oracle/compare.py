@@ -14,7 +14,7 @@ from building import DEFAULT_MINOR, MINORS, build_oracle
 from differences import Comparison, compare, settled
 from generate import pairs
 from report import Run, as_json, as_text
-from running import ProgramFailedError, ask_both, observe
+from running import ProgramFailedError, about_selectors, ask_both, observe
 
 from dray.domain.errors import DrayError
 from dray_cli.cel_verdict import feature_gates
@@ -32,20 +32,20 @@ def main() -> int:
 
 def _compare(minor: str, arguments: argparse.Namespace) -> int:
     try:
-        oracle = asyncio.run(build_oracle(minor, _say))
+        programs = about_selectors(asyncio.run(build_oracle(minor, _say)))
     except (DrayError, OSError) as error:
         _say(f"error: no oracle of Kubernetes {minor} here: {str(error).splitlines()[0]}")
         return 3
     began = time.monotonic()
     asked = list(pairs(arguments.seed, arguments.pairs, arguments.gates))
     try:
-        theirs, ours = ask_both(oracle, [pair.question(minor) for pair in asked], _say)
+        theirs, ours = ask_both(programs, [pair.question(minor) for pair in asked], _say)
     except ProgramFailedError as error:
         _say(f"error: {error}")
         return 1
     found = compare(asked, theirs, ours, minor)
     again = [difference.pair.question(minor) for difference in found.differences]
-    found = settled(found, observe(oracle, again)) if again else found
+    found = settled(found, observe(programs, again)) if again else found
     run = Run(minor, arguments.seed, arguments.pairs, time.monotonic() - began)
     if arguments.output == "json":
         print(json.dumps(as_json(found, run), indent=2, ensure_ascii=False))

@@ -6,6 +6,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from dray.domain.errors import PermanentError
 
 Answers = dict[str, dict[str, Any]]
 _PROGRESS_EVERY_S = 10.0
+_DRAY = (sys.executable, "-m", "dray_cli")
 DRAY_PROCESSES = 2
 REPEATS = 200
 
@@ -21,8 +23,27 @@ class ProgramFailedError(PermanentError):
     """One of the programs ended before it had answered everything."""
 
 
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """The two commands that answer the same JSON Lines."""
+
+    oracle: tuple[str, ...]
+    dray: tuple[str, ...]
+
+
+def about_selectors(oracle: Path) -> Programs:
+    """Who is asked what a selector says to a device."""
+    return Programs((str(oracle),), (*_DRAY, "cel", "eval", "--batch"))
+
+
+def about_allocations(oracle: Path) -> Programs:
+    """Who is asked which devices claims get."""
+    dray = (*_DRAY, "allocate", "--batch", "--mode", "compatible")
+    return Programs((str(oracle), "-allocate"), dray)
+
+
 def ask_both(
-    oracle: Path, questions: Sequence[dict[str, Any]], progress: Callable[[str], None]
+    programs: Programs, questions: Sequence[dict[str, Any]], progress: Callable[[str], None]
 ) -> tuple[Answers, Answers]:
     """The oracle's answers and dray's, by id.
 
@@ -33,26 +54,34 @@ def ask_both(
         ProgramFailedError: one of them failed.
     """
     lines = [json.dumps(question) for question in questions]
-    dray = [sys.executable, "-m", "dray_cli", "cel", "eval", "--batch"]
+    dray = list(programs.dray)
     jobs = {f"dray {n + 1}": (dray, lines[n::DRAY_PROCESSES]) for n in range(DRAY_PROCESSES)}
     with tempfile.TemporaryDirectory() as folder:
         running = {
             name: _Job(name, command, its, Path(folder))
-            for name, (command, its) in ({"oracle": ([str(oracle)], lines)} | jobs).items()
+            for name, (command, its) in ({"oracle": (list(programs.oracle), lines)} | jobs).items()
         }
         _wait(list(running.values()), progress)
         answers = {name: job.answers() for name, job in running.items()}
     return answers.pop("oracle"), {k: v for part in answers.values() for k, v in part.items()}
 
 
-def observe(oracle: Path, questions: Sequence[dict[str, Any]]) -> Answers:
+def ask_oracle(programs: Programs, questions: Sequence[dict[str, Any]]) -> Answers:
+    """The oracle's answers alone, by id."""
+    return _answered(programs.oracle, questions)
+
+
+def observe(programs: Programs, questions: Sequence[dict[str, Any]]) -> Answers:
     """The oracle's answers with every outcome that REPEATS evaluations have, by id.
 
     Go visits a map in a random order, so a selector that stops early, or fails at one entry, has
     several right answers.
     """
+    return _answered((*programs.oracle, "-repeat", str(REPEATS), "-timeout", "60s"), questions)
+
+
+def _answered(command: Sequence[str], questions: Sequence[dict[str, Any]]) -> Answers:
     lines = "\n".join(json.dumps(question) for question in questions)
-    command = [str(oracle), "-repeat", str(REPEATS), "-timeout", "60s"]
     done = subprocess.run(command, input=lines, capture_output=True, text=True, check=False)
     found = [json.loads(line) for line in done.stdout.splitlines()]
     return {answer["id"]: answer for answer in found}

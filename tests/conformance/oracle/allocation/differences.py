@@ -1,0 +1,164 @@
+"""Where dray's answer about an allocation is not Kubernetes'."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from allocation.cases import Case
+from allocation.quantities import amount_of
+from allocation.validity import faults
+from running import Answers
+
+Json = dict[str, Any]
+
+FIT: Final = "fits"
+NO_FIT: Final = "does not fit"
+ERROR: Final = "error"
+MAP_ORDER: Final = ("1.34", "1.35")
+"""Minors that go through the pools in the random order of a Go map: any valid result is right."""
+KINDS: Final = (
+    "error or not",
+    "fit or not",
+    "other device",
+    "other consumed capacity",
+    "other field of a result",
+    "other config",
+    "other node selector",
+    "invalid result",
+)
+"""What can differ, the gravest first; a case counts under the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One case and both answers."""
+
+    case: Case
+    theirs: Json
+    ours: Json
+    kind: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What came of all cases."""
+
+    outcomes: dict[str, int]
+    """Kubernetes' answers, by whether the claims fit."""
+    differences: tuple[Difference, ...]
+    loose: int = 0
+    """Cases in which dray gives another valid result than any that Kubernetes was seen to give."""
+
+
+def outcome_of(answer: Json) -> str:
+    """Whether the claims fit."""
+    if answer["error"] is not None:
+        return ERROR
+    return NO_FIT if answer["allocations"] is None else FIT
+
+
+def compare(asked: Sequence[Case], theirs: Answers, ours: Answers) -> Comparison:
+    """The differences, Kubernetes having answered each question once."""
+    differences = []
+    for case in asked:
+        kind = kind_of(theirs[case.id], ours[case.id])
+        if kind:
+            differences.append(Difference(case, theirs[case.id], ours[case.id], kind))
+    outcomes = Counter(outcome_of(theirs[case.id]) for case in asked)
+    return Comparison(dict(outcomes), tuple(differences))
+
+
+def settled(found: Comparison, observed: Answers) -> Comparison:
+    """Without the differences that are none: Kubernetes was seen to give dray's answer, too.
+
+    Of the minors whose order is random, dray's answer must be valid and one of the outcomes seen.
+    """
+    kept = []
+    loose = 0
+    for one in found.differences:
+        again = observed[one.case.id]
+        kind, detail = kind_among(one.case.question, again, one.ours)
+        if kind:
+            kept.append(Difference(one.case, one.theirs, one.ours, kind, detail))
+        elif all(kind_of(answer, one.ours) for answer in again.get("observed", ())):
+            loose += 1
+    return Comparison(found.outcomes, tuple(kept), loose)
+
+
+def kind_among(question: Json, theirs: Json, ours: Json) -> tuple[str, str]:
+    """What differs from all answers that Kubernetes was seen to give, and more about it."""
+    seen = theirs.get("observed") or [theirs]
+    kinds = [kind_of(answer, ours) for answer in seen]
+    if not all(kinds):
+        return "", ""
+    outcomes = {outcome_of(answer) for answer in seen}
+    if question["k8s"] not in MAP_ORDER or outcome_of(ours) not in outcomes:
+        return kinds[0], ""
+    wrong = faults(question, ours)
+    return ("invalid result", wrong[0]) if wrong else ("", "")
+
+
+def kind_of(theirs: Json, ours: Json) -> str:
+    """What differs; empty where nothing does."""
+    outcomes = outcome_of(theirs), outcome_of(ours)
+    if outcomes[0] != outcomes[1]:
+        return "error or not" if ERROR in outcomes else "fit or not"
+    if outcomes[0] != FIT:
+        return ""
+    if len(theirs["allocations"]) != len(ours["allocations"]):
+        return "other device"
+    pairs = list(zip(theirs["allocations"], ours["allocations"], strict=True))
+    for kind, part_of in _PARTS.items():
+        if any(part_of(one) != part_of(other) for one, other in pairs):
+            return kind
+    return ""
+
+
+def _devices(allocation: Json) -> list[tuple[Any, ...]]:
+    keys = ("request", "driver", "pool", "device")
+    return [tuple(result[key] for key in keys) for result in allocation["devices"]["results"]]
+
+
+def _consumed(allocation: Json) -> list[Json]:
+    return [
+        {key: amount_of(value) for key, value in (result.get("consumedCapacity") or {}).items()}
+        for result in allocation["devices"]["results"]
+    ]
+
+
+def _results(allocation: Json) -> list[Json]:
+    """The rest of each result; share ids are random, so only whether there is one."""
+    return [
+        _filled(result) | {"consumedCapacity": None, "shareID": bool(result.get("shareID"))}
+        for result in allocation["devices"]["results"]
+    ]
+
+
+def _filled(value: Any) -> Any:
+    """``value`` without fields that are empty, which mean the same as fields that are not there."""
+    if isinstance(value, dict):
+        filled = {key: _filled(item) for key, item in value.items()}
+        return {key: item for key, item in filled.items() if item not in (None, {}, [], "")}
+    if isinstance(value, list):
+        return [_filled(item) for item in value]
+    return value
+
+
+def _config(allocation: Json) -> Any:
+    return _filled(allocation["devices"].get("config"))
+
+
+def _node_selector(allocation: Json) -> Any:
+    return _filled(allocation.get("nodeSelector"))
+
+
+_PARTS: Final[dict[str, Callable[[Json], Any]]] = {
+    "other device": _devices,
+    "other consumed capacity": _consumed,
+    "other field of a result": _results,
+    "other config": _config,
+    "other node selector": _node_selector,
+}
+"""What each kind compares, in the order of KINDS."""
