@@ -16,6 +16,8 @@ LONGEST_BYTES: Final = 10 * 1024
 """``CELSelectorExpressionMaxLength`` of resource.k8s.io."""
 MOST_COST: Final = 1_000_000
 """``CELSelectorExpressionMaxCost``."""
+MOST_ERRORS: Final = 100
+"""That cel-go tells of one expression."""
 _WITHOUT_PLACE: Final = ("must evaluate to", "program instantiation failed")
 """What Kubernetes says about the expression as a whole."""
 
@@ -50,4 +52,7 @@ def kubernetes_words(error: CelCompileError) -> str:
     """A compile error as the API server prints it."""
     if error.reason.startswith(_WITHOUT_PLACE):
         return error.reason
-    return f"compilation failed: ERROR: <input>:{error}"
+    told = [f"ERROR: <input>:{one}" for one in (error, *error.also)]
+    if len(told) > MOST_ERRORS:
+        told[MOST_ERRORS:] = [f"{len(told) - MOST_ERRORS} more errors were truncated"]
+    return "compilation failed: " + "\n".join(told)

@@ -10,7 +10,7 @@ from dray.cel import tree, types
 from dray.cel.checker import LITERAL_TYPES, Checker
 from dray.cel.constants import refused_constants
 from dray.cel.environment import DEFAULT, Environment
-from dray.cel.errors import CelTypeError, Refusal, first_of
+from dray.cel.errors import CelTypeError, Refusal, all_of, first_of
 from dray.cel.expansion import Core
 from dray.cel.tree import Expr, Node
 from dray.cel.types import Type
@@ -76,7 +76,7 @@ def check(root: Expr, source: str, environment: Environment = DEFAULT) -> Checke
     checker = Checker(source, environment)
     result = checker.type_of(root)
     if checker.errors:
-        raise first_of(checker.errors, source)
+        raise all_of(checker.errors, source)
     known = checker.known
     checked = Checked(
         root,

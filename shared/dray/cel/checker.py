@@ -161,8 +161,7 @@ class Checker(Findings):
             key = self._join(key, keys[-1][0])
             values.append(self._element(entry.value, entry.optional))
             value = self._join(value, values[-1][0])
-        self.literals.add_list(keys)
-        self.literals.add_list(values)
+        self.literals.add_map(keys, values)
         return map_of(key or self.known.fresh(), value or self.known.fresh())
 
     def _joined(self, elements: list[tuple[Type, Place]]) -> Type:
@@ -184,7 +183,8 @@ class Checker(Findings):
         if found.name != "optional_type":
             shown = self.known.closed(found)
             reason = f"expected type '{optional_of(shown)}' but found '{shown}'"
-            return self.refuse(reason, node.place), node.place
+            self.refuse(reason, node.place)
+            return found, node.place
         return found.parameters[0], node.place
 
     def message(self, node: tree.Message) -> Type:

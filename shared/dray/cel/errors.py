@@ -27,6 +27,8 @@ class CelCompileError(CelError, InvalidInputError):
         self.reason = reason
         self.line = line
         self.column = column
+        self.also: tuple[CelCompileError, ...] = ()
+        """What else is wrong, further down the text."""
 
 
 class CelSyntaxError(CelCompileError):
@@ -84,8 +86,19 @@ class Refusal(NamedTuple):
     known: Iterable[str] = ()
 
 
-def first_of(refusals: list[Refusal], source: str) -> CelTypeError:
-    """The error to raise: what stands first in the text, as Kubernetes orders its errors."""
-    found = min(refusals, key=lambda refusal: refusal.place.point)
+def all_of(refusals: Iterable[Refusal], source: str) -> CelTypeError:
+    """The error to raise: what stands first in the text, with all else, as Kubernetes orders it."""
+    ordered = sorted(refusals, key=lambda refusal: refusal.place.point)
+    error, *others = [_worded(refusal, source) for refusal in ordered]
+    error.also = tuple(others)
+    return error
+
+
+def first_of(refusals: Iterable[Refusal], source: str) -> CelTypeError:
+    """What stands first in the text, for what Kubernetes stops at."""
+    return _worded(min(refusals, key=lambda refusal: refusal.place.point), source)
+
+
+def _worded(found: Refusal, source: str) -> CelTypeError:
     hint = nearest(found.name, found.known) if found.name else ""
     return CelTypeError(found.reason + hint, source, found.place.line, found.place.column)

@@ -4,11 +4,12 @@ Durations, timestamps and patterns that are literals, calls of ``format`` on a l
 lists and maps whose elements differ in type, also where one of them is dynamic.
 """
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from dray.cel import tree
-from dray.cel.errors import CelUnsupportedError, Refusal, first_of
+from dray.cel.errors import CelUnsupportedError, Refusal, all_of
 from dray.cel.formats import check_format
 from dray.cel.tree import Expr, Place
 from dray.cel.types import Type
@@ -16,13 +17,14 @@ from dray.cel.types import Type
 if TYPE_CHECKING:
     from dray.cel.check import Checked
 
+Elements = list[tuple[Type, Place]]
 _PATTERNS: Final = ("matches", "find", "findAll")
 
 
 class Literals:
     """The calls, keys and aggregate literals met; ``exempt`` > 0 inside ``format``."""
 
-    __slots__ = ("aggregates", "calls", "exempt", "keys", "variables")
+    __slots__ = ("calls", "exempt", "keys", "lists", "maps", "variables")
 
     def __init__(self) -> None:
         self.calls: list[tree.Call] = []
@@ -30,34 +32,43 @@ class Literals:
         """Of indexes, but for the plain strings and ints."""
         self.variables: list[tree.Ident] = []
         """Uses of variables that may hold a type."""
-        self.aggregates: list[list[tuple[Type, Place]]] = []
+        self.lists: list[Elements] = []
+        self.maps: list[Elements] = []
+        """The keys of one, or its values."""
         self.exempt = 0
 
     @property
     def any(self) -> bool:
         """Whether there is anything to validate."""
-        return bool(self.calls or self.aggregates)
+        return bool(self.calls or self.lists or self.maps)
 
-    def add_list(self, elements: list[tuple[Type, Place]]) -> None:
+    def add_list(self, elements: Elements) -> None:
         """Elements that must have one type."""
         if len(elements) > 1 and not self.exempt:
-            self.aggregates.append(elements)
+            self.lists.append(elements)
+
+    def add_map(self, keys: Elements, values: Elements) -> None:
+        """Keys that must have one type, and values that must."""
+        if len(keys) > 1 and not self.exempt:
+            self.maps += (keys, values)
 
 
 def validate(checked: "Checked", literals: Literals) -> None:
     """Refuse bad literals.
 
     Raises:
-        CelTypeError: the first of them.
+        CelTypeError: the first of them, with the others.
         CelUnsupportedError: a function of patterns, where no RE2 is installed.
     """
     for call in literals.calls:
         _demand_engine(call)
     refused = [refusal for call in literals.calls for refusal in _in_call(checked, call)]
-    for elements in literals.aggregates:
+    for elements in literals.lists:
+        refused += itertools.islice(_mixed(checked, elements), 1)  # as Kubernetes does, oddly
+    for elements in literals.maps:
         refused += _mixed(checked, elements)
     if refused:
-        raise first_of(refused, checked.source)
+        raise all_of(refused, checked.source)
 
 
 def _demand_engine(call: tree.Call) -> None:
@@ -83,14 +94,13 @@ def _in_call(checked: "Checked", call: tree.Call) -> Iterator[Refusal]:
             yield refusal
 
 
-def _mixed(checked: "Checked", elements: list[tuple[Type, Place]]) -> Iterator[Refusal]:
-    """The first element of another type than the first has."""
+def _mixed(checked: "Checked", elements: Elements) -> Iterator[Refusal]:
+    """The elements of another type than the first has."""
     expected = checked.closed(elements[0][0])
     for found, place in elements:
         seen = checked.closed(found)
         if seen is not expected:
             yield Refusal(f"expected type '{expected}' but found '{seen}'", place)
-            return
 
 
 def _is_duration(argument: tree.Literal) -> bool:

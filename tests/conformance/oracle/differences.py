@@ -61,7 +61,7 @@ def compare(pairs: Sequence[Pair], theirs: Answers, ours: Answers, minor: str) -
         decided[pair.tag] += their["differs"] if pair.witness else True
         outcomes[_outcome(their)] += 1
         if their["compile_error"] is not None and our.get("compile_error") is not None:
-            placed.append(_place(their["compile_error"]) == _place(our["compile_error"]))
+            placed.append(_places(their["compile_error"]) == _places(our["compile_error"]))
         if not (aspects := differing(their, our)):
             continue
         reason = reason_for(pair.question(minor), their, our)
@@ -109,9 +109,8 @@ def _seen(answer: Answer, aspect: str) -> Any:
     return value is not None if aspect in ("compile_error", "eval_error") else value
 
 
-def _place(error: str) -> str:
-    found = re.search(r"<input>:([0-9]+:[0-9]+)", error)
-    return found[1] if found else ""
+def _places(error: str) -> list[str]:
+    return re.findall(r"ERROR: <input>:([0-9]+:[0-9]+)", error)
 
 
 def _outcome(answer: Answer) -> str:

@@ -29,7 +29,7 @@ def as_text(found: Comparison, run: Run, most_shown: int) -> str:
         lines += [_shown(difference) for difference in differences[:most_shown]]
     lines += [f"\nintended, {count} times: {why}" for why, count in found.intended.items()]
     refused, placed = found.places
-    lines.append(f"\ncompile errors: {placed} of {refused} name the line and column of Kubernetes")
+    lines.append(f"\ncompile errors: {placed} of {refused} name every place that Kubernetes names")
     for reason, count in found.undecided.items():
         lines.append(f"\nleft out, {count} times: the oracle says {reason}")
     outcomes = ", ".join(f"{count} {name}" for name, count in sorted(found.outcomes.items()))
