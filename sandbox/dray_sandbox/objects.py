@@ -22,6 +22,8 @@ _PLURALS = {
     "Node": "nodes",
     "ClusterRole": "clusterroles",
     "ClusterRoleBinding": "clusterrolebindings",
+    "Role": "roles",
+    "RoleBinding": "rolebindings",
     "CustomResourceDefinition": "customresourcedefinitions",
     "DeviceClass": "deviceclasses",
     "MutatingWebhookConfiguration": "mutatingwebhookconfigurations",

@@ -33,6 +33,8 @@ pytestmark = [
 CARD_TFLOPS, CARD_VRAM = Quantity(100 * 10**9), parse_quantity("16Gi")
 """What each pod asks for."""
 BEFORE = ("early-1", "early-2")
+WAITING = "early-waits"
+"""Wants both cards of the dedicated pool whole, before and after."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +91,20 @@ async def _upgraded(stand: Stand, binary: Any) -> Upgraded:
     for name in BEFORE:
         await stand.submit(name, DEDICATED)
     await stand.running(*BEFORE)
-    denial = ""
-    try:
-        await stand.submit("early-shared", SHARED)
-        await stand.running("early-shared")
-    except RefusedError as error:
-        denial = str(error)
+    await stand.submit(WAITING, DEDICATED, gpu_count="2", vram_request="40Gi")
+    await stand.until(lambda: _waits(stand, WAITING), "dray says why the greedy pod waits")
+    denial = await _denial(stand)
+
+    async def reported() -> bool:
+        listed = await stand.kube.list(BIND_REQUESTS, NAMESPACE)
+        phases = [
+            one.get("status", {}).get("phase")
+            for one in listed.objects
+            if one["metadata"]["name"] != WAITING
+        ]
+        return len(phases) >= len(BEFORE) and set(phases) == {"Succeeded"}
+
+    await stand.until(reported, "all BindRequests Succeeded")
     before = await _seen(stand)
     await stand.stack.change_version(binary)
 
@@ -104,6 +114,16 @@ async def _upgraded(stand: Stand, binary: Any) -> Upgraded:
 
     kept = await stand.until(asked_anew, "the claim-controller asks the new server")
     return Upgraded(stand, before, kept_before, kept, denial)
+
+
+async def _denial(stand: Stand) -> str:
+    """Why a pod of the shared pool can't be; empty when it runs."""
+    try:
+        await stand.submit("early-shared", SHARED)
+    except RefusedError as error:
+        return str(error)
+    await stand.running("early-shared")
+    return ""
 
 
 async def _ready(stand: Stand) -> None:
@@ -120,6 +140,7 @@ async def _ready(stand: Stand) -> None:
 async def _seen(stand: Stand) -> Seen:
     kube = stand.kube
     claims = (await kube.list(CLAIMS, NAMESPACE)).objects
+    allocated = [claim for claim in claims if claim.get("status", {}).get("allocation")]
     requests = (await kube.list(BIND_REQUESTS, NAMESPACE)).objects
     epochs = {
         pool["metadata"]["name"]: int(pool["status"]["decisionLog"]["epoch"])
@@ -131,7 +152,9 @@ async def _seen(stand: Stand) -> Seen:
             for name, pod in (await stand.pods()).items()
             if phase_of(pod) == "Running"
         },
-        allocations={claim["metadata"]["uid"]: claim["status"]["allocation"] for claim in claims},
+        allocations={
+            claim["metadata"]["uid"]: claim["status"]["allocation"] for claim in allocated
+        },
         bind_requests={one["metadata"]["name"]: one["status"]["phase"] for one in requests},
         epochs=epochs,
         records={pool: await _records(stand.bus, pool, epoch) for pool, epoch in epochs.items()},
@@ -210,7 +233,8 @@ async def test_a_card_held_wholly_stays_so_and_the_others_are_shared(upgraded: U
     held = {_card(result) for a in upgraded.before.allocations.values() for result in _results(a)}
     await stand.delete(BEFORE[1])
     room = await _room(stand, DEDICATED, upgraded.kept)
-    assert room == (2 if upgraded.kept.consumable_capacity else 1)
+    shared_before, shared = (k.consumable_capacity for k in (upgraded.kept_before, upgraded.kept))
+    assert room == {(False, False): 1, (False, True): 2, (True, True): 3}[shared_before, shared]
 
     fitting = [f"late-{number}" for number in range(room)]
     for name in fitting:
@@ -222,11 +246,11 @@ async def test_a_card_held_wholly_stays_so_and_the_others_are_shared(upgraded: U
     claims = [claim for name in fitting if (claim := await stand.claim_of(name)) is not None]
     cards = [_card(result) for claim in claims for result in results_of(claim)]
     assert len(cards) == len(fitting)
-    assert len(set(cards)) == 1
-    assert set(cards) <= held
+    if not shared_before:
+        assert set(cards) == held - {_card(one) for one in _results(await _allocation(stand))}
     for claim in claims:
         for result in results_of(claim):
-            assert ("shareID" in result) == upgraded.kept.consumable_capacity
+            assert ("shareID" in result) == shared
         stamped = "allocationTimestamp" in claim["status"]["allocation"]
         assert stamped == upgraded.kept.allocation_timestamp
     assert phase_of((await stand.pods())[BEFORE[0]]) == "Running"
@@ -236,6 +260,21 @@ async def test_a_card_held_wholly_stays_so_and_the_others_are_shared(upgraded: U
     await stand.running("late-too-many")
     await _check_nothing_is_oversold(stand)
     await stand.delete(*fitting, "late-too-many")
+
+
+async def test_a_pod_that_waited_over_it_gets_what_it_was_promised_before(
+    upgraded: Upgraded,
+) -> None:
+    """Its claim is older than the upgrade: where cards weren't shared it states no amounts."""
+    stand = upgraded.stand
+
+    await stand.running(WAITING)
+
+    claim = await stand.claim_of(WAITING)
+    assert claim is not None
+    assert len({_card(result) for result in results_of(claim)}) == 2
+    assert await _room(stand, DEDICATED, upgraded.kept) == 0
+    await _check_nothing_is_oversold(stand)
 
 
 async def test_shared_nodes_serve_once_taints_are_kept(upgraded: Upgraded) -> None:
@@ -300,6 +339,14 @@ async def _doctor(stand: Stand) -> Any:
     )
     assert done.stdout, done.stderr
     return json.loads(done.stdout)
+
+
+async def _allocation(stand: Stand) -> Object:
+    """That of the pod that was there before and stays."""
+    claim = await stand.claim_of(BEFORE[0])
+    assert claim is not None
+    allocation: Object = claim["status"]["allocation"]
+    return allocation
 
 
 def _is_owned(device: Object) -> bool:

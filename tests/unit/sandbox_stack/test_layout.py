@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from dray.domain.errors import InvalidInputError
-from dray.domain.names import POOL_LABEL
+from dray.domain.names import DRAY_NAMESPACE, POOL_LABEL
 from dray_sandbox.access import CLAIM_CONTROLLER, GROUPS, make_credentials
 from dray_sandbox.layout import simulated_nodes
 from dray_sandbox.places import checkout, stack_directory
-from dray_sandbox.roles import RULES, cluster_roles
+from dray_sandbox.roles import SERVICES, cluster_roles, service_roles
 
 
 def test_models_and_pools_are_dealt_out_in_turn() -> None:
@@ -50,19 +50,35 @@ def test_a_stack_lives_in_the_cache_folder() -> None:
 
 def test_the_claim_controller_alone_may_change_allocations() -> None:
     may = {
-        user
-        for user, rules in RULES.items()
-        if any("resourceclaims/binding" in rule["resources"] for rule in rules)
+        role["metadata"]["name"]
+        for role in cluster_roles()
+        if any("resourceclaims/binding" in rule["resources"] for rule in role.get("rules", ()))
     }
     assert may == {CLAIM_CONTROLLER}
 
 
-def test_no_role_uses_wildcards_and_every_user_has_a_binding() -> None:
-    for rules in RULES.values():
-        for rule in rules:
+def test_no_role_uses_wildcards_and_every_role_is_bound_to_its_user() -> None:
+    for role in service_roles():
+        for rule in role["rules"]:
             assert "*" not in (*rule["apiGroups"], *rule["resources"], *rule["verbs"])
-    bound = {o["subjects"][0]["name"] for o in cluster_roles() if "subjects" in o}
-    assert bound == RULES.keys() <= GROUPS.keys()
+    roles = {(o["kind"], o["metadata"]["name"]) for o in cluster_roles() if "rules" in o}
+    bound = {
+        (o["roleRef"]["kind"], o["subjects"][0]["name"]) for o in cluster_roles() if "roleRef" in o
+    }
+    assert bound == roles
+    assert {name for _, name in roles} <= GROUPS.keys()
+    assert {role["metadata"]["name"] for role in service_roles()} == set(SERVICES)
+
+
+def test_leases_are_written_in_drays_own_namespace_alone() -> None:
+    (role,) = (role for role in service_roles() if role["kind"] == "Role")
+    assert role["metadata"]["namespace"] == DRAY_NAMESPACE
+    leases = [
+        one["metadata"]["name"]
+        for one in service_roles()
+        if any("leases" in rule["resources"] for rule in one["rules"])
+    ]
+    assert leases == [role["metadata"]["name"]]
 
 
 def test_every_user_has_a_token_of_its_own_that_only_the_owner_reads(tmp_path: Path) -> None:
