@@ -9,17 +9,22 @@ TESTS ?=
 SEEDS ?= 500
 FIRST ?= 0
 K8S ?= 1.36
+PARTS ?=
+REAL_ONLY ?=
+RECORD ?=
 PAIRS ?= 20000
+CASES ?= 5000
 SEED ?= 1
 PYTHON ?= $(firstword $(foreach name,python3.13 python3.12 python3.11 python3 python,\
 	$(if $(shell $(name) -c 'import sys; print(sys.version_info >= (3, 11) or "")' 2>/dev/null),$(name))))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-real chaos faults check format generate clean
+.PHONY: help setup demo test test-real conformance conformance-all chaos faults oracle \
+	oracle-allocation check format generate clean
 
 help: ## List what make can do
 	@echo "make TARGET, where TARGET is"
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-17s %s\n", $$1, $$2 }' Makefile
 
 setup: $(INSTALLED) ## Make .venv with the locked versions (uv if it is there, else venv and pip)
 
@@ -50,9 +55,17 @@ demo: setup ## Run the main job and print each pod's timeline (KEEP=1, RECORD=1,
 test: setup ## Run every test that needs no Go (TESTS=... narrows it)
 	$(BIN)/pytest -q -n 2 --dist loadscope -m "not real" $(TESTS)
 
-test-real: setup ## Run the tests on the real control plane, built once in 4 min (K8S=1.37, TESTS=...)
+test-real: setup ## Run further tests on the real control plane, built once in 4 min (K8S=1.37, TESTS=...)
 	DRAY_KUBERNETES=$(K8S) $(BIN)/python -m dray_sandbox.controlplane build
-	DRAY_KUBERNETES=$(K8S) $(BIN)/pytest -q -m real $(TESTS)
+	DRAY_KUBERNETES=$(K8S) $(BIN)/pytest -q -m real \
+		$(or $(TESTS),--ignore=tests/contract --ignore=tests/conformance)
+
+conformance: setup ## Prove on real Kubernetes what dray says about it (K8S=1.34,1.37 PARTS=... RECORD=1)
+	@$(BIN)/python tests/conformance/run.py --k8s $(K8S) $(if $(PARTS),--parts $(PARTS)) \
+		$(if $(REAL_ONLY),--real-only) $(if $(RECORD),--record)
+
+conformance-all: K8S := all
+conformance-all: conformance ## The same on every minor, 1.34 to 1.37
 
 chaos: setup ## Simulate all services under seeded faults on virtual time (SEEDS=500, FIRST=0)
 	DRAY_CHAOS_SEEDS=$(SEEDS) DRAY_CHAOS_FIRST=$(FIRST) \
@@ -67,6 +80,10 @@ oracle: setup ## Compare selectors with Kubernetes' own compiler (K8S=1.34,1.37 
 	@$(BIN)/python tests/conformance/oracle/compare.py --k8s $(K8S) --pairs $(PAIRS) \
 		--seed $(SEED) --feature-gates "$(GATES)"
 
+oracle-allocation: setup ## Compare allocations with Kubernetes' own allocator (K8S=1.34,1.37 CASES= SEED=)
+	@$(BIN)/python tests/conformance/oracle/compare_allocations.py --k8s $(K8S) --cases $(CASES) \
+		--seed $(SEED)
+
 check: setup ## Lint, types, architecture, generated files (gRPC code is compared by a test)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -76,6 +93,7 @@ check: setup ## Lint, types, architecture, generated files (gRPC code is compare
 	$(BIN)/python -m dray.bus.docs --check
 	$(BIN)/python -m dray.kube.crds --check
 	$(BIN)/python tests/contract/page.py --check
+	$(BIN)/python tests/conformance/run_page.py --check
 
 format: setup ## Put the code into shape
 	$(BIN)/ruff check --fix
@@ -86,6 +104,7 @@ generate: setup ## Write generated files anew: schemas, messages.md, contracts.m
 	$(BIN)/python -m dray.bus.docs
 	$(BIN)/python -m dray.kube.crds
 	$(BIN)/python tests/contract/page.py
+	$(BIN)/python tests/conformance/run_page.py
 	$(BIN)/python -m dray_node_agent.kubelet.generate
 
 clean: ## Remove what make made here (not the user's cache)

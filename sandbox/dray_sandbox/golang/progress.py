@@ -4,11 +4,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-_EVERY_S = 5.0
+_FIRST_S, _LAST_S = 5.0, 30.0
+_LATER = 0.15
+"""The longer it takes, the more rarely it is said: after this part of the time so far."""
 
 
 class Ticker:
-    """Says every few seconds what is going on and for how long."""
+    """Says what is going on and for how long: every 5 s at first, at last every 30 s."""
 
     def __init__(
         self,
@@ -28,9 +30,10 @@ class Ticker:
     def tick(self) -> None:
         """Say it if it was not said for a while."""
         now = time.monotonic()
-        if now - self._said >= _EVERY_S:
+        took_s = now - self._began
+        if now - self._said >= min(max(_FIRST_S, took_s * _LATER), _LAST_S):
             self._said = now
-            self._progress(f"{self._what}: {now - self._began:.0f} s so far{self._details()}")
+            self._progress(f"{self._what}: {took_s:.0f} s so far{self._details()}")
 
 
 def go_progress(log: Path) -> str:

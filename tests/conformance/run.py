@@ -1,0 +1,176 @@
+"""``make conformance``: is what dray says about Kubernetes true on Kubernetes?
+
+Builds the control plane of each minor (once, into the user's cache), and runs the parts on it, one
+after the other. Tests on the sandbox and on fakes run with the default minor only.
+
+Exit codes: 0 all holds, 1 something differs, 2 used wrongly, 3 it can't run here, and why.
+"""
+
+import argparse
+import asyncio
+import json
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from run_page import record
+from run_parts import NAMES, PARTS, Part
+from run_report import MinorReport, as_json, as_text, summary
+from run_results import Result, of_command, of_tests
+
+from dray.domain.errors import DrayError
+from dray_sandbox.controlplane.build import DEFAULT_MINOR, MINOR_VARIABLE, MINORS, build
+from dray_sandbox.golang.progress import Ticker
+from dray_sandbox.golang.running import run
+
+TESTS = Path(__file__).resolve().parents[1]
+ROOT = TESTS.parent
+LOGS = ROOT / ".cache" / "dray" / "conformance"
+INTERRUPTED = 130
+
+
+def main() -> int:
+    """Run what the command line asks for; the worst exit code of all minors, 1 before 3."""
+    arguments = _arguments()
+    reports: list[MinorReport] = []
+    try:
+        asyncio.run(_run(arguments, reports))
+    except KeyboardInterrupt:
+        _say("stopped; what ran until then:")
+    if arguments.output == "json":
+        print(json.dumps(as_json(reports), indent=2, ensure_ascii=False))
+    else:
+        print(as_text(reports))
+    if len(reports) < len(arguments.k8s):
+        return INTERRUPTED
+    if arguments.record and len(arguments.parts) == len(PARTS):
+        record(reports)
+    codes = {report.exit_code for report in reports}
+    return next(code for code in (1, 3, 0) if code in codes)
+
+
+async def _run(arguments: argparse.Namespace, reports: list[MinorReport]) -> None:
+    wanted = [part for part in PARTS if part.name in arguments.parts]
+    for minor in arguments.k8s:
+        began = time.monotonic()
+        try:
+            version = (await build(_say, minor)).version
+        except (DrayError, OSError) as error:
+            why = str(error).splitlines()[0]
+            _say(f"{minor}: can't run here: {why}")
+            reports.append(MinorReport(minor, time.monotonic() - began, (), why))
+            continue
+        built_s = time.monotonic() - began
+        everything = minor == DEFAULT_MINOR and not arguments.real_only
+        results: list[Result] = []
+        for part in wanted:
+            _say(f"{version} {part.name}: {part.title}")
+            results.append(await _part(part, minor, everything, arguments.part_timeout_s))
+            _say(f"{version} {part.name}: {summary(results[-1])} ({results[-1].took_s:.0f} s)")
+        reports.append(MinorReport(version, built_s, tuple(results)))
+
+
+async def _part(part: Part, minor: str, everything: bool, timeout_s: float) -> Result:
+    """Run one part in a process of its own, with all it prints in a file."""
+    folder = LOGS / minor
+    folder.mkdir(parents=True, exist_ok=True)
+    log, report = folder / f"{part.name}.log", folder / f"{part.name}.xml"
+    report.unlink(missing_ok=True)
+    missing = [path for path in (*part.paths, *part.command[:1]) if not (TESTS / path).exists()]
+    if missing:
+        why = f"tests/{missing[0]} does not exist"
+        return Result(part.name, 0.0, differences=(why,), different=1)
+    command = _command(part, minor) if part.command else _pytest(part, report, everything)
+    began = time.monotonic()
+    try:
+        async with asyncio.timeout(timeout_s):
+            ticker = Ticker(_say, f"  {part.name}", lambda: _last_percentage(log))
+            code = await run(
+                command, log, directory=ROOT, environment=_environment(minor), tick=ticker.tick
+            )
+    except TimeoutError:
+        late = f"it did not end within {timeout_s:.0f} s"
+        return Result(part.name, timeout_s, differences=(late,), different=1, log=str(log))
+    took_s = time.monotonic() - began
+    if part.command:
+        return of_command(part.name, code, took_s, log)
+    return of_tests(part.name, code, report, took_s, log)
+
+
+def _pytest(part: Part, report: Path, everything: bool) -> list[str]:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    command += [f"--junitxml={report}", "-o", "junit_family=xunit2"]
+    command += [f"--ignore={TESTS / path}" for path in part.without]
+    return [
+        *command,
+        *([] if everything else ["-m", "real"]),
+        *(str(TESTS / p) for p in part.paths),
+    ]
+
+
+def _command(part: Part, minor: str) -> list[str]:
+    script, *arguments = part.command
+    return [sys.executable, str(TESTS / script), "--k8s", minor, *arguments]
+
+
+def _environment(minor: str) -> dict[str, str]:
+    return {MINOR_VARIABLE: minor, "COLUMNS": str(shutil.get_terminal_size((100, 24)).columns)}
+
+
+def _last_percentage(log: Path) -> str:
+    """How far pytest is, as it says at the end of its lines."""
+    if not log.exists():
+        return ""
+    found = log.read_text(errors="replace").rpartition("%]")[0].rpartition("[")[2].strip()
+    return f", {found} %" if found.isdigit() else ""
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="make conformance",
+        description="Prove on real Kubernetes what dray says about it.",
+        epilog="Exit codes: 0 all holds, 1 something differs, 3 it can't run here, and why. "
+        + "; ".join(f"{part.name}: {part.title}" for part in PARTS),
+    )
+    parser.add_argument(
+        "--k8s",
+        type=_chosen(MINORS),
+        default=[DEFAULT_MINOR],
+        help=f"minors, as in 1.34,1.36, or all (default {DEFAULT_MINOR})",
+    )
+    parser.add_argument(
+        "--parts", type=_chosen(NAMES), default=list(NAMES), help=f"of {', '.join(NAMES)}"
+    )
+    parser.add_argument(
+        "--real-only", action="store_true", help="leave out what runs without a real control plane"
+    )
+    parser.add_argument(
+        "--record",
+        action="store_true",
+        help="write what came of a run of all parts into docs/compatibility.md",
+    )
+    parser.add_argument("--part-timeout-s", type=float, default=2_400.0, help="of one part")
+    parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
+    return parser.parse_args()
+
+
+def _chosen(known: tuple[str, ...]) -> Callable[[str], list[str]]:
+    """A reader of lists separated by commas, of ``known`` names."""
+
+    def read(text: str) -> list[str]:
+        names = list(known) if text == "all" else [name.strip() for name in text.split(",")]
+        if unknown := [name for name in names if name not in known]:
+            raise argparse.ArgumentTypeError(f"{unknown[0]!r}: known are {', '.join(known)}")
+        return names
+
+    return read
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,47 @@
+"""The parts of ``make conformance``: what each proves, and what runs it."""
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One statement about Kubernetes, and its tests or its command."""
+
+    name: str
+    title: str
+    paths: tuple[str, ...] = ()
+    """Of tests, below ``tests``."""
+    without: tuple[str, ...] = ()
+    """Paths of tests below ``paths`` that belong to another part."""
+    command: tuple[str, ...] = ()
+    """Instead of tests: a script below ``tests`` and its arguments. It takes ``--k8s MINOR``, exits
+    with 0, 1 (differences) or 3 (can't run here), and ends with a line that sums up."""
+
+
+_SEEDS: Final = "contract/kubernetes/test_seed_objects.py"
+PARTS: Final = (
+    Part(
+        "contract",
+        "Kubernetes answers as dray and the sandbox take it to",
+        ("contract/kube", "contract/kubernetes"),
+        without=(_SEEDS,),
+    ),
+    Part("seeds", "What the specification texts show is accepted once converted", (_SEEDS,)),
+    Part("path-a", "kube-scheduler allocates in its pools", ("conformance/path_a",)),
+    Part("path-b", "dray decides, alone and beside kube-scheduler", ("conformance/path_b",)),
+    Part("view", "kube-scheduler's own view agrees", ("conformance/view",)),
+    Part("rbac", "Each service has the rights it uses, and no other", ("conformance/rbac",)),
+    Part("upgrade", "A running stack outlives an upgrade", ("conformance/upgrade",)),
+    Part(
+        "selectors",
+        "Selectors mean what Kubernetes' compiler takes them for",
+        command=("conformance/oracle/compare.py",),
+    ),
+    Part(
+        "allocation",
+        "Offline decisions are those of Kubernetes' allocator",
+        command=("conformance/oracle/compare_allocations.py",),
+    ),
+)
+NAMES: Final = tuple(part.name for part in PARTS)

@@ -1,0 +1,141 @@
+"""``make conformance``: what counts as a difference, and what it shows."""
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+RUNNER = Path(__file__).parents[2] / "conformance"
+REPORT = """<?xml version="1.0" encoding="utf-8"?><testsuites><testsuite>
+<testcase classname="tests.contract.test_pods" name="test_one" time="1"/>
+<testcase classname="tests.contract.test_pods" name="test_two" time="1"/>
+{more}
+</testsuite></testsuites>"""
+NOT_ON = """<testcase classname="tests.a" name="test_taints">
+<skipped type="pytest.skip" message="not on 1.34: taints are dropped">x</skipped></testcase>"""
+OTHER_SKIP = """<testcase classname="tests.a" name="test_x">
+<skipped type="pytest.skip" message="no kubectl">x</skipped></testcase>"""
+EXPECTED_FAILURE = """<testcase classname="tests.a" name="test_x">
+<skipped type="pytest.xfail" message="not on 1.34: known">x</skipped></testcase>"""
+FAILED = """<testcase classname="tests.a" name="test_{number}">
+<failure message="AssertionError: no stand&#10;more">x</failure></testcase>"""
+
+
+@pytest.fixture(scope="module")
+def module():
+    """Import a module of the runner, which is no package."""
+    before = set(sys.modules)
+    sys.path.insert(0, str(RUNNER))
+    yield importlib.import_module
+    sys.path.remove(str(RUNNER))
+    for name in set(sys.modules) - before:
+        if name == "run" or name.startswith("run_"):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def of_tests(module, tmp_path):
+    """The result of a part whose pytest ended with a code and reported more tests."""
+
+    def read(code, *more):
+        report = tmp_path / "report.xml"
+        report.write_text(REPORT.format(more="\n".join(more)))
+        return module("run_results").of_tests("view", code, report, 2.0, tmp_path / "log")
+
+    return read
+
+
+def of_command(module, tmp_path, code, printed):
+    log = tmp_path / "log"
+    log.write_text(printed)
+    return module("run_results").of_command("allocation", code, 2.0, log)
+
+
+def exit_code(module, *results):
+    return module("run_report").MinorReport("1.36.3", 1.0, results).exit_code
+
+
+def test_a_test_that_is_meaningless_on_a_version_is_shown_and_no_difference(
+    module, of_tests
+) -> None:
+    result = of_tests(0, NOT_ON)
+    assert result.holds
+    assert (result.passed, result.not_on) == (2, (("not on 1.34: taints are dropped", 1),))
+    assert exit_code(module, result) == 0
+
+
+@pytest.mark.parametrize("more", [OTHER_SKIP, EXPECTED_FAILURE])
+def test_a_test_that_was_left_out_otherwise_is_a_difference(module, of_tests, more: str) -> None:
+    result = of_tests(0, more)
+    assert not result.holds
+    assert exit_code(module, result) == 1
+
+
+def test_failures_for_one_reason_are_told_once_and_counted(module, of_tests) -> None:
+    result = of_tests(1, *(FAILED.format(number=number) for number in range(3)))
+    assert result.differences == ("a::test_0 and 2 more: AssertionError: no stand",)
+    assert result.different == 3
+    text = module("run_report").as_text([module("run_report").MinorReport("1.36.3", 1, (result,))])
+    assert "2 passed, 3 DIFFERENT" in text
+    assert "something differs" in text
+
+
+@pytest.mark.parametrize(
+    ("code", "why"), [(5, "there is no test of this part"), (3, "pytest ended with exit code 3")]
+)
+def test_a_part_without_tests_or_whose_pytest_broke_does_not_hold(of_tests, code, why) -> None:
+    assert of_tests(code).differences == (why,)
+
+
+def test_a_command_says_its_last_line_and_may_not_be_able_to_run(module, tmp_path: Path) -> None:
+    agrees = of_command(module, tmp_path, 0, "a table\n\n5000 agree\n")
+    assert (agrees.says, agrees.holds) == ("5000 agree", True)
+    differs = of_command(module, tmp_path, 1, "7 differ\n")
+    assert exit_code(module, agrees, differs) == 1
+    cannot = of_command(module, tmp_path, 3, "error: no Go\n")
+    assert cannot.cannot_run == "error: no Go"
+    assert exit_code(module, agrees, cannot) == 3
+    assert exit_code(module, differs, cannot) == 1
+
+
+def test_every_part_has_tests_or_a_command(module) -> None:
+    parts = module("run_parts").PARTS
+    for part in parts:
+        assert bool(part.paths) != bool(part.command), part.name
+    assert len({part.name for part in parts}) == len(parts)
+
+
+def test_where_nothing_can_be_built_it_says_why_and_exits_with_3(
+    module, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = module("run")
+
+    async def build(progress, minor):
+        raise module("dray_sandbox.golang.toolchain").ToolchainError("there is no Go, and no index")
+
+    monkeypatch.setattr(run, "build", build)
+    monkeypatch.setattr(sys, "argv", ["run.py", "--k8s", "1.34,1.37", "--output", "json"])
+    assert run.main() == 3
+    versions = json.loads(capsys.readouterr().out)["versions"]
+    assert [version["cannot_run"] for version in versions] == ["there is no Go, and no index"] * 2
+
+
+def test_the_recorded_tables_show_every_part_and_what_differed(module, of_tests) -> None:
+    page, report = module("run_page"), module("run_report")
+    results = (of_tests(0, NOT_ON), of_tests(1, FAILED.format(number=1)))
+    minor = report.MinorReport("1.34.4", 60.0, results[:1])
+    recorded = {
+        "1.34": {
+            "version": minor.version,
+            "date": "2026-11-21",
+            "took_min": 1,
+            "parts": {"view": page._recorded(results[0]), "rbac": page._recorded(results[1])},
+        }
+    }
+    table = page.tables(recorded)
+    assert "| view: kube-scheduler's own view agrees | 2 passed, 1 not on this version |" in table
+    assert "| upgrade: a running stack outlives an upgrade | not run |" in table
+    assert "- 1.34.4, view: 1 not on 1.34: taints are dropped" in table
+    assert "- 1.34.4, rbac: **differs**: a::test_1: AssertionError: no stand" in table
