@@ -113,7 +113,7 @@ def page() -> str:
     parts = [INTRODUCTION]
     for folder, introduction in CHAPTERS.items():
         parts.append(introduction)
-        parts.extend(section(path) for path in sorted((HERE / folder).glob("test_*.py")))
+        parts.extend(section(path) for path in sorted((HERE / folder).rglob("test_*.py")))
     return "\n".join(parts)
 
 

@@ -26,12 +26,29 @@ def _program(expression: str) -> Any:
 
 
 def check(expression: str) -> str | None:
-    """Why an expression doesn't parse; None when it does."""
+    """Why an expression is no condition; None when it may be one.
+
+    A real server infers the type of any expression; this one sees that of constants only.
+    """
     try:
-        _program(expression)
+        result = _program(expression).evaluate({})
     except ExpressionError as error:
         return str(error)
-    return None
+    except (celpy.CELEvalError, TypeError, ValueError):
+        return None
+    if isinstance(result, celtypes.BoolType | bool):
+        return None
+    named = _TYPES.get(type(result).__name__, type(result).__name__)
+    return f"must evaluate to bool but got {named}"
+
+
+_TYPES = {
+    "IntType": "int",
+    "UintType": "uint",
+    "DoubleType": "double",
+    "StringType": "string",
+    "NoneType": "null_type",
+}
 
 
 def evaluate(expression: str, variables: Mapping[str, Any]) -> bool:

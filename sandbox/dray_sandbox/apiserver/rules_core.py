@@ -6,7 +6,6 @@ import base64
 import binascii
 from collections.abc import Sequence
 
-from . import matchconditions
 from .budgets import BudgetRules
 from .names import qualified_name
 from .resources import Resource
@@ -15,6 +14,7 @@ from .rules_claims import ClaimRules, ClassRules, TemplateRules
 from .rules_pods import PodRules
 from .rules_slices import SliceRules
 from .rules_taints import TaintRuleRules
+from .rules_webhooks import WebhookRules
 from .status import FieldError, Object, bad_request, duplicate, invalid, not_supported, required
 
 _NODE_INFO = (
@@ -160,76 +160,6 @@ class ServiceRules(WithStatus):
         obj.setdefault("spec", {}).setdefault("type", "ClusterIP")
         obj["spec"].setdefault("sessionAffinity", "None")
         obj.setdefault("status", {"loadBalancer": {}})
-
-
-class WebhookRules(Rules):
-    """Mutating and validating webhook configurations."""
-
-    def default(self, obj: Object) -> None:
-        for webhook in obj.get("webhooks") or []:
-            for key, value in (
-                ("failurePolicy", "Fail"),
-                ("matchPolicy", "Equivalent"),
-                ("namespaceSelector", {}),
-                ("objectSelector", {}),
-                ("timeoutSeconds", 10),
-            ):
-                webhook.setdefault(key, value)
-            if self.resource.kind == "MutatingWebhookConfiguration":
-                webhook.setdefault("reinvocationPolicy", "Never")
-            for rule in webhook.get("rules") or []:
-                rule.setdefault("scope", "*")
-
-    def validate_create(self, obj: Object) -> Sequence[FieldError]:
-        found: list[FieldError] = []
-        for index, webhook in enumerate(obj.get("webhooks") or []):
-            found += _webhook(webhook, f"webhooks[{index}]")
-        return found
-
-
-def _webhook(webhook: Object, field: str) -> list[FieldError]:
-    found: list[FieldError] = []
-    name = webhook.get("name", "")
-    if name.count(".") < 2:
-        text = "should be a domain with at least three segments separated by dots"
-        found.append(invalid(f"{field}.name", name, text) if name else required(f"{field}.name"))
-    effects = webhook.get("sideEffects")
-    if effects not in ("None", "NoneOnDryRun"):
-        where, allowed = f"{field}.sideEffects", ("None", "NoneOnDryRun")
-        found.append(required(where, "must specify one of None, NoneOnDryRun")
-                     if effects is None else not_supported(where, effects, allowed))  # fmt: skip
-    if "v1" not in (webhook.get("admissionReviewVersions") or []):
-        text = "must include at least one of v1, v1beta1"
-        versions = webhook.get("admissionReviewVersions") or []
-        found.append(invalid(f"{field}.admissionReviewVersions", versions, text))
-    found += _client(webhook.get("clientConfig") or {}, f"{field}.clientConfig")
-    timeout_s = webhook["timeoutSeconds"]
-    if not 1 <= timeout_s <= 30:
-        text = "the timeout value must be between 1 and 30 seconds"
-        found.append(invalid(f"{field}.timeoutSeconds", timeout_s, text))
-    for number, condition in enumerate(webhook.get("matchConditions") or []):
-        problem = matchconditions.check(condition.get("expression", ""))
-        if problem:
-            where = f"{field}.matchConditions[{number}].expression"
-            found.append(invalid(where, condition.get("expression", ""), problem))
-    return found
-
-
-def _client(config: Object, field: str) -> list[FieldError]:
-    url, service = config.get("url"), config.get("service")
-    if (url is None) == (service is None):
-        return [required(field, "exactly one of url or service is required")]
-    found: list[FieldError] = []
-    if url is not None and not url.startswith("https://"):
-        text = "'https' is the only allowed URL scheme; desired format: https://host[/path]"
-        found.append(invalid(f"{field}.url", url.split(":")[0], text))
-    bundle = config.get("caBundle")
-    if bundle:
-        try:
-            base64.b64decode(bundle, validate=True)
-        except binascii.Error:
-            found.append(invalid(f"{field}.caBundle", bundle, "illegal base64 data"))
-    return found
 
 
 _BY_RESOURCE: dict[str, type[Rules]] = {

@@ -1,105 +1,18 @@
 """Admission webhooks: when they are called, with what, and what their answer does."""
 
-import asyncio
 import base64
-import json
-import ssl
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import web
 
 from dray_sandbox.certificates import make_server_files
-
-
-@dataclass
-class Webhook:
-    """A webhook server that keeps what it was asked and answers as told."""
-
-    url: str
-    ca_bundle: str
-    requests: list[dict[str, Any]] = field(default_factory=list)
-    response: dict[str, Any] = field(default_factory=dict)
-    patch: list[dict[str, Any]] = field(default_factory=list)
-    hang: bool = False
-
-    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        self.requests.append(request)
-        response = {"uid": request["uid"], "allowed": True, **self.response}
-        if self.patch and request["operation"] != "DELETE":
-            encoded = base64.b64encode(json.dumps(self.patch).encode()).decode()
-            response |= {"patchType": "JSONPatch", "patch": encoded}
-        return response
-
-    def configuration(self, api: Any, kind: str = "Mutating", **more: Any) -> dict[str, Any]:
-        rule = {
-            "operations": ["CREATE", "UPDATE"],
-            "apiGroups": [""],
-            "apiVersions": ["v1"],
-            "resources": ["pods"],
-        }
-        webhook = {
-            "name": "hook.example.com",
-            "clientConfig": {"url": self.url, "caBundle": self.ca_bundle},
-            "rules": [rule],
-            "sideEffects": "None",
-            "admissionReviewVersions": ["v1"],
-            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": api.namespace}},
-            **more,
-        }
-        return {"metadata": {"name": api.unique("hook")}, "webhooks": [webhook]}
-
-
-@pytest.fixture
-async def hook(tmp_path: Path) -> AsyncIterator[Webhook]:
-    files = make_server_files(tmp_path, ("127.0.0.1",))
-    bundle = base64.b64encode(files.authority.read_bytes()).decode()
-    hook = Webhook("", bundle)
-
-    async def review(request: web.Request) -> web.Response:
-        body = await request.json()
-        if hook.hang:
-            await asyncio.sleep(30)
-        answer = hook.answer(body["request"])
-        kind = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
-        return web.json_response(kind | {"response": answer})
-
-    app = web.Application()
-    app.router.add_post("/mutate", review)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(files.certificate, files.key)
-    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
-    await site.start()
-    hook.url = f"https://127.0.0.1:{runner.addresses[0][1]}/mutate"
-    yield hook
-    await runner.cleanup()
-
-
-async def in_force(api: Any, hook: Webhook, plural: str, body: Any, probe: Any = None) -> None:
-    """Create a configuration and wait until the server follows it: real ones take a moment."""
-    await api.create(plural, body)
-
-    async def asked() -> bool:
-        try:
-            await api.create("pods", probe or api.pod("probe"), dryRun="All")
-        except AssertionError as error:
-            return "webhook" in str(error)
-        return bool(hook.requests)
-
-    await api.until(asked)
-    hook.requests.clear()
-
 
 LABEL = [{"op": "add", "path": "/metadata/labels", "value": {"by": "hook"}}]
 MUTATING, VALIDATING = "mutatingwebhookconfigurations", "validatingwebhookconfigurations"
 
 
-async def test_a_patch_is_applied(api: Any, hook: Webhook) -> None:
+async def test_a_patch_is_applied(api: Any, hook: Any, in_force: Any) -> None:
     hook.patch = LABEL
     await in_force(api, hook, MUTATING, hook.configuration(api))
 
@@ -108,7 +21,7 @@ async def test_a_patch_is_applied(api: Any, hook: Webhook) -> None:
     assert made["metadata"]["labels"] == {"by": "hook"}
 
 
-async def test_the_request_is_told_completely(api: Any, hook: Webhook) -> None:
+async def test_the_request_is_told_completely(api: Any, hook: Any, in_force: Any) -> None:
     await in_force(api, hook, MUTATING, hook.configuration(api))
     pod = api.pod()
     pod["metadata"]["generateName"] = "web-"
@@ -136,7 +49,7 @@ async def test_the_request_is_told_completely(api: Any, hook: Webhook) -> None:
     assert request["object"]["spec"]["restartPolicy"] == "Always"
 
 
-async def test_an_update_shows_old_and_new(api: Any, hook: Webhook) -> None:
+async def test_an_update_shows_old_and_new(api: Any, hook: Any, in_force: Any) -> None:
     await in_force(api, hook, MUTATING, hook.configuration(api))
     await api.create("pods", api.pod("one"))
 
@@ -148,7 +61,7 @@ async def test_an_update_shows_old_and_new(api: Any, hook: Webhook) -> None:
     assert request["object"]["metadata"]["labels"] == {"a": "b"}
 
 
-async def test_a_status_write_is_another_resource(api: Any, hook: Webhook) -> None:
+async def test_a_status_write_is_another_resource(api: Any, hook: Any, in_force: Any) -> None:
     await in_force(api, hook, MUTATING, hook.configuration(api))
     await api.create("pods", api.pod("one"))
     hook.requests.clear()
@@ -158,7 +71,7 @@ async def test_a_status_write_is_another_resource(api: Any, hook: Webhook) -> No
     assert hook.requests == []
 
 
-async def test_a_dry_run_is_passed_on(api: Any, hook: Webhook) -> None:
+async def test_a_dry_run_is_passed_on(api: Any, hook: Any, in_force: Any) -> None:
     await in_force(api, hook, MUTATING, hook.configuration(api))
 
     await api.create("pods", api.pod("one"), dryRun="All")
@@ -167,7 +80,9 @@ async def test_a_dry_run_is_passed_on(api: Any, hook: Webhook) -> None:
 
 
 @pytest.mark.parametrize("kind", ["Mutating", "Validating"])
-async def test_a_denial_says_who_and_why(api: Any, refused: Any, hook: Webhook, kind: str) -> None:
+async def test_a_denial_says_who_and_why(
+    api: Any, refused: Any, hook: Any, in_force: Any, kind: str
+) -> None:
     hook.response = {"allowed": False, "status": {"message": "not here", "code": 403}}
     plural = MUTATING if kind == "Mutating" else VALIDATING
     await in_force(api, hook, plural, hook.configuration(api))
@@ -182,7 +97,7 @@ async def test_a_denial_says_who_and_why(api: Any, refused: Any, hook: Webhook, 
 
 
 async def test_a_denial_without_reason_or_code_is_a_bad_request(
-    api: Any, refused: Any, hook: Webhook
+    api: Any, refused: Any, hook: Any, in_force: Any
 ) -> None:
     hook.response = {"allowed": False}
     await in_force(api, hook, VALIDATING, hook.configuration(api))
@@ -195,7 +110,7 @@ async def test_a_denial_without_reason_or_code_is_a_bad_request(
     assert caught.value.message == expected
 
 
-async def test_warnings_become_headers(api: Any, hook: Webhook) -> None:
+async def test_warnings_become_headers(api: Any, hook: Any, in_force: Any) -> None:
     hook.response = {"warnings": ['did you mean "qos"?']}
     await in_force(api, hook, MUTATING, hook.configuration(api))
 
@@ -211,7 +126,7 @@ ANNOTATED = (
 IS_POD = "request.kind.kind == 'Pod' && request.operation in ['CREATE', 'UPDATE']"
 
 
-async def test_match_conditions_decide_who_is_asked(api: Any, hook: Webhook) -> None:
+async def test_match_conditions_decide_who_is_asked(api: Any, hook: Any, in_force: Any) -> None:
     conditions = [
         {"name": "annotated", "expression": ANNOTATED},
         {"name": "pod", "expression": IS_POD},
@@ -230,7 +145,7 @@ async def test_match_conditions_decide_who_is_asked(api: Any, hook: Webhook) -> 
 
 
 async def test_a_condition_that_fails_denies_where_the_policy_is_fail(
-    api: Any, refused: Any, hook: Webhook
+    api: Any, refused: Any, hook: Any, in_force: Any
 ) -> None:
     conditions = [{"name": "c", "expression": "object.metadata.annotations['a'] == 'b'"}]
     probe = api.pod("probe")
@@ -246,7 +161,7 @@ async def test_a_condition_that_fails_denies_where_the_policy_is_fail(
 
 
 async def test_a_condition_that_does_not_parse_is_refused(
-    api: Any, refused: Any, hook: Webhook
+    api: Any, refused: Any, hook: Any
 ) -> None:
     conditions = [{"name": "c", "expression": "object.metadata."}]
 
@@ -257,7 +172,7 @@ async def test_a_condition_that_does_not_parse_is_refused(
     assert caught.value.causes()[0][0] == "webhooks[0].matchConditions[0].expression"
 
 
-async def test_labels_select_who_is_asked(api: Any, hook: Webhook) -> None:
+async def test_labels_select_who_is_asked(api: Any, hook: Any, in_force: Any) -> None:
     labelled = api.pod("labelled")
     labelled["metadata"]["labels"] = {"gpu": "yes"}
     selector = {"matchExpressions": [{"key": "gpu", "operator": "In", "values": ["yes"]}]}
@@ -271,7 +186,7 @@ async def test_labels_select_who_is_asked(api: Any, hook: Webhook) -> None:
 
 
 async def test_a_webhook_that_is_away_stops_the_request(
-    api: Any, refused: Any, hook: Webhook
+    api: Any, refused: Any, hook: Any, in_force: Any
 ) -> None:
     hook.url = "https://127.0.0.1:1/mutate"
     await in_force(api, hook, MUTATING, hook.configuration(api))
@@ -288,7 +203,7 @@ async def test_a_webhook_that_is_away_stops_the_request(
 
 
 async def test_a_webhook_that_hangs_is_ignored_where_the_policy_says_so(
-    api: Any, hook: Webhook
+    api: Any, hook: Any, in_force: Any
 ) -> None:
     body = hook.configuration(api, failurePolicy="Ignore", timeoutSeconds=1)
     await in_force(api, hook, MUTATING, body)
@@ -300,7 +215,7 @@ async def test_a_webhook_that_hangs_is_ignored_where_the_policy_says_so(
 
 
 async def test_a_wrong_authority_is_not_trusted(
-    api: Any, refused: Any, hook: Webhook, tmp_path: Path
+    api: Any, refused: Any, hook: Any, in_force: Any, tmp_path: Path
 ) -> None:
     other = make_server_files(tmp_path / "other", ("127.0.0.1",))
     hook.ca_bundle = base64.b64encode(other.authority.read_bytes()).decode()
@@ -313,7 +228,9 @@ async def test_a_wrong_authority_is_not_trusted(
     assert hook.requests == []
 
 
-async def test_an_earlier_webhook_is_asked_again_after_a_change(api: Any, hook: Webhook) -> None:
+async def test_an_earlier_webhook_is_asked_again_after_a_change(
+    api: Any, hook: Any, in_force: Any
+) -> None:
     first = hook.configuration(api, reinvocationPolicy="IfNeeded")
     await in_force(api, hook, MUTATING, first)
     hook.patch = [{"op": "add", "path": "/metadata/annotations", "value": {"n": "1"}}]
@@ -338,7 +255,7 @@ async def test_an_earlier_webhook_is_asked_again_after_a_change(api: Any, hook: 
     assert 2 <= len(hook.requests) <= 3
 
 
-async def test_a_binding_may_be_reviewed(api: Any, refused: Any, hook: Webhook) -> None:
+async def test_a_binding_may_be_reviewed(api: Any, refused: Any, hook: Any, in_force: Any) -> None:
     rule = {
         "operations": ["CREATE"],
         "apiGroups": [""],
