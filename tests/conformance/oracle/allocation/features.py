@@ -5,6 +5,7 @@ changes as well.
 """
 
 import json
+import marshal
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -19,10 +20,11 @@ Removal = Callable[[Json], None]
 def features_of(question: Json) -> Iterator[tuple[str, Json]]:
     """Each feature of the question, and the question without it."""
     text = json.dumps(question)
+    packed = marshal.dumps(question)  # the fastest copy there is; five thousand cases need many
     for name, remove in FEATURES.items():
         if not any(word in text for word in _WORDS.get(name, [""])):
             continue
-        without = json.loads(text)
+        without = marshal.loads(packed)
         remove(without)
         if without != question:
             yield name, without
