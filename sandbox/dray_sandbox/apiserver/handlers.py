@@ -31,7 +31,7 @@ from .selectors import predicate
 from .status import ApiError, Object, bad_request
 from .store import Store
 from .tables import table
-from .transforms import keys_of, patch_of, replacement
+from .transforms import applied, keys_of, patch_of, replacement
 from .watch import Watches, WatchRequest, WatchSettings
 from .wire import NEW_EVENTS, TYPE, deletion_answer, event_table, stored_as, wire
 
@@ -209,6 +209,8 @@ class Handlers:
         if request.method == "PUT":
             transform, patch = replacement(body), False
         else:
+            if request.content_type == APPLY_PATCH:
+                body = applied(used, body, target.subresource)
             transform, patch = patch_of(request, used, body, context), True
             if request.content_type == APPLY_PATCH and not target.subresource:
                 created = await self._applied_new(used, target, body, context)
@@ -240,6 +242,7 @@ class Handlers:
                 now=metadata.now(),
             )
             new.setdefault("metadata", {}).setdefault("name", target.name)
+            new["metadata"].pop("resourceVersion", None)  # of nothing
             return await self._operations.create(resource, target.namespace, new, context)
         return None
 

@@ -29,6 +29,21 @@ def replacement(body: Any) -> Callable[[Object | None], Object]:
     return lambda _: dict(body)
 
 
+def applied(resource: Resource, body: Any, subresource: str) -> Any:
+    """What of an applied configuration counts: not the other half; 400 when it names no kind."""
+    if not isinstance(body, dict):
+        return body
+    for name in ("apiVersion", "kind"):
+        if not body.get(name):
+            raise bad_request(
+                f"Object '{name[0].upper()}{name[1:]}' is missing in the configuration"
+            )
+    if "status" not in resource.subresources:
+        return body
+    other = "spec" if subresource == "status" else "status"
+    return {key: value for key, value in body.items() if key != other}
+
+
 def patch_of(
     request: web.Request, resource: Resource, body: Any, context: Context
 ) -> Callable[[Object | None], Object]:
