@@ -153,7 +153,7 @@ class Judge:
 
 
 def budgets(obj: Object) -> dict[tuple[DeviceId, str], int]:
-    """What a ResourceSlice offers, in billionths."""
+    """What a ResourceSlice offers, in billionths; another driver's devices offer none of it."""
     observed = slice_from(obj)
     return {
         (DeviceId(observed.driver, observed.pool, device.name), name): parse_quantity(
@@ -161,6 +161,7 @@ def budgets(obj: Object) -> dict[tuple[DeviceId, str], int]:
         ).nano
         for device in observed.devices
         for name in BUDGETS
+        if name in device.capacity
     }
 
 

@@ -22,6 +22,7 @@ HURRIED: Mapping[str, str] = {
     "DRAY_EXECUTION__WATCH_TIMEOUT": "200ms",
     # Twice a tenth: a busy machine binds within that, mostly.
     "DRAY_EXECUTION__WITHDRAW_AFTER": "2s",
+    "DRAY_EXECUTION__SCHEDULER_BACKOFF": "1s",
     "DRAY_EXECUTION__FINISH_AFTER": "200ms",
     "DRAY_EXECUTION__WITHDRAW_EVERY": "100ms",
     # Less than a tenth, so that a run ends soon: the last are waited for.

@@ -33,6 +33,9 @@ class Execution(Group):
     """How long to wait for the own watch to show a commit before reading it."""
     withdraw_after: Duration = 10.0
     """How long a pod may be unschedulable with an allocation before that is taken back."""
+    scheduler_backoff: Duration = 10.0
+    """How long kube-scheduler may rest between two attempts to place a pod: its
+    ``podMaxBackoffSeconds``. A decision after the pod's first is given so much longer."""
     finish_after: Duration = 2.0
     """How long a pod with all its devices may lie unbound, with nobody at it, before the
     last step is made for it: its order was in a log that is lost."""

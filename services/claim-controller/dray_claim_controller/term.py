@@ -107,6 +107,7 @@ class Term:
             watching,
             clock,
             after_s=settings.execution.withdraw_after,
+            backoff_s=settings.execution.scheduler_backoff,
             finish_after_s=settings.execution.finish_after,
             every_s=settings.execution.withdraw_every,
             finish=self.executor.resume,

@@ -26,7 +26,7 @@ async def test_an_allocation_that_kube_scheduler_cannot_use_is_taken_back(
     shared_world: Any,
 ) -> None:
     world = shared_world
-    await world.ready(await world.start())
+    running = await world.ready(await world.start())
     await allocated_and_refused(world)
 
     async def withdrawn() -> bool:
@@ -44,6 +44,18 @@ async def test_an_allocation_that_kube_scheduler_cannot_use_is_taken_back(
         return allocation is not None and allocation.node == "node-2"
 
     await world.until(placed, "decided again elsewhere")
+
+    # The pod still says that it is unschedulable: that was about the first node.
+    picture = running.controller.watching.picture
+    await world.until(
+        lambda: any(seen.claim.allocation for seen in picture.claims.values()), "the watch has it"
+    )
+    at_once = Refused(after_s=0.0, now_s=1.0, since_s={})
+    assert at_once.answer(picture).now
+    resting = Refused(after_s=0.0, now_s=1.0, since_s={}, backoff_s=5.0).answer(picture)
+    assert resting.now == ()
+    later = Refused(after_s=0.0, now_s=6.0, since_s=resting.since_s, backoff_s=5.0)
+    assert later.answer(picture).now == at_once.answer(picture).now
 
 
 async def test_a_reserved_allocation_is_left_alone(shared_world: Any) -> None:

@@ -100,3 +100,11 @@ def test_a_pod_is_stuck_only_after_it_was_so_without_a_pause() -> None:
     assert stuck.due([], 5.0) == []
     assert stuck.due(["p"], 11.0) == []
     assert stuck.due(["p"], 21.0) == ["p"]
+
+
+def test_some_that_are_stuck_have_more_time() -> None:
+    stuck = Stuck(10.0)
+    assert stuck.due(["p", "q"], 0.0, {"p": 5.0}) == []
+
+    assert stuck.due(["p", "q"], 10.0, {"p": 5.0}) == ["q"]
+    assert stuck.due(["p", "q"], 15.0, {"p": 5.0}) == ["p", "q"]

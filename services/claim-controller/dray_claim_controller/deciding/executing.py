@@ -12,7 +12,7 @@ from dray_claim_controller.execute.inflight import InFlight
 from dray_claim_controller.execute.orders import Order
 from dray_claim_controller.execute.rules import Observed, Step, next_step
 from dray_claim_controller.execute.shares import with_shares
-from dray_claim_controller.execute.withdrawal import Stuck, cleared, is_stuck
+from dray_claim_controller.execute.withdrawal import Stuck, cleared, is_stuck, is_tried_again
 from dray_claim_controller.observe.picture import Picture
 
 
@@ -111,11 +111,15 @@ class Refused(Question[Due], frozen=True, kw_only=True, tag="refused"):
     now_s: float
     """Monotonic."""
     since_s: dict[str, float]
+    backoff_s: float = 0.0
+    """How long kube-scheduler may rest between two attempts to place a pod."""
 
     def answer(self, picture: Picture) -> Due:
-        stuck = [seen.uid for seen in picture.our_pods() if is_stuck(picture, seen)]
+        stuck = [seen for seen in picture.our_pods() if is_stuck(picture, seen)]
+        rests_s = {seen.uid: self.backoff_s for seen in stuck if is_tried_again(picture, seen)}
         timer = Stuck(self.after_s, self.since_s)
-        return Due(tuple(timer.due(stuck, self.now_s)), timer.since_s)
+        due = timer.due([seen.uid for seen in stuck], self.now_s, rests_s)
+        return Due(tuple(due), timer.since_s)
 
     def polled(self) -> str:
         return "refused"

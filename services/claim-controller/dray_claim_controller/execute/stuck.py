@@ -18,7 +18,8 @@ from dray_claim_controller.tracing import taking_back
 class StuckPods:
     """Looks every ``every_s`` seconds.
 
-    What kube-scheduler has refused for ``after_s`` is withdrawn; what it has cleared is voided;
+    What kube-scheduler has refused for ``after_s`` is withdrawn, an attempt after the first only
+    ``backoff_s`` later; what it has cleared is voided;
     what has lain halfway for ``finish_after_s``, with nobody at it, is handed to ``finish``.
     ``executing`` tells the pods that are being executed, by UID.
     """
@@ -30,6 +31,7 @@ class StuckPods:
         clock: Clock,
         *,
         after_s: float,
+        backoff_s: float,
         finish_after_s: float,
         every_s: float,
         finish: Callable[[Order], None],
@@ -42,6 +44,7 @@ class StuckPods:
         self._clock = clock
         self._every_s = every_s
         self._after_s = after_s
+        self._backoff_s = backoff_s
         self._finish_after_s = finish_after_s
         self._stuck_since_s: dict[str, float] = {}
         self._halfway_since_s: dict[str, float] = {}
@@ -88,6 +91,7 @@ class StuckPods:
                 after_s=self._after_s,
                 now_s=self._clock.monotonic_s(),
                 since_s=self._stuck_since_s,
+                backoff_s=self._backoff_s,
             )
         )
         self._stuck_since_s = due.since_s

@@ -6,8 +6,9 @@ facts tell only the newest state of a claim, and an allocation that came and wen
 them would pass for one that is still to come.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from dray.domain.names import OWNER_DRAY
 from dray.domain.pods import Pod
@@ -16,6 +17,7 @@ from dray_claim_controller.observe.seen import SeenPod
 
 UNSCHEDULABLE, SCHEDULER_ERROR = "Unschedulable", "SchedulerError"
 """Reasons of the condition PodScheduled, beside ``SchedulingGated``."""
+_NO_MORE: Mapping[str, float] = MappingProxyType({})
 
 
 def is_stuck(picture: Picture, seen: SeenPod) -> bool:
@@ -37,6 +39,12 @@ def is_stuck(picture: Picture, seen: SeenPod) -> bool:
         for held in picture.claims_of(pod)
         for allocation in (held.claim.allocation,)
     )
+
+
+def is_tried_again(picture: Picture, seen: SeenPod) -> bool:
+    """Whether an earlier attempt was taken back: then kube-scheduler's refusal may be of that
+    one, and it may be a while before it tries the pod again."""
+    return seen.pod is not None and any(held.claim.void for held in picture.claims_of(seen.pod))
 
 
 def cleared(picture: Picture, seen: SeenPod) -> tuple[str, ...]:
@@ -77,8 +85,15 @@ class Stuck:
     after_s: float
     since_s: dict[str, float] = field(default_factory=dict)
 
-    def due(self, stuck: Iterable[str], now_s: float) -> list[str]:
-        """UIDs that have been stuck, without a pause, for ``after_s`` seconds."""
+    def due(
+        self, stuck: Iterable[str], now_s: float, more_s: Mapping[str, float] = _NO_MORE
+    ) -> list[str]:
+        """UIDs that have been stuck, without a pause, for ``after_s`` seconds; for some,
+        ``more_s`` says how many more they have."""
         present = tuple(stuck)
         self.since_s = {uid: self.since_s.get(uid, now_s) for uid in present}
-        return [uid for uid in present if now_s - self.since_s[uid] >= self.after_s]
+        return [
+            uid
+            for uid in present
+            if now_s - self.since_s[uid] >= self.after_s + more_s.get(uid, 0.0)
+        ]

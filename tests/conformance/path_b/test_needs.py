@@ -1,0 +1,282 @@
+"""Needs that dray's node fit doesn't read, on nodes that dray has to itself: kube-scheduler reads
+them, and refuses until dray has found a node that will do."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import pytest_asyncio
+
+from dray.domain import names
+from dray.kube.ports import (
+    CLASSES,
+    NODES,
+    PODS,
+    SLICES,
+    TEMPLATES,
+    AlreadyExistsError,
+    Object,
+    Resource,
+)
+from dray_node_agent.kubelet.prepared import PreparedClaim
+from dray_node_agent.kubelet.preparing import ClaimRef
+from dray_node_agent.kubelet.server import KubeletServer
+from dray_node_agent.kubelet.sockets import endpoint_socket, registration_socket
+from dray_sandbox.faults.plan import DEDICATED, SHARED
+
+if TYPE_CHECKING:
+    from conftest import Cluster
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.timeout(240),
+    pytest.mark.real,
+    pytest.mark.parametrize("arena", ["real"], indirect=True),
+]
+HOSTNAME = "kubernetes.io/hostname"
+OWN = {"sim-1", "sim-4"}
+FOREIGN = "nic.dray.dev"
+VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", False)
+VOLUME_CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+RUNTIMES = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", False)
+APART = {"labelSelector": {"matchLabels": {"app": "apart"}}, "topologyKey": HOSTNAME}
+
+
+def _required(kind: str, term: Object) -> Object:
+    return {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+EXCLUSIVE: dict[str, Object] = {
+    "anti-affinity": {"affinity": _required("podAntiAffinity", APART)},
+    "topology spread": {
+        "topologySpreadConstraints": [
+            {
+                "maxSkew": 1,
+                "topologyKey": HOSTNAME,
+                "whenUnsatisfiable": "DoNotSchedule",
+                "labelSelector": APART["labelSelector"],
+            }
+        ]
+    },
+    "host port": {"container": {"ports": [{"containerPort": 80, "hostPort": 8080}]}},
+    "extended resource": {
+        "container": {
+            "resources": {
+                "requests": {"cpu": "100m", "dray.dev/token": "1"},
+                "limits": {"dray.dev/token": "1"},
+            }
+        }
+    },
+}
+"""Needs of which a node satisfies one pod at a time."""
+
+
+@pytest.mark.parametrize("need", EXCLUSIVE)
+async def test_two_pods_that_can_not_share_a_node_get_two(cluster: "Cluster", need: str) -> None:
+    spec = EXCLUSIVE[need]
+    for name in ("first", "second"):
+        await cluster.submit(name, DEDICATED, labels={"app": "apart"}, **spec)
+
+    nodes = await cluster.running("first", "second")
+
+    assert set(nodes) == OWN
+    for name in ("first", "second"):
+        await _was_gated(cluster, name)
+
+
+async def test_a_pod_follows_the_one_it_wants_to_be_with(cluster: "Cluster") -> None:
+    near = {"labelSelector": {"matchLabels": {"app": "anchor"}}, "topologyKey": HOSTNAME}
+    await cluster.submit(
+        "anchor", DEDICATED, labels={"app": "anchor"}, nodeSelector={HOSTNAME: "sim-1"}
+    )
+    await _attract(cluster, "sim-4")
+
+    await cluster.submit("follower", DEDICATED, affinity=_required("podAffinity", near))
+
+    assert await cluster.running("anchor", "follower") == ["sim-1", "sim-1"]
+    await _was_gated(cluster, "follower")
+
+
+async def test_a_pod_goes_where_its_volume_is(cluster: "Cluster") -> None:
+    await _make_volume(cluster, "sim-1")
+    await _attract(cluster, "sim-4")
+    volume = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+
+    await cluster.submit("reader", DEDICATED, volumes=[volume])
+
+    assert await cluster.running("reader") == ["sim-1"]
+    await _was_gated(cluster, "reader")
+    await cluster.kube.delete(VOLUME_CLAIMS, "data", "default")
+    await cluster.kube.delete(VOLUMES, "data")
+
+
+async def test_the_overhead_of_a_runtime_counts_where_dray_binds(cluster: "Cluster") -> None:
+    runtime = {"metadata": {"name": "heavy"}, "handler": "heavy"}
+    with suppress(AlreadyExistsError):
+        await cluster.kube.create(RUNTIMES, {**runtime, "overhead": {"podFixed": {"cpu": "5"}}})
+    for name in ("first", "second"):
+        await cluster.submit(name, DEDICATED, runtimeClassName="heavy")
+
+    assert set(await cluster.running("first", "second")) == OWN
+    pod = await cluster.pod("first")
+    assert pod["spec"]["schedulerName"] == names.DRAY_SCHEDULER
+    assert pod["spec"]["overhead"] == {"cpu": "5"}
+
+
+@pytest.mark.parametrize("pool", [DEDICATED, SHARED])
+async def test_a_gate_of_somebody_else_is_waited_for(cluster: "Cluster", pool: str) -> None:
+    await cluster.submit("later", pool, schedulingGates=[{"name": "dray.dev/quota"}])
+    claim = await cluster.claim("later")
+    await cluster.submit("sooner", pool)
+    await cluster.running("sooner")
+    assert cluster.allocations(claim["metadata"]["uid"]) == [("", 0)]
+
+    gates = (await cluster.pod("later"))["spec"]["schedulingGates"]
+    kept = [gate for gate in gates if gate["name"] == names.ALLOCATION_GATE] or None
+    await cluster.kube.patch(PODS, "later", {"spec": {"schedulingGates": kept}}, "default")
+
+    await cluster.running("later")
+
+
+async def test_kube_scheduler_allocates_another_drivers_claim_beside_ours(
+    cluster: "Cluster", nic: str
+) -> None:
+    """It is only where dray would not go first."""
+    await _attract(cluster, "sim-4")
+    uses = [{"name": "nic", "resourceClaimTemplateName": nic}]
+    claims = {"resources": {"requests": {"cpu": "1"}, "claims": [{"name": "nic"}]}}
+
+    await cluster.submit("connected", DEDICATED, resourceClaims=uses, container=claims)
+
+    assert await cluster.running("connected") == ["sim-1"]
+    await _was_gated(cluster, "connected")
+    theirs = await cluster.claim("connected", "nic")
+    (result,) = theirs["status"]["allocation"]["devices"]["results"]
+    assert (result["driver"], result["pool"]) == (FOREIGN, "sim-1")
+    ours = await cluster.claim("connected")
+    assert ours["status"]["allocation"]["devices"]["results"][0]["driver"] == names.DRIVER
+    uid = (await cluster.pod("connected"))["metadata"]["uid"]
+    for claim in (ours, theirs):
+        assert [one["uid"] for one in claim["status"]["reservedFor"]] == [uid]
+
+
+async def _attract(cluster: "Cluster", node: str) -> None:
+    """Make dray prefer a node: it fills the fullest first."""
+    pods = [f"magnet-{number}" for number in range(3)]
+    for name in pods:
+        await cluster.submit(name, DEDICATED, nodeSelector={HOSTNAME: node})
+    assert set(await cluster.running(*pods)) == {node}
+
+
+async def _was_gated(cluster: "Cluster", name: str) -> None:
+    pod = await cluster.pod(name)
+    uid = pod["metadata"]["uid"]
+    versions = [change.object for change in cluster.history.changes if change.resource == PODS]
+    first = next(obj for obj in versions if obj is not None and obj["metadata"]["uid"] == uid)
+    assert {"name": names.ALLOCATION_GATE} in first["spec"]["schedulingGates"]
+    assert pod["spec"]["schedulerName"] == names.DEFAULT_SCHEDULER
+
+
+async def _make_volume(cluster: "Cluster", node: str) -> None:
+    """A volume on one node, bound to a claim as the volume controller would have bound them."""
+    term = {"matchExpressions": [{"key": HOSTNAME, "operator": "In", "values": [node]}]}
+    common: Object = {"accessModes": ["ReadWriteOnce"], "storageClassName": ""}
+    claim = {
+        "metadata": {
+            "name": "data",
+            "annotations": {"pv.kubernetes.io/bind-completed": "yes"},
+        },
+        "spec": {**common, "volumeName": "data", "resources": {"requests": {"storage": "1Gi"}}},
+    }
+    made = await cluster.kube.create(VOLUME_CLAIMS, claim, "default")
+    reference = {"namespace": "default", "name": "data", "uid": made["metadata"]["uid"]}
+    volume = {
+        "metadata": {"name": "data"},
+        "spec": {
+            **common,
+            "capacity": {"storage": "1Gi"},
+            "local": {"path": "/data"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
+            "claimRef": {"kind": "PersistentVolumeClaim", "apiVersion": "v1", **reference},
+        },
+    }
+    await cluster.kube.create(VOLUMES, volume)
+    bound = {"status": {"phase": "Bound"}}
+    await cluster.kube.patch(VOLUME_CLAIMS, "data", bound, "default", subresource="status")
+    await cluster.kube.patch(VOLUMES, "data", bound, subresource="status")
+
+
+class _Nic:
+    """What the node does for another driver's claims: nothing, in time."""
+
+    async def prepare(self, refs: Sequence[ClaimRef]) -> dict[str, PreparedClaim | str]:
+        return {
+            ref.uid: PreparedClaim(
+                uid=ref.uid,
+                namespace=ref.namespace,
+                name=ref.name,
+                phase="PrepareCompleted",
+                devices=(),
+                cdi={},
+            )
+            for ref in refs
+        }
+
+    async def unprepare(self, refs: Sequence[ClaimRef]) -> dict[str, str]:
+        return {ref.uid: "" for ref in refs}
+
+    async def drain(self) -> None:
+        """Nothing is ever in flight."""
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def nic(cluster: "Cluster") -> AsyncIterator[str]:
+    """Another driver, with one card on sim-1; the name of a template that asks for it."""
+    folder: Path = cluster.stack.nodes_directory / "sim-1"
+    preparer: Any = _Nic()
+    server = KubeletServer(
+        preparer,
+        driver=FOREIGN,
+        endpoint=endpoint_socket(folder / "p", FOREIGN),
+        registration=registration_socket(folder / "r", FOREIGN),
+    )
+    selectors = [{"cel": {"expression": f'device.driver == "{FOREIGN}"'}}]
+    request = {"name": "nic", "exactly": {"deviceClassName": FOREIGN}}
+    made: list[tuple[Resource, Object]] = [
+        (CLASSES, {"metadata": {"name": FOREIGN}, "spec": {"selectors": selectors}}),
+        (
+            TEMPLATES,
+            {
+                "metadata": {"name": "nic", "namespace": "default"},
+                "spec": {"spec": {"devices": {"requests": [request]}}},
+            },
+        ),
+        (SLICES, await _slice(cluster)),
+    ]
+    async with AsyncExitStack() as undo:
+        await server.start()
+        undo.push_async_callback(server.stop, 1.0)
+        for resource, obj in made:
+            await cluster.kube.create(resource, obj)
+            namespace = obj["metadata"].get("namespace", "")
+            undo.push_async_callback(
+                cluster.kube.delete, resource, obj["metadata"]["name"], namespace
+            )
+        yield "nic"
+        await cluster.clean_up()
+
+
+async def _slice(cluster: "Cluster") -> Object:
+    node = await cluster.kube.get(NODES, "sim-1")
+    owner = {"apiVersion": "v1", "kind": "Node", "name": "sim-1", "uid": node["metadata"]["uid"]}
+    return {
+        "metadata": {"name": "sim-1-nic", "ownerReferences": [owner]},
+        "spec": {
+            "driver": FOREIGN,
+            "nodeName": "sim-1",
+            "pool": {"name": "sim-1", "generation": 1, "resourceSliceCount": 1},
+            "devices": [{"name": "nic-0"}],
+        },
+    }
