@@ -3,7 +3,7 @@
 To kube-scheduler: the node leaves the pool's decision log first, as one that changes pools does,
 and only then loses the owner taint. To dray: the taint comes first, and dray decides only after a
 quarantine, because the API server checks no capacity: an allocation that kube-scheduler had in
-flight may still land (docs/adr/0017-owners-change-node-by-node.md).
+flight may still land (docs/adr/0018-owners-change-node-by-node.md).
 """
 
 from collections.abc import Collection, Mapping
