@@ -27,8 +27,9 @@ _CAPABILITIES = (
     _Capability(
         "device_taints",
         "device taints",
-        "nothing keeps hand-written claims off dray's cards: the taint tensor-fusion.ai/owner is "
-        "dropped (feature gate DRADeviceTaints, on by default from 1.36)",
+        "only pools with dedicated: true work, and hand-written claims that may match their cards "
+        "are denied: the taint tensor-fusion.ai/owner, which keeps kube-scheduler off dray's cards, "
+        "is dropped (feature gate DRADeviceTaints, on by default from 1.36)",
     ),
     _Capability(
         "allocation_timestamp",
