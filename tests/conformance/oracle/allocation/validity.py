@@ -74,6 +74,8 @@ class _Check:
         yield from (f"there is no request {name}" for name in by_name)
 
     def _number(self, wanted: Json, results: list[Json]) -> Iterator[str]:
+        if len({_key(result) for result in results}) < len(results):
+            yield "a request has two shares of one device"
         if wanted["allocationMode"] == "ExactCount":
             if len(results) != wanted["count"]:
                 yield f"{len(results)} devices for a count of {wanted['count']}"
@@ -228,7 +230,7 @@ class _Check:
                 for name, value in (result.get("consumedCapacity") or {}).items():
                     taken[_key(result)][name] += amount_of(value)  # type: ignore[assignment]
         given = {_key(result) for result in self._all_results()}
-        for key in given & set(taken):
+        for key in given & set(taken) & set(self._usable):
             for name, capacity in (self._usable[key].device.get("capacity") or {}).items():
                 if taken[key][name] > amount_of(capacity["value"]):
                     yield f"{key} gives more {name} than it has"

@@ -1,0 +1,289 @@
+"""The comparison with Kubernetes' allocator: what it asks, and what it calls a difference."""
+
+import copy
+import importlib
+import json
+import sys
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[2]
+ORACLE = TESTS / "conformance" / "oracle"
+SAMPLE = [
+    json.loads(line)
+    for line in (TESTS / "vectors" / "alloc-sample.jsonl").read_text("utf-8").splitlines()
+]
+FITTING = [line for line in SAMPLE if line["expect"].get("allocations")]
+LEAST_SHARE = 0.035
+"""Of the first few cases; of a full run it is 0.05, and the comparison itself sees to it."""
+
+
+@pytest.fixture(scope="module")
+def module():
+    """Import a module of the oracle's folder, which is no package."""
+    before = set(sys.modules)
+    sys.path.insert(0, str(ORACLE))
+    yield importlib.import_module
+    sys.path.remove(str(ORACLE))
+    for name in set(sys.modules) - before:
+        module = sys.modules[name]
+        if name == "allocation" or str(ORACLE) in str(getattr(module, "__file__", "")):
+            del sys.modules[name]
+
+
+@pytest.fixture(scope="module")
+def asked(module):
+    return list(module("allocation.cases").cases(1, 400, "1.36"))
+
+
+@pytest.fixture(scope="module")
+def differences(module):
+    return module("allocation.differences")
+
+
+@pytest.fixture(scope="module")
+def faults(module):
+    return module("allocation.validity").faults
+
+
+def answer(allocations=None, error=None):
+    return {"allocations": allocations, "error": error}
+
+
+def test_the_same_seed_makes_the_same_cases_however_many(module, asked):
+    again = list(module("allocation.cases").cases(1, 20, "1.36"))
+    assert json.dumps([case.question for case in again]) == json.dumps(
+        [case.question for case in asked[:20]]
+    )
+
+
+def test_another_seed_makes_other_cases(module, asked):
+    other = next(iter(module("allocation.cases").cases(2, 1, "1.36")))
+    assert other.question["slices"] != asked[0].question["slices"]
+
+
+def test_each_feature_is_in_enough_cases(module, asked):
+    present, without = module("allocation.shares").questions_without(asked, 1)
+    shares = module("allocation.shares").Shares(present, len(asked))
+    name, share = shares.rarest()
+    assert share >= LEAST_SHARE, f"{name} is in {share:.1%}"
+    assert {question["id"].partition(" without ")[0] for question in without} == {asked[0].id}
+
+
+@pytest.mark.parametrize("minor", ["1.34", "1.35"])
+def test_a_server_without_the_gates_is_asked_nothing_that_it_would_drop(module, minor):
+    text = json.dumps([case.question for case in module("allocation.cases").cases(1, 200, minor)])
+    for field in ("allowMultipleAllocations", "sharedCounters", "taints", "bindingConditions"):
+        assert f'"{field}"' not in text
+
+
+def test_the_search_for_an_answer_is_bounded(module, asked):
+    for case in asked[:200]:
+        devices = sum(len(one["spec"].get("devices", [])) for one in case.question["slices"])
+        combinations = module("allocation.effort")._combinations(case.question, devices)
+        assert combinations <= module("allocation.effort").MOST_COMBINATIONS
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("40Gi", Fraction(40 * 2**30)),
+        ("500m", Fraction(1, 2)),
+        ("1.5k", Fraction(1500)),
+        ("-3", Fraction(-3)),
+        ("1e3", Fraction(1000)),
+        ("2E", Fraction(2 * 10**18)),
+        ("7u", Fraction(7, 10**6)),
+    ],
+)
+def test_amounts_are_read_as_kubernetes_writes_them(module, text, value):
+    assert module("allocation.quantities").amount_of(text) == value
+
+
+def test_a_word_is_no_amount(module):
+    with pytest.raises(ValueError, match="'much' is no quantity"):
+        module("allocation.quantities").amount_of("much")
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        (lambda one: one["devices"]["results"][0].update(device="other"), "other device"),
+        (
+            lambda one: one["devices"]["results"][0].update(consumedCapacity={"memory": "1"}),
+            "other consumed capacity",
+        ),
+        (
+            lambda one: one["devices"]["results"][0].update(adminAccess=True),
+            "other field of a result",
+        ),
+        (
+            lambda one: one["devices"].update(config=[{"source": "FromClaim"}]),
+            "other config",
+        ),
+        (
+            lambda one: one.update(nodeSelector={"nodeSelectorTerms": [{"matchFields": [1]}]}),
+            "other node selector",
+        ),
+    ],
+)
+def test_each_part_of_an_allocation_is_compared(differences, change, kind):
+    theirs = next(
+        line["expect"]["allocations"]
+        for line in FITTING
+        if len(line["expect"]["allocations"]) == 1
+        and "adminAccess" not in line["expect"]["allocations"][0]["devices"]["results"][0]
+    )
+    ours = copy.deepcopy(theirs)
+    assert differences.kind_of(answer(theirs), answer(ours)) == ""
+    change(ours[0])
+    assert differences.kind_of(answer(theirs), answer(ours)) == kind
+
+
+def test_fitting_failing_and_not_fitting_differ(differences):
+    fits = answer([{"devices": {"results": []}}])
+    assert differences.kind_of(fits, answer()) == "fit or not"
+    assert differences.kind_of(answer(), answer(error="boom")) == "error or not"
+    assert differences.kind_of(answer(error="one text"), answer(error="another")) == ""
+
+
+def test_share_ids_and_the_way_an_amount_is_written_make_no_difference(differences):
+    def shared(identity, amount):
+        result = {"request": "r", "driver": "d", "pool": "p", "device": "x", "shareID": identity}
+        return answer([{"devices": {"results": [result | {"consumedCapacity": {"m": amount}}]}}])
+
+    assert differences.kind_of(shared("a", "1Gi"), shared("b", "1024Mi")) == ""
+    assert differences.kind_of(shared("a", "1Gi"), shared(None, "1Gi")) == "other field of a result"
+
+
+def settled(module, minor, ours, seen):
+    differences = module("allocation.differences")
+    line = FITTING[0]
+    case = module("allocation.cases").Case(line["id"], line | {"k8s": minor})
+    found = differences.compare([case], {case.id: seen[0]}, {case.id: ours})
+    return differences.settled(found, {case.id: {**seen[0], "observed": seen}})
+
+
+def test_an_answer_that_kubernetes_was_seen_to_give_is_no_difference(module):
+    ours = answer(FITTING[0]["expect"]["allocations"])
+    assert settled(module, "1.36", ours, [answer(), answer(error="e")]).differences
+    assert not settled(module, "1.36", ours, [answer(), ours]).differences
+
+
+def test_where_pools_have_no_order_any_valid_answer_will_do(module):
+    ours = answer(FITTING[0]["expect"]["allocations"])
+    other = copy.deepcopy(ours)
+    other["allocations"][0]["devices"]["results"][0]["device"] = "another"
+    assert settled(module, "1.35", ours, [other]).loose == 1
+    assert settled(module, "1.36", ours, [other]).differences
+    wrong = settled(module, "1.35", other, [ours]).differences
+    assert [one.kind for one in wrong] == ["invalid result"]
+
+
+@pytest.mark.parametrize("line", FITTING, ids=lambda line: line["id"])
+def test_what_kubernetes_allocates_is_valid(faults, line):
+    assert faults(line, answer(line["expect"]["allocations"])) == []
+
+
+@pytest.mark.parametrize("line", FITTING, ids=lambda line: line["id"])
+def test_an_allocation_that_lacks_a_device_or_has_one_twice_is_not_valid(faults, line):
+    less, more = (copy.deepcopy(line["expect"]["allocations"]) for _ in range(2))
+    less[0]["devices"]["results"].pop()
+    more[0]["devices"]["results"].append(more[0]["devices"]["results"][0])
+    assert faults(line, answer(less))
+    assert faults(line, answer(more))
+
+
+def counts_of_faults(faults, change):
+    """How many samples are invalid once each result of theirs is changed."""
+    found = 0
+    for line in FITTING:
+        changed = copy.deepcopy(line)
+        allocations = changed["expect"]["allocations"]
+        change(changed, allocations)
+        found += changed != line and bool(faults(changed, answer(allocations)))
+    return found
+
+
+def each_result(change):
+    def all_of(_, allocations):
+        for allocation in allocations:
+            for result in allocation["devices"]["results"]:
+                change(result)
+
+    return all_of
+
+
+def taint_every_device(line, _):
+    for one in line["slices"]:
+        for device in one["spec"].get("devices", []):
+            device["taints"] = [{"key": "example.com/new", "effect": "NoSchedule"}]
+
+
+def hold_every_device(line, allocations):
+    results = [
+        {key: result[key] for key in ("request", "driver", "pool", "device")}
+        for allocation in allocations
+        for result in allocation["devices"]["results"]
+    ]
+    held = copy.deepcopy(line["claims"][0])
+    held["status"] = {"allocation": {"devices": {"results": results}}}
+    line["allocated"].append(held)
+
+
+def move_to_another_node(line, _):
+    line["node"]["metadata"]["name"] = "node-7"
+
+
+def want_nothing(line, _):
+    for one in line["classes"]:
+        one["spec"]["selectors"] = [{"cel": {"expression": "false"}}]
+
+
+@pytest.mark.parametrize(
+    ("change", "least"),
+    [
+        (taint_every_device, 18),
+        (hold_every_device, 20),
+        (move_to_another_node, 15),
+        (want_nothing, 21),
+        (each_result(lambda result: result.update(request="no-such")), 21),
+        (each_result(lambda result: result.update(adminAccess=True)), 20),
+        (each_result(lambda result: result.update(bindingConditions=["x.y/z"])), 21),
+        (each_result(lambda result: result.pop("consumedCapacity", None)), 3),
+        (lambda _, allocations: [one.pop("nodeSelector", None) for one in allocations], 15),
+        (lambda _, allocations: [one["devices"].pop("config", None) for one in allocations], 6),
+    ],
+)
+def test_each_rule_is_held(faults, change, least):
+    assert counts_of_faults(faults, change) >= least
+
+
+def test_a_difference_is_made_small(module, monkeypatch, asked):
+    """Here the programs differ as long as a slice has a device with two attributes."""
+    minimise = module("allocation.minimise")
+
+    def ask(_, questions, progress):
+        theirs = {one["id"]: answer() for one in questions}
+        ours = {one["id"]: answer(error="wrong" if differs(one) else None) for one in questions}
+        return theirs, ours
+
+    def differs(question):
+        devices = [
+            device for one in question["slices"] for device in one["spec"].get("devices", [])
+        ]
+        return any(len(device.get("attributes", {})) > 1 for device in devices)
+
+    monkeypatch.setattr(minimise, "ask_both", ask)
+    cases = [case for case in asked[:2] if differs(case.question)]
+    programs = module("running").Programs(("theirs",), ("ours",))
+    found = module("allocation.differences").compare(
+        cases, *ask(None, [case.question for case in cases], None)
+    )
+    for small in minimise.minimised(found.differences, programs, 5):
+        question = small.case.question
+        assert [len(one["spec"]["devices"]) for one in question["slices"]] == [1]
+        assert question["classes"] == question["allocated"] == []
+        assert len(json.dumps(question)) < 1200
