@@ -28,7 +28,7 @@ _CAPABILITIES = (
         "device_taints",
         "device taints",
         "only pools with dedicated: true work, and hand-written claims that may match their cards "
-        "are denied: the taint tensor-fusion.ai/owner, which keeps kube-scheduler off dray's cards, "
+        "are denied: the taint tensor-fusion.ai/owner, which keeps kube-scheduler off them, "
         "is dropped (feature gate DRADeviceTaints, on by default from 1.36)",
     ),
     _Capability(
