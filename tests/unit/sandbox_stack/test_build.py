@@ -1,6 +1,7 @@
 """Building the control plane: once, whole, and with an error that says what to do."""
 
 import asyncio
+import fcntl
 import os
 import signal
 import subprocess
@@ -209,6 +210,20 @@ async def test_a_cache_that_can_not_be_used_is_named(tmp_path: Path, builds: Pat
     in_the_way.write_text("a file")
     with pytest.raises(CannotBuildHereError, match=f"{in_the_way}.*XDG_CACHE_HOME"):
         await build(lambda line: None)
+
+
+async def test_a_second_control_plane_in_one_folder_is_refused(
+    tmp_path: Path, builds: Path
+) -> None:
+    fake_go(tmp_path, WORKS)
+    command = [sys.executable, "-m", "dray_sandbox.controlplane", "run", "--directory"]
+    with (tmp_path / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        ended = await asyncio.to_thread(
+            subprocess.run, [*command, str(tmp_path)], capture_output=True, text=True
+        )
+    assert ended.returncode == 1
+    assert f"another control plane runs in {tmp_path}: stop it, or choose another" in ended.stderr
 
 
 @pytest.mark.parametrize("minor", MINORS)
