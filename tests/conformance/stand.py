@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from dray.bus.jetstream import connect as connect_bus
 from dray.bus.ports import Bus
@@ -90,6 +90,11 @@ class Stand:
         listed = await self.kube.list(SLICES, field_selector=f"spec.driver={DRIVER}")
         return [device for part in listed.objects for device in part["spec"].get("devices") or ()]
 
+    async def recounted(self) -> "Recount":
+        """What all devices have left. Fails where anything is oversold."""
+        slices, claims = await self.kube.list(SLICES), await self.kube.list(CLAIMS)
+        return recount(slices.objects, claims.objects)
+
     async def until(
         self, holds: Callable[[], Awaitable[T]], what: str, within_s: float = PATIENCE_S
     ) -> T:
@@ -117,37 +122,74 @@ def results_of(claim: Object) -> list[Object]:
     return list(allocation.get("devices", {}).get("results") or ())
 
 
-Use = dict[tuple[str, str, str], dict[str, Quantity]]
-"""Amounts by driver, pool and device."""
+Device = tuple[str, str, str]
+"""Driver, pool and name."""
 
 
-def recount(slices: Iterable[Object], claims: Iterable[Object]) -> Use:
-    """What is free of every published device, from Kubernetes' objects alone.
+@dataclass(slots=True)
+class Recount:
+    """What the published devices have left, counted from Kubernetes' objects alone."""
 
-    Fails where a device is used beyond what it has, is used by two though one of them has it
-    wholly, or is used and not published.
+    free: dict[Device, dict[str, Quantity]]
+    """Amounts by capacity."""
+    counters: dict[tuple[str, str, str, str], Quantity]
+    """What is left of what devices share: by driver, pool, set of counters and counter."""
+    holders: dict[Device, list[str]]
+    """Claims that have the device."""
+    wholly: set[Device]
+    """Devices that one claim has for itself."""
+
+
+def recount(slices: Iterable[Object], claims: Iterable[Object]) -> Recount:
+    """Count anew.
+
+    Fails where a device or a counter is used beyond what it has, where a device is used by two
+    though one of them has it wholly, or where it is used and not published.
     """
-    free: Use = {}
+    found = Recount({}, {}, defaultdict(list), set())
+    needs: dict[Device, list[tuple[tuple[str, str, str, str], Quantity]]] = {}
     for part in slices:
-        spec = part["spec"]
-        for device in spec.get("devices") or ():
-            free[spec["driver"], spec["pool"]["name"], device["name"]] = {
-                name: parse_quantity(entry["value"])
-                for name, entry in (device.get("capacity") or {}).items()
-            }
-    users: dict[tuple[str, str, str], list[tuple[str, bool]]] = defaultdict(list)
+        _publish(part["spec"], found, needs)
     for claim in claims:
+        name = f"{claim['metadata'].get('namespace', '')}/{claim['metadata']['name']}"
         for result in results_of(claim):
-            device_id = (result["driver"], result["pool"], result["device"])
-            assert device_id in free, f"{device_id} is allocated but not published"
-            users[device_id].append((claim["metadata"]["name"], "shareID" in result))
-            left = free[device_id]
-            for name, amount in (result.get("consumedCapacity") or {}).items():
-                left[name] = left[name] - parse_quantity(amount)
-                assert left[name] >= Quantity(0), f"{device_id}: {name} oversold: {users}"
-    for device_id, held in users.items():
-        assert len(held) == 1 or all(shared for _, shared in held), f"{device_id}: {held}"
-    return free
+            _use(result, name, found, needs)
+    for device, held in found.holders.items():
+        assert len(held) == 1 or device not in found.wholly, f"{device}: {held}"
+    return found
+
+
+def _publish(spec: Object, found: Recount, needs: dict[Device, Any]) -> None:
+    place = (spec["driver"], spec["pool"]["name"])
+    for counted in spec.get("sharedCounters") or ():
+        for counter, entry in counted["counters"].items():
+            found.counters[*place, counted["name"], counter] = parse_quantity(entry["value"])
+    for device in spec.get("devices") or ():
+        identity = (*place, device["name"])
+        found.free[identity] = {
+            name: parse_quantity(entry["value"])
+            for name, entry in (device.get("capacity") or {}).items()
+        }
+        needs[identity] = [
+            ((*place, consumed["counterSet"], counter), parse_quantity(entry["value"]))
+            for consumed in device.get("consumesCounters") or ()
+            for counter, entry in consumed["counters"].items()
+        ]
+
+
+def _use(result: Object, claim: str, found: Recount, needs: dict[Device, Any]) -> None:
+    device = (result["driver"], result["pool"], result["device"])
+    assert device in found.free, f"{device} is allocated to {claim}, but not published"
+    held, left = found.holders[device], found.free[device]
+    for counter, amount in () if held else needs[device]:
+        found.counters[counter] = found.counters[counter] - amount
+        assert found.counters[counter] >= Quantity(0), f"{counter} is overdrawn by {device}"
+    held.append(claim)
+    if "shareID" not in result:
+        found.wholly.add(device)
+    for name, amount in (result.get("consumedCapacity") or {}).items():
+        left[name] = left[name] - parse_quantity(amount)
+        assert left[name] >= Quantity(0), f"{device}: {name} is oversold to {held}"
 
 
 @asynccontextmanager

@@ -7,10 +7,9 @@ from contextlib import suppress
 from datetime import UTC, datetime
 
 import pytest
-from tests.conformance.stand import NAMESPACE, Stand, phase_of, recount, results_of
+from tests.conformance.stand import NAMESPACE, Stand, phase_of, results_of
 
 from dray.domain.names import DEVICE_CLASS, DRIVER
-from dray.domain.quantities import Quantity
 from dray.kube.ports import (
     BIND_REQUESTS,
     CLAIMS,
@@ -236,9 +235,7 @@ async def lose_an_agents_disk(stand: Stand) -> None:
 
 async def remove_everything(stand: Stand) -> None:
     """Pods, and with them claims and templates."""
-    slices, claims = await stand.kube.list(SLICES), await stand.kube.list(CLAIMS)
-    free = recount(slices.objects, claims.objects)
-    assert all(amount >= Quantity(0) for left in free.values() for amount in left.values())
+    await stand.recounted()
     await stand.delete(*await stand.pods())
 
     async def no_derived_template() -> bool:

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from tests.conformance.stand import NAMESPACE, Stand, phase_of, recount, results_of, standing
+from tests.conformance.stand import NAMESPACE, Stand, phase_of, results_of, standing
 
 from dray.bus.ports import Bus
 from dray.domain import names
 from dray.domain.quantities import Quantity, parse_quantity
-from dray.kube.ports import BIND_REQUESTS, CLAIMS, NODES, POOLS, SLICES, Object, RefusedError
+from dray.kube.ports import BIND_REQUESTS, CLAIMS, NODES, POOLS, Object, RefusedError
 from dray.kube.probe import probe
 from dray.messages.decisions import log_stream
 from dray.messages.facts import ClusterObserved
@@ -254,11 +254,11 @@ async def test_a_card_held_wholly_stays_so_and_the_others_are_shared(upgraded: U
         stamped = "allocationTimestamp" in claim["status"]["allocation"]
         assert stamped == upgraded.kept.allocation_timestamp
     assert phase_of((await stand.pods())[BEFORE[0]]) == "Running"
-    await _check_nothing_is_oversold(stand)
+    await stand.recounted()
 
     await stand.delete(BEFORE[0])
     await stand.running("late-too-many")
-    await _check_nothing_is_oversold(stand)
+    await stand.recounted()
     await stand.delete(*fitting, "late-too-many")
 
 
@@ -274,7 +274,7 @@ async def test_a_pod_that_waited_over_it_gets_what_it_was_promised_before(
     assert claim is not None
     assert len({_card(result) for result in results_of(claim)}) == 2
     assert await _room(stand, DEDICATED, upgraded.kept) == 0
-    await _check_nothing_is_oversold(stand)
+    await stand.recounted()
 
 
 async def test_shared_nodes_serve_once_taints_are_kept(upgraded: Upgraded) -> None:
@@ -291,33 +291,22 @@ async def test_shared_nodes_serve_once_taints_are_kept(upgraded: Upgraded) -> No
 
     await stand.running("late-shared")
     assert (await stand.pods())["late-shared"]["spec"]["nodeName"] == "sim-2"
-    await _check_nothing_is_oversold(stand)
-
-
-async def _check_nothing_is_oversold(stand: Stand) -> None:
-    slices, claims = await stand.kube.list(SLICES), await stand.kube.list(CLAIMS)
-    recount(slices.objects, claims.objects)
+    await stand.recounted()
 
 
 async def _room(stand: Stand, pool: str, kept: ClusterObserved) -> int:
     """How many pods the free cards of a pool's nodes hold; a card wholly in use holds none."""
-    slices, claims = await stand.kube.list(SLICES), await stand.kube.list(CLAIMS)
     nodes = await stand.kube.list(NODES, label_selector=f"{names.POOL_LABEL}={pool}")
     members = {node["metadata"]["name"] for node in nodes.objects}
-    wholly = {
-        _card(result)
-        for claim in claims.objects
-        for result in results_of(claim)
-        if "shareID" not in result
-    }
+    counted = await stand.recounted()
     return sum(
         min(
             free["virtual_tflops"].nano // CARD_TFLOPS.nano,
             free["virtual_vram"].nano // CARD_VRAM.nano,
             99 if kept.consumable_capacity else 1,
         )
-        for (_, node, device), free in recount(slices.objects, claims.objects).items()
-        if node in members and (node, device) not in wholly
+        for device, free in counted.free.items()
+        if device[1] in members and device not in counted.wholly
     )
 
 
