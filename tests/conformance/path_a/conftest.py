@@ -14,15 +14,16 @@ from dray.kube.probe import probe
 from dray.messages.facts import ClusterObserved
 from dray_sandbox.layout import SimulatedNode, StackOptions
 
-BIG, SMALL = "big", "small"
-CARDS = {"sim-1": 8, "sim-2": 2}
-POOL_OF = {"sim-1": BIG, "sim-2": SMALL}
+BIG, SMALL, EXAMPLE = "big", "small", "everyone"
+CARDS = {"sim-1": 8, "sim-2": 2, "sim-3": 5}
+POOL_OF = {"sim-1": BIG, "sim-2": SMALL, "sim-3": EXAMPLE}
 POLICY = "on"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def stand() -> AsyncIterator[Stand]:
-    """A node of eight cards in one pool, one of two in another, both kube-scheduler's."""
+    """A node of eight cards in one pool, one of two in another, both kube-scheduler's; and one
+    for the pool of the example."""
     nodes = tuple(
         SimulatedNode(name, "A100", count, {names.POOL_LABEL: POOL_OF[name]})
         for name, count in CARDS.items()

@@ -1,5 +1,6 @@
 """Path A: kube-scheduler allocates from dray's slices, and dray only prepares for it."""
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -8,13 +9,31 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conformance.path_a.conftest import BIG, CARDS, SMALL, gone_after
+from tests.conformance.path_a.conftest import (
+    BIG,
+    CARDS,
+    EXAMPLE,
+    SMALL,
+    gone_after,
+    until_untainted,
+)
 from tests.conformance.stand import NAMESPACE, Stand, recount, results_of
 
 from dray.domain import names
-from dray.kube.ports import CLAIMS, EVENTS, PODS, POOLS, SLICES, TEMPLATES, Object, RefusedError
+from dray.kube.ports import (
+    CLAIMS,
+    EVENTS,
+    PODS,
+    POOLS,
+    SLICES,
+    TEMPLATES,
+    AlreadyExistsError,
+    Object,
+    RefusedError,
+)
 from dray.messages.decisions import Opened, decode_record, log_stream
 from dray.messages.facts import ClusterObserved
+from dray_cli.demo.manifests import read_manifests
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
@@ -23,6 +42,7 @@ pytestmark = [
 ]
 HALF = {"vram_request": "20Gi"}
 """Of a card of 40Gi."""
+PAGES = Path(__file__).parents[3] / "examples" / "03-kube-scheduler"
 ANY_CARD = f'device.driver == "{names.DRIVER}"'
 
 
@@ -170,9 +190,30 @@ async def test_the_pool_says_who_allocates_and_how(stand: Stand) -> None:
     assert "the first that fit" in condition["message"]
 
 
+async def test_the_example_does_what_its_page_says(stand: Stand, keeps: ClusterObserved) -> None:
+    for manifest in read_manifests(PAGES, "01-*"):
+        with contextlib.suppress(AlreadyExistsError):  # the base template is everybody's
+            await stand.kube.create(manifest.resource, manifest.object, manifest.namespace)
+    await until_untainted(stand, {"sim-3"})
+    async with gone_after(stand) as made:
+        for manifest in read_manifests(PAGES, "02-*"):
+            await stand.kube.create(manifest.resource, manifest.object, manifest.namespace)
+            if manifest.resource == PODS:
+                made.append(manifest.object["metadata"]["name"])
+        await stand.running("half-a-card", "two-cards", "by-hand")
+        await stand.until(lambda: _is_refused(stand, "fits-nowhere"), "kube-scheduler's refusal")
+
+        await _nothing_is_oversold(stand)
+        (whole,) = results_of(await stand.kube.get(CLAIMS, "one-whole-card", NAMESPACE))
+        if keeps.consumable_capacity:
+            assert whole["consumedCapacity"]["virtual_vram"] == "40Gi"
+        (clause,) = _dray("explain", "pod/fits-nowhere", stand)["reasons"]
+        assert "fails on 5 of 5 devices" in clause
+
+
 async def test_the_allocator_wrote_nothing_about_any_of_it(stand: Stand) -> None:
     """The last test: the others' pods are all there was to decide about."""
-    for pool in (BIG, SMALL):
+    for pool in (BIG, SMALL, EXAMPLE):
         epoch = (await stand.kube.get(POOLS, pool))["status"]["decisionLog"]["epoch"]
         stream = log_stream(pool, epoch)
         records: list[Any] = []
