@@ -16,8 +16,16 @@ import (
 	"k8s.io/dynamic-resource-allocation/structured"
 )
 
-// cachedSelectors is far more than a case has, unlike the 10 of kube-scheduler.
-const cachedSelectors = 256
+// cachedSelectors is more than many cases have, unlike the 10 of kube-scheduler: compiling is most of
+// the work. What is kept is the same however often it is compiled.
+const cachedSelectors = 8192
+
+// compiled are the selectors by whether consumable capacity is on. The feature of list attributes,
+// where there is one, only matters for new expressions.
+var compiled = map[bool]*dracel.Cache{
+	false: dracel.NewCache(cachedSelectors, dracel.Features{EnableConsumableCapacity: false}),
+	true:  dracel.NewCache(cachedSelectors, dracel.Features{EnableConsumableCapacity: true}),
+}
 
 type allocationQuestion struct {
 	ID         string                       `json:"id"`
@@ -104,8 +112,7 @@ func tryAllocation(line []byte) (found allocationAnswer) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), *timeout)
 	defer cancel()
-	// The feature of list attributes, where there is one, only matters for new expressions.
-	cache := dracel.NewCache(cachedSelectors, dracel.Features{EnableConsumableCapacity: wanted.ConsumableCapacity})
+	cache := compiled[wanted.ConsumableCapacity]
 	state := allocatedState(q.Allocated, wanted.ConsumableCapacity)
 	allocator, err := structured.NewAllocator(ctx, wanted, state, classesOf(q.Classes), q.Slices, cache)
 	if err != nil {
