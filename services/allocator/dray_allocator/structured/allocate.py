@@ -53,12 +53,13 @@ def allocate(
         return books.has_room(ask, candidate, now=rules.all_by_what_is_left)
 
     classes = {one.name: one for one in problem.classes}
-    planner = Planner(classes, pools, rules, selectors.take, has_room)
+    candidates = tuple(candidates_of(pool for pool in pools if _is_usable(pool, rules)))
+    planner = Planner(classes, pools, candidates, rules, selectors.take, has_room)
     plans = [planner.plan(claim) for claim in problem.claims]
     search = Search(
         problem.claims,
         plans,
-        tuple(candidates_of(pool for pool in pools if _is_usable(pool, rules))),
+        candidates,
         books,
         selectors.take,
         rules,

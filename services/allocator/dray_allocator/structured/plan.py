@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from dray.domain.devices import DeviceClass
 from dray.domain.dra.asks import MOST_DEVICES, Ask, Claim, Request
-from dray_allocator.structured.candidates import Candidate, candidates_of
+from dray_allocator.structured.candidates import Candidate
 from dray_allocator.structured.errors import AllocationError
 from dray_allocator.structured.pools import Pool
 from dray_allocator.structured.rules import Rules
@@ -59,12 +59,14 @@ class Planner:
         self,
         classes: Mapping[str, DeviceClass],
         pools: Sequence[Pool],
+        candidates: Sequence[Candidate],
         rules: Rules,
         selects: Selects,
         has_room: HasRoom,
     ) -> None:
         self._classes = classes
         self._pools = pools
+        self._candidates = candidates
         self._rules = rules
         self._selects = selects
         self._has_room = has_room
@@ -151,7 +153,7 @@ class Planner:
         if not ask.device_class:
             yield "missing device class name (unsupported request type?)"
 
-    def _everything(self, where: str) -> Iterator[Candidate]:
+    def _everything(self, where: str) -> Sequence[Candidate]:
         """All devices there are, also those in use: mode All looks at each of them."""
         for pool in self._pools:
             if pool.incomplete or pool.invalid:
@@ -161,4 +163,4 @@ class Planner:
                     f"{where}: asks for all devices, but resource pool {pool} is currently "
                     f"{state}{reason}"
                 )
-            yield from candidates_of([pool])
+        return self._candidates

@@ -153,7 +153,7 @@ class Search:
         for index in range(place.start, len(self._candidates)):
             self._look()
             candidate = self._candidates[index]
-            if not self._books.is_free(place.claim, ask, candidate.id):
+            if not self._books.is_free(place.claim, ask, candidate):
                 continue
             if not self._selected(claim, ask, alternative.of_class, candidate):
                 continue

@@ -6,7 +6,7 @@ from dray.cel.admission import kubernetes_words
 from dray.cel.device import DeviceView, Published
 from dray.cel.errors import CelCompileError, CelEvaluationError
 from dray.cel.evaluate import Program, compile
-from dray.domain.devices import DeviceClass, DeviceId
+from dray.domain.devices import DeviceClass
 from dray.domain.dra.asks import Ask, Claim
 from dray.domain.dra.nodes import Node
 from dray.domain.dra.slices import Attribute
@@ -29,8 +29,8 @@ class Selectors:
         self._node = node
         self._rules = rules
         self._language = rules.language
-        self._views: dict[DeviceId, DeviceView] = {}
-        self._verdicts: dict[tuple[int, DeviceId], bool] = {}
+        self._views: dict[Candidate, DeviceView] = {}
+        self._verdicts: dict[tuple[int, Candidate], bool] = {}
 
     def take(self, claim: Claim, ask: Ask, of_class: DeviceClass, candidate: Candidate) -> bool:
         """Whether ``candidate`` is what ``ask`` is about, and can be used from the node.
@@ -41,7 +41,7 @@ class Selectors:
         """
         if candidate.device.binding_conditions and not self._rules.device_binding:
             return False
-        key = (id(ask), candidate.id)
+        key = id(ask), candidate
         found = self._verdicts.get(key)
         if found is None:
             found = self._verdicts[key] = self._verdict(claim, ask, of_class, candidate)
@@ -72,10 +72,10 @@ class Selectors:
             ) from None
 
     def _view(self, candidate: Candidate) -> DeviceView:
-        view = self._views.get(candidate.id)
+        view = self._views.get(candidate)
         if view is None:
             shown = self._rules.sharing_seen_by_selectors
-            view = self._views[candidate.id] = _view(candidate, shows_sharing=shown)
+            view = self._views[candidate] = _view(candidate, shows_sharing=shown)
         return view
 
 

@@ -5,12 +5,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from dray.domain.devices import DeviceId
 from dray.domain.dra.asks import Ask, Claim
 from dray.domain.dra.slices import Device
-from dray.domain.quantities import Quantity
+from dray_allocator.structured.amounts import Amount
 from dray_allocator.structured.candidates import Candidate
-from dray_allocator.structured.capacity import Amount, Consumed, demand, has_room
+from dray_allocator.structured.capacity import Demand, demand
 from dray_allocator.structured.constraints import Tracked, tracked
 from dray_allocator.structured.counters import Counters
 from dray_allocator.structured.errors import AllocationError
@@ -42,8 +41,8 @@ class Books:
     def __init__(self, claims: Sequence[Claim], usage: Usage, rules: Rules) -> None:
         self._usage = usage
         self._rules = rules
-        self._picked: dict[DeviceId, set[int]] = {}
-        self._shares: dict[DeviceId, list[dict[str, Quantity]]] = {}
+        self._standings: dict[Candidate, _Standing] = {}
+        self._demands: dict[tuple[int, Candidate], Demand | None] = {}
         self._counters = Counters(usage.holds, rules)
         self._claims = claims
         self._constraints: list[list[Tracked]] = [
@@ -52,12 +51,12 @@ class Books:
         self.taken: list[list[Taken]] = [[] for _ in claims]
         """Per claim, in the order of taking."""
 
-    def is_free(self, claim: int, ask: Ask, device: DeviceId) -> bool:
+    def is_free(self, claim: int, ask: Ask, candidate: Candidate) -> bool:
         """Whether nothing holds the device as a whole; for admin access, nothing in the claim."""
-        picked = self._picked.get(device)
+        standing = self._standing(candidate)
         if ask.admin_access:
-            return not picked or claim not in picked
-        return not picked and device not in self._usage.whole
+            return claim not in standing.picked
+        return not standing.picked and not standing.is_held
 
     def has_room(self, ask: Ask, candidate: Candidate, *, now: bool = True) -> bool:
         """Whether the device has the capacities asked for: of what is left now, or ever.
@@ -67,11 +66,10 @@ class Books:
         """
         if not self._rules.consumable_capacity:
             return True
-        amounts = demand(ask.capacity, candidate.device.capacity, self._rules)
-        if amounts is None:
+        wanted = self._demand(ask, candidate)
+        if wanted is None:
             return False
-        used = self._used(candidate.id) if now else ()
-        return has_room(amounts, candidate.device.capacity, used)
+        return wanted.fits_beside(self._standing(candidate).consumed if now else {})
 
     def take(
         self, claim: int, alternative: Alternative, candidate: Candidate, *, must: bool
@@ -95,7 +93,7 @@ class Books:
         device, ask = attempt.candidate.device, attempt.alternative.ask
         is_share = device.allow_multiple_allocations and self._rules.consumable_capacity
         is_watched_share = is_share and ask.admin_access
-        if not is_watched_share and not self.is_free(attempt.claim, ask, attempt.candidate.id):
+        if not is_watched_share and not self.is_free(attempt.claim, ask, attempt.candidate):
             return False
         if not self._take_counters(attempt, is_share):
             return False
@@ -115,7 +113,7 @@ class Books:
             return True
         if not self._rules.partitionable:
             return False
-        if is_share and self._counts_as_shared(candidate.id):
+        if is_share and self._counts_as_shared(candidate):
             return True
         if not self._counters.take(candidate):
             return False
@@ -139,29 +137,58 @@ class Books:
     def _enter(self, attempt: "_Attempt", is_share: bool) -> None:
         """Write down that the device is taken. Checked before: nothing is refused here."""
         claim, candidate = attempt.claim, attempt.candidate
+        standing = self._standing(candidate)
         amounts: dict[str, Amount] = {}
         if is_share:
-            asked = attempt.alternative.ask.capacity
-            amounts = demand(asked, candidate.device.capacity, self._rules) or {}
-            shares = self._shares.setdefault(candidate.id, [])
-            shares.append({name: one.quantity for name, one in amounts.items()})
-            attempt.undo.append(lambda: _drop(shares))
+            wanted = self._demand(attempt.alternative.ask, candidate)
+            amounts = wanted.amounts if wanted else {}
+            standing.share(wanted, 1)
+            attempt.undo.append(lambda: standing.share(wanted, -1))
         else:
-            picked = self._picked.setdefault(candidate.id, set())
-            picked.add(claim)
-            attempt.undo.append(lambda: picked.discard(claim))
+            standing.picked.add(claim)
+            attempt.undo.append(lambda: standing.picked.discard(claim))
         taken = self.taken[claim]
         taken.append(Taken(attempt.alternative, candidate, is_share, amounts))
         attempt.undo.append(lambda: _drop(taken))
 
-    def _counts_as_shared(self, device: DeviceId) -> bool:
-        if device in self._usage.consumed or self._shares.get(device):
+    def _counts_as_shared(self, candidate: Candidate) -> bool:
+        if candidate.id in self._usage.consumed or self._standing(candidate).shares:
             return True
-        return not self._rules.bare_share_frees_counters and device in self._usage.shared
+        return not self._rules.bare_share_frees_counters and candidate.id in self._usage.shared
 
-    def _used(self, device: DeviceId) -> Sequence[Consumed]:
-        before = self._usage.consumed.get(device)
-        return [*([before] if before else []), *self._shares.get(device, ())]
+    def _demand(self, ask: Ask, candidate: Candidate) -> Demand | None:
+        key = id(ask), candidate
+        if key not in self._demands:
+            self._demands[key] = demand(ask.capacity, candidate.device.capacity, self._rules)
+        return self._demands[key]
+
+    def _standing(self, candidate: Candidate) -> "_Standing":
+        found = self._standings.get(candidate)
+        if found is None:
+            used = self._usage.consumed.get(candidate.id, {})
+            found = _Standing(candidate.id in self._usage.whole, dict(used))
+            self._standings[candidate] = found
+        return found
+
+
+@dataclass(slots=True, eq=False)
+class _Standing:
+    """How one device stands: what held it before, and what the attempt does with it."""
+
+    is_held: bool
+    """By another claim, as a whole."""
+    consumed: dict[str, int]
+    """By all shares, in billionths."""
+    picked: set[int] = field(default_factory=set)
+    """Claims of the attempt that have it as a whole."""
+    shares: int = 0
+    """Of the attempt."""
+
+    def share(self, wanted: Demand | None, sign: int) -> None:
+        """Add a share, or with -1 take it back."""
+        self.shares += sign
+        for name, taken, _ in wanted.rows if wanted else ():
+            self.consumed[name] = self.consumed.get(name, 0) + sign * taken
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from dray.domain.devices import DeviceId
 from dray.domain.dra.asks import Holding
-from dray.domain.quantities import Quantity, parse_quantity
+from dray.domain.quantities import parse_quantity
 from dray_allocator.structured.rules import Rules
 
 
@@ -16,8 +16,8 @@ class Usage:
     whole: frozenset[DeviceId] = frozenset()
     shared: frozenset[DeviceId] = frozenset()
     """Of which at least one share is held."""
-    consumed: dict[DeviceId, dict[str, Quantity]] = field(default_factory=dict)
-    """The sum of the shares that state what they consume, be it nothing."""
+    consumed: dict[DeviceId, dict[str, int]] = field(default_factory=dict)
+    """The sum of the shares that state what they consume, be it nothing, in billionths."""
 
     def holds(self, device: DeviceId) -> bool:
         """Whether a claim holds the device or a share of it."""
@@ -28,7 +28,7 @@ def usage_of(holdings: Iterable[Holding], rules: Rules) -> Usage:
     """The usage that ``holdings`` make. Shares count as such only where capacity is consumable."""
     whole: set[DeviceId] = set()
     shared: set[DeviceId] = set()
-    consumed: dict[DeviceId, dict[str, Quantity]] = {}
+    consumed: dict[DeviceId, dict[str, int]] = {}
     for holding in holdings:
         if holding.admin_access:
             continue
@@ -40,6 +40,5 @@ def usage_of(holdings: Iterable[Holding], rules: Rules) -> Usage:
         if holding.consumed is not None:
             sums = consumed.setdefault(device, {})
             for name, amount in holding.consumed.items():
-                seen = parse_quantity(amount)
-                sums[name] = sums[name] + seen if name in sums else seen
+                sums[name] = sums.get(name, 0) + parse_quantity(amount).nano
     return Usage(frozenset(whole), frozenset(shared), consumed)

@@ -1,0 +1,104 @@
+"""Amounts as Go holds them, where how they are held decides something."""
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from dray.domain.quantities import INT64, NANO, Quantity, parse_quantity, quantity_of
+
+Format = Literal["BinarySI", "DecimalSI", "DecimalExponent"]
+MILLI: Final = NANO // 1000
+_BINARY_POWERS: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """A quantity, and the text that it was given as; computed ones have none."""
+
+    quantity: Quantity
+    text: str = ""
+
+    def __str__(self) -> str:
+        return self.text or str(self.quantity)
+
+
+def stated(text: str) -> Amount:
+    """The amount that ``text`` is."""
+    return Amount(parse_quantity(text), text)
+
+
+def computed(units: int, form: Format, *, in_milli: bool) -> Amount:
+    """A result of reckoning in whole units or thousandths."""
+    is_binary = form == "BinarySI"
+    if in_milli and units % 1000:
+        return Amount(Quantity(units * MILLI, is_binary, -3))
+    whole = quantity_of(units // 1000 if in_milli else units)
+    return Amount(Quantity(whole.nano, is_binary, 0, whole.is_small))
+
+
+def in_units(quantity: Quantity, *, in_milli: bool) -> int:
+    """Go's ``Value()`` or ``MilliValue()``: rounded up, and within 64 bits whatever it takes."""
+    found = quantity.milli if in_milli else quantity.value
+    if found in INT64:
+        return found
+    return 0 if quantity.is_small else wrapped(found)
+
+
+def fits_milli(quantity: Quantity) -> bool:
+    """Whether it is a 64-bit number of thousandths, without a rest."""
+    return quantity.nano % MILLI == 0 and quantity.milli in INT64
+
+
+def wrapped(number: int) -> int:
+    """What Go's int64 makes of a number beyond its bounds."""
+    return (number + 2**63) % 2**64 - 2**63
+
+
+def quotient(dividend: int, divisor: int) -> int:
+    """Go's division, which drops the fraction."""
+    found = abs(dividend) // abs(divisor)
+    return found if (dividend < 0) == (divisor < 0) else -found
+
+
+def is_same_to_go(amount: Amount, text: str) -> bool:
+    """Whether Go's ``==`` takes both for one value: it compares how they are held, not how much
+    they are. ``1Gi`` and ``1024Mi`` differ to it, and big decimals differ from everything.
+    """
+    other = stated(text)
+    mine, its = amount.quantity, other.quantity
+    if not (mine.is_small and its.is_small):
+        return False
+    if mine.nano != its.nano or mine.exponent != its.exponent:
+        return False
+    return _held(amount) == _held(other)
+
+
+def format_of(text: str) -> Format:
+    """The format in which Go would print the amount again."""
+    if text[-2:] in _BINARY_POWERS:
+        return "BinarySI"
+    has_exponent = text[-1:].isdigit() and any(letter in text for letter in "eE")
+    return "DecimalExponent" if has_exponent else "DecimalSI"
+
+
+def _held(amount: Amount) -> tuple[str, str]:
+    """The format, and the text where Go keeps it: only where it is canonical already."""
+    text = amount.text
+    if not text:
+        return ("BinarySI" if amount.quantity.binary else "DecimalSI"), ""
+    form = format_of(text)
+    if text == "0":
+        return form, text
+    if form == "BinarySI":
+        is_kept = (amount.quantity.value >> _BINARY_POWERS[text[-2:]]) & 7 != 0
+    else:
+        digits = _digits(text)
+        is_whole_thousand = amount.quantity.exponent % 3 == 0
+        is_kept = is_whole_thousand and not digits.endswith("000") and digits[:1] != "0"
+    return form, text if is_kept else ""
+
+
+def _digits(text: str) -> str:
+    """The digits before and after the point, without leading zeros of the whole part."""
+    mantissa = text.lower().split("e")[0].rstrip("numkgtpi")
+    whole, _, fraction = mantissa.lstrip("+-").partition(".")
+    return (whole.lstrip("0") or "0") + fraction
