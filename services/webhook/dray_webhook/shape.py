@@ -38,8 +38,8 @@ from dray_webhook.annotations import Asked
 from dray_webhook.selectors import refusal
 
 Object = dict[str, Any]
-GENERATOR_VERSION = "1"
-GENERATOR_ANNOTATION = PREFIX + "shape-version"
+GENERATOR_VERSION = "2"
+GENERATOR_LABEL = PREFIX + "shape-version"
 """On derived claims: the rules by which their shape was computed."""
 OWNER_TAINT_OF_DEVICES = Taint(OWNER_TAINT, OWNER_DRAY)
 PLACEHOLDER = "true"
@@ -272,6 +272,9 @@ def _metadata(base: TemplateObserved, pool: Pool) -> Object:
         POOL_LABEL: pool.name,
         DERIVED_FROM_LABEL: base.name,
         TEMPLATE_LABEL: "true",
+        GENERATOR_LABEL: GENERATOR_VERSION,
     }
-    annotations = {**(metadata.get("annotations") or {}), GENERATOR_ANNOTATION: GENERATOR_VERSION}
-    return {"labels": labels, "annotations": annotations}
+    # No annotations: up to 1.36 kube-controller-manager writes its own into the one map that its
+    # workers share for a template, and dies of it ("concurrent map writes", resourceclaim
+    # controller, handleClaim) when many pods come at once. 1.37 clones the map.
+    return {"labels": labels}

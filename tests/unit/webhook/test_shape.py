@@ -49,6 +49,7 @@ def test_the_labels_name_pool_and_base(cluster, pod, patched):
         P + "gpupool": "shared",
         P + "derived-from": "tensor-fusion-gpu-template",
         P + "resource-claim-template": "true",
+        P + "shape-version": "2",
     }
 
 
@@ -179,7 +180,7 @@ def test_everything_else_of_the_base_template_is_kept(cluster, pod, patched, tem
     nic = {"name": "nic", "exactly": {"deviceClassName": "nic", "count": 1}}
     base.spec["spec"]["devices"]["requests"].append(nic)
     base.spec["spec"]["devices"]["config"] = [{"opaque": {"driver": "nic", "parameters": {}}}]
-    base.spec["metadata"] = {"labels": {"team": "a"}, "annotations": {"note": "b"}}
+    base.spec["metadata"] = {"labels": {"team": "a"}}
     cluster.view.apply(base)
 
     shape, _ = shape_of(cluster, pod(), patched)
@@ -191,7 +192,18 @@ def test_everything_else_of_the_base_template_is_kept(cluster, pod, patched, tem
     assert devices["requests"][1] == nic
     assert devices["config"] == [{"opaque": {"driver": "nic", "parameters": {}}}]
     assert shape["metadata"]["labels"]["team"] == "a"
-    assert shape["metadata"]["annotations"]["note"] == "b"
+
+
+def test_a_shape_has_no_annotations_of_which_kube_controller_manager_would_die(
+    cluster, pod, patched, template_of
+):
+    base = copy.deepcopy(template_of())
+    base.spec["metadata"] = {"annotations": {"note": "b"}}
+    cluster.view.apply(base)
+
+    shape, _ = shape_of(cluster, pod(), patched)
+
+    assert "annotations" not in shape["metadata"]
 
 
 def test_the_only_request_of_our_class_is_completed_whatever_its_name(
