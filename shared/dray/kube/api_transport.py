@@ -6,6 +6,7 @@ Bodies are plain JSON both ways: the library's typed models cost a millisecond p
 import asyncio
 import contextlib
 import os
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -32,6 +33,8 @@ _JSON: Final = "application/json"
 _GONE: Final = 410
 _SERVER_FAULTS: Final = 500
 _TOO_MANY: Final = 429
+_NOT_ALLOWED: Final = (401, 403)
+_STARTS_WITHIN_S: Final = 60.0
 
 Query = Mapping[str, str]
 
@@ -81,6 +84,8 @@ class Transport:
         self._settings = settings
         self._client = ApiClient(settings)
         self._user_agent = user_agent
+        self._lost_s: float | None = None
+        """When no answer came last, monotonic."""
 
     async def call(
         self,
@@ -103,12 +108,14 @@ class Transport:
                 method, path, query, timeout, data=payload, content_type=content_type
             ) as response:
                 data = await response.read()
-                if response.status >= 400:
-                    raise error_of(answer_of(response, data), f"{method} {path}")
+                failed = answer_of(response, data) if response.status >= 400 else None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            self._lost_s = time.monotonic()
             raise KubeUnavailableError(
                 f"{method} {path}: no answer from the API server: {error or type(error).__name__}"
             ) from error
+        if failed is not None:
+            raise await self._error(failed, f"{method} {path}")
         answer: dict[str, Any] = msgspec.json.decode(data) if data else {}
         return answer
 
@@ -142,6 +149,29 @@ class Transport:
             await session.connector.close(abort_ssl=True)
         await self._client.close()
         await asyncio.sleep(0)
+
+    async def _error(self, failed: Answer, what: str) -> DrayError:
+        """The port's error. Who is not allowed may be so only for now: kube-apiserver serves
+        before it has read its roles, and says then what it says to those who have none."""
+        error = error_of(failed, what)
+        if failed.status in _NOT_ALLOWED and not await self._has_read_its_roles():
+            return KubeUnavailableError(
+                f"{error} (the API server is starting, and may not have read its roles yet)"
+            )
+        return error
+
+    async def _has_read_its_roles(self) -> bool:
+        """Whether /readyz answers 200, which comes after the roles. Where nobody may ask for it,
+        a server that went away lately is taken for one that starts."""
+        timeout = aiohttp.ClientTimeout(total=_CONNECT_S)
+        try:
+            async with self._request("GET", "/readyz", None, timeout) as response:
+                status = response.status
+        except (aiohttp.ClientError, TimeoutError, OSError):
+            return False
+        if status in _NOT_ALLOWED:
+            return self._lost_s is None or time.monotonic() - self._lost_s > _STARTS_WITHIN_S
+        return status < 400
 
     @contextlib.asynccontextmanager
     async def _request(

@@ -39,7 +39,10 @@ class AlreadyExistsError(PermanentError):
 
 
 class RefusedError(PermanentError):
-    """The API server refused the request (400, 401, 403, 405, 422); ``status`` is its code."""
+    """The API server refused the request (400, 401, 403, 405, 422); ``status`` is its code.
+
+    A server that has not read its roles yet refuses everybody: that is KubeUnavailableError.
+    """
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)

@@ -78,8 +78,12 @@ async def served(tmp_path: Path) -> AsyncIterator[Callable[[Handler], Awaitable[
     runners: list[web.AppRunner] = []
     apis: list[KubeApi] = []
 
-    async def serve(handler: Handler) -> KubeApi:
+    async def serve(handler: Handler, readyz: int = 200) -> KubeApi:
+        async def ready(_: web.Request) -> web.Response:
+            return web.Response(status=readyz)
+
         app = web.Application()
+        app.router.add_route("GET", "/readyz", ready)
         app.router.add_route("*", "/{path:.*}", handler)
         runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
         await runner.setup()
@@ -251,6 +255,51 @@ async def test_a_watch_outlives_a_server_that_is_away(served) -> None:
     async with asyncio.timeout(20), aclosing(api.watch(PODS)) as watch:
         assert isinstance(await anext(watch), Listed)
         assert isinstance(await anext(watch), Changed)
+
+
+@pytest.mark.parametrize("code", [401, 403])
+async def test_who_is_not_allowed_while_the_server_starts_may_be_so_soon(served, code) -> None:
+    """kube-apiserver serves before it has read its roles, and words that like a true refusal."""
+
+    async def handle(_: web.Request) -> web.Response:
+        return status(code, "Forbidden", "pods is forbidden")
+
+    api = await served(handle, readyz=500)
+    with pytest.raises(KubeUnavailableError, match=r"pods is forbidden \(the API server is start"):
+        await api.list(PODS)
+
+
+async def test_where_nobody_may_ask_a_server_that_was_never_away_means_what_it_says(
+    served,
+) -> None:
+    async def handle(_: web.Request) -> web.Response:
+        return status(403, "Forbidden", "pods is forbidden")
+
+    api = await served(handle, readyz=403)
+    with pytest.raises(RefusedError, match="pods is forbidden"):
+        await api.list(PODS)
+
+
+async def test_where_nobody_may_ask_a_server_that_went_away_is_taken_for_one_that_starts(
+    served, monkeypatch
+) -> None:
+    away = True
+
+    async def handle(request: web.Request) -> web.Response:
+        if away and request.transport is not None:
+            request.transport.abort()
+        return status(403, "Forbidden", "pods is forbidden")
+
+    api = await served(handle, readyz=403)
+    with pytest.raises(KubeUnavailableError, match="no answer"):
+        await api.list(PODS)
+    away = False
+
+    with pytest.raises(KubeUnavailableError, match="the API server is starting"):
+        await api.list(PODS)
+    monkeypatch.setattr("dray.kube.api_transport._STARTS_WITHIN_S", 0.0)
+    with pytest.raises(RefusedError):
+        await api.list(PODS)
 
 
 async def test_a_watch_waits_for_a_kind_that_is_not_served_yet(served) -> None:

@@ -1,0 +1,41 @@
+"""An API server that restarts while decisions are carried out."""
+
+import asyncio
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dray_sandbox.controlplane.launch import API_SERVER
+from dray_sandbox.faults.plan import DEDICATED, SHARED
+
+if TYPE_CHECKING:
+    from conftest import Cluster
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.timeout(240),
+    pytest.mark.real,
+    pytest.mark.parametrize("arena", ["real"], indirect=True),
+]
+PODS_OF_EACH = 6
+
+
+async def test_nothing_under_way_is_given_up_while_the_server_has_not_read_its_roles(
+    cluster: "Cluster",
+) -> None:
+    """kube-apiserver serves at once, and forbids everything for a moment."""
+    log = cluster.stack.runner.log("claim-controller")
+    before = len(log.read_bytes())
+    pods = [f"{pool}-{number}" for number in range(PODS_OF_EACH) for pool in (DEDICATED, SHARED)]
+    async with asyncio.TaskGroup() as users:
+        for name in pods:
+            users.create_task(cluster.submit(name, name.rpartition("-")[0]))
+
+    await cluster.stack.kill(API_SERVER)
+    await cluster.stack.restart(API_SERVER)
+
+    await cluster.running(*pods)
+    lines = [json.loads(line) for line in log.read_bytes()[before:].splitlines()]
+    assert [line for line in lines if line["event"] == "Kubernetes refused a step"] == []
+    assert [line for line in lines if line.get("reason") == "refused"] == []
