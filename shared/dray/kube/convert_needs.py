@@ -15,7 +15,6 @@ Spec = Mapping[str, Any]
 Amounts = dict[str, Quantity]
 
 _READ: Final = ("cpu", "memory")
-_POD_LEVEL: Final = ("cpu", "memory")
 _PLAIN_VOLUMES: Final = (
     "configMap",
     "secret",
@@ -64,7 +63,7 @@ def _pod_amounts(spec: Spec) -> Amounts:
         largest = _most(largest, asked)
     total = _most(total, largest)
     pod_level = _requests(spec)
-    total.update({name: pod_level[name] for name in _POD_LEVEL if name in pod_level})
+    total.update(pod_level)
     return _plus(total, _quantities(spec.get("overhead")))
 
 
@@ -134,6 +133,19 @@ def _unread(spec: Spec, affinity: Mapping[str, Any]) -> Iterator[str]:
     for entry in spec.get("resourceClaims") or ():
         if entry["name"] != CLAIM_REFERENCE:
             yield f"resource claim {entry['name']}"
+    if spec.get("schedulingGroup") or spec.get("workloadRef"):
+        yield "pod group"
+    yield from _unread_features(spec)
+
+
+def _unread_features(spec: Spec) -> Iterator[str]:
+    """What a node must declare to know (plugin NodeDeclaredFeatures, 1.36 and later)."""
+    if spec.get("hostUsers") is False and spec.get("hostNetwork"):
+        yield "user namespace in the host's network"
+    containers = (*(spec.get("containers") or ()), *(spec.get("initContainers") or ()))
+    rules = (rule for one in containers for rule in one.get("restartPolicyRules") or ())
+    if any(rule.get("action") == "RestartAllContainers" for rule in rules):
+        yield "restart of all containers"
 
 
 def _unread_volumes(spec: Spec) -> Iterator[str]:

@@ -136,6 +136,18 @@ SPREAD = {"maxSkew": 1, "topologyKey": "zone"}
             ("resource claim nic",),
         ),
         ({"runtimeClassName": "gvisor", "overhead": {"cpu": "1"}}, ()),
+        ({"resources": {"requests": {"hugepages-2Mi": "4Mi"}}}, ("resource hugepages-2Mi",)),
+        ({"schedulingGroup": {"podGroupName": "ring"}}, ("pod group",)),
+        ({"workloadRef": {"name": "ring", "podGroup": "a"}}, ("pod group",)),
+        ({"hostUsers": False}, ()),
+        (
+            {"hostUsers": False, "hostNetwork": True},
+            ("user namespace in the host's network",),
+        ),
+        (
+            {"containers": [{"restartPolicyRules": [{"action": "RestartAllContainers"}]}]},
+            ("restart of all containers",),
+        ),
     ],
 )
 def test_needs_that_the_node_fit_does_not_read_are_named(
