@@ -13,3 +13,9 @@ func features(gates map[string]bool) dracel.Features {
 		EnableListTypeAttributes: gates["DRAListTypeAttributes"],
 	}
 }
+
+// defaultGates are those of the allocator that are on by default.
+var defaultGates = []string{
+	"DRAAdminAccess", "DRAConsumableCapacity", "DRADeviceBindingConditions",
+	"DRAResourceClaimDeviceStatus", "DRADeviceTaints", "DRAPartitionableDevices", "DRAPrioritizedList",
+}

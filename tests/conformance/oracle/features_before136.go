@@ -8,3 +8,6 @@ import dracel "k8s.io/dynamic-resource-allocation/cel"
 func features(gates map[string]bool) dracel.Features {
 	return dracel.Features{EnableConsumableCapacity: gates["DRAConsumableCapacity"]}
 }
+
+// defaultGates are those of the allocator that are on by default.
+var defaultGates = []string{"DRAAdminAccess", "DRAPrioritizedList", "DRAResourceClaimDeviceStatus"}

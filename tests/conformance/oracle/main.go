@@ -59,10 +59,18 @@ var (
 
 func main() {
 	allocate := flag.Bool("allocate", false, "answer questions about allocations, not about selectors")
+	sizes := flag.String("speed", "", "measure fleets of so many devices, as in 1000,10000, and end")
 	version := flag.Bool("version", false, "print the version that new expressions must suit")
 	flag.Parse()
 	if *version {
 		fmt.Println(environment.DefaultCompatibilityVersion())
+		return
+	}
+	if *sizes != "" {
+		if err := measure(*sizes); err != nil {
+			fmt.Fprintln(os.Stderr, "oracle:", err)
+			os.Exit(1)
+		}
 		return
 	}
 	answer := answerSelector
