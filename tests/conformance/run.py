@@ -32,21 +32,26 @@ INTERRUPTED = 130
 
 
 def main() -> int:
-    """Run what the command line asks for; the worst exit code of all minors, 1 before 3."""
+    """Run what the command line asks for; the worst exit code of all minors, 1 before 3.
+
+    130 where it was stopped by Ctrl-C: what ran until then is shown, and recorded.
+    """
     arguments = _arguments()
     reports: list[MinorReport] = []
+    interrupted = False
     try:
         asyncio.run(_run(arguments, reports))
     except KeyboardInterrupt:
-        _say("stopped; what ran until then:")
+        interrupted = True
+        _say("stopped; this ran until then:")
     if arguments.output == "json":
         print(json.dumps(as_json(reports), indent=2, ensure_ascii=False))
     else:
         print(as_text(reports))
-    if len(reports) < len(arguments.k8s):
-        return INTERRUPTED
-    if arguments.record and len(arguments.parts) == len(PARTS):
+    if arguments.record:
         record(reports)
+    if interrupted:
+        return INTERRUPTED
     codes = {report.exit_code for report in reports}
     return next(code for code in (1, 3, 0) if code in codes)
 
@@ -65,11 +70,13 @@ async def _run(arguments: argparse.Namespace, reports: list[MinorReport]) -> Non
         built_s = time.monotonic() - began
         everything = minor == DEFAULT_MINOR and not arguments.real_only
         results: list[Result] = []
-        for part in wanted:
-            _say(f"{version} {part.name}: {part.title}")
-            results.append(await _part(part, minor, everything, arguments.part_timeout_s))
-            _say(f"{version} {part.name}: {summary(results[-1])} ({results[-1].took_s:.0f} s)")
-        reports.append(MinorReport(version, built_s, tuple(results)))
+        try:
+            for part in wanted:
+                _say(f"{version} {part.name}: {part.title}")
+                results.append(await _part(part, minor, everything, arguments.part_timeout_s))
+                _say(f"{version} {part.name}: {summary(results[-1])} ({results[-1].took_s:.0f} s)")
+        finally:
+            reports.append(MinorReport(version, built_s, tuple(results)))
 
 
 async def _part(part: Part, minor: str, everything: bool, timeout_s: float) -> Result:
@@ -149,7 +156,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--record",
         action="store_true",
-        help="write what came of a run of all parts into docs/compatibility.md",
+        help="write what came of it into docs/compatibility.md",
     )
     parser.add_argument("--part-timeout-s", type=float, default=2_400.0, help="of one part")
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text")

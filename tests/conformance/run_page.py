@@ -25,19 +25,20 @@ Json = dict[str, Any]
 
 
 def record(reports: Sequence[MinorReport]) -> None:
-    """Keep what was run, in place of what was recorded of the same minors, and show it."""
+    """Keep what was run, in place of what was recorded of the same parts, and show it."""
     kept: Json = json.loads(RESULTS.read_text("utf-8")) if RESULTS.exists() else {}
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     for report in reports:
         if report.cannot_run:
             continue
-        parts = {result.part: _recorded(result) for result in report.results}
-        minor = report.version.rpartition(".")[0]
-        kept[minor] = {
+        before = kept.get(report.version.rpartition(".")[0], {})
+        former = before.get("parts", {}) if before.get("version") == report.version else {}
+        ran = {result.part: _recorded(result, today) for result in report.results}
+        kept[report.version.rpartition(".")[0]] = {
             "version": report.version,
-            "date": today,
-            "took_min": round(report.took_s / 60),
-            "parts": parts,
+            "parts": {
+                part.name: (former | ran)[part.name] for part in PARTS if part.name in former | ran
+            },
         }
     text = json.dumps(dict(sorted(kept.items())), indent=2, ensure_ascii=False)
     RESULTS.write_text(text.replace(str(ROOT), ".") + "\n", "utf-8")
@@ -61,9 +62,15 @@ def tables(recorded: Json) -> str:
     for part in PARTS:
         cells = [minor["parts"].get(part.name, {}).get("summary", "not run") for minor in minors]
         lines.append(f"| {part.name}: {_lower(part.title)} | {' | '.join(cells)} |")
-    dates = [f"{minor['date']}, {minor['took_min']} min" for minor in minors]
-    lines.append(f"| when, and how long | {' | '.join(dates)} |")
+    lines.append(f"| when, and how long | {' | '.join(map(_when, minors))} |")
     return "\n".join([*lines, *_remarks(minors)]) + "\n"
+
+
+def _when(minor: Json) -> str:
+    parts = minor["parts"].values()
+    first, last = min(part["date"] for part in parts), max(part["date"] for part in parts)
+    took_min = sum(part["took_s"] for part in parts) / 60
+    return f"{first if first == last else f'{first} to {last}'}, {took_min:.0f} min"
 
 
 def _remarks(minors: Sequence[Json]) -> list[str]:
@@ -77,8 +84,10 @@ def _remarks(minors: Sequence[Json]) -> list[str]:
     return ["", *lines] if lines else []
 
 
-def _recorded(result: Result) -> Json:
+def _recorded(result: Result, date: str) -> Json:
     return {
+        "date": date,
+        "took_s": round(result.took_s),
         "summary": summary(result),
         "not_on": dict(result.not_on),
         "differences": list(result.differences),

@@ -1,5 +1,6 @@
 """``make conformance``: what counts as a difference, and what it shows."""
 
+import dataclasses
 import importlib
 import json
 import sys
@@ -123,19 +124,33 @@ def test_where_nothing_can_be_built_it_says_why_and_exits_with_3(
 
 
 def test_the_recorded_tables_show_every_part_and_what_differed(module, of_tests) -> None:
-    page, report = module("run_page"), module("run_report")
-    results = (of_tests(0, NOT_ON), of_tests(1, FAILED.format(number=1)))
-    minor = report.MinorReport("1.34.4", 60.0, results[:1])
-    recorded = {
-        "1.34": {
-            "version": minor.version,
-            "date": "2026-11-21",
-            "took_min": 1,
-            "parts": {"view": page._recorded(results[0]), "rbac": page._recorded(results[1])},
-        }
+    page = module("run_page")
+    view, rbac = of_tests(0, NOT_ON), of_tests(1, FAILED.format(number=1))
+    parts = {
+        "view": page._recorded(view, "2026-11-21"),
+        "rbac": page._recorded(rbac, "2026-11-22"),
     }
-    table = page.tables(recorded)
+    table = page.tables({"1.34": {"version": "1.34.4", "parts": parts}})
     assert "| view: kube-scheduler's own view agrees | 2 passed, 1 not on this version |" in table
     assert "| upgrade: a running stack outlives an upgrade | not run |" in table
+    assert "| when, and how long | 2026-11-21 to 2026-11-22, 0 min |" in table
     assert "- 1.34.4, view: 1 not on 1.34: taints are dropped" in table
     assert "- 1.34.4, rbac: **differs**: a::test_1: AssertionError: no stand" in table
+
+
+def test_recording_replaces_the_parts_that_ran_and_keeps_the_others(
+    module, of_tests, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page, report = module("run_page"), module("run_report").MinorReport
+    monkeypatch.setattr(page, "PAGE", tmp_path / "page.md")
+    monkeypatch.setattr(page, "RESULTS", tmp_path / "results.json")
+    page.PAGE.write_text(f"before\n{page.BEGIN}\nold\n\n{page.END}after\n")
+    failed = dataclasses.replace(of_tests(1, FAILED.format(number=1)), part="rbac")
+    page.record([report("1.36.3", 1.0, (of_tests(0), failed))])
+    assert "2 passed, 1 DIFFERENT" in page.PAGE.read_text()
+    page.record([report("1.36.3", 1.0, (dataclasses.replace(failed, differences=()),))])
+    written = page.PAGE.read_text()
+    assert "DIFFERENT" not in written
+    assert "kube-scheduler's own view agrees | 2 passed |" in written
+    assert written.startswith("before")
+    assert written.endswith("after\n")
