@@ -19,6 +19,7 @@ from dray.kube.ports import CLAIMS, NODES, PODS, POOLS, SLICES, Kube, Object
 from dray.messages.base import decode, subject_prefix
 from dray.messages.decisions import Decided, decode_record, log_stream
 from dray.messages.facts import ClaimObserved
+from dray_sandbox.controlplane.build import wanted_minor
 from dray_sandbox.faults.arena import furnish
 from dray_sandbox.faults.history import History
 from dray_sandbox.faults.plan import DEDICATED, SHARED
@@ -239,7 +240,8 @@ async def arena(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
     count = sum(map(len, NODES_BY_POOL.values()))
     pool_of = {node: pool for pool, nodes in NODES_BY_POOL.items() for node in nodes}
     options = StackOptions(
-        name=f"path-b-{control_plane}",
+        # Runs of several minors may go on side by side.
+        name=f"path-b-{wanted_minor() if control_plane == 'real' else control_plane}",
         control_plane=control_plane,
         nodes=simulated_nodes(
             count,

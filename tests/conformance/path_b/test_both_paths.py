@@ -24,6 +24,7 @@ from dray.kube.ports import (
     Object,
     Resource,
 )
+from dray_sandbox.controlplane.build import wanted_minor
 from dray_sandbox.faults.arena import furnish
 from dray_sandbox.faults.history import History
 from dray_sandbox.faults.plan import DEDICATED, SHARED
@@ -67,7 +68,7 @@ class Fleet:
 async def fleet() -> AsyncIterator[Fleet]:
     """Fifty nodes in three pools on a real control plane."""
     options = StackOptions(
-        name="both-paths",
+        name=f"both-paths-{wanted_minor()}",
         control_plane="real",
         nodes=simulated_nodes(
             len(POOL_OF_NODES), gpus=CARDS, models=("A100",), pools=POOL_OF_NODES
