@@ -41,7 +41,7 @@ READERS: Mapping[type[Message], tuple[str, ...]] = {
     PodObserved: ("allocator",),
     NodeObserved: ("allocator", "node-agent (its own node)"),
     SliceObserved: ("allocator",),
-    DeviceClassObserved: ("allocator",),
+    DeviceClassObserved: ("webhook", "allocator"),
     PoolObserved: ("webhook", "allocator"),
     PolicyObserved: ("webhook", "allocator"),
     TemplateObserved: ("webhook",),
