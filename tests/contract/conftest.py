@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,21 @@ from dray_sandbox.apiserver.server import Settings
 from dray_sandbox.controlplane.build import build
 from dray_sandbox.controlplane.launch import start_control_plane
 from dray_sandbox.processes import Runner
+
+KEPT_BY = {
+    "taints": "device_taints",
+    "requestPolicy": "consumable_capacity",
+    "shareID": "consumable_capacity",
+    "sharedCounters": "partitionable_devices",
+    "consumesCounters": "partitionable_devices",
+    "perDeviceNodeSelection": "partitionable_devices",
+    "bindingConditions": "binding_conditions",
+    "bindingFailureConditions": "binding_conditions",
+    "extendedResourceName": "extended_resources",
+}
+"""Fields that some servers drop unseen, and what `ClusterObserved` says of it."""
+KEPT_BY_FROM_35 = {"tolerations": "device_taints", "distinctAttribute": "consumable_capacity"}
+"""Fields that 1.34 keeps whatever its feature gates say."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +57,18 @@ class Target:
         """The x of Kubernetes 1.x; the sandbox is the default one's."""
         assert self.cluster is not None
         return int(self.cluster.version.split(".")[1])
+
+    def dropped(self, value: Any) -> str:
+        """The first field of `value`, at any depth, that the server drops unseen; else empty."""
+        if isinstance(value, list):
+            return next(filter(None, map(self.dropped, value)), "")
+        gates = KEPT_BY if self.minor == 34 else KEPT_BY | KEPT_BY_FROM_35
+        for name, item in value.items() if isinstance(value, dict) else ():
+            if name in gates and not getattr(self.cluster, gates[name]):
+                return str(name)
+            if found := self.dropped(item):
+                return found
+        return ""
 
 
 Serving = Callable[..., AbstractContextManager[Target]]

@@ -197,15 +197,25 @@ WRONG: dict[str, tuple[Any, list[str]]] = {
         ['status.devices[0].networkData.ips[0]: Invalid value: "10.0.0.1": must be a valid a'],
     ),
 }
+IN_OTHER_MINORS: dict[int, dict[str, list[str]]] = {
+    34: {
+        "no driver": [f"{RESULT}.driver: Required value", f"{RESULT}.driver: Invalid value"],
+        "a reservation twice": ["status.reservedFor[1].uid: Duplicate value"],
+        "the status of a device twice": ["status.devices[1].deviceID: Duplicate value"],
+    },
+}
+"""Of other minors than the sandbox's: other fields and types."""
 
 
 @pytest.mark.parametrize("what", WRONG)
 async def test_a_wrong_status_is_refused(api: Any, refused: Any, what: str) -> None:
     status, expected = WRONG[what]
+    expected = IN_OTHER_MINORS.get(api.minor, {}).get(what, expected)
+    api.needs_kept(status)
     await api.create("resourceclaims", {"metadata": {"name": "one"}, "spec": SPEC})
 
     with pytest.raises(refused) as caught:
         await api.patch("resourceclaims", "one", {"status": status}, "status")
 
     assert (caught.value.code, caught.value.reason) == (422, "Invalid")
-    assert caught.value.starts(expected) == expected
+    assert caught.value.starts(expected, api.minor) == expected
