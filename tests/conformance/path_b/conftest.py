@@ -240,8 +240,7 @@ async def arena(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
     count = sum(map(len, NODES_BY_POOL.values()))
     pool_of = {node: pool for pool, nodes in NODES_BY_POOL.items() for node in nodes}
     options = StackOptions(
-        # Runs of several minors may go on side by side.
-        name=f"path-b-{wanted_minor() if control_plane == 'real' else control_plane}",
+        name=f"path-b-{_kind(control_plane)}",
         control_plane=control_plane,
         nodes=simulated_nodes(
             count,
@@ -261,6 +260,11 @@ async def arena(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
         yield cluster
         await until_seen(cluster)
         assert cluster.history.judged().violations == []
+
+
+def _kind(control_plane: ControlPlane) -> str:
+    """Runs of several minors may go on side by side."""
+    return control_plane if control_plane == "sandbox" else wanted_minor().replace(".", "-")
 
 
 async def until_seen(cluster: Cluster) -> None:

@@ -68,7 +68,7 @@ class Fleet:
 async def fleet() -> AsyncIterator[Fleet]:
     """Fifty nodes in three pools on a real control plane."""
     options = StackOptions(
-        name=f"both-paths-{wanted_minor()}",
+        name=f"both-paths-{wanted_minor().replace('.', '-')}",
         control_plane="real",
         nodes=simulated_nodes(
             len(POOL_OF_NODES), gpus=CARDS, models=("A100",), pools=POOL_OF_NODES
