@@ -22,7 +22,7 @@ INTRODUCTION: Final = """\
 Each line is a test, and its name; below it stand its cases. A fake and the thing it stands for
 pass the same tests, so what is true on the one is true on the other; a line that fails on a new
 version of NATS or Kubernetes says what breaks before a cluster does. Tests marked `real` need the
-real control plane and run in `make test-real`.
+real control plane and run in `make conformance`.
 
 This page is written from the tests (`make generate`), and `make check` compares it.
 """
