@@ -174,3 +174,73 @@ async def test_the_slices_of_the_seed_are_refused_leniently(api: Any, refused: A
     assert field == "spec.devices[0].attributes[model]"
     one = "must specify one of: " if api.minor >= 37 else "exactly one value must be specified"
     assert one in message
+
+
+RULES = "devicetaintrules"
+
+
+@pytest.fixture
+async def rules(api: Any) -> str:
+    """DeviceTaintRules in the version that the server has them in."""
+    for version in ("v1", "v1beta2"):
+        found = await api.call("GET", f"/apis/resource.k8s.io/{version}")
+        if RULES in [resource["name"] for resource in found["resources"]]:
+            return f"/apis/resource.k8s.io/{version}/{RULES}"
+    pytest.skip(f"not on 1.{api.minor}: {RULES} are alpha")
+
+
+def condition(number: int) -> dict[str, str]:
+    when = {"lastTransitionTime": "2026-01-01T00:00:00Z"}
+    return {"type": f"C{number}", "status": "True", "reason": "R", "message": "", **when}
+
+
+async def made(api: Any, rules: str, **spec: Any) -> str:
+    """A taint rule's path."""
+    name = api.unique("rule")
+    taint = {"key": "example.com/sick", "effect": "NoExecute"}
+    await api.call("POST", rules, {"metadata": {"name": name}, "spec": {"taint": taint, **spec}})
+    api.cleanup.append(f"{rules}/{name}")
+    return f"{rules}/{name}"
+
+
+async def test_a_taint_rule_selects_devices_by_name(api: Any, rules: str) -> None:
+    selector = {"driver": "example.com", "pool": "node-1", "device": "gpu-0"}
+
+    path = await made(api, rules, deviceSelector=selector)
+
+    seen = await api.call("GET", path)
+    assert seen["spec"]["deviceSelector"] == selector
+    assert seen["spec"]["taint"]["timeAdded"]
+
+
+async def test_a_wrong_taint_rule_is_refused(api: Any, refused: Any, rules: str) -> None:
+    wrong = {"driver": "A_b", "pool": "", "device": "A_b"}
+
+    with pytest.raises(refused) as caught:
+        await made(api, rules, deviceSelector=wrong, taint={"key": "-"})
+
+    assert sorted({field for field, _ in caught.value.causes()}) == [
+        "spec.deviceSelector.device",
+        "spec.deviceSelector.driver",
+        "spec.deviceSelector.pool",
+        "spec.taint.effect",
+        "spec.taint.key",
+    ]
+
+
+async def test_a_taint_rule_has_at_most_8_conditions(api: Any, refused: Any, rules: str) -> None:
+    path = await made(api, rules)
+    kind = "application/merge-patch+json"
+
+    async def set_conditions(count: int) -> Any:
+        status = {"status": {"conditions": [condition(number) for number in range(count)]}}
+        return await api.call("PATCH", f"{path}/status", status, kind=kind)
+
+    after = await set_conditions(8)
+    assert len(after["status"]["conditions"]) == 8
+
+    with pytest.raises(refused) as caught:
+        await set_conditions(9)
+
+    expected = [("status.conditions", "Too many: 9: must have at most 8 items")]
+    assert caught.value.causes() == expected
