@@ -21,8 +21,9 @@ from dray.messages.facts import ClusterObserved
 
 _NAME: Final = "dray-probe"
 _CLASS: Final = "probe.dray.dev"
-"""Of claims that are never stored, and that dray's own webhook has no say in: it may be away, or
-deny claims of dray's class, while what the server keeps is found out."""
+_NO_DEVICE: Final = [{"cel": {"expression": f'device.driver == "{_CLASS}"'}}]
+"""Of claims that are never stored, and that dray's own webhook lets pass: it may be away, or deny
+claims that could get dray's devices, while what the server keeps is found out."""
 _SHARED: Final = "shared"
 _NOT_ALLOWED: Final = (401, 403)
 
@@ -108,7 +109,7 @@ async def _keeps_lists(kube: Kube) -> bool:
 
 async def _keeps_alternatives(kube: Kube, namespace: str) -> bool:
     """Whether ``firstAvailable`` is kept; without its gate the request is empty and refused."""
-    alternative = {"name": "any", "deviceClassName": _CLASS}
+    alternative = {"name": "any", "deviceClassName": _CLASS, "selectors": _NO_DEVICE}
     try:
         answer = await _kept_claim(kube, namespace, {"firstAvailable": [alternative]})
     except RefusedError as error:
@@ -187,7 +188,11 @@ def _device(answer: Object) -> dict[str, Any]:
 
 
 def _asking_capacity() -> dict[str, Any]:
-    exactly = {"deviceClassName": _CLASS, "capacity": {"requests": {_SHARED: "1"}}}
+    exactly = {
+        "deviceClassName": _CLASS,
+        "selectors": _NO_DEVICE,
+        "capacity": {"requests": {_SHARED: "1"}},
+    }
     return {"exactly": exactly}
 
 

@@ -181,8 +181,10 @@ def _used(requests: Iterable[AuditedRequest]) -> Iterator[Right]:
 
 @asynccontextmanager
 async def _claim(run: Run, name: str) -> AsyncIterator[Object]:
-    """A claim of another class than dray's: nobody but the test allocates it."""
-    request = {"name": "gpu", "exactly": {"deviceClassName": "nobody.dray.dev"}}
+    """A claim for another driver's device: nobody but the test allocates it."""
+    selector = {"cel": {"expression": f'device.driver == "{CARD["driver"]}"'}}
+    exactly = {"deviceClassName": "nobody.dray.dev", "selectors": [selector]}
+    request = {"name": "gpu", "exactly": exactly}
     claim = {"metadata": {"name": name}, "spec": {"devices": {"requests": [request]}}}
     yield await run.stand.kube.create(CLAIMS, claim, NAMESPACE)
     await run.stand.kube.delete(CLAIMS, name, NAMESPACE)

@@ -4,9 +4,6 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-MOST_LIVING = 70
-"""More than there is room for, so that some wait."""
-
 
 @dataclass(frozen=True, slots=True)
 class Create:
@@ -29,14 +26,14 @@ class Delete:
 Step = Create | Delete
 
 
-def steps(seed: int, count: int, pools: Sequence[str]) -> Iterator[Step]:
-    """``count`` creations and deletions, the same for the same seed. The pools take turns by
-    chance, the first ones oftener."""
+def steps(seed: int, count: int, pools: Sequence[str], most_living: int) -> Iterator[Step]:
+    """``count`` creations and deletions, the same for the same seed; at most ``most_living`` pods
+    are there at once. The pools take turns by chance, the first ones oftener."""
     draw = random.Random(seed)
     living: list[str] = []
     weights = [2 * len(pools) - place for place in range(len(pools))]
     for number in range(count):
-        if living and (len(living) >= MOST_LIVING or draw.random() < 0.42):
+        if living and (len(living) >= most_living or draw.random() < 0.42):
             yield Delete(living.pop(draw.randrange(len(living))))
             continue
         name = f"churn-{number}"

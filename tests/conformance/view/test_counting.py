@@ -51,7 +51,7 @@ def test_what_may_not_be_is_found(claims: list[dict[str, Any]], complaint: str) 
 
 
 def test_a_seed_gives_the_same_steps_and_deletes_only_what_it_made() -> None:
-    first, again = (list(steps(1, 300, ("p", "q"))) for _ in range(2))
+    first, again = (list(steps(1, 300, ("p", "q"), 40)) for _ in range(2))
     assert first == again
     living: set[str] = set()
     for step in first:
@@ -61,4 +61,4 @@ def test_a_seed_gives_the_same_steps_and_deletes_only_what_it_made() -> None:
             living.remove(step.name)
     assert sum(isinstance(step, Delete) for step in first) > 100
     assert {step.pool for step in first if isinstance(step, Create)} == {"p", "q"}
-    assert list(steps(2, 300, ("p", "q"))) != first
+    assert list(steps(2, 300, ("p", "q"), 40)) != first
