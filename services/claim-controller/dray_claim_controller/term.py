@@ -36,6 +36,8 @@ from dray_claim_controller.settings import ControllerSettings
 from dray_claim_controller.templates.keeper import TemplateKeeper
 
 _ENDINGS = ("done", "failed", "stopped")
+_MOST_REST_S = 0.05
+"""Between two publications."""
 
 
 class FactsLostError(TemporaryError):
@@ -204,15 +206,20 @@ class Term:
         }
 
     async def _publish(self) -> None:
-        watching = self._means.watching
+        watching, clock = self._means.watching, self._means.clock
         backoff = Backoff(0.05, 2.0)
         while True:
+            began_s = clock.monotonic_s()
             try:
                 await self.publisher.flush()
                 backoff.reset()
             except BusUnavailableError:
-                await self._means.clock.sleep(backoff.next_s())
+                await clock.sleep(backoff.next_s())
                 continue
+            # Rests as long as it worked: under load an object's next changes come meanwhile, and
+            # are told as one.
+            if (rest_s := min(clock.monotonic_s() - began_s, _MOST_REST_S)) > 0:
+                await clock.sleep(rest_s)
             if not watching.picture.dirty:
                 await watching.changed()
 

@@ -157,7 +157,7 @@ class World:
             lambda: (
                 running.controller.term is not None
                 and running.controller.term.ready
-                and set(running.controller.term.epochs.opened) >= set(self.names(POOLS))
+                and set(running.controller.term.followers.orders) >= set(self.names(POOLS))
             ),
             "the controller leads",
         )

@@ -256,7 +256,8 @@ async def test_a_log_that_lost_what_was_not_read_yet_is_opened_anew(world: Any) 
     await world.until(lambda: orders.sequence == 1)
     orders.sequence = 0
     world.bus.server.named(log_stream("default-pool", 1)).lose_tail(1)
-    await world.until(lambda: running.controller.term.epochs.opened == {"default-pool": 2})
+    followed = running.controller.term.followers.orders
+    await world.until(lambda: followed["default-pool"].epoch == 2)
     state = await world.bus.state(log_stream("default-pool", 2))
     assert state.last_sequence == 1
 

@@ -58,6 +58,8 @@ class Moves:
 _UNOBSERVED = ("synced", "tick", "cluster", "domain")
 """Facts that have no Kubernetes object whose disappearance would end them."""
 _UNREMEMBERED = (Synced, TermBegun, Tick)
+_AT_ONCE = 64
+"""Facts that are on their way to the bus together."""
 
 
 class SupersededError(PermanentError):
@@ -182,13 +184,26 @@ class Publisher:
 
     async def _publish_dirty(self) -> None:
         dirty = self._picture.take_dirty()
-        for done, (key, revision) in enumerate(dirty):
-            try:
-                await self._publish_key(key, revision)
-            except BusUnavailableError:
-                for rest, its_revision in dirty[done:]:
-                    self._picture.mark(rest, its_revision)
-                raise
+        while dirty:
+            batch, dirty = dirty[:_AT_ONCE], dirty[_AT_ONCE:]
+            # Sent in this order, and not acknowledged one by one: the facts of one key never
+            # overlap, and those of different keys do not build on one another.
+            outcomes = await asyncio.gather(
+                *(self._publish_key(key, revision) for key, revision in batch),
+                return_exceptions=True,
+            )
+            failures = [one for one in outcomes if isinstance(one, BaseException)]
+            if not failures:
+                continue
+            unsaid = [
+                entry
+                for entry, outcome in zip(batch, outcomes, strict=True)
+                if isinstance(outcome, BaseException)
+            ]
+            for key, revision in (*unsaid, *dirty):
+                self._picture.mark(key, revision)
+            temporary = [one for one in failures if isinstance(one, BusUnavailableError)]
+            raise next((one for one in failures if one not in temporary), failures[0])
 
     async def _publish_key(self, key: Key, revision: int) -> None:
         if key.kind == InventoryObserved.NAME:
