@@ -1,7 +1,7 @@
 """``make oracle-allocation``: dray and Kubernetes' own allocator, asked the same questions.
 
-Exit codes: 0 no difference, 1 differences or a feature in too few cases, 2 used wrongly, 3 the oracle
-can't be built here (no Go, no network).
+Exit codes: 0 no difference, 1 differences or a feature in too few cases, 2 used wrongly,
+3 the oracle can't be built here (no Go, no network).
 """
 
 import argparse
