@@ -1,4 +1,4 @@
-"""The dry runs that ask what a server keeps get past dray's own webhook, whatever that server is."""
+"""The dry runs that ask what a server keeps get past dray's own webhook, whatever the server."""
 
 from typing import Any
 
