@@ -133,6 +133,34 @@ async def test_the_form_that_the_seed_has_is_refused(
         assert caught.value.code in (400, 422)
 
 
+PODS = [
+    (name, [obj for obj in objects(parts.get("within", parts["in"])) if obj.get("kind") == "Pod"])
+    for name, parts in OBJECTS
+]
+PODS = [(name, pods) for name, pods in PODS if pods]
+
+
+@pytest.mark.parametrize("pods", [p for _, p in PODS], ids=[name for name, _ in PODS])
+async def test_the_pods_of_the_seed_pass_strict_validation_as_they_are(
+    api: Any, pods: list[dict[str, Any]]
+) -> None:
+    for pod in pods:
+        made = await apply(api, pod)
+        assert made["metadata"].get("annotations") == pod["metadata"].get("annotations")
+        assert api.warnings == []
+
+
+@pytest.mark.parametrize("parts", [p for _, p in SEED_FORM], ids=[name for name, _ in SEED_FORM])
+async def test_the_version_that_the_seed_has_is_not_served(
+    api: Any, refused: Any, parts: dict[str, str]
+) -> None:
+    for obj in objects(parts.get("within", parts["in"])):
+        if obj["apiVersion"] == "resource.k8s.io/v1beta2":
+            with pytest.raises(refused) as caught:
+                await apply(api, obj)
+            assert caught.value.code == 404
+
+
 @pytest.mark.parametrize("selector", [s for _, s in SELECTORS], ids=[n for n, _ in SELECTORS])
 async def test_every_translated_selector_is_admitted(api: Any, selector: str) -> None:
     template = {
