@@ -193,7 +193,7 @@ class Rules:
     @property
     def repeats_within_request(self) -> bool:
         """One request may take the same shared device several times."""
-        return self.minor <= 35
+        return self.minor <= 35 and self.consumable_capacity
 
 
 def rules_for(version: str, features: Iterable[str] | None = None) -> Rules:

@@ -19,7 +19,7 @@ from dray_allocator.structured.pools import Pool
 from dray_allocator.structured.rules import Rules
 from dray_allocator.structured.taking import Books
 
-DEVICES_LOOKED_AT: Final = 1_000_000
+DEVICES_LOOKED_AT: Final = 500_000
 """Devices that a search looks at before it gives up: some seconds' worth."""
 Take = Callable[[Claim, Ask, DeviceClass, Candidate], bool]
 
