@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dray.domain import names
-from dray.kube.ports import CLAIMS, PODS
+from dray.kube.ports import CLAIMS, PODS, RefusedError
 from dray_sandbox.faults.plan import DEDICATED, SHARED
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ async def test_dray_binds_on_dedicated_nodes(cluster: "Cluster") -> None:
     assert reserved == [pod["metadata"]["uid"]]
 
 
+@pytest.mark.usefixtures("gated")
 async def test_kube_scheduler_binds_on_shared_nodes_after_the_allocation(
     cluster: "Cluster",
 ) -> None:
@@ -54,6 +55,7 @@ async def test_kube_scheduler_binds_on_shared_nodes_after_the_allocation(
     assert allocated["status"]["allocation"]["devices"]["results"][0]["pool"] == node
 
 
+@pytest.mark.usefixtures("gated")
 @pytest.mark.parametrize("harm", ["its cpu is taken", "it is cordoned", "it is tainted"])
 async def test_a_node_lost_before_the_gate_is_lifted_is_left_for_another(
     cluster: "Cluster", harm: str
@@ -78,6 +80,7 @@ async def test_a_node_lost_before_the_gate_is_lifted_is_left_for_another(
     assert ("", 0) in states[states.index((node, 0)) :]
 
 
+@pytest.mark.usefixtures("gated")
 async def test_a_pod_that_kube_scheduler_leaves_unscheduled_is_decided_again(
     cluster: "Cluster",
 ) -> None:
@@ -97,6 +100,22 @@ async def test_a_pod_that_kube_scheduler_leaves_unscheduled_is_decided_again(
     assert await cluster.running("patient") == ["sim-5"]
     places = [place for place, _ in cluster.allocations(claim_uid) if place]
     assert list(dict.fromkeys(places)) == ["sim-2", "sim-5"]
+
+
+async def test_where_taints_are_dropped_gated_pods_are_denied_with_the_reason(
+    cluster: "Cluster",
+) -> None:
+    if await cluster.keeps_taints():
+        pytest.skip("not on servers that keep device taints: gated pods are admitted")
+    with pytest.raises(RefusedError, match="drops device taints") as shared:
+        await cluster.submit("guest", SHARED)
+    port = {"ports": [{"containerPort": 80, "hostPort": 8080}]}
+    with pytest.raises(RefusedError, match="drops device taints") as needy:
+        await cluster.submit("guest", DEDICATED, container=port)
+    cluster.made.clear()
+
+    assert "on shared nodes: name a pool with spec.dedicated: true" in str(shared.value)
+    assert "needs that only kube-scheduler reads (host port 8080)" in str(needy.value)
 
 
 def _is_refused(pod: dict) -> bool:

@@ -182,7 +182,9 @@ async def _published(fleet: Fleet) -> None:
     def complete(listed: tuple[Object, ...]) -> bool:
         return sum(len(one["spec"].get("devices") or ()) for one in listed) == 50 * CARDS
 
-    await _until(fleet, SLICES, complete, "all cards are published")
+    listed = await _until(fleet, SLICES, complete, "all cards are published")
+    if all(map(_untainted, listed)):
+        pytest.skip(f"not on {wanted_minor()}: device taints are dropped, gated pods are denied")
     await _until(
         fleet,
         SLICES,
@@ -238,9 +240,11 @@ def _waiting(listed: tuple[Object, ...]) -> list[str]:
 async def _seen(fleet: Fleet) -> None:
     async with asyncio.timeout(PATIENCE_S):
         for resource in (SLICES, CLAIMS, PODS):
-            async for _ in fleet.kube.watch(resource):
-                if fleet.history.is_at(resource, (await fleet.kube.list(resource)).objects):
+            while True:
+                listed = await fleet.kube.list(resource)
+                if fleet.history.is_at(resource, listed.objects):
                     break
+                await asyncio.sleep(0.1)  # the history's watches are others than ours
 
 
 async def _delete_all(fleet: Fleet, pods: tuple[Object, ...]) -> None:

@@ -13,7 +13,6 @@ from dray.domain import names
 from dray.kube.ports import (
     CLAIMS,
     CLASSES,
-    SLICES,
     TEMPLATES,
     AlreadyExistsError,
     Object,
@@ -54,7 +53,7 @@ async def test_kube_scheduler_gives_them_no_card_of_dray(
     cluster: "Cluster", device_class_name: str
 ) -> None:
     await _make_class(cluster)
-    if not await _taints(cluster):
+    if not await cluster.keeps_taints():
         with pytest.raises(RefusedError) as refusal:
             await cluster.kube.create(CLAIMS, _claim(device_class_name), "default")
         assert "drops device taints (DRADeviceTaints is off)" in str(refusal.value)
@@ -82,6 +81,7 @@ async def test_kube_scheduler_gives_them_no_card_of_dray(
         await cluster.kube.delete(CLAIMS, "by-hand", "default")
 
 
+@pytest.mark.usefixtures("gated")
 @pytest.mark.parametrize("device_class_name", [names.DEVICE_CLASS, GREEDY])
 @pytest.mark.parametrize("kind", [CLAIMS, TEMPLATES], ids=lambda kind: kind.plural)
 async def test_who_tolerates_the_taint_is_refused_at_admission(
@@ -117,12 +117,6 @@ async def _make_class(cluster: "Cluster") -> None:
         await cluster.kube.create(
             CLASSES, {"metadata": {"name": GREEDY}, "spec": {"selectors": selectors}}
         )
-
-
-async def _taints(cluster: "Cluster") -> bool:
-    """Whether the server keeps the taints of devices."""
-    slices = (await cluster.kube.list(SLICES)).objects
-    return any(device.get("taints") for one in slices for device in one["spec"]["devices"])
 
 
 def _refused(pod: Object) -> str:

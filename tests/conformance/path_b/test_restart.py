@@ -18,7 +18,8 @@ pytestmark = [
     pytest.mark.real,
     pytest.mark.parametrize("arena", ["real"], indirect=True),
 ]
-PODS_OF_EACH = 6
+PODS_OF_EACH = 4
+"""As many as there are cards on dedicated nodes, for servers that give whole ones."""
 
 
 async def test_nothing_under_way_is_given_up_while_the_server_has_not_read_its_roles(
@@ -27,7 +28,8 @@ async def test_nothing_under_way_is_given_up_while_the_server_has_not_read_its_r
     """kube-apiserver serves at once, and forbids everything for a moment."""
     log = cluster.stack.runner.log("claim-controller")
     before = len(log.read_bytes())
-    pods = [f"{pool}-{number}" for number in range(PODS_OF_EACH) for pool in (DEDICATED, SHARED)]
+    pools = (DEDICATED, SHARED) if await cluster.keeps_taints() else (DEDICATED,)
+    pods = [f"{pool}-{number}" for number in range(PODS_OF_EACH) for pool in pools]
     async with asyncio.TaskGroup() as users:
         for name in pods:
             users.create_task(cluster.submit(name, name.rpartition("-")[0]))
