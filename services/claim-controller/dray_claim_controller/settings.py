@@ -59,6 +59,8 @@ class Publishing(Group):
     """How often, at most, a pool's status and its nodes' taints are written."""
     report_every: Duration = 0.2
     """How often running pods are looked for that were not reported yet."""
+    report_patience: Duration = 30.0
+    """How long, at most, reports of what went well wait while a crowd of pods is on its way."""
 
 
 class Owner(Group):

@@ -86,7 +86,14 @@ class Term:
             allocating_scheduler=settings.owner.allocating_scheduler,
         )
         self.epochs = Epochs(bus, kube, watching, self.publisher, clock, instance=instance)
-        self.reporter = Reporter(kube, bus, watching, clock, instance=instance)
+        self.reporter = Reporter(
+            kube,
+            bus,
+            watching,
+            clock,
+            instance=instance,
+            patience_s=settings.publishing.report_patience,
+        )
         self.executor = Executor(
             kube,
             watching,

@@ -2,11 +2,13 @@
 
 What is to be said of a pod is kept once per pod and subject; a newer word replaces one that
 was not written yet. What a restart loses is found again by ``look``: it goes by what is.
+
+While a crowd of pods is on its way to its nodes, what went well is not said, for a while: every
+write of a report would keep a pod waiting (``ReportQueue``).
 """
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import structlog
@@ -35,8 +37,8 @@ from dray_claim_controller.execute.writes import ClaimWrites
 from dray_claim_controller.observe.seen import SeenClaim, SeenPod
 from dray_claim_controller.observe.watching import Watching
 from dray_claim_controller.report import stories
+from dray_claim_controller.report.queue import ReportQueue, Work
 
-Work = Callable[[], Awaitable[None]]
 _ON_THE_BUS = ("committed", "bound", "ungated", "failed")
 
 
@@ -44,7 +46,14 @@ class Reporter:
     """A queue of things to say, and a few hands."""
 
     def __init__(
-        self, kube: Kube, bus: Bus, watching: Watching, clock: Clock, *, instance: str
+        self,
+        kube: Kube,
+        bus: Bus,
+        watching: Watching,
+        clock: Clock,
+        *,
+        instance: str,
+        patience_s: float = 30.0,
     ) -> None:
         self._kube = kube
         self._bus = bus
@@ -53,15 +62,16 @@ class Reporter:
         self._clock = clock
         self._instance = instance
         self._writes = ClaimWrites(kube)
-        self._work: OrderedDict[tuple[str, str], Work] = OrderedDict()
-        self._todo = asyncio.Event()
+        self._queue = ReportQueue(patience_s)
+        self._waiting: dict[str, None] = {}
+        """Pods that nobody decided about since they were said to wait."""
         self._told: OrderedDict[str, None] = OrderedDict()
         """Pods that were reported as assigned."""
 
     @property
     def backlog(self) -> int:
         """Things not said yet."""
-        return len(self._work)
+        return len(self._queue)
 
     async def run(self, *, hands: int = 4, look_every_s: float = 0.2) -> None:
         """Say things until cancelled."""
@@ -75,6 +85,7 @@ class Reporter:
         pod = self._pod(waiting.pod_uid)
         if pod is None or pod.node:
             return
+        self._waiting[pod.uid] = None
         self._put(
             (pod.uid, "bindrequest"),
             lambda: self._bind_request(
@@ -87,11 +98,12 @@ class Reporter:
     def decided(self, order: Order) -> None:
         """The pod's decision is being carried out."""
         decision = order.decision
+        self._waiting.pop(decision.pod_uid, None)
         pod = self._pod(decision.pod_uid)
         if pod is None or pod.node:
             return
         spec, status = stories.decided_spec(decision), stories.binding_status()
-        self._put((pod.uid, "bindrequest"), lambda: self._bind_request(pod, spec, status))
+        self._put_off((pod.uid, "bindrequest"), lambda: self._bind_request(pod, spec, status))
 
     def progress(self, progress: Progress) -> None:
         """An execution made a step, or came to its end."""
@@ -116,9 +128,13 @@ class Reporter:
 
     def look(self) -> None:
         """Find pods that run with devices and were not reported so, whoever allocated them."""
+        on_their_way = 0
         for seen in self._picture.our_pods():
             pod = seen.pod
-            if pod is None or not pod.node or pod.deleting or pod.uid in self._told:
+            if pod is None or pod.deleting or pod.uid in self._told:
+                continue
+            if not pod.node:
+                on_their_way += pod.uid not in self._waiting
                 continue
             claims = [held for held in self._picture.claims_of(pod) if _is_drays(held)]
             if not claims or any(held.claim.allocation is None for held in claims):
@@ -127,12 +143,15 @@ class Reporter:
             if len(self._told) > 100_000:
                 self._told.popitem(last=False)
             self._assigned(pod, claims)
+        for uid in [uid for uid in self._waiting if uid not in self._picture.pods]:
+            del self._waiting[uid]
+        self._queue.look(on_their_way, self._clock.monotonic_s())
 
     def _assigned(self, pod: Pod, claims: list[SeenClaim]) -> None:
         for held in claims:
             if not _is_announced(held):
                 uid = held.claim.uid
-                self._put((uid, "announce"), lambda uid=uid: self._announce(uid))  # type: ignore[misc]
+                self._put_off((uid, "announce"), lambda uid=uid: self._announce(uid))  # type: ignore[misc]
         known = self._picture.plain[BIND_REQUESTS.plural].get(f"{pod.namespace}/{pod.name}")
         if known is None and not any(held.claim.decision for held in claims):
             # kube-scheduler allocated: there was no request of dray's to bind, so none is made.
@@ -142,7 +161,7 @@ class Reporter:
         if known is not None and _is_succeeded(known, pod):
             return
         spec = stories.allocated_spec(pod, claims)
-        self._put((pod.uid, "bindrequest"), lambda: self._succeed(pod, spec, claims))
+        self._put_off((pod.uid, "bindrequest"), lambda: self._succeed(pod, spec, claims))
 
     async def _succeed(self, pod: Pod, spec: dict[str, Any], claims: list[SeenClaim]) -> None:
         # The event first: the phase says that all of it was said.
@@ -239,8 +258,10 @@ class Reporter:
         return None if seen is None or seen.terminal else seen.pod
 
     def _put(self, key: tuple[str, str], work: Work) -> None:
-        self._work[key] = work
-        self._todo.set()
+        self._queue.put(key, work)
+
+    def _put_off(self, key: tuple[str, str], work: Work) -> None:
+        self._queue.put_off(key, work, self._clock.monotonic_s())
 
     async def _look_for_ever(self, every_s: float) -> None:
         while True:
@@ -249,15 +270,12 @@ class Reporter:
 
     async def _write(self) -> None:
         while True:
-            while not self._work:
-                self._todo.clear()
-                await self._todo.wait()
-            key, work = self._work.popitem(last=False)
+            key, work = await self._queue.next()
             try:
                 await work()
             except (TemporaryError, BusUnavailableError) as error:
                 structlog.get_logger().debug("report not written yet", error=str(error))
-                self._work.setdefault(key, work)
+                self._queue.put_back(key, work)
                 await self._clock.sleep(0.5)
             except (NotFoundError, StreamMissingError):
                 # The pod went meanwhile, or the bus is being set up anew: nobody will read it.
