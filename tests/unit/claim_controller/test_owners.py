@@ -14,7 +14,7 @@ from dray.domain.names import (
     SHAPE,
 )
 from dray.kube.convert import time_to
-from dray.kube.ports import CLAIMS, NODES, PODS, POOLS, SLICES, Changed, Object
+from dray.kube.ports import CLAIMS, NODES, PODS, POOLS, SLICES, Changed, Deleted, Object
 from dray.messages.facts import NodeObserved
 from dray_claim_controller.deciding.observing import PoolStatus, Publish
 from dray_claim_controller.observe.facts import pools_of
@@ -169,6 +169,36 @@ def test_a_node_that_goes_to_another_pool_takes_its_quarantine_along(
     assert theirs.tell().quarantined
     assert theirs.tell(after_s=QUARANTINE_S - 1).quarantined
     assert theirs.tell(after_s=1).node.pool == ("other" if pool == "other" else "")
+
+
+@pytest.mark.parametrize("recalled", [True, False])
+def test_a_node_that_went_and_came_back_was_kube_schedulers_all_the_same(
+    theirs: World, recalled: bool
+) -> None:
+    if recalled:
+        theirs.give(OWNER_DRAY)
+        theirs.tell()
+    obj = {"metadata": {"name": "n1", "uid": "n1", "resourceVersion": "90"}}
+    theirs.picture.apply(NODES, Deleted(obj))
+    assert theirs.tell().deleted
+    theirs.give(OWNER_DRAY, owner=OWNER_DRAY)
+    theirs.put(NODES, {"metadata": {"name": "n1", "uid": "n2", "labels": {POOL_LABEL: "p"}}})
+    theirs.publish(tainted=True)
+
+    assert theirs.tell().quarantined
+    assert theirs.tell(after_s=QUARANTINE_S).node.pool == "p"
+
+
+def test_budgets_stay_while_devices_change_hands(world: World, theirs: World) -> None:
+    """Less than what is held would keep pods from starting."""
+    for one, owner in ((world, OWNER_KUBE_SCHEDULER), (theirs, OWNER_DRAY)):
+        oversold = {"oversubscription": {"tflopsRatio": 3}}
+        spec = {"owner": owner, "capacityConfig": oversold, "qosConfig": {"defaultQoS": "high"}}
+        one.put(POOLS, {"metadata": {"name": "p"}, "spec": spec})
+
+        between = one.tell().node
+        assert between.pool == ""
+        assert (between.tflops_ratio, between.qos, between.owner) == ("3", "high", OWNER_DRAY)
 
 
 def test_between_two_pools_of_kube_scheduler_nobody_waits(theirs: World) -> None:

@@ -34,9 +34,10 @@ class Publish(Question[tuple[Fact, ...]], frozen=True, kw_only=True, tag="publis
 
     def answer(self, picture: Picture) -> tuple[Fact, ...]:
         before = self.before
-        published = before if isinstance(before, NodeObserved) and not before.deleted else None
+        node = before if isinstance(before, NodeObserved) else None
+        published, buried = (None, node) if node and node.deleted else (node, None)
         left = {(domain, self.key.identity): revision for domain, revision in self.left}
-        fact = fact_of(picture, self.key, Known(published, left, self.closing, self.recall))
+        fact = fact_of(picture, self.key, Known(published, left, self.closing, self.recall, buried))
         return tuple(plan(self.key, before, fact, self.revision))
 
 

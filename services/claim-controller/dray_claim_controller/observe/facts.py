@@ -8,6 +8,7 @@ from dray.domain.names import (
     BASE_TEMPLATE,
     DEDICATED_TAINT,
     DERIVED_FROM_LABEL,
+    OWNER_DRAY,
     QOS_LABEL,
     QOS_LEVELS,
     TEMPLATE_LABEL,
@@ -26,6 +27,7 @@ from dray.messages.facts import (
     SliceObserved,
     TemplateObserved,
 )
+from dray_claim_controller.observe.membership import Place
 from dray_claim_controller.observe.owners import Movement, Recall, wanted_pool, whereabouts
 from dray_claim_controller.observe.picture import Picture
 from dray_claim_controller.observe.seen import Key
@@ -41,6 +43,8 @@ class Known:
     closing: tuple[str, ...] = ()
     """Domains whose pool is gone, but whose decisions are not all void yet."""
     recall: Recall = field(default_factory=Recall)
+    buried: NodeObserved | None = None
+    """The tombstone of a node of this name."""
 
 
 def key_of(fact: Fact) -> Key:
@@ -158,10 +162,12 @@ def _node_fact(picture: Picture, name: str, known: Known) -> NodeObserved | None
     pools = pools_of(picture)
     bare = node_from(obj)
     wanted = wanted_pool(bare.labels, pools)
-    movement = Movement(known.published, known.left, {*pools, *known.closing}, known.recall)
+    movement = Movement(
+        known.published, known.left, {*pools, *known.closing}, known.recall, known.buried
+    )
     where = whereabouts(picture, name, wanted, movement)
     node = replace(
-        _in_pool(bare, pools.get(where.pool)),
+        _in_between(bare, wanted, where) or _in_pool(bare, pools.get(where.pool)),
         leaving=where.leaving,
         leaving_since=where.leaving_since,
     )
@@ -178,6 +184,14 @@ def _node_fact(picture: Picture, name: str, known: Known) -> NodeObserved | None
         quarantined=where.quarantined,
         recalled_unix_s=where.recalled_unix_s,
     )
+
+
+def _in_between(node: Node, wanted: Pool | None, where: Place) -> Node | None:
+    """The node while its devices change hands and not pools, or None: nobody allocates them, but
+    what they are stays, so that nothing that holds them is more than they have."""
+    if wanted is None or where.pool or not (where.quarantined or where.leaving == wanted.name):
+        return None
+    return replace(_in_pool(node, wanted), pool="", owner=OWNER_DRAY)
 
 
 def _in_pool(node: Node, pool: Pool | None) -> Node:

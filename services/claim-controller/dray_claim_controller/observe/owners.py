@@ -37,17 +37,18 @@ class Movement:
     left: Mapping[tuple[str, str], int]
     domains: Collection[str]
     recall: Recall
+    buried: NodeObserved | None = None
+    """What was last said of a node of this name that is gone."""
 
 
 def whereabouts(picture: Picture, node: str, wanted: Pool | None, by: Movement) -> Place:
     """Where the node's next fact puts it, and in whose hands its devices are."""
     published = by.published
-    if published is None:
+    if published is None and not _was_kube_schedulers(by.buried):
         return _first(picture, node, wanted)
-    if published.quarantined:
-        return _quarantined(picture, node, wanted, published.recalled_unix_s, by.recall)
-    if published.node.pool and published.node.owner == OWNER_KUBE_SCHEDULER:
-        return _quarantined(picture, node, wanted, None, by.recall)
+    if published is None or _was_kube_schedulers(published):
+        since_unix_s = published.recalled_unix_s if published and published.quarantined else None
+        return _quarantined(picture, node, wanted, since_unix_s, by.recall)
     name = "" if wanted is None else wanted.name
     handed_over = _is_kube_schedulers(wanted)
     revision = published.revision
@@ -60,6 +61,14 @@ def whereabouts(picture: Picture, node: str, wanted: Pool | None, by: Movement) 
 def former_owner(pool: Object) -> str:
     """Who allocated the pool's devices when its status was last written."""
     return (pool.get("status") or {}).get("owner") or OWNER_DRAY
+
+
+def _was_kube_schedulers(fact: NodeObserved | None) -> bool:
+    """Whether kube-scheduler had the node's devices, or may still have something in flight. Of a
+    node that went and came back, too: its cards are the same devices."""
+    if fact is None:
+        return False
+    return fact.quarantined or bool(fact.node.pool and fact.node.owner == OWNER_KUBE_SCHEDULER)
 
 
 def _is_kube_schedulers(pool: Pool | None) -> bool:
