@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -20,11 +21,22 @@ import (
 // the work. What is kept is the same however often it is compiled.
 const cachedSelectors = 8192
 
-// compiled are the selectors by whether consumable capacity is on. The feature of list attributes,
-// where there is one, only matters for new expressions.
-var compiled = map[bool]*dracel.Cache{
-	false: dracel.NewCache(cachedSelectors, dracel.Features{EnableConsumableCapacity: false}),
-	true:  dracel.NewCache(cachedSelectors, dracel.Features{EnableConsumableCapacity: true}),
+// compiled are the selectors by the features of their language.
+var compiled sync.Map
+
+// selectorsOf is the cache for the gates named; all answers with the same gates share it.
+func selectorsOf(names []string) *dracel.Cache {
+	// Unlike for selectors alone, a gate that is not named is off.
+	on := map[string]bool{"DRAConsumableCapacity": false}
+	for _, name := range names {
+		on[name] = true
+	}
+	language := features(on)
+	if found, ok := compiled.Load(language); ok {
+		return found.(*dracel.Cache)
+	}
+	found, _ := compiled.LoadOrStore(language, dracel.NewCache(cachedSelectors, language))
+	return found.(*dracel.Cache)
 }
 
 type allocationQuestion struct {
@@ -112,7 +124,7 @@ func tryAllocation(line []byte) (found allocationAnswer) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), *timeout)
 	defer cancel()
-	cache := compiled[wanted.ConsumableCapacity]
+	cache := selectorsOf(q.Features)
 	state := allocatedState(q.Allocated, wanted.ConsumableCapacity)
 	allocator, err := structured.NewAllocator(ctx, wanted, state, classesOf(q.Classes), q.Slices, cache)
 	if err != nil {

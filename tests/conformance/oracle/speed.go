@@ -14,7 +14,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	dracel "k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/dynamic-resource-allocation/structured"
 )
 
@@ -146,16 +145,13 @@ func (f fleet) allocator() structured.Allocator {
 		Spec:       resourceapi.DeviceClassSpec{Selectors: selectors},
 	}})
 	made, err := structured.NewAllocator(
-		context.Background(), features, allocatedState(nil, false), classes, f.slices, speedCache,
+		context.Background(), features, allocatedState(nil, features.ConsumableCapacity), classes, f.slices, selectorsOf(defaultGates),
 	)
 	if err != nil {
 		panic(err) // no input is read here
 	}
 	return made
 }
-
-// speedCache is shared by all allocators, as in kube-scheduler.
-var speedCache = dracel.NewCache(cachedSelectors, dracel.Features{})
 
 var speedClaims = []*resourceapi.ResourceClaim{{
 	ObjectMeta: metav1.ObjectMeta{Name: "claim", Namespace: "default"},
