@@ -72,10 +72,6 @@ async def is_refused_in_drays_words(api: Any, refused: Any, expression: str) -> 
 
     [(field, message)] = caught.value.causes()
     assert field == FIELD
-    if expression in NOT_BEFORE:
-        # The unknown function of an unknown name: Kubernetes tells both, dray the name.
-        message, _, more = message.partition("\nERROR: ")
-        assert "undeclared reference to 'range'" in more
     # dray adds the nearest known name.
     assert HINT.sub("", message).endswith(HINT.sub("", found.text))
     assert found.text
