@@ -33,6 +33,10 @@ pytestmark = [
 CARD_TFLOPS, CARD_VRAM = Quantity(100 * 10**9), parse_quantity("16Gi")
 """What each pod asks for."""
 BEFORE = ("early-1", "early-2")
+FLYING = ("flying-1", "flying-2")
+"""Created right before the API server goes; each in a pool where a card is free for it."""
+BUSY = "busy"
+"""Their pool, dedicated."""
 WAITING = "early-waits"
 """Wants both cards of the dedicated pool whole, before and after."""
 
@@ -76,12 +80,14 @@ async def upgraded() -> AsyncIterator[Upgraded]:
     options = StackOptions(
         name="conformance-upgrade",
         control_plane="real",
-        nodes=simulated_nodes(2, gpus=2, models=("A100",), pools=(DEDICATED, SHARED)),
+        nodes=simulated_nodes(3, gpus=2, models=("A100",), pools=(DEDICATED, SHARED, BUSY)),
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(MINOR_VARIABLE, older)
         async with standing(options) as stand:
             await furnish(stand.kube)
+            spec = {"schedulingConfigTemplate": "default-scheduling-config", "dedicated": True}
+            await stand.kube.create(POOLS, {"metadata": {"name": BUSY}, "spec": spec})
             yield await _upgraded(stand, binary)
 
 
@@ -97,15 +103,13 @@ async def _upgraded(stand: Stand, binary: Any) -> Upgraded:
 
     async def reported() -> bool:
         listed = await stand.kube.list(BIND_REQUESTS, NAMESPACE)
-        phases = [
-            one.get("status", {}).get("phase")
-            for one in listed.objects
-            if one["metadata"]["name"] != WAITING
-        ]
+        phases = [_phase_told(one) for one in listed.objects if one["metadata"]["name"] != WAITING]
         return len(phases) >= len(BEFORE) and set(phases) == {"Succeeded"}
 
     await stand.until(reported, "all BindRequests Succeeded")
     before = await _seen(stand)
+    for name in FLYING:
+        await stand.submit(name, BUSY)
     await stand.stack.change_version(binary)
 
     async def asked_anew() -> ClusterObserved | None:
@@ -132,9 +136,9 @@ async def _ready(stand: Stand) -> None:
     async def holds() -> bool:
         pools = (await stand.kube.list(POOLS)).objects
         opened = [pool.get("status", {}).get("decisionLog") for pool in pools]
-        return len(opened) == 2 and all(opened) and len(await stand.devices()) == 4
+        return len(opened) == 3 and all(opened) and len(await stand.devices()) == 6
 
-    await stand.until(holds, "both pools are served")
+    await stand.until(holds, "all pools are served")
 
 
 async def _seen(stand: Stand) -> Seen:
@@ -155,11 +159,15 @@ async def _seen(stand: Stand) -> Seen:
         allocations={
             claim["metadata"]["uid"]: claim["status"]["allocation"] for claim in allocated
         },
-        bind_requests={one["metadata"]["name"]: one["status"]["phase"] for one in requests},
+        bind_requests={one["metadata"]["name"]: _phase_told(one) for one in requests},
         epochs=epochs,
         records={pool: await _records(stand.bus, pool, epoch) for pool, epoch in epochs.items()},
         pids=stand.stack.runner.pids(),
     )
+
+
+def _phase_told(bind_request: Object) -> str:
+    return str(bind_request.get("status", {}).get("phase", ""))
 
 
 async def _records(bus: Bus, pool: str, epoch: int) -> list[bytes]:
@@ -175,13 +183,23 @@ async def test_nothing_is_lost(upgraded: Upgraded) -> None:
     after, before = await _seen(upgraded.stand), upgraded.before
 
     assert set(BEFORE) <= before.pods.keys()
-    assert after.pods == before.pods
-    assert after.allocations == before.allocations
-    assert after.bind_requests == before.bind_requests
+    assert after.pods.items() >= before.pods.items()
+    assert after.pods.keys() - before.pods.keys() <= set(FLYING)
+    assert {uid: after.allocations.get(uid) for uid in before.allocations} == before.allocations
+    assert after.bind_requests.items() >= before.bind_requests.items()
     assert after.epochs == before.epochs
     for pool, records in before.records.items():
         assert len(records) >= 1
         assert after.records[pool][: len(records)] == records
+
+
+async def test_what_was_under_way_is_finished(upgraded: Upgraded) -> None:
+    """Whatever dray had come to: a template, a decision, an allocation without a binding."""
+    await upgraded.stand.running(*FLYING)
+
+    claims = [await upgraded.stand.claim_of(name) for name in FLYING]
+    assert all(claim is not None and results_of(claim) for claim in claims)
+    await upgraded.stand.recounted()
 
 
 async def test_the_services_go_on_as_they_are(upgraded: Upgraded) -> None:
@@ -215,7 +233,7 @@ async def test_the_slices_show_what_is_kept_now(upgraded: Upgraded) -> None:
 
     async def as_kept() -> bool:
         devices = await upgraded.stand.devices()
-        return len(devices) == 4 and all(
+        return len(devices) == 6 and all(
             ("allowMultipleAllocations" in device) == kept.consumable_capacity
             and all(
                 ("requestPolicy" in entry) == kept.consumable_capacity
