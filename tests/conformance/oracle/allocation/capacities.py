@@ -12,11 +12,17 @@ ASKED: Final = {
     "memory": ("1Gi", "3Gi", "3G", "5Gi", "6Gi", "10Gi", "12Gi", "1536Mi", "0", "40Gi"),
     "cores": ("1", "2", "600m", "1500m", "3", "0", "4", "8"),
 }
+ODD: Final = (
+    "0", "-1", "-3Gi", "9223372036854775807", "12E", "1500m", "100n", "1e18", "0.5", "2.5Gi",
+)  # fmt: skip
+"""Amounts that hardly anybody means, and that the API server takes all the same."""
 
 
 def capacity_of(rng: random.Random, key: str, themes: frozenset[str], *, shared: bool) -> Json:
     """One capacity; only shared devices may have a policy for requests."""
     value = rng.choice(VALUES[key])
+    if "odd amounts" in themes and rng.random() < 0.35:
+        return {"value": rng.choice(ODD)}
     if not shared or rng.random() < 0.2:
         return {"value": value}
     names = [name for name in _POLICIES if name in themes]
@@ -24,14 +30,16 @@ def capacity_of(rng: random.Random, key: str, themes: frozenset[str], *, shared:
     return {"value": value, "requestPolicy": _POLICIES[name](rng, key)}
 
 
-def asked_of(rng: random.Random, key: str) -> str:
+def asked_of(rng: random.Random, key: str, themes: frozenset[str]) -> str:
     """How much a request may want."""
+    if "odd amounts" in themes and rng.random() < 0.4:
+        return rng.choice(ODD)
     return rng.choice(ASKED[key])
 
 
 def consumed_of(rng: random.Random, key: str) -> str:
-    """How much a share that is held may consume."""
-    return rng.choice(ASKED[key][2:])
+    """How much a share that is held may consume of the capacity published as ``key``."""
+    return rng.choice(ASKED[key.rpartition("/")[2]][2:])
 
 
 def _default_only(rng: random.Random, key: str) -> Json:

@@ -77,7 +77,7 @@ def make_claims(scene: Scene) -> list[Json]:
 
 def _claim(scene: Scene, number: int) -> Json:
     rng = scene.rng
-    several = scene.drawn("several requests", 0.8)
+    several = scene.drawn("several requests", 0.8) or "tight" in scene.themes
     requests = [_request(scene, f"r{n}") for n in range(rng.choice((2, 2, 3)) if several else 1)]
     if scene.drawn("many", 0.75):
         _ask_for_many(rng, requests)
@@ -86,7 +86,7 @@ def _claim(scene: Scene, number: int) -> Json:
     constraints = [
         _constraint(scene, kind, names)
         for kind in ("matchAttribute", "distinctAttribute")
-        if scene.drawn(kind, 0.85)
+        if scene.drawn(kind, 0.85) or (kind == "matchAttribute" and scene.drawn("tight", 0.6))
     ]
     if constraints:
         devices["constraints"] = constraints
@@ -136,7 +136,8 @@ def _wanted(scene: Scene, *, admin: bool) -> Json:
         wanted["allocationMode"] = "All"
     else:
         wanted["allocationMode"] = "ExactCount"
-        wanted["count"] = rng.choice((2, 2, 3)) if scene.drawn("count", 0.6) else 1
+        more = scene.drawn("count", 0.6) or scene.drawn("tight", 0.5)
+        wanted["count"] = rng.choice((2, 2, 3)) if more else 1
     if admin and scene.drawn("admin", 0.7):
         wanted["adminAccess"] = True
     if scene.drawn("taints", 0.55):
@@ -155,10 +156,15 @@ def _asks_capacity(scene: Scene) -> bool:
 def _asked(scene: Scene, driver: str) -> Json:
     rng = scene.rng
     keys = ["memory"] if rng.random() < 0.7 else ["memory", "cores"]
-    asked = {key: asked_of(rng, key) for key in keys}
+    asked = {_written(scene, driver, key): asked_of(rng, key, scene.themes) for key in keys}
     if scene.drawn("wrong capacity key", 0.8):
         asked[rng.choice((f"{driver}/memory", "absent"))] = "1Gi"
     return asked
+
+
+def _written(scene: Scene, driver: str, key: str) -> str:
+    """The capacity's key; with the driver's domain it is another one, unless published so."""
+    return f"{driver}/{key}" if scene.drawn("domain", 0.4) else key
 
 
 def _toleration(rng: random.Random) -> Json:

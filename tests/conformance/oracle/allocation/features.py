@@ -9,6 +9,7 @@ import marshal
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from allocation.capacities import ODD
 from allocation.effort import MOST_RESULTS
 from allocation.themes import ON
 
@@ -293,9 +294,8 @@ def _config_of_claims(question: Json) -> None:
 def _domains(question: Json) -> None:
     for spec, device in devices_of(question):
         prefix = f"{spec['driver']}/"
-        device["attributes"] = {
-            key.removeprefix(prefix): value for key, value in device["attributes"].items()
-        }
+        for name in ("attributes", "capacity"):
+            device[name] = {key.removeprefix(prefix): value for key, value in device[name].items()}
 
 
 def _missing(question: Json) -> None:
@@ -346,7 +346,34 @@ def _unknown_capacities(question: Json) -> None:
 
 
 def _gates(question: Json) -> None:
-    question["features"] = list(ON[question["k8s"]])
+    missing = set(ON[question["k8s"]]) - set(question["features"])
+    question["features"] += sorted(missing)
+
+
+def _lists(question: Json) -> None:
+    """Keep the first value of each list."""
+    for _, device in devices_of(question):
+        for value in device["attributes"].values():
+            for kind in ("string", "int", "version"):
+                if values := value.pop(f"{kind}s", None):
+                    value[kind] = values[0]
+
+
+def _odd_amounts(question: Json) -> None:
+    """Make them ordinary: of capacities, of requests and of counter sets."""
+    holders = [
+        capacity for _, device in devices_of(question) for capacity in device["capacity"].values()
+    ]
+    for one in question["slices"]:
+        for entry in one["spec"].get("sharedCounters", []):
+            holders += entry["counters"].values()
+    for claim in question["claims"]:
+        for wanted in wanted_by(claim):
+            asked = wanted.get("capacity", {}).get("requests", {})
+            asked |= {key: "1Gi" for key, value in asked.items() if value in ODD}
+    for holder in holders:
+        if holder["value"] in ODD:
+            holder["value"] = "40Gi"
 
 
 FEATURES: Final[dict[str, Removal]] = {
@@ -398,6 +425,8 @@ FEATURES: Final[dict[str, Removal]] = {
     "class missing": _each_wanted(_missing_classes),
     "more than 32 devices": _many,
     "gate off": _gates,
+    "odd amount": _odd_amounts,
+    "attribute of several values": _lists,
 }
 
 _WORDS: Final[dict[str, list[str]]] = {
@@ -434,5 +463,6 @@ _WORDS: Final[dict[str, list[str]]] = {
     "config in claim": ['"opaque"'],
     "domain written out": [".example.com/"],
     "class missing": ['"missing"'],
+    "attribute of several values": ['"strings"', '"ints"', '"versions"'],
 }
 """A word without which a question cannot have the feature."""

@@ -4,7 +4,7 @@ import random
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from allocation.capacities import capacity_of
+from allocation.capacities import ODD, capacity_of
 
 Json = dict[str, Any]
 
@@ -16,6 +16,12 @@ ROOT: Final = "resource.kubernetes.io/pcieRoot"
 POOLS: Final = ("node-1", "pool-a", "pool-b", "pool-c")
 MODELS: Final = ("A100", "H100", "L40S")
 VERSIONS: Final = ("12.4.0", "12.10.1", "12.4.0-rc.1", "9.1.0")
+LISTED: Final[dict[str, tuple[str | int, ...]]] = {
+    "string": (*MODELS, "pci0000:00", "pci0000:01"),
+    "int": (0, 1, 2, 3),
+    "version": VERSIONS,
+}
+"""Of each kind of attribute that may be a list here, further values."""
 TAINT_KEYS: Final = ("example.com/health", "example.com/maintenance")
 COUNTERS: Final = {
     "memory": (("40Gi", "80Gi"), ("10Gi", "20Gi", "40Gi")),
@@ -84,7 +90,8 @@ def _fill(rng: random.Random, themes: frozenset[str], pool: Pool, *, big: bool) 
     sizes = [rng.randint(33, 38)] if big else [
         rng.choice((1, 2, 2, 3, 4, 6)) for _ in range(rng.choice((1, 1, 1, 2, 2, 3)))
     ]  # fmt: skip
-    counters = _counter_sets(rng) if "counters" in themes and rng.random() < 0.8 else []
+    owns = "counters" in themes and rng.random() < 0.8
+    counters = _counter_sets(rng, odd="odd amounts" in themes) if owns else []
     prefix = rng.choice(("gpu", "dev")) if pool.driver == GPU else "nic"
     for size in sizes:
         first = len(pool.devices)
@@ -118,7 +125,7 @@ def _device(
     device: Json = {"name": name, "attributes": _attributes(rng, themes, pool.driver, index)}
     shared = "shared" in themes and rng.random() < 0.75
     device["capacity"] = {
-        key: capacity_of(rng, key, themes, shared=shared)
+        _written(rng, themes, pool.driver, key): capacity_of(rng, key, themes, shared=shared)
         for key in ("memory", "cores")
         if rng.random() < (0.9 if key == "memory" else 0.35)
     }
@@ -152,11 +159,24 @@ def _attributes(rng: random.Random, themes: frozenset[str], driver: str, index: 
     }
     lost = 0.15 if "missing" in themes else 0.0
     kept = {key: value for key, value in values.items() if rng.random() >= lost}
-    written = 0.5 if "domain" in themes else 0.0
-    return {
-        f"{driver}/{key}" if "/" not in key and rng.random() < written else key: value
-        for key, value in kept.items()
-    }
+    if "lists" in themes:
+        kept = {key: _listed(rng, value) for key, value in kept.items()}
+    return {_written(rng, themes, driver, key): value for key, value in kept.items()}
+
+
+def _written(rng: random.Random, themes: frozenset[str], driver: str, key: str) -> str:
+    """The key, with the driver's domain now and then."""
+    chosen = "domain" in themes and "/" not in key and rng.random() < 0.5
+    return f"{driver}/{key}" if chosen else key
+
+
+def _listed(rng: random.Random, value: Json) -> Json:
+    """The attribute as a list of a few values, its own among them, or as it is."""
+    kind, own = next(iter(value.items()))
+    if kind not in LISTED or rng.random() < 0.4:
+        return value
+    others = [one for one in LISTED[kind] if one != own]
+    return {f"{kind}s": [own, *rng.sample(others, rng.randint(0, 2))]}
 
 
 def _taint(rng: random.Random) -> Json:
@@ -169,12 +189,12 @@ def _taint(rng: random.Random) -> Json:
     return taint
 
 
-def _counter_sets(rng: random.Random) -> list[Json]:
+def _counter_sets(rng: random.Random, *, odd: bool) -> list[Json]:
     return [
         {
             "name": f"set-{n}",
             "counters": {
-                key: {"value": rng.choice(sizes)}
+                key: {"value": rng.choice(ODD if odd and rng.random() < 0.3 else sizes)}
                 for key, (sizes, _) in COUNTERS.items()
                 if key == "memory" or rng.random() < 0.6
             },

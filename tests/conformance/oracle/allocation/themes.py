@@ -26,6 +26,10 @@ ON: Final[dict[str, tuple[str, ...]]] = {
 }
 """The gates that matter to the allocator and are on by default."""
 
+LISTS: Final = "DRAListTypeAttributes"
+WITH_LISTS: Final = ("1.36", "1.37")
+"""Minors that know the gate of list attributes; it is off by default, and on where lists are."""
+
 NEEDS: Final = {
     "shared": "DRAConsumableCapacity",
     "capacity": "DRAConsumableCapacity",
@@ -40,6 +44,7 @@ NEEDS: Final = {
     "binding": "DRADeviceBindingConditions+DRAResourceClaimDeviceStatus",
     "firstAvailable": "DRAPrioritizedList",
     "admin": "DRAAdminAccess",
+    "lists": LISTS,
 }
 """The gate without which the API server drops the fields of a theme."""
 
@@ -83,6 +88,9 @@ CHANCE: Final = {
     "many": 0.08,
     "missing class": 0.085,
     "gate off": 0.08,
+    "odd amounts": 0.1,
+    "tight": 0.1,
+    "lists": 0.08,
 }
 """How probable each theme is."""
 
@@ -95,12 +103,14 @@ def draw_themes(rng: random.Random, minor: str) -> frozenset[str]:
     kept = ON[minor]
     drawn = [theme for theme, chance in CHANCE.items() if rng.random() < chance]
     drawn.append(rng.choice(POLICIES))
+    if minor in WITH_LISTS:
+        kept = (*kept, LISTS)
     return frozenset(theme for theme in drawn if NEEDS.get(theme, kept[0]) in kept)
 
 
 def draw_gates(rng: random.Random, minor: str, themes: frozenset[str]) -> list[str]:
     """The gates of the scheduler: the server's, less one that a theme of the case needs."""
-    gates = list(ON[minor])
+    gates = sorted((*ON[minor], LISTS)) if "lists" in themes else list(ON[minor])
     needed = sorted({NEEDS[theme] for theme in themes if theme in NEEDS})
     if "gate off" in themes and needed:
         gates.remove(rng.choice(needed))
