@@ -64,7 +64,11 @@ def main(
         kept = (stacks or Path(folder)) if profile or stacks else None
         if kept is not None:
             kept.mkdir(parents=True, exist_ok=True)
-        found = [_run(row, size, kept.resolve() if kept else None) for row in chosen]
+        found = []
+        for row in chosen:
+            outcome = _run(row, size, kept.resolve() if kept else None)
+            found.append(summary(outcome))
+            _progress(_line(found[-1]).strip())
         result = {
             "machine": machine(),
             "kubernetes": wanted_minor(),
@@ -72,7 +76,7 @@ def main(
             "gpusPerNode": gpus,
             "pods": pods,
             "full": full,
-            "rows": [summary(outcome) for outcome in found],
+            "rows": found,
         }
     click.echo(json.dumps(result, indent=2) if output == "json" else in_words(result))
 
@@ -95,6 +99,7 @@ def summary(outcome: Outcome) -> dict[str, Any]:
         "boundSeconds": outcome.bound_s,
         "cpuMsPerPod": dict(sorted(cpu_ms.items(), key=lambda item: -item[1])),
         "cpuMsPerPodTotal": sum(cpu_ms.values()),
+        "cpuMsPerPodUntilBound": ours_s * 1000 / pods,
         "writesPerPod": writes,
         "writesPerPodTotal": sum(writes.values()),
         "coresOfOtherWork": others_s / (outcome.bound.at_s - before.at_s),
@@ -111,11 +116,11 @@ def in_words(result: dict[str, Any]) -> str:
         f"GPUs, {result['full']:.0%} full; {result['pods']} pods",
         "",
     ]
+    lines += [_line(row) for row in rows]
     lines += [
-        f"  ({row['row']}) {row['what']:<32} {row['podsPerSecond']:7.1f} pods/s   "
-        f"{row['cpuMsPerPodTotal']:6.1f} ms CPU/pod   {row['writesPerPodTotal']:5.2f} writes/pod   "
-        f"(other work: {row['coresOfOtherWork']:.1f} cores)"
-        for row in rows
+        f"  ({row['row']}) is {row['podsPerSecond'] / rows[0]['podsPerSecond']:.2f} × "
+        f"({rows[0]['row']}) in pods/s"
+        for row in rows[1:]
     ]
     lines += _table("CPU ms per pod", rows, "cpuMsPerPod")
     lines += _table("API writes per pod", rows, "writesPerPod")
@@ -126,6 +131,15 @@ def in_words(result: dict[str, Any]) -> str:
                 lines.append(f"  by {view}")
                 lines += [f"    {share:6.1%}  {name}" for name, share in profile[view].items()]
     return "\n".join(lines)
+
+
+def _line(row: dict[str, Any]) -> str:
+    return (
+        f"  ({row['row']}) {row['what']:<32} {row['podsPerSecond']:7.1f} pods/s   "
+        f"{row['cpuMsPerPodTotal']:6.1f} ms CPU/pod, {row['cpuMsPerPodUntilBound']:6.1f} until "
+        f"all are bound   {row['writesPerPodTotal']:5.2f} writes/pod   "
+        f"(other work: {row['coresOfOtherWork']:.1f} cores)"
+    )
 
 
 def _table(title: str, rows: Sequence[dict[str, Any]], key: str) -> list[str]:
