@@ -126,8 +126,12 @@ def told_of_pool(pool: Object) -> Finding:
     subject, status = f"pool {pool['metadata']['name']}", pool.get("status") or {}
     conditions = {c["type"]: c for c in status.get("conditions") or ()}
     ready = conditions.get("Ready", {"status": "Unknown", "message": "no condition Ready yet"})
+    if ready.get("reason") == "OwnerChanging":
+        return Finding(AREA, subject, "lesser", f"its owner is being changed: {ready['message']}")
     if ready["status"] != "True":
         return Finding(AREA, subject, "broken", f"not ready: {ready.get('message', '')}")
     waiting = status.get("waitingPods", 0)
     text = f"{status.get('gpus', 0)} GPUs on {status.get('nodes', 0)} nodes, {waiting} pods wait"
+    if ready.get("reason") == "FirstFit":
+        text += "; kube-scheduler allocates, first fit"
     return Finding(AREA, subject, "ok", text)

@@ -137,6 +137,29 @@ async def test_an_annotated_pod_runs_and_its_claim_goes_with_it(stack: dict[str,
         await kube.close()
 
 
+@pytest.mark.timeout(STARTS_WITHIN_S + 60)
+async def test_a_pool_of_kube_scheduler_says_whether_anybody_allocates(
+    stack: dict[str, Any],
+) -> None:
+    """The sandbox's scheduler does not; so the pool is not ready there, and takes no pods."""
+    kube = await connect(stack["kubeconfig"], user_agent="test")
+    real = stack["controlPlane"] == "real"
+    pool = {"metadata": {"name": "theirs"}, "spec": {"owner": "kube-scheduler"}}
+    try:
+        await kube.create(POOLS, pool)
+        seen = await until(kube, POOLS, "theirs", lambda obj: "conditions" in obj.get("status", {}))
+        (ready,) = [one for one in seen["status"]["conditions"] if one["type"] == "Ready"]
+        assert ready["reason"] == ("NoNodes" if real else "NoAllocatingScheduler")
+        annotations = {**POD["metadata"]["annotations"], "tensor-fusion.ai/gpupool": "theirs"}
+        pod = {**POD, "metadata": {"name": "refused", "annotations": annotations}}
+        if not real:
+            with pytest.raises(RefusedError, match="of this cluster allocates no devices"):
+                await kube.create(PODS, pod, "default")
+    finally:
+        await kube.delete(POOLS, "theirs")
+        await kube.close()
+
+
 @pytest.mark.real  # on the sandbox, too: the kubectl is the control plane's, if PATH has none
 @pytest.mark.timeout(STARTS_WITHIN_S + 60)
 def test_real_kubectl_works_on_it(stack: dict[str, Any]) -> None:

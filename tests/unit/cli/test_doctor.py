@@ -189,6 +189,16 @@ def test_a_pool_that_is_not_ready_gives_its_own_reason() -> None:
     assert cluster.told_of_pool(a_pool()).text == "16 GPUs on 2 nodes, 3 pods wait"
 
 
+def test_a_pool_says_that_kube_scheduler_has_it_or_is_to_have_it() -> None:
+    theirs = a_pool()
+    theirs["status"]["conditions"][0]["reason"] = "FirstFit"
+    assert cluster.told_of_pool(theirs).text.endswith("; kube-scheduler allocates, first fit")
+    between = a_pool(ready="False")
+    between["status"]["conditions"][0]["reason"] = "OwnerChanging"
+    found = cluster.told_of_pool(between)
+    assert (found.grade, found.text[:28]) == ("lesser", "its owner is being changed: ")
+
+
 async def test_streams_that_nobody_made_are_broken() -> None:
     found = await on_bus.look_at_bus(MemoryBus(), (a_pool(), a_pool(epoch=0)))
     assert [f.grade for f in found] == ["broken"] * (len(STREAMS) + 2)

@@ -114,28 +114,26 @@ def _conditions(
     ready, reason, message = True, "Ready", ""
     if template_missing:
         ready, reason, message = False, "TemplateMissing", conditions[0]["message"]
+    elif pool.owner == OWNER_KUBE_SCHEDULER and not hands.allocates:
+        ready, reason, message = False, "NoAllocatingScheduler", _NOBODY_ALLOCATES
     elif not nodes:
         ready, reason, message = False, "NoNodes", "no node is in this pool"
     elif hands.moving and former_owner(picture.plain[POOLS.plural][pool.name]) != pool.owner:
         ready, reason, message = False, "OwnerChanging", _in_between(pool, hands)
     elif pool.owner == OWNER_KUBE_SCHEDULER:
-        ready, reason, message = hands.allocates, *_KUBE_SCHEDULER[hands.allocates]
+        reason, message = "FirstFit", _FIRST_FIT
     return [_condition("Ready", ready, reason, message), *conditions]
 
 
-_KUBE_SCHEDULER = {
-    True: (
-        "FirstFit",
-        "kube-scheduler allocates the devices of this pool: the first that fit, whatever the "
-        "placement mode of its SchedulingConfigTemplate says",
-    ),
-    False: (
-        "NoAllocatingScheduler",
-        "this pool is owned by kube-scheduler (spec.owner), but no scheduler here allocates "
-        "devices (DRAY_OWNER__ALLOCATING_SCHEDULER is false), so its pods are denied: set "
-        "spec.owner: dray, or use a cluster whose kube-scheduler does",
-    ),
-}
+_FIRST_FIT = (
+    "kube-scheduler allocates the devices of this pool: the first that fit, whatever the placement "
+    "mode of its SchedulingConfigTemplate says"
+)
+_NOBODY_ALLOCATES = (
+    "this pool is owned by kube-scheduler (spec.owner), but no scheduler here allocates devices "
+    "(DRAY_OWNER__ALLOCATING_SCHEDULER is false), so its pods are denied: set spec.owner: dray, or "
+    "use a cluster whose kube-scheduler does"
+)
 
 
 def _in_between(pool: Pool, hands: Hands) -> str:
