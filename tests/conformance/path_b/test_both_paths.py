@@ -5,14 +5,16 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 import pytest_asyncio
 
 from dray.domain import names
+from dray.domain.errors import TemporaryError
 from dray.kube.api import connect
 from dray.kube.ports import (
     CLAIMS,
@@ -102,11 +104,11 @@ async def test_all_paths_at_once_oversell_nothing_and_place_everything(fleet: Fl
             at_s = began_s + STORM_S * number / len(wishes)
             users.create_task(_live(fleet.kube, dice.random(), at_s, pool, name))
     _say(f"{len(wishes)} pods created, {time.monotonic() - began_s:.1f} s")
-    plain = [name for pool, name in wishes if not pool]
-    for name in plain[STAYING:]:
-        await fleet.kube.delete(PODS, name, NAMESPACE)
+    there = (await fleet.kube.list(PODS, NAMESPACE)).objects
+    plain = [pod["metadata"]["name"] for pod in there if not _pool_of(pod)]
+    await _delete(fleet, plain[STAYING:])
 
-    pods = await _until_all_run(fleet, len(wishes) - len(plain) + STAYING)
+    pods = await _until_all_run(fleet, sum(GPU_PODS.values()) + STAYING)
     _say(f"all run after {time.monotonic() - began_s:.1f} s: {_by_binder(pods)}")
     await _seen(fleet)
     _say(f"decisions that kube-scheduler could not use: {_taken_back(fleet)}")
@@ -114,7 +116,8 @@ async def test_all_paths_at_once_oversell_nothing_and_place_everything(fleet: Fl
     placed = Counter(_pool_of(pod) for pod in pods)
     assert placed == {**GPU_PODS, "": STAYING}
 
-    await _delete_all(fleet, pods)
+    await _delete(fleet, [pod["metadata"]["name"] for pod in pods])
+    await _until(fleet, PODS, lambda listed: not listed, "the pods are gone")
     await _until(fleet, CLAIMS, lambda listed: not listed, "the claims are gone")
     await _seen(fleet)
     _check_history(fleet)
@@ -123,19 +126,28 @@ async def test_all_paths_at_once_oversell_nothing_and_place_everything(fleet: Fl
 async def _live(kube: Kube, luck: float, at_s: float, pool: str, name: str) -> None:
     """Create the pod when it is time. Ordinary ones come and go a few times before they stay."""
     await asyncio.sleep(max(0.0, at_s - time.monotonic()))
-    await kube.create(PODS, _pod(pool, name), NAMESPACE)
+    pod = _pod(pool, name)
+    await _insist(lambda: kube.create(PODS, pod, NAMESPACE), AlreadyExistsError)
     if not pool and luck < 0.5:
         await asyncio.sleep(1.0 + luck)
-        await kube.delete(PODS, name, NAMESPACE, grace_period_s=0)
-        await asyncio.sleep(0.5)
-        await _again(lambda: kube.create(PODS, _pod(pool, name), NAMESPACE))
+        await _insist(lambda: kube.delete(PODS, name, NAMESPACE, grace_period_s=0))
+        again = _pod(pool, f"{name}-again")
+        await _insist(lambda: kube.create(PODS, again, NAMESPACE), AlreadyExistsError)
 
 
-async def _again(act: Callable[[], Awaitable[object]]) -> None:
-    for _ in range(100):
+async def _insist(
+    act: Callable[[], Awaitable[object]], done: type[Exception] | tuple[()] = ()
+) -> None:
+    """Until the server has heard it; ``done`` says that it had, and only the answer was lost."""
+    deadline_s = time.monotonic() + PATIENCE_S
+    while True:
         try:
             await act()
-        except AlreadyExistsError:
+        except done:
+            return
+        except TemporaryError:
+            if time.monotonic() > deadline_s:
+                raise
             await asyncio.sleep(0.2)
         else:
             return
@@ -216,14 +228,14 @@ async def _until(
     listed: tuple[Object, ...] = ()
     try:
         async with asyncio.timeout(PATIENCE_S):
-            async for _ in fleet.kube.watch(resource):
-                listed = (await fleet.kube.list(resource)).objects
-                if condition(listed):
-                    return listed
-                await asyncio.sleep(0.2)  # one list for many changes
+            while True:
+                with suppress(TemporaryError):
+                    listed = (await fleet.kube.list(resource)).objects
+                    if condition(listed):
+                        return listed
+                await asyncio.sleep(0.5)
     except TimeoutError:
         pytest.fail(f"not within {PATIENCE_S:g} s: {what}\n" + "\n".join(_waiting(listed)))
-    raise AssertionError("a watch has no end")
 
 
 def _waiting(listed: tuple[Object, ...]) -> list[str]:
@@ -247,10 +259,9 @@ async def _seen(fleet: Fleet) -> None:
                 await asyncio.sleep(0.1)  # the history's watches are others than ours
 
 
-async def _delete_all(fleet: Fleet, pods: tuple[Object, ...]) -> None:
-    for pod in pods:
-        await fleet.kube.delete(PODS, pod["metadata"]["name"], NAMESPACE)
-    await _until(fleet, PODS, lambda listed: not listed, "the pods are gone")
+async def _delete(fleet: Fleet, pods: Iterable[str]) -> None:
+    for name in pods:
+        await _insist(partial(fleet.kube.delete, PODS, name, NAMESPACE))
 
 
 def _pool_of(pod: Object) -> str:

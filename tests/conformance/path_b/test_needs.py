@@ -89,6 +89,22 @@ async def test_two_pods_that_can_not_share_a_node_get_two(cluster: "Cluster", ne
 
 
 @pytest.mark.usefixtures("gated")
+async def test_who_wants_to_be_alone_is_left_alone_where_dray_binds(cluster: "Cluster") -> None:
+    """It was there first; the pod that comes says nothing, and dray fills the fullest first."""
+    await cluster.submit("hermit", DEDICATED, affinity=_required("podAntiAffinity", APART))
+    (where,) = await cluster.running("hermit")
+
+    await cluster.submit("loud", DEDICATED, labels={"app": "apart"})
+    await cluster.submit("quiet", DEDICATED, labels={"app": "else"})
+
+    loud, quiet = await cluster.running("loud", "quiet")
+    assert loud in OWN - {where}
+    assert quiet == where
+    pod = await cluster.pod("loud")
+    assert pod["spec"]["schedulerName"] == names.DRAY_SCHEDULER
+
+
+@pytest.mark.usefixtures("gated")
 async def test_a_pod_follows_the_one_it_wants_to_be_with(cluster: "Cluster") -> None:
     near = {"labelSelector": {"matchLabels": {"app": "anchor"}}, "topologyKey": HOSTNAME}
     await cluster.submit(

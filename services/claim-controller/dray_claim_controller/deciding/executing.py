@@ -10,6 +10,7 @@ from dray_claim_controller.execute.adoption import adopted
 from dray_claim_controller.execute.defence import Holding
 from dray_claim_controller.execute.inflight import InFlight
 from dray_claim_controller.execute.orders import Order
+from dray_claim_controller.execute.repelled import repelled_by
 from dray_claim_controller.execute.rules import Observed, Step, next_step
 from dray_claim_controller.execute.shares import with_shares
 from dray_claim_controller.execute.withdrawal import Stuck, cleared, is_stuck, is_tried_again
@@ -39,6 +40,7 @@ class NextStep(Question[Step], frozen=True, kw_only=True, tag="next-step"):
             claims=claims,
             committed=frozenset(self.committed),
             marked=frozenset(self.marked),
+            repelled="" if seen is None else repelled_by(picture, seen, self.decision.node),
         )
         return next_step(observed, self.decision)
 

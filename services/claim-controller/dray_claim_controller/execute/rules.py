@@ -29,6 +29,8 @@ class Observed:
     committed: frozenset[str] = frozenset()
     """UIDs that were allocated as decided before: seen by this execution, or said by the log.
     Such a claim is never allocated a second time by the same attempt."""
+    repelled: str = ""
+    """The pod, on the decision's node or beside it, whose anti-affinity keeps this one away."""
     marked: frozenset[str] = frozenset()
     """UIDs that this execution marked itself: nobody has committed them before."""
 
@@ -112,6 +114,9 @@ def _pod_stops(observed: Observed, decision: PodDecision) -> Stop | None:
         return Stop("pod-ended", f"the pod is {'deleting' if pod.deleting else pod.phase}")
     if pod.node and pod.node != decision.node:
         return Stop("bound-elsewhere", f"the pod is bound to {pod.node}", withdraw=True)
+    if observed.repelled and decision.binder == OWNER_DRAY and not pod.node:
+        why = f"pod {observed.repelled} keeps it away from {decision.node} by its anti-affinity"
+        return Stop("repelled", why, withdraw=True)
     return None
 
 

@@ -23,6 +23,7 @@ from dray.kube.ports import (
 )
 from dray_claim_controller.observe.cards import Cards
 from dray_claim_controller.observe.kinds import FACTS_OF, WATCHED, name_of
+from dray_claim_controller.observe.repulsion import repulsions_of
 from dray_claim_controller.observe.seen import TERMINAL, Key, SeenClaim, SeenPod, is_ours, refers
 
 _REMEMBERED_GONE = 10_000
@@ -48,6 +49,8 @@ class Picture:
         self.pools: tuple[tuple[tuple[str, Object], ...], dict[str, Pool]] | None = None
         """The pools as they were last read, and the objects they were read from."""
         self._claim_uids: dict[tuple[str, str], str] = {}
+        self.repelling: dict[str, None] = {}
+        """Pods that keep others away, by required anti-affinity."""
         self._pods_of_node: dict[str, dict[str, None]] = {}
         self._gone: OrderedDict[str, None] = OrderedDict()
 
@@ -124,6 +127,8 @@ class Picture:
     def restore_pod(self, seen: SeenPod) -> None:
         """Take a pod out of a recording."""
         self.pods[seen.uid] = seen
+        if seen.repels:
+            self.repelling[seen.uid] = None
         if seen.node:
             self._pods_of_node.setdefault(seen.node, {})[seen.uid] = None
 
@@ -194,7 +199,9 @@ class Picture:
         watched_revision = max(
             revision if watched else 0, known.watched_revision if known is not None else 0
         )
-        if known is not None and known.claim.resource_version > revision:
+        if known is not None and known.claim.resource_version >= revision:
+            # At the same revision it is the same: what the watch shows of an own write was told
+            # by its answer.
             self.claims[uid] = SeenClaim(known.claim, known.object, known.ours, watched_revision)
             return
         claim = claim_from(obj)
@@ -230,8 +237,11 @@ class Picture:
             revision=revision,
             pod=pod if ours else None,
             object=obj if pod is not None else {},
+            repels=repulsions_of(obj),
         )
         self.pods[uid] = seen
+        if seen.repels:
+            self.repelling[uid] = None
         if seen.node:
             self._pods_of_node.setdefault(seen.node, {})[uid] = None
             self._touch_node(seen.node, revision)
@@ -270,6 +280,7 @@ class Picture:
         known = self.pods.pop(uid, None)
         if known is None:
             return
+        self.repelling.pop(uid, None)
         if known.node:
             self._pods_of_node.get(known.node, {}).pop(uid, None)
             self._touch_node(known.node, revision)

@@ -6,6 +6,7 @@ from dray.domain.claims import Claim
 from dray.domain.names import CLAIM_FINALIZER, DEVICE_CLASS, DRIVER
 from dray.domain.pods import Pod
 from dray.kube.ports import Object
+from dray_claim_controller.observe.repulsion import Repulsion
 
 TERMINAL = ("Succeeded", "Failed")
 """Phases of pods that use nothing any more."""
@@ -52,6 +53,8 @@ class SeenPod:
     revision: int = 0
     pod: Pod | None = None
     object: Object = field(default_factory=dict)
+    repels: tuple[Repulsion, ...] = ()
+    """Whom it keeps away from where it is."""
 
 
 def is_ours(claim: Claim) -> bool:
