@@ -32,8 +32,8 @@ def default_spec(spec: Object) -> None:
             if part is None:
                 continue
             for toleration in part.get("tolerations") or []:
-                toleration.setdefault("operator", "Equal")
-            part.setdefault("allocationMode", "ExactCount")
+                toleration["operator"] = toleration.get("operator") or "Equal"
+            part["allocationMode"] = part.get("allocationMode") or "ExactCount"
             if part["allocationMode"] == "ExactCount" and not part.get("count"):
                 part["count"] = 1
 

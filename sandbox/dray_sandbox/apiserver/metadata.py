@@ -63,7 +63,7 @@ def errors(meta: Object, rule: NameRule, *, built_in: bool = True) -> list[Field
     found += annotation_errors(meta.get("annotations") or {}, f"{field}.annotations")
     for index, name in enumerate(meta.get("finalizers") or []):
         where = f"{field}.finalizers[{index}]"
-        found += [invalid(where, name, text) for text in qualified_name(name)]
+        found += [invalid(f"{field}.finalizers", name, text) for text in qualified_name(name)]
         if built_in and "/" not in name and name not in _STANDARD_FINALIZERS:
             found.append(invalid(where, name, _UNQUALIFIED))
     for owner in meta.get("ownerReferences") or []:

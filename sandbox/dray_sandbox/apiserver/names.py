@@ -24,10 +24,15 @@ SUBDOMAIN_TEXT = (
     "for validation is "
     "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
 )
-NAME_PART_TEXT = (
-    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end "
+_KEY_TEXT = (
+    "must consist of alphanumeric characters, '-', '_' or '.', and must start and end "
     "with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for "
     "validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+)
+NAME_PART_TEXT = f"name part {_KEY_TEXT}"
+_TOO_MANY_SLASHES = (
+    f"a valid label key {_KEY_TEXT} with an optional DNS subdomain prefix and '/' "
+    "(e.g. 'example.com/MyName')"
 )
 LABEL_VALUE_TEXT = (
     "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or "
@@ -65,7 +70,7 @@ def qualified_name(value: str) -> list[str]:
     """Why `value` is no label key, annotation key, taint key or condition type."""
     parts = value.split("/")
     if len(parts) > 2:
-        return ["a qualified name must have at most one slash"]
+        return [_TOO_MANY_SLASHES]
     problems = []
     if len(parts) == 2:
         problems += [f"prefix part {text}" for text in _prefix(parts[0])]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import quantities
 from .names import dns_label, dns_subdomain, qualified_name
+from .podresources import amount_errors, env_errors
 from .status import FieldError, Object, duplicate, go_value, invalid, not_supported, required
 
 _ONE_OF = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
@@ -27,27 +27,25 @@ def container_errors(spec: Object, field: str, *, required_list: bool) -> list[F
         if name in seen:
             found.append(duplicate(f"{where}.name", name))
         seen.append(name)
-        if not container.get("image"):
-            found.append(required(f"{where}.image"))
+        found += _image(container, where)
+        found += env_errors(container.get("env") or [], f"{where}.env")
         found += _used_claims(container, f"{where}.resources.claims", claims)
-        found += _amounts(container.get("resources") or {}, f"{where}.resources")
+        found += amount_errors(container.get("resources") or {}, f"{where}.resources")
     return found
 
 
-def _amounts(resources: Object, field: str) -> list[FieldError]:
-    limits = {k: quantities.parse(v) for k, v in (resources.get("limits") or {}).items()}
-    requests = {k: quantities.parse(v) for k, v in (resources.get("requests") or {}).items()}
-    found = [
-        invalid(f"{field}.{what}[{name}]", str(amount), "must be greater than or equal to 0")
-        for what, amounts in (("limits", limits), ("requests", requests))
-        for name, amount in amounts.items()
-        if amount.value < 0
-    ]
-    for name, amount in requests.items():
-        if name in limits and amount.value > limits[name].value:
-            text = f"must be less than or equal to {name} limit of {limits[name]}"
-            found.append(invalid(f"{field}.requests", str(amount), text))
+def _image(container: Object, field: str) -> list[FieldError]:
+    image, policy = container.get("image", ""), container.get("imagePullPolicy", "")
+    found = [] if image else [required(f"{field}.image")]
+    if image != image.strip():
+        text = "must not have leading or trailing whitespace"
+        found.append(invalid(f"{field}.image", image, text))
+    if policy not in _PULLS:
+        found.append(not_supported(f"{field}.imagePullPolicy", policy, _PULLS))
     return found
+
+
+_PULLS = ("Always", "IfNotPresent", "Never")
 
 
 def _used_claims(container: Object, field: str, claims: list[Any]) -> list[FieldError]:
@@ -56,11 +54,14 @@ def _used_claims(container: Object, field: str, claims: list[Any]) -> list[Field
     for index, claim in enumerate((container.get("resources") or {}).get("claims") or []):
         name, where = claim.get("name", ""), f"{field}[{index}]"
         if not name:
-            found.append(required(f"{where}.name"))
+            found.append(required(where))
         elif name not in claims:
-            body = f"Not found: {go_value(name)}"
+            listed = "must be one of the names in pod.spec.resourceClaims"
+            body = f"Not found: {go_value(name)}: {listed}"
             found.append(FieldError("FieldValueNotFound", where, body))
         request = claim.get("request", "")
+        where_request = f"{where}.request"
+        found += [invalid(where_request, request, t) for t in dns_label(request) if request]
         earlier = [other for named, other in seen if named == name]
         # A claim taken whole can't be taken again in part.
         if request in earlier or (earlier and (not request or "" in earlier)):
@@ -83,12 +84,18 @@ def claim_errors(claims: list[Object]) -> list[FieldError]:
         seen.append(name)
         references = [k for k in ("resourceClaimName", "resourceClaimTemplateName") if k in claim]
         if len(references) == 2:
-            found.append(invalid(field, claim, _AT_MOST_ONE))
+            found.append(invalid(field, _shown(claim), _AT_MOST_ONE))
         if not references:
-            found.append(invalid(field, claim, _ONE_OF))
+            found.append(invalid(field, _shown(claim), _ONE_OF))
         for key in references:
             found += [invalid(f"{field}.{key}", claim[key], t) for t in dns_subdomain(claim[key])]
     return found
+
+
+def _shown(claim: Object) -> Object:
+    """A pod's claim as Go prints its own struct."""
+    names = ("name", "resourceClaimName", "resourceClaimTemplateName")
+    return {name[0].upper() + name[1:]: claim.get(name) for name in names}
 
 
 def toleration_errors(tolerations: list[Object]) -> list[FieldError]:
@@ -97,6 +104,7 @@ def toleration_errors(tolerations: list[Object]) -> list[FieldError]:
         field = f"spec.tolerations[{index}]"
         key, effect = toleration.get("key", ""), toleration.get("effect", "")
         operator, value = toleration.get("operator", ""), toleration.get("value", "")
+        found += [invalid(f"{field}.key", key, text) for text in qualified_name(key) if key]
         if not key and operator != "Exists":
             text = (
                 'operator must be Exists when `key` is empty, which means "match all values and '

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from .fields import core, devices
+from .fields import core, devices, pods
 from .status import Object
 from .typed import Type
 
@@ -99,7 +99,7 @@ _CORE = (
     Resource("", "v1", "nodes", "Node", False, ("no",), (), ("status",), table=core.NODE,
              field_selectors=("spec.unschedulable",)),
     Resource("", "v1", "pods", "Pod", True, ("po",), ("all",),
-             ("status", "binding", "eviction"), table=core.POD, tracks_generation=True,
+             ("status", "binding", "eviction"), table=pods.POD, tracks_generation=True,
              field_selectors=("spec.nodeName", "spec.restartPolicy", "spec.schedulerName",
                               "spec.serviceAccountName", "status.phase", "status.podIP",
                               "status.nominatedNodeName", "spec.hostNetwork")),

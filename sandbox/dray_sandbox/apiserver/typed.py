@@ -69,6 +69,8 @@ class WrongType(Exception):
 
 def read(value: Any, kind: Type, unknown: list[str], path: str = "") -> Any:
     """`value` as the server would store it; names of unknown fields go to `unknown`."""
+    if value is None:
+        return _zero(kind)
     match kind:
         case Scalar():
             return _scalar(value, kind.kind, path)
@@ -81,15 +83,29 @@ def read(value: Any, kind: Type, unknown: list[str], path: str = "") -> Any:
         case MapOf():
             _must_be(value, dict, "object", path)
             return {
-                key: read(item, kind.item, unknown, f"{path}.{key}")
-                for key, item in value.items()
-                if item is not None
+                key: read(item, kind.item, unknown, f"{path}.{key}") for key, item in value.items()
             }
         case Obj():
             _must_be(value, dict, "object", path)
             return _object(value, kind, unknown, path)
         case Anything():
             return value
+
+
+def _zero(kind: Type) -> Any:
+    """What null stands for, as an item of a list or a map; a struct's field it leaves out."""
+    match kind:
+        case Scalar():
+            return _ZEROS.get(kind.kind)
+        case ListOf():
+            return []
+        case MapOf() | Obj():
+            return {}
+        case Anything():
+            return None
+
+
+_ZEROS = {"string": "", "integer": 0, "boolean": False, "quantity": "0"}
 
 
 def _object(value: Mapping[str, Any], kind: Obj, unknown: list[str], path: str) -> dict[str, Any]:
