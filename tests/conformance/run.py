@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import json
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -34,14 +35,14 @@ INTERRUPTED = 130
 def main() -> int:
     """Run what the command line asks for; the worst exit code of all minors, 1 before 3.
 
-    130 where it was stopped by Ctrl-C: what ran until then is shown, and recorded.
+    130 where it was stopped (SIGINT, SIGTERM): what ran until then is shown, and recorded.
     """
     arguments = _arguments()
     reports: list[MinorReport] = []
     interrupted = False
     try:
         asyncio.run(_run(arguments, reports))
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, asyncio.CancelledError):
         interrupted = True
         _say("stopped; this ran until then:")
     if arguments.output == "json":
@@ -57,6 +58,8 @@ def main() -> int:
 
 
 async def _run(arguments: argparse.Namespace, reports: list[MinorReport]) -> None:
+    if (task := asyncio.current_task()) is not None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     wanted = [part for part in PARTS if part.name in arguments.parts]
     for minor in arguments.k8s:
         began = time.monotonic()

@@ -1,10 +1,14 @@
 """``make conformance``: what counts as a difference, and what it shows."""
 
+import asyncio
 import dataclasses
 import importlib
 import json
+import os
+import signal
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -121,6 +125,29 @@ def test_where_nothing_can_be_built_it_says_why_and_exits_with_3(
     assert run.main() == 3
     versions = json.loads(capsys.readouterr().out)["versions"]
     assert [version["cannot_run"] for version in versions] == ["there is no Go, and no index"] * 2
+
+
+def test_a_run_that_is_ended_shows_what_ran_until_then(
+    module, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, result = module("run"), module("run_results").Result
+
+    async def build(progress, minor):
+        return SimpleNamespace(version="1.36.3")
+
+    async def part(part, minor, everything, timeout_s):
+        if part.name == "view":
+            os.kill(os.getpid(), signal.SIGTERM)
+            await asyncio.sleep(60)
+        return result(part.name, 1.0, passed=4)
+
+    monkeypatch.setattr(run, "build", build)
+    monkeypatch.setattr(run, "_part", part)
+    monkeypatch.setattr(sys, "argv", ["run.py", "--parts", "rbac,view,path-b"])
+    assert run.main() == 130
+    shown = capsys.readouterr().out
+    assert "path-b           1 s  4 passed" in shown
+    assert "rbac" not in shown
 
 
 def test_the_recorded_tables_show_every_part_and_what_differed(module, of_tests) -> None:
