@@ -116,6 +116,11 @@ class Rules:
         return self.minor <= 36
 
     @property
+    def big_counters_are_lent(self) -> bool:
+        """A device whose counters have a binary fraction loses them when it is given back."""
+        return self.minor <= 36
+
+    @property
     def counter_sets_seen_everywhere(self) -> bool:
         """Slices with counter sets belong to every node, also those of another one."""
         return self.minor <= 36

@@ -6,7 +6,7 @@ search goes on, is told how that ended, and takes its device back before it trie
 """
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
@@ -132,7 +132,7 @@ class Search:
         ending = Ending.TOO_MANY
         for index in range(len(wanted.alternatives)):
             self.chosen[place.claim, place.request] = index
-            if (yield replace(place, alternative=index)) is Ending.NO_FIT:
+            if (yield Place(place.claim, place.request, index)) is Ending.NO_FIT:
                 ending = Ending.NO_FIT
         return ending
 
@@ -144,7 +144,7 @@ class Search:
             return Ending.NO_FIT
         forgets = self._rules.all_forgets_alternative and place.alternative is not None
         chosen = 0 if forgets else place.alternative
-        ending = yield replace(place, alternative=chosen, device=place.device + 1)
+        ending = yield Place(place.claim, place.request, chosen, place.device + 1)
         undo()
         return ending
 
@@ -163,7 +163,9 @@ class Search:
             if undo is None:
                 continue
             start = 0 if self._rules.repeats_within_request else index + 1
-            ending = yield replace(place, device=place.device + 1, start=start)
+            ending = yield Place(
+                place.claim, place.request, place.alternative, place.device + 1, start
+            )
             undo()
             if ending is Ending.TOO_MANY:
                 return ending

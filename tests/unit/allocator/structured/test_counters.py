@@ -72,6 +72,30 @@ def test_a_counter_below_zero_blocks_every_consumer_of_the_pool(cluster):
     assert cluster.hold("held").fit(ask) == [["r=none"]]
 
 
+@pytest.mark.parametrize(
+    ("amount", "version", "fits"),
+    [("1.5Gi", "1.36", True), ("1.5Gi", "1.37", False), ("1536Mi", "1.36", False)],
+)
+def test_a_counter_with_a_binary_fraction_is_lost_on_the_way_until_1_37(
+    cluster, amount, version, fits
+):
+    """The first alternative takes a and gives it back; the second then finds it costs nothing."""
+    cluster.publish(
+        slice_count=2,
+        counter_sets=(cluster.counters("card", m="2Gi"),),
+    )
+    cluster.publish(
+        cluster.device("a", consumes=cluster.uses("card", m=amount)),
+        cluster.device("b", consumes=cluster.uses("card", m="1Gi")),
+        cluster.device("c"),
+        slice_count=2,
+    )
+    never, all_three = cluster.alternative("n", count=4), cluster.alternative("t", count=3)
+    request = cluster.request(first_available=[never, all_three])
+    found = cluster.on(version).fit(cluster.claim(request))
+    assert (found is not None) == fits
+
+
 @pytest.mark.parametrize(("version", "fits"), [("1.36", False), ("1.37", True)])
 def test_pools_of_one_name_share_counters_until_1_37(cluster, version, fits):
     partitions(cluster, "a", amount="2", driver="d.x")
