@@ -164,7 +164,7 @@ def _asked(scene: Scene, driver: str) -> Json:
 
 def _written(scene: Scene, driver: str, key: str) -> str:
     """The capacity's key; with the driver's domain it is another one, unless published so."""
-    return f"{driver}/{key}" if scene.drawn("domain", 0.4) else key
+    return f"{driver}/{key}" if scene.drawn("domain", 0.2) else key
 
 
 def _toleration(rng: random.Random) -> Json:

@@ -133,7 +133,7 @@ def _device(
         device["allowMultipleAllocations"] = True
     if counters and rng.random() < (0.8 if not shared or "counters on shared" in themes else 0.1):
         device["consumesCounters"] = _consumed(rng, counters)
-    if "taints" in themes and rng.random() < 0.33:
+    if "taints" in themes and rng.random() < 0.3:
         device["taints"] = [_taint(rng) for _ in range(rng.choice((1, 1, 2)))]
     if "binding" in themes and rng.random() < 0.6:
         if rng.random() < 0.8:
