@@ -15,6 +15,8 @@ from dray_claim_controller.observe.seen import Key, SeenPod
 from dray_claim_controller.observe.watching import Watching
 from dray_claim_controller.owners.rules import LateSale
 
+_LOOKED_AT_S = 3600.0
+"""How long after a recall double sales are looked for: nothing is in flight for that long."""
 Tell = Callable[[SeenPod, str, str], None]
 """Reports (pod, reason, message) as a warning event."""
 
@@ -92,13 +94,18 @@ class OwnerKeeper:
             structlog.get_logger().info("not handed over", pod=seen.pod.name, error=str(error))
 
     def _recalled(self) -> tuple[tuple[str, float], ...]:
+        """Nodes whose devices were taken back not long ago, and when."""
+        since_unix_s = self._clock.now_unix_s() - _LOOKED_AT_S
         facts = (
-            self._publisher.last(Key("node", n)) for n in self._watching.picture.plain[NODES.plural]
+            self._publisher.last(Key("node", name))
+            for name in self._watching.picture.plain[NODES.plural]
         )
         return tuple(
             (fact.node.name, fact.recalled_unix_s)
             for fact in facts
-            if isinstance(fact, NodeObserved) and fact.recalled_unix_s is not None
+            if isinstance(fact, NodeObserved)
+            and fact.recalled_unix_s is not None
+            and fact.recalled_unix_s > since_unix_s
         )
 
     async def _undo(self, sale: LateSale) -> None:
