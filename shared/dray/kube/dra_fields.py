@@ -53,7 +53,7 @@ class Fields:
 
     def child(self, name: str) -> "Fields":
         """An object; an empty one where absent."""
-        return Fields(self._obj.get(name) or {}, f"{self.path}.{name}")
+        return Fields(_or_else(self._obj.get(name), {}), f"{self.path}.{name}")
 
     def children(self, name: str) -> Iterator["Fields"]:
         """The objects of a list."""
@@ -73,7 +73,7 @@ class Fields:
     def named(self, name: str) -> Iterator[tuple[str, "Fields"]]:
         """The objects of a map, by name."""
         for key, value in self.child(name)._obj.items():
-            yield str(key), Fields(value or {}, f"{self.path}.{name}[{key}]")
+            yield str(key), Fields(_or_else(value, {}), f"{self.path}.{name}[{key}]")
 
     def quantities(self, name: str) -> dict[str, str]:
         """The quantities of a map, as text."""
@@ -97,7 +97,7 @@ class Fields:
         return found
 
     def _list(self, name: str) -> list[Any]:
-        found = self._obj.get(name) or []
+        found = _or_else(self._obj.get(name), [])
         if not isinstance(found, list):
             raise InvalidInputError(f"{self.path}.{name} is {_seen(found)}, expected a list")
         return found
@@ -121,6 +121,10 @@ def quantity_text(value: Any, path: str) -> str:
 def _expect(value: Any, kind: type, path: str) -> None:
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise InvalidInputError(f"{path} is {_seen(value)}, expected {_NAMES[kind]}")
+
+
+def _or_else(value: Any, absent: Any) -> Any:
+    return absent if value is None else value
 
 
 def _seen(value: Any) -> str:
