@@ -1,5 +1,6 @@
 """Which names hold secrets, so that logs and error messages never show their values."""
 
+from functools import lru_cache
 from typing import Any, Final
 
 _SECRET_PARTS: Final = ("password", "passwd", "secret", "token", "authorization", "credential")
@@ -7,6 +8,7 @@ _SECRET_ENDS: Final = ("private_key", "tls_key", "api_key")
 HIDDEN: Final = "(hidden)"
 
 
+@lru_cache(maxsize=4096)
 def is_secret(name: str) -> bool:
     """Whether a value under ``name`` must not be shown."""
     lowered = name.lower().replace("-", "_")
