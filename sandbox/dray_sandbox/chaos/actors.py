@@ -1,6 +1,7 @@
 """The processes of the simulated cluster: dray's own code, and stand-ins for Kubernetes'."""
 
 import asyncio
+import random
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,7 +30,7 @@ from dray_allocator.rules import Rules
 from dray_allocator.shell import Shell
 from dray_allocator.state import AllocatorState
 from dray_claim_controller.app import Controller
-from dray_claim_controller.settings import ControllerSettings, Publishing, Templates
+from dray_claim_controller.settings import ControllerSettings, Owner, Publishing, Templates
 from dray_node_agent.agent import NodeAgent
 from dray_node_agent.boards.ports import Card, Reading
 from dray_node_agent.following import NodeFollower, Reporter
@@ -37,6 +38,7 @@ from dray_node_agent.inventory import device_name
 from dray_node_agent.publishing import Publisher
 from dray_node_agent.record import Record, RecordFile
 from dray_node_agent.settings import NodeGroup
+from dray_sandbox.chaos.allocating import Allocating
 from dray_sandbox.chaos.cluster import LIFE
 from dray_sandbox.chaos.loop import EPOCH_UNIX_S
 from dray_sandbox.controllers.shell import ResourceClaimController
@@ -51,6 +53,11 @@ EXCLUSION_S = 10.0
 
 UNUSED_AFTER_S = 8.0
 """How long a derived template may be unused: shorter than users have it, too."""
+
+
+QUARANTINE_S = 100.0
+"""How long devices that kube-scheduler had are nobody's: longer than it is ever behind, asleep and
+about to write together."""
 
 
 @dataclass(slots=True)
@@ -84,6 +91,7 @@ def claim_controller(kube: Kube, bus: Bus, name: str) -> Running:
         log=Log(),
         publishing=Publishing(report_every=1.0, status_every=1.0),
         templates=Templates(unused_after=UNUSED_AFTER_S),
+        owner=Owner(quarantine=QUARANTINE_S),
     )
     controller = Controller(bus, kube, settings, clock=VirtualClock())
     return Running([controller.watch(), controller.stand(), controller.look_up()])
@@ -108,6 +116,15 @@ def claims_controller(*, watch_templates: bool) -> Life:
 def scheduler(kube: Kube, bus: Bus, name: str) -> Running:
     """kube-scheduler."""
     return Running([Scheduler(kube).run()])
+
+
+def allocating_scheduler(draw: random.Random) -> Life:
+    """kube-scheduler as far as it allocates; ``draw`` says how long its writes are under way."""
+
+    def begin(kube: Kube, bus: Bus, name: str) -> Running:
+        return Running([Allocating(kube, draw).run()])
+
+    return begin
 
 
 class Disk(RecordFile):

@@ -4,7 +4,7 @@ import asyncio
 import random
 
 from dray.bus.topology import FACTS_STREAM
-from dray.domain.names import POOL_LABEL
+from dray.domain.names import OWNER_DRAY, OWNER_KUBE_SCHEDULER, POOL_LABEL
 from dray.kube.ports import NODES, POLICIES, POOLS, AlreadyExistsError
 from dray.messages.decisions import log_stream
 from dray_sandbox.chaos.cluster import (
@@ -114,15 +114,30 @@ class Administrators:
         change = {"spec": {"capacityConfig": {"oversubscription": oversubscription}}}
         await self._world.kube.patch(POOLS, name, change)
 
+    async def change_owner(self) -> None:
+        """A pool goes to kube-scheduler, or to dray."""
+        pools = self._world.kube.store.of(POOLS)
+        if not pools:
+            return
+        name = self._draw.choice([name for _, name in pools])
+        before = pools["", name]["spec"].get("owner", OWNER_DRAY)
+        after = OWNER_DRAY if before == OWNER_KUBE_SCHEDULER else OWNER_KUBE_SCHEDULER
+        await self._world.kube.patch(POOLS, name, {"spec": {"owner": after}})
+        if self._draw.random() < 0.3:  # a mistake, taken back at once or soon
+            await asyncio.sleep(self._draw.uniform(0.0, 5.0))
+            await self._world.kube.patch(POOLS, name, {"spec": {"owner": before}})
+
     async def change_policy(self) -> None:
         """Nodes are filled, or spread over."""
         mode = self._draw.choice(("CompactFirst", "LowLoadFirst"))
         await self._world.kube.patch(POLICIES, "policy", {"spec": {"placement": {"mode": mode}}})
 
     async def repair(self) -> None:
-        """Both pools are there, and every node may be used."""
+        """Both pools are there and dray's, and every node may be used."""
         for name in (DEDICATED, SHARED):
             await self._make_pool(name, 0.0)
+        for _, name in list(self._world.kube.store.of(POOLS)):
+            await self._world.kube.patch(POOLS, name, {"spec": {"owner": OWNER_DRAY}})
         for _, name in list(self._world.kube.store.of(NODES)):
             await self.set_unschedulable(name, False)
 

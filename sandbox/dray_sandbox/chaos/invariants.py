@@ -8,6 +8,7 @@ from dray.domain.devices import DeviceId
 from dray.domain.names import (
     CLAIM_FINALIZER,
     DERIVED_FROM_LABEL,
+    OWNER_KUBE_SCHEDULER,
     POOL_LABEL,
     VIRTUAL_TFLOPS,
     VIRTUAL_VRAM,
@@ -59,6 +60,8 @@ class Judge:
     claims: dict[str, Claim] = field(default_factory=dict)
     bound: int = 0
     """Bindings so far."""
+    lent: set[str] = field(default_factory=set)
+    """Pools that kube-scheduler had once: it knows nothing of what dray has voided."""
 
     def see(self, event: Event) -> None:
         """One change."""
@@ -68,6 +71,9 @@ class Judge:
             self._claim(event)
         elif event.resource == PODS:
             self._pod(event)
+        elif event.resource == POOLS and _is_kube_schedulers(event.after):
+            assert event.after is not None
+            self.lent.add(event.after["metadata"]["name"])
 
     def _slice(self, event: Event) -> None:
         obj = event.after or event.before
@@ -93,7 +99,8 @@ class Judge:
         if claim.allocation is not None:
             self._sold(claim)
             anew = known is None or known.allocation is None
-            if anew and claim.void and claim.decision <= claim.void:
+            void = bool(claim.void) and claim.decision <= claim.void
+            if anew and void and claim.pool not in self.lent:
                 self._accuse(
                     f"claim {claim.name} was allocated by attempt {claim.decision}, but voids "
                     f"attempts up to {claim.void}"
@@ -150,6 +157,10 @@ class Judge:
 
     def _accuse(self, violation: str) -> None:
         self.violations.append(violation)
+
+
+def _is_kube_schedulers(pool: Object | None) -> bool:
+    return pool is not None and pool["spec"].get("owner") == OWNER_KUBE_SCHEDULER
 
 
 def budgets(obj: Object) -> dict[tuple[DeviceId, str], int]:

@@ -95,6 +95,8 @@ class Monkey:
             administrators.delete_pool,
             administrators.forget_pool,
             administrators.create_pool,
+            administrators.change_owner,
+            administrators.change_owner,
             administrators.change_ratio,
             administrators.change_policy,
             self.sicken,

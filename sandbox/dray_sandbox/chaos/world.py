@@ -91,6 +91,7 @@ class World:
             **{f"agent-{n}": actors.node_agent(b, actors.Disk()) for n, b in self.boards.items()},
             "k-claims": actors.claims_controller(watch_templates=draw.random() < 0.7),
             "k-scheduler": actors.scheduler,
+            "k-allocates": actors.allocating_scheduler(random.Random(f"{self.seed}-allocates")),
             "k-lets": actors.kubelets,
             "k-garbage": actors.garbage_collector(self.kube),
         }
