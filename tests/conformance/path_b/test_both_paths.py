@@ -37,7 +37,7 @@ from dray_sandbox.stack import Stack
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.real,
-    pytest.mark.timeout(400),
+    pytest.mark.timeout(600),
 ]
 KUBE_OWNED = "kube-pool"
 POOL_OF_NODES = [*[DEDICATED] * 15, *[SHARED] * 25, *[KUBE_OWNED] * 10]
@@ -49,7 +49,7 @@ ORDINARY_PODS = 90
 STAYING = 20
 """Ordinary pods that are left in the end."""
 STORM_S = 10.0
-PATIENCE_S = 150.0
+PATIENCE_S = 200.0
 SETTINGS = {
     "DRAY_EXECUTION__WITHDRAW_AFTER": "2s",
     "DRAY_EXECUTION__WITHDRAW_EVERY": "500ms",
