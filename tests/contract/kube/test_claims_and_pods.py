@@ -135,7 +135,8 @@ async def test_what_dray_writes_as_a_status_is_read_back_equal(world, kube, bodi
     assert allocation_from(after["status"]["allocation"]) == wanted
     assert claim_from(after).allocation == wanted
     stamp = after["status"]["allocation"].get("allocationTimestamp")
-    assert stamp == ("2023-11-14T22:13:20Z" if keeps.allocation_timestamp else None)
+    stamps = keeps.allocation_timestamp or "1.35." in keeps.version  # there without the gate
+    assert stamp == ("2023-11-14T22:13:20Z" if stamps else None)
     again = await kube.patch(CLAIMS, "c", {"status": status}, world.namespace, subresource="status")
     assert again["metadata"]["resourceVersion"] == after["metadata"]["resourceVersion"]
 

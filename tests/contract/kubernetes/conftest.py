@@ -100,6 +100,11 @@ class Api:
         self.target = target
         self.minor: int = target.minor
         self.keeps: ClusterObserved = target.cluster
+        self.keeps_stamps: bool = self.keeps.allocation_timestamp or self.minor == 35
+        """Whether a claim keeps when it was allocated. 1.35 does without the gate, which a status
+        would tell and no dry-run can; dray then writes none, and nothing depends on it."""
+        self.keeps_tolerations: bool = self.keeps.device_taints or self.minor == 34
+        """Whether a claim keeps its tolerations: 1.34 does without the gate."""
         self.namespace = namespace
         self.warnings: list[str] = []
         self._numbers = itertools.count(1)

@@ -61,7 +61,7 @@ async def test_an_allocation_may_get_no_timestamp_later(
     api: Any, refused: Any, allocated: Any
 ) -> None:
     stamp = {"status": {"allocation": {"allocationTimestamp": "2026-01-01T00:00:00Z"}}}
-    if not api.keeps.allocation_timestamp:
+    if not api.keeps_stamps:
         after = await api.patch("resourceclaims", "one", stamp, "status")
         assert after["status"] == allocated["status"]
         return
@@ -212,7 +212,7 @@ async def test_share_and_consumed_capacity_are_kept(api: Any) -> None:
     else:
         assert not {"shareID", "consumedCapacity"} & seen.keys()
     stamp = after["status"]["allocation"].get("allocationTimestamp")
-    assert stamp == ("2026-01-01T00:00:00Z" if api.keeps.allocation_timestamp else None)
+    assert stamp == ("2026-01-01T00:00:00Z" if api.keeps_stamps else None)
 
 
 async def test_a_deleted_claim_is_shown(api: Any) -> None:
@@ -231,4 +231,4 @@ async def test_an_allocation_timestamp_keeps_whole_seconds(api: Any) -> None:
     after = await api.patch("resourceclaims", "one", patch, "status")
 
     stamp = after["status"]["allocation"].get("allocationTimestamp")
-    assert stamp == ("2026-01-01T00:00:00Z" if api.keeps.allocation_timestamp else None)
+    assert stamp == ("2026-01-01T00:00:00Z" if api.keeps_stamps else None)
