@@ -29,7 +29,7 @@ def record(reports: Sequence[MinorReport]) -> None:
     kept: Json = json.loads(RESULTS.read_text("utf-8")) if RESULTS.exists() else {}
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     for report in reports:
-        if report.cannot_run:
+        if not report.results:
             continue
         before = kept.get(report.version.rpartition(".")[0], {})
         former = before.get("parts", {}) if before.get("version") == report.version else {}

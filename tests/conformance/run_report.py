@@ -76,6 +76,7 @@ def _minor(report: MinorReport) -> str:
         if result.differences:
             lines.append(f"    all of it is in {result.log}")
     outcome = {0: "all holds", 1: "something differs", 3: "not everything can run here"}
+    said = outcome[report.exit_code] if report.results or report.cannot_run else "no part ended"
     minutes, seconds = divmod(round(report.took_s), 60)
-    lines.append(f"  {outcome[report.exit_code]}; {minutes} min {seconds} s")
+    lines.append(f"  {said}; {minutes} min {seconds} s")
     return "\n".join(lines)

@@ -105,6 +105,11 @@ def test_a_command_says_its_last_line_and_may_not_be_able_to_run(module, tmp_pat
     assert exit_code(module, differs, cannot) == 1
 
 
+def test_a_run_in_which_no_part_ended_proves_nothing(module) -> None:
+    report = module("run_report")
+    assert "no part ended" in report.as_text([report.MinorReport("1.36.3", 1.0, ())])
+
+
 def test_every_part_has_tests_or_a_command(module) -> None:
     parts = module("run_parts").PARTS
     for part in parts:
@@ -173,7 +178,7 @@ def test_recording_replaces_the_parts_that_ran_and_keeps_the_others(
     monkeypatch.setattr(page, "RESULTS", tmp_path / "results.json")
     page.PAGE.write_text(f"before\n{page.BEGIN}\nold\n\n{page.END}after\n")
     failed = dataclasses.replace(of_tests(1, FAILED.format(number=1)), part="rbac")
-    page.record([report("1.36.3", 1.0, (of_tests(0), failed))])
+    page.record([report("1.37.0", 1.0, ()), report("1.36.3", 1.0, (of_tests(0), failed))])
     assert "2 passed, 1 DIFFERENT" in page.PAGE.read_text()
     page.record([report("1.36.3", 1.0, (dataclasses.replace(failed, differences=()),))])
     written = page.PAGE.read_text()
