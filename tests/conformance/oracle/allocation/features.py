@@ -121,13 +121,6 @@ def _policies(*path: str) -> Removal:
     return _each_device(change)
 
 
-def _plain_range(device: Json) -> None:
-    for capacity in device.get("capacity", {}).values():
-        policy = capacity.get("requestPolicy", {})
-        if set(policy.get("validRange", {})) == {"min"}:
-            del policy["validRange"]
-
-
 def _not_shared(device: Json) -> None:
     device.pop("allowMultipleAllocations", None)
     for capacity in device.get("capacity", {}).values():
@@ -389,7 +382,7 @@ FEATURES: Final[dict[str, Removal]] = {
     "capacity not published": _unknown_capacities,
     "policy default": _policies("requestPolicy", "default"),
     "policy validValues": _policies("requestPolicy", "validValues"),
-    "policy validRange": _each_device(_plain_range),
+    "policy validRange": _policies("requestPolicy", "validRange"),
     "policy range step": _policies("requestPolicy", "validRange", "step"),
     "policy range max": _policies("requestPolicy", "validRange", "max"),
     "shared counters": _each_device(_without("consumesCounters")),
