@@ -176,14 +176,22 @@ class Cluster:
                     return
 
     async def _node_decided(self, claim_uid: str, pool: str) -> str:
-        epoch = (await self.kube.get(POOLS, pool))["status"]["decisionLog"]["epoch"]
         async with asyncio.timeout(PATIENCE_S):
+            epoch = await self._epoch(pool)
             async for delivered in self.bus.read(log_stream(pool, epoch)):
                 record = decode_record(delivered.payload)
                 for decision in record.pods if isinstance(record, Decided) else ():
                     if claim_uid in [claim.uid for claim in decision.claims]:
                         return decision.node
         raise AssertionError("a log has no end")
+
+    async def _epoch(self, pool: str) -> int:
+        """Of the pool's log, which its status tells a moment after the first decision."""
+        while True:
+            status = (await self.kube.get(POOLS, pool)).get("status") or {}
+            if "decisionLog" in status:
+                return int(status["decisionLog"]["epoch"])
+            await asyncio.sleep(0.1)
 
 
 def _claim_name(pod: Object, reference: str) -> str:
