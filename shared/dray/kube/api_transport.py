@@ -86,7 +86,7 @@ class Transport:
     def __init__(self, settings: Configuration, user_agent: str) -> None:
         self._settings = settings
         self._client = ApiClient(settings)
-        self._proxy = settings.proxy or environment_proxy(settings.host)
+        self._proxy = settings.proxy or environment_proxy(settings.host or "")
         # The library's own session looks for a proxy and a password in the environment and in
         # ~/.netrc at every request, two threads each: that took a third of its time.
         self._session = aiohttp.ClientSession(
