@@ -85,6 +85,9 @@ def summary(outcome: Outcome) -> dict[str, Any]:
     """A row's figures. Per pod, from the first creation until nothing is written any more."""
     before, quiet, pods = outcome.before, outcome.quiet, outcome.pods
     cpu_ms = {name: (quiet.cpu_s[name] - before.cpu_s[name]) * 1000 / pods for name in before.cpu_s}
+    bound_ms = {
+        name: (outcome.bound.cpu_s[name] - before.cpu_s[name]) * 1000 / pods for name in cpu_ms
+    }
     writes = {
         what: count / pods
         for what, count in sorted((quiet.writes - before.writes).items())
@@ -98,6 +101,7 @@ def summary(outcome: Outcome) -> dict[str, Any]:
         "podsPerSecond": pods / outcome.bound_s,
         "boundSeconds": outcome.bound_s,
         "cpuMsPerPod": dict(sorted(cpu_ms.items(), key=lambda item: -item[1])),
+        "cpuMsPerPodBound": bound_ms,
         "cpuMsPerPodTotal": sum(cpu_ms.values()),
         "cpuMsPerPodUntilBound": ours_s * 1000 / pods,
         "writesPerPod": writes,
@@ -122,7 +126,8 @@ def in_words(result: dict[str, Any]) -> str:
         f"({rows[0]['row']}) in pods/s"
         for row in rows[1:]
     ]
-    lines += _table("CPU ms per pod", rows, "cpuMsPerPod")
+    lines += _table("CPU ms per pod, until all are bound", rows, "cpuMsPerPodBound")
+    lines += _table("CPU ms per pod, until nothing is written", rows, "cpuMsPerPod")
     lines += _table("API writes per pod", rows, "writesPerPod")
     for row in rows:
         for program, profile in row["profile"].items():
