@@ -160,7 +160,7 @@ class Judge:
 
 
 def _is_kube_schedulers(pool: Object | None) -> bool:
-    return pool is not None and pool["spec"].get("owner") == OWNER_KUBE_SCHEDULER
+    return pool is not None and pool.get("spec", {}).get("owner") == OWNER_KUBE_SCHEDULER
 
 
 def budgets(obj: Object) -> dict[tuple[DeviceId, str], int]:
