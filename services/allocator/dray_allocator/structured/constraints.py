@@ -1,5 +1,6 @@
 """``matchAttribute`` and ``distinctAttribute`` over the devices of a claim."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -35,7 +36,7 @@ def tracked(constraint: Constraint, rules: Rules) -> Tracked:
     return kind(constraint.requests, constraint.distinct_attribute or "", rules)
 
 
-class _Over:
+class _Over(ABC):
     """What all of them share: the requests they are about, and the attribute.
 
     A device without the attribute breaks the constraint, even if it is the only one.
@@ -60,11 +61,13 @@ class _Over:
     def _applies(self, alternative: Alternative) -> bool:
         return not self._requests or alternative.is_named_in(self._requests)
 
+    @abstractmethod
     def _admit(self, alternative: Alternative, value: Attribute) -> bool:
-        raise NotImplementedError
+        """Count in a device of this value, unless that would break the constraint."""
 
+    @abstractmethod
     def _withdraw(self, alternative: Alternative) -> None:
-        raise NotImplementedError
+        """Undo the latest ``_admit`` that was true."""
 
 
 class _Match(_Over):
