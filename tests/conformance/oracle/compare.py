@@ -90,7 +90,8 @@ def _deciding_too_little(found: Comparison, count: int) -> list[str]:
     """The features that decide too few pairs of a full run."""
     if count < FULL_RUN:
         return []
-    return [tag for tag, decided in found.decided.items() if decided < LEAST_DECIDED]
+    asked = (tag for tag, asked in found.asked.items() if asked)
+    return [tag for tag in asked if found.decided[tag] < LEAST_DECIDED]
 
 
 def _say(line: str) -> None:
