@@ -181,13 +181,20 @@ async def test_an_interrupted_build_ends_go_and_leaves_nothing(
     assert sorted(path.name for path in place.iterdir()) == ["build.log", "lock"]
 
 
+def _heed_interrupts() -> None:
+    """A shell's background jobs, these tests among them, ignore SIGINT, and so would the child."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 async def test_a_run_that_is_killed_while_it_builds_leaves_nothing_that_is_used(
     tmp_path: Path, builds: Path, number: signal.Signals
 ) -> None:
     fake_go(tmp_path, HANGS)
     command = [sys.executable, "-m", "dray_sandbox.controlplane", "build"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as run:  # noqa: ASYNC220
+    with subprocess.Popen(  # noqa: ASYNC220
+        command, stderr=subprocess.PIPE, text=True, preexec_fn=_heed_interrupts
+    ) as run:
         go = int(await appears(tmp_path / "builds.pid"))
         run.send_signal(number)
         _, said = await asyncio.to_thread(run.communicate)
