@@ -18,7 +18,7 @@ from dray.kube.api import connect as connect_kube
 from dray.kube.ports import CLAIMS, NODES, PODS, POOLS, SLICES, Kube, Object
 from dray.messages.base import decode, subject_prefix
 from dray.messages.decisions import Decided, decode_record, log_stream
-from dray.messages.facts import ClaimObserved
+from dray.messages.facts import ClaimObserved, PodObserved
 from dray_sandbox.controlplane.build import wanted_minor
 from dray_sandbox.faults.arena import furnish
 from dray_sandbox.faults.history import History
@@ -134,6 +134,7 @@ class Cluster:
             await self.submit(pod, pool, **asked)
             claim = await self.claim(pod)
             await self._published(claim["metadata"]["uid"])
+            await self._published_with(pod, claim["metadata"]["name"])
             self.stack.pause("claim-controller")
         finally:
             self.stack.resume("allocator")
@@ -173,6 +174,16 @@ class Cluster:
                 FACTS_STREAM, subjects=[f"{subject_prefix(ClaimObserved)}.>"]
             ):
                 if decode(delivered, ClaimObserved).claim.uid == claim_uid:
+                    return
+
+    async def _published_with(self, pod: str, claim: str) -> None:
+        """The pod's own fact names its claim; facts of several objects come in no order."""
+        async with asyncio.timeout(PATIENCE_S):
+            async for delivered in self.bus.read(
+                FACTS_STREAM, subjects=[f"{subject_prefix(PodObserved)}.>"]
+            ):
+                seen = decode(delivered, PodObserved).pod
+                if seen.name == pod and claim in {one.claim for one in seen.claims}:
                     return
 
     async def _node_decided(self, claim_uid: str, pool: str) -> str:
