@@ -1,6 +1,7 @@
 """What a node says of itself: slices to Kubernetes, health to the bus, and when either is lost."""
 
 import asyncio
+from copy import deepcopy
 
 import msgspec
 
@@ -54,25 +55,43 @@ async def test_slices_follow_pool_health_and_repair(stand, eventually):
 async def test_slices_are_published_anew_when_the_bus_tells_of_an_upgraded_server(
     stand, eventually, monkeypatch
 ):
-    inner = MemoryKube.create
+    upgraded, offered = False, 0
 
-    async def create(self, resource, obj, *args, **more):
-        for device in obj["spec"].get("devices", ()) if resource == SLICES else ():
-            del device["taints"]
-        return await inner(self, resource, obj, *args, **more)
+    def keeping_taints_once_upgraded(inner):
+        async def write(self, resource, obj, *args, **more):
+            nonlocal offered
+            if resource == SLICES and not upgraded:
+                offered += 1
+                obj = deepcopy(obj)
+                for device in obj["spec"].get("devices", ()):
+                    device.pop("taints", None)
+            return await inner(self, resource, obj, *args, **more)
 
-    monkeypatch.setattr(MemoryKube, "create", create)
+        return write
+
+    for method in ("create", "update"):
+        kept = keeping_taints_once_upgraded(getattr(MemoryKube, method))
+        monkeypatch.setattr(MemoryKube, method, kept)
     await stand.tell_node(pool="pool-a")
     server = ClusterObserved(revision=1, device_taints=False)
     await stand.bus.publish(encode(server, source="test"))
     async with stand.agent():
 
-        async def taints() -> list[dict] | None:
+        async def card() -> dict:
             slices = await stand.slices()
-            return slices[0]["spec"]["devices"][0].get("taints", []) if slices else None
+            return slices[0]["spec"]["devices"][0] if slices else {}
 
-        await eventually(stand.slices)
-        assert await taints() == []
+        async def in_pool() -> bool:
+            return "pool_name" in (await card()).get("attributes", {})
+
+        async def taints() -> list[dict]:
+            return (await card()).get("taints", [])
+
+        await eventually(in_pool)
+        offered_before = offered
+        await asyncio.sleep(3 * stand.group.resync)
+        assert (await taints(), offered) == ([], offered_before)
+        upgraded = True
         server = msgspec.structs.replace(server, revision=2, device_taints=True)
         await stand.bus.publish(encode(server, source="test"))
         await eventually(taints)
