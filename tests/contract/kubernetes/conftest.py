@@ -6,7 +6,9 @@ import itertools
 import json
 import ssl
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from types import MappingProxyType
 from typing import Any
 
 import aiohttp
@@ -288,3 +290,28 @@ async def api(target: Any) -> AsyncIterator[Api]:
 def refused() -> type[Refused]:
     """The exception for answers of 400 and above."""
     return Refused
+
+
+Invalid = Callable[..., AbstractContextManager[None]]
+
+
+@pytest.fixture
+def invalid(api: Api) -> Invalid:
+    """Asserts that what is done within is refused as invalid, for these causes and no others.
+
+    A table of other minors says what theirs are of one case, where they differ.
+    """
+
+    @contextlib.contextmanager
+    def expecting(
+        causes: list[str],
+        in_other_minors: Mapping[int, Mapping[str, list[str]]] = MappingProxyType({}),
+        what: str = "",
+    ) -> Iterator[None]:
+        expected = in_other_minors.get(api.minor, {}).get(what, causes)
+        with pytest.raises(Refused) as caught:
+            yield
+        assert (caught.value.code, caught.value.reason) == (422, "Invalid")
+        assert caught.value.starts(expected, api.minor) == expected
+
+    return expecting

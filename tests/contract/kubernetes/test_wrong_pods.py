@@ -163,14 +163,11 @@ MISTYPED = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-async def test_a_wrong_pod_is_refused(api: Any, refused: Any, what: str) -> None:
+async def test_a_wrong_pod_is_refused(api: Any, invalid: Any, what: str) -> None:
     spec, expected = WRONG[what]
 
-    with pytest.raises(refused) as caught:
+    with invalid(expected):
         await api.create("pods", {"metadata": {"name": "bad"}, "spec": spec})
-
-    assert (caught.value.code, caught.value.reason) == (422, "Invalid")
-    assert caught.value.starts(expected, api.minor) == expected
 
 
 @pytest.mark.parametrize("what", TAKEN)
