@@ -8,18 +8,37 @@ from dray.kube.ports import CLAIMS, PODS
 from dray_claim_controller.deciding.executing import Refused
 
 UNSCHEDULABLE = {
-    "status": {
-        "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
-    }
+    "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
 }
 
 
-async def allocated_and_refused(world: Any) -> None:
-    """A gated pod, allocated by dray, that kube-scheduler can't place."""
+async def allocated(world: Any) -> None:
+    """A gated pod, allocated by dray and open to kube-scheduler."""
     await world.pod(gated=True)
     await world.decide(await world.decision())
     await world.ungated()
-    await world.kube.patch(PODS, "workload", UNSCHEDULABLE, "default", subresource="status")
+
+
+async def write_pod_status(world: Any, status: dict[str, Any]) -> None:
+    """What kube-scheduler says of the pod."""
+    await world.kube.patch(PODS, "workload", {"status": status}, "default", subresource="status")
+
+
+async def clear(world: Any) -> None:
+    """What kube-scheduler's PostFilter does to the claim."""
+    await write_claim_status(world, {"allocation": None})
+
+
+async def write_claim_status(world: Any, status: dict[str, Any]) -> None:
+    name = (await world.claim())["metadata"]["name"]
+    await world.kube.patch(CLAIMS, name, {"status": status}, "default", subresource="status")
+
+
+async def until_void(world: Any) -> None:
+    async def void() -> bool:
+        return bool(claim_from(await world.claim()).void == 1_000_001)
+
+    await world.until(void, "the attempt is void")
 
 
 async def test_an_allocation_that_kube_scheduler_cannot_use_is_taken_back(
@@ -27,7 +46,8 @@ async def test_an_allocation_that_kube_scheduler_cannot_use_is_taken_back(
 ) -> None:
     world = shared_world
     running = await world.ready(await world.start())
-    await allocated_and_refused(world)
+    await allocated(world)
+    await write_pod_status(world, UNSCHEDULABLE)
 
     async def withdrawn() -> bool:
         claim = claim_from(await world.claim())
@@ -61,16 +81,11 @@ async def test_an_allocation_that_kube_scheduler_cannot_use_is_taken_back(
 async def test_a_reserved_allocation_is_left_alone(shared_world: Any) -> None:
     world = shared_world
     running = await world.ready(await world.start())
-    await world.pod(gated=True)
-    await world.decide(await world.decision())
-    await world.ungated()
-    claim = await world.claim()
+    await allocated(world)
     pod = await world.kube.get(PODS, "workload", "default")
     reserved = [{"resource": "pods", "name": "workload", "uid": pod["metadata"]["uid"]}]
-    name = claim["metadata"]["name"]
-    patch = {"status": {"reservedFor": reserved}}
-    await world.kube.patch(CLAIMS, name, patch, "default", subresource="status")
-    await world.kube.patch(PODS, "workload", UNSCHEDULABLE, "default", subresource="status")
+    await write_claim_status(world, {"reservedFor": reserved})
+    await write_pod_status(world, UNSCHEDULABLE)
     picture = running.controller.watching.picture
     await world.until(
         lambda: any(seen.claim.reserved_for for seen in picture.claims.values()),
@@ -88,21 +103,12 @@ async def test_an_allocation_cleared_by_kube_scheduler_is_not_written_again(
     """PostFilter clears a claim; a controller that starts then must not resurrect it."""
     world = shared_world
     first = await world.ready(await world.start("first"))
-    await world.pod(gated=True)
-    await world.decide(await world.decision())
-    await world.ungated()
+    await allocated(world)
     await first.stop()
-    claim = await world.claim()
-    patch = {"status": {"allocation": None}}
-    await world.kube.patch(
-        CLAIMS, claim["metadata"]["name"], patch, "default", subresource="status"
-    )
+    await clear(world)
     await world.ready(await world.start("second"))
 
-    async def void() -> bool:
-        return bool(claim_from(await world.claim()).void == 1_000_001)
-
-    await world.until(void, "the old attempt is void")
+    await until_void(world)
     assert claim_from(await world.claim()).allocation is None
 
 
@@ -112,20 +118,11 @@ async def test_an_allocation_cleared_while_dray_looks_on_is_void_without_being_a
     """Facts may skip from before the commit to after the clearing: nobody else would know."""
     world = shared_world
     running = await world.ready(await world.start())
-    await world.pod(gated=True)
-    await world.decide(await world.decision())
-    await world.ungated()
+    await allocated(world)
     await running.controller.term.executor.idle()
-    claim = await world.claim()
-    patch = {"status": {"allocation": None}}
-    await world.kube.patch(
-        CLAIMS, claim["metadata"]["name"], patch, "default", subresource="status"
-    )
+    await clear(world)
 
-    async def void() -> bool:
-        return bool(claim_from(await world.claim()).void == 1_000_001)
-
-    await world.until(void, "the attempt is void")
+    await until_void(world)
 
 
 async def test_a_pod_for_which_kube_scheduler_makes_room_keeps_its_allocation(
@@ -134,12 +131,9 @@ async def test_a_pod_for_which_kube_scheduler_makes_room_keeps_its_allocation(
     """It has nominated the node and evicts others, which may take longer than our patience."""
     world = shared_world
     running = await world.ready(await world.start())
-    await world.pod(gated=True)
-    await world.decide(await world.decision())
-    await world.ungated()
+    await allocated(world)
     node = claim_from(await world.claim()).allocation.node
-    status = UNSCHEDULABLE["status"] | {"nominatedNodeName": node}
-    await world.kube.patch(PODS, "workload", {"status": status}, "default", subresource="status")
+    await write_pod_status(world, UNSCHEDULABLE | {"nominatedNodeName": node})
     picture = running.controller.watching.picture
     await world.until(
         lambda: any(
@@ -152,8 +146,7 @@ async def test_a_pod_for_which_kube_scheduler_makes_room_keeps_its_allocation(
     assert Refused(after_s=0.0, now_s=1.0, since_s={}).answer(picture).now == ()
     assert claim_from(await world.claim()).allocation is not None
 
-    status = {"nominatedNodeName": None}
-    await world.kube.patch(PODS, "workload", {"status": status}, "default", subresource="status")
+    await write_pod_status(world, {"nominatedNodeName": None})
 
     async def withdrawn() -> bool:
         return claim_from(await world.claim()).allocation is None
