@@ -50,16 +50,17 @@ def ends_of(
 def leaving(state: AllocatorState, domain: Domain) -> Iterator[tuple[str, int]]:
     """Nodes that are being taken out of the domain and have nothing in flight in it, with
     the revision of the fact that says so."""
-    busy = _busy_nodes(state, domain)
-    for name in sorted(state.facts.members.get("", ())):
-        fact = state.facts.nodes[name]
-        asked = fact.node.leaving == domain.name
-        if (
-            asked
-            and name not in busy
-            and domain.current.left.get(name, -1) < fact.node.leaving_since
-        ):
-            yield name, fact.revision
+    facts, left = state.facts, domain.current.left
+    asked = [
+        name
+        for name in sorted(facts.members.get("", ()))
+        if (node := facts.nodes[name].node).leaving == domain.name
+        and left.get(name, -1) < node.leaving_since
+    ]
+    busy = _busy_nodes(state, domain) if asked else {}
+    for name in asked:
+        if name not in busy:
+            yield name, facts.nodes[name].revision
 
 
 def _busy_nodes(state: AllocatorState, domain: Domain) -> dict[str, None]:
