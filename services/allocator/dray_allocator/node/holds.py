@@ -44,16 +44,19 @@ class Holds:
     def set(self, pod_uid: str, node: str, held: Held | None) -> str:
         """Replace a pod's hold; the node on which something was freed, or empty."""
         before = self._pods.pop(pod_uid, None)
+        after = None if held is None else (node, held)
+        if after is not None:
+            self._pods[pod_uid] = after
+        if before == after:
+            return ""
+        self.version += 1
         if before is not None:
             del self._nodes[before[0]][pod_uid]
             self._sum(before[0])
         if held is not None:
-            self._pods[pod_uid] = (node, held)
             self._nodes.setdefault(node, {})[pod_uid] = held
             self._sum(node)
-        self.version += before != (None if held is None else (node, held))
-        freed = before is not None and (held is None or before != (node, held))
-        return before[0] if before is not None and freed else ""
+        return "" if before is None else before[0]
 
     def _sum(self, node: str) -> None:
         holds = self._nodes[node].values()
