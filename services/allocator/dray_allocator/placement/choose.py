@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 
 from dray.domain.claims import AllocatedDevice, Allocation, Claim, first_attempt
 from dray.messages.decisions import ClaimDecision, PodDecision
@@ -80,10 +79,12 @@ def decision_of(
 def _ranked(
     state: AllocatorState, wanted: Wanted, nodes: Sequence[str], prefer: Order
 ) -> Iterator[str]:
-    loads = {node: prefer(node_load(state.fleet.of(node), state.ledger)) for node in nodes}
+    alike: dict[int, list[str]] = {}
+    for node in nodes:
+        alike.setdefault(node_load(state.fleet.of(node), state.ledger), []).append(node)
     claim_uid = wanted.claims[0].uid
-    for _, alike in groupby(sorted(nodes, key=loads.__getitem__), key=loads.__getitem__):
-        yield from sorted(alike, key=lambda node: tie(claim_uid, node))
+    for load in sorted(alike, key=prefer):
+        yield from sorted(alike[load], key=lambda node: tie(claim_uid, node))
 
 
 def _on_node(state: AllocatorState, wanted: Wanted, node: str, prefer: Order) -> list[Share] | None:
