@@ -1,6 +1,7 @@
 """``make oracle-allocation``: dray and Kubernetes' own allocator, asked the same questions.
 
-Exit codes as `comparing` says; 1 also where a feature is in too few cases.
+Exit codes as `comparing` says; 1 also where a feature is in too few cases, or Kubernetes runs out
+of time in too many.
 """
 
 import argparse
@@ -20,6 +21,8 @@ from running import Programs, about_allocations, ask_both, ask_oracle, observe
 LEAST_SHARE = 0.05
 """Of the cases of a full run, for each feature that the minor's default gates allow."""
 FULL_RUN = 5_000
+MOST_UNDECIDED = 0.01
+"""Of all cases: more that Kubernetes did not decide in time, and the run shows too little."""
 ASKED_WITHOUT = 500
 """Cases that are asked again without each of their features."""
 
@@ -60,6 +63,11 @@ def _keep(found: Comparison, programs: Programs, arguments: argparse.Namespace) 
 
 def _code(found: Comparison, shares: Shares, done: Run) -> int:
     code = 1 if found.differences else 0
+    if found.undecided > MOST_UNDECIDED * done.cases:
+        say(
+            f"error: Kubernetes did not decide {found.undecided} cases; give it more of the machine"
+        )
+        code = 1
     name, share = shares.rarest()
     if done.cases >= FULL_RUN and done.minor in ("1.36", "1.37") and share < LEAST_SHARE:
         say(f"error: {name} is in {share:.1%} of the cases; {LEAST_SHARE:.0%} are wanted")

@@ -182,6 +182,42 @@ def test_where_pools_have_no_order_any_valid_answer_will_do(module):
     assert [one.kind for one in wrong] == ["invalid result"]
 
 
+TIMED_OUT = {"allocations": None, "error": "context deadline exceeded", "scope": "timeout"}
+
+
+@pytest.mark.parametrize("minor", ["1.35", "1.36"])
+@pytest.mark.parametrize("ours", [answer(), answer(error="boom")], ids=["no fit", "error"])
+def test_what_kubernetes_does_not_decide_in_time_is_no_verdict(module, minor, ours):
+    found = settled(module, minor, ours, [TIMED_OUT])
+    assert found.differences == ()
+    assert found.undecided == 1
+    assert found.outcomes == {"not decided": 1}
+
+
+def test_what_kubernetes_decides_when_given_more_time_counts(module):
+    ours = answer()
+    for seen, kinds in ([answer(), TIMED_OUT], []), ([TIMED_OUT, answer(error="e")], [True]):
+        line = FITTING[0] | {"k8s": "1.35"}
+        case = module("allocation.cases").Case(line["id"], line)
+        differences = module("allocation.differences")
+        found = differences.compare([case], {case.id: TIMED_OUT}, {case.id: ours})
+        found = differences.settled(found, {case.id: {**TIMED_OUT, "observed": seen}})
+        assert found.undecided == 0
+        assert [one.kind == "error or not" for one in found.differences] == kinds
+        assert sum(found.outcomes.values()) == 1
+
+
+def test_the_report_counts_what_is_not_decided_apart(module):
+    report = module("allocation.report")
+    found = settled(module, "1.35", answer(), [TIMED_OUT])
+    shares = module("allocation.shares").Shares({}, 1)
+    run = report.Run("1.35", 1, 1, 2.0)
+    text = report.as_text(found, shares, run)
+    assert "1 not decided: Kubernetes ran out of the oracle's time" in text
+    assert text.endswith("1 cases in 2 s: 0 agree, 0 differences")
+    assert report.as_json(found, shares, run)["undecided"] == 1
+
+
 @pytest.mark.parametrize("line", FITTING, ids=lambda line: line["id"])
 def test_what_kubernetes_allocates_is_valid(faults, line):
     assert faults(line, answer(line["expect"]["allocations"])) == []

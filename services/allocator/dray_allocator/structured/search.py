@@ -80,7 +80,8 @@ class Search:
         """Whether there is a solution; the books then hold it.
 
         Raises:
-            AllocationError: something on the way ends the attempt.
+            AllocationError: something on the way ends the attempt, or the first claim comes to too
+                many devices in every way (which `all_forgets_alternative` alone leads to).
             SearchLimitError: it takes too long.
         """
         if not self._claims:
@@ -98,6 +99,11 @@ class Search:
                 return True
             stack.append(self._choice(place))
             ending = None
+        if ending is Ending.TOO_MANY:
+            raise AllocationError(
+                f"claim {self._claims[0]}: allocation max size exceeded: each alternative comes to "
+                f"more than {MOST_DEVICES} devices"
+            )
         return False
 
     def _choice(self, place: Place) -> Choice:

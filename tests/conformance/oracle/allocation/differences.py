@@ -15,6 +15,8 @@ Json = dict[str, Any]
 FIT: Final = "fits"
 NO_FIT: Final = "does not fit"
 ERROR: Final = "error"
+NOT_DECIDED: Final = "not decided"
+"""Kubernetes ran out of the oracle's time: what it would have said is not known."""
 MAP_ORDER: Final = ("1.34", "1.35")
 """Minors that go through the pools in the random order of a Go map: any valid result is right."""
 KINDS: Final = (
@@ -48,12 +50,20 @@ class Comparison:
     outcomes: dict[str, int]
     """Kubernetes' answers, by whether the claims fit."""
     differences: tuple[Difference, ...]
+    """Until they are settled, with the cases that are not decided."""
     loose: int = 0
     """Cases in which dray gives another valid result, where any is right."""
+
+    @property
+    def undecided(self) -> int:
+        """Cases in which there is nothing to compare dray's answer with."""
+        return self.outcomes.get(NOT_DECIDED, 0)
 
 
 def outcome_of(answer: Json) -> str:
     """Whether the claims fit."""
+    if answer.get("scope") == "timeout":
+        return NOT_DECIDED
     if answer["error"] is not None:
         return ERROR
     return NO_FIT if answer["allocations"] is None else FIT
@@ -77,18 +87,34 @@ def settled(found: Comparison, observed: Answers) -> Comparison:
     """Without the differences that are none: Kubernetes was seen to give dray's answer, too.
 
     Of the minors whose order is random, dray's answer must be valid and one of the outcomes seen.
+    What Kubernetes decided now, having been given more time, counts; what it did not decide again
+    is no difference, and stays among the outcomes.
     """
     kept = []
+    outcomes = Counter(found.outcomes)
     for one in found.differences:
+        seen = _decided(observed[one.case.id])
         kind, detail = kind_among(one.case.question, observed[one.case.id], one.ours)
-        if kind:
-            kept.append(Difference(one.case, one.theirs, one.ours, kind, detail))
-    return Comparison(found.outcomes, tuple(kept), found.loose)
+        if one.kind == NOT_DECIDED and seen:
+            outcomes[NOT_DECIDED] -= 1
+            outcomes[outcome_of(seen[0])] += 1
+        if kind and seen:
+            theirs = seen[0] if one.kind == NOT_DECIDED else one.theirs
+            kept.append(Difference(one.case, theirs, one.ours, kind, detail))
+    return Comparison(dict(+outcomes), tuple(kept), found.loose)
+
+
+def _decided(theirs: Json) -> list[Json]:
+    """The answers that Kubernetes was seen to give, without its running out of time."""
+    seen = theirs.get("observed") or [theirs]
+    return [answer for answer in seen if outcome_of(answer) != NOT_DECIDED]
 
 
 def kind_among(question: Json, theirs: Json, ours: Json) -> tuple[str, str]:
     """What differs from all answers that Kubernetes was seen to give, and more about it."""
-    seen = theirs.get("observed") or [theirs]
+    seen = _decided(theirs)
+    if not seen:
+        return NOT_DECIDED, ""
     kinds = [kind_of(answer, ours) for answer in seen]
     if not all(kinds):
         return "", ""
@@ -100,8 +126,10 @@ def kind_among(question: Json, theirs: Json, ours: Json) -> tuple[str, str]:
 
 
 def kind_of(theirs: Json, ours: Json) -> str:
-    """What differs; empty where nothing does."""
+    """What differs, or that nothing is known; empty where nothing does."""
     outcomes = outcome_of(theirs), outcome_of(ours)
+    if NOT_DECIDED in outcomes:
+        return NOT_DECIDED
     if outcomes[0] != outcomes[1]:
         return "error or not" if ERROR in outcomes else "fit or not"
     if outcomes[0] != FIT:

@@ -37,11 +37,14 @@ def as_text(found: Comparison, shares: Shares, run: Run) -> str:
     lines.append(f"\nKubernetes {run.minor} says: {outcomes}")
     kinds = Counter(one.kind for one in found.differences)
     lines += [f"{kinds[kind]:>7} {kind}" for kind in KINDS if kinds[kind]]
+    if found.undecided:
+        lines.append(f"{found.undecided:>7} not decided: Kubernetes ran out of the oracle's time")
     if found.loose:
         lines.append(f"{found.loose:>7} other valid results, the order of pools being random there")
+    different = len(found.differences)
     lines.append(
         f"Kubernetes {run.minor}, seed {run.seed}, {run.cases} cases in {run.took_s:.0f} s: "
-        f"{run.cases - len(found.differences)} agree, {len(found.differences)} differences"
+        f"{run.cases - different - found.undecided} agree, {different} differences"
     )
     return "\n".join(lines)
 
@@ -57,6 +60,7 @@ def as_json(found: Comparison, shares: Shares, run: Run) -> Json:
         "decided": dict(shares.decided),
         "tried": dict(shares.tried),
         "loose": found.loose,
+        "undecided": found.undecided,
         "differences": dict(Counter(one.kind for one in found.differences)),
     }
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from allocation.cases import Case
-from allocation.differences import kind_of
+from allocation.differences import NOT_DECIDED, kind_of
 from allocation.features import FEATURES, features_of
 from running import Answers
 
@@ -49,5 +49,5 @@ def shares_of(present: Counter[str], cases: int, with_them: Answers, without: An
     for key, answer in without.items():
         case, _, name = key.partition(_BETWEEN)
         tried[name] += 1
-        decided[name] += bool(kind_of(with_them[case], answer))
+        decided[name] += kind_of(with_them[case], answer) not in ("", NOT_DECIDED)
     return Shares(present, cases, decided, tried)

@@ -102,6 +102,32 @@ def test_an_alternative_of_more_than_32_devices_is_passed_over(cluster):
     assert cluster.fit(beside)[0][-1] == "r/few=a31"
 
 
+@pytest.mark.parametrize("many", [33, 40])
+def test_before_136_alternatives_of_all_devices_that_become_too_many_are_an_error(cluster, many):
+    """Beyond its first device, mode All goes on as the first alternative, which asks for more."""
+    cluster.publish(cluster.device("a"), cluster.device("b"))
+    ask = cluster.claim(
+        cluster.request(
+            first_available=[
+                cluster.alternative("many", count=many),
+                cluster.alternative("all", mode="All"),
+            ]
+        )
+    )
+    assert cluster.fit(ask) == [["r/all=a", "r/all=b"]]
+    for version in ("1.34", "1.35"):
+        with pytest.raises(AllocationError, match="allocation max size exceeded: each alternative"):
+            cluster.on(version).fit(ask)
+
+
+def test_before_136_too_many_devices_of_a_later_claim_are_no_fit(cluster):
+    cluster.publish(*(cluster.device(name) for name in "abc"))
+    many, every = cluster.alternative("many", count=33), cluster.alternative("all", mode="All")
+    later = cluster.claim(cluster.request(first_available=[many, every]), name="later")
+    first = cluster.claim(cluster.request(), name="first")
+    assert cluster.on("1.35").fit(first, later) is None
+
+
 def test_a_missing_class_is_an_error(cluster):
     with pytest.raises(AllocationError, match="could not retrieve device class nope"):
         cluster.fit(cluster.claim(cluster.request(of="nope")))
