@@ -45,16 +45,24 @@ PATCH_TYPES = {
     "strategic": "application/strategic-merge-patch+json",
     "apply": "application/apply-patch+yaml",
 }
+SERVERS = ["sandbox", pytest.param("real", marks=[pytest.mark.real, pytest.mark.timeout(900)])]
 
 
-@pytest.fixture(
-    scope="session",
-    params=["sandbox", pytest.param("real", marks=[pytest.mark.real, pytest.mark.timeout(900)])],
-)
+@pytest.fixture(scope="session", params=SERVERS)
 def target(
     request: pytest.FixtureRequest, serving: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Any]:
     with serving(request.param, tmp_path_factory.mktemp(request.param)) as running:
+        yield running
+
+
+@pytest.fixture(scope="module", params=SERVERS)
+def target_with_v1beta2(
+    request: pytest.FixtureRequest, serving: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Any]:
+    """A server for one module, whose `target` is this one: it serves v1beta2 beside v1."""
+    directory = tmp_path_factory.mktemp(f"{request.param}-v1beta2")
+    with serving(request.param, directory, serve=("resource.k8s.io/v1beta2",)) as running:
         yield running
 
 

@@ -45,16 +45,9 @@ SEED = list(raw())
 IDS = [name for name, _ in SEED]
 
 
-@pytest.fixture(
-    scope="module",
-    params=["sandbox", pytest.param("real", marks=[pytest.mark.real, pytest.mark.timeout(900)])],
-)
-def target(
-    request: pytest.FixtureRequest, serving: Any, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Any]:
-    directory = tmp_path_factory.mktemp(f"{request.param}-seeds")
-    with serving(request.param, directory, serve=(BETA,)) as running:
-        yield running
+@pytest.fixture(scope="module")
+def target(target_with_v1beta2: Any) -> Any:
+    return target_with_v1beta2
 
 
 async def refusal(api: Any, refused: Any, obj: dict[str, Any], **query: Any) -> Any:

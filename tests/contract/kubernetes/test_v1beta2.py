@@ -1,6 +1,5 @@
 """`resource.k8s.io/v1beta2`, where a server is told to serve it: one object in two versions."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -30,16 +29,9 @@ THE_SEEDS = {"allocationMode": "ExactCount", "exactly": {"selector": {"cel": "tr
 """What the seeds' claims ask with."""
 
 
-@pytest.fixture(
-    scope="module",
-    params=["sandbox", pytest.param("real", marks=[pytest.mark.real, pytest.mark.timeout(900)])],
-)
-def target(
-    request: pytest.FixtureRequest, serving: Any, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Any]:
-    directory = tmp_path_factory.mktemp(f"{request.param}-v1beta2")
-    with serving(request.param, directory, serve=(BETA,)) as running:
-        yield running
+@pytest.fixture(scope="module")
+def target(target_with_v1beta2: Any) -> Any:
+    return target_with_v1beta2
 
 
 async def test_both_versions_are_listed_and_v1_is_preferred(api: Any) -> None:

@@ -1,6 +1,5 @@
 """Webhooks and the versions of one object: what a rule names, it gets."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,16 +8,9 @@ BETA = "resource.k8s.io/v1beta2"
 MUTATING = "mutatingwebhookconfigurations"
 
 
-@pytest.fixture(
-    scope="module",
-    params=["sandbox", pytest.param("real", marks=[pytest.mark.real, pytest.mark.timeout(900)])],
-)
-def target(
-    request: pytest.FixtureRequest, serving: Any, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Any]:
-    directory = tmp_path_factory.mktemp(f"{request.param}-versions")
-    with serving(request.param, directory, serve=(BETA,)) as running:
-        yield running
+@pytest.fixture(scope="module")
+def target(target_with_v1beta2: Any) -> Any:
+    return target_with_v1beta2
 
 
 def of_claims(api: Any, hook: Any, version: str, **more: Any) -> dict[str, Any]:
