@@ -43,7 +43,7 @@ from dray_allocator.state import AllocatorState
 from dray_sandbox.nats_server import ADMIN, start_nats
 from dray_sandbox.processes import Runner
 
-BOUND_S = 20.0
+BOUND_S = 30.0
 POOL = "pool"
 
 

@@ -117,7 +117,7 @@ async def test_a_line_that_the_bus_refuses_ends_nothing(bus, monkeypatch):
     for number in range(2):
         journal.decided("publish", number, None)
     running = asyncio.create_task(journal.run())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while len(journal):  # noqa: ASYNC110
             await asyncio.sleep(0)
     running.cancel()

@@ -68,7 +68,7 @@ async def test_the_cards_follow_the_owner_that_the_bus_tells() -> None:
     following = asyncio.create_task(fleet.follow())
     try:
         await facts.publish(encode(NodeObserved(revision=1, node=node), source="/test"))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             async for _ in kube.watch(SLICES):
                 published = await slices_of(kube)
                 if not taints(published["sim-3"]):

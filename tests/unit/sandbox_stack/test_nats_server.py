@@ -49,7 +49,7 @@ async def session() -> AsyncIterator[Session]:
 async def stored(server: NatsAccess, stream: str) -> int:
     admin = await nats.connect(server.url, user="admin", password=server.passwords["admin"])
     try:
-        answer = await admin.request(f"$JS.API.STREAM.INFO.{stream}", b"", timeout=5)
+        answer = await admin.request(f"$JS.API.STREAM.INFO.{stream}", b"", timeout=30)
     finally:
         await admin.close()
     return int(json.loads(answer.data)["state"]["messages"])
@@ -60,7 +60,7 @@ async def make_streams(server: NatsAccess) -> None:
     try:
         for spec in STREAMS:
             request = json.dumps({"name": spec.name, "subjects": list(spec.subjects)}).encode()
-            await admin.request(f"$JS.API.STREAM.CREATE.{spec.name}", request, timeout=5)
+            await admin.request(f"$JS.API.STREAM.CREATE.{spec.name}", request, timeout=30)
     finally:
         await admin.close()
 
@@ -81,7 +81,7 @@ async def test_a_wrong_password_is_refused(server: NatsAccess) -> None:
 async def test_a_role_publishes_its_own_subjects(server: NatsAccess, session: Session) -> None:
     await make_streams(server)
     client = await session.open(server, "node-agent")
-    answer = await client.request("dray.state.inventory.v1.node-0", b"{}", timeout=5)
+    answer = await client.request("dray.state.inventory.v1.node-0", b"{}", timeout=30)
     assert json.loads(answer.data)["stream"] == "DRAY_FACTS"
 
 
@@ -125,7 +125,7 @@ async def test_the_claim_controller_alone_makes_streams(
 ) -> None:
     client = await session.open(server, "claim-controller")
     request = json.dumps({"name": "DRAY_FACTS", "subjects": ["dray.state.>"]}).encode()
-    answer = await client.request("$JS.API.STREAM.CREATE.DRAY_FACTS", request, timeout=5)
+    answer = await client.request("$JS.API.STREAM.CREATE.DRAY_FACTS", request, timeout=30)
     assert "error" not in json.loads(answer.data)
     makers = [access.role for access in ACCESS if access.makes_streams]
     assert makers == ["claim-controller"]
@@ -139,7 +139,7 @@ async def test_what_was_acknowledged_survives_kill_and_restart_on_the_same_port(
         server = await start_nats(runner, tmp_path)
         await make_streams(server)
         admin = await nats.connect(server.url, user="admin", password=server.passwords["admin"])
-        await admin.request("dray.state.node.v1.node-0", b"{}", timeout=5)
+        await admin.request("dray.state.node.v1.node-0", b"{}", timeout=30)
         await admin.close()
         await runner.kill("nats-server")
         await runner.restart("nats-server")

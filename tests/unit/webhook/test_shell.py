@@ -76,7 +76,7 @@ class Stack:
         await asyncio.sleep(0)
 
     async def until(self, condition):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while not condition():  # noqa: ASYNC110 - the view has no event for each change
                 await asyncio.sleep(0.001)
 
@@ -243,7 +243,7 @@ async def test_a_recreated_facts_stream_is_read_anew_while_the_old_view_serves(
 
 async def test_the_event_tells_what_was_understood(ready, pod, request_of):
     answer = await ready.webhook.mutate_pod(request_of(pod()), timeout_s=5)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         delivered = await anext(aiter(ready.controller.read(EVENTS_STREAM)))
 
     event = decode(delivered, PodRequested)
