@@ -104,7 +104,7 @@ async def test_the_webhooks_question_is_answered_from_the_api_server(world: Any)
 
     async def ask(**question: Any) -> LookupReply:
         payload = msgspec.json.encode(Lookup(**question))
-        answer = await world.bus.request(LOOKUP_SUBJECT, payload, timeout_s=1.0)
+        answer = await world.bus.request(LOOKUP_SUBJECT, payload, timeout_s=10.0)
         return msgspec.json.decode(answer, type=LookupReply)
 
     async def pool() -> Any:

@@ -65,7 +65,7 @@ async def eventually(
     """The objects of a kind, once the condition holds for them."""
     objects: list[Object] = []
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while True:
                 objects = list((await kube.list(resource)).objects)
                 if holds(objects):
