@@ -1,9 +1,7 @@
 """The comparison with Kubernetes' allocator: what it asks, and what it calls a difference."""
 
 import copy
-import importlib
 import json
-import sys
 from fractions import Fraction
 from pathlib import Path
 
@@ -21,16 +19,10 @@ LEAST_SHARE = 0.035
 
 
 @pytest.fixture(scope="module")
-def module():
-    """Import a module of the oracle's folder, which is no package."""
-    before = set(sys.modules)
-    sys.path.insert(0, str(ORACLE))
-    yield importlib.import_module
-    sys.path.remove(str(ORACLE))
-    for name in set(sys.modules) - before:
-        module = sys.modules[name]
-        if name == "allocation" or str(ORACLE) in str(getattr(module, "__file__", "")):
-            del sys.modules[name]
+def module(importing_from):
+    """Import a module of the oracle's folder."""
+    with importing_from(ORACLE) as module:
+        yield module
 
 
 @pytest.fixture(scope="module")

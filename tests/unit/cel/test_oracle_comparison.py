@@ -1,7 +1,5 @@
 """The comparison with Kubernetes' compiler: what it asks, and what it calls a difference."""
 
-import importlib
-import sys
 from pathlib import Path
 
 import pytest
@@ -26,15 +24,10 @@ OURS = {key: THEIRS[key] for key in ("compile_error", "result", "eval_error", "c
 
 
 @pytest.fixture(scope="module")
-def module():
-    """Import a module of the oracle's folder, which is no package."""
-    before = set(sys.modules)
-    sys.path.insert(0, str(ORACLE))
-    yield importlib.import_module
-    sys.path.remove(str(ORACLE))
-    for name in set(sys.modules) - before:
-        if str(ORACLE) in str(getattr(sys.modules[name], "__file__", "")):
-            del sys.modules[name]
+def module(importing_from):
+    """Import a module of the oracle's folder."""
+    with importing_from(ORACLE) as module:
+        yield module
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 import asyncio
 import dataclasses
-import importlib
 import json
 import os
 import signal
@@ -29,15 +28,10 @@ FAILED = """<testcase classname="tests.a" name="test_{number}">
 
 
 @pytest.fixture(scope="module")
-def module():
-    """Import a module of the runner, which is no package."""
-    before = set(sys.modules)
-    sys.path.insert(0, str(RUNNER))
-    yield importlib.import_module
-    sys.path.remove(str(RUNNER))
-    for name in set(sys.modules) - before:
-        if name == "run" or name.startswith("run_"):
-            del sys.modules[name]
+def module(importing_from):
+    """Import a module of the runner."""
+    with importing_from(RUNNER) as module:
+        yield module
 
 
 @pytest.fixture
