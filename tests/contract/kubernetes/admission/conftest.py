@@ -15,6 +15,7 @@ from aiohttp import web
 from dray_sandbox.certificates import make_server_files
 
 InForce = Callable[..., Awaitable[None]]
+Refusal = Callable[[], Awaitable[Any]]
 
 
 async def nothing() -> None:
@@ -107,3 +108,15 @@ async def in_force(api: Any, hook: Webhook, plural: str, body: Any, probe: Any =
 def in_force_fixture() -> InForce:
     """Creates a configuration; returns once the server follows it."""
     return in_force
+
+
+@pytest.fixture
+def refusal(api: Any, refused: type[AssertionError]) -> Refusal:
+    """Makes the pod `one`, which must be refused; returns how it was."""
+
+    async def refusal() -> Any:
+        with pytest.raises(refused) as caught:
+            await api.create("pods", api.pod("one"))
+        return caught.value
+
+    return refusal
