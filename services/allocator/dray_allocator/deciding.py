@@ -67,6 +67,8 @@ class Step:
         searches = 0
         while domain.due and searches < state.rules.searches_per_step and state.ready(domain):
             turn = heapq.heappop(domain.due)
+            if domain.due and domain.due[0] == turn:
+                continue  # Put up more than once: by its own fact and by each claim's.
             if domain.pending.get(turn[2]) == turn:
                 searches += self._try(state.facts.pods[turn[2]])
             if len(self._batch) >= state.rules.pods_per_record:

@@ -97,7 +97,7 @@ class LogFold:
                 return self._released(record)
             case Waiting():
                 self.waiting[record.pod_uid] = record
-                return Touched(pods=(record.pod_uid,))
+                return Touched()
             case NodeLeft():
                 self.left[record.node] = max(record.node_revision, self.left.get(record.node, 0))
                 return Touched()
