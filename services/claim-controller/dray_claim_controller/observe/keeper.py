@@ -3,14 +3,12 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import structlog
-
-from dray.domain.errors import TemporaryError
-from dray.kube.ports import NODES, POOLS, Kube, NotFoundError, Object, RefusedError
+from dray.kube.ports import NODES, POOLS, Kube, Object
 from dray.messages.facts import NodeObserved
 from dray.runtime.clock import Clock
 from dray_claim_controller.deciding.observing import PoolStatus, Taints
 from dray_claim_controller.execute.orders import Orders
+from dray_claim_controller.keeping import keep_for_ever
 from dray_claim_controller.observe.facts import pools_of
 from dray_claim_controller.observe.owners import home, is_on_its_way, wanted_pool
 from dray_claim_controller.observe.publisher import Publisher
@@ -47,16 +45,9 @@ class PoolKeeper:
 
     async def run(self) -> None:
         """Keep until cancelled."""
-        while True:
-            try:
-                await self.keep()
-            except (TemporaryError, NotFoundError) as error:
-                structlog.get_logger().debug("pools not kept yet", error=str(error))
-            except RefusedError as error:
-                structlog.get_logger().error(
-                    "Kubernetes refused a pool's keeping", error=str(error)
-                )
-            await self._clock.sleep(self._every_s)
+        await keep_for_ever(
+            self.keep, self._clock, every_s=self._every_s, what="pools", change="a pool's keeping"
+        )
 
     async def keep(self) -> None:
         """Write what differs. A conflict leaves the rest for the next time."""

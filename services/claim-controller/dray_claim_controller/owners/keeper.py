@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import structlog
 
-from dray.domain.errors import TemporaryError
-from dray.kube.ports import NODES, PODS, ConflictError, Kube, NotFoundError, RefusedError
+from dray.kube.ports import NODES, PODS, ConflictError, Kube, NotFoundError
 from dray.messages.facts import NodeObserved
 from dray.runtime.clock import Clock
 from dray_claim_controller.deciding.owning import CameLate, WhoIsStranded
 from dray_claim_controller.execute.writes import ClaimWrites
+from dray_claim_controller.keeping import keep_for_ever
 from dray_claim_controller.observe.publisher import Publisher
 from dray_claim_controller.observe.seen import Key, SeenPod
 from dray_claim_controller.observe.watching import Watching
@@ -48,14 +48,9 @@ class OwnerKeeper:
 
     async def run(self) -> None:
         """Keep until cancelled."""
-        while True:
-            try:
-                await self.look()
-            except (TemporaryError, NotFoundError) as error:
-                structlog.get_logger().debug("owners not kept yet", error=str(error))
-            except RefusedError as error:
-                structlog.get_logger().error("Kubernetes refused a hand-over", error=str(error))
-            await self._clock.sleep(self._every_s)
+        await keep_for_ever(
+            self.look, self._clock, every_s=self._every_s, what="owners", change="a hand-over"
+        )
 
     async def look(self) -> None:
         """Do what is due. An error leaves the rest for the next time."""
