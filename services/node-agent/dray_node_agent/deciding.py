@@ -12,8 +12,8 @@ import msgspec
 
 from dray.kube.convert import claim_from
 from dray.kube.ports import Object
-from dray.messages.base import AbstractStruct
 from dray.recording.journal import Notes
+from dray.recording.questions import Asked, by_name, name_of
 from dray_node_agent.boards.ports import Reading
 from dray_node_agent.comparing import Changes, Path, changes, generation_of, is_published
 from dray_node_agent.inventory import NodeState, Stock, slices, unhealthy
@@ -29,14 +29,7 @@ from dray_node_agent.kubelet.prepared import PreparedClaim
 A = TypeVar("A")
 
 
-class Question(
-    msgspec.Struct,
-    Generic[A],
-    metaclass=AbstractStruct,
-    frozen=True,
-    kw_only=True,
-    tag_field="question",
-):
+class Question(Asked, Generic[A], frozen=True, kw_only=True):
     """What is asked, with all that the answer depends on."""
 
     @abstractmethod
@@ -138,9 +131,7 @@ class IsLive(Question[bool], frozen=True, kw_only=True, tag="is-live"):
         return claim.uid == self.uid and claim.allocation is not None
 
 
-QUESTIONS: dict[str, type[Question[Any]]] = {
-    str(kind.__struct_config__.tag): kind for kind in (IsLive, Prepare, Publish)
-}
+QUESTIONS: dict[str, type[Question[Any]]] = by_name(IsLive, Prepare, Publish)
 """By the name that the journal has."""
 
 
@@ -154,8 +145,7 @@ class Seam:
         """The answer of the pure code."""
         answer = question.answer()
         if self._notes is not None:
-            about = str(type(question).__struct_config__.tag)
-            self._notes.decided(about, question, told(answer))
+            self._notes.decided(name_of(type(question)), question, told(answer))
         return answer
 
 

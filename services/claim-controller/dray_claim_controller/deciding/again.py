@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from dray.recording.questions import by_name
 from dray_claim_controller.deciding.executing import (
     Cleared,
     Halfway,
@@ -22,29 +23,26 @@ from dray_claim_controller.deciding.seam import Question, fold, told
 from dray_claim_controller.deciding.templating import Affected, Garbage, Template
 from dray_claim_controller.observe.picture import Picture
 
-QUESTIONS: dict[str, type[Question[Any]]] = {
-    str(kind.__struct_config__.tag): kind
-    for kind in (
-        Affected,
-        CameLate,
-        Cleared,
-        Garbage,
-        Halfway,
-        MayCommit,
-        MayTakeBack,
-        MayVoid,
-        MustBegin,
-        NextEpoch,
-        NextStep,
-        PoolStatus,
-        Publish,
-        Refused,
-        StartedHalfway,
-        Taints,
-        Template,
-        WhoIsStranded,
-    )
-}
+QUESTIONS: dict[str, type[Question[Any]]] = by_name(
+    Affected,
+    CameLate,
+    Cleared,
+    Garbage,
+    Halfway,
+    MayCommit,
+    MayTakeBack,
+    MayVoid,
+    MustBegin,
+    NextEpoch,
+    NextStep,
+    PoolStatus,
+    Publish,
+    Refused,
+    StartedHalfway,
+    Taints,
+    Template,
+    WhoIsStranded,
+)
 """By the name that the journal has."""
 
 

@@ -7,11 +7,10 @@ alone determine every answer. Nothing here awaits: the lines have one order.
 from abc import abstractmethod
 from typing import Any, Generic, TypeVar
 
-import msgspec
-
 from dray.kube.ports import Changed, Deleted, Listed, Object, Resource, WatchEvent
-from dray.messages.base import AbstractStruct, Message, subject_of
+from dray.messages.base import Message, subject_of
 from dray.recording.journal import Notes, UnknownEventError
+from dray.recording.questions import Asked, name_of
 from dray_claim_controller.observe.kinds import WATCHED
 from dray_claim_controller.observe.picture import Picture
 
@@ -19,14 +18,7 @@ A = TypeVar("A")
 _RESOURCES = {resource.plural: resource for resource in WATCHED}
 
 
-class Question(
-    msgspec.Struct,
-    Generic[A],
-    metaclass=AbstractStruct,
-    frozen=True,
-    kw_only=True,
-    tag_field="question",
-):
+class Question(Asked, Generic[A], frozen=True, kw_only=True):
     """What is asked, with all that the answer depends on beside the picture."""
 
     @abstractmethod
@@ -62,7 +54,7 @@ class Seam:
         """The answer of the pure code."""
         answer = question.answer(self.picture)
         if self._notes is not None:
-            about = str(type(question).__struct_config__.tag)
+            about = name_of(type(question))
             self._notes.decided(about, question, told(answer), polled=question.polled())
         return answer
 
