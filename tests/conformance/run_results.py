@@ -7,7 +7,8 @@ from typing import Any, Final
 from xml.etree import ElementTree
 
 NOT_ON: Final = "not on "
-"""How a test begins its reason for being meaningless on what this server keeps."""
+"""How a test begins its reason for being meaningless on what this server keeps; it may not be so
+on the default minor, where everything that is left out elsewhere has to run."""
 CANNOT_RUN: Final = 3
 _NO_TESTS: Final = 5
 """pytest's exit code where nothing was collected."""
@@ -58,6 +59,7 @@ class Result:
 class _Tests:
     """Counts while a report is read."""
 
+    all_must_run: bool
     passed: int = 0
     not_on: dict[str, int] = field(default_factory=dict)
     different: dict[str, list[str]] = field(default_factory=dict)
@@ -82,7 +84,8 @@ class _Tests:
             self.passed += 1
             return
         reason = skipped.get("message", "")
-        if skipped.get("type") == "pytest.skip" and reason.startswith(NOT_ON):
+        left_out = skipped.get("type") == "pytest.skip" and reason.startswith(NOT_ON)
+        if left_out and not self.all_must_run:
             self.not_on[reason] = self.not_on.get(reason, 0) + 1
         else:
             self._differs(name, f"skipped: {_first_line(reason)}")
@@ -91,9 +94,14 @@ class _Tests:
         self.different.setdefault(why, []).append(name)
 
 
-def of_tests(part: str, code: int, report: Path, took_s: float, log: Path) -> Result:
-    """What pytest, ended with ``code``, wrote into its JUnit ``report``."""
-    tests = _Tests()
+def of_tests(
+    part: str, code: int, report: Path, took_s: float, log: Path, *, all_must_run: bool
+) -> Result:
+    """What pytest, ended with ``code``, wrote into its JUnit ``report``.
+
+    With ``all_must_run`` any test that was left out is a difference, whatever its reason.
+    """
+    tests = _Tests(all_must_run)
     if report.exists():
         for case in ElementTree.parse(report).getroot().iter("testcase"):
             tests.take(case)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conformance.left_out import only_where_taints_are_kept
 from tests.conformance.path_a.conftest import (
     BIG,
     CARDS,
@@ -127,8 +128,7 @@ async def test_a_pod_that_no_card_matches_waits_with_kube_schedulers_reason(stan
 async def test_a_sick_card_is_given_to_nobody(
     stand: Stand, keeps: ClusterObserved, health_of: Callable[[str], Path], expression: str
 ) -> None:
-    if expression and not keeps.device_taints:
-        pytest.skip("not on this server: device taints are dropped")
+    only_where_taints_are_kept(keeps.device_taints or not expression)
     sick, asked = health_of("sim-2"), HALF
     if expression:
         asked = HALF | {"dra_cel_expression": expression}

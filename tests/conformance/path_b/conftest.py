@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from tests.conformance.left_out import only_where_taints_are_kept
 
 from dray.bus.jetstream import connect as connect_bus
 from dray.bus.ports import Bus
 from dray.bus.topology import FACTS_STREAM
 from dray.domain import names
 from dray.kube.api import connect as connect_kube
-from dray.kube.ports import CLAIMS, NODES, PODS, POOLS, SLICES, Kube, Object
+from dray.kube.ports import CLAIMS, NODES, PODS, POOLS, SLICES, Kube, Object, RefusedError
 from dray.messages.base import decode, subject_prefix
 from dray.messages.decisions import Decided, decode_record, log_stream
 from dray.messages.facts import ClaimObserved, PodObserved
@@ -79,6 +80,13 @@ class Cluster:
         self.made.append(name)
         pod = {"metadata": metadata, "spec": {"containers": [container], **spec}}
         await self.kube.create(PODS, pod, NAMESPACE)
+
+    async def denial(self, name: str, pool: str, **spec: Any) -> str:
+        """Why there can't be such a pod where device taints are dropped."""
+        with pytest.raises(RefusedError, match="drops device taints") as refusal:
+            await self.submit(name, pool, **spec)
+        self.made.remove(name)
+        return str(refusal.value)
 
     async def pod(self, name: str) -> Object:
         """A pod as it is."""
@@ -314,5 +322,4 @@ async def cluster(arena: Cluster) -> AsyncIterator[Cluster]:
 @pytest_asyncio.fixture(loop_scope="session")
 async def gated(cluster: Cluster) -> None:
     """Nothing where pods are gated; elsewhere the test means nothing."""
-    if not await cluster.keeps_taints():
-        pytest.skip(f"not on {wanted_minor()}: device taints are dropped, gated pods are denied")
+    only_where_taints_are_kept(await cluster.keeps_taints())

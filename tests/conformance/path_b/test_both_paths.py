@@ -12,6 +12,7 @@ from functools import partial
 
 import pytest
 import pytest_asyncio
+from tests.conformance.left_out import only_where_taints_are_kept
 
 from dray.domain import names
 from dray.domain.errors import TemporaryError
@@ -195,8 +196,7 @@ async def _published(fleet: Fleet) -> None:
         return sum(len(one["spec"].get("devices") or ()) for one in listed) == 50 * CARDS
 
     listed = await _until(fleet, SLICES, complete, "all cards are published")
-    if all(map(_untainted, listed)):
-        pytest.skip(f"not on {wanted_minor()}: device taints are dropped, gated pods are denied")
+    only_where_taints_are_kept(not all(map(_untainted, listed)))
     await _until(
         fleet,
         SLICES,

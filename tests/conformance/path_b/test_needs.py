@@ -24,7 +24,6 @@ from dray_node_agent.kubelet.prepared import PreparedClaim
 from dray_node_agent.kubelet.preparing import ClaimRef
 from dray_node_agent.kubelet.server import KubeletServer
 from dray_node_agent.kubelet.sockets import endpoint_socket, registration_socket
-from dray_sandbox.controlplane.build import wanted_minor
 from dray_sandbox.faults.plan import DEDICATED, SHARED
 
 if TYPE_CHECKING:
@@ -148,9 +147,12 @@ async def test_the_overhead_of_a_runtime_counts_where_dray_binds(cluster: "Clust
 
 @pytest.mark.parametrize("pool", [DEDICATED, SHARED])
 async def test_a_gate_of_somebody_else_is_waited_for(cluster: "Cluster", pool: str) -> None:
+    gate_of_another = [{"name": "dray.dev/quota"}]
     if pool == SHARED and not await cluster.keeps_taints():
-        pytest.skip(f"not on {wanted_minor()}: device taints are dropped, gated pods are denied")
-    await cluster.submit("later", pool, schedulingGates=[{"name": "dray.dev/quota"}])
+        denial = await cluster.denial("later", pool, schedulingGates=gate_of_another)
+        assert "on shared nodes: name a pool with spec.dedicated: true" in denial
+        return
+    await cluster.submit("later", pool, schedulingGates=gate_of_another)
     claim = await cluster.claim("later")
     await cluster.submit("sooner", pool)
     await cluster.running("sooner")

@@ -110,14 +110,14 @@ async def test_the_webhook_asks_nothing_of_the_api_server(run: Run) -> None:
 
 
 async def test_no_right_is_granted_that_nobody_uses(run: Run) -> None:
-    if not run.kept.device_taints:
-        pytest.skip("not on 1.34 or 1.35: where taints are dropped dray shares no nodes")
     granted, used = set(_granted(service_roles())), set(_used(run.requests))
     # Not asked for by a request of its own, but beside one; that it is shows the test below.
     for right in used & {Right(CLAIM_CONTROLLER, "patch", CLAIMS.group, "resourceclaims/status")}:
         used = used | {Right(right.user, right.verb, right.group, "resourceclaims/binding")}
 
-    assert [str(right) for right in sorted(granted - used)] == []
+    # Where nodes are not shared, no pod comes late onto a card that another has.
+    spare = [] if run.kept.device_taints else [f"{CLAIM_CONTROLLER}: create pods/eviction.core"]
+    assert [str(right) for right in sorted(granted - used)] == spare
 
 
 async def test_allocations_are_refused_without_the_right_to_bind_claims(run: Run) -> None:

@@ -300,10 +300,12 @@ async def test_another_drivers_devices_are_given_out_beside(view: View) -> None:
 
 
 async def test_what_dray_allocates_from_now_on_is_bound_by_it(view: View) -> None:
-    if not view.kept.device_taints:
-        pytest.skip("not on 1.34 or 1.35: where taints are dropped dray shares no nodes")
-    assert await _room(view, SHARED) >= 2
     asked = {"tflops_request": FILL_TFLOPS, "vram_request": FILL_VRAM}
+    if not view.kept.device_taints:
+        with pytest.raises(RefusedError, match="drops device taints"):
+            await view.stand.submit("gated", SHARED, **asked)
+        return
+    assert await _room(view, SHARED) >= 2
 
     await view.stand.submit("gated", SHARED, **asked)
 
@@ -314,27 +316,28 @@ async def test_what_dray_allocates_from_now_on_is_bound_by_it(view: View) -> Non
 async def test_cards_that_come_to_kube_scheduler_are_filled_around_what_dray_allocated(
     view: View,
 ) -> None:
-    if not view.kept.device_taints:
-        pytest.skip("not on 1.34 or 1.35: where taints are dropped dray shares no nodes")
-    stand = view.stand
+    """Around nothing where taints are dropped: dray has given away none of them."""
+    stand, asked = view.stand, {"tflops_request": FILL_TFLOPS, "vram_request": FILL_VRAM}
+    drays = 8 if view.kept.device_taints else 0
     await stand.kube.patch(POOLS, SHARED, {"spec": {"owner": "kube-scheduler"}})
 
     async def is_theirs() -> bool:
         devices = await stand.devices()
         pool = await stand.kube.get(POOLS, SHARED)
         tainted = sum(bool(device.get("taints")) for device in devices)
-        return tainted == 8 and pool.get("status", {}).get("owner") == "kube-scheduler"
+        return tainted == drays and pool.get("status", {}).get("owner") == "kube-scheduler"
 
     await stand.until(is_theirs, "the shared pool is kube-scheduler's")
 
     async def is_admitted() -> bool:
         try:
-            pod = await stand.submit("first-of-theirs", SHARED)
+            pod = await stand.submit("first-of-theirs", SHARED, **asked)
         except RefusedError:
             return False
         return not pod["spec"].get("schedulingGates")
 
     await stand.until(is_admitted, "its pods are kube-scheduler's")
+    await stand.running("first-of-theirs")  # and has its share before room is counted
     assert await _fill(view, SHARED, "around") >= 1
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from tests.conformance.left_out import only_where
 
 from dray.messages.facts import ClusterObserved
 
@@ -197,8 +198,8 @@ class Api:
 
     def needs_kept(self, value: Any) -> None:
         """Skip the test where the server drops a field of `value`: there is nothing to refuse."""
-        if name := self.target.dropped(value):
-            pytest.skip(f"not on 1.{self.minor}: {name} is dropped")
+        name = self.target.dropped(value)
+        only_where(not name, f"its API server drops {name}")
 
     async def bind(self, name: str, node: str, **metadata: Any) -> Any:
         body = {

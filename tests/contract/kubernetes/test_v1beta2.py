@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from tests.conformance.left_out import only_where
 
 BETA = "resource.k8s.io/v1beta2"
 CLAIMS, SLICES = f"{BETA}/resourceclaims", f"{BETA}/resourceslices"
@@ -174,11 +175,13 @@ RULES = "devicetaintrules"
 @pytest.fixture
 async def rules(api: Any) -> str:
     """DeviceTaintRules in the version that the server has them in."""
+    served = []
     for version in ("v1", "v1beta2"):
         found = await api.call("GET", f"/apis/resource.k8s.io/{version}")
         if RULES in [resource["name"] for resource in found["resources"]]:
-            return f"/apis/resource.k8s.io/{version}/{RULES}"
-    pytest.skip(f"not on 1.{api.minor}: {RULES} are alpha")
+            served.append(f"/apis/resource.k8s.io/{version}/{RULES}")
+    only_where(bool(served), f"its API server has {RULES} in an alpha version alone")
+    return served[0]
 
 
 def condition(number: int) -> dict[str, str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from tests.conformance.left_out import only_where
 
 RUNNER = Path(__file__).parents[2] / "conformance"
 REPORT = """<?xml version="1.0" encoding="utf-8"?><testsuites><testsuite>
@@ -38,10 +39,11 @@ def module(importing_from):
 def of_tests(module, tmp_path):
     """The result of a part whose pytest ended with a code and reported more tests."""
 
-    def read(code, *more):
+    def read(code, *more, all_must_run=False):
         report = tmp_path / "report.xml"
         report.write_text(REPORT.format(more="\n".join(more)))
-        return module("run_results").of_tests("view", code, report, 2.0, tmp_path / "log")
+        read = module("run_results").of_tests
+        return read("view", code, report, 2.0, tmp_path / "log", all_must_run=all_must_run)
 
     return read
 
@@ -63,6 +65,55 @@ def test_a_test_that_is_meaningless_on_a_version_is_shown_and_no_difference(
     assert result.holds
     assert (result.passed, result.not_on) == (2, (("not on 1.34: taints are dropped", 1),))
     assert exit_code(module, result) == 0
+
+
+def test_no_test_may_be_meaningless_where_all_must_run(module, of_tests) -> None:
+    result = of_tests(0, NOT_ON, all_must_run=True)
+    assert result.differences == ("a::test_taints: skipped: not on 1.34: taints are dropped",)
+    assert (result.passed, result.not_on) == (2, ())
+    assert exit_code(module, result) == 1
+
+
+@pytest.mark.parametrize(("minor", "holds"), [("1.34", True), ("1.36", False), ("1.37", True)])
+async def test_all_tests_must_run_on_the_default_minor_alone(
+    module, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, minor: str, holds: bool
+) -> None:
+    """A run of `.ci/run` is one of it: what another leaves out is run by that."""
+    run = module("run")
+
+    async def pytest_of(command, log, **_):
+        log.with_suffix(".xml").write_text(REPORT.format(more=NOT_ON))
+        return 0
+
+    monkeypatch.setattr(run, "run", pytest_of)
+    monkeypatch.setattr(run, "LOGS", tmp_path)
+    (view,) = [part for part in module("run_parts").PARTS if part.name == "view"]
+
+    result = await run._part(view, minor, False, 60.0)
+
+    assert result.holds == holds
+
+
+def test_a_test_is_left_out_with_a_reason_that_says_where_it_runs(
+    module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRAY_KUBERNETES", "1.34")
+    with pytest.raises(pytest.skip.Exception) as left_out:
+        only_where(False, "its API server drops taints")
+    assert str(left_out.value) == "not on 1.34: its API server drops taints; runs on 1.36"
+    assert str(left_out.value).startswith(module("run_results").NOT_ON)
+    only_where(True, "unused")
+
+
+def test_no_test_skips_but_with_such_a_reason() -> None:
+    """`mark.skip` and `mark.skipif` are differences everywhere: their reasons begin otherwise."""
+    skipping = {
+        str(path.relative_to(RUNNER.parent))
+        for folder in ("conformance", "contract")
+        for path in (RUNNER.parent / folder).rglob("*.py")
+        if "pytest.skip(" in path.read_text()
+    }
+    assert skipping == {"conformance/left_out.py"}
 
 
 @pytest.mark.parametrize("more", [OTHER_SKIP, EXPECTED_FAILURE])
