@@ -1,5 +1,6 @@
 """What pods ask of a node, and nodes and pools as the claim-controller publishes them."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dray.domain.devices import Taint, Toleration
@@ -14,12 +15,37 @@ from dray.domain.names import (
 
 @dataclass(frozen=True, slots=True)
 class NodeExpression:
-    """One ``matchExpressions`` or ``matchFields`` entry of a node selector term."""
+    """One ``matchExpressions`` or ``matchFields`` entry of a node selector term, or an expression
+    of a label selector."""
 
     key: str
     operator: str
     values: tuple[str, ...] = ()
     is_field: bool = False
+
+    def holds(self, seen: Mapping[str, str]) -> bool:
+        """Whether these labels (or fields) meet it; none meet an operator that is unknown."""
+        match self.operator:
+            case "In":
+                return seen.get(self.key) in self.values
+            case "NotIn":
+                return seen.get(self.key) not in self.values
+            case "Exists":
+                return self.key in seen
+            case "DoesNotExist":
+                return self.key not in seen
+            case "Gt" | "Lt":
+                return _compared(self.operator, seen.get(self.key), self.values)
+            case _:
+                return False
+
+
+def _compared(operator: str, seen: str | None, values: Sequence[str]) -> bool:
+    try:
+        left, right = int(seen or ""), int(values[0])
+    except (ValueError, IndexError):
+        return False
+    return left > right if operator == "Gt" else left < right
 
 
 NodeTerm = tuple[NodeExpression, ...]

@@ -4,7 +4,7 @@ Each predicate follows kube-scheduler's plugin of the same purpose (NodeResource
 NodeAffinity, TaintToleration, NodeUnschedulable). Other needs take the gated path.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
 from dray.domain.devices import Taint
 from dray.domain.names import DEDICATED_TAINT
@@ -65,28 +65,4 @@ def _term(term: NodeTerm, node: Node) -> bool:
 
 def _expression(expression: NodeExpression, node: Node) -> bool:
     seen = {"metadata.name": node.name} if expression.is_field else node.labels
-    return _holds(expression.operator, seen, expression.key, expression.values)
-
-
-def _holds(operator: str, seen: Mapping[str, str], key: str, values: Sequence[str]) -> bool:
-    match operator:
-        case "In":
-            return seen.get(key) in values
-        case "NotIn":
-            return seen.get(key) not in values
-        case "Exists":
-            return key in seen
-        case "DoesNotExist":
-            return key not in seen
-        case "Gt" | "Lt":
-            return _compared(operator, seen.get(key), values)
-        case _:
-            return False
-
-
-def _compared(operator: str, seen: str | None, values: Sequence[str]) -> bool:
-    try:
-        left, right = int(seen or ""), int(values[0])
-    except (ValueError, IndexError):
-        return False
-    return left > right if operator == "Gt" else left < right
+    return expression.holds(seen)

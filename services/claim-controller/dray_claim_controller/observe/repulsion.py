@@ -30,7 +30,7 @@ class Repulsion:
         """Whether a pod of that namespace, with these labels, is kept away."""
         if self.namespaces and namespace not in self.namespaces:
             return False
-        return all(_holds(one, labels) for one in self.labels)
+        return all(one.holds(labels) for one in self.labels)
 
 
 def repulsions_of(pod: Object) -> tuple[Repulsion, ...]:
@@ -70,16 +70,3 @@ def _expressions(selector: Object | None) -> Iterable[NodeExpression]:
         yield NodeExpression(key, "In", (value,))
     for entry in (selector or {}).get("matchExpressions") or ():
         yield NodeExpression(entry["key"], entry["operator"], tuple(entry.get("values") or ()))
-
-
-def _holds(wanted: NodeExpression, labels: Mapping[str, str]) -> bool:
-    match wanted.operator:
-        case "In":
-            return labels.get(wanted.key) in wanted.values
-        case "NotIn":
-            return labels.get(wanted.key) not in wanted.values
-        case "Exists":
-            return wanted.key in labels
-        case "DoesNotExist":
-            return wanted.key not in labels
-    return False
