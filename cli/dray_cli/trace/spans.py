@@ -134,3 +134,20 @@ def with_waiting(spans: Sequence[Span], now_unix_ns: int) -> tuple[Span, ...]:
         links=tuple(Link(trace_id=one.trace_id, span_id=one.span_id) for one in failed),
     )
     return (*spans, waiting)
+
+
+def with_prepared(spans: Sequence[Span], told: Sequence[Span]) -> tuple[Span, ...]:
+    """Adds the preparations that messages tell of, to spans without one.
+
+    Nobody writes the trace on a claim that kube-scheduler allocates, so that the node-agent,
+    which learns of the claim alone, records no span.
+    """
+    first = min(spans, key=lambda span: span.start_unix_ns)
+    return (
+        *spans,
+        *(
+            msgspec.structs.replace(span, span_id=f"told-{span.span_id}", parent_id=first.span_id)
+            for span in told
+            if span.name == "prepare"
+        ),
+    )

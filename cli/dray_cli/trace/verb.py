@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -23,7 +24,7 @@ from dray_cli.target import (
 )
 from dray_cli.trace.files import newest_trace_of, spans_of_trace
 from dray_cli.trace.material import NothingKnownError, read_material
-from dray_cli.trace.spans import Trace, with_waiting
+from dray_cli.trace.spans import Trace, with_prepared, with_waiting
 from dray_cli.trace.told import spans_of
 from dray_cli.trace.waterfall import as_json, lines
 from dray_sandbox.places import traces_directory
@@ -69,7 +70,12 @@ async def _trace(
     kube = await connect_kube(kubeconfig)
     try:
         found = await _recorded(kube, stack, namespace, name) if recorded else None
-        return found or await _told(kube, stack, nats, namespace, name)
+        if found is not None and (found.prepared or found.gone):
+            return found
+        told = await _told(kube, stack, nats, namespace, name)
+        if found is None:
+            return told
+        return replace(found, spans=with_prepared(found.spans, told.spans))
     finally:
         await kube.close()
 

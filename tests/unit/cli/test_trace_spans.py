@@ -10,7 +10,16 @@ import pytest
 from dray.reasons import Reason
 from dray_cli.trace import waterfall
 from dray_cli.trace.files import newest_trace_of, spans_of_trace
-from dray_cli.trace.spans import UNFINISHED, Link, Moment, Span, Trace, in_tree_order, with_waiting
+from dray_cli.trace.spans import (
+    UNFINISHED,
+    Link,
+    Moment,
+    Span,
+    Trace,
+    in_tree_order,
+    with_prepared,
+    with_waiting,
+)
 
 TRACE = "0123456789abcdef0123456789abcdef"
 TRACEPARENT = f"00-{TRACE}-0123456789abcdef-01"
@@ -174,3 +183,18 @@ def test_a_pod_that_is_gone_is_found_by_name_and_the_newest_counts(tmp_path: Pat
     assert newest_trace_of(tmp_path, "default", "train") == TRACE
     assert newest_trace_of(tmp_path, "default", "nobody") == ""
     assert newest_trace_of(tmp_path / "absent", "default", "train") == ""
+
+
+def test_what_only_messages_tell_of_being_prepared_is_added_to_what_was_recorded() -> None:
+    recorded = (span("claim", 2, 3, parent_id="admission"), span("admission", 0, 1))
+    told = (span("admission", 0, 1), span("prepare", 8, 9))
+
+    whole = a_trace(*with_prepared(recorded, told))
+
+    assert not a_trace(*recorded).prepared
+    assert whole.prepared
+    assert [(depth, one.name) for depth, one in in_tree_order(whole.spans)] == [
+        (0, "admission"),
+        (1, "claim"),
+        (1, "prepare"),
+    ]
