@@ -15,6 +15,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import msgspec
+import yaml
 from kubernetes_asyncio import config
 from kubernetes_asyncio.client.api_client import ApiClient
 from kubernetes_asyncio.client.configuration import Configuration
@@ -38,6 +39,8 @@ _SERVER_FAULTS: Final = 500
 _TOO_MANY: Final = 429
 _NOT_ALLOWED: Final = (401, 403)
 _STARTS_WITHIN_S: Final = 60.0
+_NO_KUBECONFIG: Final = (AttributeError, LookupError, TypeError, ValueError)
+"""What the library raises for a file that holds something else: it looks at no type."""
 
 Query = Mapping[str, str]
 
@@ -71,10 +74,12 @@ async def configuration(kubeconfig: str | None) -> Configuration:
             await config.load_kube_config(
                 config_file=kubeconfig, client_configuration=settings, persist_config=False
             )
-    except (config.ConfigException, OSError) as error:
+    except (config.ConfigException, OSError, yaml.YAMLError, *_NO_KUBECONFIG) as error:
         where = kubeconfig or os.environ.get("KUBECONFIG") or "the default kubeconfig"
+        said = " ".join(str(error).split())
         raise InvalidInputError(
-            f"can't use {where}: {error}; set DRAY_KUBE__KUBECONFIG or KUBECONFIG"
+            f"can't use {where}: expected a kubeconfig: {said}; "
+            "set DRAY_KUBE__KUBECONFIG or KUBECONFIG"
         ) from error
     settings.connection_pool_maxsize = 0
     return settings
