@@ -55,8 +55,20 @@ def main(arguments: list[str] | None = None) -> Any:
     try:
         return cli.main(args=arguments, prog_name="dray", standalone_mode=True)
     except DrayError as error:
-        click.echo(f"dray: {error}", err=True)
+        click.echo(f"dray: {error}{_what_to_do(error)}", err=True)
         sys.exit(1)
+
+
+def _what_to_do(error: DrayError) -> str:
+    """Beside errors of the library, which doesn't know that somebody sits at a terminal."""
+    from dray.kube.ports import KubeUnavailableError
+
+    if not isinstance(error, KubeUnavailableError):
+        return ""
+    return (
+        "; does the cluster of --kubeconfig or $KUBECONFIG run? If it is a local stack that was "
+        "stopped, start it with `dray up --detach`, and export the line that it prints"
+    )
 
 
 if __name__ == "__main__":

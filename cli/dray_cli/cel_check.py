@@ -11,9 +11,8 @@ from dray.cel.environment import Mode
 from dray.cel.errors import CelCompileError
 from dray.cel.evaluate import Program, compile, conjuncts
 from dray.seed.dialect import translate
-from dray_cli.cel_slices import candidates_of_text
+from dray_cli.cel_slices import candidates_of_file
 from dray_cli.cel_verdict import DEFAULT_VERSION, Judgement, feature_gates, judge
-from dray_cli.files import text_of
 from dray_cli.output import output_option, print_json
 
 _MICROSECONDS_PER_UNIT = 0.1
@@ -114,13 +113,14 @@ def _clauses(program: Program) -> list[_Clause]:
 def _used(found: Judgement, file: TextIO) -> list[int]:
     """What evaluation costs on each device that it can be evaluated on."""
     assert found.program is not None
-    outcomes = [found.program.evaluate(c.view()) for c in candidates_of_text(text_of(file))]
+    outcomes = [found.program.evaluate(c.view()) for c in candidates_of_file(file)]
     return [outcome.cost for outcome in outcomes if outcome.cost is not None]
 
 
 def _print(found: Judgement, version: str, environment: str, used: list[int]) -> None:
     assert found.program is not None
-    click.echo(f"ok in {environment} objects of Kubernetes {version}")
+    taken = _taken_for(version, found.program.checked.environment.minor)
+    click.echo(f"ok in {environment} objects of Kubernetes {version}{taken}")
     click.echo(f"type  {found.program.checked.result}")
     click.echo(
         f"cost  at most {found.program.cost:,} of {MOST_COST:,} units per device, "
@@ -132,6 +132,13 @@ def _print(found: Judgement, version: str, environment: str, used: list[int]) ->
         mean = sum(used) / len(used)
         span = f"{min(used):,} to {max(used):,}"
         click.echo(f"used  {span} units on {len(used):,} devices, {mean:,.1f} on average")
+
+
+def _taken_for(version: str, minor: int) -> str:
+    """Says so where the language is that of another version, because dray does not know this."""
+    if int(version.removeprefix("v").split(".")[1]) == minor:
+        return ""
+    return f", taken for 1.{minor}, the nearest that dray knows"
 
 
 def _hint(text: str, found: Judgement) -> list[str]:

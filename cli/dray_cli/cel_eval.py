@@ -12,8 +12,7 @@ from dray.seed.dialect import translate
 from dray_cli.cel_batch import answers
 from dray_cli.cel_check import gates_option, version_option
 from dray_cli.cel_engines import ENGINES, Finding
-from dray_cli.cel_slices import Candidate, candidates_of_cluster, candidates_of_text
-from dray_cli.files import text_of
+from dray_cli.cel_slices import Candidate, candidates_of_cluster, candidates_of_file
 from dray_cli.output import output_option, print_json
 from dray_cli.target import kubeconfig_option
 
@@ -87,7 +86,7 @@ def _answer_lines(expression: str | None, file: TextIO | None, cluster: bool) ->
 
 def _candidates(file: TextIO | None, kubeconfig: str | None) -> list[Candidate]:
     if file is not None:
-        return candidates_of_text(text_of(file))
+        return candidates_of_file(file)
     _, found = asyncio.run(candidates_of_cluster(kubeconfig))
     return found
 

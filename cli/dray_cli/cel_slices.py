@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TextIO
 
 from dray.cel.device import DeviceView, view_from_json
 from dray.domain.errors import InvalidInputError
 from dray.kube.ports import SLICES
 from dray.seed import yaml_door
+from dray_cli.files import naming, text_of
 from dray_cli.target import connect_kube
 
 
@@ -47,6 +48,17 @@ def candidates_of_text(text: str) -> list[Candidate]:
             "`kubectl get resourceslices -o yaml`, or a file of slices"
         )
     return list(_candidates(slices))
+
+
+def candidates_of_file(file: TextIO) -> list[Candidate]:
+    """The same of a file or standard input; what is wrong is said with its name.
+
+    Raises:
+        InvalidInputError: it is no YAML, or holds no ResourceSlice.
+    """
+    text = text_of(file)
+    with naming(file):
+        return candidates_of_text(text)
 
 
 async def candidates_of_cluster(kubeconfig: str | None) -> tuple[str, list[Candidate]]:

@@ -9,7 +9,7 @@ import click
 
 from dray.seed.documents import Conversion
 from dray.seed.documents import convert as convert_text
-from dray_cli.files import text_of
+from dray_cli.files import name_of, naming, text_of
 
 
 @click.command()
@@ -44,12 +44,17 @@ def convert(
     files = named + flagged
     if not files:
         raise click.UsageError("no file given: expected dray convert FILE, or - for standard input")
-    conversions = [convert_text(text_of(file)) for file in files]
+    conversions = [_converted(file) for file in files]
     for file, conversion in zip(files, conversions, strict=True):
-        name = "<stdin>" if file.name == "-" else file.name
-        for line in _said(name, conversion, explain=explain):
+        for line in _said(name_of(file), conversion, explain=explain):
             click.echo(line, err=True)
     click.echo(_as_json(conversions) if output == "json" else _as_yaml(conversions), nl=False)
+
+
+def _converted(file: TextIO) -> Conversion:
+    text = text_of(file)
+    with naming(file):
+        return convert_text(text)
 
 
 def _said(file: str, conversion: Conversion, *, explain: bool) -> Iterator[str]:

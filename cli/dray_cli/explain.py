@@ -257,5 +257,10 @@ async def _explain(kubeconfig: str | None, namespace: str, name: str) -> Explana
     kube = await connect_kube(kubeconfig)
     try:
         return await explain_pod(kube, namespace, name)
+    except NotFoundError as error:
+        raise NotFoundError(
+            f"there is no pod {namespace}/{name} in the cluster: is the name right, and the "
+            f"namespace (-n)? ({error})"
+        ) from error
     finally:
         await kube.close()

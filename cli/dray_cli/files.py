@@ -1,5 +1,7 @@
 """Text of files that the command line names."""
 
+import contextlib
+from collections.abc import Iterator
 from typing import TextIO
 
 from dray.domain.errors import InvalidInputError
@@ -18,3 +20,21 @@ def text_of(file: TextIO) -> str:
         raise InvalidInputError(
             f"{file.name} is no text: byte {seen:#04x} at offset {error.start} is not UTF-8"
         ) from None
+
+
+def name_of(file: TextIO) -> str:
+    """What messages call it."""
+    return "<stdin>" if file.name == "-" else file.name
+
+
+@contextlib.contextmanager
+def naming(file: TextIO) -> Iterator[None]:
+    """What is wrong with the file's text is said with the file's name.
+
+    Raises:
+        InvalidInputError: what is wrong, after the name.
+    """
+    try:
+        yield
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{name_of(file)}: {error}") from error

@@ -56,8 +56,8 @@ def kubeconfig_of(flag: str | None) -> str:
     if from_environment := os.environ.get("KUBECONFIG"):
         if not any(Path(one).exists() for one in from_environment.split(os.pathsep)):
             raise InvalidInputError(
-                f"KUBECONFIG names {from_environment!r}, which does not exist; a local stack's is "
-                "gone when it was stopped: export the line that `dray up` prints, or unset it"
+                f"KUBECONFIG names {from_environment!r}, which does not exist: export the line "
+                "that `dray up` prints, or unset it"
             )
         return from_environment
     if (stack := read_stack_file()) is not None:

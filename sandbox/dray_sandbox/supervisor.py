@@ -77,7 +77,10 @@ async def start_detached(options: StackOptions, progress: Progress) -> StackFile
         DetachedStartError: it could not be started; the message is the supervisor's.
     """
     if read_stack_file(options.name) is not None:
-        raise StackRunsError(f"a stack called {options.name!r} runs already: `dray down` stops it")
+        raise StackRunsError(
+            f"a stack called {options.name!r} runs already: stop it with "
+            f"`dray down --name {options.name}`, or choose another name"
+        )
     folder = stack_directory(options.name).parent
     request, log = folder / f"{options.name}.options.json", folder / f"{options.name}.log"
     write_secret(request, msgspec.json.encode(options))

@@ -28,6 +28,15 @@ def test_an_accepted_expression_shows_its_type_and_what_it_costs_on_a_device():
     ]
 
 
+@pytest.mark.parametrize(("version", "known"), [("1.30", "1.34"), ("v1.99.2", "1.37")])
+def test_a_version_that_dray_does_not_know_is_said_to_be_taken_for_another(version, known):
+    found = check("true", "--k8s", version)
+
+    assert found.stdout.splitlines()[0] == (
+        f"ok in new objects of Kubernetes {version}, taken for {known}, the nearest that dray knows"
+    )
+
+
 def test_an_attribute_alone_is_of_a_type_that_only_the_device_tells():
     assert "type  any" in check(f"{A}.ecc").stdout
 

@@ -1,0 +1,44 @@
+"""What verbs say when they fail names what was given, and what to do."""
+
+from pathlib import Path
+
+import pytest
+
+from dray_cli.__main__ import main
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """What the program writes on standard error when it fails."""
+    with pytest.raises(SystemExit) as ended:
+        main(list(arguments))
+    assert ended.value.code == 1
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", [["convert"], ["cel", "eval", "true"], ["cel", "check", "true"]])
+def test_a_file_that_is_no_yaml_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: list[str]
+) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("a: [")
+
+    text = said(capsys, *verb, "-f", str(file))
+
+    assert text.startswith(f"dray: {file}: ")
+    assert "not YAML" in text
+
+
+def test_an_api_server_that_is_away_ends_with_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], unused_tcp_port: int
+) -> None:
+    file = tmp_path / "mine.kubeconfig"
+    file.write_text(
+        "{apiVersion: v1, kind: Config, current-context: c,"
+        f" clusters: [{{name: c, cluster: {{server: 'http://127.0.0.1:{unused_tcp_port}'}}}}],"
+        " contexts: [{name: c, context: {cluster: c, user: u}}], users: [{name: u, user: {}}]}"
+    )
+
+    text = said(capsys, "explain", "pod/train", "--kubeconfig", str(file))
+
+    assert "no answer from the API server" in text
+    assert text.endswith("start it with `dray up --detach`, and export the line that it prints\n")
