@@ -24,6 +24,8 @@ from dray_sandbox.controlplane.build import build
 from dray_sandbox.controlplane.launch import start_control_plane
 from dray_sandbox.processes import Runner
 
+SERVERS = ["sandbox", pytest.param("real", marks=[pytest.mark.real, pytest.mark.timeout(900)])]
+"""The params of a fixture that runs a server."""
 KEPT_BY = {
     "taints": "device_taints",
     "requestPolicy": "consumable_capacity",
@@ -82,6 +84,25 @@ def serving() -> Serving:
     return lambda name, directory, serve=(): _in_thread(
         _sandbox(directory, serve) if name == "sandbox" else _real(directory, serve)
     )
+
+
+@pytest.fixture(scope="session", params=SERVERS)
+def target(
+    request: pytest.FixtureRequest, serving: Serving, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Target]:
+    """The server of a whole suite that is to hold on both."""
+    with serving(request.param, tmp_path_factory.mktemp(request.param)) as running:
+        yield running
+
+
+@pytest.fixture(scope="module", params=SERVERS)
+def target_with_v1beta2(
+    request: pytest.FixtureRequest, serving: Serving, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Target]:
+    """A server for one module, whose `target` is this one: it serves v1beta2 beside v1."""
+    directory = tmp_path_factory.mktemp(f"{request.param}-v1beta2")
+    with serving(request.param, directory, serve=("resource.k8s.io/v1beta2",)) as running:
+        yield running
 
 
 @contextlib.asynccontextmanager

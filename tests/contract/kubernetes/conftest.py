@@ -8,7 +8,6 @@ import ssl
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from types import MappingProxyType
 from typing import Any
 
 import aiohttp
@@ -46,25 +45,6 @@ PATCH_TYPES = {
     "strategic": "application/strategic-merge-patch+json",
     "apply": "application/apply-patch+yaml",
 }
-SERVERS = ["sandbox", pytest.param("real", marks=[pytest.mark.real, pytest.mark.timeout(900)])]
-
-
-@pytest.fixture(scope="session", params=SERVERS)
-def target(
-    request: pytest.FixtureRequest, serving: Any, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Any]:
-    with serving(request.param, tmp_path_factory.mktemp(request.param)) as running:
-        yield running
-
-
-@pytest.fixture(scope="module", params=SERVERS)
-def target_with_v1beta2(
-    request: pytest.FixtureRequest, serving: Any, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Any]:
-    """A server for one module, whose `target` is this one: it serves v1beta2 beside v1."""
-    directory = tmp_path_factory.mktemp(f"{request.param}-v1beta2")
-    with serving(request.param, directory, serve=("resource.k8s.io/v1beta2",)) as running:
-        yield running
 
 
 class Refused(AssertionError):
@@ -301,11 +281,8 @@ def refused() -> type[Refused]:
     return Refused
 
 
-Invalid = Callable[..., AbstractContextManager[None]]
-
-
 @pytest.fixture
-def invalid(api: Api) -> Invalid:
+def invalid(api: Api) -> Callable[..., AbstractContextManager[None]]:
     """Asserts that what is done within is refused as invalid, for these causes and no others.
 
     A table of other minors says what theirs are of one case, where they differ.
@@ -314,10 +291,10 @@ def invalid(api: Api) -> Invalid:
     @contextlib.contextmanager
     def expecting(
         causes: list[str],
-        in_other_minors: Mapping[int, Mapping[str, list[str]]] = MappingProxyType({}),
+        in_other_minors: Mapping[int, Mapping[str, list[str]]] | None = None,
         what: str = "",
     ) -> Iterator[None]:
-        expected = in_other_minors.get(api.minor, {}).get(what, causes)
+        expected = (in_other_minors or {}).get(api.minor, {}).get(what, causes)
         with pytest.raises(Refused) as caught:
             yield
         assert (caught.value.code, caught.value.reason) == (422, "Invalid")
