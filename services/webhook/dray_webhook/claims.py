@@ -31,9 +31,8 @@ from dray.domain.names import (
 )
 from dray.domain.quantities import InvalidQuantityError, parse_quantity
 from dray_webhook.jsonpatch import difference
-from dray_webhook.mutation import DENIED
 from dray_webhook.pools import Rules
-from dray_webhook.review import Answer, Object, Request
+from dray_webhook.review import DENIED, Answer, Object, Request, annotations_of
 from dray_webhook.shape import (
     covers_owner_taint,
     entries,
@@ -126,7 +125,7 @@ def _at_create(request: Request, view: View) -> list[str]:
 
 def _at_update(request: Request, view: View) -> list[str]:
     claim, old = request.object or {}, request.old_object or {}
-    before, after = _annotations(old), _annotations(claim)
+    before, after = annotations_of(old), annotations_of(claim)
     errors = [
         f'annotation {name} is "{after.get(name, "")}", and was "{before.get(name, "")}": it is '
         "written by dray only, whose decisions it fences; leave it as it is"
@@ -169,13 +168,9 @@ def _is_derived(claim: Object) -> bool:
     owners = [owner.get("kind") for owner in metadata.get("ownerReferences") or ()]
     return (
         "Pod" in owners
-        and _annotations(claim).get(POD_CLAIM_NAME) == CLAIM_REFERENCE
+        and annotations_of(claim).get(POD_CLAIM_NAME) == CLAIM_REFERENCE
         and DERIVED_FROM_LABEL in _labels(claim)
     )
-
-
-def _annotations(claim: Object) -> dict[str, str]:
-    return (claim.get("metadata") or {}).get("annotations") or {}
 
 
 def _labels(claim: Object) -> dict[str, str]:

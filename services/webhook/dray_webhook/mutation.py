@@ -1,11 +1,9 @@
 """Pods under admission: an AdmissionReview in, an answer out. Pure.
 
 CREATE: annotations are read, pool, policy and base template resolved, the shape derived and
-the claim injected; whatever is wrong is said at once. UPDATE: what was admitted stays.
+the claim injected; whatever is wrong is said at once. UPDATE: what was admitted stays
+(``updates``).
 """
-
-from collections.abc import Mapping
-from typing import Any
 
 from dray.cel.environment import Mode
 from dray.domain.errors import InvalidInputError
@@ -14,11 +12,8 @@ from dray.domain.names import (
     DEFAULT_SCHEDULER,
     DRA_CEL_EXPRESSION,
     DRAY_SCHEDULER,
-    GPUPOOL,
-    OWN_ANNOTATIONS,
     OWNER_DRAY,
     OWNER_KUBE_SCHEDULER,
-    POD_ANNOTATIONS,
     PREFIX,
     SHAPE,
 )
@@ -37,20 +32,16 @@ from dray_webhook.injection import (
     foreign_needs,
     inject,
     is_kube_schedulers,
-    keep,
     node_conflicts,
     scheduler_conflicts,
 )
 from dray_webhook.jsonpatch import difference
 from dray_webhook.pools import Resolution, Rules, resolve
-from dray_webhook.review import Answer, Object, Request
+from dray_webhook.review import DENIED, UNSURE, Answer, Object, Request, annotations_of
 from dray_webhook.selectors import selectors_of
 from dray_webhook.shape import LONGEST_SHAPE, Form, canonical, derive, derived_name
+from dray_webhook.updates import keep_admitted
 from dray_webhook.view import View
-
-DENIED = 400
-UNSURE = 503
-"""Denied because an object could not be looked up: trying again may help."""
 
 
 def admit_pod(request: Request, view: View, rules: Rules, ids: Ids) -> Answer:
@@ -59,7 +50,7 @@ def admit_pod(request: Request, view: View, rules: Rules, ids: Ids) -> Answer:
     if not _ours(pod) and not _ours(request.old_object or {}):
         return Answer()
     if request.operation == "UPDATE":
-        return _keep(pod, request, rules)
+        return keep_admitted(pod, request, rules)
     if request.operation != "CREATE":
         return Answer()
     return _Admission(pod, request, view, rules, ids).answer()
@@ -67,7 +58,7 @@ def admit_pod(request: Request, view: View, rules: Rules, ids: Ids) -> Answer:
 
 def refuse_unadmitted(request: Request) -> Answer:
     """The answer for a pod at the end of CREATE that has our annotations and no shape."""
-    annotations = _annotations(request.object or {})
+    annotations = annotations_of(request.object or {})
     late = [name for name in annotations if name.startswith(PREFIX)]
     if request.operation != "CREATE" or SHAPE in annotations or not late:
         return Answer()
@@ -93,7 +84,7 @@ class _Admission:
         self.view = view
         self.ids = ids
         self.findings = Findings()
-        self.annotations = _annotations(pod)
+        self.annotations = annotations_of(pod)
         self.asked = read_annotations(self.annotations, self.findings)
         self.found = resolve(self.asked, request.namespace, view, rules, self.findings)
 
@@ -263,49 +254,5 @@ def understood(asked: Asked, found: Resolution, *, gated: bool) -> dict[str, str
     return {name: value for name, value in words.items() if value}
 
 
-def _keep(pod: Object, request: Request, rules: Rules) -> Answer:
-    """UPDATE: what only dray writes is put back, what a user asked for can't change."""
-    if request.user_info.username in rules.service_users:
-        return Answer()
-    old = request.old_object or {}
-    before = _annotations(old)
-    after = dict(_annotations(pod))
-    admitted = SHAPE in before
-    protected = (*OWN_ANNOTATIONS, GPUPOOL) if admitted else OWN_ANNOTATIONS
-    changed = [
-        name for name in POD_ANNOTATIONS if name in after and after[name] != before.get(name)
-    ]
-    errors = [
-        f'annotation {name} is "{after[name]}", and was "{before.get(name, "")}" when the pod was '
-        "admitted: its claim is made and can't change; delete the pod and create it anew"
-        for name in changed
-    ]
-    if errors and admitted:
-        return Answer(allowed=False, message="\n".join(errors), code=DENIED)
-    reverted = [name for name in protected if after.get(name) != before.get(name)]
-    for name in reverted:
-        if name in before:
-            after[name] = before[name]
-        else:
-            del after[name]
-    patched = dict(pod)
-    if reverted:
-        patched["metadata"] = {**(pod.get("metadata") or {}), "annotations": after}
-    if admitted:
-        patched["spec"] = keep(pod.get("spec") or {}, old.get("spec") or {})
-    return Answer(
-        patch=tuple(difference(pod, patched)),
-        warnings=(
-            *(f"annotation {name} is written by dray only; it was put back" for name in reverted),
-            *(f"annotation {name} has no effect on a pod that exists already" for name in changed),
-        ),
-    )
-
-
-def _annotations(pod: Object) -> Mapping[str, str]:
-    annotations: dict[str, Any] = (pod.get("metadata") or {}).get("annotations") or {}
-    return {name: str(value) for name, value in annotations.items()}
-
-
 def _ours(pod: Object) -> bool:
-    return any(name.startswith(PREFIX) for name in _annotations(pod))
+    return any(name.startswith(PREFIX) for name in annotations_of(pod))

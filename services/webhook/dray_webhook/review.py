@@ -16,6 +16,10 @@ Object = dict[str, Any]
 WARNING_LENGTH = 256
 """The API server cuts a warning here."""
 
+DENIED = 400
+UNSURE = 503
+"""Denied because an object could not be looked up: trying again may help."""
+
 
 class MalformedReviewError(InvalidInputError):
     """The body is not an AdmissionReview that dray can read."""
@@ -52,6 +56,12 @@ class Request(_Model):
     dry_run: bool | None = False
     object: Object | None = None
     old_object: Object | None = None
+
+
+def annotations_of(obj: Object) -> dict[str, str]:
+    """The annotations of an object under review."""
+    annotations: Object = (obj.get("metadata") or {}).get("annotations") or {}
+    return {name: str(value) for name, value in annotations.items()}
 
 
 class _Review(_Model):
@@ -95,7 +105,7 @@ class Answer:
     requested: PodRequested | None = field(default=None, compare=False)
 
 
-_REASONS = {400: "BadRequest", 403: "Forbidden", 503: "ServiceUnavailable"}
+_REASONS = {DENIED: "BadRequest", 403: "Forbidden", UNSURE: "ServiceUnavailable"}
 
 
 def write_review(uid: str, answer: Answer) -> Object:

@@ -16,9 +16,8 @@ from dray_webhook.cache import Cache
 from dray_webhook.claims import concerns_dray
 from dray_webhook.injection import Ids
 from dray_webhook.inputs import MUTATE_CLAIM, VALIDATE_CLAIM, VALIDATE_POD, Inputs, decide
-from dray_webhook.mutation import UNSURE
 from dray_webhook.pools import Rules
-from dray_webhook.review import Answer, Request
+from dray_webhook.review import UNSURE, Answer, Request
 from dray_webhook.view import View
 
 

@@ -17,11 +17,12 @@ from dray_webhook import (
     selectors,
     shape,
     shell,
+    updates,
 )
 from dray_webhook.pools import NO_OTHER_WAY
 
 PAGE = Path(__file__).parents[3] / "docs" / "user-guide" / "annotations.md"
-MODULES = (annotations, pools, selectors, injection, shape, mutation, claims, shell)
+MODULES = (annotations, pools, selectors, injection, shape, mutation, updates, claims, shell)
 BLOCK = re.compile(r"^```text\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SHORTEST = 28
 """Characters of a text that is a sentence to a person, and no piece of one."""
