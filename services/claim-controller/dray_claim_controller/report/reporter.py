@@ -20,8 +20,6 @@ from dray.domain.pods import Pod
 from dray.kube.ports import (
     BIND_REQUESTS,
     CLAIMS,
-    EVENTS,
-    AlreadyExistsError,
     Kube,
     NotFoundError,
     Object,
@@ -38,6 +36,7 @@ from dray_claim_controller.observe.seen import SeenClaim, SeenPod
 from dray_claim_controller.observe.watching import Watching
 from dray_claim_controller.report import stories
 from dray_claim_controller.report.queue import ReportQueue, Work
+from dray_claim_controller.report.writes import ReportWrites
 
 _ON_THE_BUS = ("committed", "bound", "ungated", "failed")
 
@@ -55,13 +54,13 @@ class Reporter:
         instance: str,
         patience_s: float = 30.0,
     ) -> None:
-        self._kube = kube
         self._bus = bus
         self._watching = watching
         self._picture = watching.picture
         self._clock = clock
         self._instance = instance
-        self._writes = ClaimWrites(kube)
+        self._writes = ReportWrites(kube, watching, clock, instance=instance)
+        self._claims = ClaimWrites(kube)
         self._queue = ReportQueue(patience_s)
         self._waiting: dict[str, None] = {}
         """Pods that nobody decided about since they were said to wait."""
@@ -88,7 +87,7 @@ class Reporter:
         self._waiting[pod.uid] = None
         self._put(
             (pod.uid, "bindrequest"),
-            lambda: self._bind_request(
+            lambda: self._writes.bind_request(
                 pod, stories.waiting_spec(waiting), stories.waiting_status(waiting)
             ),
         )
@@ -103,7 +102,9 @@ class Reporter:
         if pod is None or pod.node:
             return
         spec, status = stories.decided_spec(decision), stories.binding_status()
-        self._put_off((pod.uid, "bindrequest"), lambda: self._bind_request(pod, spec, status))
+        self._put_off(
+            (pod.uid, "bindrequest"), lambda: self._writes.bind_request(pod, spec, status)
+        )
 
     def progress(self, progress: Progress) -> None:
         """An execution made a step, or came to its end."""
@@ -123,7 +124,7 @@ class Reporter:
         if (pod := seen.pod) is not None:
             self._put(
                 (pod.uid, f"event-{reason}"),
-                lambda: self._event(pod, reason, message, warning=True),
+                lambda: self._writes.event(pod, reason, message, warning=True),
             )
 
     def look(self) -> None:
@@ -166,7 +167,7 @@ class Reporter:
     async def _succeed(self, pod: Pod, spec: dict[str, Any], claims: list[SeenClaim]) -> None:
         # The event first: the phase says that all of it was said.
         await self._tell_assigned(pod, claims)
-        await self._bind_request(pod, spec, stories.succeeded_status())
+        await self._writes.bind_request(pod, spec, stories.succeeded_status())
 
     async def _tell_assigned(self, pod: Pod, claims: list[SeenClaim]) -> None:
         devices = "; ".join(
@@ -174,61 +175,19 @@ class Reporter:
             for held in claims
             if held.claim.allocation is not None
         )
-        await self._event(
+        await self._writes.event(
             pod, "GPUAllocated", f"Successfully assigned resources: {devices}", warning=False
         )
 
     async def _failed(self, pod: Pod, spec: dict[str, Any], reason: str, detail: str) -> None:
         known = self._picture.plain[BIND_REQUESTS.plural].get(f"{pod.namespace}/{pod.name}") or {}
         before = int((known.get("status") or {}).get("failedAttempts") or 0)
-        await self._bind_request(pod, spec, stories.failed_status(reason, detail, before))
-
-    async def _bind_request(self, pod: Pod, spec: dict[str, Any], status: dict[str, Any]) -> None:
-        name = f"{pod.namespace}/{pod.name}"
-        known = self._picture.plain[BIND_REQUESTS.plural].get(name)
-        if known is not None and (known.get("spec") or {}).get("podUID") != pod.uid:
-            uid = known["metadata"]["uid"]
-            await self._kube.delete(BIND_REQUESTS, pod.name, pod.namespace, uid=uid)
-            known = None
-        if known is None:
-            known = await self._make(pod, spec)
-        elif not _says(known.get("spec") or {}, spec):
-            known = await self._kube.patch(BIND_REQUESTS, pod.name, {"spec": spec}, pod.namespace)
-        if not _says(known.get("status") or {}, status):
-            known = await self._kube.patch(
-                BIND_REQUESTS, pod.name, {"status": status}, pod.namespace, subresource="status"
-            )
-        self._watching.answered(BIND_REQUESTS, known)
-
-    async def _make(self, pod: Pod, spec: dict[str, Any]) -> Object:
-        try:
-            new = stories.bind_request(pod, spec)
-            return await self._kube.create(BIND_REQUESTS, new, pod.namespace)
-        except AlreadyExistsError:
-            return await self._kube.patch(BIND_REQUESTS, pod.name, {"spec": spec}, pod.namespace)
-
-    async def _event(self, pod: Pod, reason: str, message: str, *, warning: bool) -> None:
-        new = stories.event(
-            pod,
-            reason,
-            message,
-            warning=warning,
-            instance=self._instance,
-            now_unix_s=self._clock.now_unix_s(),
-        )
-        try:
-            await self._kube.create(EVENTS, new, pod.namespace)
-        except AlreadyExistsError:
-            name = new["metadata"]["name"]
-            known = await self._kube.get(EVENTS, name, pod.namespace)
-            if known.get("message") != new["message"]:
-                patch = stories.repeated(known, new)
-                await self._kube.patch(EVENTS, name, patch, pod.namespace)
+        await self._writes.bind_request(pod, spec, stories.failed_status(reason, detail, before))
 
     async def _announce(self, claim_uid: str) -> None:
         seen = self._picture.claims.get(claim_uid)
         if seen is not None and seen.claim.allocation is not None:
-            self._watching.answered(CLAIMS, await self._writes.announce(seen))
+            self._watching.answered(CLAIMS, await self._claims.announce(seen))
 
     async def _publish(self, progress: Progress) -> None:
         decision = progress.order.decision
@@ -302,12 +261,3 @@ def _claims(decision: PodDecision) -> str:
 def _is_succeeded(known: Object, pod: Pod) -> bool:
     phase = (known.get("status") or {}).get("phase")
     return phase == "Succeeded" and (known.get("spec") or {}).get("podUID") == pod.uid
-
-
-def _says(known: Any, wanted: Any) -> bool:
-    """Whether ``known`` holds all of ``wanted`` (None: absent)."""
-    if isinstance(wanted, dict):
-        return isinstance(known, dict) and all(
-            _says(known.get(name), value) for name, value in wanted.items()
-        )
-    return bool(known == wanted)

@@ -1,0 +1,72 @@
+"""The objects that reports are: a BindRequest per pod, and events."""
+
+from typing import Any
+
+from dray.domain.pods import Pod
+from dray.kube.ports import BIND_REQUESTS, EVENTS, AlreadyExistsError, Kube, Object
+from dray.runtime.clock import Clock
+from dray_claim_controller.observe.watching import Watching
+from dray_claim_controller.report import stories
+
+
+class ReportWrites:
+    """Writes what differs from what is known to be there."""
+
+    def __init__(self, kube: Kube, watching: Watching, clock: Clock, *, instance: str) -> None:
+        self._kube = kube
+        self._watching = watching
+        self._clock = clock
+        self._instance = instance
+
+    async def bind_request(self, pod: Pod, spec: dict[str, Any], status: dict[str, Any]) -> None:
+        """Have the pod's BindRequest say this; one of a pod of the same name is replaced."""
+        name = f"{pod.namespace}/{pod.name}"
+        known = self._watching.picture.plain[BIND_REQUESTS.plural].get(name)
+        if known is not None and (known.get("spec") or {}).get("podUID") != pod.uid:
+            uid = known["metadata"]["uid"]
+            await self._kube.delete(BIND_REQUESTS, pod.name, pod.namespace, uid=uid)
+            known = None
+        if known is None:
+            known = await self._make(pod, spec)
+        elif not _says(known.get("spec") or {}, spec):
+            known = await self._kube.patch(BIND_REQUESTS, pod.name, {"spec": spec}, pod.namespace)
+        if not _says(known.get("status") or {}, status):
+            known = await self._kube.patch(
+                BIND_REQUESTS, pod.name, {"status": status}, pod.namespace, subresource="status"
+            )
+        self._watching.answered(BIND_REQUESTS, known)
+
+    async def _make(self, pod: Pod, spec: dict[str, Any]) -> Object:
+        try:
+            new = stories.bind_request(pod, spec)
+            return await self._kube.create(BIND_REQUESTS, new, pod.namespace)
+        except AlreadyExistsError:
+            return await self._kube.patch(BIND_REQUESTS, pod.name, {"spec": spec}, pod.namespace)
+
+    async def event(self, pod: Pod, reason: str, message: str, *, warning: bool) -> None:
+        """An event about the pod, or, where it was told with the same reason, told again."""
+        new = stories.event(
+            pod,
+            reason,
+            message,
+            warning=warning,
+            instance=self._instance,
+            now_unix_s=self._clock.now_unix_s(),
+        )
+        try:
+            await self._kube.create(EVENTS, new, pod.namespace)
+        except AlreadyExistsError:
+            name = new["metadata"]["name"]
+            known = await self._kube.get(EVENTS, name, pod.namespace)
+            if known.get("message") != new["message"]:
+                patch = stories.repeated(known, new)
+                await self._kube.patch(EVENTS, name, patch, pod.namespace)
+
+
+def _says(known: Any, wanted: Any) -> bool:
+    """Whether ``known`` holds all of ``wanted`` (None: absent)."""
+    if isinstance(wanted, dict):
+        return isinstance(known, dict) and all(
+            _says(known.get(name), value) for name, value in wanted.items()
+        )
+    return bool(known == wanted)
