@@ -71,11 +71,27 @@ def test_a_server_without_the_gates_is_asked_nothing_that_it_would_drop(module, 
         assert f'"{field}"' not in text
 
 
-def test_the_search_for_an_answer_is_bounded(module, asked):
-    for case in asked[:200]:
+@pytest.mark.parametrize("minor", ["1.34", "1.36"])
+def test_the_search_for_an_answer_is_bounded(module, minor):
+    for case in module("allocation.cases").cases(1, 200, minor):
         devices = sum(len(one["spec"].get("devices", [])) for one in case.question["slices"])
         combinations = module("allocation.effort")._combinations(case.question, devices)
         assert combinations <= module("allocation.effort").MOST_COMBINATIONS
+
+
+@pytest.mark.parametrize(("minor", "count"), [("1.34", 5), ("1.35", 5), ("1.36", 8)])
+def test_where_each_order_is_tried_fewer_devices_are_asked_for(module, minor, count):
+    question = {
+        "k8s": minor,
+        "slices": [{"spec": {"devices": [{"name": f"gpu-{n}"} for n in range(8)]}}],
+        "claims": [{"spec": {"devices": {"requests": [asking_for(8)]}}}],
+    }
+    bounded = module("allocation.effort").bounded(question)
+    assert bounded["claims"][0]["spec"]["devices"]["requests"] == [asking_for(count)]
+
+
+def asking_for(count):
+    return {"name": "r", "exactly": {"allocationMode": "ExactCount", "count": count}}
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,14 @@
 """Keep the search small: the allocator tries every combination of devices before it gives up."""
 
-from math import comb, prod
+from math import comb, perm, prod
 from typing import Any, Final
 
 Json = dict[str, Any]
 
 MOST_COMBINATIONS: Final = 20_000
 MOST_RESULTS: Final = 32
+TRIES_EVERY_ORDER: Final = ("1.34", "1.35")
+"""Minors that start at the first device again for each next one of a request."""
 
 
 def bounded(question: Json) -> Json:
@@ -34,7 +36,7 @@ def _combinations(question: Json, devices: int) -> int:
     if any(sum(_least(one) for one in requests) > MOST_RESULTS for requests in claims):
         return 0  # refused before the search
     return prod(
-        sum(_ways(wanted, devices) for wanted in alternatives)
+        sum(_ways(wanted, devices, question["k8s"]) for wanted in alternatives)
         for requests in claims
         for alternatives in requests
     )
@@ -44,11 +46,17 @@ def _least(alternatives: list[Json]) -> int:
     return min(int(wanted.get("count", 0)) for wanted in alternatives)
 
 
-def _ways(wanted: Json, devices: int) -> int:
-    """How many sets of devices may be tried; none fails before it is complete."""
+def _ways(wanted: Json, devices: int, minor: str) -> int:
+    """How many sets of devices may be tried, or of 1.34 and 1.35 how many sequences.
+
+    None fails before it is complete, but for one that is too large for a claim.
+    """
     if wanted["allocationMode"] == "All":
         return 1
-    tried = min(int(wanted["count"]), devices)
+    count = int(wanted["count"])
+    if minor in TRIES_EVERY_ORDER:
+        return 1 if count > MOST_RESULTS else sum(perm(devices, n) for n in range(count + 1))
+    tried = min(count, devices)
     return max(1, sum(comb(devices, n) for n in range(tried + 1)))
 
 
