@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 from dray.bus.jetstream import connect as connect_bus
@@ -16,6 +17,8 @@ from dray.kube.api import connect as connect_kube
 from dray.kube.ports import CLAIMS, PODS, SLICES, Kube, NotFoundError, Object
 from dray.messages.base import decode, subject_prefix
 from dray.messages.facts import ClusterObserved
+from dray_sandbox.controlplane.audit import AuditedRequest, audited_requests
+from dray_sandbox.faults.history import History
 from dray_sandbox.layout import StackOptions
 from dray_sandbox.stack import Stack
 
@@ -95,6 +98,11 @@ class Stand:
         slices, claims = await self.kube.list(SLICES), await self.kube.list(CLAIMS)
         return recount(slices.objects, claims.objects)
 
+    def audited(self, *users: str) -> list[AuditedRequest]:
+        """What the users have asked of the API server."""
+        log = Path(self.stack.record.audit_log)
+        return [one for one in audited_requests(log) if one.user in users]
+
     async def until(
         self, holds: Callable[[], Awaitable[T]], what: str, within_s: float = PATIENCE_S
     ) -> T:
@@ -120,6 +128,14 @@ def results_of(claim: Object) -> list[Object]:
     """The devices that a claim has."""
     allocation = claim.get("status", {}).get("allocation") or {}
     return list(allocation.get("devices", {}).get("results") or ())
+
+
+async def until_seen(kube: Kube, history: History, within_s: float = PATIENCE_S) -> None:
+    """Wait until the history's watches have told everything there is."""
+    async with asyncio.timeout(within_s):
+        for resource in (SLICES, CLAIMS, PODS):
+            while not history.is_at(resource, (await kube.list(resource)).objects):  # noqa: ASYNC110
+                await asyncio.sleep(0.1)  # they are other watches than ours
 
 
 Device = tuple[str, str, str]

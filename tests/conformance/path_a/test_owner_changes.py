@@ -9,10 +9,10 @@ import pytest
 import pytest_asyncio
 from tests.conformance.left_out import only_where_taints_are_kept
 from tests.conformance.path_a.conftest import furnish, gone_after
-from tests.conformance.stand import NAMESPACE, Stand, phase_of, standing
+from tests.conformance.stand import NAMESPACE, Stand, phase_of, standing, until_seen
 
 from dray.domain import names
-from dray.kube.ports import CLAIMS, EVENTS, NODES, PODS, POOLS, SLICES, Object
+from dray.kube.ports import CLAIMS, EVENTS, NODES, PODS, POOLS, Object
 from dray.kube.probe import probe
 from dray_sandbox.faults.arena import HURRIED
 from dray_sandbox.faults.history import History
@@ -66,12 +66,9 @@ async def test_nothing_is_sold_twice_or_lost_while_owners_change_under_load(stan
                 await asyncio.sleep(2.5)
             over.set()
         lived = sum(user.result() for user in users)
-        stays += [f"last-{number}" for number in range(16)]
-        for name in stays:
-            await stand.submit(name, SHARED, vram_request="20Gi")
-        await stand.running(*stays)
+        await _fill(stand, stays, SHARED, 16)
 
-        await _seen(stand, history)
+        await until_seen(stand.kube, history)
         judge = history.judged()
         assert judge.violations == []
         assert _failed(history) == []
@@ -84,10 +81,7 @@ async def test_nothing_is_sold_twice_or_lost_while_owners_change_under_load(stan
 async def test_waiting_pods_go_with_their_pool(stand: Stand) -> None:
     """Full cards; those that wait get the next free ones, whoever owns the pool by then."""
     async with gone_after(stand) as made:
-        made += [f"full-{number}" for number in range(16)]
-        for name in made:
-            await stand.submit(name, SHARED, vram_request="20Gi")
-        await stand.running(*made)
+        await _fill(stand, made, SHARED, 16)
         for name in ("first", "second"):
             made.append(name)
             await stand.submit(name, SHARED, vram_request="20Gi")
@@ -107,10 +101,7 @@ async def test_waiting_pods_go_with_their_pool(stand: Stand) -> None:
 
 async def test_pods_that_dray_would_bind_are_told_and_wait_for_it(stand: Stand) -> None:
     async with gone_after(stand) as made:
-        made += [f"bound-{number}" for number in range(8)]
-        for name in made:
-            await stand.submit(name, DEDICATED, vram_request="20Gi")
-        await stand.running(*made)
+        await _fill(stand, made, DEDICATED, 8)
         made.append("waits")
         await stand.submit("waits", DEDICATED, vram_request="20Gi")
 
@@ -150,7 +141,7 @@ async def test_an_allocation_that_lands_too_late_costs_the_later_pod_its_place(
 
         await stand.until(evicted, "the later pod's eviction")
         assert phase_of((await stand.pods())["ours"]) == "Running"
-        await _seen(stand, history)
+        await until_seen(stand.kube, history)
         assert [one for one in history.judged().violations if "DOUBLE SALE" not in one] == []
 
 
@@ -166,6 +157,14 @@ async def _user(stand: Stand, luck: float, number: int, over: asyncio.Event) -> 
         await asyncio.sleep(dice.uniform(0.5, 6.0))
         await stand.kube.delete(PODS, name, NAMESPACE, grace_period_s=1)
     return lived
+
+
+async def _fill(stand: Stand, made: list[str], pool: str, pods: int) -> None:
+    """Fill a pool's cards with pods that run, half a card each."""
+    made += [f"full-{number}" for number in range(pods)]
+    for name in made:
+        await stand.submit(name, pool, vram_request="20Gi")
+    await stand.running(*made)
 
 
 async def _give(stand: Stand, pool: str, owner: str) -> None:
@@ -241,18 +240,6 @@ async def _allocate_as_kube_scheduler(stand: Stand, pod: str, like: Object) -> N
     }
     name = claim["metadata"]["name"]
     await stand.kube.patch(CLAIMS, name, {"status": status}, NAMESPACE, subresource="status")
-
-
-async def _seen(stand: Stand, history: History) -> None:
-    async def at_the_end() -> bool:
-        return all(
-            [
-                history.is_at(resource, (await stand.kube.list(resource)).objects)
-                for resource in (SLICES, CLAIMS, PODS)
-            ]
-        )
-
-    await stand.until(at_the_end, "the watches told everything")
 
 
 def _claims_seen(history: History) -> dict[str, Object]:

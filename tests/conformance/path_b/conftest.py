@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from tests.conformance.left_out import only_where_taints_are_kept
+from tests.conformance.stand import until_seen
 
 from dray.bus.jetstream import connect as connect_bus
 from dray.bus.ports import Bus
@@ -29,6 +30,13 @@ from dray_sandbox.layout import ControlPlane, StackOptions, simulated_nodes
 from dray_sandbox.stack import Stack
 
 BOTH = [pytest.param("sandbox"), pytest.param("real", marks=pytest.mark.real)]
+ON_THE_REAL_ONE = [
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.timeout(240),
+    pytest.mark.real,
+    pytest.mark.parametrize("arena", ["real"], indirect=True),
+]
+"""Of modules whose tests say nothing of the sandbox."""
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
 NAMESPACE = "default"
@@ -290,24 +298,13 @@ async def arena(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
         await furnish(cluster.kube)
         await until_published(cluster.kube, count * CARDS)
         yield cluster
-        await until_seen(cluster)
+        await until_seen(cluster.kube, cluster.history)
         assert cluster.history.judged().violations == []
 
 
 def _kind(control_plane: ControlPlane) -> str:
     """Runs of several minors may go on side by side."""
     return control_plane if control_plane == "sandbox" else wanted_minor().replace(".", "-")
-
-
-async def until_seen(cluster: Cluster) -> None:
-    """Wait until the watches have told everything there is."""
-    async with asyncio.timeout(PATIENCE_S):
-        for resource in (SLICES, CLAIMS, PODS):
-            while True:
-                listed = await cluster.kube.list(resource)
-                if cluster.history.is_at(resource, listed.objects):
-                    break
-                await asyncio.sleep(0.1)  # the history's watches are others than ours
 
 
 @pytest_asyncio.fixture(loop_scope="session")

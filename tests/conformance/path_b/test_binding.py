@@ -1,22 +1,19 @@
 """Who binds, and what happens where kube-scheduler can't use what dray decided."""
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
+from tests.conformance.path_b.conftest import Cluster
 
 from dray.domain import names
 from dray.kube.ports import CLAIMS, PODS
 from dray_sandbox.faults.plan import DEDICATED, SHARED
 
-if TYPE_CHECKING:
-    from conftest import Cluster
-
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(240)]
 SHARED_NODES = {"sim-2", "sim-3", "sim-5"}
 
 
-async def test_dray_binds_on_dedicated_nodes(cluster: "Cluster") -> None:
+async def test_dray_binds_on_dedicated_nodes(cluster: Cluster) -> None:
     await cluster.submit("own", DEDICATED)
 
     (node,) = await cluster.running("own")
@@ -31,7 +28,7 @@ async def test_dray_binds_on_dedicated_nodes(cluster: "Cluster") -> None:
 
 @pytest.mark.usefixtures("gated")
 async def test_kube_scheduler_binds_on_shared_nodes_after_the_allocation(
-    cluster: "Cluster",
+    cluster: Cluster,
 ) -> None:
     await cluster.submit("guest", SHARED)
 
@@ -58,7 +55,7 @@ async def test_kube_scheduler_binds_on_shared_nodes_after_the_allocation(
 @pytest.mark.usefixtures("gated")
 @pytest.mark.parametrize("harm", ["its cpu is taken", "it is cordoned", "it is tainted"])
 async def test_a_node_lost_before_the_gate_is_lifted_is_left_for_another(
-    cluster: "Cluster", harm: str
+    cluster: Cluster, harm: str
 ) -> None:
     """kube-scheduler takes the allocation back: other nodes would do but for the claim."""
     async with cluster.decided("mover", SHARED, cpu="2") as node:
@@ -82,7 +79,7 @@ async def test_a_node_lost_before_the_gate_is_lifted_is_left_for_another(
 
 @pytest.mark.usefixtures("gated")
 async def test_a_pod_that_kube_scheduler_leaves_unscheduled_is_decided_again(
-    cluster: "Cluster",
+    cluster: Cluster,
 ) -> None:
     """No other node is open, so kube-scheduler leaves the allocation; dray takes it back."""
     closed = ("sim-3", "sim-5")
@@ -103,7 +100,7 @@ async def test_a_pod_that_kube_scheduler_leaves_unscheduled_is_decided_again(
 
 
 async def test_gated_pods_are_denied_with_the_reason_where_taints_are_dropped_and_only_there(
-    cluster: "Cluster",
+    cluster: Cluster,
 ) -> None:
     if await cluster.keeps_taints():
         await cluster.submit("guest", SHARED)
@@ -124,7 +121,7 @@ def _is_refused(pod: dict) -> bool:
     )
 
 
-async def _withdrawn(cluster: "Cluster", claim_uid: str) -> None:
+async def _withdrawn(cluster: Cluster, claim_uid: str) -> None:
     """Wait until it was void while it still held the allocation, and then empty."""
     async with asyncio.timeout(60):
         while True:
@@ -134,7 +131,7 @@ async def _withdrawn(cluster: "Cluster", claim_uid: str) -> None:
             await asyncio.sleep(0.05)
 
 
-def _first(cluster: "Cluster", resource, condition, uid: str = "") -> dict:
+def _first(cluster: Cluster, resource, condition, uid: str = "") -> dict:
     for change in sorted(cluster.history.changes, key=lambda change: change.version):
         obj = change.object
         if change.resource == resource and obj is not None:

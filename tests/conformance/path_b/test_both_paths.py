@@ -13,6 +13,7 @@ from functools import partial
 import pytest
 import pytest_asyncio
 from tests.conformance.left_out import only_where_taints_are_kept
+from tests.conformance.stand import until_seen
 
 from dray.domain import names
 from dray.domain.errors import TemporaryError
@@ -111,7 +112,7 @@ async def test_all_paths_at_once_oversell_nothing_and_place_everything(fleet: Fl
 
     pods = await _until_all_run(fleet, sum(GPU_PODS.values()) + STAYING)
     _say(f"all run after {time.monotonic() - began_s:.1f} s: {_by_binder(pods)}")
-    await _seen(fleet)
+    await until_seen(fleet.kube, fleet.history, within_s=PATIENCE_S)
     _say(f"decisions that kube-scheduler could not use: {_taken_back(fleet)}")
     _check_history(fleet)
     placed = Counter(_pool_of(pod) for pod in pods)
@@ -120,7 +121,7 @@ async def test_all_paths_at_once_oversell_nothing_and_place_everything(fleet: Fl
     await _delete(fleet, [pod["metadata"]["name"] for pod in pods])
     await _until(fleet, PODS, lambda listed: not listed, "the pods are gone")
     await _until(fleet, CLAIMS, lambda listed: not listed, "the claims are gone")
-    await _seen(fleet)
+    await until_seen(fleet.kube, fleet.history, within_s=PATIENCE_S)
     _check_history(fleet)
 
 
@@ -247,16 +248,6 @@ def _waiting(listed: tuple[Object, ...]) -> list[str]:
             gates = one["spec"].get("schedulingGates")
             late.append(f"{one['metadata']['name']} {status.get('phase')} {gates} {why}"[:300])
     return late
-
-
-async def _seen(fleet: Fleet) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        for resource in (SLICES, CLAIMS, PODS):
-            while True:
-                listed = await fleet.kube.list(resource)
-                if fleet.history.is_at(resource, listed.objects):
-                    break
-                await asyncio.sleep(0.1)  # the history's watches are others than ours
 
 
 async def _delete(fleet: Fleet, pods: Iterable[str]) -> None:

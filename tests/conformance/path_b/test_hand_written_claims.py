@@ -5,9 +5,9 @@ import os
 import subprocess
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import pytest
+from tests.conformance.path_b.conftest import ON_THE_REAL_ONE, Cluster
 
 from dray.domain import names
 from dray.kube.ports import (
@@ -22,15 +22,7 @@ from dray.kube.ports import (
 from dray_sandbox.controlplane.build import find_kubectl
 from dray_sandbox.faults.plan import DEDICATED, SHARED
 
-if TYPE_CHECKING:
-    from conftest import Cluster
-
-pytestmark = [
-    pytest.mark.asyncio(loop_scope="session"),
-    pytest.mark.timeout(240),
-    pytest.mark.real,
-    pytest.mark.parametrize("arena", ["real"], indirect=True),
-]
+pytestmark = ON_THE_REAL_ONE
 GREEDY = "greedy.dray.dev"
 """A class of somebody else, whose selector takes any driver's devices."""
 MODEL = f'device.attributes["{names.DRIVER}"].model == "A100"'
@@ -50,7 +42,7 @@ def _claim(device_class: str, tolerations: object = None) -> Object:
 
 @pytest.mark.parametrize("device_class_name", [names.DEVICE_CLASS, GREEDY])
 async def test_kube_scheduler_gives_them_no_card_of_dray(
-    cluster: "Cluster", device_class_name: str
+    cluster: Cluster, device_class_name: str
 ) -> None:
     await _make_class(cluster)
     if not await cluster.keeps_taints():
@@ -85,7 +77,7 @@ async def test_kube_scheduler_gives_them_no_card_of_dray(
 @pytest.mark.parametrize("device_class_name", [names.DEVICE_CLASS, GREEDY])
 @pytest.mark.parametrize("kind", [CLAIMS, TEMPLATES], ids=lambda kind: kind.plural)
 async def test_who_tolerates_the_taint_is_refused_at_admission(
-    cluster: "Cluster", kind: Resource, device_class_name: str
+    cluster: Cluster, kind: Resource, device_class_name: str
 ) -> None:
     await _make_class(cluster)
     obj = _claim(device_class_name, TOLERATES_ALL)
@@ -99,7 +91,7 @@ async def test_who_tolerates_the_taint_is_refused_at_admission(
     assert "remove the toleration" in str(refusal.value)
 
 
-async def test_an_extended_resource_of_our_class_gets_no_card_either(cluster: "Cluster") -> None:
+async def test_an_extended_resource_of_our_class_gets_no_card_either(cluster: Cluster) -> None:
     """kube-scheduler makes a claim for it by itself, where the server has that feature."""
     resource = f"deviceclass.resource.kubernetes.io/{names.DEVICE_CLASS}"
     amounts = {"cpu": "100m", resource: "1"}
@@ -111,7 +103,7 @@ async def test_an_extended_resource_of_our_class_gets_no_card_either(cluster: "C
     assert "0/5 nodes are available" in _refused(refused)
 
 
-async def _make_class(cluster: "Cluster") -> None:
+async def _make_class(cluster: Cluster) -> None:
     with suppress(AlreadyExistsError):
         selectors = [{"cel": {"expression": ANY}}]
         await cluster.kube.create(
@@ -126,15 +118,15 @@ def _refused(pod: Object) -> str:
     return ""
 
 
-async def _kubectl(cluster: "Cluster", *arguments: str) -> str:
+async def _kubectl(cluster: Cluster, *arguments: str) -> str:
     return await _run(cluster, find_kubectl() or "kubectl", *arguments)
 
 
-async def _dray(cluster: "Cluster", *arguments: str) -> str:
+async def _dray(cluster: Cluster, *arguments: str) -> str:
     return await _run(cluster, sys.executable, "-m", "dray_cli", *arguments)
 
 
-async def _run(cluster: "Cluster", *arguments: str) -> str:
+async def _run(cluster: Cluster, *arguments: str) -> str:
     environment = {**os.environ, "KUBECONFIG": cluster.stack.record.kubeconfig}
     done = await asyncio.to_thread(
         subprocess.run,

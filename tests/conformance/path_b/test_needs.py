@@ -4,10 +4,11 @@ them, and refuses until dray has found a node that will do."""
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import pytest_asyncio
+from tests.conformance.path_b.conftest import HOSTNAME, ON_THE_REAL_ONE, Cluster
 
 from dray.domain import names
 from dray.kube.ports import (
@@ -26,16 +27,7 @@ from dray_node_agent.kubelet.server import KubeletServer
 from dray_node_agent.kubelet.sockets import endpoint_socket, registration_socket
 from dray_sandbox.faults.plan import DEDICATED, SHARED
 
-if TYPE_CHECKING:
-    from conftest import Cluster
-
-pytestmark = [
-    pytest.mark.asyncio(loop_scope="session"),
-    pytest.mark.timeout(240),
-    pytest.mark.real,
-    pytest.mark.parametrize("arena", ["real"], indirect=True),
-]
-HOSTNAME = "kubernetes.io/hostname"
+pytestmark = ON_THE_REAL_ONE
 OWN = {"sim-1", "sim-4"}
 FOREIGN = "nic.dray.dev"
 VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", False)
@@ -75,7 +67,7 @@ EXCLUSIVE: dict[str, Object] = {
 
 @pytest.mark.usefixtures("gated")
 @pytest.mark.parametrize("need", EXCLUSIVE)
-async def test_two_pods_that_can_not_share_a_node_get_two(cluster: "Cluster", need: str) -> None:
+async def test_two_pods_that_can_not_share_a_node_get_two(cluster: Cluster, need: str) -> None:
     spec = EXCLUSIVE[need]
     for name in ("first", "second"):
         await cluster.submit(name, DEDICATED, labels={"app": "apart"}, **spec)
@@ -88,7 +80,7 @@ async def test_two_pods_that_can_not_share_a_node_get_two(cluster: "Cluster", ne
 
 
 @pytest.mark.usefixtures("gated")
-async def test_who_wants_to_be_alone_is_left_alone_where_dray_binds(cluster: "Cluster") -> None:
+async def test_who_wants_to_be_alone_is_left_alone_where_dray_binds(cluster: Cluster) -> None:
     """It was there first; the pod that comes says nothing, and dray fills the fullest first."""
     await cluster.submit("hermit", DEDICATED, affinity=_required("podAntiAffinity", APART))
     (where,) = await cluster.running("hermit")
@@ -105,7 +97,7 @@ async def test_who_wants_to_be_alone_is_left_alone_where_dray_binds(cluster: "Cl
 
 
 @pytest.mark.usefixtures("gated")
-async def test_a_pod_follows_the_one_it_wants_to_be_with(cluster: "Cluster") -> None:
+async def test_a_pod_follows_the_one_it_wants_to_be_with(cluster: Cluster) -> None:
     near = {"labelSelector": {"matchLabels": {"app": "anchor"}}, "topologyKey": HOSTNAME}
     await cluster.submit(
         "anchor", DEDICATED, labels={"app": "anchor"}, nodeSelector={HOSTNAME: "sim-1"}
@@ -119,7 +111,7 @@ async def test_a_pod_follows_the_one_it_wants_to_be_with(cluster: "Cluster") -> 
 
 
 @pytest.mark.usefixtures("gated")
-async def test_a_pod_goes_where_its_volume_is(cluster: "Cluster") -> None:
+async def test_a_pod_goes_where_its_volume_is(cluster: Cluster) -> None:
     await _make_volume(cluster, "sim-1")
     await _attract(cluster, "sim-4")
     volume = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
@@ -132,7 +124,7 @@ async def test_a_pod_goes_where_its_volume_is(cluster: "Cluster") -> None:
     await cluster.kube.delete(VOLUMES, "data")
 
 
-async def test_the_overhead_of_a_runtime_counts_where_dray_binds(cluster: "Cluster") -> None:
+async def test_the_overhead_of_a_runtime_counts_where_dray_binds(cluster: Cluster) -> None:
     runtime = {"metadata": {"name": "heavy"}, "handler": "heavy"}
     with suppress(AlreadyExistsError):
         await cluster.kube.create(RUNTIMES, {**runtime, "overhead": {"podFixed": {"cpu": "5"}}})
@@ -146,7 +138,7 @@ async def test_the_overhead_of_a_runtime_counts_where_dray_binds(cluster: "Clust
 
 
 @pytest.mark.parametrize("pool", [DEDICATED, SHARED])
-async def test_a_gate_of_somebody_else_is_waited_for(cluster: "Cluster", pool: str) -> None:
+async def test_a_gate_of_somebody_else_is_waited_for(cluster: Cluster, pool: str) -> None:
     gate_of_another = [{"name": "dray.dev/quota"}]
     if pool == SHARED and not await cluster.keeps_taints():
         denial = await cluster.denial("later", pool, schedulingGates=gate_of_another)
@@ -167,7 +159,7 @@ async def test_a_gate_of_somebody_else_is_waited_for(cluster: "Cluster", pool: s
 
 @pytest.mark.usefixtures("gated")
 async def test_kube_scheduler_allocates_another_drivers_claim_beside_ours(
-    cluster: "Cluster", nic: str
+    cluster: Cluster, nic: str
 ) -> None:
     """It is only where dray would not go first."""
     await _attract(cluster, "sim-4")
@@ -188,7 +180,7 @@ async def test_kube_scheduler_allocates_another_drivers_claim_beside_ours(
         assert [one["uid"] for one in claim["status"]["reservedFor"]] == [uid]
 
 
-async def _attract(cluster: "Cluster", node: str) -> None:
+async def _attract(cluster: Cluster, node: str) -> None:
     """Make dray prefer a node: it fills the fullest first."""
     pods = [f"magnet-{number}" for number in range(3)]
     for name in pods:
@@ -196,7 +188,7 @@ async def _attract(cluster: "Cluster", node: str) -> None:
     assert set(await cluster.running(*pods)) == {node}
 
 
-async def _was_gated(cluster: "Cluster", name: str) -> None:
+async def _was_gated(cluster: Cluster, name: str) -> None:
     pod = await cluster.pod(name)
     uid = pod["metadata"]["uid"]
     versions = [change.object for change in cluster.history.changes if change.resource == PODS]
@@ -205,7 +197,7 @@ async def _was_gated(cluster: "Cluster", name: str) -> None:
     assert pod["spec"]["schedulerName"] == names.DEFAULT_SCHEDULER
 
 
-async def _make_volume(cluster: "Cluster", node: str) -> None:
+async def _make_volume(cluster: Cluster, node: str) -> None:
     """A volume on one node, bound to a claim as the volume controller would have bound them."""
     term = {"matchExpressions": [{"key": HOSTNAME, "operator": "In", "values": [node]}]}
     common: Object = {"accessModes": ["ReadWriteOnce"], "storageClassName": ""}
@@ -258,7 +250,7 @@ class _Nic:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def nic(cluster: "Cluster") -> AsyncIterator[str]:
+async def nic(cluster: Cluster) -> AsyncIterator[str]:
     """Another driver, with one card on sim-1; the name of a template that asks for it."""
     folder: Path = cluster.stack.nodes_directory / "sim-1"
     preparer: Any = _Nic()
@@ -294,7 +286,7 @@ async def nic(cluster: "Cluster") -> AsyncIterator[str]:
         await cluster.clean_up()
 
 
-async def _slice(cluster: "Cluster") -> Object:
+async def _slice(cluster: Cluster) -> Object:
     node = await cluster.kube.get(NODES, "sim-1")
     owner = {"apiVersion": "v1", "kind": "Node", "name": "sim-1", "uid": node["metadata"]["uid"]}
     return {

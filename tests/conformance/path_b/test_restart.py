@@ -2,28 +2,19 @@
 
 import asyncio
 import json
-from typing import TYPE_CHECKING
 
-import pytest
+from tests.conformance.path_b.conftest import ON_THE_REAL_ONE, Cluster
 
 from dray_sandbox.controlplane.launch import API_SERVER
 from dray_sandbox.faults.plan import DEDICATED, SHARED
 
-if TYPE_CHECKING:
-    from conftest import Cluster
-
-pytestmark = [
-    pytest.mark.asyncio(loop_scope="session"),
-    pytest.mark.timeout(240),
-    pytest.mark.real,
-    pytest.mark.parametrize("arena", ["real"], indirect=True),
-]
+pytestmark = ON_THE_REAL_ONE
 PODS_OF_EACH = 4
 """As many as there are cards on dedicated nodes, for servers that give whole ones."""
 
 
 async def test_nothing_under_way_is_given_up_while_the_server_has_not_read_its_roles(
-    cluster: "Cluster",
+    cluster: Cluster,
 ) -> None:
     """kube-apiserver serves at once, and forbids everything for a moment."""
     log = cluster.stack.runner.log("claim-controller")

@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from dray.kube.api import connect
 from dray.kube.ports import CLAIMS, Kube, Object, RefusedError, Resource
 from dray.messages.facts import ClusterObserved
 from dray_sandbox.access import CLAIM_CONTROLLER, NODE_AGENT, WEBHOOK
-from dray_sandbox.controlplane.audit import AuditedRequest, audited_requests
+from dray_sandbox.controlplane.audit import AuditedRequest
 from dray_sandbox.faults.arena import furnish
 from dray_sandbox.faults.plan import DEDICATED, SHARED
 from dray_sandbox.layout import StackOptions, simulated_nodes
@@ -66,11 +65,6 @@ class Run:
     """What dray's users asked of the API server."""
 
 
-def _requests(stand: Stand) -> list[AuditedRequest]:
-    log = Path(stand.stack.record.audit_log)
-    return [one for one in audited_requests(log) if one.user in USERS]
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def run() -> AsyncIterator[Run]:
     options = StackOptions(
@@ -85,10 +79,10 @@ async def run() -> AsyncIterator[Run]:
         minor = int((await stand.kube.version()).split(".")[1])
 
         def has_read_pods() -> bool:
-            return Right(CLAIM_CONTROLLER, "get", "", "pods") in set(_used(_requests(stand)))
+            return Right(CLAIM_CONTROLLER, "get", "", "pods") in set(_used(stand.audited(*USERS)))
 
         await everything(stand, kept, has_read_pods)
-        yield Run(stand, kept, minor, _requests(stand))
+        yield Run(stand, kept, minor, stand.audited(*USERS))
 
 
 async def test_nothing_is_forbidden_to_anybody(run: Run) -> None:

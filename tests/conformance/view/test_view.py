@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -27,7 +26,7 @@ from dray.kube.ports import (
 )
 from dray.messages.facts import ClusterObserved
 from dray_sandbox.access import SCHEDULER
-from dray_sandbox.controlplane.audit import AuditedRequest, audited_requests
+from dray_sandbox.controlplane.audit import AuditedRequest
 from dray_sandbox.faults.arena import furnish
 from dray_sandbox.faults.plan import DEDICATED, SHARED
 from dray_sandbox.layout import StackOptions, simulated_nodes
@@ -75,12 +74,7 @@ class View:
 
     def requests(self) -> list[AuditedRequest]:
         """What the fresh kube-scheduler asked of the API server."""
-        return _requests(self.stand)[self.audit_began :]
-
-
-def _requests(stand: Stand) -> list[AuditedRequest]:
-    log = Path(stand.stack.record.audit_log)
-    return [one for one in audited_requests(log) if one.user == SCHEDULER]
+        return self.stand.audited(SCHEDULER)[self.audit_began :]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -115,7 +109,7 @@ async def view() -> AsyncIterator[View]:
             },
             waited=waited,
             log_began=runner.log("kube-scheduler").stat().st_size,
-            audit_began=len(_requests(stand)),
+            audit_began=len(stand.audited(SCHEDULER)),
         )
         await stand.stack.restart("kube-scheduler")
         yield view
