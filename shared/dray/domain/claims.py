@@ -81,6 +81,10 @@ class Allocation:
     node: str = ""
     config: tuple[OpaqueConfig, ...] = ()
 
+    def shares_of(self, device: DeviceId) -> list[AllocatedDevice]:
+        """What it takes of a device; administrative access takes nothing."""
+        return [share for share in self.devices if share.id == device and not share.admin_access]
+
 
 @dataclass(frozen=True, slots=True)
 class Claim:

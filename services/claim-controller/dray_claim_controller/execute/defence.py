@@ -4,7 +4,7 @@ The API server checks no capacity. Right before an allocation is written, its de
 against all claim statuses seen and against own writes whose outcome is not seen yet.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dray.domain.claims import AllocatedDevice, Allocation
@@ -30,19 +30,20 @@ def double_sale(
     """
     held = {other.claim_uid: other for other in others if other.claim_uid != wanted.claim_uid}
     for device_id in dict.fromkeys(device.id for device in wanted.allocation.devices):
-        own = _of(wanted.allocation, device_id)
-        foreign = [share for other in held.values() for share in _of(other.allocation, device_id)]
+        own = wanted.allocation.shares_of(device_id)
+        foreign = [
+            share for other in held.values() for share in other.allocation.shares_of(device_id)
+        ]
         if own and (problem := _problem(device_id, own, foreign, devices.get(device_id))):
             return problem
     return None
 
 
-def _of(allocation: Allocation, device_id: DeviceId) -> list[AllocatedDevice]:
-    return [
-        device
-        for device in allocation.devices
-        if device.id == device_id and not device.admin_access
-    ]
+def suffices(device: Device, shares: Sequence[AllocatedDevice]) -> bool:
+    """Whether the device has enough for all of these shares of it."""
+    if not device.allow_multiple_allocations:
+        return len(shares) <= 1
+    return _overdrawn(device, shares) is None
 
 
 def _problem(
@@ -57,17 +58,25 @@ def _problem(
         if foreign or len(own) > 1:
             return f"device {device_id} can't be shared and is held already"
         return None
-    for name, capacity in device.capacity.items():
-        taken = _sum(name, [*own, *foreign])
-        if taken.nano > _amount(capacity.value).nano:
-            return (
-                f"device {device_id} has {capacity.value} of {name}, and {taken} would be taken "
-                f"by {len(foreign)} claims beside this one"
-            )
+    if (overdrawn := _overdrawn(device, [*own, *foreign])) is not None:
+        name, taken = overdrawn
+        return (
+            f"device {device_id} has {device.capacity[name].value} of {name}, and {taken} would "
+            f"be taken by {len(foreign)} claims beside this one"
+        )
     return None
 
 
-def _sum(capacity: str, shares: list[AllocatedDevice]) -> Quantity:
+def _overdrawn(device: Device, shares: Sequence[AllocatedDevice]) -> tuple[str, Quantity] | None:
+    """A capacity of which more is taken than the device has, and how much."""
+    for name, capacity in device.capacity.items():
+        taken = _sum(name, shares)
+        if taken.nano > _amount(capacity.value).nano:
+            return name, taken
+    return None
+
+
+def _sum(capacity: str, shares: Sequence[AllocatedDevice]) -> Quantity:
     total = Quantity(0)
     for share in shares:
         for name, amount in share.consumed.items():

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dray.domain.names import OWNER_DRAY, OWNER_KUBE_SCHEDULER, OWNER_TAINT
-from dray.domain.pods import Pool
+from dray.domain.pods import Pod, Pool
 from dray.kube.convert import time_to
 from dray.kube.ports import NODES, POLICIES, POOLS, Object
 from dray_claim_controller.observe.facts import pools_of
@@ -56,7 +56,7 @@ def pool_status(
         "gpus": cards.cards,
         "tflops": cards.tflops,
         "vram": cards.vram,
-        "waitingPods": sum(1 for seen in picture.our_pods() if _waits(picture, seen, pool.name)),
+        "waitingPods": _waiting(picture, pool.name),
         "observedGeneration": int(obj["metadata"].get("generation") or 0),
         "conditions": _dated(
             _conditions(picture, pool, members, hands), before.get("conditions") or (), now_unix_s
@@ -82,12 +82,19 @@ def is_news(status: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
     return bool(moved >= 100)
 
 
-def _waits(picture: Picture, seen: SeenPod, pool: str) -> bool:
-    pod = seen.pod
-    if pod is None or pod.pool != pool or seen.node or seen.terminal or pod.deleting:
+def waits(picture: Picture, seen: SeenPod, pod: Pod) -> bool:
+    """Whether a pod of ours is going to run and lacks devices."""
+    if seen.node or seen.terminal or pod.deleting:
         return False
     claims = picture.claims_of(pod)
     return not claims or any(held.claim.allocation is None for held in claims)
+
+
+def _waiting(picture: Picture, pool: str) -> int:
+    return sum(
+        seen.pod is not None and seen.pod.pool == pool and waits(picture, seen, seen.pod)
+        for seen in picture.our_pods()
+    )
 
 
 def _conditions(

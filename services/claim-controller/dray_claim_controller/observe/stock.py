@@ -110,9 +110,8 @@ def _last(flags: Iterable[bool | None]) -> bool:
 def _shares(picture: Picture, name: DeviceId) -> Iterator[AllocatedDevice]:
     for uid in picture.cards.holders.get(name, ()):
         allocation = picture.claims[uid].claim.allocation
-        for share in allocation.devices if allocation is not None else ():
-            if share.id == name and not share.admin_access:
-                yield share
+        if allocation is not None:
+            yield from allocation.shares_of(name)
 
 
 def _capacity(device: Device, name: str) -> Quantity | None:

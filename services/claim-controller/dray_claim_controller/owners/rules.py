@@ -3,16 +3,15 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from dray.domain.claims import AllocatedDevice
 from dray.domain.devices import Device, DeviceId
 from dray.domain.names import DRIVER, OWNER_DRAY, OWNER_KUBE_SCHEDULER
-from dray.domain.pods import Pod
-from dray.domain.quantities import InvalidQuantityError, parse_quantity
 from dray.kube.convert import pool_from, time_from
 from dray.kube.ports import POOLS
+from dray_claim_controller.execute.defence import suffices
+from dray_claim_controller.observe.capacity import waits
 from dray_claim_controller.observe.owners import former_owner
 from dray_claim_controller.observe.picture import Picture
-from dray_claim_controller.observe.seen import SeenClaim, SeenPod
+from dray_claim_controller.observe.seen import SeenClaim
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,21 +45,14 @@ def stranded(picture: Picture) -> Stranded:
     gated, unbindable = [], []
     for seen in picture.our_pods() if handed_over else ():
         pod = seen.pod
-        if pod is None or pod.pool not in handed_over or not _waits(picture, seen, pod):
+        # With all of its devices a pod lacks the last step only, and that is made for it.
+        if pod is None or pod.pool not in handed_over or not waits(picture, seen, pod):
             continue
         if pod.gated:
             gated.append(seen.uid)
         elif pod.binder == OWNER_DRAY:
             unbindable.append(seen.uid)
     return Stranded(tuple(gated), tuple(unbindable))
-
-
-def _waits(picture: Picture, seen: SeenPod, pod: Pod) -> bool:
-    if pod.node or pod.deleting or seen.terminal:
-        return False
-    claims = picture.claims_of(pod)
-    # With all of its devices it lacks the last step only, and that is made for it.
-    return not claims or any(held.claim.allocation is None for held in claims)
 
 
 def late_sales(picture: Picture, node: str, recalled_unix_s: float) -> Iterator[LateSale]:
@@ -122,27 +114,6 @@ def _is_going(picture: Picture, seen: SeenClaim) -> bool:
 
 
 def _suffices(device: Device, device_id: DeviceId, holders: Sequence[SeenClaim]) -> bool:
-    shares = [share for seen in holders for share in _shares(seen, device_id)]
-    if not device.allow_multiple_allocations:
-        return len(shares) <= 1
-    return all(
-        sum(_nano(share, name) for share in shares) <= parse_quantity(capacity.value).nano
-        for name, capacity in device.capacity.items()
-    )
-
-
-def _shares(seen: SeenClaim, device_id: DeviceId) -> list[AllocatedDevice]:
-    allocation = seen.claim.allocation
-    devices = () if allocation is None else allocation.devices
-    return [share for share in devices if share.id == device_id and not share.admin_access]
-
-
-def _nano(share: AllocatedDevice, name: str) -> int:
-    try:
-        return sum(
-            parse_quantity(amount).nano
-            for key, amount in share.consumed.items()
-            if key.rpartition("/")[2] == name.rpartition("/")[2]
-        )
-    except InvalidQuantityError:
-        return 0
+    allocations = (seen.claim.allocation for seen in holders)
+    held = (one.shares_of(device_id) for one in allocations if one is not None)
+    return suffices(device, [share for shares in held for share in shares])
