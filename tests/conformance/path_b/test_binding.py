@@ -21,7 +21,10 @@ async def test_dray_binds_on_dedicated_nodes(cluster: Cluster) -> None:
     assert node in ("sim-1", "sim-4")
     pod = await cluster.pod("own")
     assert pod["spec"]["schedulerName"] == names.DRAY_SCHEDULER
-    first = _first(cluster, CLAIMS, lambda claim: (claim.get("status") or {}).get("allocation"))
+    claim_uid = (await cluster.claim("own"))["metadata"]["uid"]
+    first = _first(
+        cluster, CLAIMS, lambda claim: claim.get("status", {}).get("allocation"), claim_uid
+    )
     reserved = [one["uid"] for one in first["status"]["reservedFor"]]
     assert reserved == [pod["metadata"]["uid"]]
 
