@@ -105,6 +105,19 @@ def test_a_test_is_left_out_with_a_reason_that_says_where_it_runs(
     only_where(True, "unused")
 
 
+def test_a_test_is_never_left_out_on_the_default_minor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DRAY_KUBERNETES", raising=False)
+    with pytest.raises(pytest.fail.Exception, match=r"on 1\.36 it would run nowhere"):
+        only_where(False, "its API server drops taints")
+
+
+def test_ci_takes_the_default_minor(module) -> None:
+    minor = module("run").DEFAULT_MINOR
+    root = RUNNER.parents[1]
+    assert "\nstage make conformance REAL_ONLY=1\n" in (root / ".ci" / "run").read_text()
+    assert f"\nK8S ?= {minor}\n" in (root / "Makefile").read_text()
+
+
 def test_no_test_skips_but_with_such_a_reason() -> None:
     """`mark.skip` and `mark.skipif` are differences everywhere: their reasons begin otherwise."""
     skipping = {
