@@ -65,3 +65,14 @@ async def test_what_could_not_be_said_gives_way_to_newer_words() -> None:
     queue.put_back(SUBJECT, work)
     assert await queue.next() == (SUBJECT, other)
     assert not len(queue)
+
+
+async def test_a_newer_word_waits_until_the_older_was_said() -> None:
+    queue = ReportQueue(patience_s=30.0)
+    queue.put(SUBJECT, work)
+    older = await queue.next()
+    queue.put(SUBJECT, other)
+    assert await is_held(queue)
+    queue.put_back(*older)
+    queue.done(SUBJECT)
+    assert await queue.next() == (SUBJECT, other)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 Work = Callable[[], Awaitable[None]]
@@ -23,6 +23,9 @@ class ReportQueue:
         self._patience_s = patience_s
         self._urgent: OrderedDict[Subject, Work] = OrderedDict()
         self._put_off: OrderedDict[Subject, tuple[float, Work]] = OrderedDict()
+        self._busy: dict[Subject, None] = {}
+        """What is being said: newer work of a subject waits, or the older might have the last
+        word."""
         self._held = False
         self._todo = asyncio.Event()
 
@@ -56,12 +59,21 @@ class ReportQueue:
             self._todo.set()
 
     async def next(self) -> tuple[Subject, Work]:
-        """The next thing to say, once there is one."""
+        """The next thing to say, once there is one; ``done`` when it was said, or not."""
         while True:
-            if self._urgent:
-                return self._urgent.popitem(last=False)
-            if self._put_off and not self._held:
-                subject, (_, work) = self._put_off.popitem(last=False)
-                return subject, work
+            if (subject := self._free(self._urgent)) is not None:
+                self._busy[subject] = None
+                return subject, self._urgent.pop(subject)
+            if not self._held and (subject := self._free(self._put_off)) is not None:
+                self._busy[subject] = None
+                return subject, self._put_off.pop(subject)[1]
             self._todo.clear()
             await self._todo.wait()
+
+    def done(self, subject: Subject) -> None:
+        """Nobody is at it any more."""
+        self._busy.pop(subject, None)
+        self._todo.set()
+
+    def _free(self, subjects: Iterable[Subject]) -> Subject | None:
+        return next((subject for subject in subjects if subject not in self._busy), None)

@@ -241,6 +241,8 @@ class Reporter:
                 continue
             except DrayError as error:
                 structlog.get_logger().error("report refused", about=key[1], error=str(error))
+            finally:
+                self._queue.done(key)
 
 
 def _is_drays(held: SeenClaim) -> bool:
