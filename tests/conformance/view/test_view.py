@@ -1,7 +1,7 @@
 """kube-scheduler, started anew, sees the cluster as dray has filled it, and fills the rest."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
 
 import pytest
@@ -96,6 +96,8 @@ async def view() -> AsyncIterator[View]:
         at_once = SHARES_AT_ONCE if kept.consumable_capacity else CARDS_AT_ONCE
         await _churn(stand, steps(SEED, STEPS, pools, at_once))
         waited = await _settle(stand)
+        if kept.consumable_capacity:  # there are more pods than cards
+            await _make_room(stand, pools)
         runner = stand.stack.runner
         await runner.stop("kube-scheduler")
         claims = (await stand.kube.list(CLAIMS, NAMESPACE)).objects
@@ -183,6 +185,22 @@ async def _settle(stand: Stand) -> int:
     waiting = [name for name, running in runs.items() if not running]
     await stand.delete(*waiting)
     return len(waiting)
+
+
+async def _make_room(stand: Stand, pools: Iterable[str]) -> None:
+    """Let the pod of each pool go that frees most: by chance its cards may be full."""
+    asked = {name: pod["metadata"]["annotations"] for name, pod in (await stand.pods()).items()}
+    for pool in pools:
+        members = [name for name in asked if asked[name].get(names.GPUPOOL) == pool]
+        await stand.delete(max(members, key=lambda name: _shares(asked[name])))
+
+
+def _shares(asked: Mapping[str, str]) -> int:
+    """How many pods of the filling kind have room where one that asks for this was."""
+    tflops = parse_quantity(asked[names.TFLOPS_REQUEST]).nano // parse_quantity(FILL_TFLOPS).nano
+    return min(
+        tflops, parse_quantity(asked[names.VRAM_REQUEST]).nano // parse_quantity(FILL_VRAM).nano
+    )
 
 
 async def _told(stand: Stand) -> set[str]:
