@@ -128,7 +128,7 @@ async def _run(world: Any, runner: Runner, program: Program) -> None:
         with contextlib.suppress(NotFoundError):
             return await kube.get(TEMPLATES, world.template_of(world.shape()), "default")
 
-    await world.until(derived, "the template is derived", 20)
+    await world.until(derived, "the template is derived", 60)
     # The sandbox alone has no claim controller; the real one may have been faster.
     await world._make_claim(kube, await kube.get(PODS, "workload", "default"))
     await world.decide(await world.decision())
@@ -136,7 +136,7 @@ async def _run(world: Any, runner: Runner, program: Program) -> None:
     async def bound() -> Any:
         return (await kube.get(PODS, "workload", "default"))["spec"].get("nodeName")
 
-    assert await world.until(bound, "the pod is bound", 20) == "node-1"
+    assert await world.until(bound, "the pod is bound", 60) == "node-1"
 
     async def told() -> bool:
         events = (await kube.list(EVENTS, "default")).objects
@@ -149,7 +149,7 @@ async def _run(world: Any, runner: Runner, program: Program) -> None:
             return said and announced and phase == "Succeeded"
         return False
 
-    await world.until(told, "people are told", 20)
+    await world.until(told, "people are told", 60)
     claim = await world.claim()
     reserved = claim["status"]["reservedFor"]
     assert [entry["uid"] for entry in reserved] == [pod["metadata"]["uid"]]
@@ -162,5 +162,5 @@ async def _created(world: Any) -> None:
         with contextlib.suppress(NotFoundError):
             return await world.pool("default-pool", dedicated=True)
 
-    await world.until(pool, "custom resources are served", 20)
+    await world.until(pool, "custom resources are served", 60)
     await world.node("node-1", "default-pool")
