@@ -49,6 +49,11 @@ class Ledger:
         """Every claim that uses something."""
         return iter(self._claims.items())
 
+    def of_claim(self, claim_uid: str) -> tuple[AllocatedDevice, ...]:
+        """What a claim uses, whatever it is worth; administrators' looks included."""
+        allocation = self._claims.get(claim_uid)
+        return allocation.devices if allocation is not None else ()
+
     def set(self, claim_uid: str, allocation: Allocation | None) -> Change:
         """Replace what a claim uses; which devices it takes more of, and which less."""
         before = self._claims.get(claim_uid)
