@@ -151,7 +151,7 @@ def _streams() -> str:
     note = (
         f"\nA fact whose object was deleted is a tombstone (`deleted`), dropped after "
         f"{TOMBSTONE_S} s.\nThe claim-controller's leader makes every stream, and reads back the "
-        "facts it published.\n`dray record` reads all facts and records.\n"
+        "facts it published.\n`dray record` and `dray doctor --deep` read all facts and records.\n"
     )
     return head + "\n".join([*rows, log]) + "\n" + note
 
