@@ -21,7 +21,7 @@ from dray_cli.doctor.capabilities import AREA as KUBERNETES
 from dray_cli.doctor.capabilities import capabilities, disagreement
 from dray_cli.doctor.cluster import look_at_cluster
 from dray_cli.doctor.deep.differences import Difference
-from dray_cli.doctor.deep.look import look_deep
+from dray_cli.doctor.deep.look import NOT_COMPARED, look_deep
 from dray_cli.doctor.findings import Finding, as_json, broken, lines
 from dray_cli.output import output_option, print_json
 from dray_cli.target import (
@@ -107,7 +107,7 @@ async def _bus(
     url = nats or (stack.nats_url if stack is not None else "")
     bus = await connect_bus(nats, stack)
     if bus is None:
-        return [on_bus.not_reached(url)], []
+        return [on_bus.not_reached(url), *([NOT_COMPARED] if deep else [])], []
     try:
         published = await on_bus.published_probe(bus)
         differing = disagreement(probed, published) if probed and published else None
@@ -117,7 +117,7 @@ async def _bus(
         told, differences = await look_deep(bus, kube) if deep else ([], [])
         return [*found, *told], differences
     except BusUnavailableError as error:
-        return [on_bus.not_reached(url, str(error))], []
+        return [on_bus.not_reached(url, str(error)), *([NOT_COMPARED] if deep else [])], []
     finally:
         await bus.close()
 

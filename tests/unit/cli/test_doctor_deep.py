@@ -50,6 +50,7 @@ from dray_cli.doctor.deep.compare import differences
 from dray_cli.doctor.deep.differences import Difference
 from dray_cli.doctor.deep.look import look_deep
 from dray_cli.doctor.deep.sight import Log, Replica, Sight, Written
+from dray_cli.doctor.verb import _bus
 
 POOL, NODE, UID = "fast", "node-1", "claim-1"
 START_UNIX_S = 1_000_000.0
@@ -446,6 +447,14 @@ async def test_a_pool_whose_replica_is_silent_is_told_beside_the_rest() -> None:
     assert told == []
     assert [one.grade for one in findings] == ["broken", "ok"]
     assert findings[0].subject == f"allocator of pool {POOL}"
+
+
+@pytest.mark.parametrize("deep", [True, False])
+async def test_without_a_bus_it_does_not_look_as_if_all_agreed(deep: bool) -> None:
+    findings, told = await _bus(MemoryKube(), None, None, None, deep=deep)
+    assert told == []
+    assert [one.grade for one in findings] == ["unseen"] * (1 + deep)
+    assert (findings[-1].subject == "comparison") is deep
 
 
 async def test_without_facts_nothing_was_compared() -> None:

@@ -15,6 +15,8 @@ from dray_cli.wording import counted
 SETTLES_S = 5.0
 """What differs for a shorter time is under way: a fact, a record or a status is being written."""
 
+NOT_COMPARED = Finding(AREA, "comparison", "unseen", "nothing was compared, for want of the bus")
+
 _UNSEEN = (
     BusUnavailableError,
     StreamMissingError,
