@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from dray.domain.errors import DrayError
+from dray.domain.errors import DrayError, PermanentError
 
 VERBS = {
     "up": ("dray_cli.up", "up", "Start a local stack that stays."),
@@ -33,7 +33,10 @@ class LazyGroup(click.Group):
         if cmd_name not in VERBS:
             return None
         module, attribute, _ = VERBS[cmd_name]
-        command: click.Command = getattr(importlib.import_module(module), attribute)
+        try:
+            command: click.Command = getattr(importlib.import_module(module), attribute)
+        except KeyboardInterrupt as interrupt:  # it takes a second or two on a slow disk
+            raise PermanentError(f"interrupted before `dray {cmd_name}` began") from interrupt
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -1,6 +1,7 @@
 """``dray explain pod/NAME``: why a pod waits, clause by clause, or what it got."""
 
 import asyncio
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -60,9 +61,22 @@ class Explanation:
 
     @property
     def allocated(self) -> bool:
+        if not self.claims and not self.pool_asked_for:
+            return bool(self._by_hand)
         return bool(self.claims) and all(
             claim.get("status", {}).get("allocation") for claim in self.claims
         )
+
+    @property
+    def pool_asked_for(self) -> str:
+        """The pool that its annotation names, or the empty string."""
+        return str((self.pod["metadata"].get("annotations") or {}).get(names.GPUPOOL, ""))
+
+    @property
+    def _by_hand(self) -> tuple[Object, ...]:
+        """Claims that dray did not derive and that hold devices of its driver all the same: in a
+        pool of kube-scheduler anybody's claim may."""
+        return tuple(claim for claim in self.strange if any(_results(claim, names.DRIVER)))
 
     @property
     def reasons(self) -> list[str]:
@@ -81,10 +95,13 @@ class Explanation:
 
     def _of_dray(self) -> list[str]:
         metadata = self.pod["metadata"]
-        pool = metadata.get("annotations", {}).get(names.GPUPOOL, "")
+        pool = self.pool_asked_for
         head = f"Pod {metadata['namespace']}/{metadata['name']} is {self.phase}"
+        if self.claims and self.allocated:
+            return [f"{head} and has its GPUs:", *_holdings(self.claims)]
         if self.allocated:
-            return [f"{head} and has its GPUs:", *self._holdings()]
+            holdings = _holdings(self._by_hand, names.DRIVER)
+            return [f"{head} and has GPUs by claims written by hand:", *holdings]
         if not pool:
             return [f"{head}. It asks for no GPU of dray: it has no {names.GPUPOOL} annotation."]
         if self.decides != names.OWNER_DRAY:
@@ -133,15 +150,6 @@ class Explanation:
                 ]
         return lines
 
-    def _holdings(self) -> list[str]:
-        lines = []
-        for claim in self.claims:
-            for result in claim["status"]["allocation"]["devices"]["results"]:
-                consumed = result.get("consumedCapacity", {})
-                amounts = " ".join(f"{k}={v}" for k, v in sorted(consumed.items()) if v != "0")
-                lines.append(f"  {result['device']} on {result['pool']}  {amounts}".rstrip())
-        return lines
-
     def as_json(self) -> dict[str, Any]:
         """The explanation as data."""
         return {
@@ -163,6 +171,25 @@ class Explanation:
         }
 
 
+def _holdings(claims: tuple[Object, ...], driver: str = "") -> list[str]:
+    """One line per device, of one driver or of all."""
+    lines = []
+    for claim in claims:
+        for result in _results(claim, driver):
+            consumed = result.get("consumedCapacity") or {}
+            amounts = " ".join(f"{k}={v}" for k, v in sorted(consumed.items()) if v != "0")
+            lines.append(f"  {result['device']} on {result['pool']}  {amounts}".rstrip())
+    return lines
+
+
+def _results(claim: Object, driver: str = "") -> Iterator[Object]:
+    """The devices that a claim holds, of one driver or of all."""
+    allocation = (claim.get("status") or {}).get("allocation") or {}
+    for result in (allocation.get("devices") or {}).get("results") or ():
+        if not driver or result.get("driver") == driver:
+            yield result
+
+
 def _indent(lines: list[str]) -> list[str]:
     return [f"  {line}" for line in lines]
 
@@ -179,8 +206,9 @@ async def explain_pod(kube: Kube, namespace: str, name: str) -> Explanation:
     except NotFoundError:
         bind_request = None
     claims, strange = await _claims(kube, pod)
-    pool = await _pool(kube, pod["metadata"].get("annotations", {}).get(names.GPUPOOL, ""))
-    found = Explanation(pod, bind_request, claims, pool, strange=strange)
+    found = Explanation(pod, bind_request, claims, strange=strange)
+    pool = await _pool(kube, found.pool_asked_for)
+    found = replace(found, pool=pool)
     if pool is None or found.allocated or found.decides == names.OWNER_DRAY:
         return found
     return replace(found, on_cards=await _on_cards(kube, pod, pool))

@@ -46,6 +46,7 @@ class DurationType(click.ParamType):  # type: ignore[type-arg]
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--for", "for_s", type=DurationType(), help="Stop after so long, such as 30s.")
 @click.option("--events", type=click.IntRange(1), help="Stop after so many new facts and records.")
+@click.option("--force", is_flag=True, help="Overwrite FILE where it exists.")
 @click.option("--stack", help="Which local stack; else $DRAY_STACK, else the default one.")
 @click.option("--nats", "nats_url", envvar="DRAY_NATS__URL", help="NATS, if not a local stack's.")
 @click.option("--nats-user", envvar="DRAY_NATS__USER", default="")
@@ -55,6 +56,7 @@ def record(
     file: Path,
     for_s: float | None,
     events: int | None,
+    force: bool,
     stack: str | None,
     nats_url: str | None,
     nats_user: str,
@@ -66,6 +68,8 @@ def record(
     It begins with the state of now, so it may be started at any time. The allocator's decisions
     are always there; what the other services decide is, where they run with DRAY_RECORD=true.
     """
+    if not force:
+        _must_be_new(file)
     logs.configure("cli", "record", level="warning", format="console")
     where = (nats_url, nats_user, nats_password) if nats_url else _stack_nats(stack)
     counts = asyncio.run(_record(file, where, for_s, events))
@@ -79,6 +83,14 @@ def record(
         return
     seen = f"{counts.facts} facts, {counts.records} records and {counts.inputs} inputs"
     click.echo(f"Recorded {seen} in {file}.")
+
+
+def _must_be_new(file: Path) -> None:
+    """A recording can't be made again. Empty files, pipes and devices have nothing to lose."""
+    if file.is_file() and file.stat().st_size:
+        raise InvalidInputError(
+            f"{file} exists, and would be lost: name another file, or overwrite it with --force"
+        )
 
 
 async def _record(

@@ -18,7 +18,7 @@ from dray_sandbox.layout import (
     simulated_nodes,
 )
 from dray_sandbox.stack_file import StackFile
-from dray_sandbox.supervisor import hold, start_detached
+from dray_sandbox.supervisor import InterruptedStartError, hold, start_detached
 
 
 @click.command()
@@ -95,10 +95,13 @@ def up(
         settings=recording_settings(record),
     )
     say = ProgressLines()
-    if detach:
-        show(asyncio.run(start_detached(options, say)), output)
-        return
-    asyncio.run(hold(options, say, lambda stack: show(stack, output, attached=True)))
+    try:
+        if detach:
+            show(asyncio.run(start_detached(options, say)), output)
+            return
+        asyncio.run(hold(options, say, lambda stack: show(stack, output, attached=True)))
+    except KeyboardInterrupt as interrupt:  # before `hold` listens to signals
+        raise InterruptedStartError("interrupted before the stack was ready") from interrupt
 
 
 class ProgressLines:

@@ -5,6 +5,11 @@ from collections.abc import Iterable
 from dray.messages.decisions import PodDecision
 
 
+def counted(count: int, one: str, many: str = "") -> str:
+    """``1 node``, ``3 nodes``; ``many`` where it is not ``one`` and an s."""
+    return f"{count} {one if count == 1 else many or f'{one}s'}"
+
+
 def understood_text(understood: dict[str, str]) -> str:
     """What the webhook read from the annotations, in one line."""
     return ", ".join(f"{name} {value}" for name, value in understood.items())

@@ -7,6 +7,7 @@ from dray.messages.base import decode, subject_prefix
 from dray.messages.decisions import log_stream
 from dray.messages.facts import ClusterObserved, Tick
 from dray_cli.doctor.findings import Finding
+from dray_cli.wording import counted
 
 AREA = "The bus"
 _SILENT_S = 20.0
@@ -76,7 +77,7 @@ async def log_finding(bus: Bus, pool: Object) -> Finding:
     if state is None:
         text = f"{log_stream(name, epoch)} is lost: the claim-controller opens a new epoch"
         return Finding(AREA, subject, "broken", text)
-    return Finding(AREA, subject, "ok", f"epoch {epoch}, {state.last_sequence} records")
+    return Finding(AREA, subject, "ok", f"epoch {epoch}, {counted(state.last_sequence, 'record')}")
 
 
 async def dead_letters(bus: Bus) -> list[Finding]:

@@ -19,6 +19,7 @@ from dray.kube.ports import (
     RefusedError,
 )
 from dray_cli.doctor.findings import Finding, seen
+from dray_cli.wording import counted
 from dray_webhook.registration import NONSENSE, senseless_pod
 
 AREA = "dray on it"
@@ -98,7 +99,8 @@ def told_of_slices(slices: tuple[Object, ...]) -> Finding:
         text = f"incomplete on {', '.join(partial)}: its node-agent is about to write, or is stuck"
         return Finding(AREA, subject, "lesser", text)
     devices = sum(len(slice_["spec"].get("devices") or ()) for slice_ in slices)
-    return Finding(AREA, subject, "ok", f"{devices} devices on {len(pools)} nodes")
+    text = f"{counted(devices, 'device')} on {counted(len(pools), 'node')}"
+    return Finding(AREA, subject, "ok", text)
 
 
 def _whole(pool: str, slices: tuple[Object, ...]) -> bool:
@@ -128,10 +130,14 @@ def told_of_pool(pool: Object) -> Finding:
     ready = conditions.get("Ready", {"status": "Unknown", "message": "no condition Ready yet"})
     if ready.get("reason") == "OwnerChanging":
         return Finding(AREA, subject, "lesser", f"its owner is being changed: {ready['message']}")
+    if ready.get("reason") == "NoNodes":
+        text = f"{ready['message']}: its pods wait until there is one (docs/user-guide/pools.md)"
+        return Finding(AREA, subject, "lesser", text)
     if ready["status"] != "True":
         return Finding(AREA, subject, "broken", f"not ready: {ready.get('message', '')}")
-    waiting = status.get("waitingPods", 0)
-    text = f"{status.get('gpus', 0)} GPUs on {status.get('nodes', 0)} nodes, {waiting} pods wait"
+    gpus, nodes = counted(status.get("gpus", 0), "GPU"), counted(status.get("nodes", 0), "node")
+    waiting = counted(status.get("waitingPods", 0), "pod waits", "pods wait")
+    text = f"{gpus} on {nodes}, {waiting}"
     if ready.get("reason") == "FirstFit":
         text += "; kube-scheduler allocates, first fit"
     return Finding(AREA, subject, "ok", text)

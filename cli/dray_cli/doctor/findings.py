@@ -25,10 +25,14 @@ class Finding:
     text: str = ""
     """What was seen, and what to do unless all is well."""
 
+    more: tuple[str, ...] = ()
+    """Lines that stand beneath it."""
+
     def line(self) -> str:
         """As a person reads it."""
         tail = f": {self.text}" if self.text else ""
-        return f"  {_MARKS[self.grade]}  {self.subject}{tail}"
+        beneath = (f"\n        {line}" for line in self.more)
+        return "".join((f"  {_MARKS[self.grade]}  {self.subject}{tail}", *beneath))
 
 
 async def seen(

@@ -20,6 +20,8 @@ from dray_cli.doctor import bus as on_bus
 from dray_cli.doctor.capabilities import AREA as KUBERNETES
 from dray_cli.doctor.capabilities import capabilities, disagreement
 from dray_cli.doctor.cluster import look_at_cluster
+from dray_cli.doctor.deep.differences import Difference
+from dray_cli.doctor.deep.look import NOT_COMPARED, look_deep
 from dray_cli.doctor.findings import Finding, as_json, broken, lines
 from dray_cli.output import output_option, print_json
 from dray_cli.target import (
@@ -43,31 +45,42 @@ _NO_NAMESPACE = 404
     show_default=True,
     help="Where dry runs are made; nothing is stored.",
 )
+@click.option(
+    "--deep",
+    is_flag=True,
+    help="Compare decision logs, facts, allocators and claim statuses, and name each difference.",
+)
 @kubeconfig_option
 @nats_option
 @output_option
-def doctor(namespace: str, kubeconfig: str | None, nats: str | None, output: str) -> None:
+def doctor(
+    namespace: str, deep: bool, kubeconfig: str | None, nats: str | None, output: str
+) -> None:
     """Say what the cluster keeps and whether dray stands on it: webhook, slices, pools, streams.
 
     What Kubernetes can do is found by asking it, with dry runs, never from its version.
     Exit codes: 0 nothing is broken, 1 something is.
     """
-    findings = asyncio.run(_look(kubeconfig, nats, namespace))
+    findings, differences = asyncio.run(_look(kubeconfig, nats, namespace, deep=deep))
     if output == "json":
-        print_json(as_json(findings))
+        told = {"differences": [one.as_json() for one in differences]} if deep else {}
+        print_json(as_json(findings) | told)
     else:
         click.echo("\n".join(lines(findings)))
     raise SystemExit(1 if broken(findings) else 0)
 
 
-async def _look(kubeconfig: str | None, nats: str | None, namespace: str) -> list[Finding]:
+async def _look(
+    kubeconfig: str | None, nats: str | None, namespace: str, *, deep: bool
+) -> tuple[list[Finding], list[Difference]]:
     kube = await connect_kube(kubeconfig)
     try:
         await kube.version()  # Without an API server there is nothing else to be said.
         probed, kept = await _kept(kube, namespace)
         found = [*kept, *await look_at_cluster(kube, namespace)]
         stack = stack_of(kubeconfig_of(kubeconfig))
-        return [*found, *await _bus(kube, nats, stack, probed)]
+        on_the_bus, differences = await _bus(kube, nats, stack, probed, deep=deep)
+        return [*found, *on_the_bus], differences
     finally:
         await kube.close()
 
@@ -84,20 +97,27 @@ async def _kept(kube: Kube, namespace: str) -> tuple[ClusterObserved | None, lis
 
 
 async def _bus(
-    kube: Kube, nats: str | None, stack: StackFile | None, probed: ClusterObserved | None
-) -> list[Finding]:
+    kube: Kube,
+    nats: str | None,
+    stack: StackFile | None,
+    probed: ClusterObserved | None,
+    *,
+    deep: bool,
+) -> tuple[list[Finding], list[Difference]]:
     url = nats or (stack.nats_url if stack is not None else "")
     bus = await connect_bus(nats, stack)
     if bus is None:
-        return [on_bus.not_reached(url)]
+        return [on_bus.not_reached(url), *([NOT_COMPARED] if deep else [])], []
     try:
         published = await on_bus.published_probe(bus)
         differing = disagreement(probed, published) if probed and published else None
         seen = await on_bus.look_at_bus(bus, await _pools(kube))
         leader = await on_bus.leader_finding(bus, time.time())
-        return [*([differing] if differing else []), leader, *seen]
+        found = [*([differing] if differing else []), leader, *seen]
+        told, differences = await look_deep(bus, kube) if deep else ([], [])
+        return [*found, *told], differences
     except BusUnavailableError as error:
-        return [on_bus.not_reached(url, str(error))]
+        return [on_bus.not_reached(url, str(error)), *([NOT_COMPARED] if deep else [])], []
     finally:
         await bus.close()
 

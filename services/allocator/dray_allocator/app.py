@@ -4,6 +4,7 @@ import asyncio
 import time
 
 from dray.bus import jetstream
+from dray.messages.rpc import DUMP_SUBJECT
 from dray.runtime import logs
 from dray.runtime.health import HealthPages
 from dray.runtime.lifetime import serve
@@ -12,6 +13,7 @@ from dray_allocator.metrics import Metrics
 from dray_allocator.settings import AllocatorSettings
 from dray_allocator.shell import Shell
 from dray_allocator.state import AllocatorState
+from dray_allocator.wire import answer_to
 
 SERVICE = "allocator"
 
@@ -37,10 +39,19 @@ async def run(settings: AllocatorSettings) -> None:
     )
     health.check("bus", lambda: None if bus.connected else "away; nothing is decided meanwhile")
     health.check("facts", lambda: shell.problem)
+
+    async def answer(question: bytes) -> bytes | None:
+        return answer_to(state, question)
+
+    async def answers() -> None:
+        # Every replica is asked, and one answers: each is a queue of its own.
+        await bus.serve(DUMP_SUBJECT, answer, queue=settings.instance)
+
     await serve(
         health=health,
         close=[shell.stop, bus.close, _export_spans],
         allocator=shell.run,
+        answers=answers,
     )
 
 

@@ -14,6 +14,9 @@ from dray.messages.base import (
 )
 from dray.messages.decisions import AnyRecord, Decided, Waiting, decode_record, log_subject
 from dray.messages.facts import FACTS, Fact
+from dray.messages.rpc import Dump, DumpReply
+from dray_allocator.dump import served_page
+from dray_allocator.state import AllocatorState
 
 _FACTS: dict[str, type[Fact]] = {subject_prefix(fact): fact for fact in FACTS}
 
@@ -41,6 +44,17 @@ def record_of(delivered: Delivered) -> AnyRecord:
             f"record {delivered.sequence} of {delivered.stream} can't be decoded: {error}; "
             "was it written by another version of dray?"
         ) from error
+
+
+def answer_to(state: AllocatorState, question: bytes) -> bytes | None:
+    """The encoded DumpReply to an encoded Dump; None where another replica is to answer."""
+    try:
+        asked = msgspec.json.decode(question, type=Dump)
+    except msgspec.MsgspecError as error:
+        reply = DumpReply(domain="", error=f"the question can't be read: {error}")
+        return msgspec.json.encode(reply)
+    answer = served_page(state, asked)
+    return msgspec.json.encode(answer) if answer is not None else None
 
 
 def outgoing(

@@ -27,7 +27,7 @@ from dray.messages.decisions import RECORDS, Record
 from dray.messages.events import EVENTS
 from dray.messages.facts import FACTS, TOMBSTONE_S, Fact
 from dray.messages.inputs import INPUTS
-from dray.messages.rpc import LOOKUP_SUBJECT, Lookup, LookupReply
+from dray.messages.rpc import QUESTIONS, Question
 
 FILE = Path(__file__).parents[3] / "docs" / "messages.md"
 COMMAND = "python -m dray.bus.docs"
@@ -54,6 +54,7 @@ values inside them that are not messages, such as a claim, are written whole.
 flowchart LR
   W[webhook] -- events --> E[(DRAY_EVENTS)]
   W -- dray.rpc.lookup --> C[claim-controller]
+  D[dray doctor] -- dray.rpc.dump --> A
   C -- facts --> F[(DRAY_FACTS)]
   N[node-agent] -- inventory --> F
   N -- events --> E
@@ -91,7 +92,7 @@ def rendered() -> str:
         _section("Commands: `DRAY_COMMANDS`", None, [_message(one) for one in COMMANDS]),
         _section("Events: `DRAY_EVENTS`", None, [_message(one) for one in EVENTS]),
         _section("Inputs: `DRAY_INPUTS`", None, [_message(one) for one in INPUTS]),
-        _section("Questions", None, [_question(Lookup), _question(LookupReply)]),
+        _section("Questions", None, [text for one in QUESTIONS for text in _question(one)]),
         _section("Values inside messages", None, [_entry(one) for one in values()]),
     ]
     return "\n".join(parts)
@@ -109,7 +110,8 @@ def fields_of(kind: type[Any]) -> list[Field]:
 def values() -> list[type[Any]]:
     """The types of fields, and of theirs, in order of their names."""
     known: dict[str, type[Any]] = {}
-    todo: list[type[Any]] = [*FACTS, *RECORDS, *COMMANDS, *EVENTS, *INPUTS, Lookup, LookupReply]
+    todo: list[type[Any]] = [*FACTS, *RECORDS, *COMMANDS, *EVENTS, *INPUTS]
+    todo += [kind for one in QUESTIONS for kind in (one.asked, one.reply)]
     wire = set(todo)
     while todo:
         for hint in get_type_hints(todo.pop()).values():
@@ -149,7 +151,7 @@ def _streams() -> str:
     note = (
         f"\nA fact whose object was deleted is a tombstone (`deleted`), dropped after "
         f"{TOMBSTONE_S} s.\nThe claim-controller's leader makes every stream, and reads back the "
-        "facts it published.\n`dray record` reads all facts and records.\n"
+        "facts it published.\n`dray record` and `dray doctor --deep` read all facts and records.\n"
     )
     return head + "\n".join([*rows, log]) + "\n" + note
 
@@ -188,14 +190,14 @@ def _record(record: type[Record]) -> str:
     return _entry(record, facts, fields_of(Record))
 
 
-def _question(kind: type[msgspec.Struct]) -> str:
-    asks = kind is Lookup
-    facts = {
-        "subject": f"`{LOOKUP_SUBJECT}`" if asks else "the question's inbox",
-        "publishes": "webhook" if asks else "claim-controller",
-        "listens": "claim-controller (any one instance)" if asks else "webhook",
+def _question(one: Question) -> tuple[str, str]:
+    asked = {"subject": f"`{one.asked.SUBJECT}`", "publishes": one.asks, "listens": one.answers}
+    reply = {
+        "subject": "the question's inbox",
+        "publishes": one.answers.split(" (")[0],
+        "listens": one.asks,
     }
-    return _entry(kind, facts)
+    return _entry(one.asked, asked), _entry(one.reply, reply)
 
 
 def _entry(

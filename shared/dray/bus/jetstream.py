@@ -40,7 +40,7 @@ _AFTER: Final = "Nats-Expected-Last-Msg-Id"
 _EXPECTED_OF: Final = "Nats-Expected-Last-Subject-Sequence"
 _OF_SUBJECT: Final = "Nats-Expected-Last-Subject-Sequence-Subject"
 
-Handler = Callable[[bytes], Awaitable[bytes]]
+Handler = Callable[[bytes], Awaitable[bytes | None]]
 
 
 async def connect(
@@ -175,7 +175,9 @@ class JetStreamBus:
 
 async def _answer(question: Msg, handler: Handler) -> None:
     try:
-        await question.respond(await handler(question.data))
+        answer = await handler(question.data)
+        if answer is not None:
+            await question.respond(answer)
     except (DrayError, OSError, nats.errors.Error) as error:
         structlog.get_logger().warning(
             "a question was not answered", subject=question.subject, error=str(error)

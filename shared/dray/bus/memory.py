@@ -18,7 +18,7 @@ from dray.bus.ports import (
 )
 from dray.messages.base import Delivered, Outgoing
 
-Handler = Callable[[bytes], Awaitable[bytes]]
+Handler = Callable[[bytes], Awaitable[bytes | None]]
 Hook = Callable[[], Awaitable[None]]
 
 
@@ -167,13 +167,15 @@ class MemoryBus:
     async def request(self, subject: str, payload: bytes, *, timeout_s: float) -> bytes:
         """See ``Bus.request``."""
         await self._enter("request")
-        for pattern, _, handler in self._answers:
+        for pattern, _, handler in tuple(self._answers):
             if matches(subject, pattern):
                 try:
                     async with asyncio.timeout(timeout_s):
-                        return await handler(payload)
+                        answer = await handler(payload)
                 except TimeoutError:
                     break
+                if answer is not None:
+                    return answer
         raise BusUnavailableError(f"nobody answered {subject} within {timeout_s} s")
 
     async def serve(self, subject: str, handler: Handler, *, queue: str) -> None:

@@ -127,9 +127,10 @@ class Bus(Protocol):
         """Ask and wait. Raises BusUnavailableError when nobody answers in time."""
 
     async def serve(
-        self, subject: str, handler: Callable[[bytes], Awaitable[bytes]], *, queue: str
+        self, subject: str, handler: Callable[[bytes], Awaitable[bytes | None]], *, queue: str
     ) -> None:
-        """Answer questions until the bus closes; one of ``queue`` answers each."""
+        """Answer questions until the bus closes; one of ``queue`` answers each. None leaves a
+        question to those who serve it under another ``queue``."""
 
     async def acquire(self, key: str, holder: str, *, ttl_s: float) -> bool:
         """Take or renew the lease on ``key``; False while another holds it. It lapses by

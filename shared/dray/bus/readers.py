@@ -66,8 +66,8 @@ READERS: Mapping[type[Message], tuple[str, ...]] = {
     Checkpoint: ("allocator", "claim-controller"),
 }
 """What each service (or verb) folds. The leader of the claim-controllers also reads back every
-fact that it published, so that it starts from what the bus holds; ``dray record`` reads all facts
-and records."""
+fact that it published, so that it starts from what the bus holds; ``dray record`` and ``dray doctor
+--deep`` read all facts and records."""
 
 RECORD_WRITERS: Mapping[type[Record], str] = {
     Opened: "claim-controller",

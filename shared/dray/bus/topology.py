@@ -12,7 +12,7 @@ from dray.messages.decisions import log_stream, log_subject
 from dray.messages.events import ClaimPrepared, ExecutionStep, PodRequested
 from dray.messages.facts import FACTS, InventoryObserved
 from dray.messages.inputs import AgentNoted, ControllerNoted, Reviewed
-from dray.messages.rpc import LOOKUP_SUBJECT
+from dray.messages.rpc import DUMP_SUBJECT, LOOKUP_SUBJECT
 
 FACTS_STREAM = "DRAY_FACTS"
 EVENTS_STREAM = "DRAY_EVENTS"
@@ -107,7 +107,8 @@ ACCESS: tuple[Access, ...] = (
     Access(
         "allocator",
         ("dray.decision.>", *_subjects(VoidClaim), "dray.dead.>", f"{LEASE_PREFIX}>"),
+        (DUMP_SUBJECT,),
     ),
     Access("node-agent", (*_subjects(InventoryObserved, ClaimPrepared, AgentNoted), "dray.dead.>")),
-    Access("reader", ()),
+    Access("reader", (DUMP_SUBJECT,)),
 )

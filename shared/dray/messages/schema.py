@@ -18,7 +18,7 @@ from dray.messages.decisions import RECORDS
 from dray.messages.events import EVENTS
 from dray.messages.facts import FACTS
 from dray.messages.inputs import INPUTS
-from dray.messages.rpc import LOOKUP_SUBJECT, Lookup, LookupReply
+from dray.messages.rpc import QUESTIONS
 
 FOLDER = Path(__file__).parents[3] / "docs" / "schemas"
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
@@ -87,9 +87,10 @@ def _schemas() -> Iterator[tuple[str, dict[str, Any]]]:
                 "dray.decision.<domain>.<epoch>",
             ),
         )
-    for question in (Lookup, LookupReply):
-        name = "lookup" if question is Lookup else "lookup-reply"
-        yield f"rpc.{name}.v1.json", _schema(question, f"dev.dray.{name}.v1", LOOKUP_SUBJECT)
+    for one in QUESTIONS:
+        for name, kind in ((one.name, one.asked), (f"{one.name}-reply", one.reply)):
+            title = f"dev.dray.{name}.v1"
+            yield f"rpc.{name}.v1.json", _schema(kind, title, one.asked.SUBJECT)
 
 
 def _schema(wire_type: type[msgspec.Struct] | type[Message], title: str, subject: str) -> Any:

@@ -128,6 +128,20 @@ async def test_a_question_is_answered_by_one_of_the_queue(world, eventually) -> 
         task.cancel()
 
 
+async def test_a_question_that_some_leave_is_answered_by_another_queue(world, eventually) -> None:
+    bus = await world.bus()
+
+    async def leave(_: bytes) -> None:
+        return None
+
+    leaving = [asyncio.create_task(bus.serve("t.q", leave, queue=f"q{n}")) for n in range(2)]
+    tasks = await answering(bus, eventually, a="q2")
+    answers = [await bus.request("t.q", str(n).encode(), timeout_s=5) for n in range(10)]
+    assert answers == [f"a:{n}".encode() for n in range(10)]
+    for task in (*leaving, *tasks):
+        task.cancel()
+
+
 async def test_a_question_to_nobody_is_unavailable(bus: Bus) -> None:
     with pytest.raises(BusUnavailableError, match=r"t\.q"):
         await bus.request("t.q", b"", timeout_s=5)

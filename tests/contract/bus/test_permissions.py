@@ -92,17 +92,23 @@ async def test_allocators_lease_domains(as_role: As) -> None:
     assert await second.acquire("domain.p", "b", ttl_s=60)
 
 
-async def test_the_webhook_asks_and_the_controller_answers(as_role: As, eventually) -> None:
-    controller, webhook = await as_role("claim-controller"), await as_role("webhook")
+@pytest.mark.parametrize(
+    ("subject", "asks", "answers"),
+    [("dray.rpc.lookup", "webhook", "claim-controller"), ("dray.rpc.dump", "reader", "allocator")],
+)
+async def test_a_question_is_asked_and_answered_by_its_roles(
+    as_role: As, eventually, subject: str, asks: str, answers: str
+) -> None:
+    asking, answering = await as_role(asks), await as_role(answers)
 
     async def answer(question: bytes) -> bytes:
         return question[::-1]
 
-    serving = asyncio.create_task(controller.serve("dray.rpc.lookup", answer, queue="q"))
+    serving = asyncio.create_task(answering.serve(subject, answer, queue="q"))
 
     async def answered() -> bool:
         try:
-            return await webhook.request("dray.rpc.lookup", b"abc", timeout_s=1) == b"cba"
+            return await asking.request(subject, b"abc", timeout_s=1) == b"cba"
         except BusUnavailableError:
             return False
 

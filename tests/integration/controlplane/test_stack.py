@@ -1,6 +1,7 @@
 """``dray up`` and ``dray down``: a pod runs in between, and nothing is left after."""
 
 import asyncio
+import contextlib
 import json
 import os
 import shutil
@@ -18,7 +19,9 @@ from dray.kube.ports import (
     CLAIMS,
     POLICIES,
     POOLS,
+    SLICES,
     TEMPLATES,
+    AlreadyExistsError,
     Kube,
     NotFoundError,
     Object,
@@ -90,7 +93,7 @@ def dray(*arguments: str, code: int = 0) -> Any:
         env={key: value for key, value in os.environ.items() if key != "KUBECONFIG"},
     )
     assert done.returncode == code, done.stderr
-    return json.loads(done.stdout) if code == 0 else done.stderr
+    return json.loads(done.stdout) if done.stdout else done.stderr
 
 
 @pytest.fixture(scope="module", params=["sandbox", pytest.param("real", marks=pytest.mark.real)])
@@ -117,12 +120,18 @@ async def until(
         await asyncio.sleep(0.1)
 
 
+async def configured(kube: Kube) -> None:
+    """A pool with the node, its policy and a base template, if they are not there yet."""
+    for resource, obj in ((POLICIES, POLICY), (POOLS, POOL), (TEMPLATES, TEMPLATE)):
+        with contextlib.suppress(AlreadyExistsError):
+            await kube.create(resource, obj, obj["metadata"].get("namespace", ""))
+
+
 @pytest.mark.timeout(STARTS_WITHIN_S + 60)
 async def test_an_annotated_pod_runs_and_its_claim_goes_with_it(stack: dict[str, Any]) -> None:
     kube = await connect(stack["kubeconfig"], user_agent="test")
     try:
-        for resource, obj in ((POLICIES, POLICY), (POOLS, POOL), (TEMPLATES, TEMPLATE)):
-            await kube.create(resource, obj, obj["metadata"].get("namespace", ""))
+        await configured(kube)
         await kube.create(PODS, POD, "default")
         running = await until(kube, PODS, "worker", lambda pod: pod["status"]["phase"] == "Running")
         (reference,) = running["status"]["resourceClaimStatuses"]
@@ -158,6 +167,54 @@ async def test_a_pool_of_kube_scheduler_says_whether_anybody_allocates(
     finally:
         await kube.delete(POOLS, "theirs")
         await kube.close()
+
+
+@pytest.mark.parametrize("stack", ["sandbox"], indirect=True)
+@pytest.mark.timeout(STARTS_WITHIN_S + 60)
+async def test_the_doctor_names_a_claim_whose_status_was_edited_by_hand(
+    stack: dict[str, Any],
+) -> None:
+    deep = ("doctor", "--deep", "--kubeconfig", stack["kubeconfig"])
+    kube = await connect(stack["kubeconfig"], user_agent="test")
+    try:
+        await configured(kube)
+        await kube.create(PODS, {**POD, "metadata": {**POD["metadata"], "name": "edited"}})
+        running = await until(kube, PODS, "edited", lambda pod: pod["status"]["phase"] == "Running")
+        assert (await asyncio.to_thread(dray, *deep))["differences"] == []
+        (reference,) = running["status"]["resourceClaimStatuses"]
+        name = reference["resourceClaimName"]
+        before, after = await moved_by_hand(kube, name)
+
+        found: list[dict[str, Any]] = []
+        deadline = time.monotonic() + 60
+        while not found:  # the log may still take note of the moment without an allocation
+            assert time.monotonic() < deadline
+            found = (await asyncio.to_thread(dray, *deep, code=1))["differences"]
+
+        assert [one["kind"] for one in found] == ["another-allocation"]
+        assert found[0]["about"] == f"claim default/{name}"
+        assert found[0]["devices"] == sorted(f"{card} on sim-1" for card in (before, after))
+        assert found[0]["sides"][0]["says"].startswith(f"{after} on sim-1")
+        assert found[0]["sides"][1]["who"] == "log of my-gpu-pool"
+        assert before in found[0]["sides"][1]["says"]
+    finally:
+        await kube.delete(PODS, "edited", "default")
+        await kube.close()
+
+
+async def moved_by_hand(kube: Kube, name: str) -> tuple[str, str]:
+    """Write another card into an allocated claim's status; the card before, and after."""
+    claim = await kube.get(CLAIMS, name, "default")
+    status = claim["status"]
+    (result,) = status["allocation"]["devices"]["results"]
+    (part,) = (await kube.list(SLICES)).objects
+    before = result["device"]
+    after = next(card["name"] for card in part["spec"]["devices"] if card["name"] != before)
+    result["device"] = after
+    # As the API server wants it: an allocation is not changed, but taken away and made anew.
+    await kube.update(CLAIMS, {**claim, "status": {}}, subresource="status")
+    await kube.patch(CLAIMS, name, {"status": status}, "default", subresource="status")
+    return before, after
 
 
 @pytest.mark.real  # on the sandbox, too: the kubectl is the control plane's, if PATH has none

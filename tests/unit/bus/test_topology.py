@@ -9,6 +9,7 @@ from dray.messages.commands import COMMANDS, VoidClaim
 from dray.messages.decisions import log_subject
 from dray.messages.events import EVENTS, ClaimPrepared, PodRequested
 from dray.messages.facts import FACTS, InventoryObserved
+from dray.messages.rpc import DUMP_SUBJECT, QUESTIONS, Question
 
 
 def subjects(message: type[Message]) -> tuple[str, str]:
@@ -71,6 +72,16 @@ def test_leases_have_a_stream_of_their_own() -> None:
     assert leases.message_ttl
 
 
-def test_readers_publish_nothing() -> None:
+def test_readers_store_nothing_and_ask_one_question() -> None:
     (reader,) = (access for access in ACCESS if access.role == "reader")
-    assert (reader.publish, reader.subscribe, reader.makes_streams) == ((), (), False)
+    assert (reader.publish, reader.subscribe, reader.makes_streams) == ((DUMP_SUBJECT,), (), False)
+    assert not any(matches(DUMP_SUBJECT, kept) for spec in STREAMS for kept in spec.subjects)
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda one: one.name)
+def test_a_question_may_be_asked_and_answered_by_those_who_are_said_to(question: Question) -> None:
+    asked = question.asked.SUBJECT
+    askers = [access.role for access in ACCESS if may_publish(access.role, asked)]
+    assert askers == ["reader" if question.asks.startswith("dray ") else question.asks]
+    answering = [access.role for access in ACCESS if asked in access.subscribe]
+    assert answering == [question.answers.split(" (")[0]]

@@ -43,8 +43,8 @@ def a_slice(name: str, node: str, *, generation: int = 1, count: int = 1) -> dic
 
 
 def a_pool(ready: str = "True", epoch: int = 1) -> dict[str, Any]:
-    condition = {"type": "Ready", "status": ready, "message": "no node has the label"}
-    status = {"nodes": 2, "gpus": 16, "waitingPods": 3, "conditions": [condition]}
+    condition = {"type": "Ready", "status": ready, "message": "its template is missing"}
+    status: dict[str, Any] = {"nodes": 2, "gpus": 16, "waitingPods": 3, "conditions": [condition]}
     if epoch:
         status["decisionLog"] = {"epoch": epoch}
     return {"metadata": {"name": "fast"}, "status": status}
@@ -185,8 +185,27 @@ def test_an_old_slice_beside_the_new_one_does_no_harm() -> None:
 
 def test_a_pool_that_is_not_ready_gives_its_own_reason() -> None:
     found = cluster.told_of_pool(a_pool(ready="False"))
-    assert (found.grade, found.text) == ("broken", "not ready: no node has the label")
+    assert (found.grade, found.text) == ("broken", "not ready: its template is missing")
     assert cluster.told_of_pool(a_pool()).text == "16 GPUs on 2 nodes, 3 pods wait"
+
+
+def test_one_of_a_kind_is_told_in_the_singular() -> None:
+    small = a_pool()
+    small["status"] |= {"nodes": 1, "gpus": 1, "waitingPods": 1}
+    assert cluster.told_of_pool(small).text == "1 GPU on 1 node, 1 pod waits"
+    assert cluster.told_of_slices((a_slice("a", "node-1"),)).text == "2 devices on 1 node"
+
+
+def test_a_pool_that_has_no_node_yet_is_not_broken() -> None:
+    empty = a_pool(ready="False")
+    condition = empty["status"]["conditions"][0]
+    condition |= {"reason": "NoNodes", "message": "no node is in this pool"}
+
+    found = cluster.told_of_pool(empty)
+
+    assert found.grade == "lesser"
+    assert found.text.startswith("no node is in this pool: its pods wait until there is one")
+    assert not broken([found])
 
 
 def test_a_pool_says_that_kube_scheduler_has_it_or_is_to_have_it() -> None:

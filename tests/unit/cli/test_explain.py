@@ -5,6 +5,7 @@ from typing import Any
 import click
 import pytest
 
+from dray.domain.names import DRIVER
 from dray_cli.explain import Explanation, pod_name
 
 POD: dict[str, Any] = {
@@ -107,6 +108,42 @@ def test_a_claim_written_by_hand_is_told_why_it_gets_no_card_of_dray() -> None:
     assert lines[1] == "  Claim by-hand is kube-scheduler's to allocate, not"
     assert "device taint tensor-fusion.ai/owner=dray:NoSchedule" in lines[2]
     assert lines[-1] == "  kube-scheduler says: cannot allocate all claims"
+
+
+PLAIN: dict[str, Any] = {
+    "metadata": {"namespace": "default", "name": "web"},
+    "status": {"phase": "Running"},
+}
+HOLDS: dict[str, Any] = {
+    "metadata": {"name": "by-hand"},
+    "status": {"allocation": {"devices": {"results": [{**RESULT, "driver": DRIVER}]}}},
+}
+OTHER_DRIVERS: dict[str, Any] = {
+    "metadata": {"name": "nic"},
+    "status": {"allocation": {"devices": {"results": [{**RESULT, "driver": "nic.example.com"}]}}},
+}
+
+
+def test_a_claim_written_by_hand_that_holds_a_card_is_shown_with_it() -> None:
+    found = Explanation(PLAIN, None, (), strange=(OTHER_DRIVERS, HOLDS))
+
+    assert "has GPUs by claims written by hand" in found.lines()[0]
+    assert found.lines()[1:] == ["  gpu-1 on node-1  virtual_vram=16Gi"]
+    assert found.as_json()["allocated"] is True
+
+
+def test_another_drivers_device_is_no_card_of_dray() -> None:
+    found = Explanation(PLAIN, None, (), strange=(OTHER_DRIVERS,))
+
+    assert "asks for no GPU of dray" in found.lines()[0]
+    assert found.as_json()["allocated"] is False
+
+
+def test_a_card_held_by_hand_is_not_the_one_that_the_annotations_ask_for() -> None:
+    found = Explanation(POD, WAITS, (CLAIM,), strange=(HOLDS,))
+
+    assert "waits for GPUs of pool 'fast'" in found.lines()[0]
+    assert found.as_json()["allocated"] is False
 
 
 def test_what_kube_scheduler_says_of_an_allocated_pod_is_told_beside_its_cards() -> None:

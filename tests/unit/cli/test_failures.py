@@ -1,9 +1,12 @@
 """What verbs say when they fail names what was given, and what to do."""
 
+import importlib
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
+from dray_cli import up
 from dray_cli.__main__ import main
 
 
@@ -42,3 +45,32 @@ def test_an_api_server_that_is_away_ends_with_what_to_do(
 
     assert "no answer from the API server" in text
     assert text.endswith("start it with `dray up --detach`, and export the line that it prints\n")
+
+
+def interrupted(*_: object) -> NoReturn:
+    """As Ctrl-C does where nobody listens to signals yet."""
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("started_by", "arguments"), [("hold", []), ("start_detached", ["--detach"])]
+)
+def test_a_stack_that_is_interrupted_early_says_the_same_as_later(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    started_by: str,
+    arguments: list[str],
+) -> None:
+    monkeypatch.setattr(up, started_by, interrupted)
+
+    text = said(capsys, "up", *arguments)
+
+    assert text == "dray: interrupted before the stack was ready\n"
+
+
+def test_a_verb_that_is_interrupted_while_it_is_read_says_that_nothing_began(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(importlib, "import_module", interrupted)
+
+    assert said(capsys, "up") == "dray: interrupted before `dray up` began\n"

@@ -161,4 +161,4 @@ def test_only_who_answers_questions_may_publish_to_inboxes() -> None:
         for access in ACCESS
         if nats_server._INBOX in permissions(access)["publish"]["allow"]
     ]
-    assert answering == ["claim-controller"]
+    assert answering == ["claim-controller", "allocator"]

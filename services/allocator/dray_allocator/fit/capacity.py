@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dray.domain.devices import Capacity, RequestPolicy
-from dray.domain.quantities import Quantity, parse_quantity
+from dray.domain.quantities import InvalidQuantityError, Quantity, parse_quantity
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +18,23 @@ class Consumption:
 
     nano: Mapping[str, int]
     text: Mapping[str, str]
+
+
+def amount_of(text: str) -> int | None:
+    """Billionths of a unit; None for what is no quantity."""
+    try:
+        return parse_quantity(text).nano
+    except InvalidQuantityError:
+        return None
+
+
+def quantities_of(capacity: Capacity) -> tuple[str, ...]:
+    """Every quantity that a capacity and its policy name."""
+    policy = capacity.policy
+    if policy is None:
+        return (capacity.value,)
+    bounds = (policy.default, policy.minimum, policy.maximum, policy.step)
+    return (capacity.value, *policy.valid_values, *(one for one in bounds if one is not None))
 
 
 def consumption(asked: Mapping[str, str], published: Mapping[str, Capacity]) -> Consumption | None:

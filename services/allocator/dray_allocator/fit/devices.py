@@ -11,7 +11,7 @@ from functools import cached_property
 from dray.cel.device import DeviceView, view_of
 from dray.domain import names
 from dray.domain.devices import AttributeValue, Device, DeviceId, ResourceSlice
-from dray.domain.quantities import parse_quantity
+from dray_allocator.fit.capacity import amount_of, quantities_of
 
 _SIGNATURES_KEPT = 256
 
@@ -33,8 +33,16 @@ class Card:
 
     @cached_property
     def totals(self) -> Mapping[str, int]:
-        """Published capacity in billionths of a unit."""
-        return {key: parse_quantity(one.value).nano for key, one in self.device.capacity.items()}
+        """Published capacity in billionths of a unit; nothing where it can't be read."""
+        return {key: amount_of(one.value) or 0 for key, one in self.device.capacity.items()}
+
+    @cached_property
+    def fault(self) -> str:
+        """Why it is never allocated: what of it can't be read; empty where all can."""
+        faults = [f"has {what}" for what in self.device.unsupported]
+        for key, one in sorted(self.device.capacity.items()):
+            faults += (f"{key} is {text}" for text in quantities_of(one) if not _is_sound(text))
+        return ", ".join(faults)
 
     @cached_property
     def attributes(self) -> Mapping[str, AttributeValue]:
@@ -189,6 +197,11 @@ class Fleet:
 
     def _is_unhealthy(self, card: Card) -> bool:
         return card.id.device in self._unhealthy.get((card.node, card.id.driver), ())
+
+
+def _is_sound(text: str) -> bool:
+    amount = amount_of(text)
+    return amount is not None and amount >= 0
 
 
 def _distinct(nodes: Iterable[str]) -> tuple[str, ...]:

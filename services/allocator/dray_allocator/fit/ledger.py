@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from dray.domain.claims import AllocatedDevice, Allocation
 from dray.domain.devices import DeviceId
-from dray.domain.quantities import parse_quantity
+from dray_allocator.fit.capacity import amount_of
 
 
 @dataclass(slots=True)
@@ -49,6 +49,11 @@ class Ledger:
         """Every claim that uses something."""
         return iter(self._claims.items())
 
+    def of_claim(self, claim_uid: str) -> tuple[AllocatedDevice, ...]:
+        """What a claim uses, whatever it is worth; administrators' looks included."""
+        allocation = self._claims.get(claim_uid)
+        return allocation.devices if allocation is not None else ()
+
     def set(self, claim_uid: str, allocation: Allocation | None) -> Change:
         """Replace what a claim uses; which devices it takes more of, and which less."""
         before = self._claims.get(claim_uid)
@@ -77,7 +82,7 @@ class Ledger:
         if _is_whole(share):
             use.whole += sign
         for key, text in share.consumed.items():
-            use.used[key] = use.used.get(key, 0) + sign * parse_quantity(text).nano
+            use.used[key] = use.used.get(key, 0) + sign * _amount(text)
         if not use.shares:
             del self._devices[share.id]
 
@@ -96,8 +101,16 @@ def _using(allocation: Allocation | None) -> list[AllocatedDevice]:
 
 
 def _is_whole(share: AllocatedDevice) -> bool:
+    """Also where a status says something that can't be read: then nobody else gets any of it."""
+    if any(amount_of(text) is None for text in share.consumed.values()):
+        return True
     return not share.consumed and share.share_id is None
 
 
 def _amounts(share: AllocatedDevice) -> tuple[tuple[str, int], ...]:
-    return tuple(sorted((key, parse_quantity(text).nano) for key, text in share.consumed.items()))
+    return tuple(sorted((key, _amount(text)) for key, text in share.consumed.items()))
+
+
+def _amount(text: str) -> int:
+    """A status that says less than nothing gives nobody else more."""
+    return max(0, amount_of(text) or 0)

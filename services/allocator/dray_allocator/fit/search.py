@@ -13,8 +13,12 @@ from dray_allocator.fit.devices import Card, NodeDevices
 from dray_allocator.fit.ledger import Ledger
 from dray_allocator.fit.selectors import Selectors
 
-STEPS = 20_000
+STEPS = 5_000
 """Devices tried on one node before it counts as unfit: constraints can make a search long."""
+FIRST_STEPS = 200
+"""Devices tried on a node before the next one: where it is easy, it takes as many as asked for."""
+POD_STEPS = 20_000
+"""Devices tried for one pod, on all nodes together, in some tenths of a second."""
 
 WHOLE = Consumption({}, {})
 _KEEPS_AWAY = ("NoSchedule", "NoExecute")
@@ -65,7 +69,9 @@ def eligible(ask: Ask, devices: NodeDevices, selectors: Selectors) -> tuple[Card
         tuple(
             card
             for card in devices.cards
-            if untolerated(ask.request, card) is None and selectors.matches(ask.selectors, card)
+            if not card.fault
+            and untolerated(ask.request, card) is None
+            and selectors.matches(ask.selectors, card)
         ),
     )
 
@@ -81,12 +87,35 @@ def untolerated(request: DeviceRequest, card: Card) -> Taint | None:
 
 
 @dataclass(slots=True)
+class Tries:
+    """How many devices may still be tried, for one pod and on one node of those in turn."""
+
+    pod: int = POD_STEPS
+    node: int = 0
+    ran_out: bool = False
+    """Whether the last search ended for want of tries, and so says nothing about its node."""
+
+    def at_most(self, steps: int) -> "Tries":
+        """Begin with a node."""
+        self.node, self.ran_out = steps, False
+        return self
+
+    def take(self) -> bool:
+        """Try one more; False where there is none left."""
+        self.ran_out = self.ran_out or not (self.pod and self.node)
+        if not self.ran_out:
+            self.pod -= 1
+            self.node -= 1
+        return not self.ran_out
+
+
+@dataclass(slots=True)
 class Search:
     """Depth-first over the asks; within a request combinations, not permutations."""
 
     ledger: Ledger
     preference: Preference
-    steps: int = STEPS
+    tries: Tries
     _taken: list[Share] = field(default_factory=list)
 
     def place(
@@ -124,8 +153,7 @@ class Search:
         again = at + 1 < len(slots) and slots[at + 1] is ask
         found = candidates[id(ask)]
         for index in range(start, len(found)):
-            self.steps -= 1
-            if self.steps < 0:
+            if not self.tries.take():
                 return False
             card, consumed = found[index]
             if not self._may_take(ask, card, consumed):

@@ -9,6 +9,7 @@ from dray.domain.claims import Claim, DeviceRequest
 from dray.domain.devices import DeviceClass, OpaqueConfig
 from dray.domain.pods import Pod
 from dray.reasons import Reason
+from dray_allocator.fit.capacity import amount_of
 from dray_allocator.fit.search import Ask
 from dray_allocator.state import AllocatorState
 
@@ -120,6 +121,12 @@ def _unsupported(claim: Claim) -> list[str]:
             found.append(f"request {request.name}: allocationMode {request.mode}")
         if request.admin_access:
             found.append(f"request {request.name}: adminAccess")
+        if request.count < 1:
+            found.append(f"request {request.name}: count {request.count} is below 1")
+        for key, text in sorted(request.capacity.items()):
+            if (amount := amount_of(text)) is None or amount < 0:
+                what = "is no quantity" if amount is None else "is negative"
+                found.append(f"request {request.name}: {key} {text} {what}")
     if sum(request.count for request in claim.spec.requests) > names.MAX_GPUS_PER_CLAIM:
         found.append(f"more than {names.MAX_GPUS_PER_CLAIM} devices")
     return list(dict.fromkeys(found))

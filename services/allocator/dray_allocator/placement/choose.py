@@ -7,7 +7,7 @@ from dray.domain.claims import AllocatedDevice, Allocation, Claim, first_attempt
 from dray.messages.decisions import ClaimDecision, PodDecision
 from dray_allocator.domain import Domain
 from dray_allocator.fit.devices import Card
-from dray_allocator.fit.search import Ask, Search, Share
+from dray_allocator.fit.search import FIRST_STEPS, STEPS, Ask, Search, Share, Tries
 from dray_allocator.node.predicates import fits
 from dray_allocator.placement.ask import Wanted, config_of
 from dray_allocator.placement.modes import (
@@ -32,7 +32,8 @@ class Choice:
 def choose(state: AllocatorState, domain: Domain, wanted: Wanted) -> Choice | None:
     """The best node on which everything fits, or None."""
     prefer = order(state.facts.placement(domain.name)[0])
-    considered = 0
+    considered, tries = 0, Tries()
+    hard: list[str] = []
     for node in _ranked(state, wanted, candidates(state, domain, wanted), prefer):
         devices = state.fleet.of(node)
         considered += len(devices.cards)
@@ -41,7 +42,13 @@ def choose(state: AllocatorState, domain: Domain, wanted: Wanted) -> Choice | No
         fact, held = state.facts.nodes[node].node, state.holds.on(node)
         if not fits(wanted.pod.needs, fact, held, alone=wanted.alone):
             continue
-        shares = _on_node(state, wanted, node, prefer)
+        shares = _on_node(state, wanted, node, prefer, tries.at_most(FIRST_STEPS))
+        if shares is not None:
+            return Choice(node, tuple(shares), considered)
+        if tries.ran_out:
+            hard.append(node)
+    for node in hard:
+        shares = _on_node(state, wanted, node, prefer, tries.at_most(STEPS))
         if shares is not None:
             return Choice(node, tuple(shares), considered)
     return None
@@ -87,15 +94,17 @@ def _ranked(
         yield from sorted(alike[load], key=lambda node: tie(claim_uid, node))
 
 
-def _on_node(state: AllocatorState, wanted: Wanted, node: str, prefer: Order) -> list[Share] | None:
+def _on_node(
+    state: AllocatorState, wanted: Wanted, node: str, prefer: Order, tries: Tries
+) -> list[Share] | None:
     devices, ledger = state.fleet.of(node), state.ledger
 
     def preference(ask: Ask, card: Card) -> tuple[int, int]:
         return prefer(card_load(card, ledger.of(card.id))), tie(ask.claim_uid, card.name)
 
-    search = Search(ledger, preference)
+    search = Search(ledger, preference, tries)
     shares = search.place(wanted.asks, devices, state.selectors)
-    if shares is None and search.steps >= 0:
+    if shares is None and not tries.ran_out:
         devices.remember_unfit(wanted.devices_signature)
     return shares
 

@@ -9,13 +9,17 @@ from dray.cel.evaluate import ClauseResult
 from dray.reasons import Reason
 from dray_allocator.domain import Domain
 from dray_allocator.fit.devices import Card
-from dray_allocator.fit.search import Ask, Search, has_room, untolerated
+from dray_allocator.fit.search import STEPS, Ask, Search, Tries, has_room, untolerated
 from dray_allocator.node.predicates import failures
 from dray_allocator.placement.ask import Wanted
 from dray_allocator.placement.choose import candidates
 from dray_allocator.state import AllocatorState
 
 _MOST_REASONS = 24
+_NO_DEVICES = "no slice with devices, or not all slices of its pool's newest generation"
+_TOO_MANY = (
+    "there may be one, but they are too many to try them all: ask for fewer, or constrain less"
+)
 
 
 def explain(state: AllocatorState, domain: Domain, wanted: Wanted) -> tuple[Reason, ...]:
@@ -27,6 +31,8 @@ def explain(state: AllocatorState, domain: Domain, wanted: Wanted) -> tuple[Reas
     unhealthy = sum(state.fleet.of(node).unhealthy for node in nodes)
     reasons = [*_of_devices(state, wanted, cards, unhealthy), *_of_nodes(state, wanted, nodes)]
     reasons += _together(state, domain, wanted, nodes)
+    if not cards and not unhealthy:
+        reasons.append(Reason("count", "devices", len(nodes), len(nodes), "node", _NO_DEVICES))
     return tuple(reasons[:_MOST_REASONS])
 
 
@@ -88,6 +94,9 @@ def _free(state: AllocatorState, ask: Ask, cards: Sequence[Card]) -> Iterable[Re
 
 
 def _causes(state: AllocatorState, ask: Ask, card: Card) -> Iterable[tuple[str, str, str]]:
+    if card.fault:
+        yield "unsupported", "can be read", card.fault
+        return
     taint = untolerated(ask.request, card)
     if taint is not None:
         yield "taint", f"toleration of device taint {taint.key}={taint.value}:{taint.effect}", ""
@@ -130,15 +139,33 @@ def _together(
 ) -> list[Reason]:
     """How many devices are wanted on one node, where more than one is."""
     count = sum(ask.request.count for ask in wanted.asks)
-    if count <= 1:
+    if count <= 1 and not any(ask.constraints for ask in wanted.asks):
         return []
-    allowed = candidates(state, domain, wanted)
-    short = len(nodes) - sum(1 for node in allowed if _has_enough(state, wanted, node))
-    what = f"{count} matching devices with room on one node"
-    return [Reason("count", what, short, len(nodes), "node")] if short else []
+    enough = unsure = 0
+    tries = Tries()
+    for node in candidates(state, domain, wanted):
+        search = Search(state.ledger, lambda ask, card: (0, 0), tries.at_most(STEPS))
+        placed = search.place(wanted.asks, state.fleet.of(node), state.selectors)
+        enough += placed is not None
+        unsure += placed is None and tries.ran_out
+    what = f"{count} matching device{'' if count == 1 else 's'} with room on one node"
+    told = {f"{what}{_constrained(wanted)}": (len(nodes) - enough - unsure, "")}
+    told[f"a choice of {count} devices among the first {STEPS} tried"] = (unsure, _TOO_MANY)
+    return [
+        Reason("count", what, failed, len(nodes), "node", detail)
+        for what, (failed, detail) in told.items()
+        if failed
+    ]
 
 
-def _has_enough(state: AllocatorState, wanted: Wanted, node: str) -> bool:
-    devices = state.fleet.of(node)
-    search = Search(state.ledger, lambda ask, card: (0, 0))
-    return search.place(wanted.asks, devices, state.selectors) is not None
+def _constrained(wanted: Wanted) -> str:
+    """The claims' constraints, in their own words."""
+    found: dict[str, None] = {}
+    for constraint in (one for ask in wanted.asks for one in ask.constraints):
+        for rule, name in (
+            ("matchAttribute", constraint.match_attribute),
+            ("distinctAttribute", constraint.distinct_attribute),
+        ):
+            if name is not None:
+                found[f"{rule} {name}"] = None
+    return f" that meet {' and '.join(found)}" if found else ""

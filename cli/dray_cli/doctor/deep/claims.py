@@ -1,0 +1,183 @@
+"""What a claim's decision log and its status say of each other. Pure."""
+
+from collections.abc import Container, Iterator
+from dataclasses import dataclass
+
+from dray.domain.claims import AllocatedDevice, Allocation
+from dray.domain.quantities import parse_quantity
+from dray_allocator.log.fold import Reservation, Stage
+from dray_cli.doctor.deep.differences import Difference, Side, devices_named, devices_text
+from dray_cli.doctor.deep.sight import Sight, Written
+
+LATE_S = 15.0
+"""How much later than the allocator's own time-out a decision may be voided."""
+_STATUS_COUNTS = (
+    "Kubernetes: a claim's status is what counts, and the allocator counts it, too, as soon as a "
+    "fact shows it"
+)
+_BOOKS = (
+    "Kubernetes; the log is only behind, and no device is sold twice by it: the replica that "
+    "serves the pool writes it down at the next tick"
+)
+_SEE_REPLICA = (
+    "nothing, if a replica serves the pool and a claim-controller leads (see above); else see why "
+    "not"
+)
+_REMAKE = (
+    "find out who writes ResourceClaims beside dray and kube-scheduler "
+    "(kubectl get resourceclaim -o yaml --show-managed-fields), and delete the pod, so that its "
+    "claim is made anew"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    kind: str
+    right: str
+    do: str
+
+
+def log_and_status(sight: Sight, stale: Container[str]) -> Iterator[Difference]:
+    """For every claim in a log, or allocated where a log must know of it. Where the fact is
+    ``stale``, the log is behind for no other reason."""
+    for domain in sight.state.domains.values():
+        for uid, reservation in sorted(domain.current.claims.items()):
+            written = sight.claims.get(uid)
+            verdict = _verdict(sight, reservation, written)
+            if verdict is None or _lives_elsewhere(sight, domain.name, uid):
+                continue
+            if verdict.right != _BOOKS or uid not in stale:
+                yield _difference(sight, domain.name, reservation, written, verdict)
+        yield from _unknown_to(sight, domain.name)
+
+
+def _verdict(sight: Sight, reservation: Reservation, written: Written | None) -> _Verdict | None:
+    if written is None:
+        return _Verdict("claim-is-gone", _BOOKS, _SEE_REPLICA)
+    allocation = written.claim.allocation
+    if allocation is None:
+        return _unallocated(sight, reservation, written)
+    if reservation.stage is Stage.OVER:
+        return _allocated_although_over(sight, reservation, allocation)
+    if _shares(allocation.devices) != _shares(reservation.allocation.devices):
+        return _Verdict("another-allocation", _STATUS_COUNTS, _REMAKE)
+    if reservation.stage is Stage.HELD:
+        return _Verdict("commit-not-noted", _BOOKS, _SEE_REPLICA)
+    return None
+
+
+def _unallocated(sight: Sight, reservation: Reservation, written: Written) -> _Verdict | None:
+    if reservation.stage is Stage.OVER:
+        return None
+    if written.claim.void >= reservation.attempt:
+        return _Verdict("void-not-noted", _BOOKS, _SEE_REPLICA)
+    if reservation.stage is Stage.COMMITTED:
+        return _Verdict(
+            "allocation-cleared",
+            "Kubernetes: the claim holds nothing any more; the devices stay reserved until the "
+            "claim-controller has voided the attempt, lest a late write sells them twice",
+            "see in the claim-controller's log why it does not void",
+        )
+    age_s = sight.state.facts.now_unix_s - reservation.decided_unix_s
+    if age_s < sight.state.rules.uncommitted_after_s + LATE_S:
+        return None  # on its way, as it should be
+    return _Verdict(
+        "decision-not-carried-out",
+        "Kubernetes: the claim holds nothing; the devices stay reserved until the attempt is "
+        "voided",
+        "see `dray trace` of the pod, and the claim-controller's log, for what stops it",
+    )
+
+
+def _allocated_although_over(
+    sight: Sight, reservation: Reservation, allocation: Allocation
+) -> _Verdict | None:
+    if _lent(sight, allocation):
+        return None  # kube-scheduler's, from when the pool was its own
+    if _shares(allocation.devices) == _shares(reservation.allocation.devices):
+        return _Verdict("allocated-although-voided", _STATUS_COUNTS, _REMAKE)
+    return _Verdict("another-allocation", _STATUS_COUNTS, _REMAKE)
+
+
+def _difference(
+    sight: Sight,
+    domain: str,
+    reservation: Reservation,
+    written: Written | None,
+    verdict: _Verdict,
+) -> Difference:
+    decided = reservation.allocation.devices
+    held = written.claim.allocation if written is not None else None
+    says = f"attempt {reservation.attempt} is {reservation.stage}: {devices_text(decided)}"
+    since = sight.logs[domain].told.get(reservation.claim_uid, reservation.decided_unix_s)
+    return Difference(
+        verdict.kind,
+        f"claim {reservation.namespace}/{reservation.name}",
+        devices_named(decided, held.devices if held else ()),
+        (kubernetes_says(written), Side(f"log of {domain}", says, since)),
+        verdict.right,
+        verdict.do,
+    )
+
+
+def kubernetes_says(written: Written | None) -> Side:
+    """The claim's status, in a few words."""
+    if written is None:
+        return Side("Kubernetes", "there is no such claim")
+    allocation = written.claim.allocation
+    says = devices_text(allocation.devices) if allocation else "not allocated"
+    marks = f"; void {written.claim.void}" if written.claim.void else ""
+    return Side("Kubernetes", f"{says}{marks}", written.since_unix_s)
+
+
+def _unknown_to(sight: Sight, domain: str) -> Iterator[Difference]:
+    """Claims younger than a log that was never trimmed, allocated on the domain's own nodes, and
+    in no log: nobody has decided that."""
+    log = sight.logs[domain]
+    if not log.whole:
+        return
+    for uid, written in sorted(sight.claims.items()):
+        claim = written.claim
+        if claim.allocation is None or claim.created_unix_s <= log.opened_unix_s:
+            continue
+        if not _served(sight, domain, claim.allocation) or _lent(sight, claim.allocation):
+            continue
+        if any(uid in each.current.claims for each in sight.state.domains.values()):
+            continue
+        yield Difference(
+            "nobody-decided-it",
+            f"claim {claim.namespace}/{claim.name}",
+            devices_named(claim.allocation.devices),
+            (kubernetes_says(written), Side(f"log of {domain}", "no decision", log.opened_unix_s)),
+            _STATUS_COUNTS,
+            _REMAKE,
+        )
+
+
+def _served(sight: Sight, domain: str, allocation: Allocation) -> bool:
+    facts = sight.state.facts
+    devices = [one for one in allocation.devices if not one.admin_access]
+    ours = [one for one in devices if one.id.driver in sight.state.rules.drivers]
+    return any(facts.serves(one.id.pool, domain) for one in ours)
+
+
+def _lent(sight: Sight, allocation: Allocation) -> bool:
+    return any(one.id.pool in sight.lent for one in allocation.devices)
+
+
+def _lives_elsewhere(sight: Sight, domain: str, uid: str) -> bool:
+    """Whether another pool's log has the claim's last word."""
+    return any(
+        (other := each.current.claims.get(uid)) is not None and other.stage is not Stage.OVER
+        for each in sight.state.domains.values()
+        if each.name != domain
+    )
+
+
+def _shares(devices: tuple[AllocatedDevice, ...]) -> list[tuple[object, ...]]:
+    """What is taken of which device, for which request, however amounts are written."""
+    return sorted((one.id, one.request, _amounts(one)) for one in devices)
+
+
+def _amounts(one: AllocatedDevice) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted((name, parse_quantity(text).nano) for name, text in one.consumed.items()))

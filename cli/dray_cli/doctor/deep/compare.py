@@ -1,0 +1,238 @@
+"""Where two sides differ: bus and Kubernetes, replicas and logs, devices and their users. Pure."""
+
+from collections.abc import Iterator
+from dataclasses import fields
+
+import msgspec
+
+from dray.domain.claims import AllocatedDevice, Claim
+from dray.domain.devices import ResourceSlice
+from dray.messages.rpc import Holding
+from dray_allocator.domain import Domain
+from dray_allocator.dump import double_sales, holdings_of
+from dray_claim_controller.observe.seen import is_ours
+from dray_cli.doctor.deep.claims import log_and_status
+from dray_cli.doctor.deep.differences import (
+    NOTHING,
+    Difference,
+    Side,
+    devices_named,
+    devices_text,
+)
+from dray_cli.doctor.deep.sight import Replica, Sight, Written
+
+_OBJECT_COUNTS = "Kubernetes: facts are made from its objects"
+_SEE_OBSERVER = (
+    "see the claim-controller's log for why it does not publish what it sees; restarted, its "
+    "leader lists and publishes everything anew"
+)
+_FOLD_COUNTS = "facts and log: whoever folds them must come to this"
+_RESTART = (
+    "restart the replica: it folds everything anew. This is a fault of dray: keep what "
+    "`dray record` writes now"
+)
+
+
+def differences(sight: Sight, *, floor: int) -> list[Difference]:
+    """Everything in which the sides of one look differ. ``floor``: a fact that every replica
+    must have folded by now."""
+    stale = dict(facts_and_claims(sight))
+    return [
+        *sold_twice(sight),
+        *log_and_status(sight, stale),
+        *stale.values(),
+        *facts_and_slices(sight),
+        *logs_and_replicas(sight, floor),
+    ]
+
+
+def sold_twice(sight: Sight) -> Iterator[Difference]:
+    """Devices of which claims use more than there is."""
+    for sale in double_sales(sight.state):
+        yield Difference(
+            "sold-twice",
+            f"device {sale.device.device} on {sale.device.pool}",
+            (f"{sale.device.device} on {sale.device.pool}",),
+            (
+                Side("slice", sale.detail),
+                *(_user(sight, uid) for uid in sale.claim_uids),
+            ),
+            "all of them, and so nobody gets what was promised, unless the pool's oversell ratio "
+            "was lowered: then what runs stays, and nothing new is given",
+            "delete the pod of the claim that was allocated last; if no ratio was lowered, this is "
+            "a fault of dray or of whoever wrote the claim: keep what `dray record` writes now",
+        )
+
+
+def _user(sight: Sight, uid: str) -> Side:
+    claim = sight.state.facts.claims.get(uid)
+    written = sight.claims.get(uid)
+    who = f"{claim.namespace}/{claim.name}" if claim is not None else uid
+    says = devices_text(sight.state.ledger.of_claim(uid))
+    return Side(who, says, written.since_unix_s if written is not None else None)
+
+
+def facts_and_claims(sight: Sight) -> Iterator[tuple[str, Difference]]:
+    """Claims that the bus shows otherwise than Kubernetes has them, by uid."""
+    facts = sight.state.facts.claims
+    ours = [uid for uid, written in sight.claims.items() if is_ours(written.claim)]
+    for uid in sorted({*facts, *ours}):
+        written, fact = sight.claims.get(uid), facts.get(uid)
+        known = written.claim if written is not None and uid in ours else None
+        differing = _differing(known, fact)
+        if not differing:
+            continue
+        yield uid, _old_fact(sight, written, known, fact, differing)
+
+
+def _old_fact(
+    sight: Sight,
+    written: Written | None,
+    known: Claim | None,
+    fact: Claim | None,
+    differing: tuple[str, ...],
+) -> Difference:
+    claim = known or fact
+    assert claim is not None
+    return Difference(
+        "fact-is-old",
+        f"claim {claim.namespace}/{claim.name}",
+        devices_named(_held(known), _held(fact)),
+        (
+            Side("Kubernetes", _said(known, differing), _since(written)),
+            Side("facts", _said(fact, differing), sight.fact_times.get(claim.uid)),
+        ),
+        _OBJECT_COUNTS,
+        _SEE_OBSERVER,
+    )
+
+
+def _differing(one: Claim | None, other: Claim | None) -> tuple[str, ...]:
+    """The fields that differ; of a claim that one side lacks, its existence."""
+    if one is None or other is None:
+        return () if one is other else ("uid",)
+    names = (field.name for field in fields(Claim) if field.name != "resource_version")
+    return tuple(name for name in names if getattr(one, name) != getattr(other, name))
+
+
+def _said(claim: Claim | None, names: tuple[str, ...]) -> str:
+    if claim is None:
+        return "there is no such claim"
+    if names == ("uid",):
+        return devices_text(_held(claim)) if claim.allocation else "not allocated"
+    return "; ".join(_field(claim, name) for name in names)
+
+
+def _field(claim: Claim, name: str) -> str:
+    value = getattr(claim, name)
+    if name == "allocation":
+        pinned = f" (for node {value.node})" if value is not None and value.node else ""
+        return devices_text(_held(claim)) + pinned if value is not None else "not allocated"
+    return f"{name.replace('_', ' ')} {value!r}"
+
+
+def _held(claim: Claim | None) -> tuple[AllocatedDevice, ...]:
+    return claim.allocation.devices if claim is not None and claim.allocation else ()
+
+
+def _since(written: Written | None) -> float | None:
+    return written.since_unix_s if written is not None else None
+
+
+def facts_and_slices(sight: Sight) -> Iterator[Difference]:
+    """Slices that the bus shows otherwise than Kubernetes has them."""
+    for name in sorted({*sight.slices, *sight.fact_slices}):
+        object_, fact = sight.slices.get(name), sight.fact_slices.get(name)
+        if object_ == fact:
+            continue
+        yield Difference(
+            "fact-is-old",
+            f"slice {name}",
+            tuple(f"{device} on {pool}" for device, pool in _devices_differing(object_, fact)),
+            (Side("Kubernetes", _slice_text(object_)), Side("facts", _slice_text(fact))),
+            _OBJECT_COUNTS,
+            _SEE_OBSERVER,
+        )
+
+
+def _devices_differing(
+    one: ResourceSlice | None, other: ResourceSlice | None
+) -> list[tuple[str, str]]:
+    mine, theirs = (
+        {(device.name, part.pool): device for device in part.devices} if part is not None else {}
+        for part in (one, other)
+    )
+    return sorted(key for key in {*mine, *theirs} if mine.get(key) != theirs.get(key))
+
+
+def _slice_text(part: ResourceSlice | None) -> str:
+    if part is None:
+        return "there is no such slice"
+    return f"generation {part.generation} of pool {part.pool}, {len(part.devices)} devices"
+
+
+def logs_and_replicas(sight: Sight, floor: int) -> Iterator[Difference]:
+    """Replicas whose state is not what facts and log come to."""
+    for domain in sight.state.domains.values():
+        replica = sight.replicas.get(domain.name)
+        if not isinstance(replica, Replica):
+            continue
+        if replica.epoch != domain.epoch or replica.facts_sequence < floor:
+            yield _behind(domain, replica, floor)
+            continue
+        mine = holdings_of(sight.state, domain)
+        for uid in sorted({*mine, *replica.holdings}):
+            if _plain(mine.get(uid)) != _plain(replica.holdings.get(uid)):
+                yield _remembered(domain, replica, mine.get(uid), replica.holdings.get(uid))
+
+
+def _behind(domain: Domain, replica: Replica, floor: int) -> Difference:
+    follows = replica.epoch == domain.epoch
+    seen = f"has not folded fact {floor} yet" if follows else f"serves epoch {replica.epoch}"
+    wanted = f"fact {floor} is there" if follows else f"its log has epoch {domain.epoch}"
+    return Difference(
+        "replica-lags",
+        f"pool {domain.name}",
+        (),
+        (Side("facts", wanted), Side(replica.instance, seen)),
+        "the facts; the replica decides nothing on what it has not read, or its append fails",
+        "see its log, and whether it has the CPU time that it needs; else restart it",
+    )
+
+
+def _remembered(
+    domain: Domain, replica: Replica, mine: Holding | None, theirs: Holding | None
+) -> Difference:
+    known = mine or theirs
+    assert known is not None
+    name = f"{known.namespace}/{known.name}" if known.name else known.uid
+    devices = [(*one.decided, *one.used) for one in (mine, theirs) if one is not None]
+    return Difference(
+        "replica-remembers-otherwise",
+        f"claim {name}",
+        devices_named(*devices),
+        (
+            Side(f"log of {domain.name}", _holding_text(mine), _decided(mine)),
+            Side(replica.instance, _holding_text(theirs)),
+        ),
+        _FOLD_COUNTS,
+        _RESTART,
+    )
+
+
+def _decided(holding: Holding | None) -> float | None:
+    return holding.decided_unix_s if holding is not None else None
+
+
+def _holding_text(holding: Holding | None) -> str:
+    if holding is None:
+        return NOTHING
+    attempt = f"attempt {holding.attempt} is {holding.stage}: " if holding.attempt else ""
+    return f"{attempt}{devices_text(holding.decided)}; in use: {devices_text(holding.used)}"
+
+
+def _plain(holding: Holding | None) -> Holding | None:
+    """Without the name, which a replica may have forgotten with the claim."""
+    if holding is None:
+        return None
+    return msgspec.structs.replace(holding, namespace="", name="")

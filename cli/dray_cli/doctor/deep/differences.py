@@ -1,0 +1,74 @@
+"""A difference: who says what, since when, who is right, and what to do."""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from dray.domain.claims import AllocatedDevice
+from dray_cli.doctor.findings import Finding
+
+AREA = "Logs, facts and claims"
+NOTHING = "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """What one of them says. Since when is no part of what it says."""
+
+    who: str
+    says: str
+    since_unix_s: float | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One difference. It is the same in a later look if all but the times is equal."""
+
+    kind: str
+    """For programs, such as ``another-allocation``."""
+    about: str
+    """``claim default/train``, ``device …``, ``slice …``, ``pool …``."""
+    devices: tuple[str, ...]
+    """As ``DEVICE on POOL``."""
+    sides: tuple[Side, ...]
+    right: str
+    """Who is right, and why."""
+    do: str
+
+    def finding(self) -> Finding:
+        """As a line of the doctor, and one line each for the sides, who is right, what to do."""
+        told = [(side.who, f"{side.says}{_since(side.since_unix_s)}") for side in self.sides]
+        told += [("right", self.right), ("do", self.do)]
+        width = max(len(who) for who, _ in told)
+        named = (one for one in self.devices if one not in self.about)
+        text = ", ".join((self.kind.replace("-", " "), *named))
+        more = tuple(f"{who:{width}}  {says}" for who, says in told)
+        return Finding(AREA, self.about, "broken", text, more)
+
+    def as_json(self) -> dict[str, Any]:
+        """As data; times in seconds since 1970."""
+        return asdict(self)
+
+
+def devices_text(devices: Iterable[AllocatedDevice]) -> str:
+    """``gpu-0 on node-1 virtual_vram=16Gi``, one after the other; ``nothing`` for none."""
+    return ", ".join(_device_text(one) for one in devices) or NOTHING
+
+
+def devices_named(*groups: Iterable[AllocatedDevice]) -> tuple[str, ...]:
+    """Every device of the groups once, in order."""
+    ids = sorted({one.id for group in groups for one in group})
+    return tuple(f"{one.device} on {one.pool}" for one in ids)
+
+
+def _device_text(one: AllocatedDevice) -> str:
+    consumed = [f"{name}={amount}" for name, amount in sorted(one.consumed.items())]
+    taken = [each for each in consumed if not each.endswith("=0")]
+    return " ".join((f"{one.id.device} on {one.id.pool}", *taken))
+
+
+def _since(unix_s: float | None) -> str:
+    if not unix_s:
+        return ""
+    return f", since {datetime.fromtimestamp(unix_s, UTC):%Y-%m-%d %H:%M:%SZ}"

@@ -1,0 +1,76 @@
+"""Looks once, and where sides differ a second time: what is merely under way is not told."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from dray.bus.ports import Bus, BusUnavailableError, StreamMissingError
+from dray.kube.ports import Kube, KubeUnavailableError, RefusedError
+from dray.messages.base import UndecodableMessageError
+from dray_cli.doctor.deep.compare import differences
+from dray_cli.doctor.deep.differences import AREA, Difference
+from dray_cli.doctor.deep.sight import Sight, look
+from dray_cli.doctor.findings import Finding
+from dray_cli.wording import counted
+
+SETTLES_S = 5.0
+"""What differs for a shorter time is under way: a fact, a record or a status is being written."""
+
+NOT_COMPARED = Finding(AREA, "comparison", "unseen", "nothing was compared, for want of the bus")
+
+_UNSEEN = (
+    BusUnavailableError,
+    StreamMissingError,
+    UndecodableMessageError,
+    RefusedError,
+    KubeUnavailableError,
+)
+
+
+async def look_deep(
+    bus: Bus, kube: Kube, *, pause: Callable[[float], Awaitable[object]] = asyncio.sleep
+) -> tuple[list[Finding], list[Difference]]:
+    """What was compared, or why it could not be, and the differences that lasted."""
+    try:
+        sight, found = await _lasting(bus, kube, pause)
+    except _UNSEEN as error:
+        return [Finding(AREA, "comparison", "unseen", str(error))], []
+    told = [one.finding() for one in found]
+    return [*unanswered(sight), *(told or [_all_equal(sight)])], found
+
+
+async def _lasting(
+    bus: Bus, kube: Kube, pause: Callable[[float], Awaitable[object]]
+) -> tuple[Sight, list[Difference]]:
+    first = await look(bus, kube)
+    floor = first.state.facts.position
+    before = differences(first, floor=floor)
+    if not before:
+        return first, []
+    await pause(SETTLES_S)
+    second = await look(bus, kube)
+    lasting = set(before)
+    return second, [one for one in differences(second, floor=floor) if one in lasting]
+
+
+def unanswered(sight: Sight) -> list[Finding]:
+    """Pools whose replica gave no answer."""
+    return [
+        Finding(
+            AREA,
+            f"allocator of pool {domain}",
+            "broken",
+            f"no replica that serves it answered ({why}): nothing is decided there; does an "
+            "allocator run, and is it of this version?",
+        )
+        for domain, why in sight.replicas.items()
+        if isinstance(why, str)
+    ]
+
+
+def _all_equal(sight: Sight) -> Finding:
+    claims, logs = counted(len(sight.claims), "claim"), counted(len(sight.logs), "log")
+    slices = counted(len(sight.slices), "slice")
+    answers = sum(not isinstance(one, str) for one in sight.replicas.values())
+    said = counted(answers, "allocator's answer", "allocators' answers")
+    text = f"no difference that lasts between {claims}, {slices}, {logs} and {said}"
+    return Finding(AREA, "comparison", "ok", text)
