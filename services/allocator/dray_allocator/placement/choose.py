@@ -32,14 +32,14 @@ class Choice:
 def choose(state: AllocatorState, domain: Domain, wanted: Wanted) -> Choice | None:
     """The best node on which everything fits, or None."""
     prefer = order(state.facts.placement(domain.name)[0])
-    considered = 0
+    considered, given = 0, state.facts.given
     for node in _ranked(state, wanted, candidates(state, domain, wanted), prefer):
         devices = state.fleet.of(node)
         considered += len(devices.cards)
         if devices.unfit.get(wanted.devices_signature) == devices.uses:
             continue
         fact, held = state.facts.nodes[node].node, state.holds.on(node)
-        if not fits(wanted.pod.needs, fact, held, alone=wanted.alone):
+        if not fits(wanted.pod.needs, fact, held, alone=wanted.alone, given=given):
             continue
         shares = _on_node(state, wanted, node, prefer)
         if shares is not None:
@@ -73,6 +73,8 @@ def decision_of(
         request_id=pod.request_id,
         traceparent=pod.traceparent,
         considered_devices=choice.considered_devices,
+        resources=pod.needs.resources,
+        ports=pod.needs.ports,
     )
 
 
