@@ -171,7 +171,7 @@ class Node:
     used_memory_bytes: int = 0
     used_pods: int = 0
     resources: dict[str, int] = field(default_factory=dict)
-    """Allocatable of every other resource, as in ``PodNeeds.resources``; none where it is absent."""
+    """Allocatable of every other resource, as in ``PodNeeds.resources``; absent: none."""
     used_resources: dict[str, int] = field(default_factory=dict)
     used_ports: tuple[HostPort, ...] = ()
     """Host ports that its pods take, each once."""

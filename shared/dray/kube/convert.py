@@ -9,7 +9,7 @@ from dray.kube.convert_metadata import revision_of, time_from, time_to
 from dray.kube.convert_needs import given_by_classes, host_ports, pod_needs
 from dray.kube.convert_pods import node_from, pod_from
 from dray.kube.convert_pools import policy_from, pool_from
-from dray.kube.convert_requests import pod_requests, requests_of
+from dray.kube.convert_requests import requests_of
 
 __all__ = [
     "allocation_from",
@@ -21,7 +21,6 @@ __all__ = [
     "node_from",
     "pod_from",
     "pod_needs",
-    "pod_requests",
     "policy_from",
     "pool_from",
     "requests_of",

@@ -38,12 +38,6 @@ def requests_of(spec: Spec, status: Spec | None = None) -> Requests:
     return _requests(_pod_amounts(spec, status))
 
 
-def pod_requests(spec: Spec) -> tuple[int, int]:
-    """CPU in thousandths of a core and memory in bytes that a pod asks for."""
-    asked = requests_of(spec)
-    return asked.cpu_milli, asked.memory_bytes
-
-
 def allocatable_of(amounts: Mapping[str, Any]) -> Requests:
     """What ``status.allocatable`` of a node gives to pods; how many pods is told apart."""
     return _requests(_quantities(amounts))

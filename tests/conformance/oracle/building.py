@@ -42,7 +42,7 @@ def node_fit_of(minor: str) -> GoProgram:
         cache="oracle",
         file="nodefit",
         package="nodefit",
-        tags=_TAGS.get(minor, ()),
+        tags=(*_TAGS.get(minor, ()), *(("from137",) if minor == "1.37" else ())),
     )
 
 

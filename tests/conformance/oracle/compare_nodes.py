@@ -55,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
         "oracle-nodes",
         "Compare dray's node fit with kube-scheduler's plugins on generated pods and nodes.",
         "cases",
-        2 * FULL_RUN,
+        1_500,
         "how many pods, each with 8 nodes",
     )
     parser.add_argument("--differences", type=Path, help="write the first differences there")

@@ -15,7 +15,7 @@ from dray_sandbox.kubelet.claims import (
     container_devices,
     held_claim,
 )
-from dray_sandbox.kubelet.plan import NodePlan, parse_label, parse_node
+from dray_sandbox.kubelet.plan import DEFAULT_CAPACITY, NodePlan, parse_label, parse_node
 from dray_sandbox.kubelet.statuses import creating, rejected, running, succeeded
 
 NOW = "2026-11-21T15:00:00Z"
@@ -221,7 +221,7 @@ def test_the_command_line_makes_plans():
     first, second = plans_of(options)
     assert (first.name, first.plugins_dir, first.labels) == ("a", Path("/p"), {})
     assert second.labels == {"x": "1", "y": "2"}
-    assert second.capacity == {"cpu": "8", "memory": "512Gi", "pods": "110"}
+    assert second.capacity == DEFAULT_CAPACITY | {"cpu": "8"}
 
 
 @pytest.mark.parametrize("text", ["n", "n:/p:/r", ":/p:/r:/c"])

@@ -76,7 +76,11 @@ func decide(ctx context.Context, asked *question) (map[string][]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	defaults.SetObjectDefaults_Pod(asked.Pod)
+	for _, pod := range append([]*corev1.Pod{asked.Pod}, asked.Pods...) {
+		if err := store(pod); err != nil {
+			return nil, err
+		}
+	}
 	nodes := nodeInfos(asked)
 	fails := make(map[string][]string, len(nodes))
 	for _, node := range nodes {
@@ -95,7 +99,6 @@ func decide(ctx context.Context, asked *question) (map[string][]string, error) {
 func nodeInfos(asked *question) []fwk.NodeInfo {
 	bound := map[string][]*corev1.Pod{}
 	for _, pod := range asked.Pods {
-		defaults.SetObjectDefaults_Pod(pod)
 		if pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed {
 			bound[pod.Spec.NodeName] = append(bound[pod.Spec.NodeName], pod)
 		}
