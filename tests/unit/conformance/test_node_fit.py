@@ -1,6 +1,7 @@
 """The comparison with kube-scheduler's plugins: what it asks, and what it calls a difference."""
 
 import copy
+import dataclasses
 import json
 from pathlib import Path
 
@@ -117,6 +118,16 @@ def test_the_summary_counts_cases(module, asked, answers):
         theirs[case.id][node] = ["unheard of"]
     text = module("nodes.comparison").as_text(compared(module, asked, theirs, answers), "title")
     assert text.endswith(f"title: {CASES - 1} cases agree, 1 differ")
+
+
+def test_a_predicate_that_decides_too_little_of_a_full_run_fails_it(module, asked, answers, capsys):
+    found = compared(module, asked, answers, answers)
+    full = dataclasses.replace(found, cases=1_000)
+    code = module("compare_nodes")._code
+
+    assert code(found) == 0
+    assert code(full) == 1
+    assert "alone decides" in capsys.readouterr().err
 
 
 def test_the_plugins_are_built_from_the_control_planes_module(module):
