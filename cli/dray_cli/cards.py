@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from dray.domain.names import OWNER_DRAY
-from dray.domain.pods import Node, PodNeeds
+from dray.domain.pods import Node
 from dray.kube.convert import claim_from, class_from, node_from, pod_from, pool_from, slice_from
 from dray.kube.ports import Object
 from dray.messages.facts import (
@@ -68,8 +68,10 @@ def _facts(pod: Object, pool: Object, cluster: Cluster) -> Iterable[Fact]:
         yield SliceObserved(revision=1, slice=slice_from(obj))
     for obj in cluster.claims:
         yield ClaimObserved(revision=1, claim=claim_from(obj))
-    seen = replace(pod_from(pod), pool=observed.name, other_gates=False, needs=PodNeeds())
-    yield PodObserved(revision=1, pod=seen)
+    seen = pod_from(pod)
+    needs = replace(seen.needs, resources={}, ports=())
+    asking = replace(seen, pool=observed.name, other_gates=False, needs=needs)
+    yield PodObserved(revision=1, pod=asking)
     yield Synced(revision=1, instance="")
 
 
@@ -78,6 +80,8 @@ def _roomy(node: Node, pool: str) -> Node:
         node,
         pool=pool,
         owner=OWNER_DRAY,
+        cpu_milli=_PLENTY,
+        memory_bytes=_PLENTY,
         pods=_PLENTY,
         unschedulable=False,
         ready=True,
