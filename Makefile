@@ -20,7 +20,7 @@ PYTHON ?= $(firstword $(foreach name,python3.13 python3.12 python3.11 python3 py
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-real conformance conformance-all chaos faults oracle \
-	oracle-allocation check format generate clean
+	oracle-allocation oracle-nodes check format generate clean
 
 help: ## List what make can do
 	@echo "make TARGET, where TARGET is"
@@ -82,6 +82,11 @@ oracle: setup ## Compare selectors with Kubernetes' own compiler (K8S=1.34,1.37 
 
 oracle-allocation: setup ## Compare allocations with Kubernetes' own allocator (K8S=1.34,1.37 CASES= SEED=)
 	@$(BIN)/python tests/conformance/oracle/compare_allocations.py --k8s $(K8S) --cases $(CASES) \
+		--seed $(SEED)
+
+oracle-nodes: CASES := 1500
+oracle-nodes: setup ## Compare the node fit with kube-scheduler's plugins (K8S=1.34,1.37 CASES= SEED=)
+	@$(BIN)/python tests/conformance/oracle/compare_nodes.py --k8s $(K8S) --cases $(CASES) \
 		--seed $(SEED)
 
 check: setup ## Lint, types, architecture, generated files (gRPC code is compared by a test)

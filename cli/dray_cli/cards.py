@@ -68,7 +68,10 @@ def _facts(pod: Object, pool: Object, cluster: Cluster) -> Iterable[Fact]:
         yield SliceObserved(revision=1, slice=slice_from(obj))
     for obj in cluster.claims:
         yield ClaimObserved(revision=1, claim=claim_from(obj))
-    yield PodObserved(revision=1, pod=replace(pod_from(pod), pool=observed.name, other_gates=False))
+    seen = pod_from(pod)
+    needs = replace(seen.needs, resources={}, ports=())
+    asking = replace(seen, pool=observed.name, other_gates=False, needs=needs)
+    yield PodObserved(revision=1, pod=asking)
     yield Synced(revision=1, instance="")
 
 

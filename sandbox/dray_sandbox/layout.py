@@ -15,7 +15,12 @@ DEFAULT_POOLS = ("my-gpu-pool", "production-pool", "default")
 """Pools of the quick-start example, one per node in turn."""
 DEFAULT_NODES = 3
 DEFAULT_GPUS = 8
-NODE_CAPACITY = {"cpu": "64", "memory": "512Gi", "pods": "110"}
+NODE_CAPACITY = {
+    "cpu": "64",
+    "memory": "512Gi",
+    "ephemeral-storage": "1Ti",
+    "pods": "110",
+}
 
 
 @dataclass(frozen=True, slots=True)

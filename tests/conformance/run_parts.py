@@ -43,5 +43,10 @@ PARTS: Final = (
         "Offline decisions are those of Kubernetes' allocator",
         command=("conformance/oracle/compare_allocations.py",),
     ),
+    Part(
+        "node-fit",
+        "Pods go to nodes that kube-scheduler's plugins take for them",
+        command=("conformance/oracle/compare_nodes.py",),
+    ),
 )
 NAMES: Final = tuple(part.name for part in PARTS)

@@ -27,7 +27,7 @@ class GoProgram:
     """What is built, from what, and where it is kept."""
 
     module: Path
-    """The folder of the Go sources."""
+    """The folder of the Go module."""
     kubernetes: str
     """The version of Kubernetes that the binary calls itself, such as ``1.36.3``."""
     title: str
@@ -40,12 +40,15 @@ class GoProgram:
     """The name of the binary."""
     mod_file: str = "go.mod"
     tags: tuple[str, ...] = ()
+    package: str = ""
+    """The folder of the program's sources below ``module``; empty: the module's own."""
 
     def directory(self, go: str) -> Path:
         """The cache folder of the binary that Go of version ``go`` builds."""
         digest = hashlib.sha256()
         sum_file = Path(self.mod_file).with_suffix(".sum").name
-        for path in (*sorted(self.module.glob("*.go")), self.module / sum_file):
+        sources = sorted((self.module / self.package).glob("*.go"))
+        for path in (*sources, self.module / sum_file):
             digest.update(path.read_bytes())
         digest.update("".join((go, *self.tags)).encode())
         return user_cache() / self.cache / f"{self.kubernetes}-{digest.hexdigest()[:12]}"
@@ -134,4 +137,5 @@ def _command(go: str, program: GoProgram, output: Path) -> list[str]:
         command.append(f"-modfile={program.mod_file}")
     if program.tags:
         command += ["-tags", ",".join(program.tags)]
-    return [*command, "-o", str(output)]
+    package = [f"./{program.package}"] if program.package else []
+    return [*command, "-o", str(output), *package]

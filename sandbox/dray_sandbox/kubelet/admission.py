@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dray.domain.quantities import NANO
-from dray.kube.convert import pod_requests
+from dray.kube.convert import requests_of
 from dray.kube.ports import Object
 from dray_sandbox.kubelet.plan import NodePlan
 
@@ -36,16 +36,21 @@ def admit(pod: Object, beside: Iterable[Object], plan: NodePlan) -> Rejection | 
 def _resources(spec: Object, others: list[Object], plan: NodePlan) -> Rejection | None:
     if len(others) + 1 > plan.allocatable("pods").value:
         return _out_of("pods", 1, len(others), plan.allocatable("pods").value)
-    cpu_milli, memory_bytes = pod_requests(spec)
-    sums = [pod_requests(one) for one in others]
-    used_milli = sum(one[0] for one in sums)
-    used_bytes = sum(one[1] for one in sums)
+    asked, sums = requests_of(spec), [requests_of(one) for one in others]
+    used_milli = sum(one.cpu_milli for one in sums)
+    used_bytes = sum(one.memory_bytes for one in sums)
     cpu_capacity = plan.allocatable("cpu").nano * 1000 // NANO
-    if cpu_milli and used_milli + cpu_milli > cpu_capacity:
-        return _out_of("cpu", cpu_milli, used_milli, cpu_capacity)
+    if asked.cpu_milli and used_milli + asked.cpu_milli > cpu_capacity:
+        return _out_of("cpu", asked.cpu_milli, used_milli, cpu_capacity)
     memory_capacity = plan.allocatable("memory").value
-    if memory_bytes and used_bytes + memory_bytes > memory_capacity:
-        return _out_of("memory", memory_bytes, used_bytes, memory_capacity)
+    if asked.memory_bytes and used_bytes + asked.memory_bytes > memory_capacity:
+        return _out_of("memory", asked.memory_bytes, used_bytes, memory_capacity)
+    for name, amount in asked.resources.items():
+        # A kubelet leaves extended resources alone that it does not know.
+        known = name in plan.capacity or "/" not in name
+        used, capacity = sum(one.resources.get(name, 0) for one in sums), plan.allocatable(name)
+        if known and used + amount > capacity.value:
+            return _out_of(name, amount, used, capacity.value)
     return None
 
 

@@ -6,7 +6,12 @@ from pathlib import Path
 from dray.domain.errors import InvalidInputError
 from dray.domain.quantities import Quantity, parse_quantity
 
-DEFAULT_CAPACITY = {"cpu": "64", "memory": "512Gi", "pods": "110"}
+DEFAULT_CAPACITY = {
+    "cpu": "64",
+    "memory": "512Gi",
+    "ephemeral-storage": "1Ti",
+    "pods": "110",
+}
 
 
 @dataclass(frozen=True, slots=True)

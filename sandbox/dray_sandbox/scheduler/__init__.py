@@ -1,6 +1,6 @@
 """The sandbox's kube-scheduler: it binds pods, and never allocates devices.
 
-It reads what kube-scheduler's default plugins read of cpu, memory, pod count, node selector,
-required node affinity, taints, ``unschedulable`` and resource claims, and nothing else: no
-ports, volumes, pod affinity, topology spread, preemption or extended resources.
+It reads what kube-scheduler's default plugins read of resources, pod count, host ports, node
+selector, required node affinity, taints, ``unschedulable`` and resource claims, and nothing else:
+no volumes, pod affinity, topology spread, preemption or classes that stand for resources.
 """

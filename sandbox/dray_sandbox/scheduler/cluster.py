@@ -1,9 +1,10 @@
 """What the stand-in knows of the cluster. Pure: fed with objects, asked for nodes and claims."""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from dray.domain.pods import Node, NodeExpression, NodeTerm, Pod
+from dray.domain.pods import HostPort, Node, NodeExpression, NodeTerm, Pod
 from dray.kube.convert import node_from, pod_from
 from dray.kube.ports import Object
 
@@ -55,12 +56,19 @@ class Usage:
     cpu_milli: int = 0
     memory_bytes: int = 0
     pods: int = 0
+    others: Counter[str] = field(default_factory=Counter)
+    """Of the other resources."""
+    ports: Counter[HostPort] = field(default_factory=Counter)
 
     def add(self, pod: Pod, sign: int) -> None:
         """Count a pod in (1) or out (-1)."""
         self.cpu_milli += sign * pod.needs.cpu_milli
         self.memory_bytes += sign * pod.needs.memory_bytes
         self.pods += sign
+        for name, amount in pod.needs.resources.items():
+            self.others[name] += sign * amount
+        for port in pod.needs.ports:
+            self.ports[port] += sign
 
 
 @dataclass(slots=True)

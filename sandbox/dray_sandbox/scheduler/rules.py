@@ -9,8 +9,8 @@ from collections import Counter
 from dataclasses import dataclass
 
 from dray.domain.devices import Taint
-from dray.domain.pods import Node, NodeExpression, NodeTerm, Pod
-from dray_sandbox.scheduler.cluster import Cluster, SeenClaim
+from dray.domain.pods import HostPort, Node, NodeExpression, NodeTerm, Pod
+from dray_sandbox.scheduler.cluster import Cluster, SeenClaim, Usage
 
 _UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable")
 _REPELLING = ("NoSchedule", "NoExecute")
@@ -122,7 +122,21 @@ def _node_refusal(pod: Pod, node: Node, cluster: Cluster) -> str:
         return "Insufficient cpu"
     if needs.memory_bytes and used.memory_bytes + needs.memory_bytes > node.memory_bytes:
         return "Insufficient memory"
+    for name, amount in needs.resources.items():
+        if used.others[name] + amount > node.resources.get(name, 0):
+            return f"Insufficient {name}"
+    if any(_is_taken(port, used) for port in needs.ports):
+        return "node(s) didn't have free ports for the requested pod ports"
     return ""
+
+
+def _is_taken(port: HostPort, used: Usage) -> bool:
+    return any(
+        count > 0
+        and (taken.protocol, taken.number) == (port.protocol, port.number)
+        and (port.address in ("0.0.0.0", taken.address) or taken.address == "0.0.0.0")
+        for taken, count in used.ports.items()
+    )
 
 
 def _claims_refusal(claims: list[SeenClaim], node: Node, unavailable: dict[str, SeenClaim]) -> str:

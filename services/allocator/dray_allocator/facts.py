@@ -58,6 +58,8 @@ class Facts:
     members: dict[str, dict[str, None]] = field(default_factory=dict)
     """Per pool, its nodes."""
     classes: dict[str, DeviceClass] = field(default_factory=dict)
+    given: frozenset[str] = frozenset()
+    """Extended resources for which kube-scheduler allocates devices of a class."""
     pools: dict[str, Pool] = field(default_factory=dict)
     policies: dict[str, Policy] = field(default_factory=dict)
     _served: dict[str, list[str]] = field(default_factory=dict)

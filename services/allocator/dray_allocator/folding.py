@@ -193,6 +193,8 @@ def _may_fit_more(before: NodeFact | None, after: NodeFact) -> bool:
         new.used_cpu_milli < old.used_cpu_milli
         or new.used_memory_bytes < old.used_memory_bytes
         or new.used_pods < old.used_pods
+        or any(new.used_resources.get(name, 0) < used for name, used in old.used_resources.items())
+        or any(port not in new.used_ports for port in old.used_ports)
     )
     return frees or _described(before) != _described(after)
 
@@ -206,6 +208,7 @@ def _described(fact: NodeFact) -> tuple[object, ...]:
         node.cpu_milli,
         node.memory_bytes,
         node.pods,
+        node.resources,
         node.labels,
         node.taints,
         node.unschedulable,
@@ -256,6 +259,9 @@ def _configuration(state: AllocatorState, fact: Fact) -> None:
     match fact:
         case DeviceClassObserved(device_class=device_class):
             _keep(facts.classes, device_class.name, device_class, fact.deleted)
+            facts.given = frozenset(
+                name for one in facts.classes.values() for name in one.stands_for
+            )
             state.fleet.forget_selected()
         case ClusterObserved():
             if not state.selectors.read_in(_stored_language(fact)):

@@ -165,13 +165,19 @@ class AllocatorState:
         return ""
 
     def refresh_hold(self, pod_uid: str) -> None:
-        """Whether the log must hold cpu and memory for the pod: its node's sum lacks it."""
+        """Whether the log must hold what the pod takes of its node, whose sum lacks it."""
         node, held = "", None
         for domain in self.domains.values():
             decision = domain.current.pods.get(pod_uid)
             if decision is not None and self._is_held(pod_uid, decision.node):
                 node = decision.node
-                held = Held(decision.cpu_milli, decision.memory_bytes, 1)
+                held = Held(
+                    decision.cpu_milli,
+                    decision.memory_bytes,
+                    1,
+                    decision.resources,
+                    decision.ports,
+                )
         freed_on = self.holds.set(pod_uid, node, held)
         if freed_on:
             self.supply_of_node(freed_on)

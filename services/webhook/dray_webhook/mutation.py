@@ -18,7 +18,7 @@ from dray.domain.names import (
     SHAPE,
 )
 from dray.domain.pods import Pool
-from dray.kube.convert import pod_needs
+from dray.kube.convert import given_by_classes, pod_needs
 from dray.messages.events import PodRequested
 from dray.messages.facts import TemplateObserved
 from dray.messages.rpc import Lookup
@@ -142,10 +142,11 @@ class _Admission:
             return False
         try:
             base = self.found.base.name if self.found.base else BASE_TEMPLATE
-            unread = pod_needs(foreign_needs(self.spec, base)).unread
+            needs = pod_needs(foreign_needs(self.spec, base))
         except InvalidInputError as error:
             self.findings.errors.append(f"spec of the pod: {error}")
             return False
+        unread = (*needs.unread, *given_by_classes(needs, self.view.classes.values()))
         gated = not pool.dedicated or bool(unread)
         if gated and not self.view.cluster.device_taints:
             why = (

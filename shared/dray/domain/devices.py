@@ -1,6 +1,10 @@
 """Devices as drivers publish them (``ResourceSlice``, ``DeviceClass``)."""
 
 from dataclasses import dataclass, field
+from typing import Final
+
+IMPLICIT_RESOURCE: Final = "deviceclass.resource.kubernetes.io/"
+"""Prefix of the extended resource that every DeviceClass stands for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,3 +138,12 @@ class DeviceClass:
     name: str
     selectors: tuple[str, ...] = ()
     config: tuple[OpaqueConfig, ...] = ()
+    extended_resource: str = ""
+    """``extendedResourceName``: pods that ask for so many of it get devices of the class."""
+
+    @property
+    def stands_for(self) -> tuple[str, ...]:
+        """The extended resources for which kube-scheduler allocates devices of this class, on
+        nodes that have none of them by another way (a device plugin)."""
+        explicit = (self.extended_resource,) if self.extended_resource else ()
+        return (f"{IMPLICIT_RESOURCE}{self.name}", *explicit)

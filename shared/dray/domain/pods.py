@@ -1,7 +1,9 @@
 """What pods ask of a node, and nodes and pools as the claim-controller publishes them."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from dray.domain.devices import Taint, Toleration
 from dray.domain.names import (
@@ -11,6 +13,10 @@ from dray.domain.names import (
     OWNER_DRAY,
     OWNER_KUBE_SCHEDULER,
 )
+
+ANY_ADDRESS: Final = "0.0.0.0"
+_WHOLE_NUMBER: Final = re.compile(r"[0-9]{1,64}")
+_MOST: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +47,44 @@ class NodeExpression:
 
 
 def _compared(operator: str, seen: str | None, values: Sequence[str]) -> bool:
-    try:
-        left, right = int(seen or ""), int(values[0])
-    except (ValueError, IndexError):
+    """As Go reads them: decimal digits (a label value has no sign) that an int64 holds."""
+    if len(values) != 1:
+        return False
+    left, right = _whole_number(seen or ""), _whole_number(values[0])
+    if left is None or right is None:
         return False
     return left > right if operator == "Gt" else left < right
 
 
+def _whole_number(text: str) -> int | None:
+    number = int(text) if _WHOLE_NUMBER.fullmatch(text) else None
+    return None if number is None or number > _MOST else number
+
+
 NodeTerm = tuple[NodeExpression, ...]
 """Expressions that must all hold; a pod's terms are alternatives."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class HostPort:
+    """A port of the node itself that a container takes."""
+
+    number: int
+    protocol: str = "TCP"
+    address: str = ANY_ADDRESS
+    """The address that it is taken on; ``0.0.0.0`` stands for all."""
+
+    def conflicts(self, other: "HostPort") -> bool:
+        """Whether both can't be taken on one node: the rule of kube-scheduler's NodePorts."""
+        return (
+            self.number == other.number
+            and self.protocol == other.protocol
+            and (self.address == other.address or ANY_ADDRESS in (self.address, other.address))
+        )
+
+    def __str__(self) -> str:
+        where = "" if self.address == ANY_ADDRESS else f" on {self.address}"
+        return f"{self.number}/{self.protocol}{where}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +98,11 @@ class PodNeeds:
     tolerations: tuple[Toleration, ...] = ()
     unread: tuple[str, ...] = ()
     """Needs such as "pod affinity" or "volumes": such a pod takes the gated path."""
+    resources: dict[str, int] = field(default_factory=dict)
+    """Every other resource it asks for: ``ephemeral-storage`` and huge pages in bytes, extended
+    resources in pieces."""
+    ports: tuple[HostPort, ...] = ()
+    """Ports of the node that it takes while it runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +170,11 @@ class Node:
     used_cpu_milli: int = 0
     used_memory_bytes: int = 0
     used_pods: int = 0
+    resources: dict[str, int] = field(default_factory=dict)
+    """Allocatable of every other resource, as in ``PodNeeds.resources``; absent: none."""
+    used_resources: dict[str, int] = field(default_factory=dict)
+    used_ports: tuple[HostPort, ...] = ()
+    """Host ports that its pods take, each once."""
     labels: dict[str, str] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False

@@ -6,21 +6,24 @@ Objects are taken as an API server returns them: validated and defaulted.
 from dray.kube.convert_claims import allocation_from, allocation_to, claim_from, status_to
 from dray.kube.convert_devices import class_from, slice_from
 from dray.kube.convert_metadata import revision_of, time_from, time_to
-from dray.kube.convert_needs import pod_needs, pod_requests
+from dray.kube.convert_needs import given_by_classes, host_ports, pod_needs
 from dray.kube.convert_pods import node_from, pod_from
 from dray.kube.convert_pools import policy_from, pool_from
+from dray.kube.convert_requests import requests_of
 
 __all__ = [
     "allocation_from",
     "allocation_to",
     "claim_from",
     "class_from",
+    "given_by_classes",
+    "host_ports",
     "node_from",
     "pod_from",
     "pod_needs",
-    "pod_requests",
     "policy_from",
     "pool_from",
+    "requests_of",
     "revision_of",
     "slice_from",
     "status_to",

@@ -51,6 +51,7 @@ def class_from(obj: Object) -> DeviceClass:
         name=obj["metadata"]["name"],
         selectors=selectors_from(spec.get("selectors")),
         config=configs_from(spec.get("config"), "FromClass"),
+        extended_resource=spec.get("extendedResourceName") or "",
     )
 
 

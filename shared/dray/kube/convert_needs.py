@@ -1,20 +1,14 @@
-"""What a pod's spec asks of a node: the part dray's node fit reads, and names for the rest.
-
-Requests are summed as ``PodRequests`` of k8s.io/component-helpers/resource does.
-"""
+"""What a pod's spec asks of a node: the part dray's node fit reads, and names for the rest."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from dray.domain.devices import IMPLICIT_RESOURCE, DeviceClass
 from dray.domain.names import CLAIM_REFERENCE
-from dray.domain.pods import NodeExpression, NodeTerm, PodNeeds
-from dray.domain.quantities import Quantity, parse_quantity
+from dray.domain.pods import ANY_ADDRESS, HostPort, NodeExpression, NodeTerm, PodNeeds
 from dray.kube.convert_metadata import tolerations_from
+from dray.kube.convert_requests import Spec, requests_of
 
-Spec = Mapping[str, Any]
-Amounts = dict[str, Quantity]
-
-_READ: Final = ("cpu", "memory")
 _PLAIN_VOLUMES: Final = (
     "configMap",
     "secret",
@@ -27,75 +21,51 @@ _PLAIN_VOLUMES: Final = (
 """Volume sources that no node lacks; any other may bind the pod to some nodes."""
 
 
-def pod_requests(spec: Spec) -> tuple[int, int]:
-    """CPU in thousandths of a core and memory in bytes that the pod takes of its node."""
-    amounts = _pod_amounts(spec)
-    zero = Quantity(0)
-    return amounts.get("cpu", zero).milli, amounts.get("memory", zero).value
-
-
 def pod_needs(spec: Spec) -> PodNeeds:
     """What the pod asks of a node; ``unread`` names what dray's node fit doesn't look at."""
-    cpu_milli, memory_bytes = pod_requests(spec)
+    asked = requests_of(spec)
     affinity = spec.get("affinity") or {}
     return PodNeeds(
-        cpu_milli=cpu_milli,
-        memory_bytes=memory_bytes,
+        cpu_milli=asked.cpu_milli,
+        memory_bytes=asked.memory_bytes,
         node_selector=dict(spec.get("nodeSelector") or {}),
         node_terms=_node_terms(affinity.get("nodeAffinity") or {}),
         tolerations=tolerations_from(spec.get("tolerations")),
         unread=tuple(dict.fromkeys(_unread(spec, affinity))),
+        resources=asked.resources,
+        ports=host_ports(spec),
     )
 
 
-def _pod_amounts(spec: Spec) -> Amounts:
-    total = _sum(_requests(container) for container in spec.get("containers") or ())
-    sidecars: Amounts = {}
-    largest: Amounts = {}
-    for container in spec.get("initContainers") or ():
-        asked = _requests(container)
-        if container.get("restartPolicy") == "Always":
-            total = _plus(total, asked)
-            sidecars = _plus(sidecars, asked)
-            asked = sidecars
-        else:
-            asked = _plus(asked, sidecars)
-        largest = _most(largest, asked)
-    total = _most(total, largest)
-    pod_level = _requests(spec)
-    total.update(pod_level)
-    return _plus(total, _quantities(spec.get("overhead")))
+def host_ports(spec: Spec) -> tuple[HostPort, ...]:
+    """The ports of its node that a pod takes while it runs, each once: those of its containers and
+    sidecars, and none of the init containers that end (``GetHostPorts`` of kube-scheduler)."""
+    sidecars = (
+        one for one in spec.get("initContainers") or () if one.get("restartPolicy") == "Always"
+    )
+    taken = (
+        HostPort(number, port.get("protocol") or "TCP", port.get("hostIP") or ANY_ADDRESS)
+        for container in (*sidecars, *(spec.get("containers") or ()))
+        for port in container.get("ports") or ()
+        if (number := _host_port(spec, port)) > 0
+    )
+    return tuple(sorted(dict.fromkeys(taken)))
 
 
-def _requests(holder: Spec) -> Amounts:
-    resources = holder.get("resources") or {}
-    # The server defaults a request that is absent to its limit.
-    return {**_quantities(resources.get("limits")), **_quantities(resources.get("requests"))}
+def _host_port(spec: Spec, port: Mapping[str, Any]) -> int:
+    # In the host's network the server defaults it to the container's port.
+    return int(port.get("hostPort") or (spec.get("hostNetwork") and port["containerPort"]) or 0)
 
 
-def _quantities(amounts: Mapping[str, Any] | None) -> Amounts:
-    return {name: parse_quantity(str(amount)) for name, amount in (amounts or {}).items()}
-
-
-def _sum(parts: Iterable[Amounts]) -> Amounts:
-    total: Amounts = {}
-    for part in parts:
-        total = _plus(total, part)
-    return total
-
-
-def _plus(left: Amounts, right: Amounts) -> Amounts:
-    result = dict(left)
-    for name, amount in right.items():
-        result[name] = result[name] + amount if name in result else amount
-    return result
-
-
-def _most(left: Amounts, right: Amounts) -> Amounts:
-    result = dict(left)
-    for name, amount in right.items():
-        result[name] = max(result[name], amount) if name in result else amount
-    return result
+def given_by_classes(needs: PodNeeds, classes: Iterable[DeviceClass]) -> tuple[str, ...]:
+    """The resources among a pod's needs for which kube-scheduler may allocate devices: only it
+    can, so they are needs that dray's node fit doesn't read."""
+    known = {name for one in classes for name in one.stands_for}
+    return tuple(
+        f"resource {name}"
+        for name in needs.resources
+        if name in known or name.startswith(IMPLICIT_RESOURCE)
+    )
 
 
 def _node_terms(affinity: Mapping[str, Any]) -> tuple[NodeTerm, ...]:
@@ -126,10 +96,6 @@ def _unread(spec: Spec, affinity: Mapping[str, Any]) -> Iterator[str]:
     ):
         yield "topology spread"
     yield from _unread_volumes(spec)
-    yield from _unread_ports(spec)
-    for name in sorted(_pod_amounts(spec)):
-        if name not in _READ:
-            yield f"resource {name}"
     for entry in spec.get("resourceClaims") or ():
         if entry["name"] != CLAIM_REFERENCE:
             yield f"resource claim {entry['name']}"
@@ -153,11 +119,3 @@ def _unread_volumes(spec: Spec) -> Iterator[str]:
         kinds = [kind for kind in volume if kind != "name" and volume[kind] is not None]
         if any(kind not in _PLAIN_VOLUMES for kind in kinds):
             yield f"volume {volume['name']}"
-
-
-def _unread_ports(spec: Spec) -> Iterator[str]:
-    for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
-        for port in container.get("ports") or ():
-            number = port.get("hostPort") or (spec.get("hostNetwork") and port["containerPort"])
-            if number:
-                yield f"host port {number}"

@@ -1,7 +1,7 @@
 """Pods and nodes (core/v1) as domain values."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from dray.domain.names import (
     ALLOCATION_GATE,
@@ -23,10 +23,8 @@ from dray.kube.convert_metadata import (
     time_from,
 )
 from dray.kube.convert_needs import pod_needs
+from dray.kube.convert_requests import allocatable_of
 from dray.kube.ports import Object
-
-_DEFAULT_PODS: Final = "110"
-"""The kubelet's default, for a node that states none."""
 
 
 def pod_from(obj: Object) -> Pod:
@@ -62,13 +60,15 @@ def node_from(obj: Object) -> Node:
     spec = obj.get("spec") or {}
     status = obj.get("status") or {}
     allocatable = status.get("allocatable") or status.get("capacity") or {}
+    given = allocatable_of(allocatable)
     return Node(
         name=metadata["name"],
         uid=metadata.get("uid", ""),
         qos=label(obj, QOS_LABEL) or DEFAULT_QOS,
-        cpu_milli=parse_quantity(str(allocatable.get("cpu", "0"))).milli,
-        memory_bytes=parse_quantity(str(allocatable.get("memory", "0"))).value,
-        pods=parse_quantity(str(allocatable.get("pods", _DEFAULT_PODS))).value,
+        cpu_milli=given.cpu_milli,
+        memory_bytes=given.memory_bytes,
+        pods=parse_quantity(str(allocatable.get("pods", "0"))).value,
+        resources=given.resources,
         labels=dict(metadata.get("labels") or {}),
         taints=taints_from(spec.get("taints")),
         unschedulable=bool(spec.get("unschedulable")),

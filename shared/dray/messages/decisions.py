@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from dray.domain.claims import Allocation
+from dray.domain.pods import HostPort
 from dray.messages.base import Kind, Message, token
 from dray.reasons import Reason
 
@@ -70,6 +71,9 @@ class PodDecision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     considered_devices: int = 0
     took_us: int = 0
     """Time the decision took, for people; replay ignores it."""
+    resources: dict[str, int] = msgspec.field(default_factory=dict)
+    """What else the pod takes of its node, beside cpu and memory."""
+    ports: tuple[HostPort, ...] = ()
 
 
 class Decided(Record, frozen=True, kw_only=True, tag="decided"):

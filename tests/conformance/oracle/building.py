@@ -1,8 +1,10 @@
 """Where the oracle of each minor of Kubernetes comes from."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+from dray_sandbox.controlplane.build import control_plane, module_directory
 from dray_sandbox.golang import program as golang
 from dray_sandbox.golang.program import GoProgram
 
@@ -27,6 +29,30 @@ def program_of(minor: str) -> GoProgram:
         mod_file=mod_file,
         tags=_TAGS.get(minor, ()),
     )
+
+
+def node_fit_of(minor: str) -> GoProgram:
+    """kube-scheduler's plugins that fit pods to nodes, of ``minor``: a second program of the module
+    that the control plane is built from, so that both are of one patch."""
+    whole = control_plane(module_directory(), minor)
+    return replace(
+        whole,
+        title=f"the node fit of Kubernetes {minor}",
+        takes="about 2 min on 2 cores, or seconds after the control plane",
+        cache="oracle",
+        file="nodefit",
+        package="nodefit",
+        tags=(*_TAGS.get(minor, ()), *(("from137",) if minor == "1.37" else ())),
+    )
+
+
+async def build_node_fit(minor: str, progress: Callable[[str], None]) -> Path:
+    """The path of the node fit's command.
+
+    Raises:
+        BuildError, ToolchainError: what went wrong, and what to do.
+    """
+    return await golang.build(node_fit_of(minor), progress)
 
 
 async def build_oracle(minor: str, progress: Callable[[str], None]) -> Path:

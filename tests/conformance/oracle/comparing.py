@@ -1,4 +1,4 @@
-"""What both comparisons do alike: their command line, the oracle of each minor, their exit codes.
+"""What all comparisons do alike: their command line, the oracle of each minor, their exit codes.
 
 0 no difference, 1 differences or too few cases of some feature, 2 used wrongly, 3 the oracle can't
 be built here (no Go, no network).
@@ -7,7 +7,7 @@ be built here (no Go, no network).
 import argparse
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from building import DEFAULT_MINOR, MINORS, build_oracle
@@ -17,17 +17,19 @@ from dray.domain.errors import DrayError
 
 Compare = Callable[[str, Path, argparse.Namespace], int]
 """Compares with the oracle of one minor, at the path given; returns an exit code."""
+Build = Callable[[str, Callable[[str], None]], Awaitable[Path]]
+"""Builds the oracle of one minor, telling how far it is; returns its path."""
 
 
-def run(parser: argparse.ArgumentParser, compare: Compare) -> int:
+def run(parser: argparse.ArgumentParser, compare: Compare, build: Build = build_oracle) -> int:
     """Compare as the command line says; the worst exit code of all minors."""
     arguments = parser.parse_args()
-    return max(_run(minor, arguments, compare) for minor in arguments.k8s)
+    return max(_run(minor, arguments, compare, build) for minor in arguments.k8s)
 
 
-def _run(minor: str, arguments: argparse.Namespace, compare: Compare) -> int:
+def _run(minor: str, arguments: argparse.Namespace, compare: Compare, build: Build) -> int:
     try:
-        oracle = asyncio.run(build_oracle(minor, say))
+        oracle = asyncio.run(_built(build, minor))
     except (DrayError, OSError) as error:
         say(f"error: no oracle of Kubernetes {minor} here: {str(error).splitlines()[0]}")
         return 3
@@ -38,10 +40,14 @@ def _run(minor: str, arguments: argparse.Namespace, compare: Compare) -> int:
         return 1
 
 
+async def _built(build: Build, minor: str) -> Path:
+    return await build(minor, say)
+
+
 def parser_of(
     target: str, description: str, things: str, count: int, what: str
 ) -> argparse.ArgumentParser:
-    """The options that both have; ``--things``, ``count`` by default, says how much is asked."""
+    """The options that all have; ``--things``, ``count`` by default, says how much is asked."""
     parser = argparse.ArgumentParser(prog=f"make {target}", description=description)
     parser.add_argument(
         "--k8s", type=_minors, default=[DEFAULT_MINOR], help="minor versions, as in 1.34,1.36"

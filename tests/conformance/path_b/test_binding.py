@@ -110,11 +110,11 @@ async def test_gated_pods_are_denied_with_the_reason_where_taints_are_dropped_an
         assert await cluster.running("guest")
         return
     shared = await cluster.denial("guest", SHARED)
-    port = {"ports": [{"containerPort": 80, "hostPort": 8080}]}
-    needy = await cluster.denial("guest", DEDICATED, container=port)
+    volume = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+    needy = await cluster.denial("guest", DEDICATED, volumes=[volume])
 
     assert "on shared nodes: name a pool with spec.dedicated: true" in shared
-    assert "needs that only kube-scheduler reads (host port 8080)" in needy
+    assert "needs that only kube-scheduler reads (volume data)" in needy
 
 
 def _is_refused(pod: dict) -> bool:

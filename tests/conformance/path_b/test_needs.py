@@ -1,5 +1,5 @@
-"""Needs that dray's node fit doesn't read, on nodes that dray has to itself: kube-scheduler reads
-them, and refuses until dray has found a node that will do."""
+"""Needs on nodes that dray has to itself: those that its node fit doesn't read are
+kube-scheduler's, which refuses until dray has found a node that will do."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, suppress
@@ -52,6 +52,9 @@ EXCLUSIVE: dict[str, Object] = {
             }
         ]
     },
+}
+"""Needs of which a node satisfies one pod at a time, and that kube-scheduler reads."""
+SCARCE: dict[str, Object] = {
     "host port": {"container": {"ports": [{"containerPort": 80, "hostPort": 8080}]}},
     "extended resource": {
         "container": {
@@ -62,7 +65,7 @@ EXCLUSIVE: dict[str, Object] = {
         }
     },
 }
-"""Needs of which a node satisfies one pod at a time."""
+"""Needs of which a node satisfies one pod at a time, and that dray reads by itself."""
 
 
 @pytest.mark.usefixtures("gated")
@@ -77,6 +80,19 @@ async def test_two_pods_that_can_not_share_a_node_get_two(cluster: Cluster, need
     assert set(nodes) == OWN
     for name in ("first", "second"):
         await _was_gated(cluster, name)
+
+
+@pytest.mark.parametrize("need", SCARCE)
+async def test_dray_counts_what_a_node_has_for_one_pod_where_it_binds(
+    cluster: Cluster, need: str
+) -> None:
+    for name in ("first", "second"):
+        await cluster.submit(name, DEDICATED, **SCARCE[need])
+
+    assert set(await cluster.running("first", "second")) == OWN
+    for name in ("first", "second"):
+        pod = await cluster.pod(name)
+        assert pod["spec"]["schedulerName"] == names.DRAY_SCHEDULER
 
 
 @pytest.mark.usefixtures("gated")

@@ -8,6 +8,7 @@ from dray.bus.topology import EVENTS_STREAM
 from dray.domain.names import DRIVER
 from dray.kube.ports import CLAIMS, EVENTS, NODES, PODS
 from dray.messages.events import ClaimPrepared
+from dray_sandbox.kubelet.plan import DEFAULT_CAPACITY
 
 CDI = "sandbox.dray.dev/cdi"
 
@@ -166,4 +167,4 @@ async def test_the_node_object_is_ready_with_its_size_and_lease(stand, eventuall
 
         await eventually(ready)
         node = await stand.kube.get(NODES, "n1")
-        assert node["status"]["allocatable"] == {"cpu": "64", "memory": "512Gi", "pods": "110"}
+        assert node["status"]["allocatable"] == DEFAULT_CAPACITY

@@ -6,7 +6,7 @@ import pytest
 
 from dray.domain.devices import Taint, Toleration
 from dray.domain.pods import NodeExpression, PodClaim
-from dray.kube.convert import node_from, pod_from, pod_needs, pod_requests
+from dray.kube.convert import node_from, pod_from, pod_needs, requests_of
 
 
 def container(cpu: str = "", memory: str = "", **more: Any) -> dict[str, Any]:
@@ -69,7 +69,8 @@ def sidecar(cpu: str) -> dict[str, Any]:
 def test_requests_are_summed_as_kubernetes_does(
     spec: dict[str, Any], cpu_milli: int, memory_bytes: int
 ) -> None:
-    assert pod_requests(spec) == (cpu_milli, memory_bytes)
+    asked = requests_of(spec)
+    assert (asked.cpu_milli, asked.memory_bytes) == (cpu_milli, memory_bytes)
 
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -110,33 +111,10 @@ SPREAD = {"maxSkew": 1, "topologyKey": "zone"}
             (),
         ),
         (
-            {"containers": [{"ports": [{"containerPort": 80, "hostPort": 8080}]}]},
-            ("host port 8080",),
-        ),
-        (
-            {"hostNetwork": True, "containers": [{"ports": [{"containerPort": 80}]}]},
-            ("host port 80",),
-        ),
-        ({"containers": [{"ports": [{"containerPort": 80}]}]}, ()),
-        (
-            {
-                "containers": [
-                    {
-                        "resources": {
-                            "requests": {"ephemeral-storage": "1Gi", "cpu": "1"},
-                            "limits": {"nvidia.com/gpu": "1", "hugepages-2Mi": "4Mi"},
-                        }
-                    }
-                ]
-            },
-            ("resource ephemeral-storage", "resource hugepages-2Mi", "resource nvidia.com/gpu"),
-        ),
-        (
             {"resourceClaims": [{"name": "tensor-fusion-gpu-claim"}, {"name": "nic"}]},
             ("resource claim nic",),
         ),
         ({"runtimeClassName": "gvisor", "overhead": {"cpu": "1"}}, ()),
-        ({"resources": {"requests": {"hugepages-2Mi": "4Mi"}}}, ("resource hugepages-2Mi",)),
         ({"schedulingGroup": {"podGroupName": "ring"}}, ("pod group",)),
         ({"workloadRef": {"name": "ring", "podGroup": "a"}}, ("pod group",)),
         ({"hostUsers": False}, ()),
@@ -260,16 +238,25 @@ def test_a_node_is_read() -> None:
             },
             "status": {
                 "capacity": {"cpu": "8"},
-                "allocatable": {"cpu": "7900m", "memory": "31Gi", "pods": "50"},
+                "allocatable": {
+                    "cpu": "7900m",
+                    "memory": "31Gi",
+                    "pods": "50",
+                    "ephemeral-storage": "1Gi",
+                    "nvidia.com/gpu": "8",
+                    "hugepages-1Gi": "0",
+                },
                 "conditions": [{"type": "Ready", "status": "Unknown"}],
             },
         }
     )
     assert (node.cpu_milli, node.memory_bytes, node.pods) == (7900, 31 * 2**30, 50)
+    assert node.resources == {"ephemeral-storage": 2**30, "nvidia.com/gpu": 8}
     assert node.taints == (Taint("a", "b"), Taint("c", "", "NoExecute"))
     assert (node.qos, node.pool, node.unschedulable, node.ready) == ("high", "", True, False)
 
 
-def test_a_node_that_says_little_is_judged_by_its_taints_alone() -> None:
+def test_a_node_has_what_it_says_and_no_more() -> None:
     node = node_from({"metadata": {"name": "n"}, "status": {"capacity": {"cpu": "2"}}})
-    assert (node.cpu_milli, node.pods, node.qos, node.ready) == (2000, 110, "medium", True)
+    assert (node.cpu_milli, node.pods, node.qos, node.ready) == (2000, 0, "medium", True)
+    assert node.resources == {}

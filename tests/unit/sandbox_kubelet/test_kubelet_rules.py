@@ -1,6 +1,7 @@
 """The stand-in's decisions: who is admitted, which claims may be used, what CDI ids mean."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from dray_sandbox.kubelet.claims import (
     container_devices,
     held_claim,
 )
-from dray_sandbox.kubelet.plan import NodePlan, parse_label, parse_node
+from dray_sandbox.kubelet.plan import DEFAULT_CAPACITY, NodePlan, parse_label, parse_node
 from dray_sandbox.kubelet.statuses import creating, rejected, running, succeeded
 
 NOW = "2026-11-21T15:00:00Z"
@@ -54,6 +55,21 @@ def pod(*, cpu="1", memory="1Gi", port=None, **spec):
 def test_a_pod_is_admitted_only_if_the_node_has_what_it_asks(candidate, beside, reason):
     rejection = admit(candidate, beside, PLAN)
     assert (rejection.reason if rejection else None) == reason
+
+
+def test_other_resources_are_admitted_as_far_as_the_node_has_them():
+    def asking(amount, resource):
+        made = pod()
+        made["spec"]["containers"][0]["resources"]["requests"] = {resource: amount}
+        return made
+
+    plan = replace(PLAN, capacity=PLAN.capacity | {"example.com/nic": "2"})
+    nic = asking("2", "example.com/nic")
+    assert admit(nic, [], plan) is None
+    assert admit(nic, [asking("1", "example.com/nic")], plan).reason == "OutOfexample.com/nic"
+    assert admit(asking("1", "ephemeral-storage"), [], plan).reason == "OutOfephemeral-storage"
+    # Of an extended resource that it has never heard of, a kubelet says nothing.
+    assert admit(asking("1", "example.com/fpga"), [], plan) is None
 
 
 def test_host_ports_clash_only_on_the_same_address_and_protocol():
@@ -221,7 +237,7 @@ def test_the_command_line_makes_plans():
     first, second = plans_of(options)
     assert (first.name, first.plugins_dir, first.labels) == ("a", Path("/p"), {})
     assert second.labels == {"x": "1", "y": "2"}
-    assert second.capacity == {"cpu": "8", "memory": "512Gi", "pods": "110"}
+    assert second.capacity == DEFAULT_CAPACITY | {"cpu": "8"}
 
 
 @pytest.mark.parametrize("text", ["n", "n:/p:/r", ":/p:/r:/c"])

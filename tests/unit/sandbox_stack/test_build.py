@@ -23,6 +23,7 @@ from dray_sandbox.controlplane.build import (
     wanted_minor,
 )
 from dray_sandbox.golang.failures import BuildError, CannotBuildHereError
+from dray_sandbox.golang.program import build as golang_build
 
 FAKE_GO = """#!/bin/sh
 if [ "$1" = version ]; then echo "go version go1.99.0 linux/amd64"; exit 0; fi
@@ -263,3 +264,24 @@ def test_the_cache_place_changes_with_the_module_and_with_go(tmp_path: Path) -> 
     assert replace(program, tags=("other",)).directory("1.26.1") != before
     (module / "main.go").write_text("package main")
     assert program.directory("1.26.1") != before
+
+
+async def test_a_second_program_of_a_module_is_built_from_its_own_folder(
+    tmp_path: Path, builds: Path
+) -> None:
+    fake_go(tmp_path, f'{WORKS}; echo "$3" >> "$BUILDS"')
+    module = tmp_path / "module"
+    (module / "second").mkdir(parents=True)
+    for name in ("main.go", "go.sum", "go.mod"):
+        (module / name).write_bytes((module_directory() / name).read_bytes())
+    (module / "second" / "main.go").write_text("package main")
+    program = replace(control_plane(module), package="second", file="second")
+
+    binary = await golang_build(program, lambda line: None)
+
+    assert (binary.name, lines_of(builds)) == ("second", ["build", "./second"])
+    before = program.directory("1.99.0")
+    (module / "main.go").write_text("package main")
+    assert program.directory("1.99.0") == before == binary.parent
+    (module / "second" / "main.go").write_text("package main // changed")
+    assert program.directory("1.99.0") != before

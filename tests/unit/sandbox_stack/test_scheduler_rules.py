@@ -116,6 +116,36 @@ def test_a_node_is_refused_for_its_reason(fields: Object, spec: Object, why: str
     assert verdict.message.startswith("0/1 nodes are available: 1 ")
 
 
+@pytest.mark.parametrize(
+    ("container", "other", "why"),
+    [
+        ({"resources": {"limits": {"example.com/nic": "1"}}}, {}, "Insufficient example.com/nic"),
+        (
+            {"ports": [{"containerPort": 80, "hostPort": 80}]},
+            {"ports": [{"containerPort": 80, "hostPort": 80, "hostIP": "10.0.0.1"}]},
+            "free ports",
+        ),
+        (
+            {"ports": [{"containerPort": 80, "hostPort": 80, "hostIP": "10.0.0.1"}]},
+            {"ports": [{"containerPort": 80, "hostPort": 80, "hostIP": "10.0.0.2"}]},
+            "",
+        ),
+    ],
+)
+def test_other_resources_and_host_ports_are_had_once(
+    container: Object, other: Object, why: str
+) -> None:
+    made = cluster(node("a"))
+    made.nodes["a"].resources["example.com/nic"] = 1
+    first = seen(made, pod("first", containers=[{"name": "c", **(other or container)}]))
+    second = seen(made, pod("second", containers=[{"name": "c", **container}]))
+    made.assume(first, "a")
+    verdict = decide(second, made)
+    assert why in verdict.message if isinstance(verdict, Unschedulable) else not why
+    made.withdraw(first.uid)
+    assert decide(second, made) == Place("a")
+
+
 def test_tolerations_and_affinity_let_a_pod_in() -> None:
     taint = {"key": "tensor-fusion.ai/dedicated", "value": "p", "effect": "NoSchedule"}
     made = cluster(node("a", taints=[taint], labels={"zone": "x"}))

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dray.domain.devices import DeviceClass
 from dray.domain.names import DRA_CEL_EXPRESSION, POD_ANNOTATIONS
 from dray_webhook.injection import Ids
 from dray_webhook.review import write_review
@@ -76,6 +77,37 @@ def test_needs_that_dray_does_not_read_take_the_gated_path_on_dedicated_nodes(
     assert spec["schedulingGates"] == [GATE]
     assert spec["tolerations"][0]["key"] == P + "dedicated"
     assert answer.requested.understood["binder"] == "kube-scheduler"
+
+
+def test_resources_and_ports_of_the_node_are_read_by_dray(cluster, pod, patched):
+    container = {
+        "name": "main",
+        "resources": {"limits": {"ephemeral-storage": "1Gi", "example.com/nic": "1"}},
+        "ports": [{"containerPort": 80, "hostPort": 80}],
+    }
+    asked = pod({P + "gpupool": "dedicated"}, containers=[container])
+
+    spec = patched(asked, answer := cluster.admit(asked))["spec"]
+
+    assert spec["schedulerName"] == "tensor-fusion-scheduler"
+    assert answer.requested.understood["binder"] == "dray"
+
+
+@pytest.mark.parametrize(
+    "resource", ["example.com/nic", "deviceclass.resource.kubernetes.io/nic.example.com"]
+)
+def test_resources_that_a_class_stands_for_are_kube_scheduler_s_to_give(
+    cluster, pod, patched, resource
+):
+    name = "nic.example.com"
+    cluster.view.classes[name] = DeviceClass(name, extended_resource="example.com/nic")
+    container = {"name": "main", "resources": {"limits": {resource: "1"}}}
+    asked = pod({P + "gpupool": "dedicated"}, containers=[container])
+
+    spec = patched(asked, cluster.admit(asked))["spec"]
+
+    assert spec["schedulerName"] == "default-scheduler"
+    assert spec["schedulingGates"] == [GATE]
 
 
 def test_a_toleration_that_covers_the_taint_is_enough(cluster, pod, patched):

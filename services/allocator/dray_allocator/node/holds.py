@@ -1,6 +1,9 @@
-"""cpu, memory and pod slots of decided pods that the node's published sum lacks yet."""
+"""What decided pods take of their nodes, as long as the published sums lack it."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from dray.domain.pods import HostPort
 
 
 @dataclass(frozen=True, slots=True)
@@ -10,6 +13,9 @@ class Held:
     cpu_milli: int = 0
     memory_bytes: int = 0
     pods: int = 0
+    resources: dict[str, int] = field(default_factory=dict)
+    """Every other resource, as in ``dray.domain.pods.PodNeeds.resources``."""
+    ports: tuple[HostPort, ...] = ()
 
 
 NOTHING = Held()
@@ -59,9 +65,18 @@ class Holds:
         return "" if before is None else before[0]
 
     def _sum(self, node: str) -> None:
-        holds = self._nodes[node].values()
-        self._sums[node] = Held(
-            sum(held.cpu_milli for held in holds),
-            sum(held.memory_bytes for held in holds),
-            sum(held.pods for held in holds),
-        )
+        self._sums[node] = _together(self._nodes[node].values())
+
+
+def _together(holds: Iterable[Held]) -> Held:
+    cpu_milli = memory_bytes = pods = 0
+    resources: dict[str, int] = {}
+    ports: tuple[HostPort, ...] = ()
+    for held in holds:
+        cpu_milli += held.cpu_milli
+        memory_bytes += held.memory_bytes
+        pods += held.pods
+        ports += held.ports
+        for name, amount in held.resources.items():
+            resources[name] = resources.get(name, 0) + amount
+    return Held(cpu_milli, memory_bytes, pods, resources, ports)

@@ -1,30 +1,49 @@
-"""What dray's node fit reads: cpu, memory, pods, selector, affinity, taints, unschedulable.
+"""Whether a node takes a pod, by each of its needs that dray reads.
 
-Each predicate follows kube-scheduler's plugin of the same purpose (NodeResourcesFit,
-NodeAffinity, TaintToleration, NodeUnschedulable). Other needs take the gated path.
+Each predicate follows kube-scheduler's plugin of the same purpose in Kubernetes 1.36:
+NodeResourcesFit, NodePorts, NodeAffinity, TaintToleration and NodeUnschedulable. Other needs take
+the gated path. ``make conformance PARTS=node-fit`` asks those plugins the same questions.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from dray.domain.devices import Taint
 from dray.domain.names import DEDICATED_TAINT
-from dray.domain.pods import Node, NodeExpression, NodeTerm, PodNeeds
+from dray.domain.pods import HostPort, Node, NodeExpression, NodeTerm, PodNeeds
 from dray_allocator.node.holds import Held
 
 UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 _KEEPS_AWAY = ("NoSchedule", "NoExecute")
+_BYTES = ("ephemeral-storage", "hugepages-")
 
 
-def fits(needs: PodNeeds, node: Node, held: Held, *, alone: bool = False) -> bool:
+def fits(
+    needs: PodNeeds,
+    node: Node,
+    held: Held,
+    *,
+    alone: bool = False,
+    given: Collection[str] = (),
+) -> bool:
     """Whether nothing of the node keeps the pod away."""
-    return next(failures(needs, node, held, alone=alone), None) is None
+    return next(failures(needs, node, held, alone=alone, given=given), None) is None
 
 
-def failures(needs: PodNeeds, node: Node, held: Held, *, alone: bool = False) -> Iterator[str]:
+def failures(
+    needs: PodNeeds,
+    node: Node,
+    held: Held,
+    *,
+    alone: bool = False,
+    given: Collection[str] = (),
+) -> Iterator[str]:
     """Every predicate that fails, as a person knows it.
 
     ``alone``: the pod's binder must be the only one on the node. Until the node shows its pool's
     taint, kube-scheduler may bind there what nobody has counted yet.
+
+    ``given``: extended resources for which kube-scheduler allocates devices of a class, where it
+    binds and the node has none of them otherwise.
     """
     if not node.ready:
         yield "node ready"
@@ -32,17 +51,25 @@ def failures(needs: PodNeeds, node: Node, held: Held, *, alone: bool = False) ->
         yield f"node taint {DEDICATED_TAINT}={node.pool}:NoSchedule"
     if node.unschedulable and not _tolerated(needs, UNSCHEDULABLE):
         yield "node schedulable"
-    yield from _resources(needs, node, held)
+    yield from _amounts(needs, node, held)
+    if needs.resources:
+        yield from _resources(needs, node, held, () if alone else given)
+    if needs.ports:
+        yield from _ports(needs, (*node.used_ports, *held.ports))
     if any(node.labels.get(key) != value for key, value in needs.node_selector.items()):
         yield "node selector"
     if needs.node_terms and not any(_term(term, node) for term in needs.node_terms):
         yield "node affinity"
     for taint in node.taints:
-        if taint.effect in _KEEPS_AWAY and taint != UNSCHEDULABLE and not _tolerated(needs, taint):
+        # Kubernetes gives a cordoned node this taint, too: once is enough to say.
+        if taint == UNSCHEDULABLE and node.unschedulable:
+            continue
+        if taint.effect in _KEEPS_AWAY and not _tolerated(needs, taint):
             yield f"toleration of node taint {taint.key}={taint.value}:{taint.effect}"
 
 
-def _resources(needs: PodNeeds, node: Node, held: Held) -> Iterator[str]:
+def _amounts(needs: PodNeeds, node: Node, held: Held) -> Iterator[str]:
+    """What every node has: cpu, memory and pod slots."""
     if needs.cpu_milli and needs.cpu_milli + node.used_cpu_milli + held.cpu_milli > node.cpu_milli:
         yield f"free cpu ≥ {needs.cpu_milli}m"
     if (
@@ -52,6 +79,22 @@ def _resources(needs: PodNeeds, node: Node, held: Held) -> Iterator[str]:
         yield f"free memory ≥ {needs.memory_bytes} bytes"
     if node.used_pods + held.pods + 1 > node.pods:
         yield "free pod slots ≥ 1"
+
+
+def _resources(needs: PodNeeds, node: Node, held: Held, given: Collection[str]) -> Iterator[str]:
+    for name, amount in needs.resources.items():
+        total = node.resources.get(name, 0)
+        if name in given and total <= 0:
+            continue
+        used = node.used_resources.get(name, 0) + held.resources.get(name, 0)
+        if amount > total - used:
+            yield f"free {name} ≥ {amount}{' bytes' if name.startswith(_BYTES) else ''}"
+
+
+def _ports(needs: PodNeeds, taken: tuple[HostPort, ...]) -> Iterator[str]:
+    for port in needs.ports:
+        if any(port.conflicts(other) for other in taken):
+            yield f"free host port {port}"
 
 
 def _tolerated(needs: PodNeeds, taint: Taint) -> bool:

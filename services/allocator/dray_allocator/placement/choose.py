@@ -32,7 +32,7 @@ class Choice:
 def choose(state: AllocatorState, domain: Domain, wanted: Wanted) -> Choice | None:
     """The best node on which everything fits, or None."""
     prefer = order(state.facts.placement(domain.name)[0])
-    considered, tries = 0, Tries()
+    considered, given, tries = 0, state.facts.given, Tries()
     hard: list[str] = []
     for node in _ranked(state, wanted, candidates(state, domain, wanted), prefer):
         devices = state.fleet.of(node)
@@ -40,7 +40,7 @@ def choose(state: AllocatorState, domain: Domain, wanted: Wanted) -> Choice | No
         if devices.unfit.get(wanted.devices_signature) == devices.uses:
             continue
         fact, held = state.facts.nodes[node].node, state.holds.on(node)
-        if not fits(wanted.pod.needs, fact, held, alone=wanted.alone):
+        if not fits(wanted.pod.needs, fact, held, alone=wanted.alone, given=given):
             continue
         shares = _on_node(state, wanted, node, prefer, tries.at_most(FIRST_STEPS))
         if shares is not None:
@@ -80,6 +80,8 @@ def decision_of(
         request_id=pod.request_id,
         traceparent=pod.traceparent,
         considered_devices=choice.considered_devices,
+        resources=pod.needs.resources,
+        ports=pod.needs.ports,
     )
 
 

@@ -122,9 +122,10 @@ def _short(
 
 def _of_nodes(state: AllocatorState, wanted: Wanted, nodes: Sequence[str]) -> list[Reason]:
     counts: dict[str, int] = {}
+    needs, given = wanted.pod.needs, state.facts.given
     for name in nodes:
         node, held = state.facts.nodes[name].node, state.holds.on(name)
-        for what in failures(wanted.pod.needs, node, held, alone=wanted.alone):
+        for what in failures(needs, node, held, alone=wanted.alone, given=given):
             counts[what] = counts.get(what, 0) + 1
         if wanted.fixed_node and name != wanted.fixed_node:
             what = f"is {wanted.fixed_node}, where another claim of the pod is allocated"

@@ -30,7 +30,7 @@ from dray.messages.facts import (
 from dray_claim_controller.observe.membership import Place
 from dray_claim_controller.observe.owners import Movement, Recall, wanted_pool, whereabouts
 from dray_claim_controller.observe.picture import Picture
-from dray_claim_controller.observe.seen import Key
+from dray_claim_controller.observe.seen import Key, SeenPod
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,11 +179,21 @@ def _node_fact(picture: Picture, name: str, known: Known) -> NodeObserved | None
             used_cpu_milli=sum(seen.cpu_milli for seen in running),
             used_memory_bytes=sum(seen.memory_bytes for seen in running),
             used_pods=len(running),
+            used_resources=_sums(running),
+            used_ports=tuple(sorted({port: None for seen in running for port in seen.ports})),
         ),
         counted_pods=tuple(sorted(seen.uid for seen in running if seen.pod is not None)),
         quarantined=where.quarantined,
         recalled_unix_s=where.recalled_unix_s,
     )
+
+
+def _sums(pods: Sequence[SeenPod]) -> dict[str, int]:
+    sums: dict[str, int] = {}
+    for seen in pods:
+        for name, amount in seen.resources.items():
+            sums[name] = sums.get(name, 0) + amount
+    return dict(sorted(sums.items()))
 
 
 def _in_between(node: Node, wanted: Pool | None, where: Place) -> Node | None:

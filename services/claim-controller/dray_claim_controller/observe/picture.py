@@ -7,7 +7,14 @@ from dray.domain.claims import Claim
 from dray.domain.errors import DrayError
 from dray.domain.names import SHAPE
 from dray.domain.pods import Pod, Pool
-from dray.kube.convert import claim_from, pod_from, pod_requests, revision_of, slice_from
+from dray.kube.convert import (
+    claim_from,
+    host_ports,
+    pod_from,
+    requests_of,
+    revision_of,
+    slice_from,
+)
 from dray.kube.ports import (
     CLAIMS,
     NODES,
@@ -225,19 +232,22 @@ class Picture:
         if known is not None and known.revision > revision:
             return
         spec = obj["spec"]
-        cpu_milli, memory_bytes = pod_requests(spec)
+        status = obj.get("status") or {}
+        taken = requests_of(spec, status)
         pod = pod_from(obj) if spec.get("resourceClaims") else None
         ours = pod is not None and self._is_our_pod(obj, pod)
         seen = SeenPod(
             uid=uid,
             node=spec.get("nodeName") or "",
-            cpu_milli=cpu_milli,
-            memory_bytes=memory_bytes,
-            terminal=(obj.get("status") or {}).get("phase") in TERMINAL,
+            cpu_milli=taken.cpu_milli,
+            memory_bytes=taken.memory_bytes,
+            terminal=status.get("phase") in TERMINAL,
             revision=revision,
             pod=pod if ours else None,
             object=obj if pod is not None else {},
             repels=repulsions_of(obj),
+            resources=taken.resources,
+            ports=host_ports(spec),
         )
         self.pods[uid] = seen
         if seen.repels:

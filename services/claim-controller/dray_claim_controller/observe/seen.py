@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from dray.domain.claims import Claim
 from dray.domain.names import CLAIM_FINALIZER, DEVICE_CLASS, DRIVER
-from dray.domain.pods import Pod
+from dray.domain.pods import HostPort, Pod
 from dray.kube.ports import Object
 from dray_claim_controller.observe.repulsion import Repulsion
 
@@ -55,6 +55,9 @@ class SeenPod:
     object: Object = field(default_factory=dict)
     repels: tuple[Repulsion, ...] = ()
     """Whom it keeps away from where it is."""
+    resources: dict[str, int] = field(default_factory=dict)
+    """What else it takes, as in ``dray.domain.pods.PodNeeds.resources``."""
+    ports: tuple[HostPort, ...] = ()
 
 
 def is_ours(claim: Claim) -> bool:

@@ -1,0 +1,165 @@
+"""What a pod takes of its node, and what a node has to give.
+
+Requests are summed as ``PodRequests`` of k8s.io/component-helpers/resource does: in-place resizing
+and pod-level resources included, as Kubernetes 1.36 has them by default.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from dray.domain.quantities import Quantity, parse_quantity
+
+Spec = Mapping[str, Any]
+Amounts = dict[str, Quantity]
+
+_HUGE_PAGES: Final = "hugepages-"
+_OF_PODS: Final = ("cpu", "memory")
+"""What a pod as a whole may ask for, beside huge pages."""
+_ZERO: Final = Quantity(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """Amounts as kube-scheduler compares them: whole numbers, rounded up."""
+
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    resources: dict[str, int] = field(default_factory=dict)
+    """By name, without zeros: ``ephemeral-storage`` and huge pages in bytes, others in pieces."""
+
+
+def requests_of(spec: Spec, status: Spec | None = None) -> Requests:
+    """What a pod takes of its node.
+
+    Without ``status`` it is what a pod asks for that has no node yet. With it, it is what a node
+    has to keep free for a pod that is there, which may be in the middle of a resize.
+    """
+    return _requests(_pod_amounts(spec, status))
+
+
+def allocatable_of(amounts: Mapping[str, Any]) -> Requests:
+    """What ``status.allocatable`` of a node gives to pods; how many pods is told apart."""
+    return _requests(_quantities(amounts))
+
+
+def _requests(amounts: Amounts) -> Requests:
+    return Requests(
+        amounts.get("cpu", _ZERO).milli,
+        amounts.get("memory", _ZERO).value,
+        {
+            name: amount.value
+            for name, amount in sorted(amounts.items())
+            if amount.nano and _is_counted(name)
+        },
+    )
+
+
+def _is_counted(name: str) -> bool:
+    """Whether kube-scheduler compares a resource beside cpu and memory."""
+    return name == "ephemeral-storage" or "/" in name or name.startswith(_HUGE_PAGES)
+
+
+def _pod_amounts(spec: Spec, status: Spec | None) -> Amounts:
+    resized = _Resized(status) if status else None
+    total = _sum(_container(one, resized) for one in spec.get("containers") or ())
+    sidecars: Amounts = {}
+    largest: Amounts = {}
+    for container in spec.get("initContainers") or ():
+        if container.get("restartPolicy") == "Always":
+            asked = _container(container, resized)
+            total = _plus(total, asked)
+            asked = sidecars = _plus(sidecars, asked)
+        else:
+            asked = _plus(_container(container, None), sidecars)
+        largest = _most(largest, asked)
+    total = _most(total, largest)
+    total.update(_of_the_pod(spec, total, resized))
+    return _plus(total, _quantities(spec.get("overhead")))
+
+
+class _Resized:
+    """What the kubelet says that containers have, while they may be asked to change."""
+
+    def __init__(self, status: Spec) -> None:
+        self._pod = status
+        self._containers = {
+            one["name"]: one
+            for kind in ("containerStatuses", "initContainerStatuses")
+            for one in status.get(kind) or ()
+        }
+        pending = [
+            one for one in status.get("conditions") or () if one["type"] == "PodResizePending"
+        ]
+        self._infeasible = bool(pending) and pending[0].get("reason") == "Infeasible"
+
+    def container(self, name: str, asked: Amounts) -> Amounts:
+        """What a container takes that asks for ``asked``."""
+        return self._effective(asked, self._containers.get(name) or {})
+
+    def pod(self, asked: Amounts) -> Amounts:
+        """What a pod as a whole takes that asks for ``asked``."""
+        taken = self._effective(asked, self._pod)
+        return {name: taken.get(name, _ZERO) for name in asked}
+
+    def _effective(self, asked: Amounts, status: Spec) -> Amounts:
+        resources = status.get("resources")
+        if resources is None:
+            return asked
+        has = _most(
+            _quantities(resources.get("requests")), _quantities(status.get("allocatedResources"))
+        )
+        return has if self._infeasible else _most(asked, has)
+
+
+def _container(container: Spec, resized: _Resized | None) -> Amounts:
+    asked = _asked(container)
+    return asked if resized is None else resized.container(container.get("name", ""), asked)
+
+
+def _of_the_pod(spec: Spec, of_containers: Amounts, resized: _Resized | None) -> Amounts:
+    """Requests of the pod as a whole, which replace the sum of its containers'."""
+    resources = spec.get("resources") or {}
+    # The server defaults a request that is absent to the containers', or else to its limit.
+    limits = {
+        name: amount
+        for name, amount in _quantities(resources.get("limits")).items()
+        if name not in of_containers or name.startswith(_HUGE_PAGES)
+    }
+    asked = {
+        name: amount
+        for name, amount in {**limits, **_quantities(resources.get("requests"))}.items()
+        if name in _OF_PODS or name.startswith(_HUGE_PAGES)
+    }
+    return asked if resized is None else resized.pod(asked)
+
+
+def _asked(container: Spec) -> Amounts:
+    resources = container.get("resources") or {}
+    # The server defaults a request that is absent to its limit.
+    return {**_quantities(resources.get("limits")), **_quantities(resources.get("requests"))}
+
+
+def _quantities(amounts: Mapping[str, Any] | None) -> Amounts:
+    return {name: parse_quantity(str(amount)) for name, amount in (amounts or {}).items()}
+
+
+def _sum(parts: Iterable[Amounts]) -> Amounts:
+    total: Amounts = {}
+    for part in parts:
+        total = _plus(total, part)
+    return total
+
+
+def _plus(left: Amounts, right: Amounts) -> Amounts:
+    result = dict(left)
+    for name, amount in right.items():
+        result[name] = result[name] + amount if name in result else amount
+    return result
+
+
+def _most(left: Amounts, right: Amounts) -> Amounts:
+    result = dict(left)
+    for name, amount in right.items():
+        result[name] = max(result[name], amount) if name in result else amount
+    return result

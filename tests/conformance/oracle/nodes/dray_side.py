@@ -1,0 +1,61 @@
+"""dray's answers, along its whole way: objects, the picture's facts, then the allocator's fit."""
+
+import re
+from typing import Any, Final
+
+from dray.domain.pods import Node
+from dray.kube.convert import class_from, pod_from
+from dray.kube.ports import NODES, PODS, Changed
+from dray.messages.facts import NodeObserved
+from dray_allocator.node.holds import NOTHING
+from dray_allocator.node.predicates import failures, fits
+from dray_claim_controller.observe.facts import Known, fact_of
+from dray_claim_controller.observe.picture import Picture
+from dray_claim_controller.observe.seen import Key
+
+Json = dict[str, Any]
+
+_NAMES: Final = (
+    (re.compile(r"free pod slots ≥ 1"), "pods"),
+    (re.compile(r"free host port .*"), "host ports"),
+    (re.compile(r"free (\S+) ≥ .*"), r"\1"),
+    (re.compile(r"node schedulable"), "unschedulable"),
+    (re.compile(r"toleration of node taint .*"), "taints"),
+)
+"""Reasons, and what the other side calls them."""
+
+
+def answer(question: Json, stored: Json) -> dict[str, list[str]]:
+    """What keeps the pod off each node, by predicate; nothing where it fits.
+
+    ``stored`` has the question's ``pod`` and ``pods`` as an API server keeps them.
+    """
+    picture = Picture()
+    for resource, objects in ((NODES, question["nodes"]), (PODS, stored.get("pods", ()))):
+        for obj in objects:
+            picture.apply(resource, Changed(obj))
+    if picture.unreadable:
+        raise ValueError(f"{question['id']}: {picture.unreadable}")
+    needs = pod_from(stored["pod"]).needs
+    given = {name for obj in question["classes"] for name in class_from(obj).stands_for}
+    found = {}
+    for obj in question["nodes"]:
+        node = _node(picture, obj["metadata"]["name"])
+        failed = list(failures(needs, node, NOTHING, given=given))
+        if fits(needs, node, NOTHING, given=given) == bool(failed):
+            raise ValueError(f"{question['id']}: {node.name} fits, and {failed} fail")
+        found[node.name] = [_named(reason) for reason in failed]
+    return found
+
+
+def _node(picture: Picture, name: str) -> Node:
+    fact = fact_of(picture, Key("node", name), Known())
+    assert isinstance(fact, NodeObserved)
+    return fact.node
+
+
+def _named(reason: str) -> str:
+    for pattern, name in _NAMES:
+        if match := pattern.fullmatch(reason):
+            return match.expand(name)
+    return reason
