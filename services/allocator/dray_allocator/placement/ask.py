@@ -9,7 +9,9 @@ from dray.domain.claims import Claim, DeviceRequest
 from dray.domain.devices import DeviceClass, OpaqueConfig
 from dray.domain.pods import Pod
 from dray.reasons import Reason
+from dray_allocator.fit.percent import percents, unreadable
 from dray_allocator.fit.search import Ask
+from dray_allocator.placement.preference import preference_of
 from dray_allocator.state import AllocatorState
 
 
@@ -29,6 +31,11 @@ class Wanted:
     excluded: tuple[str, ...] = ()
     alone: bool = False
     """Whether dray binds the pod, and so wants nodes where nobody else binds."""
+
+    @property
+    def prefers(self) -> bool:
+        """Whether it would rather have some of the cards that fit."""
+        return any(ask.preference for ask in self.asks)
 
     @property
     def ordinary(self) -> bool:
@@ -92,7 +99,9 @@ def _ask(state: AllocatorState, claim: Claim, request: DeviceRequest) -> Ask:
         if not constraint.requests or request.name in constraint.requests
     )
     signature = msgspec.json.encode((request.device_class, selectors, request.tolerations))
-    return Ask(claim.uid, request, selectors, constraints, signature)
+    shares = percents(claim, request.name)
+    prefer = preference_of(claim, request.name)
+    return Ask(claim.uid, request, selectors, constraints, signature, shares, prefer)
 
 
 def _refusals(state: AllocatorState, pod: Pod, claims: tuple[Claim, ...]) -> list[Reason]:
@@ -114,7 +123,7 @@ def _refusals(state: AllocatorState, pod: Pod, claims: tuple[Claim, ...]) -> lis
 
 
 def _unsupported(claim: Claim) -> list[str]:
-    found = list(claim.spec.unsupported)
+    found = [*claim.spec.unsupported, *unreadable(claim)]
     for request in claim.spec.requests:
         if request.mode != "ExactCount":
             found.append(f"request {request.name}: allocationMode {request.mode}")

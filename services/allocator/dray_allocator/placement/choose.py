@@ -1,7 +1,7 @@
 """The node and the devices of a pod: node first, then card, both by the pool's mode."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dray.domain.claims import AllocatedDevice, Allocation, Claim, first_attempt
 from dray.messages.decisions import ClaimDecision, PodDecision
@@ -17,6 +17,7 @@ from dray_allocator.placement.modes import (
     order,
     tie,
 )
+from dray_allocator.placement.preference import Key, card_key, cards_key
 from dray_allocator.state import AllocatorState
 
 
@@ -33,6 +34,7 @@ def choose(state: AllocatorState, domain: Domain, wanted: Wanted) -> Choice | No
     """The best node on which everything fits, or None."""
     prefer = order(state.facts.placement(domain.name)[0])
     considered = 0
+    best: tuple[tuple[Key, ...], Choice] | None = None
     for node in _ranked(state, wanted, candidates(state, domain, wanted), prefer):
         devices = state.fleet.of(node)
         considered += len(devices.cards)
@@ -42,9 +44,15 @@ def choose(state: AllocatorState, domain: Domain, wanted: Wanted) -> Choice | No
         if not fits(wanted.pod.needs, fact, held, alone=wanted.alone):
             continue
         shares = _on_node(state, wanted, node, prefer)
-        if shares is not None:
-            return Choice(node, tuple(shares), considered)
-    return None
+        if shares is None:
+            continue
+        choice = Choice(node, tuple(shares), considered)
+        if not wanted.prefers:
+            return choice
+        key = cards_key(card_key(share.ask.preference, share.card.device) for share in shares)
+        if best is None or key < best[0]:  # of equals the first, which the mode ranks higher
+            best = (key, choice)
+    return replace(best[1], considered_devices=considered) if best else None
 
 
 def candidates(state: AllocatorState, domain: Domain, wanted: Wanted) -> list[str]:
@@ -90,8 +98,9 @@ def _ranked(
 def _on_node(state: AllocatorState, wanted: Wanted, node: str, prefer: Order) -> list[Share] | None:
     devices, ledger = state.fleet.of(node), state.ledger
 
-    def preference(ask: Ask, card: Card) -> tuple[int, int]:
-        return prefer(card_load(card, ledger.of(card.id))), tie(ask.claim_uid, card.name)
+    def preference(ask: Ask, card: Card) -> tuple[Key, int, int]:
+        key = card_key(ask.preference, card.device)
+        return key, prefer(card_load(card, ledger.of(card.id))), tie(ask.claim_uid, card.name)
 
     search = Search(ledger, preference)
     shares = search.place(wanted.asks, devices, state.selectors)

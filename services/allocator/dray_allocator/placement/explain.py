@@ -140,5 +140,5 @@ def _together(
 
 def _has_enough(state: AllocatorState, wanted: Wanted, node: str) -> bool:
     devices = state.fleet.of(node)
-    search = Search(state.ledger, lambda ask, card: (0, 0))
+    search = Search(state.ledger, lambda ask, card: ((), 0, 0))
     return search.place(wanted.asks, devices, state.selectors) is not None
