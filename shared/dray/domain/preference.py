@@ -54,11 +54,11 @@ def parse_preference(text: str) -> Preference:
 
 def _criterion(text: str) -> ByAmount | ByModel:
     words = text.split()
-    if words and words[0] in AMOUNTS:
-        if len(words) != 2 or words[1] not in DIRECTIONS:
+    if words and (words[0].lower() in AMOUNTS or words[-1].lower() in DIRECTIONS):
+        if len(words) != 2 or words[0] not in AMOUNTS or words[1] not in DIRECTIONS:
             raise ValueError(
-                f'expected "{words[0]} desc" for the most first or "{words[0]} asc" for the '
-                f'least first, it has "{text}"'
+                "expected tflops or vram, then desc for the most first or asc for the least first, "
+                f'such as "tflops desc"; it has "{text}"'
             )
         return ByAmount(words[0], DIRECTIONS[words[1]])
     models = tuple(model.strip() for model in text.split(","))

@@ -106,9 +106,12 @@ class Cluster:
             facts = await self.world.facts()
             slices = [fact["slice"] for fact in facts.get("slice", ())]
             nodes = [fact["node"] for fact in facts.get("node", ())]
+            # Before the node shows its pool's taint dray gives it to no pod that it binds itself.
             return any(
                 one["node"] == node and one["generation"] == generation for one in slices
-            ) and any(one["name"] == node and one.get("pool") == POOL for one in nodes)
+            ) and any(
+                one["name"] == node and one["pool"] == POOL and one["dedicated"] for one in nodes
+            )
 
         await self.world.until(published, f"{node} is on the bus")
 

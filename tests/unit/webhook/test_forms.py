@@ -129,8 +129,11 @@ def test_a_preference_travels_with_the_claim(cluster, pod, patched):
     ("text", "expected"),
     [
         ("", "expected a preference"),
-        ("tflops", 'expected "tflops desc" for the most first'),
-        ("vram down", 'or "vram asc" for the least first, it has "vram down"'),
+        ("tflops", "then desc for the most first or asc for the least first"),
+        ("vram down", 'such as "tflops desc"; it has "vram down"'),
+        ("TFLOPS desc", "expected tflops or vram"),
+        ("compute desc", "expected tflops or vram"),
+        ("H100 | tflops desc vram asc", "expected tflops or vram"),
         ("tflops desc |", "expected criteria such as"),
         ("H100,,A100", "expected criteria such as"),
         ("H" * 65, "expected criteria such as"),
