@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from typing import TypeVar
 
 from dray.domain.names import (
+    COMPUTE_PERCENT_LIMIT,
     COMPUTE_PERCENT_REQUEST,
     DEDICATED_GPU,
     DRA_CEL_EXPRESSION,
@@ -33,7 +34,10 @@ from dray_webhook.values import shown
 SUSPICIOUS_VRAM = parse_quantity("1Mi")
 MOST_UNKNOWN = 10
 """The API server passes on 4 096 characters of warnings; a longer list helps nobody."""
+OTHER_MEASURE = "which states compute by another measure"
 T = TypeVar("T")
+Rule = Callable[[str], T]
+"""From an annotation's text to its value; raises ValueError with what it expected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,7 @@ class Asked:
     compute_percent: Quantity | None = None
     """Instead of ``tflops``: percent of what the card has, whichever it is."""
     vram_percent: Quantity | None = None
+    compute_percent_limit: Quantity | None = None
     prefer: str = ""
 
     @property
@@ -82,6 +87,7 @@ AMOUNTS = (
     VRAM_REQUEST,
     TFLOPS_LIMIT,
     VRAM_LIMIT,
+    COMPUTE_PERCENT_LIMIT,
 )
 """What says how much of each card is taken: who states one of them states them all."""
 
@@ -99,7 +105,7 @@ class Reader:
         """Where a value stands, for people."""
         return f"{self.inside}, {name.removeprefix(PREFIX)}" if self.inside else name
 
-    def read(self, name: str, rule: Callable[[str], T], absent: T) -> T:
+    def read(self, name: str, rule: Rule[T], absent: T) -> T:
         """The value of an annotation by its rule, or ``absent``; a broken rule is an error."""
         text = self.annotations.get(name)
         if text is None:
@@ -111,7 +117,7 @@ class Reader:
             return absent
 
     def amount(self, name: str, example: str) -> Quantity | None:
-        return self.read(name, lambda text: values.amount(text, example), None)
+        return self.read(name, _like(example), None)
 
     def required(self, name: str, what: str, example: str) -> Quantity | None:
         if name not in self.annotations:
@@ -121,8 +127,10 @@ class Reader:
             )
         return self.amount(name, example)
 
-    def limit(self, name: str, request_name: str, request: Quantity | None) -> Quantity | None:
-        limit = self.amount(name, "200" if name == TFLOPS_LIMIT else "32Gi")
+    def limit(
+        self, name: str, rule: Rule[Quantity], request_name: str, request: Quantity | None
+    ) -> Quantity | None:
+        limit = self.read(name, rule, None)
         if limit is not None and request is not None and limit < request:
             self.findings.errors.append(
                 f"annotation {self.told(name)} is {shown(self.annotations[name])}: expected at "
@@ -172,9 +180,7 @@ def read_amounts(reader: Reader) -> Asked:
     vram_example = "16Gi"
     if COMPUTE_PERCENT_REQUEST in annotations:
         percent = reader.read(COMPUTE_PERCENT_REQUEST, values.percent, None)
-        reader.refuse_beside(
-            TFLOPS_REQUEST, COMPUTE_PERCENT_REQUEST, "which asks for compute by another measure"
-        )
+        reader.refuse_beside(TFLOPS_REQUEST, COMPUTE_PERCENT_REQUEST, OTHER_MEASURE)
         vram = reader.amount(VRAM_REQUEST, vram_example)
         asked = Asked(
             compute_percent=percent,
@@ -202,11 +208,20 @@ def read_cards(reader: Reader, asked: Asked) -> Asked:
 
 def read_limits(reader: Reader, asked: Asked) -> Asked:
     """What the node holds the pod to."""
+    if COMPUTE_PERCENT_LIMIT in reader.annotations:
+        reader.refuse_beside(TFLOPS_LIMIT, COMPUTE_PERCENT_LIMIT, OTHER_MEASURE)
     return replace(
         asked,
-        tflops_limit=reader.limit(TFLOPS_LIMIT, TFLOPS_REQUEST, asked.tflops),
-        vram_limit=reader.limit(VRAM_LIMIT, VRAM_REQUEST, asked.vram),
+        tflops_limit=reader.limit(TFLOPS_LIMIT, _like("200"), TFLOPS_REQUEST, asked.tflops),
+        vram_limit=reader.limit(VRAM_LIMIT, _like("32Gi"), VRAM_REQUEST, asked.vram),
+        compute_percent_limit=reader.limit(
+            COMPUTE_PERCENT_LIMIT, values.percent, COMPUTE_PERCENT_REQUEST, asked.compute_percent
+        ),
     )
+
+
+def _like(example: str) -> Rule[Quantity]:
+    return lambda text: values.amount(text, example)
 
 
 def _suspect(reader: Reader, vram: Quantity | None) -> None:

@@ -87,6 +87,7 @@ def parameters(wanted: Wanted, pool: Pool, form: Form) -> Object:
     fields = {
         "tflopsLimit": str(asked.tflops_limit) if asked.tflops_limit else "",
         "vramLimit": str(asked.vram_limit) if asked.vram_limit else "",
+        "computePercentLimit": str(asked.compute_percent_limit or ""),
         "qos": asked.qos,
         "isolation": pool.isolation,
         CONTAINER_FIELD: wanted.container,

@@ -35,6 +35,7 @@ VRAM_LIMIT: Final = PREFIX + "vram-limit"
 # Other forms of asking, under TensorFusion's names where it has one.
 DEDICATED_GPU: Final = PREFIX + "dedicated-gpu"
 COMPUTE_PERCENT_REQUEST: Final = PREFIX + "compute-percent-request"
+COMPUTE_PERCENT_LIMIT: Final = PREFIX + "compute-percent-limit"
 INJECT_CONTAINER: Final = PREFIX + "inject-container"
 CONTAINER_GPUS: Final = PREFIX + "container-gpus"
 CONTAINER_GPU_COUNT: Final = PREFIX + "container-gpu-count"
@@ -52,6 +53,7 @@ POD_ANNOTATIONS: Final = (
     VRAM_LIMIT,
     DEDICATED_GPU,
     COMPUTE_PERCENT_REQUEST,
+    COMPUTE_PERCENT_LIMIT,
     INJECT_CONTAINER,
     CONTAINER_GPUS,
     CONTAINER_GPU_COUNT,

@@ -1,9 +1,10 @@
 """Whole cards, percent of a card and a preference, where devices are chosen."""
 
+from collections import defaultdict
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dray.domain import names
@@ -98,6 +99,45 @@ def test_pods_that_ask_for_other_percentages_do_not_share_a_verdict(world):
     assert list(world.decisions()) == ["most", "tenth"]
     (reason, _) = world.waits("half")[0].reasons
     assert reason.what == "free virtual_tflops ≥ 32500m"
+
+
+def _form(kind, number):
+    kinds = {
+        "amount": {"capacity": {"virtual_tflops": str(10 * number), "virtual_vram": "2Gi"}},
+        "percent": {"computePercentRequest": str(9 * number), "vramPercentRequest": "7.5"},
+        "whole": {"count": 1 + number % 2},
+        "preferring": {"computePercentRequest": "5", "prefer": "tflops desc | vram asc"},
+    }
+    return asks(**kinds[kind])
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["amount", "percent", "whole", "preferring"]), st.integers(1, 11)
+        ),
+        max_size=14,
+    )
+)
+@settings(max_examples=40)
+def test_whatever_the_forms_no_card_is_sold_beyond_its_budget(make_world, forms):
+    world = fleet(make_world().open(), **THREE)
+    for number, (kind, size) in enumerate(forms):
+        world.submit(world.a_pod(f"p{number}"), _form(kind, size))
+
+    used = defaultdict(lambda: defaultdict(int))
+    holders = defaultdict(list)
+    for uid, decision in world.decisions().items():
+        for device in decision.claims[0].allocation.devices:
+            holders[device.id].append(uid)
+            for name, amount in device.consumed.items():
+                used[device.id][name] += parse_quantity(amount).nano
+    for device, amounts_used in used.items():
+        card = world.state.fleet.card(device)
+        assert all(nano <= card.totals[name] for name, nano in amounts_used.items())
+        alone = [uid for uid in holders[device] if forms[int(uid[1:])][0] == "whole"]
+        assert not alone or len(holders[device]) == 1
+    assert world.oversold() == []
 
 
 @pytest.mark.parametrize("text", ["many", "0", "101", "-1"])

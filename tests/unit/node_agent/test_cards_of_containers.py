@@ -41,7 +41,7 @@ CLAIM = Claim(
         (
             config("", "gpu-request", qos="low"),
             config("main", "gpu-request-main", tflopsLimit="200"),
-            config("side", "gpu-request-side"),
+            config("side", "gpu-request-side", computePercentLimit="20"),
         ),
     ),
 )
@@ -80,6 +80,7 @@ def test_amounts_and_limits_are_its_own():
     assert (side["TENSOR_FUSION_TFLOPS_REQUEST"], side["TENSOR_FUSION_GPU_COUNT"]) == ("20", "1")
     assert main["TENSOR_FUSION_TFLOPS_LIMIT"] == "200"
     assert "TENSOR_FUSION_TFLOPS_LIMIT" not in side
+    assert side["TENSOR_FUSION_COMPUTE_PERCENT_LIMIT"] == "20"
     assert environment_of("gpu-request")["TENSOR_FUSION_QOS"] == "low"
     assert side["TENSOR_FUSION_QOS"] == "medium"
 

@@ -96,8 +96,30 @@ def test_a_percentage_is_above_zero_and_at_most_a_hundred(cluster, percent):
 def test_compute_is_asked_for_by_one_measure(cluster):
     assert cluster.errors({**QUARTER, P + "tflops-request": "100"}).endswith(
         f'annotation {P}tflops-request is "100": expected none beside {P}compute-percent-request, '
-        "which asks for compute by another measure"
+        "which states compute by another measure"
     )
+
+
+def test_a_limit_in_percent_is_handed_to_the_node(cluster, pod, patched):
+    devices, _ = devices_of(cluster, pod({**QUARTER, P + "compute-percent-limit": "50"}), patched)
+
+    assert devices["config"][0]["opaque"]["parameters"]["computePercentLimit"] == "50"
+    assert cluster.admit(pod({P + "compute-percent-limit": "50"})).allowed
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({P + "compute-percent-limit": "20"}, f'{P}compute-percent-request is "25"'),
+        ({P + "compute-percent-limit": "0"}, "expected a number above 0 and at most 100"),
+        (
+            {P + "compute-percent-limit": "50", P + "tflops-limit": "100"},
+            f"expected none beside {P}compute-percent-limit, which states compute by another",
+        ),
+    ],
+)
+def test_a_limit_in_percent_is_not_below_the_request_and_the_only_one(cluster, more, said):
+    assert said in cluster.errors({**QUARTER, **more})
 
 
 def test_a_percentage_needs_an_allocator_that_knows_it(cluster):
