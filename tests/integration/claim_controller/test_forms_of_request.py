@@ -12,12 +12,15 @@ from dray.domain.names import (
     CLAIM_REFERENCE,
     CONTAINER_GPU_IDS,
     DEVICE_CLASS,
+    DRIVER,
+    OWNER_DRAY,
+    OWNER_KUBE_SCHEDULER,
     PREFIX,
     TEMPLATE_LABEL,
 )
 from dray.domain.pods import Policy, Pool
 from dray.kube.convert import claim_from
-from dray.kube.ports import PODS, POOLS, SLICES, Object
+from dray.kube.ports import CLAIMS, PODS, POOLS, SLICES, Object
 from dray.messages.facts import (
     ClusterObserved,
     PolicyObserved,
@@ -39,13 +42,16 @@ POOL = "default-pool"
 BASE = "base"
 
 
-def view(version: str) -> View:
+def view(version: str, owner: str) -> View:
     """What the webhook knows of the world's cluster."""
     exactly = {"deviceClassName": DEVICE_CLASS}
     seen = View()
     for fact in (
         PolicyObserved(revision=1, policy=Policy(POOL, "u", dra_enabled=True, claim_template=BASE)),
-        PoolObserved(revision=1, pool=Pool(POOL, "u", dedicated=True, template=POOL)),
+        PoolObserved(
+            revision=1,
+            pool=Pool(POOL, "u", owner, dedicated=owner == OWNER_DRAY, template=POOL),
+        ),
         ClusterObserved(revision=1, version=version),
         TemplateObserved(
             revision=1,
@@ -67,7 +73,12 @@ class Cluster:
         self.world = world
 
     async def submit(
-        self, name: str, *containers: str, version: str = "v1.36.3", **annotations: str
+        self,
+        name: str,
+        *containers: str,
+        version: str = "v1.36.3",
+        owner: str = OWNER_DRAY,
+        **annotations: str,
     ) -> None:
         """A pod as its user writes it, through admission."""
         written = {PREFIX + key.replace("_", "-"): text for key, text in annotations.items()}
@@ -80,7 +91,7 @@ class Cluster:
             "spec": {"containers": [{"name": each, "image": "app"} for each in containers]},
         }
         request = Request(uid=name, namespace="default", name=name, object=pod)
-        answer = admit_pod(request, view(version), Rules("dray-system"), Ids("", ""))
+        answer = admit_pod(request, view(version, owner), Rules("dray-system"), Ids("", ""))
         assert answer.allowed, answer.message
         admitted = jsonpatch.apply_patch(pod, list(answer.patch))
         await self.world.kube.create(PODS, admitted, "default")
@@ -233,3 +244,21 @@ async def test_the_strongest_card_of_the_pool_comes_first(cluster: Cluster) -> N
         nodes.append((await cluster.bound(f"p{number}"))["spec"]["nodeName"])
 
     assert nodes == ["node-2", "node-1", "node-1"]
+
+
+async def test_where_kube_scheduler_allocates_the_pod_is_told_too(world: Any) -> None:
+    await world.ready(await world.start())  # and no allocator
+    cluster = Cluster(world)
+    own = '{"train": {"tflops-request": 100, "vram-request": "8Gi"}}'
+    await cluster.submit("p", "train", "proxy", owner=OWNER_KUBE_SCHEDULER, container_gpus=own)
+    claim = await world.until(lambda: world.claim("p"), "the claim is made")
+    where = {"driver": DRIVER, "pool": "node-1", "device": "gpu-1", "request": "gpu-train"}
+    allocation = {"devices": {"results": [where]}}
+    pod = await world.kube.get(PODS, "p", "default")
+    reserved = [{"resource": "pods", "name": "p", "uid": pod["metadata"]["uid"]}]
+    status = {"status": {"allocation": allocation, "reservedFor": reserved}}
+    name = claim["metadata"]["name"]
+    await world.kube.patch(CLAIMS, name, status, "default", subresource="status")
+    await world.kube.bind("p", "default", uid=pod["metadata"]["uid"], node="node-1")
+
+    assert await cluster.told("p") == {"train": ["gpu-1"], "proxy": []}
