@@ -6,7 +6,7 @@ request of its own, in the pod's words; what it leaves out is as the pod says.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dray.domain.names import (
@@ -83,6 +83,12 @@ class Containers:
         for own in self.own:
             inside = f'{self.annotation}, container "{own.container}"'
             parts.append(Part(own.container, _own(Reader(own.stated, findings, inside), asked)))
+        if self.own and not self.needs_amounts and asked.says_how_much:
+            findings.warnings.append(
+                f"nobody gets what the pod itself asks for: every container of {self.annotation} "
+                f"states its own amounts, and the others get none; {INJECT_CONTAINER} names who "
+                "shares the pod's"
+            )
         total = sum(part.asked.count for part in parts)
         if len(parts) > 1 and total > MAX_GPUS_PER_CLAIM:
             findings.errors.append(
@@ -126,18 +132,13 @@ def containers_of(spec: Object) -> Iterable[Object]:
 def _own(reader: Reader, pods: Asked) -> Asked:
     if not any(name in reader.annotations for name in AMOUNTS):
         return read_cards(reader, pods)
-    amounts = read_amounts(reader)
-    beside = Asked(
+    beside = replace(
+        read_amounts(reader),
         count=pods.count,
         model=pods.model,
         qos=pods.qos,
         expression=pods.expression,
         prefer=pods.prefer,
-        tflops=amounts.tflops,
-        vram=amounts.vram,
-        whole=amounts.whole,
-        compute_percent=amounts.compute_percent,
-        vram_percent=amounts.vram_percent,
     )
     return read_limits(reader, read_cards(reader, beside))
 

@@ -254,6 +254,15 @@ def test_one_annotation_says_what_containers_get(cluster):
     assert "say both what containers get" in message
 
 
+def test_amounts_that_nobody_takes_are_worth_a_word(cluster, pod):
+    own = gives(main={"dedicated-gpu": True})
+    (warning,) = cluster.admit(pod(own, **SPEC)).warnings
+
+    assert warning.startswith("nobody gets what the pod itself asks for")
+    shared = {**own, P + "inject-container": "main,init"}
+    assert cluster.admit(pod(shared, **SPEC)).warnings == ()
+
+
 def test_counts_are_numbers(cluster):
     message = cluster.errors({P + "container-gpu-count": '{"main": {"qos": "low"}}'}, **SPEC)
 
@@ -269,6 +278,16 @@ def test_a_reference_by_hand_does_not_get_past_the_annotations(cluster):
     )
 
     assert 'container "proxy" refers to the claim of dray in resources.claims' in message
+
+
+def test_kube_scheduler_can_allocate_for_containers_too(cluster, pod, patched):
+    cluster.pool("shared", owner="kube-scheduler")
+    spec, devices, _ = admitted(cluster, pod(gives(main=1, side=2), **SPEC), patched)
+
+    assert uses(spec)["side"] == ["gpu-request-side"]
+    assert requests_of(devices)["gpu-request-side"][0] == 2
+    share = gives(main={"compute-percent-request": 10})
+    assert "compute-percent-request can't be met" in cluster.errors(share, **SPEC)
 
 
 def test_the_result_is_drays_to_write(cluster, pod, patched):
