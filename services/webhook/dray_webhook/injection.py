@@ -56,7 +56,8 @@ class Injection:
     pool: Pool
     gated: bool
     ids: Ids
-    uses: "Uses | None" = None
+    uses: Uses | None = None
+    """None: the whole claim, for the containers that refer to it, or all."""
 
 
 def is_kube_schedulers(pool: Pool) -> bool:

@@ -99,7 +99,7 @@ def _on_node(state: AllocatorState, wanted: Wanted, node: str, prefer: Order) ->
     devices, ledger = state.fleet.of(node), state.ledger
 
     def preference(ask: Ask, card: Card) -> tuple[Key, int, int]:
-        key = card_key(ask.preference, card.device)
+        key = card_key(ask.preference, card.device) if ask.preference else ()
         return key, prefer(card_load(card, ledger.of(card.id))), tie(ask.claim_uid, card.name)
 
     search = Search(ledger, preference)
