@@ -27,8 +27,9 @@ from dray_node_agent.boards.simulated import SimulatedBoard
 from dray_node_agent.inventory import NodeState, slices
 from dray_sandbox.layout import SimulatedNode, simulated_nodes
 from dray_webhook.annotations import Findings, read_annotations
+from dray_webhook.completing import DEFAULT_LANGUAGE, Form, Wanted
 from dray_webhook.selectors import selectors_of
-from dray_webhook.shape import DEFAULT_LANGUAGE, Form, derive
+from dray_webhook.shape import derive
 
 POOL = "big"
 NAMESPACE = "bench"
@@ -107,7 +108,7 @@ def derived_template() -> Object:
     asked = read_annotations(ANNOTATIONS, findings)
     selectors = selectors_of(asked, POOL, DEFAULT_LANGUAGE).expressions
     assert not findings.errors, findings.errors
-    shape = derive(base, asked, Pool(name=POOL, uid=""), selectors, Form())
+    shape = derive(base, (Wanted(asked, selectors),), Pool(name=POOL, uid=""), Form()).content
     return {
         "apiVersion": TEMPLATES.api_version,
         "kind": TEMPLATES.kind,

@@ -1,6 +1,7 @@
 """The main job on whole stacks: every service its own process, every fault a real one."""
 
 import asyncio
+import json
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -8,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dray.domain import names
-from dray.kube.ports import NODES, POOLS
+from dray.kube.ports import NODES, PODS, POOLS, Object
+from dray_cli.demo.manifests import read_manifests
 from dray_cli.demo.play import Demo
 from dray_cli.replay.everything import replay
 from dray_cli.trace.files import spans_of_trace
@@ -19,7 +21,8 @@ from dray_sandbox.places import traces_directory
 if TYPE_CHECKING:
     from conftest import Cluster
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "01-quick-start"
+EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLE, FORMS = EXAMPLES / "01-quick-start", EXAMPLES / "04-forms-of-request"
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
 
 
@@ -92,6 +95,39 @@ async def test_a_node_that_changes_pools_sells_nothing_twice(cluster: "Cluster")
     await cluster.kube.patch(
         NODES, "sim-3", {"metadata": {"labels": {names.POOL_LABEL: "default"}}}
     )
+
+
+async def test_pods_that_ask_otherwise_get_it_and_each_container_its_own(
+    cluster: "Cluster",
+) -> None:
+    """The examples' pods, half of them where kube-scheduler binds."""
+    pods = [one.object for one in read_manifests(FORMS, "02-*")]
+    for number, pod in enumerate(pods):
+        pool = "my-gpu-pool" if number % 2 else "default"
+        pod["metadata"]["annotations"][names.GPUPOOL] = pool
+        cluster.collector.follow("default", pod["metadata"]["name"])
+        await cluster.kube.create(PODS, pod, "default")
+    created = [pod["metadata"]["name"] for pod in pods]
+
+    await cluster.running(*created)
+
+    asked = ("by-container", "one-of-two")
+    told: dict[str, dict[str, list[str]]] = {}
+
+    def all_told(seen: dict[str, Object]) -> bool:
+        for name in asked:
+            text = seen[name]["metadata"]["annotations"].get(names.CONTAINER_GPU_IDS)
+            told[name] = json.loads(text or "{}")
+        return all(told.values())
+
+    await cluster.until(all_told, "the pods were told which cards their containers got")
+    counts = {name: {c: len(cards) for c, cards in told[name].items()} for name in asked}
+    assert counts == {
+        "by-container": {"warm-up": 1, "encode": 1, "train": 2, "proxy": 0},
+        "one-of-two": {"app": 1, "proxy": 0},
+    }
+    await cluster.check_nothing_is_oversold()
+    await cluster.delete(*created)
 
 
 async def test_nats_restarted_on_an_empty_store_opens_new_logs_and_sells_nothing_twice(

@@ -13,6 +13,7 @@ from dray.domain.devices import DeviceClass
 from dray.domain.names import DEFAULT_PLACEMENT
 from dray.domain.pods import Node, Pod, Policy, Pool
 from dray.messages.facts import ClaimObserved, NodeObserved, PodObserved
+from dray_allocator.fit.percent import percents
 
 GONE_KEPT_S = 600.0
 """How long a deletion is remembered: longer than a log may lag behind the facts. After it an
@@ -193,5 +194,6 @@ def _membership(node: Node) -> tuple[str, str]:
 
 def signature(claim: Claim) -> bytes:
     """Equal for claims that ask for the same."""
-    asked = (claim.spec.requests, claim.spec.constraints)
+    shares = [percents(claim, request.name) for request in claim.spec.requests]
+    asked = (claim.spec.requests, claim.spec.constraints, shares)
     return msgspec.json.encode(asked, order="deterministic")

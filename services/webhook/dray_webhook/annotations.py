@@ -3,45 +3,41 @@
 An error names the annotation, the value seen and what is allowed.
 """
 
-import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import TypeVar
 
 from dray.domain.names import (
+    COMPUTE_PERCENT_LIMIT,
+    COMPUTE_PERCENT_REQUEST,
+    DEDICATED_GPU,
     DRA_CEL_EXPRESSION,
     DRA_ENABLED,
     GPU_COUNT,
     GPU_MODEL,
     GPUPOOL,
-    MAX_GPUS_PER_CLAIM,
     OWN_ANNOTATIONS,
     POD_ANNOTATIONS,
+    PREFER,
     PREFIX,
     QOS,
-    QOS_LEVELS,
     TFLOPS_LIMIT,
     TFLOPS_REQUEST,
     VRAM_LIMIT,
     VRAM_REQUEST,
 )
-from dray.domain.quantities import InvalidQuantityError, Quantity, parse_quantity
+from dray.domain.quantities import Quantity, parse_quantity
+from dray_webhook import values
+from dray_webhook.values import shown
 
-LEAST = parse_quantity("1")
-"""A card's budget admits no request below one unit (``validRange.min`` of the virtual pair)."""
-MOST = parse_quantity("9223372036854775807")
-"""Kubernetes stores no larger quantity: it would cap it, and the claim would differ."""
 SUSPICIOUS_VRAM = parse_quantity("1Mi")
-LONGEST_MODEL = 64
-"""String attributes of devices are at most this long (resource.k8s.io/v1)."""
-LONGEST_POOL = 63
-"""The pool's name travels as a label value."""
-_POOL_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 MOST_UNKNOWN = 10
 """The API server passes on 4 096 characters of warnings; a longer list helps nobody."""
-_SHOWN = 80
+OTHER_MEASURE = "which states compute by another measure"
 T = TypeVar("T")
+Rule = Callable[[str], T]
+"""From an annotation's text to its value; raises ValueError with what it expected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +57,19 @@ class Asked:
     expression: str = ""
     tflops_limit: Quantity | None = None
     vram_limit: Quantity | None = None
+    whole: bool = False
+    """Whole cards: nobody else has a share of them."""
+    compute_percent: Quantity | None = None
+    """Instead of ``tflops``: percent of what the card has, whichever it is."""
+    vram_percent: Quantity | None = None
+    compute_percent_limit: Quantity | None = None
+    prefer: str = ""
+
+    @property
+    def says_how_much(self) -> bool:
+        """Whether it is known how much of each card is taken."""
+        compute = self.tflops or self.compute_percent
+        return self.whole or bool(compute and (self.vram or self.vram_percent))
 
 
 @dataclass(slots=True)
@@ -71,12 +80,32 @@ class Findings:
     warnings: list[str] = field(default_factory=list)
 
 
+AMOUNTS = (
+    DEDICATED_GPU,
+    COMPUTE_PERCENT_REQUEST,
+    TFLOPS_REQUEST,
+    VRAM_REQUEST,
+    TFLOPS_LIMIT,
+    VRAM_LIMIT,
+    COMPUTE_PERCENT_LIMIT,
+)
+"""What says how much of each card is taken: who states one of them states them all."""
+
+
 @dataclass(slots=True)
-class _Reader:
+class Reader:
+    """Reads annotations by their rules, and gathers what is wrong with them."""
+
     annotations: Mapping[str, str]
     findings: Findings
+    inside: str = ""
+    """The annotation and container that hold these values; empty: they are annotations."""
 
-    def read(self, name: str, rule: Callable[[str], T], absent: T) -> T:
+    def told(self, name: str) -> str:
+        """Where a value stands, for people."""
+        return f"{self.inside}, {name.removeprefix(PREFIX)}" if self.inside else name
+
+    def read(self, name: str, rule: Rule[T], absent: T) -> T:
         """The value of an annotation by its rule, or ``absent``; a broken rule is an error."""
         text = self.annotations.get(name)
         if text is None:
@@ -84,55 +113,124 @@ class _Reader:
         try:
             return rule(text)
         except ValueError as error:
-            self.findings.errors.append(f"annotation {name} is {_shown(text)}: {error}")
+            self.findings.errors.append(f"annotation {self.told(name)} is {shown(text)}: {error}")
             return absent
 
     def amount(self, name: str, example: str) -> Quantity | None:
-        return self.read(name, lambda text: _amount(text, example), None)
+        return self.read(name, _like(example), None)
 
     def required(self, name: str, what: str, example: str) -> Quantity | None:
         if name not in self.annotations:
             self.findings.errors.append(
-                f'annotation {name} is missing: expected {what} of each GPU, such as "{example}"'
+                f"annotation {self.told(name)} is missing: expected {what} of each GPU, "
+                f'such as "{example}"'
             )
         return self.amount(name, example)
 
-    def limit(self, name: str, request_name: str, request: Quantity | None) -> Quantity | None:
-        limit = self.amount(name, "200" if name == TFLOPS_LIMIT else "32Gi")
+    def limit(
+        self, name: str, rule: Rule[Quantity], request_name: str, request: Quantity | None
+    ) -> Quantity | None:
+        limit = self.read(name, rule, None)
         if limit is not None and request is not None and limit < request:
             self.findings.errors.append(
-                f"annotation {name} is {_shown(self.annotations[name])}: expected at least the "
-                f"request, and {request_name} is {_shown(self.annotations[request_name])}"
+                f"annotation {self.told(name)} is {shown(self.annotations[name])}: expected at "
+                f"least the request, and {request_name} is {shown(self.annotations[request_name])}"
             )
         return limit
 
+    def refuse_beside(self, name: str, other: str, because: str) -> None:
+        """Nobody can say what two annotations mean together."""
+        if name in self.annotations:
+            self.findings.errors.append(
+                f"annotation {self.told(name)} is {shown(self.annotations[name])}: expected none "
+                f"beside {other}, {because}"
+            )
 
-def read_annotations(annotations: Mapping[str, str], findings: Findings) -> Asked:
-    """What is asked for; errors and warnings are added to ``findings`` in the order of §4."""
-    reader = _Reader(annotations, findings)
-    dra_enabled = reader.read(DRA_ENABLED, _boolean, None)
-    tflops = reader.required(TFLOPS_REQUEST, "the TFLOPS", "100")
-    vram = reader.required(VRAM_REQUEST, "the bytes of memory", "16Gi")
-    asked = Asked(
-        dra_enabled=dra_enabled,
-        tflops=tflops,
-        vram=vram,
-        pool=reader.read(GPUPOOL, _pool, None) if GPUPOOL in annotations else "",
-        count=reader.read(GPU_COUNT, _count, 1),
-        model=reader.read(GPU_MODEL, _model, ""),
-        qos=reader.read(QOS, _qos, ""),
-        expression=reader.read(DRA_CEL_EXPRESSION, _expression, ""),
-        tflops_limit=reader.limit(TFLOPS_LIMIT, TFLOPS_REQUEST, tflops),
-        vram_limit=reader.limit(VRAM_LIMIT, VRAM_REQUEST, vram),
-    )
-    if vram is not None and vram < SUSPICIOUS_VRAM:
-        seen = annotations[VRAM_REQUEST]
-        meant = f'; is "{seen}Gi" meant?' if seen.isdigit() else ""
-        findings.warnings.append(
-            f"{VRAM_REQUEST} is in bytes: {_shown(seen)} is less than 1Mi{meant}"
-        )
+
+def read_annotations(
+    annotations: Mapping[str, str], findings: Findings, *, needs_amounts: bool = True
+) -> Asked:
+    """What is asked for; errors and warnings are added to ``findings`` in the order of §4.
+
+    Without ``needs_amounts`` all containers state their own, and the pod need not.
+    """
+    reader = Reader(annotations, findings)
+    dra_enabled = reader.read(DRA_ENABLED, values.boolean, None)
+    needs_amounts = needs_amounts or any(name in annotations for name in AMOUNTS)
+    amounts = read_amounts(reader) if needs_amounts else Asked()
+    pool = reader.read(GPUPOOL, values.pool, None) if GPUPOOL in annotations else ""
+    cards = replace(read_cards(reader, amounts), dra_enabled=dra_enabled, pool=pool)
+    expression = reader.read(DRA_CEL_EXPRESSION, values.expression, "")
+    limited = read_limits(reader, replace(cards, expression=expression))
+    asked = replace(limited, prefer=reader.read(PREFER, values.preference, ""))
     findings.warnings.extend(unknown_annotations(annotations))
     return asked
+
+
+def read_amounts(reader: Reader) -> Asked:
+    """How much of each card: a whole one, percent of it, or amounts."""
+    annotations = reader.annotations
+    whole = (
+        reader.read(DEDICATED_GPU, values.boolean, True) if DEDICATED_GPU in annotations else False
+    )
+    if whole:
+        for name in (COMPUTE_PERCENT_REQUEST, TFLOPS_REQUEST, VRAM_REQUEST):
+            reader.refuse_beside(name, DEDICATED_GPU, "which takes whole cards")
+        return Asked(whole=True)
+    vram_example = "16Gi"
+    if COMPUTE_PERCENT_REQUEST in annotations:
+        percent = reader.read(COMPUTE_PERCENT_REQUEST, values.percent, None)
+        reader.refuse_beside(TFLOPS_REQUEST, COMPUTE_PERCENT_REQUEST, OTHER_MEASURE)
+        vram = reader.amount(VRAM_REQUEST, vram_example)
+        asked = Asked(
+            compute_percent=percent,
+            vram=vram,
+            vram_percent=None if VRAM_REQUEST in annotations else percent,
+        )
+    else:
+        tflops = reader.required(TFLOPS_REQUEST, "the TFLOPS", "100")
+        asked = Asked(
+            tflops=tflops, vram=reader.required(VRAM_REQUEST, "the bytes of memory", vram_example)
+        )
+    _suspect(reader, asked.vram)
+    return asked
+
+
+def read_cards(reader: Reader, asked: Asked) -> Asked:
+    """Which cards and how many; what is not said stays as it is in ``asked``."""
+    return replace(
+        asked,
+        count=reader.read(GPU_COUNT, values.count, asked.count),
+        model=reader.read(GPU_MODEL, values.model, asked.model),
+        qos=reader.read(QOS, values.qos, asked.qos),
+    )
+
+
+def read_limits(reader: Reader, asked: Asked) -> Asked:
+    """What the node holds the pod to."""
+    if COMPUTE_PERCENT_LIMIT in reader.annotations:
+        reader.refuse_beside(TFLOPS_LIMIT, COMPUTE_PERCENT_LIMIT, OTHER_MEASURE)
+    return replace(
+        asked,
+        tflops_limit=reader.limit(TFLOPS_LIMIT, _like("200"), TFLOPS_REQUEST, asked.tflops),
+        vram_limit=reader.limit(VRAM_LIMIT, _like("32Gi"), VRAM_REQUEST, asked.vram),
+        compute_percent_limit=reader.limit(
+            COMPUTE_PERCENT_LIMIT, values.percent, COMPUTE_PERCENT_REQUEST, asked.compute_percent
+        ),
+    )
+
+
+def _like(example: str) -> Rule[Quantity]:
+    return lambda text: values.amount(text, example)
+
+
+def _suspect(reader: Reader, vram: Quantity | None) -> None:
+    if vram is not None and vram < SUSPICIOUS_VRAM:
+        seen = reader.annotations[VRAM_REQUEST]
+        meant = f'; is "{seen}Gi" meant?' if seen.isdigit() else ""
+        reader.findings.warnings.append(
+            f"{reader.told(VRAM_REQUEST)} is in bytes: {shown(seen)} is less than 1Mi{meant}"
+        )
 
 
 def unknown_annotations(annotations: Mapping[str, str]) -> list[str]:
@@ -152,76 +250,3 @@ def _nearest(name: str) -> str:
     short = {known.removeprefix(PREFIX): known for known in POD_ANNOTATIONS}
     found = get_close_matches(name.removeprefix(PREFIX).lower(), short, n=1, cutoff=0.5)
     return f"; did you mean {short[found[0]]}?" if found else ""
-
-
-def _shown(text: str) -> str:
-    cut = text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
-    visible = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)
-    return '"' + "".join(visible) + '"'
-
-
-def _boolean(text: str) -> bool:
-    if text not in ("true", "false"):
-        raise ValueError('expected "true" or "false"')
-    return text == "true"
-
-
-def _amount(text: str, example: str) -> Quantity:
-    try:
-        quantity = parse_quantity(text)
-    except InvalidQuantityError:
-        raise ValueError(
-            f"expected a Kubernetes quantity, a number with an optional suffix such as "
-            f"m, k, M, G, Ki, Mi or Gi; for example {example}"
-        ) from None
-    if quantity.nano <= 0:
-        raise ValueError("expected a quantity above zero")
-    if quantity < LEAST:
-        raise ValueError("expected at least 1, the smallest share of a card")
-    if quantity > MOST:
-        raise ValueError(f"expected at most {MOST}, the largest quantity that Kubernetes keeps")
-    return quantity
-
-
-def _count(text: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,9}", text) or not 1 <= int(text) <= MAX_GPUS_PER_CLAIM:
-        raise ValueError(
-            f"expected a whole number from 1 to {MAX_GPUS_PER_CLAIM}, "
-            "the most devices that Kubernetes allows in one claim"
-        )
-    return int(text)
-
-
-def _pool(text: str) -> str:
-    if not _POOL_NAME.fullmatch(text) or len(text) > LONGEST_POOL:
-        raise ValueError(
-            "expected the name of a GPUPool: lower-case letters, digits, '-' and '.', "
-            f"{LONGEST_POOL} characters at most"
-        )
-    return text
-
-
-def _model(text: str) -> str:
-    if not text.strip() or len(text) > LONGEST_MODEL or not text.isprintable():
-        raise ValueError(
-            f'expected a GPU model such as "A100", {LONGEST_MODEL} characters at most; '
-            "leave the annotation out to accept any model"
-        )
-    if text != text.strip():
-        raise ValueError(f'expected no space around it; is "{text.strip()}" meant?')
-    return text
-
-
-def _qos(text: str) -> str:
-    if text not in QOS_LEVELS:
-        levels = ", ".join(f'"{level}"' for level in QOS_LEVELS)
-        raise ValueError(f"expected one of {levels}; leave the annotation out to accept any")
-    return text
-
-
-def _expression(text: str) -> str:
-    if not text.strip():
-        raise ValueError(
-            "expected a CEL expression; leave the annotation out to have one generated"
-        )
-    return text

@@ -2,7 +2,7 @@
 
 import copy
 import re
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,8 @@ from dray.domain.names import (
     ALLOCATED,
     ALLOCATION_GATE,
     CLAIM_REFERENCE,
+    COMPUTE_PERCENT_REQUEST,
+    CONTAINER_GPU_IDS,
     DECISION,
     DEDICATED_TAINT,
     DEFAULT_SCHEDULER,
@@ -24,11 +26,15 @@ from dray.domain.names import (
     VOID,
 )
 from dray.domain.pods import Pool
-from dray_webhook.shape import HASH_DIGITS
+from dray_webhook.annotations import Asked
+from dray_webhook.containers import Containers, containers_of
+from dray_webhook.shape import HASH_DIGITS, Shape
 
 Object = dict[str, Any]
+Uses = Mapping[str, tuple[str, ...]]
+"""By container, the requests of the claim that are for it; none named: the whole claim."""
 _DERIVED = re.compile(rf"(?P<base>.+)-[0-9a-f]{{{HASH_DIGITS}}}")
-NEVER_ON_PODS_AT_BIRTH = (DECISION, VOID, ALLOCATED, TEMPLATE_READY)
+NEVER_ON_PODS_AT_BIRTH = (DECISION, VOID, ALLOCATED, TEMPLATE_READY, CONTAINER_GPU_IDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +56,8 @@ class Injection:
     pool: Pool
     gated: bool
     ids: Ids
+    uses: Uses | None = None
+    """None: the whole claim, for the containers that refer to it, or all."""
 
 
 def is_kube_schedulers(pool: Pool) -> bool:
@@ -69,6 +77,16 @@ def scheduler_conflicts(spec: Object, pool: Pool) -> Iterator[str]:
             f'spec.schedulerName is "{DRAY_SCHEDULER}", but GPUPool "{pool.name}" is owned by '
             "kube-scheduler (spec.owner), which allocates and binds by itself: leave "
             "spec.schedulerName out, or name a pool that dray owns"
+        )
+
+
+def share_conflicts(asked: Sequence[Asked], pool: Pool) -> Iterator[str]:
+    """Why nobody in the pool could take the shares that are asked for."""
+    if is_kube_schedulers(pool) and any(one.compute_percent for one in asked):
+        yield (
+            f'annotation {COMPUTE_PERCENT_REQUEST} can\'t be met: GPUPool "{pool.name}" is owned '
+            "by kube-scheduler (spec.owner), which takes amounts and not shares that depend on the "
+            "card: state tflops-request and vram-request, or name a pool that dray owns"
         )
 
 
@@ -104,6 +122,38 @@ def claim_conflicts(spec: Object, base: str, other_bases: Container[str]) -> Ite
                 f'spec.resourceClaims "{entry.get("name", "")}" refers to the base template '
                 f'"{other}", but the pool takes "{base}", and the pod would get two claims: '
                 f'leave the entry out, or refer to "{base}"'
+            )
+
+
+def uses_of(containers: Containers, shape: Shape) -> Uses | None:
+    """What each container is to refer to; None: the whole claim, whoever refers to it."""
+    if containers.sharing is None:
+        return None
+    if not containers.own:
+        return dict.fromkeys(containers.sharing, ())
+    names = {own.container: shape.requests[own.container] for own in containers.own}
+    shared = dict.fromkeys(containers.sharing, shape.requests.get("", ()))
+    return {name: (*own, *shape.others) for name, own in (shared | names).items()}
+
+
+def container_conflicts(spec: Object, base: str, uses: Uses | None) -> Iterator[str]:
+    """Why a container's own reference to the claim can't stay."""
+    if uses is None:
+        return
+    written = {
+        CLAIM_REFERENCE,
+        *(
+            entry.get("name", "")
+            for entry in spec.get("resourceClaims") or ()
+            if _is_ours(entry, base)
+        ),
+    }
+    for container in containers_of(spec):
+        name = container.get("name", "")
+        if name not in uses and any(use.get("name") in written for use in _uses(container)):
+            yield (
+                f'container "{name}" refers to the claim of dray in resources.claims, but the '
+                "annotations give it no GPUs: name it there, or take the reference away"
             )
 
 
@@ -170,7 +220,10 @@ def _refer(spec: Object, injection: Injection) -> None:
             break
     else:
         entries.append(reference)
-    containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
+    if injection.uses is not None:
+        _refer_by_request(spec, written, injection.uses)
+        return
+    containers = containers_of(spec)
     uses = [use for each in containers for use in _uses(each) if use.get("name") == written]
     for use in uses:
         use["name"] = CLAIM_REFERENCE
@@ -179,6 +232,19 @@ def _refer(spec: Object, injection: Injection) -> None:
             resources = container.get("resources") or {}
             claims = [*(resources.get("claims") or ()), {"name": CLAIM_REFERENCE}]
             container["resources"] = {**resources, "claims": claims}
+
+
+def _refer_by_request(spec: Object, written: str, uses: Uses) -> None:
+    """The entries of each container that gets something, whatever it had."""
+    for container in containers_of(spec):
+        if (requests := uses.get(container.get("name", ""))) is None:
+            continue
+        named = [{"name": CLAIM_REFERENCE, "request": request} for request in requests]
+        others = [
+            use for use in _uses(container) if use.get("name") not in (written, CLAIM_REFERENCE)
+        ]
+        claims = [*others, *(named or [{"name": CLAIM_REFERENCE}])]
+        container["resources"] = {**(container.get("resources") or {}), "claims": claims}
 
 
 def _uses(container: Object) -> list[Object]:

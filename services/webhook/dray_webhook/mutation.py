@@ -5,6 +5,8 @@ the claim injected; whatever is wrong is said at once. UPDATE: what was admitted
 (``updates``).
 """
 
+from collections.abc import Sequence
+
 from dray.cel.environment import Mode
 from dray.domain.errors import InvalidInputError
 from dray.domain.names import (
@@ -14,32 +16,39 @@ from dray.domain.names import (
     DRAY_SCHEDULER,
     OWNER_DRAY,
     OWNER_KUBE_SCHEDULER,
+    PREFER,
     PREFIX,
     SHAPE,
 )
 from dray.domain.pods import Pool
+from dray.domain.quantities import Quantity
 from dray.kube.convert import given_by_classes, pod_needs
 from dray.messages.events import PodRequested
 from dray.messages.facts import TemplateObserved
 from dray.messages.rpc import Lookup
 from dray_webhook.annotations import Asked, Findings, read_annotations
+from dray_webhook.completing import Form, Wanted
+from dray_webhook.containers import Part, read_containers
 from dray_webhook.injection import (
     NEVER_ON_PODS_AT_BIRTH,
     Ids,
     Injection,
     claim_conflicts,
+    container_conflicts,
     dray_binds,
     foreign_needs,
     inject,
     is_kube_schedulers,
     node_conflicts,
     scheduler_conflicts,
+    share_conflicts,
+    uses_of,
 )
 from dray_webhook.jsonpatch import difference
 from dray_webhook.pools import Resolution, Rules, resolve
 from dray_webhook.review import DENIED, UNSURE, Answer, Object, Request, annotations_of
 from dray_webhook.selectors import selectors_of
-from dray_webhook.shape import LONGEST_SHAPE, Form, canonical, derive, derived_name
+from dray_webhook.shape import LONGEST_SHAPE, Shape, canonical, derive, derived_name
 from dray_webhook.updates import keep_admitted
 from dray_webhook.view import View
 
@@ -85,12 +94,16 @@ class _Admission:
         self.ids = ids
         self.findings = Findings()
         self.annotations = annotations_of(pod)
-        self.asked = read_annotations(self.annotations, self.findings)
+        self.containers = read_containers(self.annotations, self.spec, self.findings)
+        self.asked = read_annotations(
+            self.annotations, self.findings, needs_amounts=self.containers.needs_amounts
+        )
+        self.parts = self.containers.parts(self.asked, self.findings)
         self.found = resolve(self.asked, request.namespace, view, rules, self.findings)
 
     def answer(self) -> Answer:
         pool, base = self.found.pool, self.found.base
-        selectors = self._selectors(pool)
+        wanted = self._wanted(pool)
         gated = pool is not None and self._gated(pool)
         self.findings.errors.extend(node_conflicts(self.spec))
         self._check_scheduler(pool)
@@ -99,11 +112,15 @@ class _Admission:
         self.findings.errors.extend(
             claim_conflicts(self.spec, base.name, self._other_bases(base.name))
         )
-        shape_text = self._shape(selectors, base, pool)
+        shape = self._shape(wanted, base, pool)
+        shape_text = canonical(shape.content) if shape else ""
+        self._check_size(shape_text, base)
+        uses = uses_of(self.containers, shape) if shape else None
+        self.findings.errors.extend(container_conflicts(self.spec, base.name, uses))
         if self.findings.errors:
             return self._denial()
         template = derived_name(base.name, shape_text)
-        injection = Injection(base.name, template, shape_text, pool, gated, self.ids)
+        injection = Injection(base.name, template, shape_text, pool, gated, self.ids, uses)
         patched = inject(self.pod, injection)
         self._warn(pool, patched)
         return Answer(
@@ -113,7 +130,11 @@ class _Admission:
         )
 
     def _check_scheduler(self, pool: Pool | None) -> None:
-        if pool is None or not (conflicts := list(scheduler_conflicts(self.spec, pool))):
+        if pool is None:
+            return
+        asked = [part.asked for part in self.parts]
+        conflicts = [*scheduler_conflicts(self.spec, pool), *share_conflicts(asked, pool)]
+        if not conflicts:
             return
         self.findings.errors.extend(conflicts)
         lookup = Lookup(kind="pool", name=pool.name)
@@ -125,15 +146,20 @@ class _Admission:
         here = self.request.namespace
         return tuple(name for place, name in self.view.templates if place == here and name != base)
 
-    def _selectors(self, pool: Pool | None) -> tuple[str, ...]:
-        try:
-            language = self.view.language(Mode.NEW)
-            selectors = selectors_of(self.asked, pool.name if pool else "", language)
-        except InvalidInputError as error:
-            self.findings.errors.append(str(error))
-            return ()
-        self.findings.warnings.extend(selectors.warnings)
-        return selectors.expressions
+    def _wanted(self, pool: Pool | None) -> tuple[Wanted, ...]:
+        """The requests with their selectors; none where an expression can't be used."""
+        wanted = list[Wanted]()
+        language = self.view.language(Mode.NEW)
+        for part in self.parts:
+            try:
+                selectors = selectors_of(part.asked, pool.name if pool else "", language)
+            except InvalidInputError as error:
+                self.findings.errors.append(str(error))
+                return ()
+            if not wanted:  # they speak of the pod's expression, and there is one
+                self.findings.warnings.extend(selectors.warnings)
+            wanted.append(Wanted(part.asked, selectors.expressions, part.container))
+        return tuple(wanted)
 
     def _gated(self, pool: Pool) -> bool:
         """Whether dray allocates first and kube-scheduler binds: nodes that it shares, or needs
@@ -162,27 +188,31 @@ class _Admission:
             )
         return gated
 
-    def _shape(self, selectors: tuple[str, ...], base: TemplateObserved, pool: Pool) -> str:
-        """Canonical JSON; empty where an error was found."""
-        if self.asked.tflops is None or self.asked.vram is None:
-            return ""
+    def _shape(
+        self, wanted: tuple[Wanted, ...], base: TemplateObserved, pool: Pool
+    ) -> Shape | None:
+        """What the claim is made from; None where an error was found."""
+        if not wanted or not all(one.asked.says_how_much for one in wanted):
+            return None
         form = Form(
             shares_devices=self.view.cluster.consumable_capacity,
             counts_shareable_devices=self.view.counts_shareable_devices,
             language=self.view.language(Mode.NEW),
         )
         try:
-            text = canonical(derive(base, self.asked, pool, selectors, form))
+            return derive(base, wanted, pool, form)
         except InvalidInputError as error:
             self.findings.errors.append(str(error))
-            return ""
+            return None
+
+    def _check_size(self, text: str, base: TemplateObserved) -> None:
         if (size := len(text.encode())) > LONGEST_SHAPE:
+            count = sum(part.asked.count for part in self.parts)
             self.findings.errors.append(
-                f"{self.asked.count} GPUs with these selectors make a claim of {size} bytes: "
+                f"{count} GPUs with these selectors make a claim of {size} bytes: "
                 f"expected {LONGEST_SHAPE} at most; shorten {DRA_CEL_EXPRESSION}, or the "
                 f'selectors of ResourceClaimTemplate "{base.namespace}/{base.name}"'
             )
-        return text
 
     def _warn(self, pool: Pool, patched: Object) -> None:
         scheduler = self.spec.get("schedulerName") or DEFAULT_SCHEDULER
@@ -191,10 +221,16 @@ class _Admission:
                 f'spec.schedulerName "{scheduler}" is replaced by '
                 f'"{patched["spec"]["schedulerName"]}", which places pods of GPUPool "{pool.name}"'
             )
-        if not self.view.cluster.consumable_capacity:
+        whole = all(part.asked.whole for part in self.parts)
+        if not self.view.cluster.consumable_capacity and not whole:
             self.findings.warnings.append(
                 "this API server does not share devices (DRAConsumableCapacity is off): the pod "
                 "takes whole cards, whatever tflops-request and vram-request say"
+            )
+        if self.asked.prefer and is_kube_schedulers(pool):
+            self.findings.warnings.append(
+                f"annotation {PREFER} has no effect: kube-scheduler, which owns GPUPool "
+                f'"{pool.name}", takes the first card that fits'
             )
         self.findings.warnings.extend(
             f"annotation {name} is written by dray only; yours was removed"
@@ -227,18 +263,25 @@ class _Admission:
             name=self.request.name or metadata.get("name", ""),
             pool=injection.pool.name,
             template=injection.template,
-            understood=understood(self.asked, self.found, gated=injection.gated),
+            understood=understood(self.asked, self.found, self.parts, gated=injection.gated),
             traceparent=self.ids.traceparent,
         )
 
 
-def understood(asked: Asked, found: Resolution, *, gated: bool) -> dict[str, str]:
+def understood(
+    asked: Asked, found: Resolution, parts: Sequence[Part], *, gated: bool
+) -> dict[str, str]:
     """What was read, in words for timelines."""
     pool = found.pool.name if found.pool else ""
+    shared = next((part.asked for part in parts if not part.container), Asked(count=0))
+    own = [f"{part.container}: {_how_much(part.asked)}" for part in parts if part.container]
     words = {
-        "gpus": str(asked.count),
-        "tflops": str(asked.tflops),
-        "vram": str(asked.vram),
+        "gpus": str(sum(part.asked.count for part in parts)),
+        "tflops": _in_words(shared.tflops, shared.compute_percent),
+        "vram": _in_words(shared.vram, shared.vram_percent),
+        "whole": "true" if shared.whole else "",
+        "containers": "; ".join(own),
+        "prefer": asked.prefer,
         "pool": pool if asked.pool else f"{pool} (default)",
         "model": asked.model,
         "qos": asked.qos,
@@ -253,6 +296,18 @@ def understood(asked: Asked, found: Resolution, *, gated: bool) -> dict[str, str
         "allocator": OWNER_KUBE_SCHEDULER if found.pool and is_kube_schedulers(found.pool) else "",
     }
     return {name: value for name, value in words.items() if value}
+
+
+def _how_much(asked: Asked) -> str:
+    """Such as ``2 × 100 tflops, 16Gi vram``."""
+    compute = _in_words(asked.tflops, asked.compute_percent)
+    vram = _in_words(asked.vram, asked.vram_percent)
+    each = "whole card" if asked.whole else f"{compute} tflops, {vram} vram"
+    return f"{asked.count} × {each}"
+
+
+def _in_words(amount: Quantity | None, percent: Quantity | None) -> str:
+    return str(amount) if amount else f"{percent} %" if percent else ""
 
 
 def _ours(pod: Object) -> bool:

@@ -1,22 +1,21 @@
 """A pod's shape: the whole ``ResourceClaimTemplateSpec`` derived from its base template.
 
-One request of the base is completed with count, selectors and capacities; its other
-requests, constraints, labels and config are kept. Equal shapes have equal canonical JSON,
-and so one derived template.
+One request of the base is completed with count, selectors and capacities, once for every
+container that has a request of its own; its other requests, constraints, labels and config are
+kept. Equal shapes have equal canonical JSON, and so one derived template.
 """
 
 import copy
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dray.cel.environment import Environment, Mode
+from dray.cel.environment import Environment
 from dray.domain.devices import Taint, Toleration
 from dray.domain.errors import InvalidInputError
 from dray.domain.names import (
-    API_VERSION,
     DERIVED_FROM_LABEL,
     DEVICE_CLASS,
     DRIVER,
@@ -26,15 +25,11 @@ from dray.domain.names import (
     POOL_LABEL,
     PREFIX,
     TEMPLATE_LABEL,
-    TFLOPS,
-    VIRTUAL_TFLOPS,
-    VIRTUAL_VRAM,
-    VRAM,
     qualified,
 )
 from dray.domain.pods import Pool
 from dray.messages.facts import TemplateObserved
-from dray_webhook.annotations import Asked
+from dray_webhook.completing import Form, Wanted, completed, parameters
 from dray_webhook.selectors import refusal
 
 Object = dict[str, Any]
@@ -42,15 +37,12 @@ GENERATOR_VERSION = "2"
 GENERATOR_LABEL = PREFIX + "shape-version"
 """On derived claims: the rules by which their shape was computed."""
 OWNER_TAINT_OF_DEVICES = Taint(OWNER_TAINT, OWNER_DRAY)
-PLACEHOLDER = "true"
-"""The seed's "default value" of a selector, which the generated ones replace."""
 MOST_ENTRIES = 32
 """Requests, constraints and config entries of a claim, selectors of a request (types.go)."""
 LONGEST_SHAPE = 256 * 1024
 """Bytes; the API server refuses more annotations on one pod."""
 _LISTS = ("requests", "constraints", "config")
 HASH_DIGITS = 10
-DEFAULT_LANGUAGE = Environment(mode=Mode.NEW)
 
 
 class UnusableBaseError(InvalidInputError):
@@ -58,21 +50,18 @@ class UnusableBaseError(InvalidInputError):
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
-    """What the server keeps, and so which form the shape takes."""
+class Shape:
+    """A derived ``ResourceClaimTemplateSpec``, and who is to refer to what in it."""
 
-    shares_devices: bool = True
-    """Capacity requests are kept; otherwise every claim takes whole cards."""
-    counts_shareable_devices: bool = True
-    """Otherwise N GPUs are N requests of one, told apart by their uuid."""
-    language: Environment = DEFAULT_LANGUAGE
-    """What the server reads in the template that is about to be made."""
+    content: Object
+    requests: Mapping[str, tuple[str, ...]]
+    """By container, empty for the shared one: names of the requests that were completed."""
+    others: tuple[str, ...]
+    """The base's other requests, which are for all containers."""
 
 
-def derive(
-    base: TemplateObserved, asked: Asked, pool: Pool, selectors: Sequence[str], form: Form
-) -> Object:
-    """The derived ``ResourceClaimTemplateSpec``.
+def derive(base: TemplateObserved, wanted: Sequence[Wanted], pool: Pool, form: Form) -> Shape:
+    """The shape of what is ``wanted``, which is at least one request.
 
     Raises:
         UnusableBaseError: the base has no request to complete, or one that can't be.
@@ -84,21 +73,34 @@ def derive(
     refuse_owner_toleration(requests, where)
     refuse_unreadable(requests, where, form.language)
     index = _to_complete(requests, where)
-    completed = _complete(requests[index], asked, selectors, form)
-    name = requests[index]["name"]
-    many = asked.count > 1 and not form.counts_shareable_devices
-    copies = _one_each(completed, asked.count) if many else [completed]
-    requests[index : index + 1] = copies
-    names = [request["name"] for request in copies]
-    if many:
-        _rename_references(devices, name, names)
-        _tell_apart(devices, names)
-    if parameters := _limits(asked, pool):
-        opaque = {"driver": DRIVER, "parameters": parameters}
-        devices.setdefault("config", []).append({"requests": names, "opaque": opaque})
+    original = requests[index]
+    others = tuple(request["name"] for request in requests if request is not original)
+    names = dict[str, tuple[str, ...]]()
+    made, selectors = list[Object](), list[Object]()
+    for one in wanted:
+        taken = (*others, *(request["name"] for request in made))
+        copies = completed(original, one, form, taken)
+        selectors = max(selectors, copies[0]["exactly"]["selectors"], key=len)
+        names[one.container] = tuple(copy["name"] for copy in copies)
+        made += copies
+    requests[index : index + 1] = made
+    every = [request["name"] for request in made]
+    if every != [original["name"]]:
+        _rename_references(devices, original["name"], every)
+    for one in wanted:
+        _finish(devices, one, names[one.container], pool, form)
     devices["requests"] = requests
-    _refuse_too_many(devices, completed["exactly"]["selectors"], asked.count, where)
-    return {"metadata": _metadata(base, pool), "spec": spec}
+    _refuse_too_many(devices, selectors, sum(one.asked.count for one in wanted), where)
+    return Shape({"metadata": _metadata(base, pool), "spec": spec}, names, others)
+
+
+def _finish(devices: Object, wanted: Wanted, names: Sequence[str], pool: Pool, form: Form) -> None:
+    """Constraints and configuration of one request, or of its copies."""
+    if len(names) > 1:
+        _tell_apart(devices, names)
+    if fields := parameters(wanted, pool, form):
+        opaque = {"driver": DRIVER, "parameters": fields}
+        devices.setdefault("config", []).append({"requests": list(names), "opaque": opaque})
 
 
 def _refuse_too_many(devices: Object, selectors: Sequence[Object], count: int, where: str) -> None:
@@ -204,42 +206,6 @@ def _to_complete(requests: Sequence[Object], where: str) -> int:
     return candidates[0]
 
 
-def _complete(request: Object, asked: Asked, selectors: Sequence[str], form: Form) -> Object:
-    exactly = dict(request["exactly"])
-    kept = [
-        selector
-        for selector in exactly.get("selectors") or ()
-        if (selector.get("cel") or {}).get("expression", "").strip() != PLACEHOLDER
-    ]
-    exactly["selectors"] = [*({"cel": {"expression": text}} for text in selectors), *kept]
-    exactly["allocationMode"] = "ExactCount"
-    exactly["count"] = asked.count
-    amounts = _capacity(exactly, asked) if form.shares_devices else {}
-    exactly.pop("capacity", None)
-    if amounts:
-        exactly["capacity"] = {"requests": amounts}
-    return {**request, "exactly": exactly}
-
-
-def _capacity(exactly: Object, asked: Asked) -> dict[str, str]:
-    """The base's own capacity requests, and always both of the virtual pair."""
-    ours = {
-        spelling
-        for name in (TFLOPS, VRAM, VIRTUAL_TFLOPS, VIRTUAL_VRAM)
-        for spelling in (name, qualified(name))
-    }
-    base = (exactly.get("capacity") or {}).get("requests") or {}
-    kept = {name: str(amount) for name, amount in base.items() if name not in ours}
-    return {**kept, VIRTUAL_TFLOPS: str(asked.tflops), VIRTUAL_VRAM: str(asked.vram)}
-
-
-def _one_each(request: Object, count: int) -> list[Object]:
-    return [
-        {**request, "name": f"{request['name']}-{i}", "exactly": {**request["exactly"], "count": 1}}
-        for i in range(count)
-    ]
-
-
 def _rename_references(devices: Object, old: str, new: Sequence[str]) -> None:
     """Constraints and config that name the request now name each of its copies."""
     for entry in (*(devices.get("constraints") or ()), *(devices.get("config") or ())):
@@ -251,18 +217,6 @@ def _rename_references(devices: Object, old: str, new: Sequence[str]) -> None:
 def _tell_apart(devices: Object, names: Sequence[str]) -> None:
     distinct = {"requests": list(names), "distinctAttribute": qualified("uuid")}
     devices["constraints"] = [*(devices.get("constraints") or ()), distinct]
-
-
-def _limits(asked: Asked, pool: Pool) -> Object:
-    """What the node enforces; it never affects placement (seed 001 §4.3)."""
-    parameters = {
-        "tflopsLimit": str(asked.tflops_limit) if asked.tflops_limit else "",
-        "vramLimit": str(asked.vram_limit) if asked.vram_limit else "",
-        "qos": asked.qos,
-        "isolation": pool.isolation,
-    }
-    stated = {name: value for name, value in parameters.items() if value}
-    return {"apiVersion": API_VERSION, "kind": "GPULimits", **stated} if stated else {}
 
 
 def _metadata(base: TemplateObserved, pool: Pool) -> Object:

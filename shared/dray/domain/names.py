@@ -32,6 +32,14 @@ QOS: Final = PREFIX + "qos"
 DRA_CEL_EXPRESSION: Final = PREFIX + "dra-cel-expression"
 TFLOPS_LIMIT: Final = PREFIX + "tflops-limit"
 VRAM_LIMIT: Final = PREFIX + "vram-limit"
+# Other forms of asking, under TensorFusion's names where it has one.
+DEDICATED_GPU: Final = PREFIX + "dedicated-gpu"
+COMPUTE_PERCENT_REQUEST: Final = PREFIX + "compute-percent-request"
+COMPUTE_PERCENT_LIMIT: Final = PREFIX + "compute-percent-limit"
+INJECT_CONTAINER: Final = PREFIX + "inject-container"
+CONTAINER_GPUS: Final = PREFIX + "container-gpus"
+CONTAINER_GPU_COUNT: Final = PREFIX + "container-gpu-count"
+PREFER: Final = PREFIX + "prefer"
 POD_ANNOTATIONS: Final = (
     DRA_ENABLED,
     TFLOPS_REQUEST,
@@ -43,6 +51,13 @@ POD_ANNOTATIONS: Final = (
     DRA_CEL_EXPRESSION,
     TFLOPS_LIMIT,
     VRAM_LIMIT,
+    DEDICATED_GPU,
+    COMPUTE_PERCENT_REQUEST,
+    COMPUTE_PERCENT_LIMIT,
+    INJECT_CONTAINER,
+    CONTAINER_GPUS,
+    CONTAINER_GPU_COUNT,
+    PREFER,
 )
 
 # Annotations that only dray writes; the webhook overwrites them on every call.
@@ -57,7 +72,18 @@ VOID: Final = PREFIX + "void"
 ALLOCATED: Final = PREFIX + "allocated"
 TEMPLATE_READY: Final = PREFIX + "template-ready"
 """On a waiting pod: its derived template, touched so that old controllers retry at once."""
-OWN_ANNOTATIONS: Final = (REQUEST_ID, TRACEPARENT, SHAPE, DECISION, VOID, ALLOCATED, TEMPLATE_READY)
+CONTAINER_GPU_IDS: Final = PREFIX + "container-gpu-ids"
+"""On a pod that runs: the cards of each container, as JSON."""
+OWN_ANNOTATIONS: Final = (
+    REQUEST_ID,
+    TRACEPARENT,
+    SHAPE,
+    DECISION,
+    VOID,
+    ALLOCATED,
+    TEMPLATE_READY,
+    CONTAINER_GPU_IDS,
+)
 
 # Labels and taints.
 POOL_LABEL: Final = PREFIX + "gpupool"
@@ -82,6 +108,18 @@ COMPACT_FIRST: Final = "CompactFirst"
 LOW_LOAD_FIRST: Final = "LowLoadFirst"
 DEFAULT_PLACEMENT: Final = COMPACT_FIRST
 """``placement.mode`` where a SchedulingConfigTemplate names none."""
+
+LIMITS_KIND: Final = "GPULimits"
+"""``kind`` of the driver's own opaque configuration; its fields are those below, and limits."""
+CONTAINER_FIELD: Final = "container"
+"""Whose requests they are; absent: of every container that refers to the claim."""
+PREFER_FIELD: Final = "prefer"
+"""What the pod would rather have; dray's allocator reads it, as the percentages below."""
+PERCENT_FIELDS: Final = {
+    VIRTUAL_TFLOPS: "computePercentRequest",
+    VIRTUAL_VRAM: "vramPercentRequest",
+}
+"""By the capacity that is consumed: percent of what the card has of its physical counterpart."""
 
 QOS_LEVELS: Final = ("low", "medium", "high", "critical")
 DEFAULT_QOS: Final = "medium"

@@ -8,9 +8,12 @@ from types import ModuleType
 
 import pytest
 
+from dray.domain import preference
 from dray_webhook import (
     annotations,
     claims,
+    completing,
+    containers,
     injection,
     mutation,
     pools,
@@ -18,11 +21,26 @@ from dray_webhook import (
     shape,
     shell,
     updates,
+    values,
 )
 from dray_webhook.pools import NO_OTHER_WAY
 
 PAGE = Path(__file__).parents[3] / "docs" / "user-guide" / "annotations.md"
-MODULES = (annotations, pools, selectors, injection, shape, mutation, updates, claims, shell)
+MODULES = (
+    annotations,
+    values,
+    containers,
+    pools,
+    selectors,
+    injection,
+    completing,
+    shape,
+    mutation,
+    updates,
+    claims,
+    shell,
+    preference,
+)
 BLOCK = re.compile(r"^```text\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SHORTEST = 28
 """Characters of a text that is a sentence to a person, and no piece of one."""

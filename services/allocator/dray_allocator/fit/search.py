@@ -1,16 +1,18 @@
 """The devices of one node for all requests of a pod's claims together, or none at all."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dray.domain import names
 from dray.domain.claims import Constraint, DeviceRequest
 from dray.domain.devices import DeviceId, Taint
+from dray.domain.preference import Preference as Criteria
 from dray.domain.quantities import Quantity
 from dray_allocator.fit.capacity import Consumption, admits_whole, consumption
 from dray_allocator.fit.constraints import Chosen, allows
 from dray_allocator.fit.devices import Card, NodeDevices
 from dray_allocator.fit.ledger import Ledger
+from dray_allocator.fit.percent import amounts
 from dray_allocator.fit.selectors import Selectors
 
 STEPS = 5_000
@@ -21,6 +23,7 @@ POD_STEPS = 20_000
 """Devices tried for one pod, on all nodes together, in some tenths of a second."""
 
 WHOLE = Consumption({}, {})
+NO_PERCENTS: Mapping[str, int] = {}
 _KEEPS_AWAY = ("NoSchedule", "NoExecute")
 
 
@@ -34,15 +37,19 @@ class Ask:
     constraints: tuple[Constraint, ...]
     signature: bytes
     """Equal for requests that the same devices satisfy."""
+    percents: Mapping[str, int] = field(default_factory=dict)
+    """Shares that depend on the device (``fit.percent``)."""
+    preference: Criteria = ()
+    """Which devices it would rather have, of those that fit."""
     amounts: dict[int, Consumption | None] = field(default_factory=dict, compare=False)
     """What it takes of a device, per capacity shape."""
 
     def of(self, card: Card) -> Consumption | None:
         """What it takes of this device; None where policy or size forbids it."""
         if card.capacity_shape < 0:
-            return needed(self.request, card)
+            return needed(self.request, card, self.percents)
         if card.capacity_shape not in self.amounts:
-            self.amounts[card.capacity_shape] = needed(self.request, card)
+            self.amounts[card.capacity_shape] = needed(self.request, card, self.percents)
         return self.amounts[card.capacity_shape]
 
 
@@ -55,8 +62,8 @@ class Share:
     consumed: Consumption
 
 
-Preference = Callable[[Ask, Card], tuple[int, int]]
-"""The lowest is tried first."""
+Preference = Callable[[Ask, Card], tuple[tuple[int, ...], int, int]]
+"""The lowest is tried first: what the pod prefers, then the score, then the tie."""
 
 
 def eligible(ask: Ask, devices: NodeDevices, selectors: Selectors) -> tuple[Card, ...]:
@@ -176,10 +183,13 @@ class Search:
         return allows(ask.constraints, ask.claim_uid, ask.request.name, card, chosen)
 
 
-def needed(request: DeviceRequest, card: Card) -> Consumption | None:
+def needed(
+    request: DeviceRequest, card: Card, percents: Mapping[str, int] = NO_PERCENTS
+) -> Consumption | None:
     """What the request takes of this device; None where its policy or size forbids it."""
     if card.device.allow_multiple_allocations:
-        return consumption(request.capacity, card.device.capacity)
+        asked = amounts(percents, request.capacity, card.device.capacity)
+        return consumption(asked, card.device.capacity)
     return WHOLE if admits_whole(request.capacity, card.device.capacity) else None
 
 

@@ -10,7 +10,9 @@ from dray.domain.devices import DeviceClass, OpaqueConfig
 from dray.domain.pods import Pod
 from dray.reasons import Reason
 from dray_allocator.fit.capacity import amount_of
+from dray_allocator.fit.percent import percents, unreadable
 from dray_allocator.fit.search import Ask
+from dray_allocator.placement.preference import preference_of
 from dray_allocator.state import AllocatorState
 
 
@@ -30,6 +32,11 @@ class Wanted:
     excluded: tuple[str, ...] = ()
     alone: bool = False
     """Whether dray binds the pod, and so wants nodes where nobody else binds."""
+
+    @property
+    def prefers(self) -> bool:
+        """Whether it would rather have some of the cards that fit."""
+        return any(ask.preference for ask in self.asks)
 
     @property
     def ordinary(self) -> bool:
@@ -93,7 +100,9 @@ def _ask(state: AllocatorState, claim: Claim, request: DeviceRequest) -> Ask:
         if not constraint.requests or request.name in constraint.requests
     )
     signature = msgspec.json.encode((request.device_class, selectors, request.tolerations))
-    return Ask(claim.uid, request, selectors, constraints, signature)
+    shares = percents(claim, request.name)
+    prefer = preference_of(claim, request.name)
+    return Ask(claim.uid, request, selectors, constraints, signature, shares, prefer)
 
 
 def _refusals(state: AllocatorState, pod: Pod, claims: tuple[Claim, ...]) -> list[Reason]:
@@ -115,7 +124,7 @@ def _refusals(state: AllocatorState, pod: Pod, claims: tuple[Claim, ...]) -> lis
 
 
 def _unsupported(claim: Claim) -> list[str]:
-    found = list(claim.spec.unsupported)
+    found = [*claim.spec.unsupported, *unreadable(claim)]
     for request in claim.spec.requests:
         if request.mode != "ExactCount":
             found.append(f"request {request.name}: allocationMode {request.mode}")

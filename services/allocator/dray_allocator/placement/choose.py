@@ -1,7 +1,7 @@
 """The node and the devices of a pod: node first, then card, both by the pool's mode."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dray.domain.claims import AllocatedDevice, Allocation, Claim, first_attempt
 from dray.messages.decisions import ClaimDecision, PodDecision
@@ -17,6 +17,7 @@ from dray_allocator.placement.modes import (
     order,
     tie,
 )
+from dray_allocator.placement.preference import Key, card_key, cards_key
 from dray_allocator.state import AllocatorState
 
 
@@ -32,6 +33,24 @@ class Choice:
 def choose(state: AllocatorState, domain: Domain, wanted: Wanted) -> Choice | None:
     """The best node on which everything fits, or None."""
     prefer = order(state.facts.placement(domain.name)[0])
+    considered = 0
+    best: tuple[tuple[Key, ...], Choice] | None = None
+    for choice in _choices(state, domain, wanted, prefer):
+        considered = choice.considered_devices
+        if not wanted.prefers:
+            return choice
+        key = cards_key(
+            card_key(share.ask.preference, share.card.device) for share in choice.shares
+        )
+        if best is None or key < best[0]:  # of equals the first, which the mode ranks higher
+            best = (key, choice)
+    return replace(best[1], considered_devices=considered) if best else None
+
+
+def _choices(
+    state: AllocatorState, domain: Domain, wanted: Wanted, prefer: Order
+) -> Iterator[Choice]:
+    """Nodes on which everything fits, the best ranked first, those that are hard to search last."""
     considered, given, tries = 0, state.facts.given, Tries()
     hard: list[str] = []
     for node in _ranked(state, wanted, candidates(state, domain, wanted), prefer):
@@ -44,14 +63,13 @@ def choose(state: AllocatorState, domain: Domain, wanted: Wanted) -> Choice | No
             continue
         shares = _on_node(state, wanted, node, prefer, tries.at_most(FIRST_STEPS))
         if shares is not None:
-            return Choice(node, tuple(shares), considered)
-        if tries.ran_out:
+            yield Choice(node, tuple(shares), considered)
+        elif tries.ran_out:
             hard.append(node)
     for node in hard:
         shares = _on_node(state, wanted, node, prefer, tries.at_most(STEPS))
         if shares is not None:
-            return Choice(node, tuple(shares), considered)
-    return None
+            yield Choice(node, tuple(shares), considered)
 
 
 def candidates(state: AllocatorState, domain: Domain, wanted: Wanted) -> list[str]:
@@ -101,8 +119,9 @@ def _on_node(
 ) -> list[Share] | None:
     devices, ledger = state.fleet.of(node), state.ledger
 
-    def preference(ask: Ask, card: Card) -> tuple[int, int]:
-        return prefer(card_load(card, ledger.of(card.id))), tie(ask.claim_uid, card.name)
+    def preference(ask: Ask, card: Card) -> tuple[Key, int, int]:
+        key = card_key(ask.preference, card.device) if ask.preference else ()
+        return key, prefer(card_load(card, ledger.of(card.id))), tie(ask.claim_uid, card.name)
 
     search = Search(ledger, preference, tries)
     shares = search.place(wanted.asks, devices, state.selectors)

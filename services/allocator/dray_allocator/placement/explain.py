@@ -145,7 +145,7 @@ def _together(
     enough = unsure = 0
     tries = Tries()
     for node in candidates(state, domain, wanted):
-        search = Search(state.ledger, lambda ask, card: (0, 0), tries.at_most(STEPS))
+        search = Search(state.ledger, lambda ask, card: ((), 0, 0), tries.at_most(STEPS))
         placed = search.place(wanted.asks, state.fleet.of(node), state.selectors)
         enough += placed is not None
         unsure += placed is None and tries.ran_out

@@ -35,6 +35,7 @@ from dray_claim_controller.execute.writes import ClaimWrites
 from dray_claim_controller.observe.seen import SeenClaim, SeenPod
 from dray_claim_controller.observe.watching import Watching
 from dray_claim_controller.report import stories
+from dray_claim_controller.report.containers import asks_by_container, container_gpus, says
 from dray_claim_controller.report.queue import ReportQueue, Work
 from dray_claim_controller.report.writes import ReportWrites
 
@@ -158,16 +159,32 @@ class Reporter:
             # kube-scheduler allocated: there was no request of dray's to bind, so none is made.
             if not all(_is_announced(held) for held in claims):
                 self._put((pod.uid, "event-allocated"), lambda: self._tell_assigned(pod, claims))
+            self._put_containers(pod, claims)
             return
         if known is not None and _is_succeeded(known, pod):
+            self._put_containers(pod, claims)
             return
         spec = stories.allocated_spec(pod, claims)
         self._put_off((pod.uid, "bindrequest"), lambda: self._succeed(pod, spec, claims))
 
     async def _succeed(self, pod: Pod, spec: dict[str, Any], claims: list[SeenClaim]) -> None:
-        # The event first: the phase says that all of it was said.
+        # The phase last: it says that all of it was said.
+        await self._tell_containers(pod, claims)
         await self._tell_assigned(pod, claims)
         await self._writes.bind_request(pod, spec, stories.succeeded_status())
+
+    def _put_containers(self, pod: Pod, claims: list[SeenClaim]) -> None:
+        if asks_by_container(self._picture.pods[pod.uid].object):
+            self._put((pod.uid, "containers"), lambda: self._tell_containers(pod, claims))
+
+    async def _tell_containers(self, pod: Pod, claims: list[SeenClaim]) -> None:
+        seen = self._picture.pods.get(pod.uid)
+        if seen is None or not asks_by_container(seen.object):
+            return
+        held = [claim.claim for claim in claims]
+        text = container_gpus(seen.object, held, self._picture.cards.device)
+        if not says(seen.object, text):
+            await self._writes.containers(pod, text)
 
     async def _tell_assigned(self, pod: Pod, claims: list[SeenClaim]) -> None:
         devices = "; ".join(

@@ -1,9 +1,10 @@
-"""The objects that reports are: a BindRequest per pod, and events."""
+"""The objects that reports are: a BindRequest per pod, events, and what containers got."""
 
 from typing import Any
 
+from dray.domain.names import CONTAINER_GPU_IDS
 from dray.domain.pods import Pod
-from dray.kube.ports import BIND_REQUESTS, EVENTS, AlreadyExistsError, Kube, Object
+from dray.kube.ports import BIND_REQUESTS, EVENTS, PODS, AlreadyExistsError, Kube, Object
 from dray.runtime.clock import Clock
 from dray_claim_controller.observe.watching import Watching
 from dray_claim_controller.report import stories
@@ -42,6 +43,12 @@ class ReportWrites:
             return await self._kube.create(BIND_REQUESTS, new, pod.namespace)
         except AlreadyExistsError:
             return await self._kube.patch(BIND_REQUESTS, pod.name, {"spec": spec}, pod.namespace)
+
+    async def containers(self, pod: Pod, text: str) -> None:
+        """Write to the pod which cards each container got."""
+        patch = {"metadata": {"uid": pod.uid, "annotations": {CONTAINER_GPU_IDS: text}}}
+        answer = await self._kube.patch(PODS, pod.name, patch, pod.namespace)
+        self._watching.answered(PODS, answer)
 
     async def event(self, pod: Pod, reason: str, message: str, *, warning: bool) -> None:
         """An event about the pod, or, where it was told with the same reason, told again."""

@@ -16,14 +16,17 @@ KIND = f"{VENDOR}/{CLASS}"
 Spec = dict[str, Any]
 
 
-def cdi_device(claim_uid: str, device: str) -> str:
-    """Name of a card within a claim's specification."""
-    return f"{claim_uid}-{device}"
+def cdi_device(claim_uid: str, device: str, container: str = "") -> str:
+    """Name of a card within a claim's specification; of one container's share of it, if named.
+
+    No device's name has a dot.
+    """
+    return f"{claim_uid}-{device}.{container}" if container else f"{claim_uid}-{device}"
 
 
-def cdi_id(claim_uid: str, device: str) -> str:
+def cdi_id(claim_uid: str, device: str, container: str = "") -> str:
     """Fully qualified name, as the kubelet hands it to the runtime."""
-    return f"{KIND}={cdi_device(claim_uid, device)}"
+    return f"{KIND}={cdi_device(claim_uid, device, container)}"
 
 
 def device_entry(name: str, env: Mapping[str, str], nodes: Sequence[str]) -> Spec:

@@ -6,17 +6,24 @@ from dataclasses import dataclass
 from dray.domain.claims import AllocatedDevice, Claim
 from dray.domain.devices import OpaqueConfig
 from dray.domain.errors import PermanentError
-from dray.domain.names import DRIVER, VIRTUAL_TFLOPS, VIRTUAL_VRAM, qualified
+from dray.domain.names import (
+    CONTAINER_FIELD,
+    DRIVER,
+    LIMITS_KIND,
+    VIRTUAL_TFLOPS,
+    VIRTUAL_VRAM,
+    qualified,
+)
 from dray.domain.quantities import Quantity, parse_quantity
 from dray_node_agent.inventory import Offer
-from dray_node_agent.kubelet.cdi import cdi_device, cdi_id, device_entry, spec_of
+from dray_node_agent.kubelet.cdi import Spec, cdi_device, cdi_id, device_entry, spec_of
 from dray_node_agent.kubelet.prepared import PreparedClaim, PreparedDevice
 
-LIMITS_KIND = "GPULimits"
 VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
 _CONFIG_ENV = {
     "tflopsLimit": "TENSOR_FUSION_TFLOPS_LIMIT",
     "vramLimit": "TENSOR_FUSION_VRAM_LIMIT",
+    "computePercentLimit": "TENSOR_FUSION_COMPUTE_PERCENT_LIMIT",
     "qos": "TENSOR_FUSION_QOS",
     "isolation": "TENSOR_FUSION_ISOLATION",
 }
@@ -116,8 +123,9 @@ def require_room(wanted: Sequence[Use], held: Iterable[PreparedClaim]) -> None:
 def environment(use: Use, every: Sequence[Use], claim: Claim, qos: str) -> dict[str, str]:
     """Environment of a container that gets this card.
 
-    The visible devices are the whole claim's on each card, because a container gets one
-    environment from all its cards and the last one written wins.
+    The visible devices are all of ``every`` on each card, because a container gets one
+    environment from all its cards and the last one written wins. They are the claim's, or one
+    container's where it has requests of its own.
     """
     env = {VISIBLE_DEVICES: ",".join(one.offer.card.uuid for one in every)}
     env |= {_REQUEST_ENV[name]: str(amount) for name, amount in use.consumed.items()}
@@ -133,16 +141,14 @@ def environment(use: Use, every: Sequence[Use], claim: Claim, qos: str) -> dict[
 
 def planned(claim: Claim, wanted: Sequence[Use], qos: str, traceparent: str) -> PreparedClaim:
     """The entry of a claim whose preparation starts. Pure."""
-    environments = [environment(use, wanted, claim, qos) for use in wanted]
-    entries = [
-        device_entry(cdi_device(claim.uid, use.offer.device), env, use.offer.card.device_nodes)
-        for use, env in zip(wanted, environments, strict=True)
-    ]
-    devices = [
-        device
-        for use in wanted
-        for device in _prepared_devices(use, cdi_id(claim.uid, use.offer.device))
-    ]
+    entries, devices, env = list[Spec](), list[PreparedDevice](), dict[str, str]()
+    for container, parts in _by_container(wanted, claim).items():
+        for part in parts:
+            card = part.offer.card
+            env = environment(part, parts, claim, qos)
+            name = cdi_device(claim.uid, part.offer.device, container)
+            entries.append(device_entry(name, env, card.device_nodes))
+            devices += _prepared_devices(part, cdi_id(claim.uid, part.offer.device, container))
     return PreparedClaim(
         uid=claim.uid,
         namespace=claim.namespace,
@@ -150,9 +156,35 @@ def planned(claim: Claim, wanted: Sequence[Use], qos: str, traceparent: str) -> 
         phase="PrepareStarted",
         devices=tuple(devices),
         cdi=spec_of(entries),
-        env=environments[-1],
+        env=env,
         traceparent=traceparent,
     )
+
+
+def _by_container(wanted: Sequence[Use], claim: Claim) -> dict[str, list[Use]]:
+    """The uses by the container that they are for alone; empty: for all that refer to the claim.
+
+    A card that several containers share is in each of their lists, with their results.
+    """
+    parts: dict[str, list[Use]] = {}
+    for use in wanted:
+        results: dict[str, list[AllocatedDevice]] = {}
+        for result in use.results:
+            results.setdefault(_container_of(result, claim), []).append(result)
+        for container, own in results.items():
+            parts.setdefault(container, []).append(Use(use.offer, tuple(own)))
+    return parts
+
+
+def _container_of(result: AllocatedDevice, claim: Claim) -> str:
+    request = base_request(result.request)
+    for config in claim.allocation.config if claim.allocation else ():
+        if config.driver != DRIVER or config.parameters.get("kind") != LIMITS_KIND:
+            continue
+        container = config.parameters.get(CONTAINER_FIELD)
+        if container and request in map(base_request, config.requests):
+            return str(container)
+    return ""
 
 
 def _prepared_devices(use: Use, cdi_id: str) -> tuple[PreparedDevice, ...]:

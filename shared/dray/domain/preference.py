@@ -1,0 +1,72 @@
+"""What a pod would rather have among the cards that it may have: ``prefer`` of its annotations.
+
+Criteria are separated by ``|``, the most important first. Each is an amount with a direction
+(``tflops desc``, ``vram asc``) or models in the order of liking (``H100,A100``). A preference
+refuses no card.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from dray.domain.names import TFLOPS, VRAM
+
+AMOUNTS = (TFLOPS, VRAM)
+DIRECTIONS = {"asc": 1, "desc": -1}
+LONGEST_MODEL = 64
+"""String attributes of devices are at most this long (resource.k8s.io/v1)."""
+MOST_CRITERIA = 8
+MOST_MODELS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class ByAmount:
+    """The smallest first where ``sign`` is 1, the largest where it is -1."""
+
+    capacity: str
+    """``tflops`` or ``vram``: what the card has, whoever uses how much of it."""
+    sign: int
+
+
+@dataclass(frozen=True, slots=True)
+class ByModel:
+    """The models in this order; any other comes after them."""
+
+    models: tuple[str, ...]
+
+
+Preference = tuple[ByAmount | ByModel, ...]
+
+
+@lru_cache(maxsize=1024)
+def parse_preference(text: str) -> Preference:
+    """The criteria in ``text``; none where it is empty.
+
+    Raises:
+        ValueError: which criterion is none, and what one looks like.
+    """
+    if not text:
+        return ()
+    parts = [part.strip() for part in text.split("|")]
+    if len(parts) > MOST_CRITERIA:
+        raise ValueError(f"expected at most {MOST_CRITERIA} criteria between '|'")
+    return tuple(map(_criterion, parts))
+
+
+def _criterion(text: str) -> ByAmount | ByModel:
+    words = text.split()
+    if words and (words[0].lower() in AMOUNTS or words[-1].lower() in DIRECTIONS):
+        if len(words) != 2 or words[0] not in AMOUNTS or words[1] not in DIRECTIONS:
+            raise ValueError(
+                "expected tflops or vram, then desc for the most first or asc for the least first, "
+                f'such as "tflops desc"; it has "{text}"'
+            )
+        return ByAmount(words[0], DIRECTIONS[words[1]])
+    models = tuple(model.strip() for model in text.split(","))
+    if len(models) > MOST_MODELS:
+        raise ValueError(f"expected at most {MOST_MODELS} models in one criterion")
+    if not all(model.isprintable() and 0 < len(model) <= LONGEST_MODEL for model in models):
+        raise ValueError(
+            'expected criteria such as "tflops desc", "vram asc" or models in the order of '
+            'liking such as "H100,A100", separated by "|"'
+        )
+    return ByModel(models)
