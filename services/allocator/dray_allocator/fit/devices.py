@@ -25,16 +25,22 @@ class Card:
     node: str
     capacity_shape: int = -1
     """Equal for devices from which every request consumes the same; below 0: not known."""
+    index: int = 0
+    """Which of its node's cards it is."""
+    shared_totals: Mapping[str, int] | None = None
+    """``totals``, held once for all devices of one capacity shape."""
 
     @cached_property
     def name(self) -> str:
         """The identity as text."""
         return str(self.id)
 
-    @cached_property
+    @property
     def totals(self) -> Mapping[str, int]:
         """Published capacity in billionths of a unit."""
-        return {key: parse_quantity(one.value).nano for key, one in self.device.capacity.items()}
+        if self.shared_totals is not None:
+            return self.shared_totals
+        return totals_of(self.device)
 
     @cached_property
     def attributes(self) -> Mapping[str, AttributeValue]:
@@ -58,12 +64,6 @@ class NodeDevices:
     unhealthy: int = 0
     eligible: dict[bytes, tuple[Card, ...]] = field(default_factory=dict)
     """Per signature of a request: devices that match and whose taints are tolerated."""
-    uses: int = 0
-    """Moves with every change of what is used here."""
-    load: int = -1
-    """In millionths; below 0: to be computed."""
-    unfit: dict[bytes, int] = field(default_factory=dict)
-    """Per signature of a pod: the ``uses`` at which its requests did not fit."""
 
     def remember(self, signature: bytes, cards: tuple[Card, ...]) -> tuple[Card, ...]:
         """Keep what is eligible, within bounds."""
@@ -71,12 +71,6 @@ class NodeDevices:
             self.eligible.clear()
         self.eligible[signature] = cards
         return cards
-
-    def remember_unfit(self, signature: bytes) -> None:
-        """Keep that a pod does not fit beside the present use, within bounds."""
-        if len(self.unfit) >= _SIGNATURES_KEPT:
-            self.unfit.clear()
-        self.unfit[signature] = self.uses
 
 
 EMPTY = NodeDevices()
@@ -94,6 +88,7 @@ class Fleet:
         self._nodes: dict[str, NodeDevices] = {}
         self._cards: dict[DeviceId, Card] = {}
         self._shapes: dict[tuple[object, ...], int] = {}
+        self._totals: list[Mapping[str, int]] = []
 
     def of(self, node: str) -> NodeDevices:
         """The usable devices of a node."""
@@ -102,14 +97,6 @@ class Fleet:
     def card(self, device: DeviceId) -> Card | None:
         """A device by identity, if it is published and its pool is complete."""
         return self._cards.get(device)
-
-    def use_changed(self, device: DeviceId) -> None:
-        """More or less of a device is used: what was computed from it is stale."""
-        card = self._cards.get(device)
-        if card is not None:
-            node = self._nodes[card.node]
-            node.uses += 1
-            node.load = -1
 
     def put(self, slice_: ResourceSlice) -> tuple[str, ...]:
         """Take a slice in; the nodes whose devices changed."""
@@ -145,7 +132,6 @@ class Fleet:
         """Drop what is cached about eligibility: a DeviceClass or the language changed."""
         for node in self._nodes.values():
             node.eligible.clear()
-            node.unfit.clear()
 
     def _rebuild(self, pool: tuple[str, str]) -> tuple[str, ...]:
         nodes = _distinct(self._slices[name].node for name in self._pools[pool])
@@ -163,12 +149,13 @@ class Fleet:
             for pool in sorted(self._pools_of.get(node, ()))
             if any(self._slices[name].node == node for name in self._pools[pool])
         )
-        published = [card for pool in pools for card in self._cards_of(pool, node)]
-        healthy = tuple(card for card in published if not self._is_unhealthy(card))
-        self._nodes[node] = NodeDevices(healthy, len(published) - len(healthy))
-        self._cards.update((card.id, card) for card in healthy)
+        published = [one for pool in pools for one in self._devices_of(pool, node)]
+        healthy = [one for one in published if not self._is_unhealthy(node, one[0])]
+        cards = tuple(self._card(node, index, *one) for index, one in enumerate(healthy))
+        self._nodes[node] = NodeDevices(cards, len(published) - len(cards))
+        self._cards.update((card.id, card) for card in cards)
 
-    def _cards_of(self, pool: tuple[str, str], node: str) -> list[Card]:
+    def _devices_of(self, pool: tuple[str, str], node: str) -> list[tuple[DeviceId, Device]]:
         slices = [self._slices[name] for name in sorted(self._pools[pool])]
         newest = max(slice_.generation for slice_ in slices)
         current = [slice_ for slice_ in slices if slice_.generation == newest]
@@ -176,19 +163,27 @@ class Fleet:
         if len(current) != current[0].slice_count or len(named) != len(dict.fromkeys(named)):
             return []
         return [
-            Card(DeviceId(*pool, device.name), device, node, self._shape(device))
+            (DeviceId(*pool, device.name), device)
             for slice_ in current
             if slice_.node == node
             for device in slice_.devices
         ]
 
-    def _shape(self, device: Device) -> int:
+    def _card(self, node: str, index: int, id_: DeviceId, device: Device) -> Card:
         capacity = sorted(device.capacity.items(), key=lambda item: item[0])
         shape = (device.allow_multiple_allocations, *capacity)
-        return self._shapes.setdefault(shape, len(self._shapes))
+        number = self._shapes.setdefault(shape, len(self._shapes))
+        if number == len(self._totals):
+            self._totals.append(totals_of(device))
+        return Card(id_, device, node, number, index, self._totals[number])
 
-    def _is_unhealthy(self, card: Card) -> bool:
-        return card.id.device in self._unhealthy.get((card.node, card.id.driver), ())
+    def _is_unhealthy(self, node: str, device: DeviceId) -> bool:
+        return device.device in self._unhealthy.get((node, device.driver), ())
+
+
+def totals_of(device: Device) -> Mapping[str, int]:
+    """Published capacity in billionths of a unit."""
+    return {key: parse_quantity(one.value).nano for key, one in device.capacity.items()}
 
 
 def _distinct(nodes: Iterable[str]) -> tuple[str, ...]:

@@ -1,22 +1,19 @@
 """The node and the devices of a pod: node first, then card, both by the pool's mode."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dray.domain.claims import AllocatedDevice, Allocation, Claim, first_attempt
 from dray.messages.decisions import ClaimDecision, PodDecision
+from dray_allocator.board.board import Board
+from dray_allocator.board.index import NONE, Index, key_of
+from dray_allocator.board.plan import plan_of
 from dray_allocator.domain import Domain
 from dray_allocator.fit.devices import Card
-from dray_allocator.fit.search import Ask, Search, Share
+from dray_allocator.fit.search import Ask, Search, Share, has_room
 from dray_allocator.node.predicates import fits
 from dray_allocator.placement.ask import Wanted, config_of
-from dray_allocator.placement.modes import (
-    Order,
-    card_load,
-    node_load,
-    order,
-    tie,
-)
+from dray_allocator.placement.modes import card_load, fills, tie
 from dray_allocator.state import AllocatorState
 
 
@@ -31,28 +28,42 @@ class Choice:
 
 def choose(state: AllocatorState, domain: Domain, wanted: Wanted) -> Choice | None:
     """The best node on which everything fits, or None."""
-    prefer = order(state.facts.placement(domain.name)[0])
-    considered = 0
-    for node in _ranked(state, wanted, candidates(state, domain, wanted), prefer):
-        devices = state.fleet.of(node)
-        considered += len(devices.cards)
-        if devices.unfit.get(wanted.devices_signature) == devices.uses:
-            continue
-        fact, held = state.facts.nodes[node].node, state.holds.on(node)
-        if not fits(wanted.pod.needs, fact, held, alone=wanted.alone):
-            continue
-        shares = _on_node(state, wanted, node, prefer)
-        if shares is not None:
-            return Choice(node, tuple(shares), considered)
-    return None
+    if wanted.fixed_node or wanted.named_nodes is not None:
+        return _among(state, domain, wanted, candidates(state, domain, wanted))
+    index = index_of(state, domain, wanted)
+    board = state.boards.of(domain.name)
+    excluded = [board.rows[node] for node in wanted.excluded if node in board.rows]
+    aside = [(row, index.key(row)) for row in excluded]
+    for row, _ in aside:
+        index.set_key(row, NONE)
+    choice = _best(state, board, index, wanted, fills(state.facts.placement(domain.name)[0]))
+    for row, key in aside:
+        index.set_key(row, key)
+    return choice
+
+
+def index_of(state: AllocatorState, domain: Domain, wanted: Wanted) -> Index:
+    """The nodes of the domain in the order in which pods like this one prefer them."""
+    return state.boards.index(
+        domain.name,
+        wanted.signature,
+        fills=fills(state.facts.placement(domain.name)[0]),
+        plan=lambda board: plan_of(
+            board, state.selectors, wanted.asks, wanted.pod.needs, alone=wanted.alone
+        ),
+        selectors=state.selectors,
+    )
 
 
 def candidates(state: AllocatorState, domain: Domain, wanted: Wanted) -> list[str]:
-    """Nodes of the domain where the pod may go as far as its claims are concerned."""
+    """Nodes of the domain where the pod may go as far as its claims and its own words say."""
+    facts = state.facts
     if wanted.fixed_node:
-        serves = state.facts.serves(wanted.fixed_node, domain.name)
-        return [wanted.fixed_node] if serves else []
-    nodes = state.facts.served_nodes(domain.name)
+        return [wanted.fixed_node] if facts.serves(wanted.fixed_node, domain.name) else []
+    if wanted.named_nodes is None:
+        nodes = facts.served_nodes(domain.name)
+    else:
+        nodes = [node for node in wanted.named_nodes if facts.serves(node, domain.name)]
     return [node for node in nodes if node not in wanted.excluded] if wanted.excluded else nodes
 
 
@@ -76,28 +87,81 @@ def decision_of(
     )
 
 
-def _ranked(
-    state: AllocatorState, wanted: Wanted, nodes: Sequence[str], prefer: Order
-) -> Iterator[str]:
-    alike: dict[int, list[str]] = {}
-    for node in nodes:
-        alike.setdefault(node_load(state.fleet.of(node), state.ledger), []).append(node)
-    claim_uid = wanted.claims[0].uid
-    for load in sorted(alike, key=prefer):
-        yield from sorted(alike[load], key=lambda node: tie(claim_uid, node))
+def _best(
+    state: AllocatorState, board: Board, index: Index, wanted: Wanted, is_filling: bool
+) -> Choice | None:
+    """The best node by the index on which an exact look agrees; others are passed over until
+    they change."""
+    while (row := index.best()) >= 0:
+        node = board.names[row]
+        if fits(
+            wanted.pod.needs,
+            state.facts.nodes[node].node,
+            state.holds.on(node),
+            alone=wanted.alone,
+        ):
+            if index.plan.is_simple:
+                shares = _picked(state, board, index, wanted.asks[0], row, is_filling)
+            else:
+                shares = _searched(state, wanted, node, is_filling)
+            if shares is not None:
+                return Choice(node, shares, board.cards)
+        index.set_key(row, NONE)
+    return None
 
 
-def _on_node(state: AllocatorState, wanted: Wanted, node: str, prefer: Order) -> list[Share] | None:
-    devices, ledger = state.fleet.of(node), state.ledger
+def _among(
+    state: AllocatorState, domain: Domain, wanted: Wanted, nodes: Sequence[str]
+) -> Choice | None:
+    """The best of a few nodes."""
+    is_filling = fills(state.facts.placement(domain.name)[0])
+    board = state.boards.of(domain.name)
+    considered = sum(len(state.fleet.of(node).cards) for node in nodes)
+    for node in sorted(nodes, key=lambda one: key_of(board, board.rows[one], fills=is_filling)):
+        fact, held = state.facts.nodes[node].node, state.holds.on(node)
+        if fits(wanted.pod.needs, fact, held, alone=wanted.alone):
+            shares = _searched(state, wanted, node, is_filling)
+            if shares is not None:
+                return Choice(node, shares, considered)
+    return None
 
-    def preference(ask: Ask, card: Card) -> tuple[int, int]:
-        return prefer(card_load(card, ledger.of(card.id))), tie(ask.claim_uid, card.name)
+
+def _picked(
+    state: AllocatorState, board: Board, index: Index, ask: Ask, row: int, is_filling: bool
+) -> tuple[Share, ...] | None:
+    """The fast lane: one request without constraints takes the best cards, one by one.
+
+    Where amounts are rounded in the columns, the ledger has the last word.
+    """
+    need, here = index.plan.cards[0], board.stretch(row)
+    loads, ties = board.load[here].tolist(), board.card_tie[here].tolist()
+    if is_filling:
+        loads = [-load for load in loads]
+    order = sorted((loads[at], ties[at], at) for at in index.suiting(need, here).nonzero()[0])
+    cards = state.fleet.of(board.names[row]).cards
+    found: list[Share] = []
+    for _, _, at in order:
+        consumed = need.ask.of(cards[at])
+        if consumed is not None and has_room(state.ledger, cards[at], consumed, ()):
+            found.append(Share(ask, cards[at], consumed))
+            if len(found) == need.count:
+                return tuple(found)
+    return None
+
+
+def _searched(
+    state: AllocatorState, wanted: Wanted, node: str, is_filling: bool
+) -> tuple[Share, ...] | None:
+    """The exact lane: every request of every claim together, constraints and all."""
+    ledger = state.ledger
+
+    def preference(_: Ask, card: Card) -> tuple[int, int]:
+        load = card_load(card, ledger.of(card.id))
+        return -load if is_filling else load, tie(card.name)
 
     search = Search(ledger, preference)
-    shares = search.place(wanted.asks, devices, state.selectors)
-    if shares is None and search.steps >= 0:
-        devices.remember_unfit(wanted.devices_signature)
-    return shares
+    shares = search.place(wanted.asks, state.fleet.of(node), state.selectors)
+    return None if shares is None else tuple(shares)
 
 
 def _claim(state: AllocatorState, domain: Domain, claim: Claim, choice: Choice) -> ClaimDecision:
