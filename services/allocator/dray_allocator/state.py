@@ -192,9 +192,9 @@ class AllocatorState:
         if version == self.holds.version:
             return
         if node:
-            self.boards.node_changed(node)
+            self.boards.hold_changed(node)
         if freed_on:
-            self.boards.node_changed(freed_on)
+            self.boards.hold_changed(freed_on)
             self.supply_of_node(freed_on)
 
     def _is_held(self, pod_uid: str, node: str) -> bool:

@@ -110,11 +110,15 @@ class Board:
         row = self.rows[name]
         self._name_tie(row, tie(node.uid or node.name))
         self.node_kind[row] = self.node_kinds.of(node)
-        self.cpu_milli[row] = _bounded(node.cpu_milli - node.used_cpu_milli - held.cpu_milli)
-        free_bytes = node.memory_bytes - node.used_memory_bytes - held.memory_bytes
-        self.memory_bytes[row] = _bounded(free_bytes)
-        self.pods[row] = _bounded(node.pods - node.used_pods - held.pods)
+        self._set_resources(row, node, held)
         self._note(row)
+
+    def hold_changed(self, name: str) -> None:
+        """More or less is held on a node, if it is there."""
+        row = self.rows.get(name)
+        if row is not None:
+            self._set_resources(row, self._source.node(name), self._source.held(name))
+            self._note(row)
 
     def drop(self, name: str) -> None:
         """Forget a node, if it is there."""
@@ -140,8 +144,9 @@ class Board:
         self.load_sum[row] += load - self.load.item(place)
         self.load[place] = load
         self.open[place] = is_open(card, use)
+        used, dimensions = use.used, self.dimensions
         for key, total in card.totals.items():
-            self.free[self.dimensions[key]][place] = total - use.used.get(key, 0)
+            self.free[dimensions[key]][place] = total - used.get(key, 0)
         self._note(row)
 
     def tell_cards_apart(self, questions: Mapping[Hashable, Callable[[Card], Hashable]]) -> None:
@@ -197,6 +202,12 @@ class Board:
             lost = len(self.log) // 2
             del self.log[:lost]
             self.log_start += lost
+
+    def _set_resources(self, row: int, node: Node, held: Held) -> None:
+        self.cpu_milli[row] = _bounded(node.cpu_milli - node.used_cpu_milli - held.cpu_milli)
+        free_bytes = node.memory_bytes - node.used_memory_bytes - held.memory_bytes
+        self.memory_bytes[row] = _bounded(free_bytes)
+        self.pods[row] = _bounded(node.pods - node.used_pods - held.pods)
 
     def _row_of(self, name: str) -> int:
         row = self.rows.get(name)
@@ -288,4 +299,4 @@ def is_open(card: Card, use: DeviceUse) -> bool:
 
 
 def _bounded(amount: int) -> int:
-    return max(-_MOST, min(amount, _MOST))
+    return amount if -_MOST < amount < _MOST else max(-_MOST, min(amount, _MOST))

@@ -44,12 +44,17 @@ class Boards:
         """The pool on whose board a node stands."""
         self._nodes: dict[str, bool] = {}
         """Nodes to be looked at, and whether at their cards too."""
+        self._held: dict[str, None] = {}
         self._cards: dict[DeviceId, None] = {}
         self._indexes: dict[tuple[str, bool, bytes], Index] = {}
 
     def node_changed(self, name: str, *, cards: bool = False) -> None:
-        """A node, what is held on it or its pool, and maybe its cards are not as they were."""
+        """A node or its pool, and maybe its cards are not as they were."""
         self._nodes[name] = cards or self._nodes.get(name, False)
+
+    def hold_changed(self, node: str) -> None:
+        """More or less is held on a node."""
+        self._held[node] = None
 
     def card_changed(self, device: DeviceId) -> None:
         """More or less of a device is used."""
@@ -64,12 +69,13 @@ class Boards:
         self._boards.clear()
         self._pool_of.clear()
         self._nodes.clear()
+        self._held.clear()
         self._cards.clear()
         self._indexes.clear()
 
     def of(self, pool: str) -> Board:
         """A pool's board, as things are now."""
-        if self._nodes or self._cards:
+        if self._nodes or self._cards or self._held:
             self._apply()
         board = self._boards.get(pool)
         if board is None:
@@ -108,19 +114,20 @@ class Boards:
             del self._indexes[next(iter(self._indexes))]
 
     def _apply(self) -> None:
-        for name, cards in self._nodes.items():
-            self._put(name, cards)
-        for device in self._cards:
-            card = self._pools.card(device)
-            if card is None:
-                continue
-            board = self._boards.get(self._pool_of.get(card.node, ""))
-            if board is not None:
-                board.use_changed(card)
         if self._nodes:
+            for name, cards in self._nodes.items():
+                self._put(name, cards)
+            self._nodes.clear()
             for board in self._boards.values():
                 board.renumber_if_outgrown()
-        self._nodes.clear()
+        for name in self._held:
+            if name in self._pool_of:
+                self._boards[self._pool_of[name]].hold_changed(name)
+        for device in self._cards:
+            card = self._pools.card(device)
+            if card is not None and card.node in self._pool_of:
+                self._boards[self._pool_of[card.node]].use_changed(card)
+        self._held.clear()
         self._cards.clear()
 
     def _put(self, name: str, cards: bool) -> None:

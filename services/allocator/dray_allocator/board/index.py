@@ -29,15 +29,15 @@ class Index:
 
     def __init__(self, board: Board, plan: Plan, *, fills: bool) -> None:
         self.plan = plan
-        self._board = board
-        self._fills = fills
+        self.board = board
+        self.fills = fills
         self._keys: Whole = np.full(BLOCK, NONE, np.int64)
         self._least: Whole = np.full(1, NONE, np.int64)
         self._position = -1
 
     def catch_up(self, selectors: Selectors) -> None:
         """Look at the nodes that changed since this was called last."""
-        board = self._board
+        board = self.board
         void = self.plan.learn(board, selectors)
         if not board.rows:
             self._keys[:] = self._least[:] = NONE
@@ -54,7 +54,7 @@ class Index:
         if key == NONE:
             return -1
         row = block * BLOCK + int(self._keys[block * BLOCK : (block + 1) * BLOCK].argmin())
-        twins = self._board.twins
+        twins = self.board.twins
         if twins and key % 2**TIE_BITS in twins:
             return self._first_of(twins[key % 2**TIE_BITS], key)
         return row
@@ -65,17 +65,22 @@ class Index:
 
     def set_key(self, row: int, key: int) -> None:
         """Replace a node's key: ``NONE`` passes it over until it changes, or is given back."""
+        before = self._keys.item(row)
         self._keys[row] = key
         block = row // BLOCK
-        self._least[block] = self._keys[block * BLOCK : (block + 1) * BLOCK].min()
+        least = self._least.item(block)
+        if key <= least:
+            self._least[block] = key
+        elif before == least:
+            self._least[block] = np.minimum.reduce(self._keys[block * BLOCK : (block + 1) * BLOCK])
 
     def keys(self) -> Whole:
         """All keys, by row. A copy."""
-        return self._keys[: self._board.height].copy()
+        return self._keys[: self.board.height].copy()
 
     def _first_of(self, rows: list[int], key: int) -> int:
         alike = [row for row in rows if self._keys.item(row) == key]
-        return min(alike, key=self._board.uid)
+        return min(alike, key=self.board.uid)
 
     def _look_at(self, changed: list[int]) -> None:
         rows = list(dict.fromkeys(changed))
@@ -83,13 +88,13 @@ class Index:
         if len(rows) <= _ONE_BY_ONE:
             for row in rows:
                 self.set_key(row, self._key_of(row))
-        elif len(rows) * _WHOLE_SHARE > self._board.height:
+        elif len(rows) * _WHOLE_SHARE > self.board.height:
             self._rebuild()
         else:
             self._look_at_many(np.array(rows, np.intp))
 
     def _key_of(self, row: int) -> int:
-        board, plan = self._board, self.plan
+        board, plan = self.board, self.plan
         if not board.present[row] or not plan.may_run[board.node_kind.item(row)]:
             return NONE
         if not self._has_resources(row):
@@ -98,10 +103,10 @@ class Index:
         for need in plan.cards:
             if np.count_nonzero(self.suiting(need, here)) < need.count:
                 return NONE
-        return key_of(board, row, fills=self._fills)
+        return key_of(board, row, fills=self.fills)
 
     def _has_resources(self, row: int) -> bool:
-        board, plan = self._board, self.plan
+        board, plan = self.board, self.plan
         if plan.cpu_milli and plan.cpu_milli > board.cpu_milli.item(row):
             return False
         if plan.memory_bytes and plan.memory_bytes > board.memory_bytes.item(row):
@@ -109,19 +114,18 @@ class Index:
         return board.pods.item(row) >= 1
 
     def suiting(self, need: CardNeed, places: slice | Places) -> Flags:
-        """Which of these cards have enough of everything."""
-        board = self._board
-        if not len(need.suits):
-            return np.zeros_like(board.open[places])
-        kinds = board.kind[places]
-        found: Flags = need.suits[kinds]
-        found &= board.open[places]
-        for column, amounts in need.amounts.items():
-            found &= board.free[column][places] >= amounts[kinds]
+        """Which of these cards have enough of everything. Not to be written to."""
+        board = self.board
+        found = board.open[places]
+        if not need.suits_all:
+            found = found & need.suits[board.kind[places]] if need.suits.size else found & False
+        for column, amounts, amount in need.checks:
+            free = board.free[column][places]
+            found = found & (free >= (amount if amounts is None else amounts[board.kind[places]]))
         return found
 
     def _look_at_many(self, rows: Places) -> None:
-        board = self._board
+        board = self.board
         count = board.count[rows]
         places, owner = spread(board.first[rows], count)
         enough = self._may_run(rows)
@@ -133,7 +137,7 @@ class Index:
         self._least[blocks] = self._keys.reshape(-1, BLOCK)[blocks].min(axis=1)
 
     def _rebuild(self) -> None:
-        board = self._board
+        board = self.board
         self._fit_length()
         rows, places = slice(0, board.height), slice(0, board.places)
         count = board.count[rows]
@@ -145,7 +149,7 @@ class Index:
         self._least = self._keys.reshape(-1, BLOCK).min(axis=1)
 
     def _may_run(self, rows: slice | Places) -> Flags:
-        board, plan = self._board, self.plan
+        board, plan = self.board, self.plan
         found = board.present[rows] & plan.may_run[board.node_kind[rows]]
         found &= board.pods[rows] >= 1
         if plan.cpu_milli:
@@ -156,11 +160,11 @@ class Index:
 
     def _scored(self, enough: Flags, load_sum: Whole, count: Whole, ties: Whole) -> Whole:
         load = np.minimum(load_sum // np.maximum(count, 1), MOST_LOAD)
-        score = MOST_LOAD - load if self._fills else load
+        score = MOST_LOAD - load if self.fills else load
         return np.where(enough, (score << TIE_BITS) + ties, NONE)
 
     def _fit_length(self) -> None:
-        blocks = -(-self._board.height // BLOCK)
+        blocks = -(-self.board.height // BLOCK)
         more = blocks - len(self._least)
         if more > 0:
             self._keys = np.append(self._keys, np.full(more * BLOCK, NONE, np.int64))

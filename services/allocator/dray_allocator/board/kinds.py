@@ -29,14 +29,16 @@ class Kinds(Generic[T]):
         self._examples: list[T] = []
         self._after_renumbering = 0
 
-    def __len__(self) -> int:
+    @property
+    def count(self) -> int:
+        """How many kinds there are; they are numbered from 0."""
         return len(self._examples)
 
     @property
     def outgrown(self) -> bool:
         """Whether the things should be numbered anew, by ``ask``: much of what is told apart is
         of the past, or a property has too many values."""
-        too_many = len(self) > 2 * self._after_renumbering + _ROOM
+        too_many = self.count > 2 * self._after_renumbering + _ROOM
         return too_many or any(len(values) > MOST_VALUES for values in self._values)
 
     def tells(self, question: Hashable) -> bool:
@@ -85,7 +87,7 @@ class Kinds(Generic[T]):
         self._levels = [{} for _ in self._asked]
         self._values = [{} for _ in self._asked]
         found = [self.of(thing) for thing in known]
-        self._after_renumbering = len(self)
+        self._after_renumbering = self.count
         return found
 
     def _drop_wide(self) -> None:

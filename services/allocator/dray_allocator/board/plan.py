@@ -37,6 +37,10 @@ class CardNeed:
     """Per kind, whether it matches and its taints are tolerated."""
     amounts: dict[int, Amounts] = field(default_factory=dict)
     """Per column of ``Board.free`` and kind: what is taken, in billionths."""
+    suits_all: bool = False
+    checks: tuple[tuple[int, Amounts | None, float], ...] = ()
+    """``amounts`` in short: a column with the amounts per kind, or with the one amount that is
+    taken of every kind that suits."""
 
     @property
     def count(self) -> int:
@@ -45,12 +49,19 @@ class CardNeed:
 
     def learn(self, board: Board, selectors: Selectors) -> None:
         """Judge the kinds that came since."""
-        seen, now = len(self.suits), len(board.card_kinds)
+        seen, now = len(self.suits), board.card_kinds.count
         self.suits = np.append(self.suits, np.zeros(now - seen, np.bool_))
         for column, amounts in self.amounts.items():
             self.amounts[column] = np.append(amounts, np.full(now - seen, _NOTHING_NEEDED))
         for kind in range(seen, now):
             self._judge(board, kind, board.card_kinds.example(kind), selectors)
+        self.suits_all = bool(self.suits.all())
+        self.checks = tuple(self._check(*one) for one in self.amounts.items())
+
+    def _check(self, column: int, amounts: Amounts) -> tuple[int, Amounts | None, float]:
+        taken = amounts[self.suits]
+        is_one = bool((taken == taken[0]).all())
+        return (column, None, float(taken[0])) if is_one else (column, amounts, 0.0)
 
     def _judge(self, board: Board, kind: int, card: Card, selectors: Selectors) -> None:
         if untolerated(self.ask.request, card) is not None:
@@ -79,8 +90,8 @@ class Plan:
     cards: tuple[CardNeed, ...]
     cpu_milli: int
     memory_bytes: int
-    numbering: int = -1
-    """The board's numbering of kinds that the tables are about."""
+    known: tuple[int, int, int] = (-1, 0, 0)
+    """What the tables are about: the board's numbering, and how many kinds there were of each."""
     may_run: Flags = field(default_factory=lambda: np.zeros(0, np.bool_))
     """Per kind of node, whether the pod may run there as far as the kind tells."""
     _told: PodNeeds = field(default_factory=PodNeeds)
@@ -93,21 +104,21 @@ class Plan:
 
     def learn(self, board: Board, selectors: Selectors) -> bool:
         """Bring the tables up to date; whether what was derived from them before is void."""
-        is_renumbered = self.numbering != board.numbering
+        now = (board.numbering, board.card_kinds.count, board.node_kinds.count)
+        if now == self.known:
+            return False
+        is_renumbered = now[0] != self.known[0]
         if is_renumbered:
             self._begin(board, selectors)
         for need in self.cards:
-            if len(need.suits) < len(board.card_kinds):
-                need.learn(board, selectors)
-        seen, now = len(self.may_run), len(board.node_kinds)
-        if seen < now:
-            examples = (board.node_kinds.example(kind) for kind in range(seen, now))
-            found = [fits(self._told, roomy(one), NOTHING, alone=self.alone) for one in examples]
-            self.may_run = np.append(self.may_run, np.array(found, np.bool_))
+            need.learn(board, selectors)
+        examples = map(board.node_kinds.example, range(len(self.may_run), now[2]))
+        found = [fits(self._told, roomy(one), NOTHING, alone=self.alone) for one in examples]
+        self.may_run = np.append(self.may_run, np.array(found, np.bool_))
+        self.known = now
         return is_renumbered
 
     def _begin(self, board: Board, selectors: Selectors) -> None:
-        self.numbering = board.numbering
         self.may_run = np.zeros(0, np.bool_)
         self._told = _told(self.needs, board)
         self.cards = tuple(_need(need.ask, board, selectors) for need in self.cards)

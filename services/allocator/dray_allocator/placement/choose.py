@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from dray.domain.claims import AllocatedDevice, Allocation, Claim, first_attempt
 from dray.messages.decisions import ClaimDecision, PodDecision
-from dray_allocator.board.board import Board
 from dray_allocator.board.index import NONE, Index, key_of
 from dray_allocator.board.plan import plan_of
 from dray_allocator.domain import Domain
@@ -31,12 +30,12 @@ def choose(state: AllocatorState, domain: Domain, wanted: Wanted) -> Choice | No
     if wanted.fixed_node or wanted.named_nodes is not None:
         return _among(state, domain, wanted, candidates(state, domain, wanted))
     index = index_of(state, domain, wanted)
-    board = state.boards.of(domain.name)
+    board = index.board
     excluded = [board.rows[node] for node in wanted.excluded if node in board.rows]
     aside = [(row, index.key(row)) for row in excluded]
     for row, _ in aside:
         index.set_key(row, NONE)
-    choice = _best(state, board, index, wanted, fills(state.facts.placement(domain.name)[0]))
+    choice = _best(state, index, wanted)
     for row, key in aside:
         index.set_key(row, key)
     return choice
@@ -87,11 +86,10 @@ def decision_of(
     )
 
 
-def _best(
-    state: AllocatorState, board: Board, index: Index, wanted: Wanted, is_filling: bool
-) -> Choice | None:
+def _best(state: AllocatorState, index: Index, wanted: Wanted) -> Choice | None:
     """The best node by the index on which an exact look agrees; others are passed over until
     they change."""
+    board = index.board
     while (row := index.best()) >= 0:
         node = board.names[row]
         if fits(
@@ -101,9 +99,9 @@ def _best(
             alone=wanted.alone,
         ):
             if index.plan.is_simple:
-                shares = _picked(state, board, index, wanted.asks[0], row, is_filling)
+                shares = _picked(state, index, wanted.asks[0], row)
             else:
-                shares = _searched(state, wanted, node, is_filling)
+                shares = _searched(state, wanted, node, index.fills)
             if shares is not None:
                 return Choice(node, shares, board.cards)
         index.set_key(row, NONE)
@@ -126,18 +124,16 @@ def _among(
     return None
 
 
-def _picked(
-    state: AllocatorState, board: Board, index: Index, ask: Ask, row: int, is_filling: bool
-) -> tuple[Share, ...] | None:
+def _picked(state: AllocatorState, index: Index, ask: Ask, row: int) -> tuple[Share, ...] | None:
     """The fast lane: one request without constraints takes the best cards, one by one.
 
     Where amounts are rounded in the columns, the ledger has the last word.
     """
-    need, here = index.plan.cards[0], board.stretch(row)
+    board, need = index.board, index.plan.cards[0]
+    here, sign = board.stretch(row), -1 if index.fills else 1
     loads, ties = board.load[here].tolist(), board.card_tie[here].tolist()
-    if is_filling:
-        loads = [-load for load in loads]
-    order = sorted((loads[at], ties[at], at) for at in index.suiting(need, here).nonzero()[0])
+    suiting = index.suiting(need, here).nonzero()[0].tolist()
+    order = sorted((sign * loads[at], ties[at], at) for at in suiting)
     cards = state.fleet.of(board.names[row]).cards
     found: list[Share] = []
     for _, _, at in order:

@@ -23,14 +23,11 @@ def card_load(card: Card, use: DeviceUse) -> int:
     """The share in use of the capacity that is used most."""
     if use.whole:
         return FULL
-    return max(
-        (
-            amount * FULL // card.totals[key]
-            for key, amount in use.used.items()
-            if card.totals.get(key)
-        ),
-        default=0,
-    )
+    totals, load = card.totals, 0
+    for key, amount in use.used.items():
+        if amount and totals.get(key):
+            load = max(load, amount * FULL // totals[key])
+    return load
 
 
 def tie(identity: str) -> int:
