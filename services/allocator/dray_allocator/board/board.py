@@ -140,13 +140,14 @@ class Board:
             return
         place = self.first.item(row) + card.index
         use = self._source.use(card.id)
-        load = card_load(card, use)
-        self.load_sum[row] += load - self.load.item(place)
-        self.load[place] = load
+        load, before = card_load(card, use), self.load.item(place)
+        if load != before:
+            self.load[place] = load
+            self.load_sum[row] += load - before
         self.open[place] = is_open(card, use)
-        used, dimensions = use.used, self.dimensions
+        used, dimensions, free = use.used, self.dimensions, self.free
         for key, total in card.totals.items():
-            self.free[dimensions[key]][place] = total - used.get(key, 0)
+            free[dimensions[key]][place] = total - used.get(key, 0)
         self._note(row)
 
     def tell_cards_apart(self, questions: Mapping[Hashable, Callable[[Card], Hashable]]) -> None:

@@ -34,6 +34,8 @@ class Index:
         self._keys: Whole = np.full(BLOCK, NONE, np.int64)
         self._least: Whole = np.full(1, NONE, np.int64)
         self._position = -1
+        self._seen: tuple[int, int, Flags] | None = None
+        """The row looked at last, when, and which of its cards had enough for the last need."""
 
     def catch_up(self, selectors: Selectors) -> None:
         """Look at the nodes that changed since this was called last."""
@@ -74,6 +76,13 @@ class Index:
         elif before == least:
             self._least[block] = np.minimum.reduce(self._keys[block * BLOCK : (block + 1) * BLOCK])
 
+    def suiting_of(self, row: int) -> Flags:
+        """Which cards of a node have enough of everything for the plan's last need."""
+        seen = self._seen
+        if seen is not None and seen[0] == row and seen[1] == self.board.version:
+            return seen[2]
+        return self.suiting(self.plan.cards[-1], self.board.stretch(row))
+
     def keys(self) -> Whole:
         """All keys, by row. A copy."""
         return self._keys[: self.board.height].copy()
@@ -101,8 +110,10 @@ class Index:
             return NONE
         here = board.stretch(row)
         for need in plan.cards:
-            if np.count_nonzero(self.suiting(need, here)) < need.count:
+            found = self.suiting(need, here)
+            if np.count_nonzero(found) < need.count:
                 return NONE
+            self._seen = (row, board.version, found)
         return key_of(board, row, fills=self.fills)
 
     def _has_resources(self, row: int) -> bool:

@@ -132,7 +132,7 @@ def _picked(state: AllocatorState, index: Index, ask: Ask, row: int) -> tuple[Sh
     board, need = index.board, index.plan.cards[0]
     here, sign = board.stretch(row), -1 if index.fills else 1
     loads, ties = board.load[here].tolist(), board.card_tie[here].tolist()
-    suiting = index.suiting(need, here).nonzero()[0].tolist()
+    suiting = index.suiting_of(row).nonzero()[0].tolist()
     order = sorted((sign * loads[at], ties[at], at) for at in suiting)
     cards = state.fleet.of(board.names[row]).cards
     found: list[Share] = []
