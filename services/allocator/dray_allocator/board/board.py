@@ -67,7 +67,7 @@ class Board:
         self.count: Whole = np.zeros(_FIRST, np.int64)
         self.load_sum: Whole = np.zeros(_FIRST, np.int64)
         """Of the node's cards, in millionths."""
-        self.tie: Whole = np.zeros(_FIRST, np.int64)
+        self.tie: Whole = np.full(_FIRST, -1, np.int64)
         self.present: Flags = np.zeros(_FIRST, np.bool_)
         """Whether there is a node in the row."""
         self.node_kind: Places = np.zeros(_FIRST, np.intp)
@@ -228,7 +228,7 @@ class Board:
 
     def _grow_rows(self, length: int) -> None:
         self.first, self.count = grown(self.first, length, 0), grown(self.count, length, 0)
-        self.load_sum, self.tie = grown(self.load_sum, length, 0), grown(self.tie, length, 0)
+        self.load_sum, self.tie = grown(self.load_sum, length, 0), grown(self.tie, length, -1)
         self.node_kind = grown(self.node_kind, length, 0)
         self.present = grown(self.present, length, False)
         self.cpu_milli = grown(self.cpu_milli, length, 0)
@@ -274,7 +274,7 @@ class Board:
         self.load_sum[row] = 0
 
     def _name_tie(self, row: int, value: int) -> None:
-        if self._by_tie.get(value) == row:
+        if self.tie.item(row) == value:
             return
         self._forget_tie(row)
         self.tie[row] = value
@@ -285,13 +285,15 @@ class Board:
 
     def _forget_tie(self, row: int) -> None:
         value = self.tie.item(row)
-        if value in self.twins:
-            self.twins[value].remove(row)
-            self._by_tie[value] = self.twins[value][0]
-            if len(self.twins[value]) == 1:
-                del self.twins[value]
-        elif self._by_tie.get(value) == row:
-            del self._by_tie[value]
+        self.tie[row] = -1
+        alike = self.twins.get(value)
+        if alike is None:
+            self._by_tie.pop(value, None)
+            return
+        alike.remove(row)
+        self._by_tie[value] = alike[0]
+        if len(alike) == 1:
+            del self.twins[value]
 
 
 def is_open(card: Card, use: DeviceUse) -> bool:

@@ -138,14 +138,21 @@ class Index:
     def _look_at_many(self, rows: Places) -> None:
         board = self.board
         count = board.count[rows]
-        places, owner = spread(board.first[rows], count)
         enough = self._may_run(rows)
-        for need in self.plan.cards:
-            suiting = owner[self.suiting(need, places)]
-            enough &= np.bincount(suiting, minlength=len(rows)) >= need.count
+        width = count.item(0)
+        if width and (count == width).all():
+            places = (board.first[rows][:, None] + np.arange(width)).ravel()
+            for need in self.plan.cards:
+                suiting = self.suiting(need, places).reshape(-1, width)
+                enough &= np.add.reduce(suiting, axis=1, dtype=np.int64) >= need.count
+        else:
+            places, owner = spread(board.first[rows], count)
+            for need in self.plan.cards:
+                found = owner[self.suiting(need, places)]
+                enough &= np.bincount(found, minlength=len(rows)) >= need.count
         self._keys[rows] = self._scored(enough, board.load_sum[rows], count, board.tie[rows])
-        blocks = np.unique(rows // BLOCK)
-        self._least[blocks] = self._keys.reshape(-1, BLOCK)[blocks].min(axis=1)
+        blocks = list(dict.fromkeys((rows // BLOCK).tolist()))
+        self._least[blocks] = np.minimum.reduce(self._keys.reshape(-1, BLOCK)[blocks], axis=1)
 
     def _rebuild(self) -> None:
         board = self.board
@@ -157,7 +164,7 @@ class Index:
             suiting = board.row[places][self.suiting(need, places)]
             enough &= np.bincount(suiting, minlength=board.height) >= need.count
         self._keys[rows] = self._scored(enough, board.load_sum[rows], count, board.tie[rows])
-        self._least = self._keys.reshape(-1, BLOCK).min(axis=1)
+        self._least = np.minimum.reduce(self._keys.reshape(-1, BLOCK), axis=1)
 
     def _may_run(self, rows: slice | Places) -> Flags:
         board, plan = self.board, self.plan
