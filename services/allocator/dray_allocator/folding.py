@@ -55,7 +55,7 @@ def forget_facts(state: AllocatorState) -> None:
     state.boards.forget()
     state.selectors = Selectors()
     for domain in state.domains.values():
-        domain.unfit.clear()
+        domain.passed = -1
         domain.unnamed = True
         domain.renamed = 0
     state.refresh_all()

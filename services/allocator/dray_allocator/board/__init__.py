@@ -4,6 +4,7 @@ kinds     cards and nodes, told apart only as far as somebody asked
 reading   what is told apart: card by card, node by node
 columns   arrays that grow; which cards are whose
 board     one pool's nodes and cards, brought up to date one at a time, and a log of who changed
+ties      who has the same place in the order of ties as somebody else
 plan      what pods of one signature need, as numbers per kind
 index     one signature's nodes in order of preference; catches up with the board's log
 boards    the boards of all pools and their indexes, within bounds

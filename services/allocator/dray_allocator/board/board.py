@@ -15,6 +15,7 @@ from dray.domain.pods import Node
 from dray_allocator.board import reading
 from dray_allocator.board.columns import Amounts, Flags, Places, Stretches, Whole, grown, spread
 from dray_allocator.board.kinds import Kinds
+from dray_allocator.board.ties import Ties
 from dray_allocator.fit.devices import Card
 from dray_allocator.fit.ledger import DeviceUse
 from dray_allocator.node.holds import Held
@@ -56,9 +57,7 @@ class Board:
         self.log: list[int] = []
         self.log_start = 0
         """How many entries the log has lost at its beginning."""
-        self.twins: dict[int, list[int]] = {}
-        """Rows by tie, where several have the same one."""
-        self._by_tie: dict[int, int] = {}
+        self.ties = Ties()
         self._make_columns()
 
     def _make_columns(self) -> None:
@@ -67,7 +66,7 @@ class Board:
         self.count: Whole = np.zeros(_FIRST, np.int64)
         self.load_sum: Whole = np.zeros(_FIRST, np.int64)
         """Of the node's cards, in millionths."""
-        self.tie: Whole = np.full(_FIRST, -1, np.int64)
+        self.tie: Whole = np.zeros(_FIRST, np.int64)
         self.present: Flags = np.zeros(_FIRST, np.bool_)
         """Whether there is a node in the row."""
         self.node_kind: Places = np.zeros(_FIRST, np.intp)
@@ -108,7 +107,8 @@ class Board:
             row = self._row_of(name)
             self._place(row, self._source.cards(name))
         row = self.rows[name]
-        self._name_tie(row, tie(node.uid or node.name))
+        self.tie[row] = value = tie(node.uid or node.name)
+        self.ties.set(row, value)
         self.node_kind[row] = self.node_kinds.of(node)
         self._set_resources(row, node, held)
         self._note(row)
@@ -126,7 +126,7 @@ class Board:
         if row is None:
             return
         self._leave(row)
-        self._forget_tie(row)
+        self.ties.forget(row)
         self.names[row] = ""
         self.present[row] = False
         self.node_kind[row] = 0
@@ -228,7 +228,7 @@ class Board:
 
     def _grow_rows(self, length: int) -> None:
         self.first, self.count = grown(self.first, length, 0), grown(self.count, length, 0)
-        self.load_sum, self.tie = grown(self.load_sum, length, 0), grown(self.tie, length, -1)
+        self.load_sum, self.tie = grown(self.load_sum, length, 0), grown(self.tie, length, 0)
         self.node_kind = grown(self.node_kind, length, 0)
         self.present = grown(self.present, length, False)
         self.cpu_milli = grown(self.cpu_milli, length, 0)
@@ -272,28 +272,6 @@ class Board:
         self.cards -= count
         self.count[row] = 0
         self.load_sum[row] = 0
-
-    def _name_tie(self, row: int, value: int) -> None:
-        if self.tie.item(row) == value:
-            return
-        self._forget_tie(row)
-        self.tie[row] = value
-        if value in self._by_tie:
-            self.twins.setdefault(value, [self._by_tie[value]]).append(row)
-        else:
-            self._by_tie[value] = row
-
-    def _forget_tie(self, row: int) -> None:
-        value = self.tie.item(row)
-        self.tie[row] = -1
-        alike = self.twins.get(value)
-        if alike is None:
-            self._by_tie.pop(value, None)
-            return
-        alike.remove(row)
-        self._by_tie[value] = alike[0]
-        if len(alike) == 1:
-            del self.twins[value]
 
 
 def is_open(card: Card, use: DeviceUse) -> bool:

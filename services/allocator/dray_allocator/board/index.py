@@ -56,7 +56,7 @@ class Index:
         if key == NONE:
             return -1
         row = block * BLOCK + int(self._keys[block * BLOCK : (block + 1) * BLOCK].argmin())
-        twins = self.board.twins
+        twins = self.board.ties.twins
         if twins and key % 2**TIE_BITS in twins:
             return self._first_of(twins[key % 2**TIE_BITS], key)
         return row
