@@ -258,7 +258,7 @@ class Board:
         self.open[here] = [is_open(card, use) for card, use in zip(cards, uses, strict=True)]
         self.load[here] = loads
         self.load_sum[row] = sum(loads)
-        self.card_tie[here] = [tie(card.name) for card in cards]
+        self.card_tie[here] = [tie(str(card.id)) for card in cards]
         for place, (card, use) in enumerate(zip(cards, uses, strict=True), here.start):
             for key, total in card.totals.items():
                 column = self.dimension(key)

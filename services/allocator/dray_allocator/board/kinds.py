@@ -3,7 +3,7 @@
 Ten thousand equal cards differ by uuid; as long as no selector reads it, they are one kind.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
@@ -12,6 +12,8 @@ Read = Callable[[T], Hashable]
 MOST_VALUES: Final = 256
 """A property with more values than this tells too much apart: it would make every thing a kind
 of its own. What reads it is judged exactly, thing by thing, where it matters."""
+_TOGETHER: Final = 1024
+"""Things that are numbered before it is looked whether a property has too many values."""
 _ROOM: Final = 4096
 """Kinds that may come and go before all are numbered anew."""
 
@@ -39,7 +41,7 @@ class Kinds(Generic[T]):
         """Whether the things should be numbered anew, by ``ask``: much of what is told apart is
         of the past, or a property has too many values."""
         too_many = self.count > 2 * self._after_renumbering + _ROOM
-        return too_many or any(len(values) > MOST_VALUES for values in self._values)
+        return too_many or self._is_wide()
 
     def tells(self, question: Hashable) -> bool:
         """Whether things of one kind agree in the answer to ``question``."""
@@ -75,33 +77,36 @@ class Kinds(Generic[T]):
         ``things``: all there are; returned are their kinds, in the same order.
         """
         known = tuple(things)
-        self._drop_wide()
         for question, read in questions.items():
-            if self.knows(question):
-                continue
-            if _is_wide(read, known):
-                self._wide[question] = None
-            else:
+            if not self.knows(question):
                 self._asked[question] = read
-        self._bases, self._examples = {}, []
-        self._levels = [{} for _ in self._asked]
-        self._values = [{} for _ in self._asked]
-        found = [self.of(thing) for thing in known]
+        found: list[int] | None = None
+        while found is None:
+            found = self._numbered(known)
         self._after_renumbering = self.count
         return found
 
+    def _numbered(self, things: Sequence[T]) -> list[int] | None:
+        """The kinds of all things; None where a question was found to tell too much apart, and
+        was dropped."""
+        self._drop_wide()
+        self._bases, self._examples = {}, []
+        self._levels = [{} for _ in self._asked]
+        self._values = [{} for _ in self._asked]
+        found: list[int] = []
+        for start in range(0, len(things), _TOGETHER):
+            found += map(self.of, things[start : start + _TOGETHER])
+            if self._is_wide():
+                return None
+        return found
+
+    def _is_wide(self) -> bool:
+        return any(len(values) > MOST_VALUES for values in self._values)
+
     def _drop_wide(self) -> None:
         """A property that outgrew its bound is told apart no more."""
-        for question, values in zip(tuple(self._asked), self._values, strict=True):
+        asked = tuple(self._asked)[: len(self._values)]
+        for question, values in zip(asked, self._values, strict=True):
             if len(values) > MOST_VALUES:
                 self._wide[question] = None
                 del self._asked[question]
-
-
-def _is_wide(read: Read[T], things: Iterable[T]) -> bool:
-    values: dict[Hashable, None] = {}
-    for thing in things:
-        values[read(thing)] = None
-        if len(values) > MOST_VALUES:
-            return True
-    return False

@@ -12,7 +12,8 @@ _INT64 = range(-(2**63), 2**63)
 
 def of_card(card: Card) -> Hashable:
     """Driver, capacities, sharing, taints, and attributes that may fail every selector."""
-    frail = tuple(one for one in card.device.attributes.items() if _is_frail(one[1]))
+    named = card.device.attributes.items()
+    frail = tuple(one for one in named if one[1].__class__ is not str and _is_frail(one[1]))
     return card.id.driver, card.capacity_shape, card.device.taints, frail
 
 
