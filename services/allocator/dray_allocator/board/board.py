@@ -52,8 +52,10 @@ class Board:
         self.node_kinds = Kinds(reading.of_node)
         self.numbering = 0
         """Moves whenever kinds have other numbers than before."""
+        self.kinds_seen = 0
+        """Moves whenever there may be other kinds than before."""
         self.dimensions: dict[str, int] = {}
-        """Column of ``free`` per capacity."""
+        """Column of ``free`` per capacity that somebody needs."""
         self.log: list[int] = []
         self.log_start = 0
         """How many entries the log has lost at its beginning."""
@@ -111,6 +113,7 @@ class Board:
         self.ties.set(row, value)
         self.node_kind[row] = self.node_kinds.of(node)
         self._set_resources(row, node, held)
+        self.kinds_seen += 1
         self._note(row)
 
     def hold_changed(self, name: str) -> None:
@@ -145,9 +148,10 @@ class Board:
             self.load[place] = load
             self.load_sum[row] += load - before
         self.open[place] = is_open(card, use)
-        used, dimensions, free = use.used, self.dimensions, self.free
-        for key, total in card.totals.items():
-            free[dimensions[key]][place] = total - used.get(key, 0)
+        used, totals = use.used, card.totals
+        for key, column in self.dimensions.items():
+            if key in totals:
+                self.free[column][place] = totals[key] - used.get(key, 0)
         self._note(row)
 
     def tell_cards_apart(self, questions: Mapping[Hashable, Callable[[Card], Hashable]]) -> None:
@@ -174,18 +178,25 @@ class Board:
         places, _ = spread(self.first[rows], self.count[rows])
         self.kind[places] = self.card_kinds.ask(questions, cards)
         self.numbering += 1
+        self.kinds_seen += 1
 
     def _number_nodes(self, questions: Mapping[Hashable, Callable[[Node], Hashable]]) -> None:
         nodes = [self._source.node(name) for name in self.rows]
         self.node_kind[list(self.rows.values())] = self.node_kinds.ask(questions, nodes)
         self.numbering += 1
+        self.kinds_seen += 1
 
     def dimension(self, key: str) -> int:
-        """The column of a capacity; a new one where nobody had it yet."""
+        """The column of what is left of a capacity; it is kept from the first time it is needed."""
         known = self.dimensions.get(key)
         if known is None:
             known = self.dimensions[key] = len(self.free)
             self.free.append(np.zeros(len(self.row), np.float64))
+            for name, row in self.rows.items():
+                for place, card in enumerate(self._source.cards(name), self.first.item(row)):
+                    if key in card.totals:
+                        used = self._source.use(card.id).used.get(key, 0)
+                        self.free[known][place] = card.totals[key] - used
         return known
 
     def stretch(self, row: int) -> slice:
@@ -259,10 +270,11 @@ class Board:
         self.load[here] = loads
         self.load_sum[row] = sum(loads)
         self.card_tie[here] = [tie(str(card.id)) for card in cards]
-        for place, (card, use) in enumerate(zip(cards, uses, strict=True), here.start):
-            for key, total in card.totals.items():
-                column = self.dimension(key)
-                self.free[column][place] = total - use.used.get(key, 0)
+        for key, column in self.dimensions.items():
+            self.free[column][here] = [
+                card.totals.get(key, 0) - use.used.get(key, 0)
+                for card, use in zip(cards, uses, strict=True)
+            ]
 
     def _leave(self, row: int) -> None:
         here, count = self.stretch(row), self.count.item(row)

@@ -34,13 +34,17 @@ class Index:
         self._keys: Whole = np.full(BLOCK, NONE, np.int64)
         self._least: Whole = np.full(1, NONE, np.int64)
         self._position = -1
+        self._kinds_seen = -1
         self._seen: tuple[int, int, Flags] | None = None
         """The row looked at last, when, and which of its cards had enough for the last need."""
 
     def catch_up(self, selectors: Selectors) -> None:
         """Look at the nodes that changed since this was called last."""
         board = self.board
-        void = self.plan.learn(board, selectors)
+        void = False
+        if self._kinds_seen != board.kinds_seen:
+            void = self.plan.learn(board, selectors)
+            self._kinds_seen = board.kinds_seen
         if not board.rows:
             self._keys[:] = self._least[:] = NONE
         elif void or self._position < board.log_start:
