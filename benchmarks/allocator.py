@@ -8,6 +8,9 @@ choose   the pod's wants in, node and cards out: what Kubernetes' allocator does
 handle   the pod's fact in, the record for the decision log out; nothing is left out
 slice    a node's slice with eight changed cards, until the next decision could be taken
 
+yard     a thousand additions in a loop, between the decisions: on an idle machine of the kind named
+         in docs/performance.md some 35 µs; where it is more, so is everything else
+
 The wall clock is the one people wait for, the thread's own clock tells what the machine's other
 work added to it. The upstream Go allocator, the peer of these rows, is asked by
 ``tests/conformance/oracle``; a row with it belongs here, in the same run.
@@ -136,7 +139,7 @@ def asked(fraction: float) -> dict[str, str]:
 def measure(gpus: int, shapes: int, samples: int, in_use: float = IN_USE) -> dict[str, Taken]:
     """``samples`` decisions, the shapes taking turns, then as many changed slices."""
     fleet = Fleet(gpus, shapes, in_use)
-    chosen, handled, changed = Taken(), Taken(), Taken()
+    chosen, handled, changed, yard = Taken(), Taken(), Taken(), Taken()
 
     def timed(state: AllocatorState, domain: Domain, wanted: Wanted) -> Any:
         fleet.last = wanted
@@ -151,6 +154,7 @@ def measure(gpus: int, shapes: int, samples: int, in_use: float = IN_USE) -> dic
         chosen.forget()
         for number in range(samples):
             fleet.decide(f"pod-{number}", fleet.shapes[number % shapes], handled)
+            yard.time(_add)
     finally:
         deciding.choose = real
     for number in range(min(samples, 500)):
@@ -158,7 +162,14 @@ def measure(gpus: int, shapes: int, samples: int, in_use: float = IN_USE) -> dic
         part = decision.slice_of(node, generation=number + 2, phase=PHASES[number % 2])
         changed.time(fleet.change, SliceObserved(revision=number + 2, slice=part))
     gc.unfreeze()
-    return {"choose": chosen, "handle": handled, "slice": changed}
+    return {"choose": chosen, "handle": handled, "slice": changed, "yard": yard}
+
+
+def _add() -> int:
+    total = 0
+    for number in range(1000):
+        total += number
+    return total
 
 
 @click.command()

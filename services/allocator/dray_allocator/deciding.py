@@ -16,6 +16,9 @@ from dray_allocator.placement.choose import choose, decision_of, index_of
 from dray_allocator.placement.explain import explain
 from dray_allocator.state import AllocatorState
 
+_CARDS_PER_TICK = 200_000
+"""Looked at to find out whether the reasons of pods that wait are still the same."""
+
 
 class Step:
     """What one domain appends and sends in answer to one event."""
@@ -101,20 +104,24 @@ class Step:
         return index_of(self._state, self._domain, want).best() >= 0
 
     def _tell_doubted(self) -> None:
-        """Where the reasons of the first pod of a signature are other ones, all are told again."""
+        """Where the reasons of the first pod of a signature are other ones, all are told again.
+
+        Reasons are found by looking at every card: in a large pool some wait for a later tick.
+        """
         domain = self._domain
-        for signature in tuple(domain.doubted):
+        cards = self._state.boards.of(domain.name).cards
+        for signature in tuple(domain.doubted)[: max(1, _CARDS_PER_TICK // max(1, cards))]:
+            del domain.doubted[signature]
             first = domain.first_parked(signature)
             if first is None:
                 continue
             want = wanted(self._state, domain.name, self._state.facts.pods[first[2]])
             reasons = self._reasons(want) if isinstance(want, Wanted) else want
             told = domain.current.waiting.get(first[2])
-            if told is not None and told.reasons == reasons:
-                del domain.doubted[signature]
-            elif told is None or self._is_news(told, reasons):
-                del domain.doubted[signature]
+            if told is None or (told.reasons != reasons and self._is_news(told, reasons)):
                 domain.late.update(dict.fromkeys(turn[2] for turn in domain.parked[signature]))
+            elif told.reasons != reasons:
+                domain.doubted[signature] = None  # Mere counts: later.
 
     def _try(self, pod: Pod) -> int:
         """Decide about one pod; how many searches it took."""
