@@ -388,3 +388,14 @@ def test_a_false_guard_is_the_reason_not_the_failure_behind_it(world):
     (reason,) = world.waits("p")[0].reasons
     assert (reason.kind, reason.what) == ("clause", f"has({attribute})")
     assert (reason.failed, reason.of) == (3, 3)
+
+
+@pytest.mark.parametrize("value", ["much", "-5", ""])
+def test_a_card_with_an_absurd_amount_is_passed_over_and_the_others_are_given(world, value):
+    odd = world.a_card("odd", vram=value)
+    world.see(SliceObserved(revision=world.next(), slice=world.a_slice("n0", [odd])))
+    world.node(world.a_node("n0"))
+    world.submit(world.a_pod("waits"))
+    assert {reason.kind for reason in world.waits("waits")[0].reasons} == {"capacity"}
+    world.nodes(world.a_node("n1"))
+    assert world.decisions()["waits"].node == "n1"

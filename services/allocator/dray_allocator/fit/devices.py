@@ -5,12 +5,13 @@ name is used twice (``structured.GatherPools``).
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from dray.cel.device import DeviceView, view_of
 from dray.domain import names
-from dray.domain.devices import AttributeValue, Device, DeviceId, ResourceSlice
+from dray.domain.devices import AttributeValue, Capacity, Device, DeviceId, ResourceSlice
+from dray.domain.errors import InvalidInputError
 from dray.domain.quantities import parse_quantity
 
 _SIGNATURES_KEPT = 256
@@ -87,7 +88,9 @@ class Fleet:
         self._unhealthy: dict[tuple[str, str], tuple[str, ...]] = {}
         self._nodes: dict[str, NodeDevices] = {}
         self._cards: dict[DeviceId, Card] = {}
-        self._shapes: dict[tuple[object, ...], int] = {}
+        self._capacities: dict[tuple[tuple[str, Capacity], ...], dict[str, Capacity]] = {}
+        self._shapes: dict[tuple[int, bool], int] = {}
+        """Numbers by identity of one of ``_capacities``, and whether the device is shared."""
         self._totals: list[Mapping[str, int]] = []
 
     def of(self, node: str) -> NodeDevices:
@@ -103,7 +106,8 @@ class Fleet:
         if slice_.driver not in self._drivers or self._slices.get(slice_.name) == slice_:
             return ()
         touched = self.drop(slice_.name) if slice_.name in self._slices else ()
-        self._slices[slice_.name] = slice_
+        devices = tuple(self._lean(device) for device in slice_.devices)
+        self._slices[slice_.name] = replace(slice_, devices=devices)
         pool = (slice_.driver, slice_.pool)
         self._pools.setdefault(pool, {})[slice_.name] = None
         self._pools_of.setdefault(slice_.node, {})[pool] = None
@@ -169,9 +173,15 @@ class Fleet:
             for device in slice_.devices
         ]
 
+    def _lean(self, device: Device) -> Device:
+        """The device with capacities that it has in common with all that have equal ones: they
+        are most of what a device takes in memory."""
+        items = tuple(sorted(device.capacity.items(), key=lambda item: item[0]))
+        shared = self._capacities.setdefault(items, device.capacity)
+        return device if shared is device.capacity else replace(device, capacity=shared)
+
     def _card(self, node: str, index: int, id_: DeviceId, device: Device) -> Card:
-        capacity = sorted(device.capacity.items(), key=lambda item: item[0])
-        shape = (device.allow_multiple_allocations, *capacity)
+        shape = (id(device.capacity), device.allow_multiple_allocations)
         number = self._shapes.setdefault(shape, len(self._shapes))
         if number == len(self._totals):
             self._totals.append(totals_of(device))
@@ -182,8 +192,15 @@ class Fleet:
 
 
 def totals_of(device: Device) -> Mapping[str, int]:
-    """Published capacity in billionths of a unit."""
-    return {key: parse_quantity(one.value).nano for key, one in device.capacity.items()}
+    """Published capacity in billionths of a unit; none where it is no amount."""
+    return {key: _nano(one.value) for key, one in device.capacity.items()}
+
+
+def _nano(text: str) -> int:
+    try:
+        return parse_quantity(text).nano
+    except InvalidInputError:
+        return 0
 
 
 def _distinct(nodes: Iterable[str]) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from dray.domain import names
 from dray.domain.claims import Constraint, DeviceRequest
 from dray.domain.devices import DeviceId, Taint
+from dray.domain.errors import InvalidInputError
 from dray.domain.quantities import Quantity
 from dray_allocator.fit.capacity import Consumption, admits_whole, consumption
 from dray_allocator.fit.constraints import Chosen, allows
@@ -149,10 +150,14 @@ class Search:
 
 
 def needed(request: DeviceRequest, card: Card) -> Consumption | None:
-    """What the request takes of this device; None where its policy or size forbids it."""
-    if card.device.allow_multiple_allocations:
-        return consumption(request.capacity, card.device.capacity)
-    return WHOLE if admits_whole(request.capacity, card.device.capacity) else None
+    """What the request takes of this device; None where its policy or size forbids it, or where
+    one of both is no amount."""
+    try:
+        if card.device.allow_multiple_allocations:
+            return consumption(request.capacity, card.device.capacity)
+        return WHOLE if admits_whole(request.capacity, card.device.capacity) else None
+    except InvalidInputError:
+        return None
 
 
 def has_room(
