@@ -50,15 +50,18 @@ class Boards:
 
     def node_changed(self, name: str, *, cards: bool = False) -> None:
         """A node or its pool, and maybe its cards are not as they were."""
-        self._nodes[name] = cards or self._nodes.get(name, False)
+        if self._boards:  # Who makes the first one reads everything.
+            self._nodes[name] = cards or self._nodes.get(name, False)
 
     def hold_changed(self, node: str) -> None:
         """More or less is held on a node."""
-        self._held[node] = None
+        if self._boards:
+            self._held[node] = None
 
     def card_changed(self, device: DeviceId) -> None:
         """More or less of a device is used."""
-        self._cards[device] = None
+        if self._boards:
+            self._cards[device] = None
 
     def forget_indexes(self) -> None:
         """What requests mean changed: a DeviceClass, or the language of selectors."""
