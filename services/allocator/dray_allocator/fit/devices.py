@@ -6,7 +6,6 @@ name is used twice (``structured.GatherPools``).
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 from dray.cel.device import DeviceView, view_of
 from dray.domain import names
@@ -17,9 +16,9 @@ from dray.domain.quantities import parse_quantity
 _SIGNATURES_KEPT = 256
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Card:
-    """A published device with what is computed from it once."""
+    """A published device with what is computed from it, mostly once. Not to be changed."""
 
     id: DeviceId
     device: Device
@@ -30,8 +29,12 @@ class Card:
     """Which of its node's cards it is."""
     shared_totals: Mapping[str, int] | None = None
     """``totals``, held once for all devices of one capacity shape."""
+    _view: DeviceView | None = field(default=None, init=False, repr=False, compare=False)
+    _attributes: Mapping[str, AttributeValue] | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
 
-    @cached_property
+    @property
     def name(self) -> str:
         """The identity as text."""
         return str(self.id)
@@ -43,18 +46,20 @@ class Card:
             return self.shared_totals
         return totals_of(self.device)
 
-    @cached_property
+    @property
     def attributes(self) -> Mapping[str, AttributeValue]:
         """Attributes by ``domain/name``."""
-        return {
-            names.qualified(key, self.id.driver): value
-            for key, value in self.device.attributes.items()
-        }
+        if self._attributes is None:
+            named = self.device.attributes.items()
+            self._attributes = {names.qualified(key, self.id.driver): one for key, one in named}
+        return self._attributes
 
-    @cached_property
+    @property
     def view(self) -> DeviceView:
         """What selectors see."""
-        return view_of(self.id.driver, self.device)
+        if self._view is None:
+            self._view = view_of(self.id.driver, self.device)
+        return self._view
 
 
 @dataclass(slots=True)
