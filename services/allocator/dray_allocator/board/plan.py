@@ -33,6 +33,8 @@ class CardNeed:
     """Those that can be told by a card's kind."""
     is_exact: bool
     """Whether that is all of them, and nothing else is asked of the cards."""
+    count: int = field(init=False)
+    """How many cards are wanted."""
     suits: Flags = field(default_factory=lambda: np.zeros(0, np.bool_))
     """Per kind, whether it matches and its taints are tolerated."""
     amounts: dict[int, Amounts] = field(default_factory=dict)
@@ -42,10 +44,8 @@ class CardNeed:
     """``amounts`` in short: a column with the amounts per kind, or with the one amount that is
     taken of every kind that suits."""
 
-    @property
-    def count(self) -> int:
-        """How many cards are wanted."""
-        return self.ask.request.count
+    def __post_init__(self) -> None:
+        self.count = self.ask.request.count
 
     def learn(self, board: Board, selectors: Selectors) -> None:
         """Judge the kinds that came since."""
@@ -94,13 +94,10 @@ class Plan:
     """What the tables are about: the board's numbering, and how many kinds there were of each."""
     may_run: Flags = field(default_factory=lambda: np.zeros(0, np.bool_))
     """Per kind of node, whether the pod may run there as far as the kind tells."""
+    is_simple: bool = False
+    """Whether a node fits if, and only if, enough of its cards do, one by one."""
     _told: PodNeeds = field(default_factory=PodNeeds)
     """The needs that a node's kind tells."""
-
-    @property
-    def is_simple(self) -> bool:
-        """Whether a node fits if, and only if, enough of its cards do, one by one."""
-        return len(self.cards) == 1 and self.cards[0].is_exact
 
     def learn(self, board: Board, selectors: Selectors) -> bool:
         """Bring the tables up to date; whether what was derived from them before is void."""
@@ -122,6 +119,7 @@ class Plan:
         self.may_run = np.zeros(0, np.bool_)
         self._told = _told(self.needs, board)
         self.cards = tuple(_need(need.ask, board, selectors) for need in self.cards)
+        self.is_simple = len(self.cards) == 1 and self.cards[0].is_exact
 
 
 def plan_of(

@@ -133,7 +133,8 @@ def _picked(state: AllocatorState, index: Index, ask: Ask, row: int) -> tuple[Sh
     here, sign = board.stretch(row), -1 if index.fills else 1
     loads, ties = board.load[here].tolist(), board.card_tie[here].tolist()
     suiting = index.suiting_of(row).nonzero()[0].tolist()
-    order = sorted((sign * loads[at], ties[at], at) for at in suiting)
+    order = [(sign * loads[at], ties[at], at) for at in suiting]
+    order.sort()
     cards = state.fleet.of(board.names[row]).cards
     found: list[Share] = []
     for _, _, at in order:
