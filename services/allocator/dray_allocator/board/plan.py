@@ -149,14 +149,15 @@ def _is_told(expression: str, board: Board, selectors: Selectors) -> bool:
 
 
 def _told(needs: PodNeeds, board: Board) -> PodNeeds:
-    """Without the node's name and without labels that are not told apart."""
+    """Of the needs those that a node's kind tells: nothing that is used up, no name, and no label
+    that is not told apart. A need that is not named here is left to the exact look."""
     tells = board.node_kinds.tells
     wanted = {key: value for key, value in needs.node_selector.items() if tells(("label", key))}
     is_told = all(
         not one.is_field and tells(("label", one.key)) for term in needs.node_terms for one in term
     )
     terms = needs.node_terms if is_told else ()
-    return replace(needs, cpu_milli=0, memory_bytes=0, node_selector=wanted, node_terms=terms)
+    return PodNeeds(node_selector=wanted, node_terms=terms, tolerations=needs.tolerations)
 
 
 def roomy(node: Node) -> Node:
