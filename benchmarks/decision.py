@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from dray.domain import names
-from dray.domain.claims import Claim, ClaimSpec, DeviceRequest
+from dray.domain.claims import Allocation, Claim, ClaimSpec, DeviceRequest
 from dray.domain.devices import Capacity, Device, DeviceClass, RequestPolicy, ResourceSlice
 from dray.domain.pods import Node, Pod, PodClaim, Policy, Pool
 from dray.domain.quantities import quantity_of
@@ -36,7 +36,7 @@ GPUS_PER_NODE = 8
 
 def measure(samples: int, nodes: int) -> list[float]:
     """Microseconds per decision of one GPU's fraction, on ``nodes`` nodes of eight A100."""
-    fleet = _Fleet(nodes)
+    fleet = Fleet(nodes)
     fleet.pod("warm-up")
     return [fleet.pod(f"pod-{number}") * 1e6 for number in range(samples)]
 
@@ -53,18 +53,26 @@ def pool_facts() -> Iterator[Fact]:
 def fleet_facts(nodes: int) -> Iterator[Fact]:
     """``nodes`` nodes with their cards; then the facts are complete."""
     for name in (f"node-{number}" for number in range(nodes)):
-        cards = tuple(_card(f"{name}-gpu-{index}") for index in range(GPUS_PER_NODE))
-        part = ResourceSlice(f"slice-{name}", f"u-{name}", names.DRIVER, name, 1, 1, name, cards)
-        yield SliceObserved(revision=1, slice=part)
+        yield SliceObserved(revision=1, slice=slice_of(name))
         made = Node(name, f"u-{name}", POOL, cpu_milli=64_000, memory_bytes=2**39, pods=1_000)
         yield NodeObserved(revision=1, node=made)
     yield Synced(revision=1, instance="c")
     yield Tick(revision=1, now_unix_s=1.0)
 
 
-def pod_facts(uid: str, traceparent: str = "") -> tuple[ClaimObserved, PodObserved]:
+def slice_of(node: str, generation: int = 1, phase: str = "Running") -> ResourceSlice:
+    """A node's slice of eight A100."""
+    cards = tuple(_card(f"{node}-gpu-{index}", phase) for index in range(GPUS_PER_NODE))
+    return ResourceSlice(
+        f"slice-{node}", f"u-{node}", names.DRIVER, node, generation, 1, node, cards
+    )
+
+
+def pod_facts(
+    uid: str, traceparent: str = "", spec: ClaimSpec | None = None
+) -> tuple[ClaimObserved, PodObserved]:
     """A pod that asks for a fraction of a card, and its claim."""
-    claim = Claim(f"claim-{uid}", "ns", f"{uid}-gpu", 1, POOL, _SPEC, uid, uid)
+    claim = Claim(f"claim-{uid}", "ns", f"{uid}-gpu", 1, POOL, spec or SPEC, uid, uid)
     reference = PodClaim(names.CLAIM_REFERENCE, claim.name, "template")
     pod = Pod(
         uid,
@@ -79,7 +87,9 @@ def pod_facts(uid: str, traceparent: str = "") -> tuple[ClaimObserved, PodObserv
     return ClaimObserved(revision=1, claim=claim), PodObserved(revision=1, pod=pod)
 
 
-class _Fleet:
+class Fleet:
+    """A replica that serves a pool of ``nodes`` nodes, in memory."""
+
     def __init__(self, nodes: int) -> None:
         self.state = AllocatorState(Rules(writer="bench"))
         self.facts = 0
@@ -99,13 +109,7 @@ class _Fleet:
         began = time.perf_counter()
         decided = self.see(pod_fact)
         took_s = time.perf_counter() - began
-        allocation = next(
-            made.allocation
-            for effect in decided
-            if isinstance(effect, Append) and isinstance(effect.record, Decided)
-            for made in effect.record.pods[0].claims
-        )
-        self.see(ClaimObserved(revision=2, claim=replace(claim, allocation=allocation)))
+        self.see(ClaimObserved(revision=2, claim=replace(claim, allocation=allocation_in(decided))))
         return took_s
 
     def see(self, fact: Fact) -> list[Effect]:
@@ -129,19 +133,34 @@ class _Fleet:
         handle(self.state, RecordSeen(POOL, 1, self.records, record))  # type: ignore[arg-type]
 
 
-_SPEC = ClaimSpec(
+def allocation_in(effects: list[Effect]) -> Allocation:
+    """What the one pod decided upon gets.
+
+    Raises:
+        StopIteration: none was.
+    """
+    return next(
+        made.allocation
+        for effect in effects
+        if isinstance(effect, Append) and isinstance(effect.record, Decided)
+        for made in effect.record.pods[0].claims
+    )
+
+
+SELECTOR = generated_selector("A100", POOL, quantity_of(10), 2**30)
+SPEC = ClaimSpec(
     (
         DeviceRequest(
             names.GPU_REQUEST,
             names.DEVICE_CLASS,
-            selectors=(generated_selector("A100", POOL, quantity_of(10), 2**30),),
+            selectors=(SELECTOR,),
             capacity={"virtual_tflops": "10", "virtual_vram": "1Gi"},
         ),
     )
 )
 
 
-def _card(name: str) -> Device:
+def _card(name: str, phase: str = "Running") -> Device:
     fixed = RequestPolicy(default="0", valid_values=("0",))
     return Device(
         name=name,
@@ -149,7 +168,7 @@ def _card(name: str) -> Device:
             "uuid": name,
             "model": "A100",
             "pool_name": POOL,
-            "phase": "Running",
+            "phase": phase,
             "used_by": "",
         },
         capacity={

@@ -92,8 +92,9 @@ def test_a_changed_policy_is_found_at_the_first_decision_it_changes(recording):
 
 
 def test_changed_code_is_found(recording, monkeypatch):
-    """Ties between cards fall otherwise."""
-    monkeypatch.setattr("dray_allocator.placement.choose.tie", lambda *names: -modes.tie(*names))
+    """Ties fall otherwise."""
+    others = 2**modes.TIE_BITS - 1
+    monkeypatch.setattr("dray_allocator.board.board.tie", lambda one: others - modes.tie(one))
 
     divergence = replay(read_recording(recording)).divergence
 

@@ -5,16 +5,19 @@ import heapq
 import msgspec
 
 from dray.domain.pods import Pod
-from dray.messages.decisions import AnyRecord, PodDecision
+from dray.messages.decisions import AnyRecord, PodDecision, Waiting
 from dray.reasons import Reason
 from dray_allocator import records
 from dray_allocator.domain import Domain
 from dray_allocator.events import Append, Effect, Send
 from dray_allocator.log.settle import due_releases, leaving
 from dray_allocator.placement.ask import Wanted, wanted
-from dray_allocator.placement.choose import choose, decision_of
+from dray_allocator.placement.choose import choose, decision_of, index_of
 from dray_allocator.placement.explain import explain
 from dray_allocator.state import AllocatorState
+
+_CARDS_PER_TICK = 200_000
+"""Looked at to find out whether the reasons of pods that wait are still the same."""
 
 
 class Step:
@@ -47,6 +50,7 @@ class Step:
         for node, revision in tuple(leaving(state, domain)):
             self._append(records.node_left(state, domain, node, revision))
         if domain.ticked:
+            self._tell_doubted()
             again = (*domain.late, *self._pods_of_excluded())
             domain.late.clear()
             for pod_uid in again:
@@ -61,9 +65,8 @@ class Step:
     def _try_due(self) -> None:
         domain, state = self._domain, self._state
         if domain.passed != domain.supply:
+            self._put_up()
             domain.passed = domain.supply
-            domain.due = list(domain.pending.values())
-            heapq.heapify(domain.due)
         searches = 0
         while domain.due and searches < state.rules.searches_per_step and state.ready(domain):
             turn = heapq.heappop(domain.due)
@@ -75,31 +78,69 @@ class Step:
                 self._flush()
         self._flush()
 
+    def _put_up(self) -> None:
+        """Something was freed, added or changed: who could fit now is tried again.
+
+        Of the others only the reasons may be other ones; they are told with the next tick.
+        """
+        domain = self._domain
+        if domain.passed < 0:
+            domain.put_up_all()
+            return
+        while domain.first_parked(b"") is not None:
+            domain.put_up_next(b"")
+        for signature in tuple(domain.parked):
+            first = domain.first_parked(signature)
+            if first is not None:
+                domain.doubted[signature] = None
+                if self._may_fit(signature, self._state.facts.pods[first[2]]):
+                    domain.put_up_next(signature)
+
+    def _may_fit(self, signature: bytes, pod: Pod) -> bool:
+        """Whether a node looks as if it fitted the pods of a signature, of which this is one."""
+        want = wanted(self._state, self._domain.name, pod)
+        if not isinstance(want, Wanted) or not want.ordinary or want.signature != signature:
+            return True
+        return index_of(self._state, self._domain, want).best() >= 0
+
+    def _tell_doubted(self) -> None:
+        """Where the reasons of the first pod of a signature are other ones, all are told again.
+
+        Reasons are found by looking at every card: in a large pool some wait for a later tick.
+        """
+        domain = self._domain
+        cards = self._state.boards.of(domain.name).cards
+        for signature in tuple(domain.doubted)[: max(1, _CARDS_PER_TICK // max(1, cards))]:
+            del domain.doubted[signature]
+            first = domain.first_parked(signature)
+            if first is None:
+                continue
+            want = wanted(self._state, domain.name, self._state.facts.pods[first[2]])
+            reasons = self._reasons(want) if isinstance(want, Wanted) else want
+            told = domain.current.waiting.get(first[2])
+            if told is None or (told.reasons != reasons and self._is_news(told, reasons)):
+                domain.late.update(dict.fromkeys(turn[2] for turn in domain.parked[signature]))
+            elif told.reasons != reasons:
+                domain.doubted[signature] = None  # Mere counts: later.
+
     def _try(self, pod: Pod) -> int:
         """Decide about one pod; how many searches it took."""
         domain, state = self._domain, self._state
         want = wanted(state, domain.name, pod)
         if not isinstance(want, Wanted):
+            domain.park(pod.uid, b"")
             self._wait(pod, want)
-            return 0
-        if want.ordinary and domain.unfit.get(want.signature) == domain.supply:
-            self._wait(pod, self._reasons(want))
             return 0
         started_us = state.stopwatch()
         choice = choose(state, domain, want)
         if choice is None:
-            self._remember_unfit(want)
+            domain.park(pod.uid, want.signature if want.ordinary else b"")
             self._wait(pod, self._reasons(want))
             return 1
         decision = decision_of(state, domain, want, choice)
         self._stage(msgspec.structs.replace(decision, took_us=state.stopwatch() - started_us))
+        domain.put_up_next(want.signature)
         return 1
-
-    def _remember_unfit(self, want: Wanted) -> None:
-        if want.ordinary:
-            if len(self._domain.unfit) >= 4096:
-                self._domain.unfit.clear()
-            self._domain.unfit[want.signature] = self._domain.supply
 
     def _reasons(self, want: Wanted) -> tuple[Reason, ...]:
         """Why it fits nowhere; pods of equal signature share the answer."""
@@ -134,14 +175,17 @@ class Step:
         if known is not None:
             if known.reasons == reasons:
                 return
-            age_s = self._state.facts.now_unix_s - known.now_unix_s
-            if _causes(known.reasons) == _causes(reasons) and (
-                age_s < self._state.rules.waiting_repeat_s
-            ):
+            if not self._is_news(known, reasons):
                 self._domain.late[pod.uid] = None
                 return
         self._flush()
         self._append(records.waiting(self._state, self._domain, pod, reasons))
+
+    def _is_news(self, known: Waiting, reasons: tuple[Reason, ...]) -> bool:
+        """Whether other reasons are worth telling: mere counts only after a while."""
+        age_s = self._state.facts.now_unix_s - known.now_unix_s
+        is_old = age_s >= self._state.rules.waiting_repeat_s
+        return is_old or _causes(known.reasons) != _causes(reasons)
 
     def _sum_up(self) -> None:
         """A checkpoint, when enough time has passed and something was recorded since."""

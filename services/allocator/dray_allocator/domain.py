@@ -1,5 +1,6 @@
 """What a replica remembers of one scheduling domain."""
 
+import heapq
 from collections import deque
 from dataclasses import dataclass, field
 
@@ -41,9 +42,15 @@ class Domain:
     supply: int = 0
     """Moves whenever something may fit that did not fit before."""
     passed: int = -1
-    """The supply for which all pending pods were put up for trial."""
-    unfit: dict[bytes, int] = field(default_factory=dict)
-    """Per signature of a pod: the supply for which it fits nowhere."""
+    """The supply for which the pending pods were looked through; below 0: all are to be tried."""
+    parked: dict[bytes, list[Turn]] = field(default_factory=dict)
+    """Heap of the pods that fit nowhere, per signature: once a node looks as if it fitted them,
+    the first is tried again, and then the next. Under the empty signature are those whose chances
+    none tells; they are tried with every change."""
+    parked_as: dict[str, tuple[bytes, Turn]] = field(default_factory=dict)
+    """Per pod, the entry of ``parked`` that counts."""
+    doubted: dict[bytes, None] = field(default_factory=dict)
+    """Signatures of parked pods whose reasons may be other ones by now."""
     explained: dict[bytes, tuple[tuple[int, ...], tuple[Reason, ...]]] = field(default_factory=dict)
     """Per signature: reasons, and the versions of what they were computed from."""
     unsettled: dict[str, None] = field(default_factory=dict)
@@ -72,6 +79,43 @@ class Domain:
         self.appended.clear()
         self.current = self.confirmed.copy()
         return forgotten
+
+    def park(self, pod_uid: str, signature: bytes) -> None:
+        """A pending pod fits nowhere."""
+        entry = (signature, self.pending[pod_uid])
+        if self.parked_as.get(pod_uid) != entry:
+            self.parked_as[pod_uid] = entry
+            heapq.heappush(self.parked.setdefault(signature, []), entry[1])
+
+    def first_parked(self, signature: bytes) -> Turn | None:
+        """The first pod under a signature that still waits there."""
+        parked = self.parked.get(signature, [])
+        while parked:
+            turn = parked[0]
+            if self.parked_as.get(turn[2]) == (signature, turn):
+                if self.pending.get(turn[2]) == turn:
+                    return turn
+                del self.parked_as[turn[2]]
+            heapq.heappop(parked)
+        self.parked.pop(signature, None)
+        self.doubted.pop(signature, None)
+        return None
+
+    def put_up_next(self, signature: bytes) -> None:
+        """Let the first pod under a signature be tried, if there is one."""
+        turn = self.first_parked(signature)
+        if turn is not None:
+            heapq.heappop(self.parked[signature])
+            del self.parked_as[turn[2]]
+            heapq.heappush(self.due, turn)
+
+    def put_up_all(self) -> None:
+        """Let every pending pod be tried."""
+        self.parked.clear()
+        self.parked_as.clear()
+        self.doubted.clear()
+        self.due = list(self.pending.values())
+        heapq.heapify(self.due)
 
     def more_supply(self) -> None:
         """Something was freed, added or changed: whoever waits may be tried again."""

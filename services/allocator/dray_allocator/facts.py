@@ -140,6 +140,11 @@ class Facts:
         fact = self.nodes.get(node)
         return fact is not None and fact.node.pool == pool and fact.node.owner == "dray"
 
+    def pool_served_by(self, node: str) -> str:
+        """The pool for which dray allocates on a node; empty for none."""
+        fact = self.nodes.get(node)
+        return fact.node.pool if fact is not None and fact.node.owner == "dray" else ""
+
     def pod_wants(self, pod_uid: str) -> bool:
         """Whether the pod exists and is neither ending nor ended."""
         pod = self.pods.get(pod_uid)

@@ -52,9 +52,10 @@ def forget_facts(state: AllocatorState) -> None:
     now_unix_s = state.facts.now_unix_s
     state.facts = Facts(now_unix_s=now_unix_s)
     state.fleet = Fleet(state.rules.drivers)
+    state.boards.forget()
     state.selectors = Selectors()
     for domain in state.domains.values():
-        domain.unfit.clear()
+        domain.passed = -1
         domain.unnamed = True
         domain.renamed = 0
     state.refresh_all()
@@ -134,6 +135,7 @@ def _apply(state: AllocatorState, fact: Fact) -> list[Effect]:
         case InventoryObserved():
             unhealthy = () if fact.deleted else fact.unhealthy
             if state.fleet.set_unhealthy(fact.node, fact.driver, unhealthy):
+                state.boards.node_changed(fact.node, cards=True)
                 state.supply_of_node(fact.node)
         case Synced():
             state.facts.synced = not fact.deleted
@@ -165,6 +167,7 @@ def _node(state: AllocatorState, fact: NodeObserved) -> None:
     name = fact.node.name
     before = state.facts.put_node(fact)
     after = state.facts.nodes.get(name)
+    state.boards.node_changed(name)
     for pod_uid in state.holds.pods_on(name):
         state.refresh_hold(pod_uid)
     for domain in state.domains.values():
@@ -220,6 +223,7 @@ def _slice(state: AllocatorState, fact: SliceObserved) -> None:
     fleet = state.fleet
     nodes = fleet.drop(fact.slice.name) if fact.deleted else fleet.put(fact.slice)
     for node in nodes:
+        state.boards.node_changed(node, cards=True)
         state.supply_of_node(node)
 
 
@@ -263,10 +267,12 @@ def _configuration(state: AllocatorState, fact: Fact) -> None:
                 name for one in facts.classes.values() for name in one.stands_for
             )
             state.fleet.forget_selected()
+            state.boards.forget_indexes()
         case ClusterObserved():
             if not state.selectors.read_in(_stored_language(fact)):
                 return
             state.fleet.forget_selected()
+            state.boards.forget_indexes()
         case PoolObserved(pool=pool):
             _keep(facts.pools, pool.name, pool, fact.deleted)
             for pod_uid, pod in facts.pods.items():

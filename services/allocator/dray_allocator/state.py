@@ -13,6 +13,8 @@ from dray.domain import names
 from dray.domain.claims import Allocation, Claim
 from dray.domain.devices import DeviceId
 from dray.domain.pods import Pod
+from dray_allocator.board.board import Source
+from dray_allocator.board.boards import Boards, Pools
 from dray_allocator.domain import Domain
 from dray_allocator.facts import ClaimName, Facts
 from dray_allocator.fit.devices import Fleet
@@ -38,6 +40,7 @@ class AllocatorState:
     """Microseconds; measured for people, never decided upon."""
     facts: Facts = field(default_factory=Facts)
     fleet: Fleet = field(init=False)
+    boards: Boards = field(init=False)
     ledger: Ledger = field(default_factory=Ledger)
     holds: Holds = field(default_factory=Holds)
     selectors: Selectors = field(default_factory=Selectors)
@@ -47,6 +50,18 @@ class AllocatorState:
 
     def __post_init__(self) -> None:
         self.fleet = Fleet(self.rules.drivers)
+        source = Source(
+            node=lambda name: self.facts.nodes[name].node,
+            held=self.holds.on,
+            cards=lambda name: self.fleet.of(name).cards,
+            use=self.ledger.of,
+        )
+        pools = Pools(
+            nodes=lambda pool: self.facts.served_nodes(pool),
+            of=lambda node: self.facts.pool_served_by(node),
+            card=lambda device: self.fleet.card(device),
+        )
+        self.boards = Boards(source, pools)
 
     def complete(self, domain: Domain) -> bool:
         """Whether nothing is known to be missing of what earlier records were based on."""
@@ -104,10 +119,10 @@ class AllocatorState:
         """What the claim uses, whether a reservation of it must end, and its pods' turns."""
         change = self.ledger.set(claim_uid, self._use(claim_uid))
         for device in change.taken:
-            self.fleet.use_changed(device)
+            self.boards.card_changed(device)
             self.suspects[device] = claim_uid
         for device in change.freed:
-            self.fleet.use_changed(device)
+            self.boards.card_changed(device)
             self.supply_on(device)
         for domain in self.domains.values():
             self._refresh_unsettled(domain, claim_uid)
@@ -178,8 +193,14 @@ class AllocatorState:
                     decision.resources,
                     decision.ports,
                 )
+        version = self.holds.version
         freed_on = self.holds.set(pod_uid, node, held)
+        if version == self.holds.version:
+            return
+        if node:
+            self.boards.hold_changed(node)
         if freed_on:
+            self.boards.hold_changed(freed_on)
             self.supply_of_node(freed_on)
 
     def _is_held(self, pod_uid: str, node: str) -> bool:

@@ -101,18 +101,22 @@ def test_the_policy_chooses_the_node_first(make_world, mode, nodes_used):
     assert len({d.node for d in world.decisions().values()}) == nodes_used
 
 
-def test_ties_are_broken_alike_everywhere_but_not_always_the_same_way(make_world):
-    def nodes_of_ten() -> list[str]:
-        chosen = []
-        for uid in "abcdefghij":
-            world = make_world().open().nodes(*(make_world.a_node(f"n{i}") for i in range(4)))
-            world.submit(world.a_pod(uid))
-            chosen.append(world.decisions()[uid].node)
-        return chosen
+def test_ties_depend_on_the_uids_of_nodes_and_on_nothing_else(make_world):
+    """Not on names, on the order of arrival, or on the claim: who replays needs none of them."""
 
-    first = nodes_of_ten()
-    assert first == nodes_of_ten()
-    assert len(set(first)) > 1
+    def chosen(names: dict[str, str]) -> str:
+        world = make_world().open()
+        world.nodes(*(world.a_node(name, uid=uid) for uid, name in names.items()))
+        world.submit(world.a_pod("p"))
+        node = world.decisions()["p"].node
+        return next(uid for uid, name in names.items() if name == node)
+
+    uids = [f"uid-{i}" for i in range(4)]
+    ascending = {uid: f"n{i}" for i, uid in enumerate(uids)}
+    renamed = {uid: f"n{9 - i}" for i, uid in enumerate(uids)}
+    arriving_late = dict(reversed(ascending.items()))
+    assert chosen(ascending) == chosen(renamed) == chosen(arriving_late)
+    assert len({chosen({f"{salt}-{uid}": f"n{uid}" for uid in uids})[-1] for salt in "abcdef"}) > 1
 
 
 def test_count_asks_for_distinct_cards_of_one_node(world):
@@ -384,3 +388,14 @@ def test_a_false_guard_is_the_reason_not_the_failure_behind_it(world):
     (reason,) = world.waits("p")[0].reasons
     assert (reason.kind, reason.what) == ("clause", f"has({attribute})")
     assert (reason.failed, reason.of) == (3, 3)
+
+
+@pytest.mark.parametrize("value", ["much", "-5", ""])
+def test_a_card_with_an_absurd_amount_is_passed_over_and_the_others_are_given(world, value):
+    odd = world.a_card("odd", vram=value)
+    world.see(SliceObserved(revision=world.next(), slice=world.a_slice("n0", [odd])))
+    world.node(world.a_node("n0"))
+    world.submit(world.a_pod("waits"))
+    assert {reason.kind for reason in world.waits("waits")[0].reasons} == {"capacity"}
+    world.nodes(world.a_node("n1"))
+    assert world.decisions()["waits"].node == "n1"

@@ -13,6 +13,7 @@ from dray.messages.decisions import (
     encode_record,
 )
 from dray.messages.facts import DomainObserved, PodObserved, Tick
+from dray_allocator import deciding
 from dray_allocator.events import (
     Append,
     AppendFailed,
@@ -27,6 +28,7 @@ from dray_allocator.events import (
 )
 from dray_allocator.handle import handle, reasons, recompute
 from dray_allocator.log.fold import LogFold
+from dray_allocator.placement.choose import choose
 from dray_allocator.rules import Rules
 from dray_allocator.state import AllocatorState
 
@@ -57,14 +59,36 @@ def test_reasons_are_told_again_only_when_they_change(world):
         world.tick()
     assert len(world.waits("c")) == 1
     world.nodes(world.a_node("n2", unschedulable=True))
+    world.tick()
     assert len(world.waits("c")) == 2
+
+
+def test_of_the_pods_that_wait_only_those_are_tried_that_could_fit_now(make_world, monkeypatch):
+    world = make_world().open().nodes(make_world.a_node("n1"), cards=2)
+    world.submit(world.a_pod("holder"), world.ask("312", "40Gi"))
+    world.submit(world.a_pod("other"), world.ask("312", "40Gi"))
+    for number in range(5):
+        world.submit(world.a_pod(f"small-{number}"), world.ask("10", "30Gi"))
+        world.submit(world.a_pod(f"many-{number}"), world.ask("10", "1Gi", count=2))
+    tried = []
+
+    def noted(state, domain, want):
+        tried.append(want.pod.uid)
+        return choose(state, domain, want)
+
+    monkeypatch.setattr(deciding, "choose", noted)
+    world.claim(world.state.facts.claims["claim-holder"], deleted=True)
+    assert list(world.decisions()) == ["holder", "other", "small-0"]
+    assert tried == ["small-0", "small-1"]
 
 
 def test_changed_counts_alone_are_told_after_a_while(make_world):
     world = _full(make_world(Rules(waiting_repeat_s=10)).open())
     world.nodes(world.a_node("n2", unschedulable=True))
+    world.tick()
     told = len(world.waits("c"))
     world.nodes(world.a_node("n3", unschedulable=True))
+    world.tick()
     assert len(world.waits("c")) == told
     world.tick(11)
     assert world.waits("c")[-1].reasons[-1].of == 3

@@ -4,58 +4,69 @@ A pool of devices counts only when all slices of its newest generation are there
 name is used twice (``structured.GatherPools``).
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from dray.cel.device import DeviceView, view_of
 from dray.domain import names
-from dray.domain.devices import AttributeValue, Device, DeviceId, ResourceSlice
+from dray.domain.devices import AttributeValue, Capacity, Device, DeviceId, ResourceSlice
 from dray_allocator.fit.capacity import amount_of, quantities_of
 
 _SIGNATURES_KEPT = 256
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Card:
-    """A published device with what is computed from it once."""
+    """A published device with what is computed from it, mostly once. Not to be changed."""
 
     id: DeviceId
     device: Device
     node: str
     capacity_shape: int = -1
     """Equal for devices from which every request consumes the same; below 0: not known."""
+    index: int = 0
+    """Which of its node's cards it is."""
+    shared_totals: Mapping[str, int] | None = None
+    """``totals``, held once for all devices of one capacity shape."""
+    _fault: str | None = field(default=None, init=False, repr=False, compare=False)
+    _view: DeviceView | None = field(default=None, init=False, repr=False, compare=False)
+    _attributes: Mapping[str, AttributeValue] | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
 
-    @cached_property
+    @property
     def name(self) -> str:
         """The identity as text."""
         return str(self.id)
 
-    @cached_property
+    @property
     def totals(self) -> Mapping[str, int]:
         """Published capacity in billionths of a unit; nothing where it can't be read."""
-        return {key: amount_of(one.value) or 0 for key, one in self.device.capacity.items()}
+        if self.shared_totals is not None:
+            return self.shared_totals
+        return totals_of(self.device)
 
-    @cached_property
+    @property
     def fault(self) -> str:
         """Why it is never allocated: what of it can't be read; empty where all can."""
-        faults = [f"has {what}" for what in self.device.unsupported]
-        for key, one in sorted(self.device.capacity.items()):
-            faults += (f"{key} is {text}" for text in quantities_of(one) if not _is_sound(text))
-        return ", ".join(faults)
+        if self._fault is None:
+            self._fault = ", ".join(_faults(self.device))
+        return self._fault
 
-    @cached_property
+    @property
     def attributes(self) -> Mapping[str, AttributeValue]:
         """Attributes by ``domain/name``."""
-        return {
-            names.qualified(key, self.id.driver): value
-            for key, value in self.device.attributes.items()
-        }
+        if self._attributes is None:
+            named = self.device.attributes.items()
+            self._attributes = {names.qualified(key, self.id.driver): one for key, one in named}
+        return self._attributes
 
-    @cached_property
+    @property
     def view(self) -> DeviceView:
         """What selectors see."""
-        return view_of(self.id.driver, self.device)
+        if self._view is None:
+            self._view = view_of(self.id.driver, self.device)
+        return self._view
 
 
 @dataclass(slots=True)
@@ -66,12 +77,6 @@ class NodeDevices:
     unhealthy: int = 0
     eligible: dict[bytes, tuple[Card, ...]] = field(default_factory=dict)
     """Per signature of a request: devices that match and whose taints are tolerated."""
-    uses: int = 0
-    """Moves with every change of what is used here."""
-    load: int = -1
-    """In millionths; below 0: to be computed."""
-    unfit: dict[bytes, int] = field(default_factory=dict)
-    """Per signature of a pod: the ``uses`` at which its requests did not fit."""
 
     def remember(self, signature: bytes, cards: tuple[Card, ...]) -> tuple[Card, ...]:
         """Keep what is eligible, within bounds."""
@@ -79,12 +84,6 @@ class NodeDevices:
             self.eligible.clear()
         self.eligible[signature] = cards
         return cards
-
-    def remember_unfit(self, signature: bytes) -> None:
-        """Keep that a pod does not fit beside the present use, within bounds."""
-        if len(self.unfit) >= _SIGNATURES_KEPT:
-            self.unfit.clear()
-        self.unfit[signature] = self.uses
 
 
 EMPTY = NodeDevices()
@@ -101,7 +100,10 @@ class Fleet:
         self._unhealthy: dict[tuple[str, str], tuple[str, ...]] = {}
         self._nodes: dict[str, NodeDevices] = {}
         self._cards: dict[DeviceId, Card] = {}
-        self._shapes: dict[tuple[object, ...], int] = {}
+        self._capacities: dict[tuple[tuple[str, Capacity], ...], dict[str, Capacity]] = {}
+        self._shapes: dict[tuple[int, bool], int] = {}
+        """Numbers by identity of one of ``_capacities``, and whether the device is shared."""
+        self._totals: list[Mapping[str, int]] = []
 
     def of(self, node: str) -> NodeDevices:
         """The usable devices of a node."""
@@ -111,20 +113,13 @@ class Fleet:
         """A device by identity, if it is published and its pool is complete."""
         return self._cards.get(device)
 
-    def use_changed(self, device: DeviceId) -> None:
-        """More or less of a device is used: what was computed from it is stale."""
-        card = self._cards.get(device)
-        if card is not None:
-            node = self._nodes[card.node]
-            node.uses += 1
-            node.load = -1
-
     def put(self, slice_: ResourceSlice) -> tuple[str, ...]:
         """Take a slice in; the nodes whose devices changed."""
         if slice_.driver not in self._drivers or self._slices.get(slice_.name) == slice_:
             return ()
         touched = self.drop(slice_.name) if slice_.name in self._slices else ()
-        self._slices[slice_.name] = slice_
+        devices = tuple(self._lean(device) for device in slice_.devices)
+        self._slices[slice_.name] = replace(slice_, devices=devices)
         pool = (slice_.driver, slice_.pool)
         self._pools.setdefault(pool, {})[slice_.name] = None
         self._pools_of.setdefault(slice_.node, {})[pool] = None
@@ -153,7 +148,6 @@ class Fleet:
         """Drop what is cached about eligibility: a DeviceClass or the language changed."""
         for node in self._nodes.values():
             node.eligible.clear()
-            node.unfit.clear()
 
     def _rebuild(self, pool: tuple[str, str]) -> tuple[str, ...]:
         nodes = _distinct(self._slices[name].node for name in self._pools[pool])
@@ -171,12 +165,13 @@ class Fleet:
             for pool in sorted(self._pools_of.get(node, ()))
             if any(self._slices[name].node == node for name in self._pools[pool])
         )
-        published = [card for pool in pools for card in self._cards_of(pool, node)]
-        healthy = tuple(card for card in published if not self._is_unhealthy(card))
-        self._nodes[node] = NodeDevices(healthy, len(published) - len(healthy))
-        self._cards.update((card.id, card) for card in healthy)
+        published = [one for pool in pools for one in self._devices_of(pool, node)]
+        healthy = [one for one in published if not self._is_unhealthy(node, one[0])]
+        cards = tuple(self._card(node, index, *one) for index, one in enumerate(healthy))
+        self._nodes[node] = NodeDevices(cards, len(published) - len(cards))
+        self._cards.update((card.id, card) for card in cards)
 
-    def _cards_of(self, pool: tuple[str, str], node: str) -> list[Card]:
+    def _devices_of(self, pool: tuple[str, str], node: str) -> list[tuple[DeviceId, Device]]:
         slices = [self._slices[name] for name in sorted(self._pools[pool])]
         newest = max(slice_.generation for slice_ in slices)
         current = [slice_ for slice_ in slices if slice_.generation == newest]
@@ -184,19 +179,40 @@ class Fleet:
         if len(current) != current[0].slice_count or len(named) != len(dict.fromkeys(named)):
             return []
         return [
-            Card(DeviceId(*pool, device.name), device, node, self._shape(device))
+            (DeviceId(*pool, device.name), device)
             for slice_ in current
             if slice_.node == node
             for device in slice_.devices
         ]
 
-    def _shape(self, device: Device) -> int:
-        capacity = sorted(device.capacity.items(), key=lambda item: item[0])
-        shape = (device.allow_multiple_allocations, *capacity)
-        return self._shapes.setdefault(shape, len(self._shapes))
+    def _lean(self, device: Device) -> Device:
+        """The device with capacities that it has in common with all that have equal ones: they
+        are most of what a device takes in memory."""
+        items = tuple(sorted(device.capacity.items(), key=lambda item: item[0]))
+        shared = self._capacities.setdefault(items, device.capacity)
+        return device if shared is device.capacity else replace(device, capacity=shared)
 
-    def _is_unhealthy(self, card: Card) -> bool:
-        return card.id.device in self._unhealthy.get((card.node, card.id.driver), ())
+    def _card(self, node: str, index: int, id_: DeviceId, device: Device) -> Card:
+        shape = (id(device.capacity), device.allow_multiple_allocations)
+        number = self._shapes.setdefault(shape, len(self._shapes))
+        if number == len(self._totals):
+            self._totals.append(totals_of(device))
+        return Card(id_, device, node, number, index, self._totals[number])
+
+    def _is_unhealthy(self, node: str, device: DeviceId) -> bool:
+        return device.device in self._unhealthy.get((node, device.driver), ())
+
+
+def totals_of(device: Device) -> Mapping[str, int]:
+    """Published capacity in billionths of a unit; none where it is no amount."""
+    return {key: amount_of(one.value) or 0 for key, one in device.capacity.items()}
+
+
+def _faults(device: Device) -> Iterator[str]:
+    for what in device.unsupported:
+        yield f"has {what}"
+    for key, one in sorted(device.capacity.items()):
+        yield from (f"{key} is {text}" for text in quantities_of(one) if not _is_sound(text))
 
 
 def _is_sound(text: str) -> bool:

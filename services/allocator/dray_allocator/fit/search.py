@@ -200,10 +200,14 @@ def has_room(
     use = ledger.of(card.id)
     if use.whole or not card.device.allow_multiple_allocations:
         return not use.shares and not beside
-    return all(
-        use.used.get(key, 0) + sum(one.nano[key] for one in beside) + amount <= card.totals[key]
-        for key, amount in consumed.nano.items()
-    )
+    used, totals = use.used, card.totals
+    for key, amount in consumed.nano.items():
+        taken = used.get(key, 0) + amount
+        for one in beside:
+            taken += one.nano[key]
+        if taken > totals[key]:
+            return False
+    return True
 
 
 def oversold(ledger: Ledger, card: Card | None, device: DeviceId) -> str:

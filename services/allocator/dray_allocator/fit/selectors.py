@@ -68,6 +68,11 @@ class Selectors:
             selector.clauses[shape] = tuple(selector.program.explain(view))
         return selector.clauses[shape]
 
+    def reads(self, expression: str) -> tuple[Read, ...] | None:
+        """What a selector's verdict depends on; None where it may be anything of the device."""
+        selector = self._compiled(expression)
+        return () if selector.program is None else selector.reads
+
     def _verdict(self, selector: _Selector, card: Card) -> bool:
         if selector.program is None:
             return False

@@ -7,7 +7,7 @@ import msgspec
 from dray.domain import names
 from dray.domain.claims import Claim, DeviceRequest
 from dray.domain.devices import DeviceClass, OpaqueConfig
-from dray.domain.pods import Pod
+from dray.domain.pods import Pod, PodNeeds
 from dray.reasons import Reason
 from dray_allocator.fit.capacity import amount_of
 from dray_allocator.fit.percent import percents, unreadable
@@ -29,6 +29,8 @@ class Wanted:
     """Equal for pods that may go to the same nodes for the same devices."""
     fixed_node: str = ""
     """Where another claim of the pod is allocated already."""
+    named_nodes: tuple[str, ...] | None = None
+    """The nodes that the pod names, as a DaemonSet's pods do; None: any will do."""
     excluded: tuple[str, ...] = ()
     alone: bool = False
     """Whether dray binds the pod, and so wants nodes where nobody else binds."""
@@ -60,6 +62,7 @@ def wanted(state: AllocatorState, domain: str, pod: Pod) -> Wanted | tuple[Reaso
         devices_signature,
         needs + b"|" + devices_signature,
         _fixed_node(state, pod),
+        named_nodes(pod.needs),
         _excluded(state, domain, claims),
         alone,
     )
@@ -69,6 +72,17 @@ def _is_alone(state: AllocatorState, domain: str, pod: Pod) -> bool:
     """Pods that wait in a pool whose nodes were made shared again have no other binder."""
     pool = state.facts.pools.get(domain)
     return pool is not None and pool.dedicated and pod.binder == names.OWNER_DRAY
+
+
+def named_nodes(needs: PodNeeds) -> tuple[str, ...] | None:
+    """The only nodes whose names every term of the pod's affinity admits; None: any name may do."""
+    found: dict[str, None] = {}
+    for term in needs.node_terms:
+        names_of = [one.values for one in term if one.is_field and one.operator == "In"]
+        if not names_of:
+            return None
+        found.update(dict.fromkeys(names_of[0]))
+    return tuple(found) if needs.node_terms else None
 
 
 def config_of(state: AllocatorState, claim: Claim) -> tuple[OpaqueConfig, ...]:

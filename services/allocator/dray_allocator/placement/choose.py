@@ -1,22 +1,26 @@
 """The node and the devices of a pod: node first, then card, both by the pool's mode."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from dray.domain.claims import AllocatedDevice, Allocation, Claim, first_attempt
 from dray.messages.decisions import ClaimDecision, PodDecision
+from dray_allocator.board.index import Index, key_of
+from dray_allocator.board.plan import plan_of
 from dray_allocator.domain import Domain
 from dray_allocator.fit.devices import Card
-from dray_allocator.fit.search import FIRST_STEPS, STEPS, Ask, Search, Share, Tries
+from dray_allocator.fit.search import (
+    FIRST_STEPS,
+    STEPS,
+    Ask,
+    Search,
+    Share,
+    Tries,
+    has_room,
+)
 from dray_allocator.node.predicates import fits
 from dray_allocator.placement.ask import Wanted, config_of
-from dray_allocator.placement.modes import (
-    Order,
-    card_load,
-    node_load,
-    order,
-    tie,
-)
+from dray_allocator.placement.modes import card_load, fills, tie
 from dray_allocator.placement.preference import Key, card_key, cards_key
 from dray_allocator.state import AllocatorState
 
@@ -32,52 +36,40 @@ class Choice:
 
 def choose(state: AllocatorState, domain: Domain, wanted: Wanted) -> Choice | None:
     """The best node on which everything fits, or None."""
-    prefer = order(state.facts.placement(domain.name)[0])
-    considered = 0
-    best: tuple[tuple[Key, ...], Choice] | None = None
-    for choice in _choices(state, domain, wanted, prefer):
-        considered = choice.considered_devices
-        if not wanted.prefers:
-            return choice
-        key = cards_key(
-            card_key(share.ask.preference, share.card.device) for share in choice.shares
-        )
-        if best is None or key < best[0]:  # of equals the first, which the mode ranks higher
-            best = (key, choice)
-    return replace(best[1], considered_devices=considered) if best else None
+    if wanted.fixed_node or wanted.named_nodes is not None:
+        nodes = candidates(state, domain, wanted)
+        return _preferred(wanted, _among(state, domain, wanted, nodes))
+    index = index_of(state, domain, wanted)
+    for node in wanted.excluded:
+        if node in index.board.rows:
+            index.lay_aside(index.board.rows[node])
+    choice = _preferred(wanted, _by_index(state, index, wanted))
+    index.restore()
+    return choice
 
 
-def _choices(
-    state: AllocatorState, domain: Domain, wanted: Wanted, prefer: Order
-) -> Iterator[Choice]:
-    """Nodes on which everything fits, the best ranked first, those that are hard to search last."""
-    considered, given, tries = 0, state.facts.given, Tries()
-    hard: list[str] = []
-    for node in _ranked(state, wanted, candidates(state, domain, wanted), prefer):
-        devices = state.fleet.of(node)
-        considered += len(devices.cards)
-        if devices.unfit.get(wanted.devices_signature) == devices.uses:
-            continue
-        fact, held = state.facts.nodes[node].node, state.holds.on(node)
-        if not fits(wanted.pod.needs, fact, held, alone=wanted.alone, given=given):
-            continue
-        shares = _on_node(state, wanted, node, prefer, tries.at_most(FIRST_STEPS))
-        if shares is not None:
-            yield Choice(node, tuple(shares), considered)
-        elif tries.ran_out:
-            hard.append(node)
-    for node in hard:
-        shares = _on_node(state, wanted, node, prefer, tries.at_most(STEPS))
-        if shares is not None:
-            yield Choice(node, tuple(shares), considered)
+def index_of(state: AllocatorState, domain: Domain, wanted: Wanted) -> Index:
+    """The nodes of the domain in the order in which pods like this one prefer them."""
+    return state.boards.index(
+        domain.name,
+        wanted.signature,
+        fills=fills(state.facts.placement(domain.name)[0]),
+        plan=lambda board: plan_of(
+            board, state.selectors, wanted.asks, wanted.pod.needs, alone=wanted.alone
+        ),
+        selectors=state.selectors,
+    )
 
 
 def candidates(state: AllocatorState, domain: Domain, wanted: Wanted) -> list[str]:
-    """Nodes of the domain where the pod may go as far as its claims are concerned."""
+    """Nodes of the domain where the pod may go as far as its claims and its own words say."""
+    facts = state.facts
     if wanted.fixed_node:
-        serves = state.facts.serves(wanted.fixed_node, domain.name)
-        return [wanted.fixed_node] if serves else []
-    nodes = state.facts.served_nodes(domain.name)
+        return [wanted.fixed_node] if facts.serves(wanted.fixed_node, domain.name) else []
+    if wanted.named_nodes is None:
+        nodes = facts.served_nodes(domain.name)
+    else:
+        nodes = [node for node in wanted.named_nodes if facts.serves(node, domain.name)]
     return [node for node in nodes if node not in wanted.excluded] if wanted.excluded else nodes
 
 
@@ -103,31 +95,106 @@ def decision_of(
     )
 
 
-def _ranked(
-    state: AllocatorState, wanted: Wanted, nodes: Sequence[str], prefer: Order
-) -> Iterator[str]:
-    alike: dict[int, list[str]] = {}
-    for node in nodes:
-        alike.setdefault(node_load(state.fleet.of(node), state.ledger), []).append(node)
-    claim_uid = wanted.claims[0].uid
-    for load in sorted(alike, key=prefer):
-        yield from sorted(alike[load], key=lambda node: tie(claim_uid, node))
+def _preferred(wanted: Wanted, choices: Iterator[Choice]) -> Choice | None:
+    """The first, or the one with the cards that the pod would rather have."""
+    if not wanted.prefers:
+        return next(choices, None)
+
+    def key(choice: Choice) -> tuple[Key, ...]:
+        return cards_key(
+            card_key(share.ask.preference, share.card.device) for share in choice.shares
+        )
+
+    return min(choices, key=key, default=None)  # of equals the first, which the mode ranks higher
 
 
-def _on_node(
-    state: AllocatorState, wanted: Wanted, node: str, prefer: Order, tries: Tries
-) -> list[Share] | None:
-    devices, ledger = state.fleet.of(node), state.ledger
+def _by_index(state: AllocatorState, index: Index, wanted: Wanted) -> Iterator[Choice]:
+    """Nodes on which an exact look agrees with the index, the best first, those last that are
+    hard to search. Where it doesn't agree, a node is passed over until it changes."""
+    board, tries, hard = index.board, Tries(), []
+    is_simple = index.plan.is_simple and not wanted.prefers
+    while (row := index.best()) >= 0:
+        node = board.names[row]
+        if not _takes(state, wanted, node):
+            index.rule_out(row)
+            continue
+        if is_simple:
+            shares = _picked(state, index, wanted.asks[0], row)
+        else:
+            shares = _searched(state, wanted, node, index.fills, tries.at_most(FIRST_STEPS))
+        if shares is not None:
+            index.lay_aside(row)
+            yield Choice(node, shares, board.cards)
+        elif not is_simple and tries.ran_out:
+            index.lay_aside(row)
+            hard.append(row)
+        else:
+            index.rule_out(row)
+    for row in hard:
+        node = board.names[row]
+        shares = _searched(state, wanted, node, index.fills, tries.at_most(STEPS))
+        if shares is not None:
+            yield Choice(node, shares, board.cards)
+        elif tries.pod:  # else it had not its full number of tries
+            index.rule_out(row)
+
+
+def _among(
+    state: AllocatorState, domain: Domain, wanted: Wanted, nodes: Sequence[str]
+) -> Iterator[Choice]:
+    """Those of a few nodes on which everything fits, the best first."""
+    is_filling, tries = fills(state.facts.placement(domain.name)[0]), Tries()
+    board = state.boards.of(domain.name)
+    considered = sum(len(state.fleet.of(node).cards) for node in nodes)
+    for node in sorted(nodes, key=lambda one: key_of(board, board.rows[one], fills=is_filling)):
+        if _takes(state, wanted, node):
+            shares = _searched(state, wanted, node, is_filling, tries.at_most(STEPS))
+            if shares is not None:
+                yield Choice(node, shares, considered)
+
+
+def _takes(state: AllocatorState, wanted: Wanted, node: str) -> bool:
+    """Whether the node takes the pod, its devices aside."""
+    fact, held, given = state.facts.nodes[node].node, state.holds.on(node), state.facts.given
+    return fits(wanted.pod.needs, fact, held, alone=wanted.alone, given=given)
+
+
+def _picked(state: AllocatorState, index: Index, ask: Ask, row: int) -> tuple[Share, ...] | None:
+    """The fast lane: one request without constraints takes the best cards, one by one.
+
+    Where amounts are rounded in the columns, the ledger has the last word.
+    """
+    board, need = index.board, index.plan.cards[0]
+    here, sign = board.stretch(row), -1 if index.fills else 1
+    loads, ties = board.load[here].tolist(), board.card_tie[here].tolist()
+    suiting = index.suiting_of(row).nonzero()[0].tolist()
+    order = [(sign * loads[at], ties[at], at) for at in suiting]
+    order.sort()
+    cards = state.fleet.of(board.names[row]).cards
+    found: list[Share] = []
+    for _, _, at in order:
+        consumed = need.ask.of(cards[at])
+        if consumed is not None and has_room(state.ledger, cards[at], consumed, ()):
+            found.append(Share(ask, cards[at], consumed))
+            if len(found) == need.count:
+                return tuple(found)
+    return None
+
+
+def _searched(
+    state: AllocatorState, wanted: Wanted, node: str, is_filling: bool, tries: Tries
+) -> tuple[Share, ...] | None:
+    """The exact lane: every request of every claim together, constraints and all."""
+    ledger = state.ledger
 
     def preference(ask: Ask, card: Card) -> tuple[Key, int, int]:
         key = card_key(ask.preference, card.device) if ask.preference else ()
-        return key, prefer(card_load(card, ledger.of(card.id))), tie(ask.claim_uid, card.name)
+        load = card_load(card, ledger.of(card.id))
+        return key, -load if is_filling else load, tie(card.name)
 
     search = Search(ledger, preference, tries)
-    shares = search.place(wanted.asks, devices, state.selectors)
-    if shares is None and not tries.ran_out:
-        devices.remember_unfit(wanted.devices_signature)
-    return shares
+    shares = search.place(wanted.asks, state.fleet.of(node), state.selectors)
+    return None if shares is None else tuple(shares)
 
 
 def _claim(state: AllocatorState, domain: Domain, claim: Claim, choice: Choice) -> ClaimDecision:

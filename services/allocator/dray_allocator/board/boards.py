@@ -1,0 +1,143 @@
+"""The boards of all pools, kept true, and the indexes over them, within bounds.
+
+A change is only noted; it is applied when somebody asks, so that folding many facts in a row
+costs each node once. All of it is a cache: it changes no answer.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from dray.domain.devices import DeviceId
+from dray_allocator.board.board import Board, Source
+from dray_allocator.board.index import Index
+from dray_allocator.board.plan import Plan
+from dray_allocator.fit.devices import Card
+from dray_allocator.fit.selectors import Selectors
+
+MOST_INDEXES: Final = 1024
+"""Signatures whose order of nodes is kept; whoever was used longest ago goes first."""
+_MOST_BYTES: Final = 2**26
+"""For the keys of all of them; at least ``_FEWEST`` are kept."""
+_FEWEST: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Pools:
+    """Which nodes are whose, as the facts say now."""
+
+    nodes: Callable[[str], list[str]]
+    """The nodes of a pool on which dray allocates."""
+    of: Callable[[str], str]
+    """The pool for which dray allocates on a node; empty for none."""
+    card: Callable[[DeviceId], Card | None]
+
+
+class Boards:
+    """A board per pool, made when it is first asked for."""
+
+    def __init__(self, source: Source, pools: Pools) -> None:
+        self._source = source
+        self._pools = pools
+        self._boards: dict[str, Board] = {}
+        self._pool_of: dict[str, str] = {}
+        """The pool on whose board a node stands."""
+        self._nodes: dict[str, bool] = {}
+        """Nodes to be looked at, and whether at their cards too."""
+        self._held: dict[str, None] = {}
+        self._cards: dict[DeviceId, None] = {}
+        self._indexes: dict[tuple[str, bool, bytes], Index] = {}
+
+    def node_changed(self, name: str, *, cards: bool = False) -> None:
+        """A node or its pool, and maybe its cards are not as they were."""
+        if self._boards:  # Who makes the first one reads everything.
+            self._nodes[name] = cards or self._nodes.get(name, False)
+
+    def hold_changed(self, node: str) -> None:
+        """More or less is held on a node."""
+        if self._boards:
+            self._held[node] = None
+
+    def card_changed(self, device: DeviceId) -> None:
+        """More or less of a device is used."""
+        if self._boards:
+            self._cards[device] = None
+
+    def forget_indexes(self) -> None:
+        """What requests mean changed: a DeviceClass, or the language of selectors."""
+        self._indexes.clear()
+
+    def forget(self) -> None:
+        """Start from nothing: the facts were lost."""
+        self._boards.clear()
+        self._pool_of.clear()
+        self._nodes.clear()
+        self._held.clear()
+        self._cards.clear()
+        self._indexes.clear()
+
+    def of(self, pool: str) -> Board:
+        """A pool's board, as things are now."""
+        if self._nodes or self._cards or self._held:
+            self._apply()
+        board = self._boards.get(pool)
+        if board is None:
+            board = self._boards[pool] = Board(self._source)
+            for name in self._pools.nodes(pool):
+                board.put(name)
+                self._pool_of[name] = pool
+        return board
+
+    def index(
+        self,
+        pool: str,
+        signature: bytes,
+        *,
+        fills: bool,
+        plan: Callable[[Board], Plan],
+        selectors: Selectors,
+    ) -> Index:
+        """The nodes of a pool in the order of a signature, as things are now.
+
+        ``plan`` is asked where there is no such index. It must be the same for equal signatures.
+        """
+        board = self.of(pool)
+        key = (pool, fills, signature)
+        index = self._indexes.pop(key, None)
+        if index is None:
+            self._make_room(board)
+            index = Index(board, plan(board), fills=fills)
+        self._indexes[key] = index
+        index.catch_up(selectors)
+        return index
+
+    def _make_room(self, board: Board) -> None:
+        most = max(_FEWEST, min(MOST_INDEXES, _MOST_BYTES // (8 * max(board.height, 1))))
+        while len(self._indexes) >= most:
+            del self._indexes[next(iter(self._indexes))]
+
+    def _apply(self) -> None:
+        if self._nodes:
+            for name, cards in self._nodes.items():
+                self._put(name, cards)
+            self._nodes.clear()
+            for board in self._boards.values():
+                board.renumber_if_outgrown()
+        for name in self._held:
+            if name in self._pool_of:
+                self._boards[self._pool_of[name]].hold_changed(name)
+        for device in self._cards:
+            card = self._pools.card(device)
+            if card is not None and card.node in self._pool_of:
+                self._boards[self._pool_of[card.node]].use_changed(card)
+        self._held.clear()
+        self._cards.clear()
+
+    def _put(self, name: str, cards: bool) -> None:
+        before, now = self._pool_of.pop(name, ""), self._pools.of(name)
+        if before and before != now:
+            self._boards[before].drop(name)
+        board = self._boards.get(now)
+        if board is not None:
+            board.put(name, cards=cards)
+            self._pool_of[name] = now

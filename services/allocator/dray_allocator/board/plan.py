@@ -1,0 +1,165 @@
+"""What pods of one signature need, as numbers per kind of card and of node.
+
+Where a selector reads what the board does not tell apart, it is left out here: more nodes look
+as if they fit, and the exact search says which of them do.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+
+from dray.domain.pods import Node, PodNeeds
+from dray_allocator.board import reading
+from dray_allocator.board.board import Board
+from dray_allocator.board.columns import Amounts, Flags
+from dray_allocator.fit.devices import Card
+from dray_allocator.fit.search import Ask, untolerated
+from dray_allocator.fit.selectors import Selectors
+from dray_allocator.node.holds import NOTHING
+from dray_allocator.node.predicates import fits
+
+_MOST: Final = 2**62
+_NOTHING_NEEDED: Final = -np.inf
+
+
+@dataclass(slots=True)
+class CardNeed:
+    """What one request needs of each of its cards."""
+
+    ask: Ask
+    selectors: tuple[str, ...]
+    """Those that can be told by a card's kind."""
+    is_exact: bool
+    """Whether that is all of them, and nothing else is asked of the cards."""
+    count: int = field(init=False)
+    """How many cards are wanted."""
+    suits: Flags = field(default_factory=lambda: np.zeros(0, np.bool_))
+    """Per kind, whether it matches and its taints are tolerated."""
+    amounts: dict[int, Amounts] = field(default_factory=dict)
+    """Per column of ``Board.free`` and kind: what is taken, in billionths."""
+    suits_all: bool = False
+    checks: tuple[tuple[int, Amounts | None, float], ...] = ()
+    """``amounts`` in short: a column with the amounts per kind, or with the one amount that is
+    taken of every kind that suits."""
+
+    def __post_init__(self) -> None:
+        self.count = self.ask.request.count
+
+    def learn(self, board: Board, selectors: Selectors) -> None:
+        """Judge the kinds that came since."""
+        seen, now = len(self.suits), board.card_kinds.count
+        self.suits = np.append(self.suits, np.zeros(now - seen, np.bool_))
+        for column, amounts in self.amounts.items():
+            self.amounts[column] = np.append(amounts, np.full(now - seen, _NOTHING_NEEDED))
+        for kind in range(seen, now):
+            self._judge(board, kind, board.card_kinds.example(kind), selectors)
+        self.suits_all = bool(self.suits.all())
+        self.checks = tuple(self._check(*one) for one in self.amounts.items())
+
+    def _check(self, column: int, amounts: Amounts) -> tuple[int, Amounts | None, float]:
+        taken = amounts[self.suits]
+        is_one = bool((taken == taken[0]).all())
+        return (column, None, float(taken[0])) if is_one else (column, amounts, 0.0)
+
+    def _judge(self, board: Board, kind: int, card: Card, selectors: Selectors) -> None:
+        if card.fault or untolerated(self.ask.request, card) is not None:
+            return
+        consumed = self.ask.of(card)
+        if consumed is None or not selectors.matches(self.selectors, card):
+            return
+        self.suits[kind] = True
+        for key, amount in consumed.nano.items():
+            if amount > 0:
+                self._column(board.dimension(key))[kind] = amount
+
+    def _column(self, column: int) -> Amounts:
+        known = self.amounts.get(column)
+        if known is None:
+            known = self.amounts[column] = np.full(len(self.suits), _NOTHING_NEEDED)
+        return known
+
+
+@dataclass(slots=True)
+class Plan:
+    """What a pod needs of a node and of the node's cards."""
+
+    needs: PodNeeds
+    alone: bool
+    cards: tuple[CardNeed, ...]
+    cpu_milli: int
+    memory_bytes: int
+    known: tuple[int, int, int] = (-1, 0, 0)
+    """What the tables are about: the board's numbering, and how many kinds there were of each."""
+    may_run: Flags = field(default_factory=lambda: np.zeros(0, np.bool_))
+    """Per kind of node, whether the pod may run there as far as the kind tells."""
+    is_simple: bool = False
+    """Whether a node fits if, and only if, enough of its cards do, one by one."""
+    _told: PodNeeds = field(default_factory=PodNeeds)
+    """The needs that a node's kind tells."""
+
+    def learn(self, board: Board, selectors: Selectors) -> bool:
+        """Bring the tables up to date; whether what was derived from them before is void."""
+        now = (board.numbering, board.card_kinds.count, board.node_kinds.count)
+        if now == self.known:
+            return False
+        is_renumbered = now[0] != self.known[0]
+        if is_renumbered:
+            self._begin(board, selectors)
+        for need in self.cards:
+            need.learn(board, selectors)
+        examples = map(board.node_kinds.example, range(len(self.may_run), now[2]))
+        found = [fits(self._told, roomy(one), NOTHING, alone=self.alone) for one in examples]
+        self.may_run = np.append(self.may_run, np.array(found, np.bool_))
+        self.known = now
+        return is_renumbered
+
+    def _begin(self, board: Board, selectors: Selectors) -> None:
+        self.may_run = np.zeros(0, np.bool_)
+        self._told = _told(self.needs, board)
+        self.cards = tuple(_need(need.ask, board, selectors) for need in self.cards)
+        self.is_simple = len(self.cards) == 1 and self.cards[0].is_exact
+
+
+def plan_of(
+    board: Board, selectors: Selectors, asks: Sequence[Ask], needs: PodNeeds, *, alone: bool
+) -> Plan:
+    """A plan without tables yet; the board learns to tell apart what they will depend on."""
+    named = [selectors.reads(text) or () for ask in asks for text in ask.selectors]
+    board.tell_cards_apart(reading.attributes(read for reads in named for read in reads))
+    board.tell_nodes_apart(reading.labels(needs))
+    return Plan(
+        needs,
+        alone,
+        tuple(CardNeed(ask, (), False) for ask in asks),
+        min(needs.cpu_milli, _MOST),
+        min(needs.memory_bytes, _MOST),
+    )
+
+
+def _need(ask: Ask, board: Board, selectors: Selectors) -> CardNeed:
+    told = tuple(text for text in ask.selectors if _is_told(text, board, selectors))
+    return CardNeed(ask, told, not ask.constraints and told == ask.selectors)
+
+
+def _is_told(expression: str, board: Board, selectors: Selectors) -> bool:
+    reads = selectors.reads(expression)
+    return reads is not None and all(map(board.card_kinds.tells, reading.attributes(reads)))
+
+
+def _told(needs: PodNeeds, board: Board) -> PodNeeds:
+    """Of the needs those that a node's kind tells: nothing that is used up, no name, and no label
+    that is not told apart. A need that is not named here is left to the exact look."""
+    tells = board.node_kinds.tells
+    wanted = {key: value for key, value in needs.node_selector.items() if tells(("label", key))}
+    is_told = all(
+        not one.is_field and tells(("label", one.key)) for term in needs.node_terms for one in term
+    )
+    terms = needs.node_terms if is_told else ()
+    return PodNeeds(node_selector=wanted, node_terms=terms, tolerations=needs.tolerations)
+
+
+def roomy(node: Node) -> Node:
+    """The node with nothing used, so that only what doesn't change with use is judged."""
+    return replace(node, pods=1, used_pods=0)

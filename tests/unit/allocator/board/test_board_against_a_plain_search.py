@@ -1,0 +1,237 @@
+"""Whatever happened before, the board gives what a search of every node would give.
+
+The plain search below is the allocator as it was before there was a board: every node judged by
+``node.predicates``, every set of cards by ``fit.search``.
+"""
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dray.domain import names
+from dray.domain.claims import ClaimSpec, Constraint, DeviceRequest
+from dray.domain.devices import Taint, Toleration
+from dray.domain.pods import NodeExpression, PodNeeds
+from dray.messages.facts import InventoryObserved, SliceObserved
+from dray_allocator.board.index import NONE, Index
+from dray_allocator.board.plan import plan_of
+from dray_allocator.fit.search import Search
+from dray_allocator.node.predicates import fits
+from dray_allocator.placement.ask import Wanted, wanted
+from dray_allocator.placement.choose import candidates, choose, index_of
+from dray_allocator.placement.modes import FULL, card_load, fills, tie
+
+DOMAIN = f'device.attributes["{names.DRIVER}"]'
+SELECTORS = (
+    (),
+    (f'{DOMAIN}.model == "A100"',),
+    (f'{DOMAIN}.model == "H100"', f"{DOMAIN}.slot > 1"),
+    (f'has({DOMAIN}.odd) && {DOMAIN}.odd == "yes"',),
+    (f'{DOMAIN}.uuid != "none"',),
+    ("device.attributes.size() > 0",),
+    ("no selector",),
+)
+NODES = tuple(f"n{i}" for i in range(7))
+
+
+@pytest.fixture(scope="module")
+def make(make_world):
+    return make_world
+
+
+def spec(random: Random) -> ClaimSpec:
+    """What pods ask for: mostly a share of a card, now and then several or with constraints."""
+    requests = tuple(
+        DeviceRequest(
+            f"r{number}",
+            names.DEVICE_CLASS,
+            random.choice(SELECTORS),
+            count=random.choice((1, 1, 1, 2, 3)),
+            capacity=random.choice(
+                (
+                    {},
+                    {"virtual_tflops": "100", "virtual_vram": "16Gi"},
+                    {"virtual_tflops": "1", "virtual_vram": "1Gi"},
+                    {"virtual_vram": "30000M"},
+                )
+            ),
+            tolerations=random.choice(((), (), (Toleration("ill", "Exists"),))),
+        )
+        for number in range(random.choice((1, 1, 1, 2)))
+    )
+    rules = (
+        (),
+        (),
+        (Constraint(match_attribute=names.qualified("model")),),
+        (Constraint(distinct_attribute=names.qualified("uuid")),),
+    )
+    return ClaimSpec(requests, random.choice(rules))
+
+
+def needs(random: Random) -> PodNeeds:
+    """What pods ask of nodes."""
+    zone = NodeExpression("zone", random.choice(("In", "NotIn")), ("a",))
+    named = NodeExpression("metadata.name", "In", tuple(random.sample(NODES, 2)), is_field=True)
+    return PodNeeds(
+        cpu_milli=random.choice((0, 500, 3_000)),
+        memory_bytes=random.choice((0, 2**30)),
+        node_selector=random.choice(({}, {}, {"zone": "a"}, {"host": random.choice(NODES)})),
+        node_terms=random.choice(((), (), ((zone,),), ((named,),), ((zone,), (named, zone)))),
+        tolerations=random.choice(((), (Toleration("t", "Exists"),))),
+    )
+
+
+def change(world, random: Random, number: int) -> None:
+    """One thing happens."""
+    what = random.randrange(10)
+    name = random.choice(NODES)
+    if what < 4:
+        world.submit(world.a_pod(f"p{number}", needs=needs(random)), spec(random))
+    elif what == 4:
+        held = [uid for uid, one in world.state.facts.claims.items() if one.allocation]
+        if held:
+            world.claim(world.state.facts.claims[random.choice(held)], deleted=True)
+    elif what == 5:
+        for decision in world.decisions().values():
+            if all(claim.uid in world.state.facts.claims for claim in decision.claims):
+                world.commit(decision)
+    elif what == 6:
+        ill = tuple(f"{name}-{i}" for i in range(4) if random.random() < 0.3)
+        world.see(
+            InventoryObserved(revision=world.next(), node=name, driver=names.DRIVER, unhealthy=ill)
+        )
+    elif what == 7:
+        world.see(SliceObserved(revision=world.next(), slice=a_slice(world, random, name)))
+    elif what == 8 and random.random() < 0.3:
+        world.node(world.a_node(name), deleted=True)
+    else:
+        world.node(a_node(world, random, name))
+
+
+def a_slice(world, random: Random, name: str):
+    """The cards of a node, by chance."""
+    cards = []
+    for index in range(random.choice((0, 1, 2, 4, 4, 4, 9))):
+        model, vram = random.choice((("A100", "40Gi"), ("H100", "80Gi")))
+        card = world.a_card(f"{name}-{index}", model=model, vram=vram)
+        attributes = {**card.attributes, "slot": index % 4}
+        if random.random() < 0.2:
+            attributes["odd"] = "yes"
+        taints = (Taint("ill", "", "NoSchedule"),) if random.random() < 0.1 else card.taints
+        alone = random.random() < 0.1
+        cards.append(
+            replace(
+                card, attributes=attributes, taints=taints, allow_multiple_allocations=not alone
+            )
+        )
+    return world.a_slice(name, cards, generation=world.next())
+
+
+def a_node(world, random: Random, name: str):
+    """A node, by chance."""
+    return world.a_node(
+        name,
+        random.choice(("pool", "pool", "pool", "other")),
+        owner=random.choice((names.OWNER_DRAY,) * 5 + (names.OWNER_KUBE_SCHEDULER,)),
+        cpu_milli=random.choice((1_000, 4_000, 64_000)),
+        pods=random.choice((1, 3, 110, 110)),
+        labels={"zone": random.choice("ab"), "host": name},
+        taints=random.choice(((), (), (Taint("t"),))),
+        unschedulable=random.random() < 0.1,
+        ready=random.random() > 0.1,
+    )
+
+
+def asking(world, random: Random) -> Wanted:
+    """A pod that only asks: it is never part of the history."""
+    uid = "asking"
+    state = world.state
+    claim = world.a_claim(uid, spec(random))
+    pod = world.a_pod(uid, needs=needs(random))
+    state.facts.claims[claim.uid] = claim
+    state.facts.claim_uids[claim.namespace, claim.name] = claim.uid
+    state.facts.signatures[claim.uid] = repr(claim.spec).encode()
+    found = wanted(state, "pool", pod)
+    del state.facts.claims[claim.uid], state.facts.signatures[claim.uid]
+    del state.facts.claim_uids[claim.namespace, claim.name]
+    assert isinstance(found, Wanted)
+    return found
+
+
+def shares_on(state, want: Wanted, node: str, mode: str):
+    """What the exact search gives on one node; None where the pod does not fit."""
+    if not fits(want.pod.needs, state.facts.nodes[node].node, state.holds.on(node)):
+        return None
+
+    def preference(_, card):
+        load = card_load(card, state.ledger.of(card.id))
+        return (-load if fills(mode) else load, tie(card.name))
+
+    return Search(state.ledger, preference).place(want.asks, state.fleet.of(node), state.selectors)
+
+
+def key_by_hand(state, node: str, mode: str) -> tuple[int, int]:
+    cards = state.fleet.of(node).cards
+    loads = [card_load(card, state.ledger.of(card.id)) for card in cards]
+    load = sum(loads) // max(len(cards), 1)
+    return (FULL - load if fills(mode) else load, tie(state.facts.nodes[node].node.uid))
+
+
+def assert_as_a_plain_search(world, want: Wanted, mode: str) -> None:
+    state, domain = world.state, world.state.domains["pool"]
+    fitting = {
+        node: shares
+        for node in candidates(state, domain, want)
+        if (shares := shares_on(state, want, node, mode)) is not None
+    }
+    choice = choose(state, domain, want)
+    if not fitting:
+        assert choice is None
+        return
+    assert choice is not None
+    assert choice.node == min(fitting, key=lambda node: key_by_hand(state, node, mode))
+    assert [(one.ask, one.card, one.consumed) for one in choice.shares] == [
+        (one.ask, one.card, one.consumed) for one in fitting[choice.node]
+    ]
+
+
+def assert_index_is_as_if_new(world, want: Wanted, mode: str) -> None:
+    """And it passes over nobody who fits; of simple asks, over everybody who doesn't."""
+    state, domain = world.state, world.state.domains["pool"]
+    index = index_of(state, domain, want)
+    board = index.board
+    plan = plan_of(board, state.selectors, want.asks, want.pod.needs, alone=want.alone)
+    fresh = Index(board, plan, fills=fills(mode))
+    fresh.catch_up(state.selectors)
+    for node, row in board.rows.items():
+        key = fresh.key(row)
+        fitting = shares_on(state, want, node, mode) is not None
+        assert key != NONE or not fitting
+        if index.key(row) != key:  # Passed over since an exact look: rightly so.
+            assert index.key(row) == NONE
+            assert not fitting
+        named = any(one.is_field for term in want.pod.needs.node_terms for one in term)
+        if plan.is_simple and not named:
+            assert (key != NONE) == fitting
+
+
+@pytest.mark.parametrize("mode", ["CompactFirst", "LowLoadFirst"])
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=25, deadline=None)
+def test_after_any_history(make_world, mode, seed):
+    random = Random(seed)
+    world = make_world(pools=("pool", "other")).open(mode)
+    for name in NODES:
+        world.see(SliceObserved(revision=world.next(), slice=a_slice(world, random, name)))
+        world.node(a_node(world, random, name))
+    asked = [asking(world, random) for _ in range(4)]
+    for number in range(18):
+        change(world, random, number)
+        for want in asked:
+            if random.random() < 0.5:  # Some lag behind.
+                assert_as_a_plain_search(world, want, mode)
+                assert_index_is_as_if_new(world, want, mode)
+    assert not world.oversold()

@@ -1,0 +1,131 @@
+"""What the boards remember, and for how long."""
+
+from dataclasses import replace
+
+import pytest
+
+from dray.domain.pods import NodeExpression, PodNeeds
+from dray.messages.facts import SliceObserved
+from dray_allocator.board import boards, columns, index, kinds
+from dray_allocator.board.board import Board
+from dray_allocator.placement import modes
+from dray_allocator.placement.modes import card_load
+
+
+def chosen(world, uid, spec=None, **about):
+    world.submit(world.a_pod(uid, **about), spec)
+    return world.decisions()[uid].node
+
+
+def test_a_device_s_identity_is_enough_to_find_its_place_after_the_fleet_grew(make_world):
+    """Columns grow and stretches move; uses still land on their card."""
+    world = make_world().open()
+    for number in range(150):
+        world.nodes(world.a_node(f"n{number}"), cards=1 + number % 3)
+    node = chosen(world, "a")
+    for generation, count in ((2, 5), (3, 1), (4, 3)):
+        cards = [world.a_card(f"{node}-gpu{i}") for i in range(count)]
+        part = world.a_slice(node, cards, generation=generation)
+        world.see(SliceObserved(revision=world.next(), slice=part))
+    assert chosen(world, "b") == node
+    board = world.state.boards.of("pool")
+    loads = board.load[board.stretch(board.rows[node])].tolist()
+    used = [
+        card_load(one, world.state.ledger.of(one.id)) for one in world.state.fleet.of(node).cards
+    ]
+    assert loads == used
+    assert board.load_sum[board.rows[node]] == sum(used) > 0
+    assert board.cards == sum(len(world.state.fleet.of(name).cards) for name in board.rows)
+
+
+def test_stretches_are_used_again():
+    stretches = columns.Stretches()
+    first, second = stretches.take(8), stretches.take(4)
+    stretches.give_back(first, 8)
+    assert stretches.take(4) == second + 4
+    assert stretches.take(8) == first
+
+
+def test_nodes_of_one_tie_are_told_apart_by_uid(make_world, monkeypatch):
+    monkeypatch.setattr("dray_allocator.board.board.tie", lambda identity: 7)
+    nodes = [make_world.a_node(f"n{i}", uid=f"uid-{9 - i}") for i in range(3)]
+    world = make_world().open().nodes(*nodes)
+    late = make_world().open().nodes(*reversed(nodes))
+    assert chosen(world, "a") == chosen(late, "a") == "n2"
+    world.node(nodes[2], deleted=True)
+    assert chosen(world, "b") == "n1"
+    world.node(nodes[2])
+    assert chosen(world, "c", world.ask("300", "39Gi")) == "n0"
+
+
+def test_indexes_are_kept_within_bounds_and_made_again(make_world, monkeypatch):
+    monkeypatch.setattr(boards, "MOST_INDEXES", 1)
+    monkeypatch.setattr(boards, "_FEWEST", 1)
+    world = make_world().open().nodes(*(make_world.a_node(f"n{i}") for i in range(3)))
+    first = chosen(world, "a")
+    chosen(world, "other", world.ask("1", "1Gi"))
+    assert chosen(world, "b") == first
+    assert len(world.state.boards._indexes) == 1
+
+
+def test_an_index_that_lags_behind_the_log_is_made_anew(make_world):
+    world = make_world().open().nodes(make_world.a_node("n0"), make_world.a_node("n1"))
+    node = chosen(world, "a")
+    for number in range(9_000):
+        world.state.boards.of("pool").hold_changed("n1" if number % 2 else "n0")
+    assert world.state.boards.of("pool").log_start > 0
+    assert chosen(world, "b") == node
+
+
+@pytest.mark.parametrize("cards", [(2,), (1, 2)], ids=["nodes alike", "nodes of two sizes"])
+@pytest.mark.parametrize("changed", [1, 20, 200])
+def test_however_many_nodes_changed_the_index_says_the_same(make_world, changed, cards):
+    """One by one, together, or all: three ways to look."""
+    asked = world_of(make_world, changed, cards)
+    again = world_of(make_world, changed, cards)
+    again.state.boards.forget()
+    for uid in "abcdef":
+        assert chosen(asked, uid, needs=PodNeeds(cpu_milli=200)) == chosen(
+            again, uid, needs=PodNeeds(cpu_milli=200)
+        )
+
+
+def world_of(make_world, changed, cards):
+    world = make_world().open()
+    for i in range(300):
+        world.nodes(world.a_node(f"n{i}"), cards=cards[i % len(cards)])
+    first = chosen(world, "first", needs=PodNeeds(cpu_milli=200))
+    for name in [first, *(f"n{i}" for i in range(300))][:changed]:
+        world.node(world.a_node(name, cpu_milli=100))
+    return world
+
+
+def test_what_tells_too_many_apart_is_looked_at_on_the_node_itself(make_world, monkeypatch):
+    monkeypatch.setattr(kinds, "MOST_VALUES", 2)
+    world = make_world().open()
+    world.nodes(*(make_world.a_node(f"n{i}", labels={"host": f"h{i}"}) for i in range(6)))
+    assert chosen(world, "a", needs=PodNeeds(node_selector={"host": "h4"})) == "n4"
+    uuid = 'device.attributes["tensor-fusion.ai.dra-driver"].uuid == "n2-gpu0"'
+    assert chosen(world, "b", world.ask(selectors=(uuid,))) == "n2"
+
+
+def test_a_pod_that_names_its_nodes_goes_to_the_better_one(make_world):
+    world = make_world().open().nodes(*(make_world.a_node(f"n{i}") for i in range(6)), cards=2)
+    named = NodeExpression("metadata.name", "In", ("n1", "n4", "gone"), is_field=True)
+    for busy in ("n1", "n4"):
+        only = replace(named, values=(busy,))
+        asked = world.ask("10", "1Gi") if busy == "n1" else world.ask("20", "2Gi")
+        assert chosen(world, f"on-{busy}", asked, needs=PodNeeds(node_terms=((only,),))) == busy
+    assert chosen(world, "p", needs=PodNeeds(node_terms=((named,),))) == "n4"
+
+
+def test_loads_and_ties_fit_into_a_key():
+    assert modes.MOST_LOAD > 2 * modes.FULL
+    assert (modes.MOST_LOAD << modes.TIE_BITS) + 2**modes.TIE_BITS - 1 < index.NONE
+
+
+def test_a_board_without_nodes_offers_none(make_world):
+    world = make_world().open()
+    assert isinstance(world.state.boards.of("pool"), Board)
+    world.submit(world.a_pod("p"))
+    assert not world.decisions()

@@ -1,0 +1,73 @@
+"""Things told apart as far as somebody asked."""
+
+import pytest
+
+from dray.cel.reads import Read
+from dray.domain.devices import DeviceId
+from dray_allocator.board import kinds, reading
+from dray_allocator.board.kinds import Kinds
+from dray_allocator.fit.devices import Card
+
+
+def by_size() -> Kinds[str]:
+    return Kinds(len)
+
+
+FIRST = {"first": lambda thing: thing[0]}
+
+
+def test_things_are_of_one_kind_until_a_question_tells_them_apart():
+    known = by_size()
+    assert known.of("ab") == known.of("cd") != known.of("a")
+    kinds_of_all = known.ask(FIRST, ["ab", "cd", "ax"])
+    assert kinds_of_all[0] == kinds_of_all[2] != kinds_of_all[1]
+    assert known.of("az") == kinds_of_all[0]
+    assert known.tells("first")
+    assert known.example(kinds_of_all[1]) == "cd"
+
+
+def test_what_has_too_many_values_tells_nothing_apart(monkeypatch):
+    monkeypatch.setattr(kinds, "MOST_VALUES", 2)
+    known = by_size()
+    assert len(set(known.ask(FIRST, ["a", "b", "c"]))) == 1
+    assert known.knows("first")
+    assert not known.tells("first")
+
+
+def test_what_comes_to_have_too_many_values_is_told_apart_no_more_once_numbered_anew(monkeypatch):
+    monkeypatch.setattr(kinds, "MOST_VALUES", 2)
+    known = by_size()
+    known.ask(FIRST, ["a", "b"])
+    assert known.of("c") not in (known.of("a"), known.of("b"))
+    assert known.outgrown
+    assert len(set(known.ask({}, ["a", "b", "c"]))) == 1
+    assert not known.outgrown
+    assert not known.tells("first")
+
+
+def test_kinds_of_the_past_are_forgotten_once_they_are_many(monkeypatch):
+    monkeypatch.setattr(kinds, "_ROOM", 3)
+    known = by_size()
+    known.ask({}, ["a"])
+    for length in range(2, 8):
+        known.of("a" * length)
+    assert known.outgrown
+    known.ask({}, ["aaaaaaa"])
+    assert known.count == 1
+    assert not known.outgrown
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [(1, True), ("1", 1), (None, ""), ("a", "b")],
+)
+def test_values_are_told_apart_with_their_type(make_world, one, other):
+    (read,) = reading.attributes([Read("attributes", "d", "x")]).values()
+
+    def value(published: object) -> object:
+        device = make_world.a_card("c")
+        device.attributes.update({"d/x": published} if published is not None else {})
+        return read(Card(DeviceId("d", "n", "c"), device, "n"))
+
+    assert value(one) != value(other)
+    assert value(one) == value(one)
