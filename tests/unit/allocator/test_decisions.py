@@ -396,6 +396,6 @@ def test_a_card_with_an_absurd_amount_is_passed_over_and_the_others_are_given(wo
     world.see(SliceObserved(revision=world.next(), slice=world.a_slice("n0", [odd])))
     world.node(world.a_node("n0"))
     world.submit(world.a_pod("waits"))
-    assert {reason.kind for reason in world.waits("waits")[0].reasons} == {"capacity"}
+    assert {reason.kind for reason in world.waits("waits")[0].reasons} == {"unsupported"}
     world.nodes(world.a_node("n1"))
     assert world.decisions()["waits"].node == "n1"

@@ -14,6 +14,7 @@ from dray.domain.pods import Node, PodNeeds
 from dray_allocator.board import reading
 from dray_allocator.board.board import Board
 from dray_allocator.board.columns import Amounts, Flags
+from dray_allocator.fit.capacity import MOST_NANO
 from dray_allocator.fit.devices import Card
 from dray_allocator.fit.search import Ask, untolerated
 from dray_allocator.fit.selectors import Selectors
@@ -72,7 +73,7 @@ class CardNeed:
         self.suits[kind] = True
         for key, amount in consumed.nano.items():
             if amount > 0:
-                self._column(board.dimension(key))[kind] = amount
+                self._column(board.dimension(key))[kind] = min(amount, MOST_NANO)
 
     def _column(self, column: int) -> Amounts:
         known = self.amounts.get(column)

@@ -7,9 +7,13 @@ for consumes the policy's default, or all of it where there is none.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from dray.domain.devices import Capacity, RequestPolicy
 from dray.domain.quantities import InvalidQuantityError, Quantity, parse_quantity
+
+MOST_NANO: Final = 10**300
+"""More than it counts as this much: columns of numbers hold no larger ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +25,9 @@ class Consumption:
 
 
 def amount_of(text: str) -> int | None:
-    """Billionths of a unit; None for what is no quantity."""
+    """Billionths of a unit, at most ``MOST_NANO``; None for what is no quantity."""
     try:
-        return parse_quantity(text).nano
+        return min(parse_quantity(text).nano, MOST_NANO)
     except InvalidQuantityError:
         return None
 

@@ -18,7 +18,7 @@ from dray.domain.pods import NodeExpression, PodNeeds
 from dray.messages.facts import InventoryObserved, SliceObserved
 from dray_allocator.board.index import NONE, Index
 from dray_allocator.board.plan import plan_of
-from dray_allocator.fit.search import Search
+from dray_allocator.fit.search import STEPS, Search, Tries
 from dray_allocator.node.predicates import fits
 from dray_allocator.placement.ask import Wanted, wanted
 from dray_allocator.placement.choose import candidates, choose, index_of
@@ -168,9 +168,10 @@ def shares_on(state, want: Wanted, node: str, mode: str):
 
     def preference(_, card):
         load = card_load(card, state.ledger.of(card.id))
-        return (-load if fills(mode) else load, tie(card.name))
+        return (), -load if fills(mode) else load, tie(card.name)
 
-    return Search(state.ledger, preference).place(want.asks, state.fleet.of(node), state.selectors)
+    search = Search(state.ledger, preference, Tries().at_most(STEPS))
+    return search.place(want.asks, state.fleet.of(node), state.selectors)
 
 
 def key_by_hand(state, node: str, mode: str) -> tuple[int, int]:
