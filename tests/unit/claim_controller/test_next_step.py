@@ -1,5 +1,6 @@
 """The state machine of an execution, step by step."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -154,3 +155,45 @@ def test_a_running_pods_void_claim_is_left_alone(make: Any) -> None:
     claim = make.claim(decision=ATTEMPT, void=ATTEMPT, allocation=make.allocation())
 
     assert next_step(make.observed(running, claim), make.decision()) == Done()
+
+
+def sibling(make: Any, **fields: Any) -> Any:
+    """The pod's other claim, allocated by an earlier decision."""
+    held = {"decision": ATTEMPT, "allocation": make.allocation(device="gpu-7"), **fields}
+    return replace(make.claim(**held).claim, uid="other", name="other")
+
+
+def test_a_pod_is_bound_beside_a_claim_that_an_earlier_decision_allocated(make: Any) -> None:
+    committed = make.claim(decision=ATTEMPT, allocation=make.allocation())
+    observed = make.observed(make.pod(), committed, siblings=(sibling(make),))
+
+    assert isinstance(next_step(observed, make.decision()), Bind)
+
+
+@pytest.mark.parametrize("fields", [{"allocation": None}, {"void": ATTEMPT}])
+def test_a_pod_whose_other_claim_is_taken_back_is_not_bound(
+    make: Any, fields: dict[str, Any]
+) -> None:
+    committed = make.claim(decision=ATTEMPT, allocation=make.allocation())
+    observed = make.observed(make.pod(), committed, siblings=(sibling(make, **fields),))
+    step = next_step(observed, make.decision())
+
+    assert isinstance(step, Stop)
+    assert (step.reason, step.withdraw) == ("sibling-void", True)
+
+
+def test_what_a_taken_back_claim_still_holds_is_taken_back_together(make: Any) -> None:
+    void = sibling(make, void=ATTEMPT)
+    step = next_step(make.observed(make.pod(), make.claim(), siblings=(void,)), make.decision())
+
+    assert isinstance(step, Stop)
+    assert [(one.uid, one.attempt) for one in step.siblings] == [("other", ATTEMPT)]
+
+
+def test_a_bound_pod_keeps_what_it_has_whatever_its_other_claim_says(make: Any) -> None:
+    committed = make.claim(decision=ATTEMPT, allocation=make.allocation())
+    observed = make.observed(
+        make.pod(node="node-1"), committed, siblings=(sibling(make, void=ATTEMPT),)
+    )
+
+    assert next_step(observed, make.decision()) == Done()

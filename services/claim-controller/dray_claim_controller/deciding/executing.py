@@ -34,12 +34,15 @@ class NextStep(Question[Step], frozen=True, kw_only=True, tag="next-step"):
             for claim in self.decision.claims
             if claim.uid in picture.claims
         }
+        pod = None if seen is None else seen.pod
+        siblings = [] if pod is None else picture.claims_of(pod)
         observed = Observed(
             epoch=self.epoch,
-            pod=None if seen is None else seen.pod,
+            pod=pod,
             claims=claims,
             committed=frozenset(self.committed),
             marked=frozenset(self.marked),
+            siblings=tuple(held.claim for held in siblings if held.claim.uid not in claims),
             repelled="" if seen is None else repelled_by(picture, seen, self.decision.node),
         )
         return next_step(observed, self.decision)

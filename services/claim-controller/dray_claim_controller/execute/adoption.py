@@ -7,6 +7,7 @@ The log of an epoch that is over says nothing any more, but what it committed st
 from dray.domain.names import OWNER_DRAY
 from dray.messages.decisions import ClaimDecision, PodDecision
 from dray_claim_controller.execute.orders import Order
+from dray_claim_controller.execute.rules import decided
 from dray_claim_controller.observe.picture import Picture
 from dray_claim_controller.observe.seen import SeenClaim, SeenPod
 
@@ -46,12 +47,4 @@ def _decision(held: SeenClaim) -> ClaimDecision | None:
     claim = held.claim
     if claim.allocation is None or not claim.allocation.node or claim.deleting:
         return None
-    if not claim.decision or claim.void >= claim.decision:
-        return None
-    return ClaimDecision(
-        uid=claim.uid,
-        namespace=claim.namespace,
-        name=claim.name,
-        attempt=claim.decision,
-        allocation=claim.allocation,
-    )
+    return decided(claim) if claim.void < claim.decision else None

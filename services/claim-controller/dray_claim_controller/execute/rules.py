@@ -33,6 +33,8 @@ class Observed:
     """The pod, on the decision's node or beside it, whose anti-affinity keeps this one away."""
     marked: frozenset[str] = frozenset()
     """UIDs that this execution marked itself: nobody has committed them before."""
+    siblings: tuple[Claim, ...] = ()
+    """The pod's further claims of ours: an earlier decision allocated them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,8 @@ class Stop:
     reason: str
     detail: str
     withdraw: bool = False
+    siblings: tuple[ClaimDecision, ...] = ()
+    """What an earlier decision gave the same pod, to be taken back together with this one."""
 
 
 Step = Mark | Commit | AwaitWatch | LiftGate | Bind | Done | Stop
@@ -91,11 +95,13 @@ def next_step(observed: Observed, decision: PodDecision) -> Step:
     """What to do next for ``decision``."""
     if (stop := _pod_stops(observed, decision)) is not None:
         return stop
+    pod = observed.pod
+    assert pod is not None
+    if not pod.node and (stop := _siblings_stop(observed)) is not None:
+        return stop
     for claim in decision.claims:
         if (step := _claim_step(observed, decision, claim)) is not None:
             return step
-    pod = observed.pod
-    assert pod is not None
     if pod.node:
         return Done()
     if decision.binder == OWNER_DRAY:
@@ -118,6 +124,30 @@ def _pod_stops(observed: Observed, decision: PodDecision) -> Stop | None:
         why = f"pod {observed.repelled} keeps it away from {decision.node} by its anti-affinity"
         return Stop("repelled", why, withdraw=True)
     return None
+
+
+def _siblings_stop(observed: Observed) -> Stop | None:
+    # Decided when its other claims were allocated. One of them may be taken back by now, or about
+    # to be, because its decision lost the claim that this one is about: all together, anew.
+    for claim in observed.siblings:
+        if claim.allocation is None or 0 < claim.decision <= claim.void:
+            where = f"claim {claim.namespace}/{claim.name}"
+            held = tuple(made for one in observed.siblings if (made := decided(one)) is not None)
+            return Stop("sibling-void", f"{where} of the same pod is taken back", True, held)
+    return None
+
+
+def decided(claim: Claim) -> ClaimDecision | None:
+    """What a claim holds, as the decision that it names; None where dray decided nothing."""
+    if claim.allocation is None or not claim.decision:
+        return None
+    return ClaimDecision(
+        uid=claim.uid,
+        namespace=claim.namespace,
+        name=claim.name,
+        attempt=claim.decision,
+        allocation=claim.allocation,
+    )
 
 
 def _claim_step(observed: Observed, decision: PodDecision, wanted: ClaimDecision) -> Step | None:

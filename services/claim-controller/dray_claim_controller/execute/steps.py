@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 
 import structlog
+from msgspec.structs import replace
 
 from dray.domain.names import OWNER_DRAY
 from dray.kube.ports import CLAIMS, PODS, ConflictError, Kube, NotFoundError, RefusedError
@@ -101,7 +102,9 @@ class Steps:
     async def stop(self, stop: Stop, order: Order) -> None:
         """End the order; take back what it wrote where ``stop`` says so."""
         if stop.withdraw:
-            await self._withdrawer.withdraw(order.decision)
+            decision = order.decision
+            claims = (*stop.siblings, *decision.claims)
+            await self._withdrawer.withdraw(replace(decision, claims=claims))
         step = "failed" if stop.withdraw else "stopped"
         self.report(order, step, reason=stop.reason, detail=stop.detail)
 
