@@ -1,21 +1,27 @@
 """Every interleaving of a small world, run through the real decisions.
 
-The allocator's ``handle`` and the executor's questions are step functions here, over a model of
-the bus (``world``) and an API server of single objects (``server``). ``search`` visits every
-state that a bound allows, ``judge`` holds each against what may never be, ``words`` tells the
-shortest way to what is wrong.
+The allocator's ``handle`` and the executor's questions and writes are step functions here, over a
+model of the bus (``world``) and an API server of single objects (``server``). ``search`` visits
+every state that a bound allows, ``judge`` holds each against what may never be, ``words`` tells
+the shortest way to what is wrong. ``bounds`` says how large the worlds are.
 
-What makes the search small, and why nothing is lost by it:
+What keeps the search small, and what it costs:
 
-- **Laziness.** Who sleeps at any step is the same as who acts later from what it read before. So
-  nobody reads: a replica acts at once upon a prefix of the log and what is published, and only
-  acting is a step. An executor's write takes place when the server has it, and what was read for
-  it may be any older version of any object. Reading without consequence is no step.
-- **Executors keep nothing** that the model would have to keep: with an order in hand, one that
-  slept is one that starts. Any number of them may carry out any decision of the log, at any
-  time, from any older picture; two are among them, and so is a crash between any two writes.
-- **Publication is lazy**: a fact is stored when a replica first acts upon it.
-- **Symmetry.** Replicas are alike: a state and the one with both exchanged are one state.
+- **Who is late has sent already.** A replica that acts upon what is old is one that acted when it
+  was new, and whose appends were long on their way. So replicas read at once, and what waits is
+  what they sent. Facts that are behind the log are therefore not visited (``complete`` of the
+  allocator's state guards against them; the property tests hand them in); a log that is behind
+  the facts is, where the bound lets such a replica ask for voids.
+- **Executors are nobody.** All that one knows it may have read long ago: a step of a decision is
+  asked of every combination of versions of the objects that it looks at, and happens where the
+  server takes the write. So any number of executors carries out every decision of the log, each
+  asleep or dead at any step. They all bind for dray: what an executor of a gated pod remembers is
+  not modelled, nor are epochs.
+- **A refusal that is sure is heard at once**: until then a replica could only send more of what
+  is refused.
+- **Once only time is left to pass**, one fair way on is followed, not all.
+- **Symmetry.** A state and the same with both replicas exchanged are one state.
 - **Small numbers.** Objects, records and replicas' states are kept once each; a transition of
-  one of them is computed once by the real code and looked up from then on.
+  one of them is computed once by the real code and looked up from then on. Two states of a replica
+  are one if they differ in caches only (``essence`` of ``replicas``).
 """

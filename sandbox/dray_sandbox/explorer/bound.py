@@ -1,6 +1,7 @@
 """What a search takes in: the world at its beginning, and how much may go wrong in it."""
 
 from dataclasses import dataclass
+from enum import Enum, auto
 
 
 @dataclass(frozen=True, slots=True)
@@ -10,6 +11,19 @@ class PodKind:
 
     name: str
     claims: tuple[int, ...]
+    late: bool = False
+    """Created at any time, not there at the beginning."""
+
+
+class Publication(Enum):
+    """In which order facts are published; late they may be in any."""
+
+    IN_ORDER = auto()
+    """As the server changed the objects."""
+    BY_KIND = auto()
+    """Kinds overtake each other, as their watches do."""
+    BY_OBJECT = auto()
+    """Objects of one kind do, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +46,13 @@ class Bound:
     """Times that 31 s pass while work is still to be done; then nothing is in time any more."""
     deleted_pods: int = 0
     lost_nodes: int = 0
+    hasty_voids: int = 0
+    """Times that a replica which is behind the log asks for a claim to be voided."""
+    attempts: int = 3
+    """Of a claim; what would come of more is not looked at."""
     ahead: int = 1
     """Appends on their way for which a replica still acts on."""
-    any_order: bool = False
-    """Whether facts of one kind, too, may be published in another order than the server's; of
-    different kinds they always are."""
+    publication: Publication = Publication.IN_ORDER
     late_executors: bool = True
     """Whether any number of executors carries decisions out, each with a picture as old as it
     likes; else one, which sees its own writes at once."""

@@ -1,5 +1,49 @@
-"""The bounds that are searched."""
+"""The bounds that are searched: a few seconds' worth in the tests, a minute's by ``make explore``.
 
-from dray_sandbox.explorer.bound import Bound, PodKind
+Two replicas, any number of executors, two nodes with a card each (one, where pods are to compete),
+at most three attempts of a claim, everywhere. Groups of pods are not built yet: a pod with two
+claims, which are decided and taken back together, stands for them.
+"""
 
-TINY = Bound("tiny", (PodKind("P", (312,)), PodKind("Q", (312,))), ("n0",))
+from dray_sandbox.explorer.bound import Bound, PodKind, Publication
+
+HALF, WHOLE = 156, 312
+_P = PodKind("P", (HALF,))
+_Q_LATER = PodKind("Q", (WHOLE,), late=True)
+_GANG = PodKind("P", (HALF, HALF))
+
+CRASH = Bound("a replica dies", (_P, _Q_LATER), crashes=1)
+GANG = Bound("two claims of one pod", (_GANG, _Q_LATER))
+ANSWERS = Bound("an answer is lost, a replica dies", (_P, _Q_LATER), crashes=1, lost_answers=1)
+TIME = Bound("31 s pass at any time", (_P, PodKind("Q", (WHOLE,))), ("n0",), early_ticks=1)
+HASTY = Bound(
+    "a replica behind the log has claims voided",
+    (_P, PodKind("Q", (WHOLE,))),
+    ("n0",),
+    hasty_voids=1,
+    publication=Publication.BY_KIND,
+)
+NODE = Bound("a node leaves the pool", (_P, _Q_LATER), lost_nodes=1)
+POD = Bound("a pod is deleted", (_P, _Q_LATER), ("n0",), deleted_pods=1)
+GANG_TIME = Bound(
+    "31 s pass at any time, two claims of one pod, one executor",
+    (_GANG,),
+    ("n0",),
+    early_ticks=1,
+    attempts=2,
+    late_executors=False,
+)
+GANG_HASTY = Bound(
+    "one of two claims of one pod is voided, one executor",
+    (_GANG,),
+    ("n0",),
+    hasty_voids=1,
+    attempts=2,
+    late_executors=False,
+)
+GANG_HASTY_LATE = Bound(
+    "one of two claims of one pod is voided", (_GANG,), ("n0",), hasty_voids=1, attempts=2
+)
+
+SMALL = (CRASH, GANG, TIME, HASTY)
+FULL = (*SMALL, ANSWERS, NODE, POD, GANG_TIME, GANG_HASTY)

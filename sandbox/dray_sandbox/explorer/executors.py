@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, combinations, product
 
+from msgspec.structs import replace
+
 from dray.messages.decisions import PodDecision
 from dray_claim_controller.deciding.executing import MayCommit, MayTakeBack, MayVoid, NextStep
 from dray_claim_controller.execute.rules import Bind, Commit, Mark, Step, Stop, same_allocation
@@ -82,7 +84,7 @@ class Executors:
     ) -> Iterator[Write]:
         by_uid = self._subjects.by_uid
         pod = by_uid[decision.pod_uid]
-        looked_at = [*(by_uid[claim.uid] for claim in decision.claims), pod]
+        looked_at = [*self._subjects.all[pod].claims, pod]
         for versions in product(*(self._may_see(histories[subject]) for subject in looked_at)):
             view = dict(zip(looked_at, versions, strict=True))
             for told in subsets(committed):
@@ -96,8 +98,9 @@ class Executors:
                         yield from self._commit(step, view, histories, decision)
                     case Bind():
                         yield from self._bind(pod, decision.node, histories)
-                    case Stop(reason, _, True):
-                        yield from self._take_back(decision, view, histories, reason)
+                    case Stop(reason, _, True, siblings):
+                        whole = replace(decision, claims=(*siblings, *decision.claims))
+                        yield from self._take_back(whole, view, histories, reason)
                     case _:
                         pass
 
@@ -107,9 +110,7 @@ class Executors:
             return history
         return history[-2:] if history[-1] == self._subjects.gone else history[-1:]
 
-    def _has_heard(
-        self, told: tuple[str, ...], view: dict[int, int], histories: Histories
-    ) -> bool:
+    def _has_heard(self, told: tuple[str, ...], view: dict[int, int], histories: Histories) -> bool:
         """Whether an executor of that picture may have read in the log that claims are committed.
 
         What the log calls committed was published from a leader's picture. Only a leader that

@@ -67,14 +67,17 @@ class Replicas:
         self._configuration = subjects.configuration()
         self._locals: Numbers[bytes] = Numbers()
         self._copies = Copies()
-        self._acted: dict[tuple[object, ...], Acted] = {}
-        opened = Opened(domain=POOL, epoch=EPOCH, writer="c", facts_sequence=0, now_unix_s=START_UNIX_S)
+        self._acted: dict[tuple[int, int], Acted] = {}
+        self._read: dict[tuple[object, ...], int] = {}
+        opened = Opened(
+            domain=POOL, epoch=EPOCH, writer="c", facts_sequence=0, now_unix_s=START_UNIX_S
+        )
         self.opened = self._number(opened)
 
     @property
     def size(self) -> tuple[int, int]:
         """How many states of the core were reached, by how many transitions."""
-        return len(self._locals), len(self._acted)
+        return len(self._locals), len(self._acted) + len(self._read)
 
     def begin(self) -> int:
         """A replica that has read the configuration and the log's opening."""
@@ -85,35 +88,40 @@ class Replicas:
         """Sequence of the configuration's last fact."""
         return len(self._configuration)
 
-    def act(
-        self, local: int, facts: tuple[Sequenced, ...], records: tuple[Folded, ...], read: int
-    ) -> Acted:
-        """It folds these facts and records in one go, and then decides; ``read``: the sequence
-        of the last record that it knows."""
-        key = (local, facts, records, read)
-        known = self._acted.get(key)
+    def act(self, local: int, end: int) -> Acted:
+        """It decides; where it does not serve, it begins to, the log's last record being
+        ``end``."""
+        known = self._acted.get((local, end))
+        if known is None:
+            state = self._state(local)
+            serving = state.domains[POOL].serving
+            event = Continue() if serving else Serve(POOL, EPOCH, end)
+            known = self._acted[local, end] = self._decide(state, event)
+        return known
+
+    def read(self, local: int, facts: tuple[Sequenced, ...], records: tuple[Folded, ...]) -> int:
+        """It folds these facts and records and decides nothing yet."""
+        key = (local, facts, records)
+        known = self._read.get(key)
         if known is None:
             state = self._state(local)
             self._fold(state, facts, records)
-            serving = state.domains[POOL].serving
-            event = Continue() if serving else Serve(POOL, EPOCH, read)
-            known = self._acted[key] = self._decide(state, event)
+            known = self._read[key] = self._keep(state)
         return known
 
     def failed(self, local: int) -> int:
         """It hears that its append failed, or that nobody knows."""
-        key = (local,)
-        known = self._acted.get(key)
+        known = self._read.get((local,))
         if known is None:
             state = self._state(local)
             handle(state, AppendFailed(POOL, EPOCH, "explored"))
-            known = self._acted[key] = Acted(self._keep(state))
-        return known.local
+            known = self._read[local,] = self._keep(state)
+        return known
 
     def restarted(self, facts: tuple[Sequenced, ...], records: tuple[Folded, ...]) -> int:
         """A new process that has read everything there is and serves nothing yet."""
         key = ("restarted", facts, records)
-        known = self._acted.get(key)
+        known = self._read.get(key)
         if known is None:
             state = AllocatorState(Rules(writer=ME, exclusion_s=EXCLUSION_S))
             for sequence, fact in enumerate(self._configuration, 1):
@@ -122,8 +130,8 @@ class Replicas:
             sequence, number, mine = records[-1]
             record = self._as_seen(number, mine)
             handle(state, RecordSeen(POOL, EPOCH, sequence, record, more=False))
-            known = self._acted[key] = Acted(self._keep(state))
-        return known.local
+            known = self._read[key] = self._keep(state)
+        return known
 
     def log(self, local: int) -> LogFold:
         """The log as a replica in this state has folded it."""
@@ -173,6 +181,8 @@ class Replicas:
         return self._copies.taken(self._locals[local])
 
     def _keep(self, state: AllocatorState) -> int:
+        for domain in state.domains.values():
+            domain.asked.clear()  # It may ask again; the model keeps every command for ever.
         key = essence(state)
         known = self._locals.find(key)
         return self._locals.of(key, self._copies.made(state)) if known is None else known
@@ -195,13 +205,16 @@ def essence(state: AllocatorState) -> bytes:
 
 
 def _domain(domain: Domain) -> list[object]:
+    tries_all = domain.passed != domain.supply
+    due = () if tries_all else {turn for turn in domain.due if domain.pending.get(turn[2]) == turn}
     fresh = [key for key, supply in domain.unfit.items() if supply == domain.supply]
+    waits = domain.fence is not None and max(0, domain.fence - domain.current.sequence)
     return [
         domain.epoch,
         domain.confirmed,
         domain.current,
         list(domain.appended),
-        [domain.fence, domain.lost, domain.read, domain.ticked, domain.settle],
-        [domain.pending, sorted(domain.due), domain.passed == domain.supply, sorted(fresh)],
-        [sorted(domain.unsettled), sorted(domain.late), domain.asked],
+        [domain.serving, waits, domain.lost, domain.read, domain.ticked, domain.settle],
+        [domain.pending, sorted(due), tries_all, sorted(fresh)],
+        [sorted(domain.unsettled), sorted(domain.late)],
     ]

@@ -2,6 +2,7 @@
 
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from dray_sandbox.explorer.bound import Bound
 from dray_sandbox.explorer.judge import Judge
@@ -20,6 +21,8 @@ class Outcome:
     """States in which nothing more happens."""
     depth: int = 0
     """Steps of the longest shortest way."""
+    cut: int = 0
+    """States in which a claim would be decided more often than the bound looks at."""
     complete: bool = True
     """False: it ended at its limit."""
     violation: str = ""
@@ -31,6 +34,7 @@ class Outcome:
         """For people."""
         size = (
             f"bound {self.bound.name}: {self.states} states, {self.steps} steps, {self.ends} ends, "
+            f"{self.cut} cut off, "
             f"{self.depth} deep; {self.local[0]} states of a replica by {self.local[1]} transitions"
         )
         if not self.complete and not self.violation:
@@ -72,6 +76,7 @@ class _Search:
         outcome.depth = max(outcome.depth, depth)
         steps = self._world.next(state)
         outcome.steps += len(steps)
+        outcome.cut += any(step.action.kind == "cut" for step in steps)
         for step in steps:
             after = exchanged(step.state)
             if after not in self._came:
@@ -102,5 +107,5 @@ class _Search:
                 for step in self._world.next(before)
                 if exchanged(step.state) == after
             )
-            for before, after in zip(states, states[1:], strict=False)
+            for before, after in pairwise(states)
         ]

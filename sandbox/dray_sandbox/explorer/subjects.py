@@ -24,7 +24,7 @@ from dray.messages.facts import (
 from dray_claim_controller.observe.facts import Known, fact_of
 from dray_claim_controller.observe.picture import Picture
 from dray_claim_controller.observe.seen import Key
-from dray_sandbox.explorer.bound import Bound
+from dray_sandbox.explorer.bound import Bound, PodKind
 from dray_sandbox.explorer.numbers import Numbers
 
 POOL, NAMESPACE = "pool", "team"
@@ -67,8 +67,10 @@ class Subjects:
         self.all: list[Subject] = []
         self.first: list[int] = []
         """Per subject its version at the beginning."""
+        self.born: dict[int, int] = {}
+        """Versions of what is not there at the beginning, once it is created."""
         for pod in bound.pods:
-            self._add_pod(pod.name, pod.claims)
+            self._add_pod(pod)
         for node in bound.nodes:
             self._add(Subject(Kind.NODE, node), {"pool": POOL, "revision": 1})
         self.time = self._add(Subject(Kind.TIME, "time"), {"now_unix_s": START_UNIX_S})
@@ -83,7 +85,7 @@ class Subjects:
         return self.versions.of(json.dumps(obj, sort_keys=True), obj)
 
     def fact(self, subject: int, version: int, before: int) -> Fact:
-        """What is published of a version; ``before``: that of the version published last."""
+        """What is published of a version; ``before``: the last one that is not ``gone``."""
         key = (subject, version, before)
         known = self._facts.get(key)
         if known is None:
@@ -98,7 +100,11 @@ class Subjects:
             PoolObserved(revision=1, pool=Pool(POOL, "u-pool")),
             DomainObserved(revision=1, domain=POOL, epoch=1),
             *(SliceObserved(revision=1, slice=one) for one in slices),
-            *(self.fact(index, first, first) for index, first in enumerate(self.first)),
+            *(
+                self.fact(index, first, first)
+                for index, first in enumerate(self.first)
+                if index not in self.born
+            ),
             Synced(revision=1, instance="c"),
         ]
 
@@ -137,19 +143,23 @@ class Subjects:
         assert fact is not None
         return fact
 
-    def _add_pod(self, name: str, asked: tuple[int, ...]) -> None:
-        index = len(self.all) + len(asked)
+    def _add_pod(self, pod: PodKind) -> None:
+        index = len(self.all) + len(pod.claims)
         claims = []
-        for count, tflops in enumerate(asked):
-            uid = f"{name}{count + 1}" if len(asked) > 1 else f"{name}1"
-            claims.append(self._add(Subject(Kind.CLAIM, uid, index), _claim(uid, name, tflops)))
+        for count, tflops in enumerate(pod.claims, 1):
+            claim = Subject(Kind.CLAIM, f"{pod.name}{count}", index)
+            claims.append(self._add(claim, _claim(claim.name, pod.name, tflops), pod.late))
         uids = [self.all[claim].name for claim in claims]
-        self._add(Subject(Kind.POD, name, claims=tuple(claims)), _pod(name, uids))
+        one = Subject(Kind.POD, pod.name, claims=tuple(claims))
+        self._add(one, _pod(pod.name, uids), pod.late)
 
-    def _add(self, subject: Subject, obj: Object) -> int:
+    def _add(self, subject: Subject, obj: Object, late: bool = False) -> int:
         self.all.append(subject)
-        self.first.append(self.number(obj))
-        return len(self.all) - 1
+        number, index = self.number(obj), len(self.all) - 1
+        if late:
+            self.born[index] = number
+        self.first.append(self.gone if late else number)
+        return index
 
     def _of(self, kind: Kind) -> tuple[int, ...]:
         return tuple(index for index, one in enumerate(self.all) if one.kind is kind)

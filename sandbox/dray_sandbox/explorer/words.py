@@ -3,21 +3,21 @@
 from collections.abc import Iterator
 
 from dray.messages.decisions import AnyRecord, Decided, PodDecision, Released, Waiting
-from dray_sandbox.explorer.world import Action, State, World
+from dray_sandbox.explorer.world import Action, State, World, exchanged
 
 _REPLICAS = ("one", "two")
 
 
 def story(world: World, way: list[tuple[Action, State]]) -> Iterator[str]:
-    """A line per step."""
+    """A line per step; each state is the one that the step made, replicas not yet exchanged."""
     names = _REPLICAS
     for number, (action, state) in enumerate(way, 1):
         yield f"{number:3}  {sentence(world, action, state, names)}"
+        if exchanged(state) != state:
+            names = names[::-1]
 
 
-def sentence(
-    world: World, action: Action, state: State, names: tuple[str, ...] = _REPLICAS
-) -> str:
+def sentence(world: World, action: Action, state: State, names: tuple[str, ...] = _REPLICAS) -> str:
     """What a step did; ``state`` is the one after it, before replicas were exchanged."""
     kind, who, what, why = action
     subject = world.subjects.all[who].name if who >= 0 and kind not in _OF_REPLICAS else ""
@@ -27,9 +27,7 @@ def sentence(
             one = state.replicas[who]
             records = [world.replicas.records[sent.record] for sent in one.sent]
             doing = "; ".join(told(record) for record in records) or "to have claims voided"
-            return (
-                f"{replica}, having read {one.records} records, sends: {doing}"
-            )
+            return f"{replica} sends: {doing}"
         case "stored" | "stored unheard":
             unheard = ", but the answer is lost" if kind == "stored unheard" else ""
             record = told(world.replicas.records[what])
@@ -37,10 +35,16 @@ def sentence(
         case "refused":
             record = told(world.replicas.records[what])
             return f"the log refuses {replica}: {record}"
+        case "hasty":
+            return f"a replica that has read {what} records asks for claims to be voided"
+        case "publish":
+            return f"facts of the kind of {subject} are published"
         case "crash":
             return f"{replica} dies, and a new one reads everything"
         case "void":
             return f"the command to void arrives: {subject} voids attempts up to {what}"
+        case "create":
+            return f"a user creates pod {subject}"
         case "delete":
             return f"a user deletes pod {subject}"
         case "deleting" | "gone":
@@ -62,8 +66,7 @@ def told(record: AnyRecord) -> str:
             return "decided " + ", ".join(placed(pod) for pod in pods)
         case Released(releases=releases):
             return "released " + ", ".join(
-                f"{one.claim_uid} attempt {one.attempt % 1_000_000} ({one.why})"
-                for one in releases
+                f"{one.claim_uid} attempt {one.attempt % 1_000_000} ({one.why})" for one in releases
             )
         case Waiting(pod_uid=pod_uid, reasons=reasons):
             return f"{pod_uid} waits ({', '.join(reason.kind for reason in reasons)})"

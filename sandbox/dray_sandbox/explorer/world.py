@@ -2,20 +2,20 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain, combinations, islice
+from itertools import islice
 from typing import NamedTuple
 
+from dray.domain.claims import last_attempt_before
 from dray.kube.ports import Object
 from dray.messages.decisions import Decided, Released
-from dray_sandbox.explorer.bound import Bound
+from dray_sandbox.explorer.bound import Bound, Publication
 from dray_sandbox.explorer.executors import Executors
-from dray_sandbox.explorer.replicas import Acted, Appended, Folded, Replicas, Sequenced
+from dray_sandbox.explorer.replicas import EPOCH, Appended, Folded, Replicas
 from dray_sandbox.explorer.server import Server
 from dray_sandbox.explorer.subjects import TICK_S, Subjects
 
 UNCHAINED, UNSENT, ORPHAN = -1, -2, -3
 """What an append must follow: nothing, one that is still before it, one that was refused."""
-SERVING = -1
 
 
 class Sent(NamedTuple):
@@ -28,15 +28,10 @@ class Sent(NamedTuple):
 
 
 class ReplicaAt(NamedTuple):
-    """A replica: its state, how far it has read, and what it has sent."""
+    """A replica: its state, and what it has sent. It has read all that there is."""
 
     local: int
-    facts: int
-    """How many of ``State.facts`` it has read."""
-    records: int
-    sent: tuple[Sent, ...]
-    must_read: int = SERVING
-    """After a failure, up to where it reads before it serves again."""
+    sent: tuple[Sent, ...] = ()
 
 
 class Spent(NamedTuple):
@@ -47,6 +42,7 @@ class Spent(NamedTuple):
     early_ticks: int = 0
     deleted_pods: int = 0
     lost_nodes: int = 0
+    hasty_voids: int = 0
     closing_ticks: int = 0
 
 
@@ -57,9 +53,6 @@ class State(NamedTuple):
     """Per subject, its versions from the first to the newest."""
     published: tuple[int, ...]
     """Per subject, which of its versions is the last that was published."""
-    facts: tuple[Sequenced, ...]
-    """What is published and not read by all. A fact's sequence is the sum of ``published``: it
-    grows with every fact, and is the same whatever the order was."""
     log: tuple[tuple[int, int], ...]
     """Writer and record."""
     replicas: tuple[ReplicaAt, ...]
@@ -112,11 +105,10 @@ class World:
 
     def first(self) -> State:
         """Pods and claims are there, and nobody has done anything."""
-        local = self.replicas.begin()
-        one = ReplicaAt(local, 0, 1, (), must_read=1)
+        one = ReplicaAt(self.replicas.begin())
         objects = tuple((version,) for version in self.subjects.first)
         published = (0,) * len(objects)
-        return State(objects, published, (), ((-1, self.replicas.opened),), (one, one), (), Spent())
+        return State(objects, published, ((-1, self.replicas.opened),), (one, one), (), Spent())
 
     def next(self, state: State) -> list[Next]:
         """Everything that may happen; once only time is left to pass, one way on is enough."""
@@ -125,109 +117,56 @@ class World:
         found = [
             *self._executions(state),
             *self._void_commands(state),
+            *self._creations(state),
             *self._collections(state),
+            *self._publications(state),
         ]
         for index in range(len(state.replicas)):
             found += self._acts(state, index)
             found += self._arrivals(state, index)
             found += self._crashes(state, index)
+        found += self._hasty_voids(state)
         found += self._deletions(state)
         found += self._losses(state)
         found += self._ticks(state, any(not step.harm for step in found))
         return found
 
     def _orderly(self, state: State) -> Iterator[Next]:
-        """What comes to rest soonest: everything arrives, and who acts has read all there is."""
-        yield from self._arrivals(state, 0)
-        yield from self._arrivals(state, 1)
+        """What comes to rest soonest."""
+        for index in range(len(state.replicas)):
+            yield from self._arrivals(state, index)
         yield from self._void_commands(state)
         yield from self._executions(state)
         yield from self._collections(state)
-        news = tuple(
-            subject
-            for subject, history in enumerate(state.objects)
-            if state.published[subject] < len(history) - 1
-        )
-        facts, published = self._publish(state, news)
-        told = state._replace(facts=facts, published=published)
-        yield from self._act(told, 0, len(facts), len(state.log))
+        yield from self._publications(state)
+        yield from self._acts(state, 0)
         yield from self._ticks(state, busy=False)
 
     # --- replicas ----------------------------------------------------------------------
 
     def _acts(self, state: State, index: int) -> Iterator[Next]:
+        """A replica decides, if there is anything to decide."""
         one = state.replicas[index]
         if len(one.sent) > self.bound.ahead:
             return
-        for facts, published, read in self._cuts(state, one):
-            told = state._replace(facts=facts, published=published)
-            for records in range(max(one.records, one.must_read), len(state.log) + 1):
-                yield from self._act(told, index, read, records)
-
-    def _act(self, state: State, index: int, read: int, records: int) -> Iterator[Next]:
-        """A replica reads up to there and acts, if it has anything to say then."""
-        one = state.replicas[index]
-        batch = state.facts[one.facts : read]
-        if not batch and records == one.records and one.must_read == SERVING:
-            return
-        folded = tuple(
-            (sequence, state.log[sequence - 1][1], state.log[sequence - 1][0] == index)
-            for sequence in range(one.records + 1, records + 1)
-        )
-        acted = self.replicas.act(one.local, batch, folded, records)
-        voids = [void for void in acted.voids if void not in state.voids]
-        doomed = self._bus.fenced and records < len(state.log)
-        if (acted.appends and not doomed) or voids or acted.alarms:
-            yield self._acted(state, index, acted, read, records)
-
-    def _cuts(
-        self, state: State, one: ReplicaAt
-    ) -> Iterator[tuple[tuple[Sequenced, ...], tuple[int, ...], int]]:
-        """The facts afterwards, and how many of them the replica has read: a part of what is
-        published, or all of it and the newest state of some objects."""
-        for read in range(one.facts, len(state.facts) + 1):
-            yield state.facts, state.published, read
-        news = [
-            subject
-            for subject, history in enumerate(state.objects)
-            if state.published[subject] < len(history) - 1
-        ]
-        kinds = news if self.bound.any_order else {self.subjects.all[one].kind for one in news}
-        together = [
-            tuple(one for one in news if kind in (one, self.subjects.all[one].kind))
-            for kind in sorted(kinds)
-        ]
-        for size in range(1, len(together) + 1):
-            for chosen in combinations(together, size):
-                facts, published = self._publish(state, tuple(chain.from_iterable(chosen)))
-                yield facts, published, len(facts)
-
-    def _publish(
-        self, state: State, chosen: tuple[int, ...]
-    ) -> tuple[tuple[Sequenced, ...], tuple[int, ...]]:
-        """The newest version of each of these subjects, one after the other."""
-        facts, published = list(state.facts), list(state.published)
-        for subject in chosen:
-            history = state.objects[subject]
-            before, published[subject] = published[subject], len(history) - 1
-            sequence = self.replicas.configured + sum(published)
-            facts.append((sequence, subject, history[-1], history[before]))
-        return tuple(facts), tuple(published)
-
-    def _acted(
-        self,
-        state: State,
-        index: int,
-        acted: Acted,
-        read: int,
-        records: int,
-    ) -> Next:
-        one = state.replicas[index]
-        sent = (*one.sent, *(_sent(append) for append in acted.appends))
-        after = ReplicaAt(acted.local, read, records, sent)
+        acted = self.replicas.act(one.local, len(state.log))
         voids = tuple(sorted({*state.voids, *acted.voids}))
-        made = trimmed(_with(state._replace(voids=voids), index, after))
-        return Next(Action("act", index), made, False, acted.alarms)
+        if acted.appends or acted.alarms or voids != state.voids:
+            sent = (*one.sent, *(_sent(append) for append in acted.appends))
+            after = _with(state._replace(voids=voids), index, ReplicaAt(acted.local, sent))
+            yield Next(Action("act", index), after, False, acted.alarms)
+
+    def _hasty_voids(self, state: State) -> Iterator[Next]:
+        """A replica that has not read the log's last records asks for claims to be voided."""
+        if state.spent.hasty_voids >= self.bound.hasty_voids:
+            return
+        spent = state.spent._replace(hasty_voids=state.spent.hasty_voids + 1)
+        for end in range(1, len(state.log)):
+            acted = self.replicas.act(self._fresh(state, end), end)
+            voids = tuple(sorted({*state.voids, *acted.voids}))
+            if voids != state.voids:
+                after = state._replace(voids=voids, spent=spent)
+                yield Next(Action("hasty", what=end), after, True)
 
     def _arrivals(self, state: State, index: int) -> Iterator[Next]:
         """The replica's oldest append reaches the bus; its answer arrives, or not."""
@@ -235,27 +174,61 @@ class World:
         if not one.sent:
             return
         head, rest = one.sent[0], one.sent[1:]
-        end = len(state.log)
-        if self._refuses(head, end):
-            left = () if self._bus.chained else tuple(sent._replace(after=ORPHAN) for sent in rest)
-            if head.after == ORPHAN:
-                after = one._replace(sent=rest)
-            else:
-                local = self.replicas.failed(one.local)
-                after = one._replace(local=local, sent=left, must_read=end)
-            yield Next(Action("refused", index, head.record), _with(state, index, after), False)
+        if self._refuses(head, len(state.log)):
+            sent = tuple(other._replace(after=ORPHAN) for other in rest)
+            heard = head.after == ORPHAN
+            local = one.local if heard else self.replicas.failed(one.local)
+            made = _with(state, index, ReplicaAt(local, rest if heard else sent))
+            yield Next(Action("refused", index, head.record), made, False)
             return
-        if rest and rest[0].after == UNSENT:
-            rest = (rest[0]._replace(after=end + 1), *rest[1:])
-        made = state._replace(log=(*state.log, (index, head.record)))
-        stored = _with(made, index, one._replace(sent=rest))
+        if self._goes_on_too_long(head.record):
+            yield Next(Action("cut"), state, False)
+            return
+        stored = self._stored(state, index)
         yield Next(Action("stored", index, head.record), stored, False)
         if state.spent.lost_answers < self.bound.lost_answers:
-            local = self.replicas.failed(one.local)
-            after = one._replace(local=local, sent=rest, must_read=end + 1)
             spent = state.spent._replace(lost_answers=state.spent.lost_answers + 1)
-            lost = _with(made._replace(spent=spent), index, after)
-            yield Next(Action("stored unheard", index, head.record), lost, True)
+            after = stored.replicas[index]
+            lost = after._replace(local=self.replicas.failed(after.local))
+            made = _with(stored._replace(spent=spent), index, lost)
+            yield Next(Action("stored unheard", index, head.record), made, True)
+
+    def _stored(self, state: State, index: int) -> State:
+        """With the replica's oldest append as the log's last record, read by all.
+
+        Others whose appends are sure to be refused now hear of it at once: until they do they
+        could only send more that is refused.
+        """
+        head, *rest = state.replicas[index].sent
+        log = (*state.log, (index, head.record))
+        end = len(log)
+        replicas = []
+        for number, one in enumerate(state.replicas):
+            local, sent = one.local, one.sent
+            if number == index:
+                if rest and rest[0].after == UNSENT:
+                    rest[0] = rest[0]._replace(after=end)
+                sent = tuple(rest)
+            elif self._bus.fenced and self._bus.chained and sent:
+                local, sent = self.replicas.failed(local), ()
+            local = self.replicas.read(local, (), ((end, head.record, number == index),))
+            replicas.append(ReplicaAt(local, sent))
+        return self._rested(state._replace(log=log, replicas=tuple(replicas)))
+
+    def _rested(self, state: State) -> State:
+        """Replicas that have nothing to say now have seen to it."""
+        end, known = len(state.log), set(state.voids)
+        replicas = []
+        for one in state.replicas:
+            acted = self.replicas.act(one.local, end)
+            quiet = not (acted.appends or acted.alarms or set(acted.voids) - known)
+            replicas.append(one._replace(local=acted.local) if quiet else one)
+        return state._replace(replicas=tuple(replicas))
+
+    def _goes_on_too_long(self, record: int) -> bool:
+        decided = map(self.executors.decisions.__getitem__, self._decisions_of(record))
+        most = last_attempt_before(EPOCH) + self.bound.attempts
+        return any(claim.attempt > most for one in decided for claim in one.claims)
 
     def _refuses(self, head: Sent, end: int) -> bool:
         late = self._bus.fenced and head.expected != end
@@ -263,21 +236,80 @@ class World:
         return late or builds_on_another
 
     def _crashes(self, state: State, index: int) -> Iterator[Next]:
-        if state.spent.crashes >= self.bound.crashes:
-            return
+        if state.spent.crashes < self.bound.crashes:
+            spent = state.spent._replace(crashes=state.spent.crashes + 1)
+            after = ReplicaAt(self._fresh(state, len(state.log)))
+            made = self._rested(_with(state._replace(spent=spent), index, after))
+            yield Next(Action("crash", index), made, True)
+
+    def _fresh(self, state: State, end: int) -> int:
+        """A replica that has just read what is published, and the log up to there."""
+        start = self.replicas.configured
+        published = sum(state.published)
+        changed = [subject for subject, at in enumerate(state.published) if at]
         facts = tuple(
-            (self.replicas.configured + 1 + subject, subject, history[at], history[0])
-            for subject, (history, at) in enumerate(zip(state.objects, state.published, strict=True))
+            (
+                start + published - left,
+                subject,
+                state.objects[subject][state.published[subject]],
+                self._lived(state.objects[subject]),
+            )
+            for left, subject in zip(range(len(changed) - 1, -1, -1), changed, strict=True)
         )
-        records: tuple[Folded, ...] = tuple(
-            (sequence, record, False) for sequence, (_, record) in enumerate(state.log, 1)
+        return self.replicas.restarted(facts, _records(state, -2, 0, end))
+
+    # --- facts -------------------------------------------------------------------------
+
+    def _publications(self, state: State) -> Iterator[Next]:
+        """Facts overtake each other as far as the bound says, and are read by all."""
+        if self.bound.publication is Publication.IN_ORDER:
+            return
+        news = self._news(state)
+        parts: list[tuple[int, ...]]
+        if self.bound.publication is Publication.BY_OBJECT:
+            parts = [(one,) for one in news]
+        else:
+            kinds = dict.fromkeys(self.subjects.all[one].kind for one in news)
+            parts = [
+                tuple(one for one in news if self.subjects.all[one].kind is kind) for kind in kinds
+            ]
+        for part in parts:
+            yield Next(Action("publish", part[0]), self._publish(state, part), False)
+
+    def _news(self, state: State) -> tuple[int, ...]:
+        return tuple(
+            subject
+            for subject, history in enumerate(state.objects)
+            if state.published[subject] < len(history) - 1
         )
-        local = self.replicas.restarted(facts, records)
-        end = len(state.log)
-        spent = state.spent._replace(crashes=state.spent.crashes + 1)
-        after = ReplicaAt(local, len(state.facts), end, (), must_read=end)
-        made = trimmed(_with(state._replace(spent=spent), index, after))
-        yield Next(Action("crash", index), made, True)
+
+    def _publish(self, state: State, subjects: tuple[int, ...]) -> State:
+        """The newest version of each of these subjects. A fact's sequence is the sum of what is
+        published: it grows with each, and is the same whatever the order was."""
+        facts, published = [], list(state.published)
+        for subject in subjects:
+            history = state.objects[subject]
+            published[subject] = len(history) - 1
+            sequence = self.replicas.configured + sum(published)
+            facts.append((sequence, subject, history[-1], self._lived(history)))
+        replicas = tuple(
+            one._replace(local=self.replicas.read(one.local, tuple(facts), ()))
+            for one in state.replicas
+        )
+        return self._rested(state._replace(published=tuple(published), replicas=replicas))
+
+    def _lived(self, history: tuple[int, ...]) -> int:
+        """The version that a tombstone is made of."""
+        return next(one for one in reversed(history) if one != self.subjects.gone)
+
+    def _changed(self, state: State, subject: int, version: int) -> State:
+        """With a new version of a subject."""
+        objects = state.objects
+        history = (*objects[subject], version)
+        made = state._replace(objects=(*objects[:subject], history, *objects[subject + 1 :]))
+        if self.bound.publication is Publication.IN_ORDER:
+            return self._publish(made, (subject,))
+        return made
 
     # --- executors and the server --------------------------------------------------------
 
@@ -286,7 +318,7 @@ class World:
             committed = self._called_committed(state, number)
             for write in self.executors.writes(number, committed, state.objects):
                 action = Action(write.what, write.subject, number, write.why)
-                yield Next(action, changed(state, write.subject, write.version), False)
+                yield Next(action, self._changed(state, write.subject, write.version), False)
 
     def decided(self, state: State) -> list[int]:
         """Every decision that the log holds, in order."""
@@ -319,9 +351,18 @@ class World:
             made = self.executors.void(claim, attempt, state.objects[claim][-1])
             if made is not None:
                 action = Action("void", claim, attempt)
-                yield Next(action, changed(state, claim, made), False)
+                yield Next(action, self._changed(state, claim, made), False)
 
     # --- the cluster -------------------------------------------------------------------
+
+    def _creations(self, state: State) -> Iterator[Next]:
+        """A pod that was not there at the beginning, and its claims."""
+        for pod in self.subjects.pods:
+            if pod in self.subjects.born and len(state.objects[pod]) == 1:
+                made = state
+                for subject in (*self.subjects.all[pod].claims, pod):
+                    made = self._changed(made, subject, self.subjects.born[subject])
+                yield Next(Action("create", pod), made, False)
 
     def _collections(self, state: State) -> Iterator[Next]:
         """Kubernetes takes away the claims of pods that are gone."""
@@ -333,9 +374,9 @@ class World:
             metadata = self.subjects.versions[now]["metadata"]
             if metadata.get("finalizers") and "deletionTimestamp" not in metadata:
                 made = self._edit("delete", now)
-                yield Next(Action("deleting", claim), changed(state, claim, made), False)
+                yield Next(Action("deleting", claim), self._changed(state, claim, made), False)
             else:
-                yield Next(Action("gone", claim), changed(state, claim, gone), False)
+                yield Next(Action("gone", claim), self._changed(state, claim, gone), False)
 
     def _deletions(self, state: State) -> Iterator[Next]:
         if state.spent.deleted_pods >= self.bound.deleted_pods:
@@ -343,7 +384,7 @@ class World:
         for pod in self.subjects.pods:
             if state.objects[pod][-1] != self.subjects.gone:
                 spent = state.spent._replace(deleted_pods=state.spent.deleted_pods + 1)
-                made = changed(state._replace(spent=spent), pod, self.subjects.gone)
+                made = self._changed(state._replace(spent=spent), pod, self.subjects.gone)
                 yield Next(Action("delete", pod), made, True)
 
     def _losses(self, state: State) -> Iterator[Next]:
@@ -354,7 +395,7 @@ class World:
             if len(history) == 1:
                 spent = state.spent._replace(lost_nodes=state.spent.lost_nodes + 1)
                 made = self._edit("lose", history[-1])
-                after = changed(state._replace(spent=spent), node, made)
+                after = self._changed(state._replace(spent=spent), node, made)
                 yield Next(Action("lose", node), after, True)
 
     def _ticks(self, state: State, busy: bool) -> Iterator[Next]:
@@ -368,7 +409,7 @@ class World:
             return
         time = self.subjects.time
         made = self._edit("tick", state.objects[time][-1])
-        yield Next(Action("tick"), changed(state._replace(spent=spent), time, made), busy)
+        yield Next(Action("tick"), self._changed(state._replace(spent=spent), time, made), busy)
 
     def _edit(self, what: str, version: int) -> int:
         key = (what, version)
@@ -377,22 +418,6 @@ class World:
             made = _edited(what, self.subjects.versions[version])
             known = self._edited[key] = self.subjects.number(made)
         return known
-
-
-def changed(state: State, subject: int, version: int) -> State:
-    """With a new version of a subject."""
-    objects = state.objects
-    history = (*objects[subject], version)
-    return state._replace(objects=(*objects[:subject], history, *objects[subject + 1 :]))
-
-
-def trimmed(state: State) -> State:
-    """Without the facts that all replicas have read."""
-    read = min(one.facts for one in state.replicas)
-    if not read:
-        return state
-    replicas = tuple(one._replace(facts=one.facts - read) for one in state.replicas)
-    return state._replace(facts=state.facts[read:], replicas=replicas)
 
 
 def exchanged(state: State) -> State:
@@ -409,6 +434,12 @@ def exchanged(state: State) -> State:
 def _with(state: State, index: int, one: ReplicaAt) -> State:
     replicas = state.replicas
     return state._replace(replicas=(*replicas[:index], one, *replicas[index + 1 :]))
+
+
+def _records(state: State, index: int, start: int, end: int) -> tuple[Folded, ...]:
+    """Records of the log after ``start`` up to ``end``, as a replica reads them."""
+    read = enumerate(state.log[start:end], start + 1)
+    return tuple((sequence, record, writer == index) for sequence, (writer, record) in read)
 
 
 def _sent(append: Appended) -> Sent:

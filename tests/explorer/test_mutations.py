@@ -1,0 +1,134 @@
+"""The explorer notices a dray that lacks one of its protections, and shows the way there."""
+
+import dataclasses
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from dray_allocator.log import lives, settle
+from dray_claim_controller.execute import rules
+from dray_sandbox.explorer.bound import Bound, PodKind
+from dray_sandbox.explorer.bounds import CRASH, GANG, GANG_HASTY, HASTY, TIME
+from dray_sandbox.explorer.search import Outcome, explore
+from dray_sandbox.explorer.world import Bus
+
+Mutation = Callable[[], AbstractContextManager[Any]]
+RIVALS = Bound("rivals", (PodKind("P", (312,)), PodKind("Q", (312,), late=True)), ("n0",))
+FOLLOWERS = Bound("followers", (PodKind("P", (156,)), PodKind("Q", (156,), late=True)))
+
+AGAIN = Bound("again", (PodKind("P", (312,)),), hasty_voids=1)
+
+
+def executor_ignoring_void() -> AbstractContextManager[Any]:
+    """Carries out what was voided meanwhile."""
+    real = rules._claim_step
+
+    def step(observed: rules.Observed, decision: Any, wanted: Any) -> Any:
+        seen = observed.claims.get(wanted.uid)
+        if seen is not None and seen.claim.allocation is None:
+            blind = dataclasses.replace(seen, claim=dataclasses.replace(seen.claim, void=0))
+            observed = dataclasses.replace(observed, claims={**observed.claims, wanted.uid: blind})
+        return real(observed, decision, wanted)
+
+    return mock.patch.object(rules, "_claim_step", step)
+
+
+def writes_without_revision() -> AbstractContextManager[Any]:
+    """Writes to whatever the claim has become since it was read."""
+    return mock.patch("dray_claim_controller.execute.writes._fence", return_value={})
+
+
+def allocator_forgetting_reservations() -> AbstractContextManager[Any]:
+    """Counts only what claims' statuses show."""
+    return mock.patch("dray_allocator.state.counts", return_value=False)
+
+
+def reservations_that_expire() -> AbstractContextManager[Any]:
+    """Releases after 30 s what nobody has voided."""
+    real = lives.end_of
+
+    def end_of(*about: Any) -> Any:
+        end = real(*about)
+        return lives.Ending("voided") if isinstance(end, lives.Wish) else end
+
+    return mock.patch("dray_allocator.log.settle.end_of", end_of)
+
+
+def attempts_that_begin_again() -> AbstractContextManager[Any]:
+    """Numbers every decision of a claim alike."""
+    return mock.patch("dray_allocator.placement.choose._next_attempt", return_value=1_000_001)
+
+
+def siblings_not_looked_at() -> AbstractContextManager[Any]:
+    """Binds a pod for whose other claims an earlier decision has cared."""
+    return mock.patch.object(rules, "_siblings_stop", return_value=None)
+
+
+def pods_bound_after_their_first_claim() -> AbstractContextManager[Any]:
+    """Executes half a decision."""
+    real = rules.next_step
+
+    def step(observed: rules.Observed, decision: Any) -> Any:
+        seen = observed.claims.get(decision.claims[0].uid)
+        held = seen is not None and seen.claim.allocation is not None
+        return rules.Bind() if held and observed.pod else real(observed, decision)
+
+    return mock.patch("dray_claim_controller.deciding.executing.next_step", step)
+
+
+def pods_told_nothing() -> AbstractContextManager[Any]:
+    """Lets pods wait without a word."""
+    return mock.patch("dray_allocator.deciding.Step._wait", return_value=None)
+
+
+def void_claims_not_released() -> AbstractContextManager[Any]:
+    """Keeps for ever what was voided."""
+    real = settle.due_releases
+    return mock.patch("dray_allocator.deciding.due_releases", lambda *of: ((), real(*of)[1]))
+
+
+def nothing() -> AbstractContextManager[Any]:
+    """All of dray."""
+    return nullcontext()
+
+
+@pytest.mark.parametrize(
+    ("mutation", "bus", "bound", "found"),
+    [
+        (nothing, Bus(fenced=False), CRASH, "is decided after"),
+        (nothing, Bus(chained=False), FOLLOWERS, "is decided after"),
+        (executor_ignoring_void, Bus(), HASTY, "although it voids attempts"),
+        (writes_without_revision, Bus(), HASTY, "although it voids attempts"),
+        (allocator_forgetting_reservations, Bus(), RIVALS, "has 312, and 624 are allocated"),
+        (reservations_that_expire, Bus(), TIME, "may still be carried out"),
+        (attempts_that_begin_again, Bus(), AGAIN, "is decided after"),
+        (siblings_not_looked_at, Bus(), GANG_HASTY, "without an allocation of"),
+        (pods_bound_after_their_first_claim, Bus(), GANG, "without an allocation of"),
+        (pods_told_nothing, Bus(), TIME, "neither placed nor told why"),
+        (void_claims_not_released, Bus(), HASTY, "is never released"),
+    ],
+)
+def test_a_missing_protection_is_noticed(
+    mutation: Mutation, bus: Bus, bound: Bound, found: str
+) -> None:
+    outcome = searched(mutation, bus, bound)
+
+    assert found in outcome.violation, outcome.report()
+    assert outcome.trace
+
+
+def test_the_way_to_what_is_wrong_is_the_shortest_and_in_words() -> None:
+    outcome = searched(allocator_forgetting_reservations, Bus(), RIVALS)
+
+    assert len(outcome.trace) == 7
+    told = "\n".join(outcome.trace)
+    assert "sends: decided P on n0 (P1 attempt 1), Q on n0 (Q1 attempt 1)" in told
+    assert outcome.trace[-1].endswith("an executor of Q on n0 (Q1 attempt 1): commit Q1")
+
+
+def searched(mutation: Mutation, bus: Bus, bound: Bound) -> Outcome:
+    with mutation():
+        return explore(bound, bus)
