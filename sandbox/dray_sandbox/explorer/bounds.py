@@ -23,14 +23,21 @@ HASTY = Bound(
     hasty_voids=1,
     publication=Publication.BY_KIND,
 )
-NODE = Bound("a node leaves the pool", (_P, _Q_LATER), lost_nodes=1)
+NODE = Bound("a node leaves the pool", (_P, _Q_LATER), lost_nodes=1, ahead=0)
 POD = Bound("a pod is deleted", (_P, _Q_LATER), ("n0",), deleted_pods=1)
+GANG_CRASH = Bound(
+    "two claims of one pod, an answer is lost, a replica dies",
+    (_GANG, PodKind("Q", (WHOLE,))),
+    crashes=1,
+    lost_answers=1,
+)
 GANG_TIME = Bound(
     "31 s pass at any time, two claims of one pod, one executor",
     (_GANG,),
     ("n0",),
     early_ticks=1,
     attempts=2,
+    ahead=0,
     late_executors=False,
 )
 GANG_HASTY = Bound(
@@ -46,4 +53,4 @@ GANG_HASTY_LATE = Bound(
 )
 
 SMALL = (CRASH, GANG, TIME, HASTY)
-FULL = (*SMALL, ANSWERS, NODE, POD, GANG_TIME, GANG_HASTY)
+FULL = (*SMALL, ANSWERS, NODE, POD, GANG_CRASH, GANG_TIME, GANG_HASTY)
