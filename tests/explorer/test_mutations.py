@@ -19,7 +19,7 @@ Mutation = Callable[[], AbstractContextManager[Any]]
 RIVALS = Bound("rivals", (PodKind("P", (312,)), PodKind("Q", (312,), late=True)), ("n0",))
 FOLLOWERS = Bound("followers", (PodKind("P", (156,)), PodKind("Q", (156,), late=True)))
 
-AGAIN = Bound("again", (PodKind("P", (312,)),), hasty_voids=1, ahead=0)
+AGAIN = Bound("again", (PodKind("P", (312,)),), hasty_voids=1, ahead=0, late_executors=False)
 
 
 def executor_ignoring_void() -> AbstractContextManager[Any]:
