@@ -19,8 +19,6 @@ Mutation = Callable[[], AbstractContextManager[Any]]
 RIVALS = Bound("rivals", (PodKind("P", (312,)), PodKind("Q", (312,), late=True)), ("n0",))
 FOLLOWERS = Bound("followers", (PodKind("P", (156,)), PodKind("Q", (156,), late=True)))
 
-AGAIN = Bound("again", (PodKind("P", (312,)),), hasty_voids=1, ahead=0, late_executors=False)
-
 
 def executor_ignoring_void() -> AbstractContextManager[Any]:
     """Carries out what was voided meanwhile."""
@@ -55,11 +53,6 @@ def reservations_that_expire() -> AbstractContextManager[Any]:
         return lives.Ending("voided") if isinstance(end, lives.Wish) else end
 
     return mock.patch("dray_allocator.log.settle.end_of", end_of)
-
-
-def attempts_that_begin_again() -> AbstractContextManager[Any]:
-    """Numbers every decision of a claim alike."""
-    return mock.patch("dray_allocator.placement.choose._next_attempt", return_value=1_000_001)
 
 
 def siblings_not_looked_at() -> AbstractContextManager[Any]:
@@ -104,7 +97,6 @@ def nothing() -> AbstractContextManager[Any]:
         (writes_without_revision, Bus(), HASTY, "although it voids attempts"),
         (allocator_forgetting_reservations, Bus(), RIVALS, "has 312, and 624 are allocated"),
         (reservations_that_expire, Bus(), TIME, "may still be carried out"),
-        (attempts_that_begin_again, Bus(), AGAIN, "is decided after"),
         (siblings_not_looked_at, Bus(), GANG_HASTY, "without an allocation of"),
         (pods_bound_after_their_first_claim, Bus(), GANG, "without an allocation of"),
         (pods_told_nothing, Bus(), TIME, "neither placed nor told why"),
