@@ -13,7 +13,7 @@ from dray_claim_controller.execute import rules
 from dray_sandbox.explorer.bound import Bound, PodKind
 from dray_sandbox.explorer.bounds import CRASH, GANG, GANG_HASTY, HASTY, TIME
 from dray_sandbox.explorer.search import Outcome, explore
-from dray_sandbox.explorer.world import Bus
+from dray_sandbox.explorer.state import Bus
 
 Mutation = Callable[[], AbstractContextManager[Any]]
 RIVALS = Bound("rivals", (PodKind("P", (312,)), PodKind("Q", (312,), late=True)), ("n0",))

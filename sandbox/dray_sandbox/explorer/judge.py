@@ -9,8 +9,9 @@ from dray.domain.quantities import parse_quantity
 from dray.kube.convert import claim_from, pod_from
 from dray.messages.decisions import Decided
 from dray_allocator.log.fold import LogFold, Stage
+from dray_sandbox.explorer.state import Next, State
 from dray_sandbox.explorer.subjects import TFLOPS
-from dray_sandbox.explorer.world import Next, State, World
+from dray_sandbox.explorer.world import World
 
 
 class Judge:

@@ -6,8 +6,9 @@ from itertools import pairwise
 
 from dray_sandbox.explorer.bound import Bound
 from dray_sandbox.explorer.judge import Judge
+from dray_sandbox.explorer.state import Action, Bus, Next, State, exchanged
 from dray_sandbox.explorer.words import story
-from dray_sandbox.explorer.world import Action, Bus, Next, State, World, exchanged
+from dray_sandbox.explorer.world import World
 
 
 @dataclass(slots=True)

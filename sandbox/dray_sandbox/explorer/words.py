@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from dray.messages.decisions import AnyRecord, Decided, PodDecision, Released, Waiting
-from dray_sandbox.explorer.world import Action, State, World, exchanged
+from dray_sandbox.explorer.state import Action, State, exchanged
+from dray_sandbox.explorer.world import World
 
 _REPLICAS = ("one", "two")
 
