@@ -51,6 +51,9 @@ GANG_HASTY = Bound(
 GANG_HASTY_LATE = Bound(
     "one of two claims of one pod is voided", (_GANG,), ("n0",), hasty_voids=1, attempts=2
 )
+GANG_REPLACED = Bound(
+    "two claims of one pod, a leader was replaced", (_GANG,), replaced_leaders=True
+)
 
 SMALL = (CRASH, GANG, TIME, HASTY)
 FULL = (*SMALL, ANSWERS, NODE, POD, GANG_CRASH, GANG_TIME, GANG_HASTY)
