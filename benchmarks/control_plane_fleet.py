@@ -70,6 +70,8 @@ class Size:
     pods: int
     full: float
     """Share of the cards that are held before the first pod comes."""
+    within_s: float = 600.0
+    """How long a row may bind its pods."""
 
     def simulated(self) -> tuple[SimulatedNode, ...]:
         """The nodes, all in one pool."""

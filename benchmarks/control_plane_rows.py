@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from benchmarks.control_plane_bound import Bound
 from benchmarks.control_plane_fleet import (
     DEDICATED,
     NAMESPACE,
@@ -35,9 +36,7 @@ from dray.kube.ports import (
     POLICIES,
     POOLS,
     TEMPLATES,
-    Changed,
     Kube,
-    Listed,
     Object,
 )
 from dray_sandbox.access import make_credentials
@@ -53,7 +52,6 @@ from dray_sandbox.stack import Stack
 NAME = "bench"
 WARM_UP = 16
 """Pods that are bound before anything is measured."""
-_BOUND_WITHIN_S = 600.0
 _QUIET_S = 3.0
 _QUIET_WITHIN_S = 180.0
 PROFILED = ("claim-controller", "allocator", "webhook")
@@ -95,6 +93,8 @@ class Outcome:
 
     row: Row
     pods: int
+    """Bound ones; fewer than were created where the time did not suffice."""
+    created: int
     bound_s: float
     """From the first creation to the last binding."""
     before: Reading
@@ -103,10 +103,6 @@ class Outcome:
     """Once nothing was written any more: what is told after the fact counts, too."""
     stacks: Mapping[str, Path] = field(default_factory=dict)
     """Profiles by program."""
-
-
-class NotBoundError(PermanentError):
-    """Pods were not bound in time."""
 
 
 class _Programs(Runner):
@@ -130,14 +126,19 @@ async def run_row(row: Row, size: Size, progress: Progress, profile: Path | None
     """Build the row's cluster, create its pods, and measure until all is quiet.
 
     ``profile``: the folder that profiles are written to; None: nothing is profiled.
-    Raises PermanentError for what could not be started, or is not bound in 10 minutes.
+    A row that takes longer than ``size.within_s`` is measured until then.
+    Raises PermanentError for what could not be started, or where not even the warm-up is bound.
     """
     async with _cluster(row, size, progress, profile) as cluster:
         bound = Bound(cluster.kube)
         watching = asyncio.create_task(bound.run(), name="bound")
         try:
             await _create(cluster.kube, row, "warm-up", WARM_UP)
-            await bound.until(WARM_UP)
+            if not await bound.until(WARM_UP, size.within_s):
+                raise PermanentError(
+                    f"{bound.count} of the first {WARM_UP} pods were bound within "
+                    f"{size.within_s:g} s; the logs are in {stack_directory(NAME) / 'logs'}"
+                )
             meter = Meter(cluster.kubeconfig, cluster.pids)
             await _quiet(meter)
             progress(f"  creating {size.pods} pods")
@@ -151,7 +152,7 @@ async def _measure(
     row: Row,
     size: Size,
     cluster: Cluster,
-    bound: "Bound",
+    bound: Bound,
     meter: Meter,
     progress: Progress,
     profile: Path | None,
@@ -161,60 +162,25 @@ async def _measure(
     before = await meter.read()
     began_s = time.monotonic()
     creating = asyncio.create_task(_create(cluster.kube, row, "pod", size.pods))
-    await bound.until(WARM_UP + size.pods, lambda count: progress(f"  {count - WARM_UP} bound"))
+    in_time = await bound.until(
+        WARM_UP + size.pods,
+        size.within_s,
+        lambda count: progress(f"  {count - WARM_UP} bound"),
+    )
+    pods, bound_s = bound.count - WARM_UP, bound.last_s - began_s
+    after = quiet = await meter.read()
     await creating
-    bound_s = bound.last_s - began_s
-    after = await meter.read()
-    progress(f"  all bound after {bound_s:.1f} s; waiting until nothing is written any more")
-    quiet = await _quiet(meter)
+    if not pods:
+        raise PermanentError(f"none of {size.pods} pods was bound within {size.within_s:g} s")
+    if in_time:
+        progress(f"  all bound after {bound_s:.1f} s; waiting until nothing is written any more")
+        quiet = await _quiet(meter)
     stacks = {}
     if profile is not None:
         _toggle(profiled)
         files = {name: profile / f"{pid}.stacks" for name, pid in profiled.items()}
         stacks = {name: await asyncio.to_thread(_written, path) for name, path in files.items()}
-    return Outcome(row, size.pods, bound_s, before, after, quiet, stacks)
-
-
-class Bound:
-    """Counts the pods that have a node."""
-
-    def __init__(self, kube: Kube) -> None:
-        self._kube = kube
-        self._uids: set[str] = set()
-        self._more = asyncio.Event()
-        self.last_s = 0.0
-        """When the last one was seen to be bound."""
-
-    async def run(self) -> None:
-        """Watch until cancelled."""
-        selector = "spec.nodeName!="
-        async for event in self._kube.watch(PODS, NAMESPACE, field_selector=selector):
-            before = len(self._uids)
-            match event:
-                case Listed(objects):
-                    self._uids.update(one["metadata"]["uid"] for one in objects)
-                case Changed(one):
-                    self._uids.add(one["metadata"]["uid"])
-            if len(self._uids) > before:
-                self.last_s = time.monotonic()
-                self._more.set()
-
-    async def until(self, count: int, told: Callable[[int], None] = lambda count: None) -> None:
-        """Wait for so many; ``told`` of every 500. Raises NotBoundError."""
-        said = len(self._uids)
-        try:
-            async with asyncio.timeout(_BOUND_WITHIN_S):
-                while len(self._uids) < count:
-                    await self._more.wait()
-                    self._more.clear()
-                    if len(self._uids) >= said + 500:
-                        said = len(self._uids)
-                        told(said)
-        except TimeoutError:
-            raise NotBoundError(
-                f"{len(self._uids)} of {count} pods were bound within {_BOUND_WITHIN_S:g} s; "
-                f"the logs are in {stack_directory(NAME) / 'logs'}"
-            ) from None
+    return Outcome(row, pods, size.pods, bound_s, before, after, quiet, stacks)
 
 
 async def _create(kube: Kube, row: Row, name: str, count: int) -> None:

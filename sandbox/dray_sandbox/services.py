@@ -71,6 +71,9 @@ class Wiring:
             "DRAY_WEBHOOK__HOST": "127.0.0.1",
             "DRAY_WEBHOOK__PORT": str(port),
             "DRAY_WEBHOOK__CERTIFICATE_DIR": str(certificates),
+            # A whole cluster on one small machine: the claim-controller's answer may take longer
+            # than a cluster's would, and a pod applied with its pool and template waits for it.
+            "DRAY_WEBHOOK__LOOKUP_TIMEOUT": "2s",
         }
         return self._service("webhook", "dray_webhook", "webhook", own)
 
