@@ -8,10 +8,20 @@ from unittest import mock
 
 import pytest
 
+from dray.domain.pods import Pod
 from dray_allocator.log import lives, settle
 from dray_claim_controller.execute import rules
+from dray_claim_controller.execute.writes import ClaimWrites
 from dray_sandbox.explorer.bound import Bound, PodKind
-from dray_sandbox.explorer.bounds import CRASH, GANG, GANG_HASTY, HASTY, TIME
+from dray_sandbox.explorer.bounds import (
+    CRASH,
+    GANG,
+    GANG_HASTY,
+    GANG_HASTY_ONE,
+    GANG_REPLACED_ONCE,
+    HASTY,
+    TIME,
+)
 from dray_sandbox.explorer.search import Outcome, explore
 from dray_sandbox.explorer.state import Bus
 
@@ -60,6 +70,25 @@ def siblings_not_looked_at() -> AbstractContextManager[Any]:
     return mock.patch.object(rules, "_siblings_stop", return_value=None)
 
 
+def bindings_without_revision() -> AbstractContextManager[Any]:
+    """Binds a pod whatever it says by now."""
+
+    async def bind(writes: ClaimWrites, pod: Pod, node: str) -> None:
+        await writes._kube.bind(pod.name, pod.namespace, uid=pod.uid, node=node)
+
+    return mock.patch.object(ClaimWrites, "bind", bind)
+
+
+def pods_not_told() -> AbstractContextManager[Any]:
+    """Clears what a pod may be bound by."""
+    return mock.patch("dray_claim_controller.deciding.executing.untold", return_value="")
+
+
+def pods_not_heard() -> AbstractContextManager[Any]:
+    """Binds a pod by what it says is taken back."""
+    return mock.patch("dray_claim_controller.deciding.executing.voids_of", return_value={})
+
+
 def pods_bound_after_their_first_claim() -> AbstractContextManager[Any]:
     """Executes half a decision."""
     real = rules.next_step
@@ -98,6 +127,10 @@ def nothing() -> AbstractContextManager[Any]:
         (allocator_forgetting_reservations, Bus(), RIVALS, "has 312, and 624 are allocated"),
         (reservations_that_expire, Bus(), TIME, "may still be carried out"),
         (siblings_not_looked_at, Bus(), GANG_HASTY, "without an allocation of"),
+        (bindings_without_revision, Bus(), GANG_HASTY_ONE, "without an allocation of"),
+        (pods_not_told, Bus(), GANG_HASTY_ONE, "without an allocation of"),
+        (pods_not_told, Bus(), GANG_REPLACED_ONCE, "without an allocation of"),
+        (pods_not_heard, Bus(), GANG_HASTY_ONE, "without an allocation of"),
         (pods_bound_after_their_first_claim, Bus(), GANG, "without an allocation of"),
         (pods_told_nothing, Bus(), TIME, "neither placed nor told why"),
         (void_claims_not_released, Bus(), HASTY, "is never released"),

@@ -38,6 +38,7 @@ class Bound:
     pods: tuple[PodKind, ...]
     nodes: tuple[str, ...] = ("n0", "n1")
     """One card each."""
+    replicas: int = 2
     crashes: int = 0
     """Of replicas, which begin again from what the bus holds."""
     lost_answers: int = 0

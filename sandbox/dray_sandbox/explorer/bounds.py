@@ -1,9 +1,12 @@
 """The bounds that are searched: a few seconds' worth in the tests, a minute's by ``make explore``.
 
-Two replicas, any number of executors, two nodes with a card each (one, where pods are to compete),
-at most three attempts of a claim, everywhere. Groups of pods are not built yet: a pod with two
-claims, which are decided and taken back together, stands for them.
+Two replicas (one, where only executors are in question), any number of executors, two nodes with a
+card each (one, where pods are to compete), at most three attempts of a claim, everywhere. Groups of
+pods are not built yet: a pod with two claims, which are decided and taken back together, stands for
+them.
 """
+
+from dataclasses import replace
 
 from dray_sandbox.explorer.bound import Bound, PodKind, Publication
 
@@ -51,9 +54,34 @@ GANG_HASTY = Bound(
 GANG_HASTY_LATE = Bound(
     "one of two claims of one pod is voided", (_GANG,), ("n0",), hasty_voids=1, attempts=2
 )
-GANG_REPLACED = Bound(
-    "two claims of one pod, a leader was replaced", (_GANG,), replaced_leaders=True
+GANG_HASTY_ONE = replace(
+    GANG_HASTY_LATE,
+    name="one of two claims of one pod is voided, one replica",
+    nodes=("n0",),
+    replicas=1,
+    ahead=0,
 )
+GANG_REPLACED = Bound(
+    "two claims of one pod, a leader was replaced, 31 s pass at any time, one replica",
+    (_GANG,),
+    ("n0",),
+    replicas=1,
+    early_ticks=1,
+    attempts=2,
+    ahead=0,
+    replaced_leaders=True,
+)
+GANG_REPLACED_ONCE = replace(GANG_REPLACED, name=f"{GANG_REPLACED.name}, no second try", attempts=1)
 
 SMALL = (CRASH, GANG, TIME, HASTY)
-FULL = (*SMALL, ANSWERS, NODE, POD, GANG_CRASH, GANG_TIME, GANG_HASTY)
+FULL = (
+    *SMALL,
+    ANSWERS,
+    NODE,
+    POD,
+    GANG_CRASH,
+    GANG_TIME,
+    GANG_HASTY,
+    GANG_HASTY_LATE,
+    GANG_REPLACED,
+)

@@ -10,9 +10,16 @@ from itertools import chain, combinations, product
 
 from msgspec.structs import replace
 
-from dray.messages.decisions import PodDecision
-from dray_claim_controller.deciding.executing import MayCommit, MayTakeBack, MayVoid, NextStep
-from dray_claim_controller.execute.rules import Bind, Commit, Mark, Step, Stop, same_allocation
+from dray.messages.decisions import ClaimDecision, PodDecision
+from dray_claim_controller.deciding.executing import (
+    MayCommit,
+    MayTakeBack,
+    MayVoid,
+    NextStep,
+    Untold,
+)
+from dray_claim_controller.execute.rules import Bind, Commit, Mark, Step, Stop
+from dray_claim_controller.execute.voids import is_held
 from dray_claim_controller.observe.picture import Picture
 from dray_sandbox.explorer.bound import Bound
 from dray_sandbox.explorer.numbers import Numbers
@@ -97,7 +104,7 @@ class Executors:
                     case Commit():
                         yield from self._commit(step, view, histories, decision)
                     case Bind():
-                        yield from self._bind(pod, decision.node, histories)
+                        yield from self._bind(pod, view[pod], decision.node, histories)
                     case Stop(reason, _, True, siblings):
                         whole = replace(decision, claims=(*siblings, *decision.claims))
                         yield from self._take_back(whole, view, histories, reason)
@@ -188,38 +195,37 @@ class Executors:
             if made is not None:
                 yield Write("commit", claim, made)
 
-    def _bind(self, pod: int, node: str, histories: Histories) -> Iterator[Write]:
-        made = self._server.bind(pod, histories[pod][-1], node)
+    def _bind(self, pod: int, seen: int, node: str, histories: Histories) -> Iterator[Write]:
+        made = self._server.bind(pod, seen, histories[pod][-1], node)
         if made is not None:
             yield Write("bind", pod, made, node)
 
     def _take_back(
         self, decision: PodDecision, view: dict[int, int], histories: Histories, why: str
     ) -> Iterator[Write]:
-        """The first claim that may be taken back and is not yet: void first, then clear.
+        """The first claim that may be taken back and is not yet: the pod is told, then void, then
+        clear.
 
         From the picture that the executor stops at. What it does to the next claim, perhaps from
         a newer picture, is what whoever finds the first one void does, and that is anybody.
         """
         picture = self._picture(view)
         for wanted in decision.claims:
-            question = MayTakeBack(
-                claim_uid=wanted.uid,
-                attempt=wanted.attempt,
-                pod_uid=decision.pod_uid,
-                binder=decision.binder,
-            )
-            if not question.answer(picture):
+            if not _may_take_back(picture, decision, wanted):
                 continue
             claim, seen = self._subjects.by_uid[wanted.uid], picture.claims[wanted.uid].claim
             read, now = view[claim], histories[claim][-1]
+            if is_held(picture, wanted) and (voids := Untold(decision=decision).answer(picture)):
+                pod = self._subjects.by_uid[decision.pod_uid]
+                made = self._server.keep_unbound(pod, view[pod], histories[pod][-1], voids)
+                if made is not None:
+                    yield Write("take back: tell", pod, made, why)
+                return
             if seen.void < wanted.attempt:
                 if (made := self._void(claim, read, now, wanted.attempt)) is not None:
                     yield Write("take back: void", claim, made, why)
                 return
-            if seen.allocation is None:
-                continue
-            if same_allocation(seen.allocation, wanted.allocation):
+            if is_held(picture, wanted):
                 made = self._server.write(
                     ("clear",), claim, read, now, lambda writes, one: writes.clear(one)
                 )
@@ -245,6 +251,16 @@ class Executors:
         if known is None:
             known = self._pictures[key] = self._subjects.picture(view)
         return known
+
+
+def _may_take_back(picture: Picture, decision: PodDecision, wanted: ClaimDecision) -> bool:
+    question = MayTakeBack(
+        claim_uid=wanted.uid,
+        attempt=wanted.attempt,
+        pod_uid=decision.pod_uid,
+        binder=decision.binder,
+    )
+    return question.answer(picture)
 
 
 def subsets(items: tuple[str, ...]) -> Iterator[tuple[str, ...]]:

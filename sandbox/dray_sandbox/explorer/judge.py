@@ -127,7 +127,7 @@ class Judge:
 
     def _unfinished(self, state: State) -> Iterator[str]:
         log = LogFold()
-        for sequence, (_, record) in enumerate(state.log, 1):
+        for sequence, record in enumerate(state.log, 1):
             log.fold(sequence, self._world.replicas.records[record])
         for reservation in log.claims.values():
             claim = self.claim(state, self._subjects.by_uid[reservation.claim_uid])

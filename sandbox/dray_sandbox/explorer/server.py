@@ -4,6 +4,7 @@ import copy
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from dray.domain.pods import Pod
 from dray.kube.memory import MemoryKube
 from dray.kube.memory_store import MemoryStore
 from dray.kube.ports import CLAIMS, PODS, ConflictError, NotFoundError, Object, RefusedError
@@ -31,17 +32,33 @@ class Server:
             self._written[key] = self._write(subject, seen, now, write)
         return self._written[key]
 
-    def bind(self, pod: int, now: int, node: str) -> int | None:
+    def bind(self, pod: int, seen: int, now: int, node: str) -> int | None:
         """The version after POST pods/binding; None where the server refuses it."""
-        key = ("bind", pod, now, node)
+        key = ("bind", pod, seen, now, node)
         if key not in self._written:
-            name = self._subjects.all[pod].name
 
             async def bind(kube: MemoryKube) -> None:
-                await kube.bind(name, NAMESPACE, uid=name, node=node)
+                await ClaimWrites(kube).bind(self._pod(pod, seen), node)
 
             self._written[key] = self._run(pod, now, bind)
         return self._written[key]
+
+    def keep_unbound(self, pod: int, seen: int, now: int, voids: str) -> int | None:
+        """The version after the pod was told by what it is never bound; None where the server
+        refuses it."""
+        key = ("keep unbound", pod, seen, now, voids)
+        if key not in self._written:
+
+            async def tell(kube: MemoryKube) -> None:
+                await ClaimWrites(kube).keep_unbound(self._pod(pod, seen), voids)
+
+            self._written[key] = self._run(pod, now, tell)
+        return self._written[key]
+
+    def _pod(self, pod: int, version: int) -> Pod:
+        seen = self._subjects.picture({pod: version}).pods[self._subjects.all[pod].name]
+        assert seen.pod is not None
+        return seen.pod
 
     def _write(self, subject: int, seen: int, now: int, write: ClaimWrite) -> int | None:
         uid = self._subjects.all[subject].name

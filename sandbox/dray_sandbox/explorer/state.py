@@ -42,8 +42,8 @@ class State(NamedTuple):
     """Per subject, its versions from the first to the newest."""
     published: tuple[int, ...]
     """Per subject, which of its versions is the last that was published."""
-    log: tuple[tuple[int, int], ...]
-    """Writer and record."""
+    log: tuple[int, ...]
+    """Records; who wrote one is forgotten once everybody has read it."""
     replicas: tuple[ReplicaAt, ...]
     voids: tuple[tuple[int, int], ...]
     """Commands ever sent: claim and attempt. Each may arrive at any time, and again."""
@@ -80,13 +80,8 @@ class Bus:
 
 def exchanged(state: State) -> State:
     """The one of this state and the same with both replicas exchanged that comes first."""
-    first, second = state.replicas
-    if first < second:
-        return state
-    log = tuple((1 - writer if writer >= 0 else writer, record) for writer, record in state.log)
-    if first == second and state.log <= log:
-        return state
-    return state._replace(replicas=(second, first), log=log)
+    ordered = tuple(sorted(state.replicas))
+    return state if ordered == state.replicas else state._replace(replicas=ordered)
 
 
 def with_replica(state: State, index: int, one: ReplicaAt) -> State:

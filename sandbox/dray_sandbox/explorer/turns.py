@@ -6,7 +6,7 @@ from dray.domain.claims import last_attempt_before
 from dray.messages.decisions import Decided
 from dray_sandbox.explorer.bound import Bound, Publication
 from dray_sandbox.explorer.executors import Executors
-from dray_sandbox.explorer.replicas import EPOCH, Appended, Folded, Replicas
+from dray_sandbox.explorer.replicas import EPOCH, Appended, Replicas
 from dray_sandbox.explorer.state import (
     ORPHAN,
     UNCHAINED,
@@ -89,7 +89,7 @@ class Turns:
         could only send more that is refused.
         """
         head, *rest = state.replicas[index].sent
-        log = (*state.log, (index, head.record))
+        log = (*state.log, head.record)
         end = len(log)
         replicas = []
         for number, one in enumerate(state.replicas):
@@ -145,7 +145,8 @@ class Turns:
             )
             for left, subject in zip(range(len(changed) - 1, -1, -1), changed, strict=True)
         )
-        return self.replicas.restarted(facts, _records(state, -2, 0, end))
+        records = tuple((at, record, False) for at, record in enumerate(state.log[:end], 1))
+        return self.replicas.restarted(facts, records)
 
     # --- facts -------------------------------------------------------------------------
 
@@ -207,12 +208,6 @@ class Turns:
             pods = read.pods if isinstance(read, Decided) else ()
             known = self._decisions[record] = tuple(map(self._executors.number, pods))
         return known
-
-
-def _records(state: State, index: int, start: int, end: int) -> tuple[Folded, ...]:
-    """Records of the log after ``start`` up to ``end``, as a replica reads them."""
-    read = enumerate(state.log[start:end], start + 1)
-    return tuple((sequence, record, writer == index) for sequence, (writer, record) in read)
 
 
 def _sent(append: Appended) -> Sent:

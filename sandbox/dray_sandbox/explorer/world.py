@@ -31,7 +31,9 @@ class World:
         one = ReplicaAt(self.replicas.begin())
         objects = tuple((version,) for version in self.subjects.first)
         published = (0,) * len(objects)
-        return State(objects, published, ((-1, self.replicas.opened),), (one, one), (), Spent())
+        return State(
+            objects, published, (self.replicas.opened,), (one,) * self.bound.replicas, (), Spent()
+        )
 
     def next(self, state: State) -> list[Next]:
         """Everything that may happen; once only time is left to pass, one way on is enough."""
@@ -76,10 +78,10 @@ class World:
 
     def decided(self, state: State) -> list[int]:
         """Every decision that the log holds, in order."""
-        return [number for _, record in state.log for number in self._turns.decisions_of(record)]
+        return [number for record in state.log for number in self._turns.decisions_of(record)]
 
     def _called_committed(self, state: State, number: int) -> tuple[str, ...]:
-        said = {one for _, record in state.log for one in self._commits_of(record)}
+        said = {one for record in state.log for one in self._commits_of(record)}
         claims = self.executors.decisions[number].claims
         return tuple(claim.uid for claim in claims if (claim.uid, claim.attempt) in said)
 
