@@ -26,6 +26,7 @@ from dray.kube.ports import (
     Resource,
 )
 from dray_sandbox.controlplane.build import find_kubectl
+from dray_sandbox.patience import connect_patiently
 from dray_sandbox.places import stack_directory
 from dray_sandbox.stack_file import is_alive, read_stack_file
 
@@ -119,7 +120,7 @@ async def until(
 
 @pytest.mark.timeout(STARTS_WITHIN_S + 60)
 async def test_an_annotated_pod_runs_and_its_claim_goes_with_it(stack: dict[str, Any]) -> None:
-    kube = await connect(stack["kubeconfig"], user_agent="test")
+    kube = await connect_patiently(stack["kubeconfig"], user_agent="test")
     try:
         for resource, obj in ((POLICIES, POLICY), (POOLS, POOL), (TEMPLATES, TEMPLATE)):
             await kube.create(resource, obj, obj["metadata"].get("namespace", ""))
@@ -142,7 +143,7 @@ async def test_a_pool_of_kube_scheduler_says_whether_anybody_allocates(
     stack: dict[str, Any],
 ) -> None:
     """The sandbox's scheduler does not; so the pool is not ready there, and takes no pods."""
-    kube = await connect(stack["kubeconfig"], user_agent="test")
+    kube = await connect_patiently(stack["kubeconfig"], user_agent="test")
     real = stack["controlPlane"] == "real"
     pool = {"metadata": {"name": "theirs"}, "spec": {"owner": "kube-scheduler"}}
     try:
