@@ -19,7 +19,7 @@ PYTHON ?= $(firstword $(foreach name,python3.13 python3.12 python3.11 python3 py
 	$(if $(shell $(name) -c 'import sys; print(sys.version_info >= (3, 11) or "")' 2>/dev/null),$(name))))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-real conformance conformance-all chaos faults oracle \
+.PHONY: help setup demo test test-real conformance conformance-all chaos explore faults oracle \
 	oracle-allocation oracle-nodes check format generate clean
 
 help: ## List what make can do
@@ -70,6 +70,9 @@ conformance-all: conformance ## The same on every minor, 1.34 to 1.37
 chaos: setup ## Simulate all services under seeded faults on virtual time (SEEDS=500, FIRST=0)
 	DRAY_CHAOS_SEEDS=$(SEEDS) DRAY_CHAOS_FIRST=$(FIRST) \
 		$(BIN)/pytest -q -n 2 --dist load -x tests/chaos
+
+explore: setup ## Search every interleaving of small worlds, about two minutes (CONTRIBUTING says which)
+	@$(BIN)/python -m dray_sandbox.explorer
 
 faults: SEEDS := 20
 faults: setup ## Kill and stop processes of whole stacks (SEEDS=20, FIRST=0, CONTROL_PLANE=real)

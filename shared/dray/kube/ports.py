@@ -176,8 +176,11 @@ class Kube(Protocol):
     ) -> None:
         """Delete; absent is fine. Raises ConflictError when a precondition fails."""
 
-    async def bind(self, pod: str, namespace: str, *, uid: str, node: str) -> None:
-        """POST pods/binding. Raises ConflictError if it is bound already, NotFoundError."""
+    async def bind(
+        self, pod: str, namespace: str, *, uid: str, node: str, resource_version: int | None = None
+    ) -> None:
+        """POST pods/binding; fenced by the pod's revision where one is given. Raises ConflictError
+        if that moved or the pod is bound already, NotFoundError."""
 
     async def evict(self, pod: str, namespace: str) -> None:
         """POST pods/eviction. Raises ConflictError while a budget forbids it."""
