@@ -78,7 +78,7 @@ class Index:
 
     def lay_aside(self, row: int) -> None:
         """Pass a node over until ``restore``."""
-        self._aside[row] = self.key(row)
+        self._aside.setdefault(row, self.key(row))
         self._set_key(row, NONE)
 
     def restore(self) -> None:
