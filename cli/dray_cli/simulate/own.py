@@ -30,11 +30,13 @@ from dray_allocator.events import FactSeen
 from dray_allocator.handle import handle
 from dray_allocator.placement.ask import Wanted, wanted
 from dray_allocator.placement.choose import choose, decision_of
+from dray_allocator.placement.policy import is_due, learns, relearn, see
 from dray_allocator.rules import Rules
 from dray_allocator.state import AllocatorState
 from dray_cli.simulate.trace import CARD, Trace, TraceNode, TracePod
 
 MODES: Final = {
+    "fragmentation-aware": names.FRAGMENTATION_AWARE,
     "compact-first": names.COMPACT_FIRST,
     "low-load-first": names.LOW_LOAD_FIRST,
 }
@@ -58,11 +60,17 @@ class Own:
         """Observe the pod and decide; what was decided counts at once, as in the service."""
         state, domain = self._state, self._domain
         want = self._wanted(pod)
+        if learns(state, domain):
+            see(domain, want)
+            if is_due(state, domain):
+                relearn(state, domain)
         choice = choose(state, domain, want)
         if choice is None:
             return False
         decision = decision_of(state, domain, want, choice)
-        state.touch(domain.current.count(records.decided(state, domain, (decision,))))
+        record = records.decided(state, domain, (decision,))
+        domain.unwritten = None
+        state.touch(domain.current.fold(domain.current.sequence + 1, record))
         return True
 
     def _wanted(self, pod: TracePod) -> Wanted:

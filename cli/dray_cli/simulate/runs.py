@@ -16,6 +16,7 @@ from dray_cli.simulate.rules import RULES, ByRule
 from dray_cli.simulate.trace import Trace, read_trace
 
 POLICIES: Final = (*RULES, "fgd", *MODES)
+DEFAULT: Final = next(iter(MODES))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import click
 from dray_cli.output import output_option, print_json
 from dray_cli.simulate.cluster import TIES
 from dray_cli.simulate.protocol import ARRIVED, Outcome
-from dray_cli.simulate.runs import POLICIES, Job, jobs, outcomes, summary
+from dray_cli.simulate.runs import DEFAULT, POLICIES, Job, jobs, outcomes, summary
 from dray_cli.wording import counted
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
@@ -46,7 +46,7 @@ def simulate() -> None:
     "policies",
     multiple=True,
     type=click.Choice(POLICIES),
-    default=(POLICIES[-1],),
+    default=(DEFAULT,),
     show_default=True,
     help="May be named repeatedly.",
 )

@@ -22,6 +22,7 @@ from dray_allocator.fit.search import (
 from dray_allocator.node.predicates import fits
 from dray_allocator.placement.ask import Wanted, config_of
 from dray_allocator.placement.modes import tie
+from dray_allocator.placement.policy import learned_scoring
 from dray_allocator.placement.preference import Key, card_key, cards_key
 from dray_allocator.placement.scores import NodeScore, Rank, Scoring, scoring_of
 from dray_allocator.state import AllocatorState
@@ -166,7 +167,9 @@ def _among(
 
 
 def _scoring(state: AllocatorState, domain: Domain) -> Scoring:
-    return scoring_of(state.facts.placement(domain.name)[0])
+    """FragmentationAware fills what is loaded until something is learned."""
+    by_mode = scoring_of(state.facts.placement(domain.name)[0])
+    return learned_scoring(state, domain) or by_mode
 
 
 def _score_of(state: AllocatorState, domain: Domain, wanted: Wanted) -> tuple[Plan, NodeScore]:
