@@ -2,7 +2,7 @@
 
 Fleets of nodes with eight cards, three quarters of them in use. Pods of several shapes are decided
 in turns, and as many that run already end, so that the fleet stays as full. Every node is scored
-for every decision (CompactFirst). Timed are
+for every decision, by the policy that is named. Timed are
 
 choose   the pod's wants in, node and cards out: what Kubernetes' allocator does node by node
 handle   the pod's fact in, the record for the decision log out; nothing is left out
@@ -76,8 +76,10 @@ class Taken:
 class Fleet(decision.Fleet):
     """A fleet in use, whose pods come and go."""
 
-    def __init__(self, gpus: int, shapes: int, in_use: float = IN_USE) -> None:
-        super().__init__(gpus // CARDS)
+    def __init__(
+        self, gpus: int, shapes: int, in_use: float = IN_USE, policy: str = names.COMPACT_FIRST
+    ) -> None:
+        super().__init__(gpus // CARDS, policy)
         self.random = Random(7)
         self.shapes = tuple(shape(number) for number in range(shapes))
         self.running: list[Claim] = []
@@ -136,9 +138,15 @@ def asked(fraction: float) -> dict[str, str]:
     }
 
 
-def measure(gpus: int, shapes: int, samples: int, in_use: float = IN_USE) -> dict[str, Taken]:
+def measure(
+    gpus: int,
+    shapes: int,
+    samples: int,
+    in_use: float = IN_USE,
+    policy: str = names.COMPACT_FIRST,
+) -> dict[str, Taken]:
     """``samples`` decisions, the shapes taking turns, then as many changed slices."""
-    fleet = Fleet(gpus, shapes, in_use)
+    fleet = Fleet(gpus, shapes, in_use, policy)
     chosen, handled, changed, yard = Taken(), Taken(), Taken(), Taken()
 
     def timed(state: AllocatorState, domain: Domain, wanted: Wanted) -> Any:
@@ -177,9 +185,15 @@ def _add() -> int:
 @click.option("--shapes", multiple=True, type=int, default=(1, 32), help="Shapes of pods in turns.")
 @click.option("--samples", default=2_000, show_default=True, help="Decisions per row.")
 @click.option("--in-use", default=IN_USE, show_default=True, help="Share of cards in use.")
+@click.option("--policy", default=names.COMPACT_FIRST, show_default=True, help="Placement mode.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text")
 def main(
-    gpus: tuple[int, ...], shapes: tuple[int, ...], samples: int, in_use: float, output: str
+    gpus: tuple[int, ...],
+    shapes: tuple[int, ...],
+    samples: int,
+    in_use: float,
+    policy: str,
+    output: str,
 ) -> None:
     """Measure deciding on this machine, in microseconds."""
     rows: list[dict[str, Any]] = []
@@ -187,8 +201,8 @@ def main(
         click.echo(f"{machine()}, load {os.getloadavg()[0]:.1f}\n")
     for count in gpus:
         for several in shapes:
-            for what, taken in measure(count, several, samples, in_use).items():
-                head = {"gpus": count, "shapes": several, "what": what, "policy": "CompactFirst"}
+            for what, taken in measure(count, several, samples, in_use, policy).items():
+                head = {"gpus": count, "shapes": several, "what": what, "policy": policy}
                 rows.append({**head, **taken.row()})
                 if output == "text":
                     click.echo("  ".join(_told(name, one) for name, one in rows[-1].items()))

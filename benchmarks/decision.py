@@ -41,10 +41,10 @@ def measure(samples: int, nodes: int) -> list[float]:
     return [fleet.pod(f"pod-{number}") * 1e6 for number in range(samples)]
 
 
-def pool_facts() -> Iterator[Fact]:
+def pool_facts(mode: str = names.COMPACT_FIRST) -> Iterator[Fact]:
     """The pool, before its log is opened."""
     yield DeviceClassObserved(revision=1, device_class=DeviceClass(names.DEVICE_CLASS))
-    policy = Policy("policy", "u", placement="CompactFirst", version=1)
+    policy = Policy("policy", "u", placement=mode, version=1)
     yield PolicyObserved(revision=1, policy=policy)
     yield PoolObserved(revision=1, pool=Pool(POOL, "u", template="policy"))
     yield DomainObserved(revision=1, domain=POOL, epoch=1)
@@ -90,11 +90,11 @@ def pod_facts(
 class Fleet:
     """A replica that serves a pool of ``nodes`` nodes, in memory."""
 
-    def __init__(self, nodes: int) -> None:
+    def __init__(self, nodes: int, mode: str = names.COMPACT_FIRST) -> None:
         self.state = AllocatorState(Rules(writer="bench"))
         self.facts = 0
         self.records = 0
-        for fact in pool_facts():
+        for fact in pool_facts(mode):
             self.see(fact)
         self.record(OPENED)
         for fact in fleet_facts(nodes):

@@ -107,6 +107,7 @@ VIRTUAL_VRAM: Final = "virtual_vram"
 
 COMPACT_FIRST: Final = "CompactFirst"
 LOW_LOAD_FIRST: Final = "LowLoadFirst"
+FRAGMENTATION_AWARE: Final = "FragmentationAware"
 DEFAULT_PLACEMENT: Final = COMPACT_FIRST
 """``placement.mode`` where a SchedulingConfigTemplate names none."""
 

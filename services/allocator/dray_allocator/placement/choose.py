@@ -4,9 +4,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from dray.domain.claims import AllocatedDevice, Allocation, Claim, first_attempt
+from dray.domain.pods import PodNeeds
 from dray.messages.decisions import ClaimDecision, PodDecision
-from dray_allocator.board.index import Index, key_of
-from dray_allocator.board.plan import plan_of
+from dray_allocator.board.index import Index
+from dray_allocator.board.plan import Plan, plan_of
 from dray_allocator.domain import Domain
 from dray_allocator.fit.devices import Card
 from dray_allocator.fit.search import (
@@ -20,8 +21,10 @@ from dray_allocator.fit.search import (
 )
 from dray_allocator.node.predicates import fits
 from dray_allocator.placement.ask import Wanted, config_of
-from dray_allocator.placement.modes import card_load, fills, tie
+from dray_allocator.placement.modes import tie
+from dray_allocator.placement.policy import learned_scoring
 from dray_allocator.placement.preference import Key, card_key, cards_key
+from dray_allocator.placement.scores import NodeScore, Rank, Scoring, scoring_of
 from dray_allocator.state import AllocatorState
 
 
@@ -53,7 +56,7 @@ def index_of(state: AllocatorState, domain: Domain, wanted: Wanted) -> Index:
     return state.boards.index(
         domain.name,
         wanted.signature,
-        fills=fills(state.facts.placement(domain.name)[0]),
+        scoring=_scoring(state, domain),
         plan=lambda board: plan_of(
             board, state.selectors, wanted.asks, wanted.pod.needs, alone=wanted.alone
         ),
@@ -121,7 +124,8 @@ def _by_index(state: AllocatorState, index: Index, wanted: Wanted) -> Iterator[C
         if is_simple:
             shares = _picked(state, index, wanted.asks[0], row)
         else:
-            shares = _searched(state, wanted, node, index.fills, tries.at_most(FIRST_STEPS))
+            rank = index.score.rank(board, row)
+            shares = _searched(state, wanted, node, rank, tries.at_most(FIRST_STEPS))
         if shares is not None:
             index.lay_aside(row)
             yield Choice(node, shares, board.cards)
@@ -132,7 +136,8 @@ def _by_index(state: AllocatorState, index: Index, wanted: Wanted) -> Iterator[C
             index.rule_out(row)
     for row in hard:
         node = board.names[row]
-        shares = _searched(state, wanted, node, index.fills, tries.at_most(STEPS))
+        rank = index.score.rank(board, row)
+        shares = _searched(state, wanted, node, rank, tries.at_most(STEPS))
         if shares is not None:
             yield Choice(node, shares, board.cards)
         elif tries.pod:  # else it had not its full number of tries
@@ -143,14 +148,43 @@ def _among(
     state: AllocatorState, domain: Domain, wanted: Wanted, nodes: Sequence[str]
 ) -> Iterator[Choice]:
     """Those of a few nodes on which everything fits, the best first."""
-    is_filling, tries = fills(state.facts.placement(domain.name)[0]), Tries()
-    board = state.boards.of(domain.name)
-    considered = sum(len(state.fleet.of(node).cards) for node in nodes)
-    for node in sorted(nodes, key=lambda one: key_of(board, board.rows[one], fills=is_filling)):
+    board, tries = state.boards.of(domain.name), Tries()
+    rows = [board.rows[node] for node in nodes]
+    considered = sum(board.count.item(row) for row in rows)
+    plan, score = _score_of(state, domain, wanted)
+
+    def key(row: int) -> tuple[int, int, str]:
+        suiting = [need.suiting(board, board.stretch(row)) for need in plan.cards]
+        return score.of(board, row, suiting), board.tie.item(row), board.uid(row)
+
+    for row in rows if len(rows) < 2 else sorted(rows, key=key):
+        node = board.names[row]
         if _takes(state, wanted, node):
-            shares = _searched(state, wanted, node, is_filling, tries.at_most(STEPS))
+            rank = score.rank(board, row)
+            shares = _searched(state, wanted, node, rank, tries.at_most(STEPS))
             if shares is not None:
                 yield Choice(node, shares, considered)
+
+
+def _scoring(state: AllocatorState, domain: Domain) -> Scoring:
+    """FragmentationAware fills what is loaded until something is learned."""
+    by_mode = scoring_of(state.facts.placement(domain.name)[0])
+    return learned_scoring(state, domain) or by_mode
+
+
+def _score_of(state: AllocatorState, domain: Domain, wanted: Wanted) -> tuple[Plan, NodeScore]:
+    """How the pod rates single nodes. Its own words about nodes are left out: each pod of a
+    DaemonSet names another one."""
+    needs = PodNeeds(
+        cpu_milli=wanted.pod.needs.cpu_milli, memory_bytes=wanted.pod.needs.memory_bytes
+    )
+    return state.boards.score(
+        domain.name,
+        b"%d|%d|" % (needs.cpu_milli, needs.memory_bytes) + wanted.devices_signature,
+        scoring=_scoring(state, domain),
+        plan=lambda board: plan_of(board, state.selectors, wanted.asks, needs, alone=False),
+        selectors=state.selectors,
+    )
 
 
 def _takes(state: AllocatorState, wanted: Wanted, node: str) -> bool:
@@ -165,14 +199,10 @@ def _picked(state: AllocatorState, index: Index, ask: Ask, row: int) -> tuple[Sh
     Where amounts are rounded in the columns, the ledger has the last word.
     """
     board, need = index.board, index.plan.cards[0]
-    here, sign = board.stretch(row), -1 if index.fills else 1
-    loads, ties = board.load[here].tolist(), board.card_tie[here].tolist()
     suiting = index.suiting_of(row).nonzero()[0].tolist()
-    order = [(sign * loads[at], ties[at], at) for at in suiting]
-    order.sort()
     cards = state.fleet.of(board.names[row]).cards
     found: list[Share] = []
-    for _, _, at in order:
+    for at in index.score.order(board, row, suiting):
         consumed = need.ask.of(cards[at])
         if consumed is not None and has_room(state.ledger, cards[at], consumed, ()):
             found.append(Share(ask, cards[at], consumed))
@@ -182,15 +212,14 @@ def _picked(state: AllocatorState, index: Index, ask: Ask, row: int) -> tuple[Sh
 
 
 def _searched(
-    state: AllocatorState, wanted: Wanted, node: str, is_filling: bool, tries: Tries
+    state: AllocatorState, wanted: Wanted, node: str, rank: Rank, tries: Tries
 ) -> tuple[Share, ...] | None:
     """The exact lane: every request of every claim together, constraints and all."""
     ledger = state.ledger
 
     def preference(ask: Ask, card: Card) -> tuple[Key, int, int]:
         key = card_key(ask.preference, card.device) if ask.preference else ()
-        load = card_load(card, ledger.of(card.id))
-        return key, -load if is_filling else load, tie(card.name)
+        return key, rank(ask, card), tie(card.name)
 
     search = Search(ledger, preference, tries)
     shares = search.place(wanted.asks, state.fleet.of(node), state.selectors)

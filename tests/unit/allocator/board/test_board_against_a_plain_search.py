@@ -23,6 +23,7 @@ from dray_allocator.node.predicates import fits
 from dray_allocator.placement.ask import Wanted, wanted
 from dray_allocator.placement.choose import candidates, choose, index_of
 from dray_allocator.placement.modes import FULL, card_load, fills, tie
+from dray_allocator.placement.scores import scoring_of
 
 DOMAIN = f'device.attributes["{names.DRIVER}"]'
 SELECTORS = (
@@ -205,7 +206,7 @@ def assert_index_is_as_if_new(world, want: Wanted, mode: str) -> None:
     index = index_of(state, domain, want)
     board = index.board
     plan = plan_of(board, state.selectors, want.asks, want.pod.needs, alone=want.alone)
-    fresh = Index(board, plan, fills=fills(mode))
+    fresh = Index(board, plan, scoring_of(mode).make(board, plan))
     fresh.catch_up(state.selectors)
     for node, row in board.rows.items():
         key = fresh.key(row)
