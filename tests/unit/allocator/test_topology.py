@@ -57,7 +57,7 @@ def grade(joints):
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @pytest.mark.parametrize("topology", ["soft", "hard"])
 def test_no_set_of_free_cards_is_joined_better(make_world, topology, seed):
     random = Random(seed)
@@ -180,3 +180,21 @@ def test_a_search_for_joined_cards_is_bounded_and_said(make_world):
     world.submit(world.a_pod("a"), replace(spec, constraints=(rule,)))
     assert "a" not in world.decisions()
     assert "devices among the first" in str(world.waits("a")[-1].reasons)
+
+
+def test_where_nvlink_joins_no_cards_the_best_node_by_score_is_taken(world):
+    put(world, "full", (None, 0, "r"), (None, 1, "s"), (None, 2, "t"))
+    world.submit(world.a_pod("old"), asks(1))
+    put(world, "empty", *[(None, 0, "r")] * 2)
+    world.submit(world.a_pod("a"), asks(2))
+    assert world.decisions()["a"].node == "full"
+
+
+def test_the_board_knows_how_many_cards_nvlink_joins(world):
+    for joints in ([LINKED, LINKED], [LINKED, (None, 0, "r")], [LINKED] * 3, [(None, 0, None)], []):
+        put(world, "n", *joints)
+        put(world, "m", LINKED)
+        linked = sum(one == LINKED for one in joints)
+        assert world.state.boards.of("pool").linked == linked + 1
+    world.node(world.a_node("m"), deleted=True)
+    assert world.state.boards.of("pool").linked == 0

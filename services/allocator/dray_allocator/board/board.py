@@ -18,6 +18,7 @@ from dray_allocator.board.ties import Ties
 from dray_allocator.fit.devices import Card
 from dray_allocator.node.holds import Held
 from dray_allocator.placement.modes import card_load, tie
+from dray_allocator.placement.topology import is_linked
 
 _FIRST: Final = 64
 
@@ -34,6 +35,8 @@ class Board:
         self._stretches = Stretches()
         self.cards = 0
         """How many cards there are."""
+        self.linked = 0
+        """How many of them NVLink joins to another one."""
         self.card_kinds = Kinds(reading.of_card)
         self.node_kinds = Kinds(reading.of_node)
         self.numbering = 0
@@ -55,6 +58,7 @@ class Board:
         self.load_sum: Whole = np.zeros(_FIRST, np.int64)
         """Of the node's cards, in millionths."""
         self.tie: Whole = np.zeros(_FIRST, np.int64)
+        self.row_linked: Whole = np.zeros(_FIRST, np.int64)
         self.present: Flags = np.zeros(_FIRST, np.bool_)
         """Whether there is a node in the row."""
         self.node_kind: Places = np.zeros(_FIRST, np.intp)
@@ -234,6 +238,7 @@ class Board:
         self.first, self.count = grown(self.first, length, 0), grown(self.count, length, 0)
         self.load_sum, self.tie = grown(self.load_sum, length, 0), grown(self.tie, length, 0)
         self.node_kind = grown(self.node_kind, length, 0)
+        self.row_linked = grown(self.row_linked, length, 0)
         self.present = grown(self.present, length, False)
         self.cpu_milli = grown(self.cpu_milli, length, 0)
         self.memory_bytes = grown(self.memory_bytes, length, 0)
@@ -256,6 +261,9 @@ class Board:
             self.cards += len(cards)
             if self.places > len(self.row):
                 self._grow_places(self.places)
+        linked = sum(is_linked(card) for card in cards)
+        self.linked += linked - self.row_linked.item(row)
+        self.row_linked[row] = linked
         here = self.stretch(row)
         uses = [self._source.use(card.id) for card in cards]
         loads = [card_load(card, use) for card, use in zip(cards, uses, strict=True)]
@@ -278,5 +286,6 @@ class Board:
         self.kind[here] = 0
         self._stretches.give_back(here.start, count)
         self.cards -= count
-        self.count[row] = 0
+        self.linked -= self.row_linked.item(row)
+        self.count[row] = self.row_linked[row] = 0
         self.load_sum[row] = 0

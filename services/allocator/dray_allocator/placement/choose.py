@@ -9,6 +9,7 @@ from dray.domain.claims import AllocatedDevice, Allocation, Claim, first_attempt
 from dray.domain.placement import HARD
 from dray.domain.pods import PodNeeds
 from dray.messages.decisions import ClaimDecision, PodDecision
+from dray_allocator.board.board import Board
 from dray_allocator.board.index import Index
 from dray_allocator.board.plan import Plan, plan_of
 from dray_allocator.domain import Domain
@@ -39,7 +40,7 @@ from dray_allocator.placement.topology import (
 from dray_allocator.state import AllocatorState
 
 JOINT_NODES: Final = 8
-"""Nodes that are compared, the best by score, for cards that are joined the best."""
+"""Nodes that are compared, the best by score, for cards that NVLink joins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +58,13 @@ def choose(state: AllocatorState, domain: Domain, wanted: Wanted) -> Choice | No
     """The best node on which everything fits, or None."""
     if wanted.fixed_node or wanted.named_nodes is not None:
         nodes = candidates(state, domain, wanted)
-        return _preferred(wanted, _among(state, domain, wanted, nodes))
+        board = state.boards.of(domain.name)
+        return _preferred(board, wanted, _among(state, domain, wanted, nodes))
     index = index_of(state, domain, wanted)
     for node in wanted.excluded:
         if node in index.board.rows:
             index.lay_aside(index.board.rows[node])
-    choice = _preferred(wanted, _by_index(state, index, wanted))
+    choice = _preferred(index.board, wanted, _by_index(state, index, wanted))
     index.restore()
     return choice
 
@@ -114,15 +116,15 @@ def decision_of(
     )
 
 
-def _preferred(wanted: Wanted, choices: Iterator[Choice]) -> Choice | None:
-    """The first, or the one with the cards that the pod would rather have; of equals the first,
-    which the mode ranks higher."""
+def _preferred(board: Board, wanted: Wanted, choices: Iterator[Choice]) -> Choice | None:
+    """The first, or the one with the cards that the pod would rather have, or of the first few
+    the one whose cards are joined best; of equals the first, which the mode ranks higher."""
     if wanted.prefers:
         return min(choices, key=_preference, default=None)
     if not concerns(wanted.asks, wanted.placement.topology):
         return next(choices, None)
     best: Choice | None = None
-    for choice in islice(choices, JOINT_NODES):
+    for choice in islice(choices, JOINT_NODES if board.linked else 1):
         if best is None or choice.grade < best.grade:
             best = choice
         if best.grade < BY_NVLINK:

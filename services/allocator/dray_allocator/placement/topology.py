@@ -54,6 +54,11 @@ def has_joints(cards: Sequence[Card]) -> bool:
     return any(joint is not None for card in cards for joint in joints(card))
 
 
+def is_linked(card: Card) -> bool:
+    """Whether NVLink joins the card to another one."""
+    return joints(card)[_NVLINK] is not None
+
+
 def joints(card: Card) -> tuple[AttributeValue | None, ...]:
     """What is equal for cards that are joined: by NVLink, by NUMA node, by PCIe root."""
     attributes, driver = card.device.attributes, card.id.driver

@@ -294,7 +294,7 @@ def assert_index_is_as_if_new(world, want: Wanted, means) -> None:
 
 @pytest.mark.parametrize(("says", "means"), PLACEMENTS)
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=7, deadline=None)
 def test_after_any_history(make_world, says, means, seed):
     random = Random(seed)
     world = make_world(pools=("pool", "other")).open(**says)
