@@ -28,7 +28,7 @@ from dray_allocator.placement.ask import Wanted, config_of
 from dray_allocator.placement.modes import tie
 from dray_allocator.placement.policies import scoring_of
 from dray_allocator.placement.preference import Key, card_key, cards_key
-from dray_allocator.placement.scores import NodeScore, Rank
+from dray_allocator.placement.scores import NodeScore, Rank, Scoring
 from dray_allocator.placement.topology import (
     APART,
     BY_NVLINK,
@@ -74,7 +74,7 @@ def index_of(state: AllocatorState, domain: Domain, wanted: Wanted) -> Index:
     return state.boards.index(
         domain.name,
         wanted.signature,
-        scoring=scoring_of(wanted.placement),
+        scoring=_scoring(state, domain, wanted),
         plan=lambda board: plan_of(
             board, state.selectors, wanted.asks, wanted.pod.needs, alone=wanted.alone
         ),
@@ -193,6 +193,10 @@ def _among(
                 yield Choice(node, found.shares, considered, found.grade)
 
 
+def _scoring(state: AllocatorState, domain: Domain, wanted: Wanted) -> Scoring:
+    return scoring_of(wanted.placement)
+
+
 def _score_of(state: AllocatorState, domain: Domain, wanted: Wanted) -> tuple[Plan, NodeScore]:
     """How the pod rates single nodes. Its own words about nodes are left out: each pod of a
     DaemonSet names another one."""
@@ -202,7 +206,7 @@ def _score_of(state: AllocatorState, domain: Domain, wanted: Wanted) -> tuple[Pl
     return state.boards.score(
         domain.name,
         b"%d|%d|" % (needs.cpu_milli, needs.memory_bytes) + wanted.devices_signature,
-        scoring=scoring_of(wanted.placement),
+        scoring=_scoring(state, domain, wanted),
         plan=lambda board: plan_of(board, state.selectors, wanted.asks, needs, alone=False),
         selectors=state.selectors,
     )

@@ -39,7 +39,7 @@ class Rated:
 def rated(monkeypatch, world, table):
     score = Rated(table)
     monkeypatch.setattr(
-        choosing, "scoring_of", lambda placement: Scoring("rated", lambda board, plan: score)
+        choosing, "_scoring", lambda *_: Scoring("rated", lambda board, plan: score)
     )
     return score
 
