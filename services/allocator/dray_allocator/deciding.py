@@ -14,6 +14,7 @@ from dray_allocator.log.settle import due_releases, leaving
 from dray_allocator.placement.ask import Wanted, wanted
 from dray_allocator.placement.choose import choose, decision_of, index_of
 from dray_allocator.placement.explain import explain
+from dray_allocator.placement.policy import is_due, learns, relearn, see
 from dray_allocator.state import AllocatorState
 
 _CARDS_PER_TICK = 200_000
@@ -135,6 +136,8 @@ class Step:
             self._wait(pod, want)
             return 0
         started_us = state.stopwatch()
+        if learns(state, domain):
+            self._learn(want)
         choice = choose(state, domain, want)
         if choice is None:
             domain.park(pod.uid, want.signature if want.ordinary else b"")
@@ -144,6 +147,15 @@ class Step:
         self._stage(msgspec.structs.replace(decision, took_us=state.stopwatch() - started_us))
         domain.put_up_next(want.signature)
         return 1
+
+    def _learn(self, want: Wanted) -> None:
+        """Of a pod that asks for the first time; what it is decided by may be something else."""
+        domain = self._domain
+        if want.pod.uid not in domain.current.waiting:
+            see(domain, want)
+        if is_due(self._state, domain):
+            self._flush()
+            relearn(self._state, domain)
 
     def _reasons(self, want: Wanted) -> tuple[Reason, ...]:
         """Why it fits nowhere; pods of equal signature share the answer."""
@@ -170,6 +182,7 @@ class Step:
         if self._batch:
             record = records.decided(self._state, self._domain, tuple(self._batch))
             self._batch.clear()
+            self._domain.unwritten = None
             self._append(record)
 
     def _wait(self, pod: Pod, reasons: tuple[Reason, ...]) -> None:

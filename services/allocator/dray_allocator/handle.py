@@ -79,6 +79,7 @@ def recompute(state: AllocatorState, record: AnyRecord) -> AnyRecord:
     domain = state.domains[record.domain]
     match record:
         case Decided(pods=pods):
+            domain.unwritten = record.learned
             again = [_decide_again(state, domain, pod) for pod in pods]
             made: AnyRecord = records.decided(state, domain, tuple(p for p in again if p))
             _undo(state, domain, made)
@@ -140,6 +141,7 @@ def _serving(state: AllocatorState, event: Serve | StandBy | AppendFailed) -> No
             domain.due.clear()
         case Serve(epoch=epoch, last_sequence=last) if epoch == domain.epoch:
             forget_appended(state, domain)
+            domain.forget_learned()
             domain.fence = last
             domain.passed = -1
             domain.settle = True

@@ -12,6 +12,7 @@ from dray.messages.decisions import (
     AnyRecord,
     Checkpoint,
     Decided,
+    Learned,
     NodeLeft,
     PodDecision,
     Release,
@@ -70,6 +71,8 @@ class LogFold:
     """Per claim, nodes not to be tried soon and since when."""
     left: dict[str, int] = field(default_factory=dict)
     """Per node, the revision with which it left the domain."""
+    learned: Learned | None = None
+    """What the last decisions were taken by, where the policy learns."""
 
     def copy(self) -> "LogFold":
         """An independent fold of the same records."""
@@ -92,6 +95,7 @@ class LogFold:
             self.checkpoint_unix_s = record.now_unix_s
         match record:
             case Decided():
+                self.learned = record.learned or self.learned
                 return self._decided(record.pods, record.now_unix_s)
             case Released():
                 return self._released(record)
@@ -164,6 +168,7 @@ class LogFold:
         """A reader that starts here begins with it; others drop pods that wait no more."""
         self.checkpoint_unix_s = record.now_unix_s
         self.since_checkpoint = 0
+        self.learned = record.learned or self.learned
         still = dict.fromkeys(record.waiting)
         self.waiting = {uid: told for uid, told in self.waiting.items() if uid in still}
         if not fresh:

@@ -27,6 +27,7 @@ from dray_allocator.node.predicates import fits
 from dray_allocator.placement.ask import Wanted, config_of
 from dray_allocator.placement.modes import tie
 from dray_allocator.placement.policies import scoring_of
+from dray_allocator.placement.policy import learned_scoring
 from dray_allocator.placement.preference import Key, card_key, cards_key
 from dray_allocator.placement.scores import NodeScore, Rank, Scoring
 from dray_allocator.placement.topology import (
@@ -194,7 +195,11 @@ def _among(
 
 
 def _scoring(state: AllocatorState, domain: Domain, wanted: Wanted) -> Scoring:
-    return scoring_of(wanted.placement)
+    """FragmentationAware fills what is loaded until something is learned."""
+    by_mode = scoring_of(wanted.placement)
+    if not wanted.placement.is_aware:
+        return by_mode
+    return learned_scoring(state, domain) or by_mode
 
 
 def _score_of(state: AllocatorState, domain: Domain, wanted: Wanted) -> tuple[Plan, NodeScore]:
