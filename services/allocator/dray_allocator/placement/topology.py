@@ -46,7 +46,8 @@ class Found:
 
 def concerns(asks: Sequence[Ask], topology: str) -> bool:
     """Whether it matters to these requests together how cards are joined."""
-    return topology != NO_TOPOLOGY and sum(ask.request.count for ask in asks) > 1
+    is_one = len(asks) == 1 and asks[0].request.count == 1
+    return bool(asks) and not is_one and topology != NO_TOPOLOGY
 
 
 def has_joints(cards: Sequence[Card]) -> bool:
