@@ -65,6 +65,9 @@ class Step:
 
     def _try_due(self) -> None:
         domain, state = self._domain, self._state
+        topology = state.facts.placement(domain.name)[0].topology
+        if domain.topology != topology:  # Other pods than before fare alike.
+            domain.topology, domain.passed = topology, -1
         if domain.passed != domain.supply:
             self._put_up()
             domain.passed = domain.supply

@@ -1,6 +1,5 @@
 """What a pool learns of its pods, and how they are scored by it."""
 
-from dray.domain.names import FRAGMENTATION_AWARE
 from dray_allocator.domain import Domain
 from dray_allocator.placement.ask import Wanted
 from dray_allocator.placement.fragmentation.learning import Learner
@@ -19,7 +18,7 @@ def learned_scoring(state: AllocatorState, domain: Domain) -> Scoring | None:
 
 def learns(state: AllocatorState, domain: Domain) -> bool:
     """Whether the pool's mode learns of the pods seen."""
-    return state.facts.placement(domain.name)[0] == FRAGMENTATION_AWARE
+    return state.facts.placement(domain.name)[0].is_aware
 
 
 def see(domain: Domain, wanted: Wanted) -> None:
