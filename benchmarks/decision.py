@@ -43,10 +43,10 @@ def measure(samples: int, nodes: int) -> list[float]:
     return [fleet.pod(f"pod-{number}") * 1e6 for number in range(samples)]
 
 
-def pool_facts() -> Iterator[Fact]:
+def pool_facts(placement: str = "CompactFirst") -> Iterator[Fact]:
     """The pool, before its log is opened."""
     yield DeviceClassObserved(revision=1, device_class=DeviceClass(names.DEVICE_CLASS))
-    policy = Policy("policy", "u", placement="CompactFirst", version=1)
+    policy = Policy("policy", "u", placement=placement, version=1)
     yield PolicyObserved(revision=1, policy=policy)
     yield PoolObserved(revision=1, pool=Pool(POOL, "u", template="policy"))
     yield DomainObserved(revision=1, domain=POOL, epoch=1)

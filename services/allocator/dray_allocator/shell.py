@@ -189,7 +189,8 @@ class Shell:
         ``cause``: id of the message that the event was.
         """
         self._perform(handle(self._state, event), cause)
-        while self._state.unfinished:
+        is_last = not (isinstance(event, FactSeen | RecordSeen) and event.more)
+        while is_last and self._state.unfinished:
             await asyncio.sleep(0)
             self._perform(handle(self._state, Continue()), cause)
         self._serving.look()
