@@ -174,6 +174,10 @@ class Facts:
         policy = self.policies.get(known.template) if known else None
         return (policy.placement, policy.version) if policy else (DEFAULT_PLACEMENT, 0)
 
+    def pods_named(self, claim: ClaimName) -> tuple[str, ...]:
+        """The pods that refer to a claim."""
+        return tuple(self.pods_of.get(claim, ()))
+
     def _is_news(self, kind: str, key: str, revision: int) -> bool:
         if revision < self._revisions.get((kind, key), 0):
             return False

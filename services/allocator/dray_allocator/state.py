@@ -92,10 +92,13 @@ class AllocatorState:
 
     def touch(self, touched: Touched) -> None:
         """Recompute what a record was about."""
+        pods = dict.fromkeys(touched.pods)
         for claim_uid in touched.claims:
-            self.refresh_claim(claim_uid)
+            self._refresh_use(claim_uid)
+            pods.update(dict.fromkeys(self._pods_of(claim_uid)))
         for pod_uid in touched.pods:
             self.refresh_hold(pod_uid)
+        for pod_uid in pods:
             self.refresh_pod(pod_uid)
 
     def refresh_all(self) -> None:
@@ -117,6 +120,11 @@ class AllocatorState:
 
     def refresh_claim(self, claim_uid: str) -> None:
         """What the claim uses, whether a reservation of it must end, and its pods' turns."""
+        self._refresh_use(claim_uid)
+        for pod_uid in self._pods_of(claim_uid):
+            self.refresh_pod(pod_uid)
+
+    def _refresh_use(self, claim_uid: str) -> None:
         change = self.ledger.set(claim_uid, self._use(claim_uid))
         for device in change.taken:
             self.boards.card_changed(device)
@@ -126,13 +134,15 @@ class AllocatorState:
             self.supply_on(device)
         for domain in self.domains.values():
             self._refresh_unsettled(domain, claim_uid)
+
+    def _pods_of(self, claim_uid: str) -> tuple[str, ...]:
+        """The pods that refer to a claim, while it is known."""
         claim = self.facts.claims.get(claim_uid)
-        if claim is not None:
-            self.refresh_pods_of((claim.namespace, claim.name))
+        return () if claim is None else self.facts.pods_named((claim.namespace, claim.name))
 
     def refresh_pods_of(self, claim: ClaimName) -> None:
         """The turns of the pods that refer to a claim, which may be gone."""
-        for pod_uid in tuple(self.facts.pods_of.get(claim, ())):
+        for pod_uid in self.facts.pods_named(claim):
             self.refresh_pod(pod_uid)
 
     def _use(self, claim_uid: str) -> Allocation | None:

@@ -123,8 +123,8 @@ def _by_index(state: AllocatorState, index: Index, wanted: Wanted) -> Iterator[C
         else:
             shares = _searched(state, wanted, node, index.fills, tries.at_most(FIRST_STEPS))
         if shares is not None:
-            index.lay_aside(row)
             yield Choice(node, shares, board.cards)
+            index.lay_aside(row)  # Only where another choice is wanted.
         elif not is_simple and tries.ran_out:
             index.lay_aside(row)
             hard.append(row)
