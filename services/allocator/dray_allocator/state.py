@@ -21,7 +21,7 @@ from dray_allocator.fit.devices import Fleet
 from dray_allocator.fit.ledger import Ledger
 from dray_allocator.fit.selectors import Selectors
 from dray_allocator.log.fold import Reservation, Stage, Touched
-from dray_allocator.log.lives import counts
+from dray_allocator.log.lives import counts, executed_unknown, merely_held
 from dray_allocator.node.holds import Held, Holds
 from dray_allocator.rules import Rules
 
@@ -175,7 +175,7 @@ class AllocatorState:
             unsettled = claim is None
         if unsettled:
             domain.unsettled[claim_uid] = None
-            if not _merely_held(reservation, claim):
+            if not merely_held(reservation, claim):
                 domain.settle = True
         else:
             domain.unsettled.pop(claim_uid, None)
@@ -294,20 +294,3 @@ class AllocatorState:
         """Something that all domains look at changed."""
         for domain in self.domains.values():
             domain.more_supply()
-
-
-def _merely_held(reservation: Reservation | None, claim: Claim | None) -> bool:
-    """Whether the claim alone demands nothing before the next tick."""
-    return (
-        reservation is not None
-        and reservation.stage is Stage.HELD
-        and claim is not None
-        and claim.void < reservation.attempt
-    )
-
-
-def executed_unknown(claim: Claim, reservation: Reservation | None) -> bool:
-    """Whether an execution has begun that is neither voided nor in this log: an older epoch's,
-    or one whose record was trimmed. It could still be written, so it is voided first."""
-    known = reservation.attempt if reservation else 0
-    return claim.allocation is None and claim.decision > max(claim.void, known)
