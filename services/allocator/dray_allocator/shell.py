@@ -138,6 +138,7 @@ class Shell:
                 await self._stand_by_for_good(str(error))
                 continue
             if fact is None:
+                await self._hand(Continue())  # It may be the last at hand, for which others wait.
                 continue
             folded += 1
             more = delivered.pending > 0 and folded % _MOST_FOLDED != 0

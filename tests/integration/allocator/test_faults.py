@@ -83,6 +83,17 @@ async def test_a_fact_of_an_unknown_type_is_passed_over(memory_cluster, eventual
     assert one.shell.problem is None
 
 
+async def test_pods_are_decided_where_the_last_fact_at_hand_is_of_an_unknown_type(
+    memory_cluster, eventually
+):
+    one = await memory_cluster.replica("one")
+    await memory_cluster.node("n1")
+    await eventually(lambda: one.serves)
+    await memory_cluster.submit("p")
+    await memory_cluster.bus.publish(Outgoing("dray.state.later.v1.x", b"{}"))
+    await _decided(memory_cluster, 1)
+
+
 async def test_facts_that_were_lost_are_read_anew_with_a_new_epoch(memory_cluster, eventually):
     one = await memory_cluster.replica("one")
     await memory_cluster.node("n1")
