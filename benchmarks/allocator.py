@@ -250,7 +250,8 @@ def _million(report: Report) -> Iterator[Figure]:
     choosing = next(row for row in found["rows"] if row["what"] == "choose")
     took_us = choosing[f"{report.clock}p50"]
     yield Figure("decide, p50, 1,000,000 GPUs", POLICY, took_us, "µs", 1_000.0)
-    yield Figure("memory, 1,000,000 GPUs", POLICY, found["most_mib"], "MiB", 1_000.0)
+    used_mb = found["most_mib"] * 2**20 / 1e6
+    yield Figure("memory at most, 1,000,000 GPUs", POLICY, used_mb, "MB", 1_000.0)
 
 
 def _growth(report: Report, gpus: tuple[int, ...], shapes: tuple[int, ...]) -> float:
