@@ -10,6 +10,7 @@ from dray.reasons import Reason
 from dray_allocator import records
 from dray_allocator.domain import Domain
 from dray_allocator.events import Append, Effect, Send
+from dray_allocator.log.fold import Touched
 from dray_allocator.log.settle import due_releases, leaving
 from dray_allocator.placement.ask import Wanted, wanted
 from dray_allocator.placement.choose import choose, decision_of, index_of
@@ -183,7 +184,7 @@ class Step:
             record = records.decided(self._state, self._domain, tuple(self._batch))
             self._batch.clear()
             self._domain.unwritten = None
-            self._append(record)
+            self._fold(record)  # Each of its decisions counts already.
 
     def _wait(self, pod: Pod, reasons: tuple[Reason, ...]) -> None:
         """Tell why the pod waits, if that changed; mere counts not too often."""
@@ -213,12 +214,17 @@ class Step:
             self._append(records.checkpoint(state, self._domain))
 
     def _append(self, record: AnyRecord) -> None:
+        self._state.touch(self._fold(record))
+
+    def _fold(self, record: AnyRecord) -> Touched:
+        """Have a record appended, and fold it as if it were; what it is about."""
         domain = self._domain
         expected = domain.expected_last()
-        self._state.touch(domain.current.fold(expected + 1, record))
+        touched = domain.current.fold(expected + 1, record)
         chained = bool(domain.appended)
         domain.appended.append((expected + 1, record))
         self.effects.append(Append(domain.name, domain.epoch, record, expected, chained))
+        return touched
 
 
 def _causes(reasons: tuple[Reason, ...]) -> list[tuple[str, str]]:

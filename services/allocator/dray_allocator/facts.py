@@ -181,6 +181,10 @@ class Facts:
             read = self._placements[policy.name] = (policy, _placement(policy))
         return read[1], policy.version
 
+    def pods_named(self, claim: ClaimName) -> tuple[str, ...]:
+        """The pods that refer to a claim."""
+        return tuple(self.pods_of.get(claim, ()))
+
     def _is_news(self, kind: str, key: str, revision: int) -> bool:
         if revision < self._revisions.get((kind, key), 0):
             return False

@@ -125,7 +125,8 @@ def _apply(state: AllocatorState, fact: Fact) -> list[Effect]:
         case ClaimObserved():
             if state.facts.put_claim(fact):
                 state.refresh_claim(fact.claim.uid)
-                state.refresh_pods_of((fact.claim.namespace, fact.claim.name))
+                if fact.claim.uid not in state.facts.claims:
+                    state.refresh_pods_of((fact.claim.namespace, fact.claim.name))
         case PodObserved():
             _pod(state, fact)
         case NodeObserved():

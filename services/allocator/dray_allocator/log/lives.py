@@ -91,3 +91,20 @@ def _wish(reservation: Reservation, around: Surroundings) -> Wish | None:
     if age_s >= around.uncommitted_after_s:
         return Wish(reservation.attempt, f"not committed after {around.uncommitted_after_s:g} s")
     return None
+
+
+def merely_held(reservation: Reservation | None, claim: Claim | None) -> bool:
+    """Whether the claim alone demands nothing before the next tick."""
+    return (
+        reservation is not None
+        and reservation.stage is Stage.HELD
+        and claim is not None
+        and claim.void < reservation.attempt
+    )
+
+
+def executed_unknown(claim: Claim, reservation: Reservation | None) -> bool:
+    """Whether an execution has begun that is neither voided nor in this log: an older epoch's,
+    or one whose record was trimmed. It could still be written, so it is voided first."""
+    known = reservation.attempt if reservation else 0
+    return claim.allocation is None and claim.decision > max(claim.void, known)

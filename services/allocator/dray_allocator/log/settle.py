@@ -6,8 +6,8 @@ from dray.messages.commands import VoidClaim
 from dray.messages.decisions import Release
 from dray_allocator.domain import Domain
 from dray_allocator.log.fold import Reservation, Stage
-from dray_allocator.log.lives import Ending, Surroundings, Wish, end_of
-from dray_allocator.state import AllocatorState, executed_unknown
+from dray_allocator.log.lives import Ending, Surroundings, Wish, end_of, executed_unknown
+from dray_allocator.state import AllocatorState
 
 
 def due_releases(

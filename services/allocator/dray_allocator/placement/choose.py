@@ -155,8 +155,8 @@ def _by_index(state: AllocatorState, index: Index, wanted: Wanted) -> Iterator[C
         else:
             found = _searched(state, wanted, node, index.score.rank(board, row), tries)
         if found is not None:
-            index.lay_aside(row)
             yield Choice(node, found.shares, board.cards, found.grade)
+            index.lay_aside(row)  # Only where another choice is wanted.
         elif tries.ran_out:
             index.lay_aside(row)
             hard.append(row)

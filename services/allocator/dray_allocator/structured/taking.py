@@ -97,7 +97,7 @@ class Books:
             return False
         if not self._take_counters(attempt, is_share):
             return False
-        if self._rules.device_taints and _is_kept_away(device, ask):
+        if self._rules.device_taints and is_kept_away(device, ask):
             return False
         if not self._meet_constraints(attempt):
             return False
@@ -211,7 +211,7 @@ def _drop(entries: list[Any]) -> None:
     entries.pop()
 
 
-def _is_kept_away(device: Device, ask: Ask) -> bool:
+def is_kept_away(device: Device, ask: Ask) -> bool:
     """Whether a taint of the device isn't tolerated; effects other than these are only told."""
     return any(
         taint.effect in _KEEPS_AWAY
