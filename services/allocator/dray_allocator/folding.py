@@ -171,7 +171,7 @@ def _node(state: AllocatorState, fact: NodeObserved) -> None:
     for pod_uid in state.holds.pods_on(name):
         state.refresh_hold(pod_uid)
     for domain in state.domains.values():
-        if domain.name in (_pool(before), _pool(after), _leaving(after)):
+        if domain.name in (_pool(before), _pool(after), after.node.leaving if after else ""):
             domain.settle = True
             if after is not None and _may_fit_more(before, after):
                 domain.more_supply()
@@ -181,10 +181,6 @@ def _node(state: AllocatorState, fact: NodeObserved) -> None:
 
 def _pool(fact: NodeFact | None) -> str:
     return fact.node.pool if fact else ""
-
-
-def _leaving(fact: NodeFact | None) -> str:
-    return fact.node.leaving if fact else ""
 
 
 def _may_fit_more(before: NodeFact | None, after: NodeFact) -> bool:
@@ -220,11 +216,13 @@ def _described(fact: NodeFact) -> tuple[object, ...]:
 
 
 def _slice(state: AllocatorState, fact: SliceObserved) -> None:
-    fleet = state.fleet
-    nodes = fleet.drop(fact.slice.name) if fact.deleted else fleet.put(fact.slice)
-    for node in nodes:
-        state.boards.node_changed(node, cards=True)
-        state.supply_of_node(node)
+    fleet, one = state.fleet, fact.slice
+    for node in fleet.drop(one.name) if fact.deleted else fleet.put(one, fact.in_full):
+        if node:
+            state.boards.node_changed(node, cards=True)
+            state.supply_of_node(node)
+        else:
+            state.supply_everywhere()
 
 
 def _tick(state: AllocatorState, fact: Tick) -> None:
@@ -269,6 +267,7 @@ def _configuration(state: AllocatorState, fact: Fact) -> None:
             state.fleet.forget_selected()
             state.boards.forget_indexes()
         case ClusterObserved():
+            facts.list_attributes = fact.list_attributes
             if not state.selectors.read_in(_stored_language(fact)):
                 return
             state.fleet.forget_selected()

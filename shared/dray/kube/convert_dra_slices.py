@@ -8,9 +8,11 @@ from dray.domain.devices import (
     DeviceClass,
     OpaqueConfig,
     RequestPolicy,
+    ResourceSlice,
     Taint,
     Version,
 )
+from dray.domain.devices import Device as KnownDevice
 from dray.domain.dra.nodes import Node, NodeSelector, Reach, Requirement, Term
 from dray.domain.dra.slices import Attribute, CounterSet, CounterUse, Device, Slice
 from dray.domain.errors import InvalidInputError
@@ -52,6 +54,23 @@ def slice_from(obj: Any, path: str = "slice") -> Slice:
             for entry in spec.children("sharedCounters")
         ),
     )
+
+
+def slice_in_full(obj: Any, known: ResourceSlice) -> Slice | None:
+    """The slice with all that it says, where ``known`` doesn't say it; None where it does, or
+    where the slice can't be read (what of it can't be allocated is named in ``known``)."""
+    spec = obj.get("spec") or {}
+    says_more = not known.node or spec.get("sharedCounters") or any(map(_is_more, known.devices))
+    if not says_more:
+        return None
+    try:
+        return slice_from(obj)
+    except InvalidInputError:
+        return None
+
+
+def _is_more(device: KnownDevice) -> bool:
+    return bool(device.unsupported)
 
 
 def class_from(obj: Any, path: str = "class") -> DeviceClass:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from dray.cel.device import DeviceView, view_of
 from dray.domain import names
 from dray.domain.devices import AttributeValue, Capacity, Device, DeviceId, ResourceSlice
+from dray.domain.dra.slices import Slice
 from dray_allocator.fit.capacity import amount_of, quantities_of
 
 _SIGNATURES_KEPT = 256
@@ -50,7 +51,7 @@ class Card:
     def fault(self) -> str:
         """Why it is never allocated: what of it can't be read; empty where all can."""
         if self._fault is None:
-            self._fault = ", ".join(_faults(self.device))
+            self._fault = ", ".join(faults_of(self.device))
         return self._fault
 
     @property
@@ -95,6 +96,8 @@ class Fleet:
     def __init__(self, drivers: tuple[str, ...]) -> None:
         self._drivers = drivers
         self._slices: dict[str, ResourceSlice] = {}
+        self._in_full: dict[str, Slice] = {}
+        """Those of them that say more than is looked at here."""
         self._pools: dict[tuple[str, str], dict[str, None]] = {}
         self._pools_of: dict[str, dict[tuple[str, str], None]] = {}
         self._unhealthy: dict[tuple[str, str], tuple[str, ...]] = {}
@@ -113,11 +116,30 @@ class Fleet:
         """A device by identity, if it is published and its pool is complete."""
         return self._cards.get(device)
 
-    def put(self, slice_: ResourceSlice) -> tuple[str, ...]:
-        """Take a slice in; the nodes whose devices changed."""
-        if slice_.driver not in self._drivers or self._slices.get(slice_.name) == slice_:
+    @property
+    def says_more(self) -> bool:
+        """Whether there are slices of which more is known than is looked at here."""
+        return bool(self._in_full)
+
+    def published_for(self, node: str) -> list[tuple[ResourceSlice, Slice | None]]:
+        """The slices of every pool that has one of this node or of no single node, by name; with
+        each all that it says, where that is more."""
+        pools = {**self._pools_of.get(node, {}), **self._pools_of.get("", {})}
+        found = sorted({name: None for pool in pools for name in self._pools[pool]})
+        return [(self._slices[name], self._in_full.get(name)) for name in found]
+
+    def unhealthy(self, node: str, driver: str) -> tuple[str, ...]:
+        """Names of the devices that the node's agent says are ill."""
+        return self._unhealthy.get((node, driver), ())
+
+    def put(self, slice_: ResourceSlice, in_full: Slice | None = None) -> tuple[str, ...]:
+        """Take a slice in; the nodes whose devices changed, "" for those of no single node."""
+        known = self._slices.get(slice_.name), self._in_full.get(slice_.name)
+        if slice_.driver not in self._drivers or known == (slice_, in_full):
             return ()
         touched = self.drop(slice_.name) if slice_.name in self._slices else ()
+        if in_full is not None:
+            self._in_full[slice_.name] = in_full
         devices = tuple(self._lean(device) for device in slice_.devices)
         self._slices[slice_.name] = replace(slice_, devices=devices)
         pool = (slice_.driver, slice_.pool)
@@ -128,6 +150,7 @@ class Fleet:
     def drop(self, name: str) -> tuple[str, ...]:
         """Forget a slice; the nodes whose devices changed."""
         slice_ = self._slices.pop(name, None)
+        self._in_full.pop(name, None)
         if slice_ is None:
             return ()
         pool = (slice_.driver, slice_.pool)
@@ -208,7 +231,8 @@ def totals_of(device: Device) -> Mapping[str, int]:
     return {key: amount_of(one.value) or 0 for key, one in device.capacity.items()}
 
 
-def _faults(device: Device) -> Iterator[str]:
+def faults_of(device: Device) -> Iterator[str]:
+    """What of a device can't be read."""
     for what in device.unsupported:
         yield f"has {what}"
     for key, one in sorted(device.capacity.items()):

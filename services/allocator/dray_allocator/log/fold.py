@@ -41,6 +41,8 @@ class Reservation:
     pod_uid: str
     allocation: Allocation
     decided_unix_s: float
+    node: str
+    """Where its pod goes; the allocation may be good for more nodes, or for all."""
     stage: Stage = Stage.HELD
 
 
@@ -128,6 +130,7 @@ class LogFold:
                     pod.pod_uid,
                     claim.allocation,
                     now_unix_s,
+                    pod.node,
                 )
         return Touched(tuple(claims), tuple(pod.pod_uid for pod in pods))
 

@@ -4,6 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from dray.domain.claims import AllocatedDevice, Allocation, Claim, first_attempt
+from dray.domain.dra.nodes import Node, Reach
+from dray.domain.dra.results import AllocationResult
 from dray.messages.decisions import ClaimDecision, PodDecision
 from dray_allocator.board.index import Index, key_of
 from dray_allocator.board.plan import plan_of
@@ -18,11 +20,14 @@ from dray_allocator.fit.search import (
     Tries,
     has_room,
 )
+from dray_allocator.lane.asking import allocation_of
 from dray_allocator.node.predicates import fits
 from dray_allocator.placement.ask import Wanted, config_of
 from dray_allocator.placement.modes import card_load, fills, tie
 from dray_allocator.placement.preference import Key, card_key, cards_key
 from dray_allocator.state import AllocatorState
+from dray_allocator.structured.errors import AllocationError
+from dray_allocator.structured.nodes import is_reached
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +37,13 @@ class Choice:
     node: str
     shares: tuple[Share, ...]
     considered_devices: int
+    results: tuple[AllocationResult, ...] = ()
+    """What each claim gets, where structured parameters decided; else ``shares`` tell."""
 
 
 def choose(state: AllocatorState, domain: Domain, wanted: Wanted) -> Choice | None:
-    """The best node on which everything fits, or None."""
-    if wanted.fixed_node or wanted.named_nodes is not None:
+    """The best node on which everything fits, by what the board reads, or None."""
+    if wanted.fixed_node or wanted.reach or wanted.named_nodes is not None:
         nodes = candidates(state, domain, wanted)
         return _preferred(wanted, _among(state, domain, wanted, nodes))
     index = index_of(state, domain, wanted)
@@ -70,7 +77,18 @@ def candidates(state: AllocatorState, domain: Domain, wanted: Wanted) -> list[st
         nodes = facts.served_nodes(domain.name)
     else:
         nodes = [node for node in wanted.named_nodes if facts.serves(node, domain.name)]
+    if wanted.reach:
+        nodes = [node for node in nodes if is_reached_by(state, wanted, node)]
     return [node for node in nodes if node not in wanted.excluded] if wanted.excluded else nodes
+
+
+def is_reached_by(state: AllocatorState, wanted: Wanted, name: str) -> bool:
+    """Whether a node can use what the pod's other claims hold already."""
+    node = Node(name, state.facts.nodes[name].node.labels)
+    try:
+        return all(is_reached(Reach(selector=one), node) for one in wanted.reach)
+    except AllocationError:
+        return False
 
 
 def decision_of(
@@ -84,7 +102,10 @@ def decision_of(
         name=pod.name,
         node=choice.node,
         binder=pod.binder,
-        claims=tuple(_claim(state, domain, claim, choice) for claim in wanted.claims),
+        claims=tuple(
+            _claim(domain, claim, _allocation(state, claim, index, choice))
+            for index, claim in enumerate(wanted.claims)
+        ),
         cpu_milli=pod.needs.cpu_milli,
         memory_bytes=pod.needs.memory_bytes,
         request_id=pod.request_id,
@@ -197,18 +218,24 @@ def _searched(
     return None if shares is None else tuple(shares)
 
 
-def _claim(state: AllocatorState, domain: Domain, claim: Claim, choice: Choice) -> ClaimDecision:
+def _allocation(state: AllocatorState, claim: Claim, index: int, choice: Choice) -> Allocation:
+    if choice.results:
+        return allocation_of(choice.results[index])
     shares = [share for share in choice.shares if share.ask.claim_uid == claim.uid]
     devices = tuple(
         AllocatedDevice(share.ask.request.name, share.card.id, None, dict(share.consumed.text))
         for share in shares
     )
+    return Allocation(devices, choice.node, config_of(state, claim))
+
+
+def _claim(domain: Domain, claim: Claim, allocation: Allocation) -> ClaimDecision:
     return ClaimDecision(
         uid=claim.uid,
         namespace=claim.namespace,
         name=claim.name,
         attempt=_next_attempt(domain, claim),
-        allocation=Allocation(devices, choice.node, config_of(state, claim)),
+        allocation=allocation,
     )
 
 

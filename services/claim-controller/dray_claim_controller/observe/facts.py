@@ -15,7 +15,8 @@ from dray.domain.names import (
 )
 from dray.domain.pods import Node, Pool
 from dray.kube.convert import class_from, node_from, policy_from, pool_from, revision_of
-from dray.kube.ports import CLASSES, NODES, POLICIES, POOLS, TEMPLATES, Object
+from dray.kube.convert_dra_slices import slice_in_full
+from dray.kube.ports import CLASSES, NODES, POLICIES, POOLS, SLICES, TEMPLATES, Object
 from dray.messages.facts import (
     ClaimObserved,
     DeviceClassObserved,
@@ -78,7 +79,8 @@ def fact_of(picture: Picture, key: Key, known: Known) -> Fact | None:
     match key.kind:
         case "claim":
             seen = picture.claims.get(key.identity)
-            if seen is None or not seen.ours:
+            # What others hold counts too: nobody else may get it.
+            if seen is None or not (seen.ours or seen.claim.allocation is not None):
                 return None
             return ClaimObserved(revision=seen.claim.resource_version, claim=seen.claim)
         case "pod":
@@ -90,7 +92,9 @@ def fact_of(picture: Picture, key: Key, known: Known) -> Fact | None:
             if key.identity not in picture.cards.slices:
                 return None
             observed, revision = picture.cards.slices[key.identity]
-            return SliceObserved(revision=revision, slice=observed)
+            written = picture.plain[SLICES.plural].get(key.identity) or {}
+            whole = slice_in_full(written, observed)
+            return SliceObserved(revision=revision, slice=observed, in_full=whole)
         case "node":
             return _node_fact(picture, key.identity, known)
         case _:

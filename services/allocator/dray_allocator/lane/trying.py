@@ -1,0 +1,115 @@
+"""The nodes of a pod one by one, the best first, until the tries for it are used up."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from dray.domain.dra.nodes import Node
+from dray.domain.dra.results import AllocationResult
+from dray_allocator.board.index import key_of
+from dray_allocator.domain import Domain
+from dray_allocator.lane.asking import claim_of, rules_of
+from dray_allocator.lane.seen import Seen, seen_by
+from dray_allocator.node.predicates import fits
+from dray_allocator.placement.ask import Wanted
+from dray_allocator.placement.choose import candidates
+from dray_allocator.placement.modes import fills
+from dray_allocator.state import AllocatorState
+from dray_allocator.structured.allocate import Problem, allocate
+from dray_allocator.structured.errors import AllocationError, SearchLimitError
+from dray_allocator.structured.rules import Rules
+from dray_allocator.structured.search import Looks
+from dray_allocator.structured.selectors import Selectors
+
+NODE_LOOKS = 5_000
+"""Devices looked at on one node before it counts as unfit."""
+POD_LOOKS = 20_000
+"""Devices looked at, and at least seen, for one pod on all nodes together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one node."""
+
+    node: str
+    devices: int
+    """That it sees."""
+    results: tuple[AllocationResult, ...] | None = None
+    """One for each claim that is asked for; None: they don't fit."""
+    error: str = ""
+    """Why it can't be decided there."""
+    gave_up: bool = False
+    """Whether the search there took too long."""
+
+
+@dataclass(slots=True)
+class Trying:
+    """The tries of one pod."""
+
+    state: AllocatorState
+    domain: Domain
+    wanted: Wanted
+    left: int = POD_LOOKS
+    untried: int = 0
+    """Nodes for which no tries were left."""
+    rules: Rules = field(init=False)
+
+    def __post_init__(self) -> None:
+        lists = self.state.facts.list_attributes
+        self.rules = rules_of(self.wanted.pod, list_attributes=lists)
+
+    def outcomes(self) -> Iterator[Outcome]:
+        """Of every node that takes the pod, its devices aside."""
+        state, is_filling = self.state, self.is_filling
+        board = state.boards.of(self.domain.name)
+        nodes = candidates(state, self.domain, self.wanted)
+        for node in sorted(nodes, key=lambda one: key_of(board, board.rows[one], fills=is_filling)):
+            if not self._takes(node):
+                continue
+            if self.left <= 0:
+                self.untried += 1
+                continue
+            yield self._outcome(node, seen_by(state, node, fills=is_filling))
+
+    @property
+    def is_filling(self) -> bool:
+        """Whether the pool's placement would rather fill what is in use already."""
+        return fills(self.state.facts.placement(self.domain.name)[0])
+
+    def _takes(self, node: str) -> bool:
+        state, wanted = self.state, self.wanted
+        fact, held, given = state.facts.nodes[node].node, state.holds.on(node), state.facts.given
+        return fits(wanted.pod.needs, fact, held, alone=wanted.alone, given=given)
+
+    def _outcome(self, name: str, seen: Seen) -> Outcome:
+        node = node_of(self.state, name)
+        claims = tuple(claim_of(claim) for claim in self.wanted.claims)
+        classes = tuple(self.state.facts.classes.values())
+        problem = Problem(node, seen.slices, classes, seen.holdings, claims)
+        most = min(NODE_LOOKS, self.left)
+        looks = Looks(most)
+        try:
+            found = allocate(
+                problem, self.rules, looks=looks, selectors=Forgiving(node, self.rules)
+            )
+        except SearchLimitError:
+            return Outcome(name, seen.devices, gave_up=True)
+        except AllocationError as error:
+            return Outcome(name, seen.devices, error=str(error))
+        finally:
+            self.left -= max(most - looks.left, seen.devices, 1)
+        return Outcome(name, seen.devices, None if found is None else tuple(found))
+
+
+def node_of(state: AllocatorState, name: str) -> Node:
+    """The node as slices see it."""
+    return Node(name, state.facts.nodes[name].node.labels)
+
+
+class Forgiving(Selectors):
+    """A device on which a selector can't be evaluated does not match, and others may."""
+
+    def _verdict(self, *about: object) -> bool:
+        try:
+            return super()._verdict(*about)  # type: ignore[arg-type]
+        except AllocationError:
+            return False
