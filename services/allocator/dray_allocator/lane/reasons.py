@@ -7,20 +7,19 @@ from dray.cel.errors import CelError
 from dray.cel.evaluate import ClauseResult, compile
 from dray.domain.devices import DeviceId
 from dray.domain.dra.asks import Ask
-from dray.domain.dra.slices import Slice
 from dray.reasons import Reason
 from dray_allocator.domain import Domain
 from dray_allocator.lane.asking import asks_of
 from dray_allocator.lane.seen import seen_by
-from dray_allocator.lane.trying import NODE_LOOKS, POD_LOOKS, Outcome, Trying
+from dray_allocator.lane.trying import NODE_LOOKS, POD_LOOKS, Outcome, Trying, node_of
 from dray_allocator.placement.ask import Wanted
 from dray_allocator.placement.choose import candidates
 from dray_allocator.placement.explain import TOO_MANY, constrained, of_nodes
 from dray_allocator.state import AllocatorState
-from dray_allocator.structured.candidates import Candidate
+from dray_allocator.structured.candidates import Candidate, candidates_of
 from dray_allocator.structured.capacity import demand
 from dray_allocator.structured.errors import AllocationError
-from dray_allocator.structured.pools import Pool
+from dray_allocator.structured.pools import gather
 from dray_allocator.structured.rules import Rules
 from dray_allocator.structured.selectors import view_of
 from dray_allocator.structured.taking import untolerated
@@ -28,7 +27,7 @@ from dray_allocator.structured.taking import untolerated
 _MOST_REASONS = 24
 _MOST_DEVICES = 5_000
 """Looked at to find out what fails on them."""
-_NO_DEVICES = "no slice with devices for them, or not all slices of its pool's newest generation"
+_NO_DEVICES = "no slice with devices, or not all slices of its pool's newest generation"
 
 
 def explain_in_full(state: AllocatorState, domain: Domain, wanted: Wanted) -> tuple[Reason, ...]:
@@ -40,8 +39,9 @@ def explain_in_full(state: AllocatorState, domain: Domain, wanted: Wanted) -> tu
     devices = _Devices(state, trying.rules)
     for node in candidates(state, domain, wanted):
         devices.see(node, is_filling=trying.is_filling)
+    reasons = list(devices.unusable())
     asks = {ask: None for claim in wanted.claims for ask in map(_Key, asks_of(claim))}
-    reasons = [reason for key in asks for reason in devices.reasons(key.ask)]
+    reasons += [reason for key in asks for reason in devices.reasons(key.ask)]
     reasons += of_nodes(state, wanted, nodes)
     reasons += _of_outcomes(wanted, list(trying.outcomes()), trying.untried, len(nodes))
     if not devices.found:
@@ -93,23 +93,44 @@ class _Devices:
     rules: Rules
     found: dict[DeviceId, Candidate] = field(default_factory=dict)
     _ill: dict[DeviceId, None] = field(default_factory=dict)
+    _unread: dict[DeviceId, str] = field(default_factory=dict)
+    """Devices of which something can't be read, and what."""
+    _pools: dict[str, str] = field(default_factory=dict)
+    """Why a pool can't be used; empty where it can."""
 
     def see(self, node: str, *, is_filling: bool) -> None:
         """Look at what a node sees, unless enough was seen."""
         if len(self.found) >= _MOST_DEVICES:
             return
         seen = seen_by(self.state, node, fills=is_filling)
-        for part in seen.slices:
-            if part.reach.node in ("", node):
-                self._see(part)
+        for id_, fault in seen.unread:
+            self._unread[id_] = fault
+        try:
+            pools = gather(seen.slices, node_of(self.state, node), self.rules)
+        except AllocationError:
+            return  # What came of the node tells it.
+        for pool in pools:
+            incomplete = "not all slices of its newest generation are there"
+            why = pool.invalid or (incomplete if pool.incomplete else "")
+            self._pools[str(pool)] = why
+            for one in () if why else candidates_of((pool,)):
+                self._see(one)
 
-    def _see(self, part: Slice) -> None:
-        pool = Pool(part.driver, part.pool)
-        for device in part.devices[: _MOST_DEVICES - len(self.found)]:
-            one = Candidate(DeviceId(part.driver, part.pool, device.name), device, part, pool)
+    def _see(self, one: Candidate) -> None:
+        if len(self.found) < _MOST_DEVICES:
             self.found.setdefault(one.id, one)
-            if device.name in self.state.fleet.unhealthy(part.reach.node, part.driver):
+            if one.id.device in self.state.fleet.unhealthy(one.part.reach.node, one.id.driver):
                 self._ill[one.id] = None
+
+    def unusable(self) -> Iterator[Reason]:
+        """Pools that can't be used, and devices that can't be read."""
+        faults = {pool: why for pool, why in self._pools.items() if why}
+        for pool, why in list(faults.items())[:1]:
+            what = "whole and without contradictions"
+            yield Reason("count", what, len(faults), len(self._pools), "pool", f"{pool}: {why}")
+        total = len(self._unread) + len(self.found)
+        for fault in list(self._unread.values())[:1]:
+            yield Reason("unsupported", "can be read", len(self._unread), total, detail=fault)
 
     def reasons(self, ask: Ask) -> Iterator[Reason]:
         """Clauses of the selectors, then what fails on the devices that they take."""

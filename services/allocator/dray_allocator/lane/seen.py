@@ -23,15 +23,26 @@ class Seen:
     holdings: tuple[Holding, ...]
     devices: int
     """How many there are on the slices."""
+    unread: tuple[tuple[DeviceId, str], ...] = ()
+    """Devices that are left out because something of them can't be read, and what."""
 
 
 def seen_by(state: AllocatorState, node: str, *, fills: bool) -> Seen:
     """What ``node`` sees. Within a slice the devices are in the order of the placement: the
     fullest first, or the emptiest; those that are alike stay as the driver has them."""
-    parts = [_part(known, full) for known, full in state.fleet.published_for(node)]
+    published = state.fleet.published_for(node)
+    parts = [_part(known, full) for known, full in published]
     slices = tuple(_ordered(state, part, fills) for part in parts)
     holdings = tuple(_holdings(state, slices))
-    return Seen(slices, holdings, sum(len(part.devices) for part in slices))
+    unread = tuple(one for known, full in published if full is None for one in _unread(known))
+    return Seen(slices, holdings, sum(len(part.devices) for part in slices), unread)
+
+
+def _unread(known: ResourceSlice) -> Iterator[tuple[DeviceId, str]]:
+    for device in known.devices:
+        fault = ", ".join(faults_of(device))
+        if fault:
+            yield DeviceId(known.driver, known.pool, device.name), fault
 
 
 def _part(known: ResourceSlice, full: Slice | None) -> Slice:

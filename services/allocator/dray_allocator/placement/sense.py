@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from dray.domain import names
 from dray.domain.claims import Claim
-from dray.domain.dra.asks import Ask
+from dray.domain.dra.asks import Ask, Request
 from dray_allocator.fit.capacity import amount_of
 from dray_allocator.fit.percent import percents, unreadable
 from dray_allocator.lane.asking import asks_of, claim_of
@@ -19,11 +19,15 @@ def senseless(claim: Claim, *, in_full: bool) -> list[str]:
             found.append(
                 f"request {ask.name}: a percent of a card, beside what needs all devices alike"
             )
-    exactly = [one.exactly for one in claim_of(claim).requests]
-    exact = [ask.count for ask in exactly if ask is not None and ask.mode == "ExactCount"]
-    if sum(exact) > names.MAX_GPUS_PER_CLAIM:
+    if sum(map(_fewest, claim_of(claim).requests)) > names.MAX_GPUS_PER_CLAIM:
         found.append(f"more than {names.MAX_GPUS_PER_CLAIM} devices")
     return list(dict.fromkeys(found))
+
+
+def _fewest(request: Request) -> int:
+    """Devices that a request takes at least; of mode All nothing is known yet."""
+    asks = request.first_available or ((request.exactly,) if request.exactly else ())
+    return min((one.count if one.mode == "ExactCount" else 0 for one in asks), default=0)
 
 
 def _of_ask(ask: Ask) -> Iterator[str]:
