@@ -10,6 +10,7 @@ import msgspec
 
 from dray.domain.claims import Claim
 from dray.domain.devices import DeviceClass
+from dray.domain.dra.slices import TaintRule
 from dray.domain.names import DEFAULT_PLACEMENT
 from dray.domain.pods import Node, Pod, Policy, Pool
 from dray.messages.facts import ClaimObserved, NodeObserved, PodObserved
@@ -59,6 +60,7 @@ class Facts:
     members: dict[str, dict[str, None]] = field(default_factory=dict)
     """Per pool, its nodes."""
     classes: dict[str, DeviceClass] = field(default_factory=dict)
+    taint_rules: dict[str, TaintRule] = field(default_factory=dict)
     given: frozenset[str] = frozenset()
     """Extended resources for which kube-scheduler allocates devices of a class."""
     list_attributes: bool = False

@@ -17,6 +17,7 @@ from dray.messages.facts import (
     PoolObserved,
     SliceObserved,
     Synced,
+    TaintRuleObserved,
     Tick,
 )
 from dray_allocator.domain import Domain
@@ -266,6 +267,10 @@ def _configuration(state: AllocatorState, fact: Fact) -> None:
             )
             state.fleet.forget_selected()
             state.boards.forget_indexes()
+        case TaintRuleObserved(rule=rule):
+            _keep(facts.taint_rules, rule.name, rule, fact.deleted)
+            for node in filter(None, state.fleet.taint(tuple(facts.taint_rules.values()))):
+                state.boards.node_changed(node, cards=True)
         case ClusterObserved():
             facts.list_attributes = fact.list_attributes
             if not state.selectors.read_in(_stored_language(fact)):

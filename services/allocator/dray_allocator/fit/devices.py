@@ -10,8 +10,9 @@ from dataclasses import dataclass, field, replace
 from dray.cel.device import DeviceView, view_of
 from dray.domain import names
 from dray.domain.devices import AttributeValue, Capacity, Device, DeviceId, ResourceSlice
-from dray.domain.dra.slices import Slice
+from dray.domain.dra.slices import Slice, TaintRule
 from dray_allocator.fit.capacity import amount_of, quantities_of
+from dray_allocator.fit.tainting import tainted
 
 _SIGNATURES_KEPT = 256
 
@@ -98,6 +99,9 @@ class Fleet:
         self._slices: dict[str, ResourceSlice] = {}
         self._in_full: dict[str, Slice] = {}
         """Those of them that say more than is looked at here."""
+        self._rules: tuple[TaintRule, ...] = ()
+        self._untainted: dict[str, tuple[ResourceSlice, Slice | None]] = {}
+        """As published, the slices on which rules put taints."""
         self._pools: dict[tuple[str, str], dict[str, None]] = {}
         self._pools_of: dict[str, dict[tuple[str, str], None]] = {}
         self._unhealthy: dict[tuple[str, str], tuple[str, ...]] = {}
@@ -134,10 +138,14 @@ class Fleet:
 
     def put(self, slice_: ResourceSlice, in_full: Slice | None = None) -> tuple[str, ...]:
         """Take a slice in; the nodes whose devices changed, "" for those of no single node."""
-        known = self._slices.get(slice_.name), self._in_full.get(slice_.name)
-        if slice_.driver not in self._drivers or known == (slice_, in_full):
+        if slice_.driver not in self._drivers or self._known(slice_.name) == (slice_, in_full):
             return ()
         touched = self.drop(slice_.name) if slice_.name in self._slices else ()
+        if self._rules:
+            published = slice_, in_full
+            slice_, in_full = tainted(slice_, in_full, self._rules)
+            if published != (slice_, in_full):
+                self._untainted[slice_.name] = published
         if in_full is not None:
             self._in_full[slice_.name] = in_full
         devices = tuple(self._lean(device) for device in slice_.devices)
@@ -147,10 +155,31 @@ class Fleet:
         self._pools_of.setdefault(slice_.node, {})[pool] = None
         return _distinct((*touched, *self._rebuild(pool)))
 
+    def taint(self, rules: tuple[TaintRule, ...]) -> tuple[str, ...]:
+        """Taint devices by ``rules``, and no others any more; the nodes whose devices changed."""
+        if rules == self._rules:
+            return ()
+        self._rules = rules
+        touched: list[str] = []
+        for name in tuple(self._slices):
+            part, in_full = self._known(name)
+            if part is not None and tainted(part, in_full, rules) != (
+                self._slices[name],
+                self._in_full.get(name),
+            ):
+                touched += (*self.drop(name), *self.put(part, in_full))
+        return _distinct(touched)
+
+    def _known(self, name: str) -> tuple[ResourceSlice | None, Slice | None]:
+        """A slice as it was published."""
+        found = self._untainted.get(name)
+        return found or (self._slices.get(name), self._in_full.get(name))
+
     def drop(self, name: str) -> tuple[str, ...]:
         """Forget a slice; the nodes whose devices changed."""
         slice_ = self._slices.pop(name, None)
         self._in_full.pop(name, None)
+        self._untainted.pop(name, None)
         if slice_ is None:
             return ()
         pool = (slice_.driver, slice_.pool)

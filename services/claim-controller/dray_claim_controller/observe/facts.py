@@ -15,8 +15,8 @@ from dray.domain.names import (
 )
 from dray.domain.pods import Node, Pool
 from dray.kube.convert import class_from, node_from, policy_from, pool_from, revision_of
-from dray.kube.convert_dra_slices import slice_in_full
-from dray.kube.ports import CLASSES, NODES, POLICIES, POOLS, SLICES, TEMPLATES, Object
+from dray.kube.convert_dra_slices import slice_in_full, taint_rule_from
+from dray.kube.ports import CLASSES, NODES, POLICIES, POOLS, SLICES, TAINT_RULES, TEMPLATES, Object
 from dray.messages.facts import (
     ClaimObserved,
     DeviceClassObserved,
@@ -26,6 +26,7 @@ from dray.messages.facts import (
     PolicyObserved,
     PoolObserved,
     SliceObserved,
+    TaintRuleObserved,
     TemplateObserved,
 )
 from dray_claim_controller.observe.membership import Place
@@ -104,6 +105,7 @@ def fact_of(picture: Picture, key: Key, known: Known) -> Fact | None:
 def _plain_fact(picture: Picture, key: Key) -> Fact | None:
     resource = {
         "deviceclass": CLASSES,
+        "taintrule": TAINT_RULES,
         "pool": POOLS,
         "policy": POLICIES,
         "template": TEMPLATES,
@@ -115,6 +117,8 @@ def _plain_fact(picture: Picture, key: Key) -> Fact | None:
     match key.kind:
         case "deviceclass":
             return DeviceClassObserved(revision=revision, device_class=class_from(obj))
+        case "taintrule":
+            return TaintRuleObserved(revision=revision, rule=taint_rule_from(obj))
         case "pool":
             return PoolObserved(revision=revision, pool=pool_from(obj))
         case "policy":

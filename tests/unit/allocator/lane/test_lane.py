@@ -7,8 +7,9 @@ import pytest
 
 from dray.domain import names
 from dray.kube.convert import allocation_from, allocation_to
+from dray.kube.convert_dra_slices import taint_rule_from
 from dray.messages.decisions import decode_record, encode_record
-from dray.messages.facts import InventoryObserved, PodObserved
+from dray.messages.facts import InventoryObserved, PodObserved, TaintRuleObserved
 from dray_allocator.events import Append
 
 NVIDIA = "gpu.nvidia.com"
@@ -180,6 +181,47 @@ def test_the_owner_taint_keeps_nobody_of_drays_away(lane: Any) -> None:
     owner = {"key": names.OWNER_TAINT, "value": "dray", "effect": "NoSchedule"}
     lane.publish("n1", lane.device("a", taints=[owner]))
     lane.submit("p", lane.request(allocationMode="All"))
+    assert lane.got("p") == ["gpu=a"]
+
+
+def rule(world: Any, *, deleted: bool = False, key: str = "repair", **selects: str) -> None:
+    """A DeviceTaintRule as Kubernetes has it."""
+    taint = {"key": key, "value": "", "effect": "NoSchedule"}
+    obj = {"metadata": {"name": "rule"}, "spec": {"deviceSelector": selects, "taint": taint}}
+    world.see(TaintRuleObserved(revision=world.next(), rule=taint_rule_from(obj), deleted=deleted))
+
+
+@pytest.mark.parametrize("in_full", [False, True], ids=["board", "lane"])
+def test_rules_taint_devices_as_long_as_they_are_there(lane: Any, in_full: bool) -> None:
+    wish = lane.first_of(lane.request("any")) if in_full else lane.request()
+    lane.node("n1")
+    lane.publish("n1", lane.device("a"), lane.device("b"))
+    rule(lane.world, driver=names.DRIVER, device="a")
+    lane.publish("n2", lane.device("a"))
+    lane.submit("p", wish)
+    lane.submit("q", wish)
+    assert [one.rpartition("=")[2] for one in lane.got("p")] == ["b"]
+    assert "toleration of device taint repair" in lane.told("q")
+    lane.node("n2")
+    assert lane.waits("q")
+
+    rule(lane.world, deleted=True)
+    assert not lane.waits("q")
+
+
+def test_a_rule_with_the_owner_taint_keeps_away_others_alone(lane: Any) -> None:
+    lane.node("n1")
+    lane.publish("n1", lane.device("a"), driver=NVIDIA)
+    rule(lane.world, key=names.OWNER_TAINT, driver=NVIDIA)
+    lane.submit("p", lane.request(of=NVIDIA))
+    assert lane.got("p") == ["gpu=a"]
+
+
+def test_a_rule_about_other_devices_changes_nothing(lane: Any) -> None:
+    lane.node("n1")
+    lane.publish("n1", lane.device("a"))
+    rule(lane.world, driver=names.DRIVER, pool="n1", device="b")
+    lane.submit("p", lane.request())
     assert lane.got("p") == ["gpu=a"]
 
 
