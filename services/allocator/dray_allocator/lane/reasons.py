@@ -137,7 +137,7 @@ class _Devices:
         matching = list(self.found.values())
         of_class = self.state.facts.classes[ask.device_class]
         for expression in (*of_class.selectors, *ask.selectors):
-            results = [(one, self._clauses(expression, one)) for one in self.found.values()]
+            results = [(one, self._clauses(expression, one)) for one in matching]
             yield from _told(results)
             taken = {one.id for one, clauses in results if all(c.value for c in clauses)}
             matching = [one for one in matching if one.id in taken]

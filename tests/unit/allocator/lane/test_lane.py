@@ -150,6 +150,27 @@ def test_a_claim_that_is_allocated_already_says_where_the_pod_may_go(lane: Any) 
     assert lane.world.decisions()["p"].node == "n2"
 
 
+def test_pods_that_share_a_claim_go_where_it_is(lane: Any) -> None:
+    for node in ("n1", "n2", "n3"):
+        lane.node(node)
+        lane.publish(node, lane.device("own-a"), lane.device("own-b"))
+        lane.publish(f"{node}-net", lane.device("port"), driver=NVIDIA, nodeName=node, pool=node)
+    shared = {"requests": [lane.request("net", NVIDIA)]}
+    lane.claim("shared", {"spec": {"devices": shared}})
+
+    ours = {"selectors": [{"cel": {"expression": f'device.driver == "{names.DRIVER}"'}}]}
+    for name in ("p", "q"):
+        pod = lane.world.a_pod(name)
+        also = replace(pod.claims[0], reference="net", claim="shared-gpu")
+        lane.submit(name, lane.request(**ours), pod=replace(pod, claims=(*pod.claims, also)))
+    assert lane.waits("q"), "the shared claim is on its way"
+
+    lane.world.commit(lane.world.decisions()["p"])
+    decided = lane.world.decisions()
+    assert decided["q"].node == decided["p"].node
+    assert [one.uid for one in decided["q"].claims] == ["claim-q"]
+
+
 def test_devices_with_binding_conditions_are_for_pods_that_kube_scheduler_binds(lane: Any) -> None:
     lane.node("n1")
     conditions = {"bindingConditions": ["ready"], "bindingFailureConditions": ["broken"]}
