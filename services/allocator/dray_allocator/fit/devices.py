@@ -4,8 +4,9 @@ A pool of devices counts only when all slices of its newest generation are there
 name is used twice (``structured.GatherPools``).
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeVar, cast
 
 from dray.cel.device import DeviceView, view_of
 from dray.domain import names
@@ -15,6 +16,8 @@ from dray_allocator.fit.capacity import amount_of, quantities_of
 from dray_allocator.fit.tainting import tainted
 
 _SIGNATURES_KEPT = 256
+_SLICES_REMEMBERED = 20_000
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -102,6 +105,8 @@ class Fleet:
         self._rules: tuple[TaintRule, ...] = ()
         self._untainted: dict[str, tuple[ResourceSlice, Slice | None]] = {}
         """As published, the slices on which rules put taints."""
+        self._remembered: dict[str, object] = {}
+        """What others made of slices; forgotten with them."""
         self._pools: dict[tuple[str, str], dict[str, None]] = {}
         self._pools_of: dict[str, dict[tuple[str, str], None]] = {}
         self._unhealthy: dict[tuple[str, str], tuple[str, ...]] = {}
@@ -125,12 +130,25 @@ class Fleet:
         """Whether there are slices of which more is known than is looked at here."""
         return bool(self._in_full)
 
+    def nodes_that_say_more(self) -> frozenset[str]:
+        """Nodes with such slices; "" among them means all nodes."""
+        return frozenset(self._slices[name].node for name in self._in_full)
+
     def published_for(self, node: str) -> list[tuple[ResourceSlice, Slice | None]]:
         """The slices of every pool that has one of this node or of no single node, by name; with
         each all that it says, where that is more."""
         pools = {**self._pools_of.get(node, {}), **self._pools_of.get("", {})}
         found = sorted({name: None for pool in pools for name in self._pools[pool]})
         return [(self._slices[name], self._in_full.get(name)) for name in found]
+
+    def remembered(self, name: str, make: Callable[[], T]) -> T:
+        """What ``make`` makes of a slice, made once for as long as the slice is as it is."""
+        known = self._remembered.get(name)
+        if known is None:
+            if len(self._remembered) >= _SLICES_REMEMBERED:
+                self._remembered.clear()
+            known = self._remembered[name] = make()
+        return cast(T, known)
 
     def unhealthy(self, node: str, driver: str) -> tuple[str, ...]:
         """Names of the devices that the node's agent says are ill."""
@@ -180,6 +198,7 @@ class Fleet:
         slice_ = self._slices.pop(name, None)
         self._in_full.pop(name, None)
         self._untainted.pop(name, None)
+        self._remembered.pop(name, None)
         if slice_ is None:
             return ()
         pool = (slice_.driver, slice_.pool)

@@ -149,6 +149,9 @@ class _Devices:
             yield Reason(kind, what, count, len(matching), detail=detail)
 
     def _clauses(self, expression: str, one: Candidate) -> Sequence[ClauseResult]:
+        card = self.state.fleet.card(one.id)
+        if card is not None and not card.fault:
+            return self.state.selectors.explain(expression, card)
         try:
             program = compile(expression, self.rules.language)
         except CelError as error:

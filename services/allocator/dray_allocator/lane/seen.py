@@ -2,15 +2,14 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
-from dray.domain import names
-from dray.domain.devices import Capacity, DeviceId, ResourceSlice
+from dray.domain.devices import Capacity, DeviceId
 from dray.domain.dra.asks import Holding
-from dray.domain.dra.nodes import Reach
 from dray.domain.dra.slices import Device, Slice
 from dray_allocator.fit.capacity import amount_of
-from dray_allocator.fit.devices import faults_of
 from dray_allocator.fit.ledger import DeviceUse
+from dray_allocator.lane.parts import part_of
 from dray_allocator.placement.modes import FULL
 from dray_allocator.state import AllocatorState
 
@@ -30,49 +29,14 @@ class Seen:
 def seen_by(state: AllocatorState, node: str, *, fills: bool) -> Seen:
     """What ``node`` sees. Within a slice the devices are in the order of the placement: the
     fullest first, or the emptiest; those that are alike stay as the driver has them."""
-    published = state.fleet.published_for(node)
-    parts = [_part(known, full) for known, full in published]
-    slices = tuple(_ordered(state, part, fills) for part in parts)
+    parts = [
+        state.fleet.remembered(known.name, partial(part_of, known, full))
+        for known, full in state.fleet.published_for(node)
+    ]
+    slices = tuple(_ordered(state, one.slice, fills) for one in parts)
     holdings = tuple(_holdings(state, slices))
-    unread = tuple(one for known, full in published if full is None for one in _unread(known))
+    unread = tuple(fault for one in parts for fault in one.unread)
     return Seen(slices, holdings, sum(len(part.devices) for part in slices), unread)
-
-
-def _unread(known: ResourceSlice) -> Iterator[tuple[DeviceId, str]]:
-    for device in known.devices:
-        fault = ", ".join(faults_of(device))
-        if fault:
-            yield DeviceId(known.driver, known.pool, device.name), fault
-
-
-def _part(known: ResourceSlice, full: Slice | None) -> Slice:
-    """A slice in full, without what dray keeps others away with."""
-    if full is None:
-        full = Slice(
-            known.name,
-            known.driver,
-            known.pool,
-            known.generation,
-            known.slice_count,
-            Reach(known.node),
-            devices=tuple(
-                Device(
-                    one.name,
-                    dict(one.attributes),
-                    one.capacity,
-                    one.allow_multiple_allocations,
-                    taints=one.taints,
-                )
-                for one in known.devices
-                if not any(faults_of(one))
-            ),
-        )
-    return replace(full, devices=tuple(_without_owner(one) for one in full.devices))
-
-
-def _without_owner(device: Device) -> Device:
-    taints = tuple(taint for taint in device.taints if taint.key != names.OWNER_TAINT)
-    return device if len(taints) == len(device.taints) else replace(device, taints=taints)
 
 
 def _ordered(state: AllocatorState, part: Slice, fills: bool) -> Slice:

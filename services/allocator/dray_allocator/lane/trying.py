@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from dray.domain.devices import DeviceClass
+from dray.domain.dra.asks import Ask, Claim
 from dray.domain.dra.nodes import Node
 from dray.domain.dra.results import AllocationResult
 from dray_allocator.board.index import key_of
@@ -15,6 +17,7 @@ from dray_allocator.placement.choose import candidates
 from dray_allocator.placement.modes import fills
 from dray_allocator.state import AllocatorState
 from dray_allocator.structured.allocate import Problem, allocate
+from dray_allocator.structured.candidates import Candidate
 from dray_allocator.structured.errors import AllocationError, SearchLimitError
 from dray_allocator.structured.rules import Rules
 from dray_allocator.structured.search import Looks
@@ -61,7 +64,7 @@ class Trying:
         """Of every node that takes the pod, its devices aside."""
         state, is_filling = self.state, self.is_filling
         board = state.boards.of(self.domain.name)
-        nodes = candidates(state, self.domain, self.wanted)
+        nodes = self._nodes()
         for node in sorted(nodes, key=lambda one: key_of(board, board.rows[one], fills=is_filling)):
             if not self._takes(node):
                 continue
@@ -69,6 +72,14 @@ class Trying:
                 self.untried += 1
                 continue
             yield self._outcome(node, seen_by(state, node, fills=is_filling))
+
+    def _nodes(self) -> list[str]:
+        """Where the board has looked already, only nodes with something that it does not read."""
+        nodes = candidates(self.state, self.domain, self.wanted)
+        odd = self.state.fleet.nodes_that_say_more()
+        if self.wanted.in_full or "" in odd:
+            return nodes
+        return [node for node in nodes if node in odd]
 
     @property
     def is_filling(self) -> bool:
@@ -89,7 +100,7 @@ class Trying:
         looks = Looks(most)
         try:
             found = allocate(
-                problem, self.rules, looks=looks, selectors=Forgiving(node, self.rules)
+                problem, self.rules, looks=looks, selectors=Forgiving(self.state, node, self.rules)
             )
         except SearchLimitError:
             return Outcome(name, seen.devices, gave_up=True)
@@ -106,10 +117,18 @@ def node_of(state: AllocatorState, name: str) -> Node:
 
 
 class Forgiving(Selectors):
-    """A device on which a selector can't be evaluated does not match, and others may."""
+    """A device on which a selector can't be evaluated does not match, and others may. What the
+    board knows of a device is not evaluated again."""
 
-    def _verdict(self, *about: object) -> bool:
+    def __init__(self, state: AllocatorState, node: Node, rules: Rules) -> None:
+        super().__init__(node, rules)
+        self._state = state
+
+    def _verdict(self, claim: Claim, ask: Ask, of_class: DeviceClass, candidate: Candidate) -> bool:
+        card = self._state.fleet.card(candidate.id)
+        if card is not None and not card.fault:
+            return self._state.selectors.matches((*of_class.selectors, *ask.selectors), card)
         try:
-            return super()._verdict(*about)  # type: ignore[arg-type]
+            return super()._verdict(claim, ask, of_class, candidate)
         except AllocationError:
             return False

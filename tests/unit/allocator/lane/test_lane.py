@@ -11,6 +11,8 @@ from dray.kube.convert_dra_slices import taint_rule_from
 from dray.messages.decisions import decode_record, encode_record
 from dray.messages.facts import InventoryObserved, PodObserved, TaintRuleObserved
 from dray_allocator.events import Append
+from dray_allocator.lane import trying
+from dray_allocator.lane.seen import seen_by
 from dray_sandbox.apiserver.claimstatus import status_errors
 
 NVIDIA = "gpu.nvidia.com"
@@ -95,6 +97,26 @@ def test_a_plain_claim_falls_back_on_devices_that_the_board_does_not_read(
     for name in ("a", "b"):
         lane.submit(name, lane.request(selectors=[]))
     assert {lane.got(name)[0] for name in ("a", "b")} == {"gpu=plain", "gpu=whole"}
+
+
+def test_where_the_board_has_looked_only_odd_nodes_are_tried_again(
+    lane: Any, partitions: Any, counters: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = []
+
+    def noted(state: Any, node: str, **order: Any) -> Any:
+        tried.append(node)
+        return seen_by(state, node, **order)
+
+    monkeypatch.setattr(trying, "seen_by", noted)
+    for node in ("n1", "n2", "n3"):
+        lane.node(node)
+        lane.publish(node, lane.device("plain"))
+    lane.publish("sets", driver=NVIDIA, pool="n2", count=2, nodeName="n2", sharedCounters=counters)
+    lane.publish("n2", *partitions, driver=NVIDIA, count=2)
+    lane.submit("p", lane.request(of=NVIDIA, **MIG))
+    assert lane.got("p") == ["gpu=half-0"]
+    assert tried == ["n2"]
 
 
 def test_several_drivers_serve_one_pod(lane: Any) -> None:
