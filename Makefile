@@ -83,6 +83,7 @@ oracle: setup ## Compare selectors with Kubernetes' own compiler (K8S=1.34,1.37 
 	@$(BIN)/python tests/conformance/oracle/compare.py --k8s $(K8S) --pairs $(PAIRS) \
 		--seed $(SEED) --feature-gates "$(GATES)"
 
+oracle-allocation: CASES := 10000
 oracle-allocation: setup ## Compare allocations with Kubernetes' own allocator (K8S=1.34,1.37 CASES= SEED=)
 	@$(BIN)/python tests/conformance/oracle/compare_allocations.py --k8s $(K8S) --cases $(CASES) \
 		--seed $(SEED)

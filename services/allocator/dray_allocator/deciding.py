@@ -13,8 +13,8 @@ from dray_allocator.events import Append, Effect, Send
 from dray_allocator.log.fold import Touched
 from dray_allocator.log.settle import due_releases, leaving
 from dray_allocator.placement.ask import Wanted, wanted
-from dray_allocator.placement.choose import choose, decision_of, index_of
-from dray_allocator.placement.explain import explain
+from dray_allocator.placement.choose import decision_of, index_of
+from dray_allocator.placement.lanes import find, may_be_in_full, why_not
 from dray_allocator.placement.policy import is_due, learns, relearn, see
 from dray_allocator.state import AllocatorState
 
@@ -106,6 +106,8 @@ class Step:
         want = wanted(self._state, self._domain.name, pod)
         if not isinstance(want, Wanted) or not want.ordinary or want.signature != signature:
             return True
+        if want.in_full or may_be_in_full(self._state, want):
+            return True
         return index_of(self._state, self._domain, want).best() >= 0
 
     def _tell_doubted(self) -> None:
@@ -139,7 +141,7 @@ class Step:
         started_us = state.stopwatch()
         if learns(state, domain):
             self._learn(want)
-        choice = choose(state, domain, want)
+        choice = find(state, domain, want)
         if choice is None:
             domain.park(pod.uid, want.signature if want.ordinary else b"")
             self._wait(pod, self._reasons(want))
@@ -166,7 +168,7 @@ class Step:
         known = domain.explained.get(want.signature)
         if known is not None and known[0] == at and want.ordinary:
             return known[1]
-        reasons = explain(state, domain, want)
+        reasons = why_not(state, domain, want)
         if want.ordinary:
             if len(domain.explained) >= 1024:
                 domain.explained.clear()

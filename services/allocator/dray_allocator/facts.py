@@ -10,6 +10,7 @@ import msgspec
 
 from dray.domain.claims import Claim
 from dray.domain.devices import DeviceClass
+from dray.domain.dra.slices import TaintRule
 from dray.domain.placement import Placement, placement_of
 from dray.domain.pods import Node, Pod, Policy, Pool
 from dray.messages.facts import ClaimObserved, NodeObserved, PodObserved
@@ -59,8 +60,11 @@ class Facts:
     members: dict[str, dict[str, None]] = field(default_factory=dict)
     """Per pool, its nodes."""
     classes: dict[str, DeviceClass] = field(default_factory=dict)
+    taint_rules: dict[str, TaintRule] = field(default_factory=dict)
     given: frozenset[str] = frozenset()
     """Extended resources for which kube-scheduler allocates devices of a class."""
+    list_attributes: bool = False
+    """Whether the server keeps attributes of several values."""
     pools: dict[str, Pool] = field(default_factory=dict)
     policies: dict[str, Policy] = field(default_factory=dict)
     _served: dict[str, list[str]] = field(default_factory=dict)
@@ -224,5 +228,7 @@ def _membership(node: Node) -> tuple[str, str]:
 def signature(claim: Claim) -> bytes:
     """Equal for claims that ask for the same."""
     shares = [percents(claim, request.name) for request in claim.spec.requests]
-    asked = (claim.spec.requests, claim.spec.constraints, shares)
+    asked: tuple[object, ...] = (claim.spec.requests, claim.spec.constraints, shares)
+    if claim.spec.in_full:
+        asked = (*asked, claim.spec.in_full)
     return msgspec.json.encode(asked, order="deterministic")

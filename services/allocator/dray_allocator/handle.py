@@ -45,8 +45,8 @@ from dray_allocator.folding import (
 )
 from dray_allocator.log.settle import ends_of, leaving
 from dray_allocator.placement.ask import Wanted, wanted
-from dray_allocator.placement.choose import choose, decision_of
-from dray_allocator.placement.explain import explain
+from dray_allocator.placement.choose import decision_of
+from dray_allocator.placement.lanes import find, why_not
 from dray_allocator.state import AllocatorState
 
 
@@ -109,7 +109,7 @@ def reasons(state: AllocatorState, pod_uid: str) -> tuple[Reason, ...]:
     want = wanted(state, domain.name, pod)
     if not isinstance(want, Wanted):
         return want
-    return () if choose(state, domain, want) is not None else explain(state, domain, want)
+    return () if find(state, domain, want) is not None else why_not(state, domain, want)
 
 
 def _fold(state: AllocatorState, event: Event) -> list[Effect]:
@@ -177,7 +177,7 @@ def _decide_again(
 ) -> PodDecision | None:
     pod = state.facts.pods.get(decision.pod_uid)
     want = wanted(state, domain.name, pod) if pod and state.is_decidable(pod) else ()
-    choice = choose(state, domain, want) if isinstance(want, Wanted) else None
+    choice = find(state, domain, want) if isinstance(want, Wanted) else None
     if not isinstance(want, Wanted) or choice is None:
         return None
     again = decision_of(state, domain, want, choice)

@@ -5,7 +5,7 @@ slice. ``convert`` turns what is decided upon into ``dray.domain`` values.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 from dray.domain.errors import PermanentError, TemporaryError
@@ -80,6 +80,11 @@ CLAIMS = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim")
 TEMPLATES = Resource("resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate")
 SLICES = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False)
 CLASSES = Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", namespaced=False)
+TAINT_RULES = Resource(
+    "resource.k8s.io", "v1", "devicetaintrules", "DeviceTaintRule", namespaced=False
+)
+"""Served from 1.37 on; 1.36 has them as v1beta2, where it is told to."""
+TAINT_RULES_BETA = replace(TAINT_RULES, version="v1beta2")
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 POOLS = Resource(API_GROUP, "v1", "gpupools", "GPUPool", namespaced=False)
 POLICIES = Resource(API_GROUP, "v1", "schedulingconfigtemplates", "SchedulingConfigTemplate", False)

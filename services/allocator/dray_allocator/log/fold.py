@@ -42,6 +42,8 @@ class Reservation:
     pod_uid: str
     allocation: Allocation
     decided_unix_s: float
+    node: str
+    """Where its pod goes; the allocation may be good for more nodes, or for all."""
     stage: Stage = Stage.HELD
 
 
@@ -132,6 +134,7 @@ class LogFold:
                     pod.pod_uid,
                     claim.allocation,
                     now_unix_s,
+                    pod.node,
                 )
         return Touched(tuple(claims), tuple(pod.pod_uid for pod in pods))
 

@@ -6,6 +6,8 @@ from itertools import islice
 from typing import Final
 
 from dray.domain.claims import AllocatedDevice, Allocation, Claim, first_attempt
+from dray.domain.dra.nodes import Node, Reach
+from dray.domain.dra.results import AllocationResult
 from dray.domain.placement import HARD
 from dray.domain.pods import PodNeeds
 from dray.messages.decisions import ClaimDecision, PodDecision
@@ -23,6 +25,7 @@ from dray_allocator.fit.search import (
     Tries,
     has_room,
 )
+from dray_allocator.lane.asking import allocation_of
 from dray_allocator.node.predicates import fits
 from dray_allocator.placement.ask import Wanted, config_of
 from dray_allocator.placement.modes import tie
@@ -39,6 +42,8 @@ from dray_allocator.placement.topology import (
     has_joints,
 )
 from dray_allocator.state import AllocatorState
+from dray_allocator.structured.errors import AllocationError
+from dray_allocator.structured.nodes import is_reached
 
 JOINT_NODES: Final = 8
 """Nodes that are compared, the best by score, for cards that NVLink joins."""
@@ -53,11 +58,13 @@ class Choice:
     considered_devices: int
     grade: int = 0
     """Of the joints between its cards; 0 is best."""
+    results: tuple[AllocationResult, ...] = ()
+    """What each claim gets, where structured parameters decided; else ``shares`` tell."""
 
 
 def choose(state: AllocatorState, domain: Domain, wanted: Wanted) -> Choice | None:
-    """The best node on which everything fits, or None."""
-    if wanted.fixed_node or wanted.named_nodes is not None:
+    """The best node on which everything fits, by what the board reads, or None."""
+    if wanted.fixed_node or wanted.reach or wanted.named_nodes is not None:
         nodes = candidates(state, domain, wanted)
         board = state.boards.of(domain.name)
         return _preferred(board, wanted, _among(state, domain, wanted, nodes))
@@ -92,7 +99,18 @@ def candidates(state: AllocatorState, domain: Domain, wanted: Wanted) -> list[st
         nodes = facts.served_nodes(domain.name)
     else:
         nodes = [node for node in wanted.named_nodes if facts.serves(node, domain.name)]
+    if wanted.reach:
+        nodes = [node for node in nodes if is_reached_by(state, wanted, node)]
     return [node for node in nodes if node not in wanted.excluded] if wanted.excluded else nodes
+
+
+def is_reached_by(state: AllocatorState, wanted: Wanted, name: str) -> bool:
+    """Whether a node can use what the pod's other claims hold already."""
+    node = Node(name, state.facts.nodes[name].node.labels)
+    try:
+        return all(is_reached(Reach(selector=one), node) for one in wanted.reach)
+    except AllocationError:
+        return False
 
 
 def decision_of(
@@ -106,7 +124,10 @@ def decision_of(
         name=pod.name,
         node=choice.node,
         binder=pod.binder,
-        claims=tuple(_claim(state, domain, claim, choice) for claim in wanted.claims),
+        claims=tuple(
+            _claim(domain, claim, _allocation(state, claim, index, choice))
+            for index, claim in enumerate(wanted.claims)
+        ),
         cpu_milli=pod.needs.cpu_milli,
         memory_bytes=pod.needs.memory_bytes,
         request_id=pod.request_id,
@@ -266,18 +287,24 @@ def _searched(
     return None if shares is None else Found(shares, APART)
 
 
-def _claim(state: AllocatorState, domain: Domain, claim: Claim, choice: Choice) -> ClaimDecision:
+def _allocation(state: AllocatorState, claim: Claim, index: int, choice: Choice) -> Allocation:
+    if choice.results:
+        return allocation_of(choice.results[index])
     shares = [share for share in choice.shares if share.ask.claim_uid == claim.uid]
     devices = tuple(
         AllocatedDevice(share.ask.request.name, share.card.id, None, dict(share.consumed.text))
         for share in shares
     )
+    return Allocation(devices, choice.node, config_of(state, claim))
+
+
+def _claim(domain: Domain, claim: Claim, allocation: Allocation) -> ClaimDecision:
     return ClaimDecision(
         uid=claim.uid,
         namespace=claim.namespace,
         name=claim.name,
         attempt=_next_attempt(domain, claim),
-        allocation=Allocation(devices, choice.node, config_of(state, claim)),
+        allocation=allocation,
     )
 
 

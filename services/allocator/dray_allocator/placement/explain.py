@@ -6,6 +6,7 @@ Selectors are evaluated once per distinct device; the counts are of devices.
 from collections.abc import Iterable, Mapping, Sequence
 
 from dray.cel.evaluate import ClauseResult
+from dray.domain.claims import Claim
 from dray.domain.placement import HARD
 from dray.reasons import Reason
 from dray_allocator.domain import Domain
@@ -13,13 +14,13 @@ from dray_allocator.fit.devices import Card
 from dray_allocator.fit.search import STEPS, Ask, Search, Tries, has_room, untolerated
 from dray_allocator.node.predicates import failures
 from dray_allocator.placement.ask import Wanted
-from dray_allocator.placement.choose import candidates
+from dray_allocator.placement.choose import candidates, is_reached_by
 from dray_allocator.placement.topology import JOINED, best_set, concerns
 from dray_allocator.state import AllocatorState
 
 _MOST_REASONS = 24
 _NO_DEVICES = "no slice with devices, or not all slices of its pool's newest generation"
-_TOO_MANY = (
+TOO_MANY = (
     "there may be one, but they are too many to try them all: ask for fewer, or constrain less"
 )
 
@@ -31,7 +32,7 @@ def explain(state: AllocatorState, domain: Domain, wanted: Wanted) -> tuple[Reas
         return (Reason("pool", f"nodes that dray serves in pool {domain.name}", 1, 1, "pool"),)
     cards = [card for node in nodes for card in state.fleet.of(node).cards]
     unhealthy = sum(state.fleet.of(node).unhealthy for node in nodes)
-    reasons = [*_of_devices(state, wanted, cards, unhealthy), *_of_nodes(state, wanted, nodes)]
+    reasons = [*_of_devices(state, wanted, cards, unhealthy), *of_nodes(state, wanted, nodes)]
     reasons += _together(state, domain, wanted, nodes)
     if not cards and not unhealthy:
         reasons.append(Reason("count", "devices", len(nodes), len(nodes), "node", _NO_DEVICES))
@@ -122,7 +123,8 @@ def _short(
             yield "capacity", f"free {key} ≥ {text[key]}", ""
 
 
-def _of_nodes(state: AllocatorState, wanted: Wanted, nodes: Sequence[str]) -> list[Reason]:
+def of_nodes(state: AllocatorState, wanted: Wanted, nodes: Sequence[str]) -> list[Reason]:
+    """What of the nodes keeps the pod away, their devices aside."""
     counts: dict[str, int] = {}
     needs, given = wanted.pod.needs, state.facts.given
     for name in nodes:
@@ -131,6 +133,9 @@ def _of_nodes(state: AllocatorState, wanted: Wanted, nodes: Sequence[str]) -> li
             counts[what] = counts.get(what, 0) + 1
         if wanted.fixed_node and name != wanted.fixed_node:
             what = f"is {wanted.fixed_node}, where another claim of the pod is allocated"
+            counts[what] = counts.get(what, 0) + 1
+        if wanted.reach and not is_reached_by(state, wanted, name):
+            what = "among those that can use a claim of the pod that is allocated already"
             counts[what] = counts.get(what, 0) + 1
         if name in wanted.excluded:
             counts["not withdrawn from lately"] = counts.get("not withdrawn from lately", 0) + 1
@@ -152,8 +157,10 @@ def _together(
         enough += is_placed
         unsure += not is_placed and tries.ran_out
     what = f"{count} matching device{'' if count == 1 else 's'} with room on one node"
-    told = {f"{what}{_constrained(wanted)}": (len(nodes) - enough - unsure, "")}
-    told[f"a choice of {count} devices among the first {STEPS} tried"] = (unsure, _TOO_MANY)
+    if _must_be_joined(wanted):
+        what = f"{what}, {JOINED}"
+    told = {f"{what}{constrained(wanted.claims)}": (len(nodes) - enough - unsure, "")}
+    told[f"a choice of {count} devices among the first {STEPS} tried"] = (unsure, TOO_MANY)
     return [
         Reason("count", what, failed, len(nodes), "node", detail)
         for what, (failed, detail) in told.items()
@@ -175,15 +182,14 @@ def _must_be_joined(wanted: Wanted) -> bool:
     return wanted.placement.topology == HARD and concerns(wanted.asks, HARD)
 
 
-def _constrained(wanted: Wanted) -> str:
-    """What the devices must have in common, and the claims' constraints in their own words."""
+def constrained(claims: Sequence[Claim]) -> str:
+    """The claims' constraints, in their own words."""
     found: dict[str, None] = {}
-    for constraint in (one for ask in wanted.asks for one in ask.constraints):
+    for constraint in (one for claim in claims for one in claim.spec.constraints):
         for rule, name in (
             ("matchAttribute", constraint.match_attribute),
             ("distinctAttribute", constraint.distinct_attribute),
         ):
             if name is not None:
                 found[f"{rule} {name}"] = None
-    meeting = f" that meet {' and '.join(found)}" if found else ""
-    return f", {JOINED}{meeting}" if _must_be_joined(wanted) else meeting
+    return f" that meet {' and '.join(found)}" if found else ""

@@ -13,13 +13,18 @@ FRAGMENTATION_AWARE = LoadScore(node_fills=True, card_fills=True)
 @lru_cache(maxsize=256)
 def scoring_of(placement: Placement) -> Scoring:
     """How a placement rates nodes and cards."""
-    if placement.is_aware:
-        return _the_same(FRAGMENTATION_AWARE)
-    load = LoadScore(placement.node == BINPACK, placement.gpu == BINPACK)
-    if not placement.weights:
+    load = by_load(placement)
+    if placement.is_aware or not placement.weights:
         return _the_same(load)
     weights = placement.weights
     return Scoring((load, weights), lambda board, plan: WeighedScore(plan, load, weights))
+
+
+def by_load(placement: Placement) -> LoadScore:
+    """The same without weights and whatever is learned: by the share in use."""
+    if placement.is_aware:
+        return FRAGMENTATION_AWARE
+    return LoadScore(placement.node == BINPACK, placement.gpu == BINPACK)
 
 
 def _the_same(score: LoadScore) -> Scoring:

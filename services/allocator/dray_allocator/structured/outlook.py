@@ -33,7 +33,7 @@ from dray_allocator.structured.errors import AllocationError
 from dray_allocator.structured.pools import Pool
 from dray_allocator.structured.rules import Rules
 from dray_allocator.structured.selectors import Selectors
-from dray_allocator.structured.taking import is_kept_away
+from dray_allocator.structured.taking import untolerated
 
 Flags = npt.NDArray[np.bool_]
 Amounts = npt.NDArray[np.float64]
@@ -197,7 +197,7 @@ class Outlook:
         claim, of_class = Claim("", ""), self._classes[ask.device_class]
         if not selectors.take(claim, ask, of_class, one):
             return
-        if self._rules.device_taints and is_kept_away(one.device, ask):
+        if self._rules.device_taints and untolerated(one.device, ask):
             return
         if self._rules.consumable_capacity:
             wanted = demand(ask.capacity, one.device.capacity, self._rules)
