@@ -14,7 +14,7 @@ from dray_allocator.log.settle import due_releases, leaving
 from dray_allocator.placement.ask import Wanted, wanted
 from dray_allocator.placement.choose import choose, decision_of, index_of
 from dray_allocator.placement.explain import explain
-from dray_allocator.placement.policy import is_due, learns, relearn, see
+from dray_allocator.placement.policy import is_due, relearn, see
 from dray_allocator.state import AllocatorState
 
 _CARDS_PER_TICK = 200_000
@@ -65,6 +65,9 @@ class Step:
 
     def _try_due(self) -> None:
         domain, state = self._domain, self._state
+        topology = state.facts.placement(domain.name)[0].topology
+        if domain.topology != topology:  # Other pods than before fare alike.
+            domain.topology, domain.passed = topology, -1
         if domain.passed != domain.supply:
             self._put_up()
             domain.passed = domain.supply
@@ -133,7 +136,7 @@ class Step:
             self._wait(pod, want)
             return 0
         started_us = state.stopwatch()
-        if learns(state, domain):
+        if want.placement.is_aware:
             self._learn(want)
         choice = choose(state, domain, want)
         if choice is None:

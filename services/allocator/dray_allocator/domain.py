@@ -45,6 +45,8 @@ class Domain:
     """Moves whenever something may fit that did not fit before."""
     passed: int = -1
     """The supply for which the pending pods were looked through; below 0: all are to be tried."""
+    topology: str = ""
+    """The pool's, when they were."""
     parked: dict[bytes, list[Turn]] = field(default_factory=dict)
     """Heap of the pods that fit nowhere, per signature: once a node looks as if it fitted them,
     the first is tried again, and then the next. Under the empty signature are those whose chances

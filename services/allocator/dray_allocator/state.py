@@ -13,8 +13,8 @@ from dray.domain import names
 from dray.domain.claims import Allocation, Claim
 from dray.domain.devices import DeviceId
 from dray.domain.pods import Pod
-from dray_allocator.board.board import Source
 from dray_allocator.board.boards import Boards, Pools
+from dray_allocator.board.source import Source
 from dray_allocator.domain import Domain
 from dray_allocator.facts import ClaimName, Facts
 from dray_allocator.fit.devices import Fleet

@@ -298,14 +298,20 @@ def test_a_policy_is_read_and_defaulted() -> None:
     assert (plain.dra_enabled, plain.claim_template, plain.placement) == (
         False,
         "tensor-fusion-gpu-template",
-        "CompactFirst",
+        "",
     )
     full = policy_from(
         {
             "metadata": {"name": "t", "generation": 4},
             "spec": {
                 "dra": {"enable": True, "resourceClaimTemplateName": "mine"},
-                "placement": {"mode": "LowLoadFirst"},
+                "placement": {
+                    "mode": "LowLoadFirst",
+                    "node": "binpack",
+                    "gpu": "spread",
+                    "weights": {"cpu": 1, "vram": 5},
+                    "topology": "hard",
+                },
             },
         }
     )
@@ -315,6 +321,9 @@ def test_a_policy_is_read_and_defaulted() -> None:
         "LowLoadFirst",
         4,
     )
+    levels = (full.placement_node, full.placement_gpu, full.placement_topology)
+    assert levels == ("binpack", "spread", "hard")
+    assert full.placement_weights == {"cpu": 1, "vram": 5}
 
 
 def test_times_keep_whole_seconds() -> None:

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from dray.domain.devices import DeviceId
-from dray_allocator.board.board import Board, Source
+from dray_allocator.board.board import Board
 from dray_allocator.board.index import Index
 from dray_allocator.board.plan import Plan
+from dray_allocator.board.source import Source
 from dray_allocator.fit.devices import Card
 from dray_allocator.fit.selectors import Selectors
 from dray_allocator.placement.scores import NodeScore, Scoring

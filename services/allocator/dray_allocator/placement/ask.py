@@ -7,9 +7,12 @@ import msgspec
 from dray.domain import names
 from dray.domain.claims import Claim, DeviceRequest
 from dray.domain.devices import DeviceClass, OpaqueConfig
+from dray.domain.names import PLACEMENT_FIELD, TOPOLOGY_FIELD
+from dray.domain.placement import HARD, Placement, overridden
 from dray.domain.pods import Pod, PodNeeds
 from dray.reasons import Reason
 from dray_allocator.fit.capacity import amount_of
+from dray_allocator.fit.parameters import own_parameters
 from dray_allocator.fit.percent import percents, unreadable
 from dray_allocator.fit.search import Ask
 from dray_allocator.placement.preference import preference_of
@@ -27,6 +30,8 @@ class Wanted:
     """Equal for pods that the same free devices satisfy."""
     signature: bytes
     """Equal for pods that may go to the same nodes for the same devices."""
+    placement: Placement
+    """The pool's, or the pod's own."""
     fixed_node: str = ""
     """Where another claim of the pod is allocated already."""
     named_nodes: tuple[str, ...] | None = None
@@ -54,18 +59,34 @@ def wanted(state: AllocatorState, domain: str, pod: Pod) -> Wanted | tuple[Reaso
     asks = tuple(ask for claim in claims for ask in _asks(state, claim))
     devices_signature = b"|".join(state.facts.signatures[claim.uid] for claim in claims)
     alone = _is_alone(state, domain, pod)
-    needs = msgspec.json.encode((pod.needs, alone), order="deterministic")
+    placement = _placement(state, domain, claims)
+    told = (pod.needs, alone, HARD) if placement.topology == HARD else (pod.needs, alone)
+    needs = msgspec.json.encode(told, order="deterministic")
     return Wanted(
         pod,
         claims,
         asks,
         devices_signature,
         needs + b"|" + devices_signature,
+        placement,
         _fixed_node(state, pod),
         named_nodes(pod.needs),
         _excluded(state, domain, claims),
         alone,
     )
+
+
+def _placement(state: AllocatorState, domain: str, claims: tuple[Claim, ...]) -> Placement:
+    """The pool's, and what the first claim that says something has in its place; what the webhook
+    would not have let in counts for nothing."""
+    policy = state.facts.placement(domain)[0]
+    for claim in claims:
+        for parameters in own_parameters(claim):
+            placement = str(parameters.get(PLACEMENT_FIELD, ""))
+            topology = str(parameters.get(TOPOLOGY_FIELD, ""))
+            if placement or topology:
+                return overridden(policy, placement, topology)
+    return policy
 
 
 def _is_alone(state: AllocatorState, domain: str, pod: Pod) -> bool:

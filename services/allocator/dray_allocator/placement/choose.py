@@ -2,10 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from typing import Final
 
 from dray.domain.claims import AllocatedDevice, Allocation, Claim, first_attempt
+from dray.domain.placement import HARD
 from dray.domain.pods import PodNeeds
 from dray.messages.decisions import ClaimDecision, PodDecision
+from dray_allocator.board.board import Board
 from dray_allocator.board.index import Index
 from dray_allocator.board.plan import Plan, plan_of
 from dray_allocator.domain import Domain
@@ -22,10 +26,22 @@ from dray_allocator.fit.search import (
 from dray_allocator.node.predicates import fits
 from dray_allocator.placement.ask import Wanted, config_of
 from dray_allocator.placement.modes import tie
+from dray_allocator.placement.policies import scoring_of
 from dray_allocator.placement.policy import learned_scoring
 from dray_allocator.placement.preference import Key, card_key, cards_key
-from dray_allocator.placement.scores import NodeScore, Rank, Scoring, scoring_of
+from dray_allocator.placement.scores import NodeScore, Rank, Scoring
+from dray_allocator.placement.topology import (
+    APART,
+    BY_NVLINK,
+    Found,
+    best_set,
+    concerns,
+    has_joints,
+)
 from dray_allocator.state import AllocatorState
+
+JOINT_NODES: Final = 8
+"""Nodes that are compared, the best by score, for cards that NVLink joins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +51,21 @@ class Choice:
     node: str
     shares: tuple[Share, ...]
     considered_devices: int
+    grade: int = 0
+    """Of the joints between its cards; 0 is best."""
 
 
 def choose(state: AllocatorState, domain: Domain, wanted: Wanted) -> Choice | None:
     """The best node on which everything fits, or None."""
     if wanted.fixed_node or wanted.named_nodes is not None:
         nodes = candidates(state, domain, wanted)
-        return _preferred(wanted, _among(state, domain, wanted, nodes))
+        board = state.boards.of(domain.name)
+        return _preferred(board, wanted, _among(state, domain, wanted, nodes))
     index = index_of(state, domain, wanted)
     for node in wanted.excluded:
         if node in index.board.rows:
             index.lay_aside(index.board.rows[node])
-    choice = _preferred(wanted, _by_index(state, index, wanted))
+    choice = _preferred(index.board, wanted, _by_index(state, index, wanted))
     index.restore()
     return choice
 
@@ -56,7 +75,7 @@ def index_of(state: AllocatorState, domain: Domain, wanted: Wanted) -> Index:
     return state.boards.index(
         domain.name,
         wanted.signature,
-        scoring=_scoring(state, domain),
+        scoring=_scoring(state, domain, wanted),
         plan=lambda board: plan_of(
             board, state.selectors, wanted.asks, wanted.pod.needs, alone=wanted.alone
         ),
@@ -98,17 +117,25 @@ def decision_of(
     )
 
 
-def _preferred(wanted: Wanted, choices: Iterator[Choice]) -> Choice | None:
-    """The first, or the one with the cards that the pod would rather have."""
-    if not wanted.prefers:
+def _preferred(board: Board, wanted: Wanted, choices: Iterator[Choice]) -> Choice | None:
+    """The first, or the one with the cards that the pod would rather have, or of the first few
+    the one whose cards are joined best; of equals the first, which the mode ranks higher."""
+    if wanted.prefers:
+        return min(choices, key=_preference, default=None)
+    if not concerns(wanted.asks, wanted.placement.topology):
         return next(choices, None)
+    best: Choice | None = None
+    for choice in islice(choices, JOINT_NODES if board.linked else 1):
+        if best is None or choice.grade < best.grade:
+            best = choice
+        if best.grade < BY_NVLINK:
+            break
+    return best
 
-    def key(choice: Choice) -> tuple[Key, ...]:
-        return cards_key(
-            card_key(share.ask.preference, share.card.device) for share in choice.shares
-        )
 
-    return min(choices, key=key, default=None)  # of equals the first, which the mode ranks higher
+def _preference(choice: Choice) -> tuple[tuple[Key, ...], int]:
+    keys = (card_key(share.ask.preference, share.card.device) for share in choice.shares)
+    return cards_key(keys), choice.grade
 
 
 def _by_index(state: AllocatorState, index: Index, wanted: Wanted) -> Iterator[Choice]:
@@ -116,20 +143,21 @@ def _by_index(state: AllocatorState, index: Index, wanted: Wanted) -> Iterator[C
     hard to search. Where it doesn't agree, a node is passed over until it changes."""
     board, tries, hard = index.board, Tries(), []
     is_simple = index.plan.is_simple and not wanted.prefers
+    is_joint = concerns(wanted.asks, wanted.placement.topology)
     while (row := index.best()) >= 0:
         node = board.names[row]
         if not _takes(state, wanted, node):
             index.rule_out(row)
             continue
-        if is_simple:
-            shares = _picked(state, index, wanted.asks[0], row)
+        tries.at_most(FIRST_STEPS)
+        if is_simple and not (is_joint and _is_searched(state, wanted, node)):
+            found = _picked(state, index, wanted.asks[0], row)
         else:
-            rank = index.score.rank(board, row)
-            shares = _searched(state, wanted, node, rank, tries.at_most(FIRST_STEPS))
-        if shares is not None:
+            found = _searched(state, wanted, node, index.score.rank(board, row), tries)
+        if found is not None:
             index.lay_aside(row)
-            yield Choice(node, shares, board.cards)
-        elif not is_simple and tries.ran_out:
+            yield Choice(node, found.shares, board.cards, found.grade)
+        elif tries.ran_out:
             index.lay_aside(row)
             hard.append(row)
         else:
@@ -137,9 +165,9 @@ def _by_index(state: AllocatorState, index: Index, wanted: Wanted) -> Iterator[C
     for row in hard:
         node = board.names[row]
         rank = index.score.rank(board, row)
-        shares = _searched(state, wanted, node, rank, tries.at_most(STEPS))
-        if shares is not None:
-            yield Choice(node, shares, board.cards)
+        found = _searched(state, wanted, node, rank, tries.at_most(STEPS))
+        if found is not None:
+            yield Choice(node, found.shares, board.cards, found.grade)
         elif tries.pod:  # else it had not its full number of tries
             index.rule_out(row)
 
@@ -161,15 +189,14 @@ def _among(
         node = board.names[row]
         if _takes(state, wanted, node):
             rank = score.rank(board, row)
-            shares = _searched(state, wanted, node, rank, tries.at_most(STEPS))
-            if shares is not None:
-                yield Choice(node, shares, considered)
+            found = _searched(state, wanted, node, rank, tries.at_most(STEPS))
+            if found is not None:
+                yield Choice(node, found.shares, considered, found.grade)
 
 
-def _scoring(state: AllocatorState, domain: Domain) -> Scoring:
+def _scoring(state: AllocatorState, domain: Domain, wanted: Wanted) -> Scoring:
     """FragmentationAware fills what is loaded until something is learned."""
-    by_mode = scoring_of(state.facts.placement(domain.name)[0])
-    return learned_scoring(state, domain) or by_mode
+    return learned_scoring(state, domain, wanted.placement) or scoring_of(wanted.placement)
 
 
 def _score_of(state: AllocatorState, domain: Domain, wanted: Wanted) -> tuple[Plan, NodeScore]:
@@ -181,7 +208,7 @@ def _score_of(state: AllocatorState, domain: Domain, wanted: Wanted) -> tuple[Pl
     return state.boards.score(
         domain.name,
         b"%d|%d|" % (needs.cpu_milli, needs.memory_bytes) + wanted.devices_signature,
-        scoring=_scoring(state, domain),
+        scoring=_scoring(state, domain, wanted),
         plan=lambda board: plan_of(board, state.selectors, wanted.asks, needs, alone=False),
         selectors=state.selectors,
     )
@@ -193,7 +220,12 @@ def _takes(state: AllocatorState, wanted: Wanted, node: str) -> bool:
     return fits(wanted.pod.needs, fact, held, alone=wanted.alone, given=given)
 
 
-def _picked(state: AllocatorState, index: Index, ask: Ask, row: int) -> tuple[Share, ...] | None:
+def _is_searched(state: AllocatorState, wanted: Wanted, node: str) -> bool:
+    """Whether it takes a search to find cards that are joined well enough."""
+    return wanted.placement.topology == HARD or has_joints(state.fleet.of(node).cards)
+
+
+def _picked(state: AllocatorState, index: Index, ask: Ask, row: int) -> Found | None:
     """The fast lane: one request without constraints takes the best cards, one by one.
 
     Where amounts are rounded in the columns, the ledger has the last word.
@@ -207,13 +239,13 @@ def _picked(state: AllocatorState, index: Index, ask: Ask, row: int) -> tuple[Sh
         if consumed is not None and has_room(state.ledger, cards[at], consumed, ()):
             found.append(Share(ask, cards[at], consumed))
             if len(found) == need.count:
-                return tuple(found)
+                return Found(tuple(found), APART)
     return None
 
 
 def _searched(
     state: AllocatorState, wanted: Wanted, node: str, rank: Rank, tries: Tries
-) -> tuple[Share, ...] | None:
+) -> Found | None:
     """The exact lane: every request of every claim together, constraints and all."""
     ledger = state.ledger
 
@@ -221,9 +253,14 @@ def _searched(
         key = card_key(ask.preference, card.device) if ask.preference else ()
         return key, rank(ask, card), tie(card.name)
 
-    search = Search(ledger, preference, tries)
-    shares = search.place(wanted.asks, state.fleet.of(node), state.selectors)
-    return None if shares is None else tuple(shares)
+    search, asks, devices = Search(ledger, preference, tries), wanted.asks, state.fleet.of(node)
+    candidates = search.candidates(asks, devices, state.selectors)
+    if candidates is None:
+        return None
+    if concerns(asks, wanted.placement.topology) and _is_searched(state, wanted, node):
+        return best_set(search, asks, candidates, wanted.placement.topology)
+    shares = search.fill(asks, candidates)
+    return None if shares is None else Found(shares, APART)
 
 
 def _claim(state: AllocatorState, domain: Domain, claim: Claim, choice: Choice) -> ClaimDecision:

@@ -6,6 +6,7 @@ Selectors are evaluated once per distinct device; the counts are of devices.
 from collections.abc import Iterable, Mapping, Sequence
 
 from dray.cel.evaluate import ClauseResult
+from dray.domain.placement import HARD
 from dray.reasons import Reason
 from dray_allocator.domain import Domain
 from dray_allocator.fit.devices import Card
@@ -13,6 +14,7 @@ from dray_allocator.fit.search import STEPS, Ask, Search, Tries, has_room, untol
 from dray_allocator.node.predicates import failures
 from dray_allocator.placement.ask import Wanted
 from dray_allocator.placement.choose import candidates
+from dray_allocator.placement.topology import JOINED, best_set, concerns
 from dray_allocator.state import AllocatorState
 
 _MOST_REASONS = 24
@@ -146,9 +148,9 @@ def _together(
     tries = Tries()
     for node in candidates(state, domain, wanted):
         search = Search(state.ledger, lambda ask, card: ((), 0, 0), tries.at_most(STEPS))
-        placed = search.place(wanted.asks, state.fleet.of(node), state.selectors)
-        enough += placed is not None
-        unsure += placed is None and tries.ran_out
+        is_placed = _is_placed(state, search, wanted, node)
+        enough += is_placed
+        unsure += not is_placed and tries.ran_out
     what = f"{count} matching device{'' if count == 1 else 's'} with room on one node"
     told = {f"{what}{_constrained(wanted)}": (len(nodes) - enough - unsure, "")}
     told[f"a choice of {count} devices among the first {STEPS} tried"] = (unsure, _TOO_MANY)
@@ -159,8 +161,22 @@ def _together(
     ]
 
 
+def _is_placed(state: AllocatorState, search: Search, wanted: Wanted, node: str) -> bool:
+    asks = wanted.asks
+    found = search.candidates(asks, state.fleet.of(node), state.selectors)
+    if found is None:
+        return False
+    if _must_be_joined(wanted):
+        return best_set(search, asks, found, HARD) is not None
+    return search.fill(asks, found) is not None
+
+
+def _must_be_joined(wanted: Wanted) -> bool:
+    return wanted.placement.topology == HARD and concerns(wanted.asks, HARD)
+
+
 def _constrained(wanted: Wanted) -> str:
-    """The claims' constraints, in their own words."""
+    """What the devices must have in common, and the claims' constraints in their own words."""
     found: dict[str, None] = {}
     for constraint in (one for ask in wanted.asks for one in ask.constraints):
         for rule, name in (
@@ -169,4 +185,5 @@ def _constrained(wanted: Wanted) -> str:
         ):
             if name is not None:
                 found[f"{rule} {name}"] = None
-    return f" that meet {' and '.join(found)}" if found else ""
+    meeting = f" that meet {' and '.join(found)}" if found else ""
+    return f", {JOINED}{meeting}" if _must_be_joined(wanted) else meeting

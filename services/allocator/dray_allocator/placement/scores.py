@@ -16,7 +16,7 @@ from dray_allocator.board.columns import Flags, Places, Whole
 from dray_allocator.board.plan import Plan
 from dray_allocator.fit.devices import Card
 from dray_allocator.fit.search import Ask
-from dray_allocator.placement.modes import MOST_LOAD, fills
+from dray_allocator.placement.modes import MOST_LOAD
 
 MOST_SCORE: Final = 2**22 - 1
 """Scores lie between ``-MOST_SCORE`` and this, so that score and tie make one int64."""
@@ -34,8 +34,8 @@ class Look:
     places: slice | Places
     """Of their cards: all places of the board, or those of each row in turn."""
     suiting: Sequence[Flags]
-    """Per request of the plan: which of ``places`` have enough of everything. Never those of
-    which no node has a card."""
+    """Per request of the plan: which of ``places`` have enough of everything. Never those where
+    there is no card (``Board.there``), of which there may be some among all places."""
 
     def owner(self, board: Board) -> Places:
         """Of which of ``rows`` (by its number among them) each of ``places`` is."""
@@ -103,11 +103,8 @@ class LoadScore:
 
     def order(self, board: Board, row: int, cards: list[int]) -> list[int]:
         """By load, then tie."""
-        here, sign = board.stretch(row), -1 if self.card_fills else 1
-        loads, ties = board.load[here].tolist(), board.card_tie[here].tolist()
-        order = [(sign * loads[at], ties[at], at) for at in cards]
-        order.sort()
-        return [at for _, _, at in order]
+        loads = board.load[board.stretch(row)].tolist()
+        return by_load(board, row, cards, loads, -1 if self.card_fills else 1)
 
     def rank(self, board: Board, row: int) -> Rank:
         """The load."""
@@ -115,7 +112,11 @@ class LoadScore:
         return lambda ask, card: sign * loads[card.index]
 
 
-def scoring_of(mode: str) -> Scoring:
-    """The policy of a placement mode."""
-    score = LoadScore(fills(mode), fills(mode))
-    return Scoring(score, lambda board, plan: score)
+def by_load(
+    board: Board, row: int, cards: Sequence[int], loads: Sequence[int], sign: int
+) -> list[int]:
+    """Cards of a node by load, least first or with ``sign`` -1 last, then by their tie."""
+    ties = board.card_tie[board.stretch(row)].tolist()
+    order = [(sign * loads[at], ties[at], at) for at in cards]
+    order.sort()
+    return [at for _, _, at in order]
