@@ -30,7 +30,7 @@ from dray_allocator.events import FactSeen
 from dray_allocator.handle import handle
 from dray_allocator.placement.ask import Wanted, wanted
 from dray_allocator.placement.choose import choose, decision_of
-from dray_allocator.placement.policy import is_due, learns, relearn, see
+from dray_allocator.placement.policy import is_due, relearn, see
 from dray_allocator.rules import Rules
 from dray_allocator.state import AllocatorState
 from dray_cli.simulate.trace import CARD, Trace, TraceNode, TracePod
@@ -60,7 +60,7 @@ class Own:
         """Observe the pod and decide; what was decided counts at once, as in the service."""
         state, domain = self._state, self._domain
         want = self._wanted(pod)
-        if learns(state, domain):
+        if want.placement.is_aware:
             see(domain, want)
             if is_due(state, domain):
                 relearn(state, domain)

@@ -15,7 +15,7 @@ from dray_allocator.log.settle import due_releases, leaving
 from dray_allocator.placement.ask import Wanted, wanted
 from dray_allocator.placement.choose import decision_of, index_of
 from dray_allocator.placement.lanes import find, may_be_in_full, why_not
-from dray_allocator.placement.policy import is_due, learns, relearn, see
+from dray_allocator.placement.policy import is_due, relearn, see
 from dray_allocator.state import AllocatorState
 
 _CARDS_PER_TICK = 200_000
@@ -139,7 +139,7 @@ class Step:
             self._wait(pod, want)
             return 0
         started_us = state.stopwatch()
-        if learns(state, domain):
+        if want.placement.is_aware:
             self._learn(want)
         choice = find(state, domain, want)
         if choice is None:

@@ -15,7 +15,6 @@ from dray.messages.decisions import (
 from dray.reasons import Reason
 from dray_allocator.domain import Domain
 from dray_allocator.log.fold import Stage
-from dray_allocator.placement.policy import learns
 from dray_allocator.state import AllocatorState
 
 
@@ -42,12 +41,12 @@ def _head(state: AllocatorState, domain: Domain) -> _Head:
 def decided(state: AllocatorState, domain: Domain, pods: tuple[PodDecision, ...]) -> Decided:
     """Devices were chosen, under the policy that the facts show."""
     version = state.facts.placement(domain.name)[1]
-    learned = domain.learned if learns(state, domain) else None
+    learned = domain.learned
     return Decided(
         **_head(state, domain),
         policy_version=version,
         pods=pods,
-        learned=domain.unwritten if learned is not None else None,
+        learned=domain.unwritten,
         learned_version=learned.version if learned is not None else 0,
     )
 

@@ -109,7 +109,7 @@ class Decided(Record, frozen=True, kw_only=True, tag="decided"):
     learned: Learned | None = None
     """What these decisions and those after them are taken by, where it is not as before."""
     learned_version: int = 0
-    """Of what they are taken by; 0 where the policy learns nothing."""
+    """Of what was learned last; 0: nothing."""
 
 
 class Waiting(Record, frozen=True, kw_only=True, tag="waiting"):

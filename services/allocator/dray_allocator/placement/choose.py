@@ -217,10 +217,7 @@ def _among(
 
 def _scoring(state: AllocatorState, domain: Domain, wanted: Wanted) -> Scoring:
     """FragmentationAware fills what is loaded until something is learned."""
-    by_mode = scoring_of(wanted.placement)
-    if not wanted.placement.is_aware:
-        return by_mode
-    return learned_scoring(state, domain) or by_mode
+    return learned_scoring(state, domain, wanted.placement) or scoring_of(wanted.placement)
 
 
 def _score_of(state: AllocatorState, domain: Domain, wanted: Wanted) -> tuple[Plan, NodeScore]:

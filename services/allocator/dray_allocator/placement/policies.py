@@ -7,7 +7,7 @@ from dray_allocator.placement.scores import LoadScore, Scoring
 from dray_allocator.placement.weighed import WeighedScore
 
 FRAGMENTATION_AWARE = LoadScore(node_fills=True, card_fills=True)
-"""What FragmentationAware means until something is learned: to fill, as CompactFirst does."""
+"""What FragmentationAware does before it has learned anything: to fill, as CompactFirst does."""
 
 
 @lru_cache(maxsize=256)

@@ -1,5 +1,6 @@
 """What a pool learns of its pods, and how they are scored by it."""
 
+from dray.domain.placement import Placement
 from dray_allocator.domain import Domain
 from dray_allocator.placement.ask import Wanted
 from dray_allocator.placement.fragmentation.learning import Learner
@@ -7,18 +8,13 @@ from dray_allocator.placement.scores import Scoring
 from dray_allocator.state import AllocatorState
 
 
-def learned_scoring(state: AllocatorState, domain: Domain) -> Scoring | None:
-    """By what was learned; None where the pool's mode does not learn, or nothing was learned."""
+def learned_scoring(state: AllocatorState, domain: Domain, placement: Placement) -> Scoring | None:
+    """By what was learned; None where the placement asks for something else, or nothing was."""
     learned = domain.learned
-    if learned is None or not learns(state, domain):
+    if learned is None or not placement.is_aware:
         return None
     domain.landscapes.set(state.boards.of(domain.name), learned)
     return domain.landscapes.scoring
-
-
-def learns(state: AllocatorState, domain: Domain) -> bool:
-    """Whether the pool's mode learns of the pods seen."""
-    return state.facts.placement(domain.name)[0].is_aware
 
 
 def see(domain: Domain, wanted: Wanted) -> None:

@@ -21,9 +21,8 @@ from dray_allocator.board.plan import plan_of
 from dray_allocator.fit.search import STEPS, Search, Tries
 from dray_allocator.node.predicates import fits
 from dray_allocator.placement.ask import Wanted, wanted
-from dray_allocator.placement.choose import candidates, choose, index_of
+from dray_allocator.placement.choose import _scoring, candidates, choose, index_of
 from dray_allocator.placement.modes import MOST_LOAD, card_load, tie
-from dray_allocator.placement.policies import scoring_of
 
 DOMAIN = f'device.attributes["{names.DRIVER}"]'
 SELECTORS = (
@@ -40,7 +39,6 @@ PLACEMENTS = (
     ({"mode": "CompactFirst"}, COMPACT),
     ({"mode": "LowLoadFirst"}, LOW_LOAD),
     ({"mode": "NodeCompactGPULowLoad"}, ("binpack", "spread", {})),
-    ({"mode": ""}, COMPACT),
     ({"mode": "", "placement_node": "spread"}, ("spread", "binpack", {})),
     ({"mode": "LowLoadFirst", "placement_gpu": "binpack"}, ("spread", "binpack", {})),
     (
@@ -278,7 +276,7 @@ def assert_index_is_as_if_new(world, want: Wanted, means) -> None:
     index = index_of(state, domain, want)
     board = index.board
     plan = plan_of(board, state.selectors, want.asks, want.pod.needs, alone=want.alone)
-    fresh = Index(board, plan, scoring_of(want.placement).make(board, plan))
+    fresh = Index(board, plan, _scoring(state, domain, want).make(board, plan))
     fresh.catch_up(state.selectors)
     for node, row in board.rows.items():
         key = fresh.key(row)
@@ -296,6 +294,17 @@ def assert_index_is_as_if_new(world, want: Wanted, means) -> None:
 @given(seed=st.integers(0, 2**32))
 @settings(max_examples=7, deadline=None)
 def test_after_any_history(make_world, says, means, seed):
+    any_history(make_world, says, means, seed)
+
+
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=10, deadline=None)
+def test_what_is_learned_scores_alike_after_any_history(make_world, seed):
+    any_history(make_world, {"mode": "FragmentationAware"}, None, seed)
+
+
+def any_history(make_world, says, means, seed):
+    """``means``: what a plain search goes by; None: there is none for what is learned."""
     random = Random(seed)
     world = make_world(pools=("pool", "other")).open(**says)
     for name in NODES:
@@ -306,6 +315,7 @@ def test_after_any_history(make_world, says, means, seed):
         change(world, random, number)
         for want in asked:
             if random.random() < 0.5:  # Some lag behind.
-                assert_as_a_plain_search(world, want, means)
-                assert_index_is_as_if_new(world, want, means)
+                if means is not None:
+                    assert_as_a_plain_search(world, want, means)
+                assert_index_is_as_if_new(world, want, means or COMPACT)
     assert not world.oversold()

@@ -8,6 +8,7 @@ import pytest
 from dray.domain import names
 from dray.domain.claims import AllocatedDevice, Allocation
 from dray.domain.devices import DeviceId
+from dray.domain.pods import NodeExpression, PodNeeds
 from dray.messages.decisions import Learned, TypicalPod
 from dray.messages.facts import PodObserved
 from dray_allocator.board.index import Index
@@ -129,6 +130,18 @@ def test_scores_are_void_when_something_else_was_learned(make_world):
 
     assert first != "n1"
     assert look(world, "r", "100")[0].node == "n1"
+
+
+def test_a_pod_may_name_nodes_that_have_no_card_for_it(make_world):
+    world = make_world().open(MODE).nodes(make_world.a_node("n0"), cards=0)
+    world.nodes(world.a_node("n1"), cards=2)
+    named = NodeExpression("metadata.name", "In", ("n0", "n1"), is_field=True)
+    fixed(world, (0, 1, 500, 0, 1_000_000))
+
+    needs = PodNeeds(node_terms=((named,),))
+    world.submit(world.a_pod("p", needs=needs), world.ask("62", "1Gi"))
+
+    assert world.decisions()["p"].node == "n1"
 
 
 @pytest.mark.parametrize("seed", [1, 2])

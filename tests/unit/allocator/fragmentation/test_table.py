@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dray.messages.decisions import Learned, TypicalPod
-from dray_allocator.board.board import Board, Source
+from dray_allocator.board.board import Board
+from dray_allocator.board.source import Source
 from dray_allocator.placement.fragmentation.landscape import Landscape
 from dray_allocator.placement.fragmentation.nodes import state_of
 from dray_allocator.placement.fragmentation.table import STRIDE, Table, code_of, uses_cards

@@ -181,7 +181,8 @@ class FragmentationScore:
         if self._is_single:
             mask, takes = masks[0], self._takes[0]
             suited = {code for at, code in enumerate(codes) if mask >> at & 1}
-            return [_with(cpu_milli, before[1], code, takes) for code in sorted(suited)]
+            after = [_with(cpu_milli, before[1], code, takes) for code in sorted(suited)]
+            return after or [(cpu_milli, before[1])]  # a node that a pod names may have no card
         return [self._packed(cpu_milli, list(codes), masks)]
 
     @property

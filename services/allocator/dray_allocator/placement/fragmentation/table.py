@@ -55,10 +55,12 @@ class Table:
         idle milli that one copy can't use."""
         cards = self._rows_of(states)
         cpu = np.array([[state[0]] for state in states], np.float64)
-        copies = np.add.reduce(self._copies[cards], axis=1)[:, self._column] // self._cards
-        held = np.add.reduce(self._held[cards], axis=1)[:, self._column]
         whole = np.add.reduce(self._copies[cards], axis=1)[:, self._column]
-        held = np.floor(held * (copies * self._cards) / np.maximum(whole, 1))
+        held = np.add.reduce(self._held[cards], axis=1)[:, self._column]
+        copies = whole
+        if self._several.any():
+            copies = whole // self._cards
+            held = np.floor(held * (copies * self._cards) / np.maximum(whole, 1))
         needed = copies * self._cpu
         by_cpu = np.floor(held * cpu / np.maximum(needed, 1))
         usable = np.where(needed <= cpu, held, by_cpu)
