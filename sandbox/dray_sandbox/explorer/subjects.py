@@ -7,7 +7,7 @@ from typing import Any
 
 from dray.domain import names
 from dray.domain.devices import Capacity, Device, DeviceClass, RequestPolicy, ResourceSlice
-from dray.domain.pods import Node, Pool
+from dray.domain.pods import Node, Policy, Pool
 from dray.kube.ports import CLAIMS, PODS, Changed, Object
 from dray.messages.facts import (
     ClaimObserved,
@@ -16,6 +16,7 @@ from dray.messages.facts import (
     Fact,
     NodeObserved,
     PodObserved,
+    PolicyObserved,
     PoolObserved,
     SliceObserved,
     Synced,
@@ -97,7 +98,9 @@ class Subjects:
         slices = [slice_of(self.all[node].name) for node in self.nodes]
         return [
             DeviceClassObserved(revision=1, device_class=DeviceClass(names.DEVICE_CLASS)),
-            PoolObserved(revision=1, pool=Pool(POOL, "u-pool")),
+            # A policy that learns would have as many states as there are histories.
+            PolicyObserved(revision=1, policy=Policy("policy", "u", placement=names.COMPACT_FIRST)),
+            PoolObserved(revision=1, pool=Pool(POOL, "u-pool", template="policy")),
             DomainObserved(revision=1, domain=POOL, epoch=1),
             *(SliceObserved(revision=1, slice=one) for one in slices),
             *(

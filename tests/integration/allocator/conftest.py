@@ -14,7 +14,7 @@ from dray.bus.topology import FACTS_STREAM, STREAMS, log_spec
 from dray.domain import names
 from dray.domain.claims import Claim, ClaimSpec, DeviceRequest
 from dray.domain.devices import Capacity, Device, DeviceClass, RequestPolicy, ResourceSlice
-from dray.domain.pods import Node, Pod, PodClaim, Pool
+from dray.domain.pods import Node, Pod, PodClaim, Policy, Pool
 from dray.messages.base import Message, Outgoing, encode
 from dray.messages.decisions import (
     AnyRecord,
@@ -31,6 +31,7 @@ from dray.messages.facts import (
     DomainObserved,
     NodeObserved,
     PodObserved,
+    PolicyObserved,
     PoolObserved,
     SliceObserved,
     Synced,
@@ -137,7 +138,8 @@ class Cluster:
             await self.bus.ensure(spec)
         await self.publish(
             DeviceClassObserved(revision=1, device_class=DeviceClass(names.DEVICE_CLASS)),
-            PoolObserved(revision=1, pool=Pool(POOL, "u")),
+            PolicyObserved(revision=1, policy=Policy("policy", "u", placement=names.COMPACT_FIRST)),
+            PoolObserved(revision=1, pool=Pool(POOL, "u", template="policy")),
         )
         await self.open_log(epoch)
         await self.publish(Synced(revision=self.next(), instance="c"))

@@ -216,11 +216,22 @@ async def test_whole_cards_and_percentages_share_the_fleet(cluster: Cluster) -> 
     await cluster.bound("whole")
     for number in range(3):
         await cluster.submit(f"half-{number}", "app", compute_percent_request="50")
-    for number in range(2):
-        await cluster.bound(f"half-{number}")
+    bound: list[str] = []
+
+    async def two_are_bound() -> bool:
+        """Any two: pods of one second are as old as each other."""
+        pods = (await cluster.world.kube.list(PODS, "default")).objects
+        bound[:] = [
+            pod["metadata"]["name"]
+            for pod in pods
+            if pod["metadata"]["name"] != "whole" and pod["spec"].get("nodeName")
+        ]
+        return len(bound) == 2
+
+    await cluster.world.until(two_are_bound, "two of three halves are bound")
 
     ((_, ((whole, full),)),) = (await cluster.held("whole")).items()
-    halves = [(await cluster.held(f"half-{number}"))["gpu"][0] for number in range(2)]
+    halves = [(await cluster.held(name))["gpu"][0] for name in bound]
     assert full == {"virtual_tflops": "312", "virtual_vram": "40Gi"}
     assert [taken for _, taken in halves] == [{"virtual_tflops": "156", "virtual_vram": "20Gi"}] * 2
     assert {card for card, _ in halves} == {"gpu-0", "gpu-1"} - {whole}

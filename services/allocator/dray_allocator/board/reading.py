@@ -1,6 +1,7 @@
 """What tells cards and nodes apart: what every verdict may depend on, and what is asked for."""
 
 from collections.abc import Callable, Hashable, Iterable
+from functools import partial
 
 from dray.cel.reads import Read
 from dray.domain.devices import Version
@@ -26,34 +27,26 @@ def of_node(node: Node) -> Hashable:
 def attributes(reads: Iterable[Read]) -> dict[Hashable, Callable[[Card], Hashable]]:
     """The questions behind what a selector reads; capacities are told apart anyhow."""
     named = [(one.domain, one.name) for one in reads if one.field == "attributes"]
-    return {("attribute", *one): _attribute(*one) for one in named}
+    return {("attribute", *one): partial(_attribute, *one) for one in named}
 
 
 def labels(needs: PodNeeds) -> dict[Hashable, Callable[[Node], Hashable]]:
     """The questions behind a pod's node selector and affinity. The name of a node is none."""
     keys = [*needs.node_selector]
     keys += [one.key for term in needs.node_terms for one in term if not one.is_field]
-    return {("label", key): _label(key) for key in keys}
+    return {("label", key): partial(_label, key) for key in keys}
 
 
-def _attribute(domain: str, name: str) -> Callable[[Card], Hashable]:
+def _attribute(domain: str, name: str, card: Card) -> Hashable:
     """Values are told apart with their type: 1 is not true."""
-    whole = f"{domain}/{name}"
-
-    def read(card: Card) -> Hashable:
-        published = card.device.attributes
-        value = published.get(whole)
-        own = published.get(name) if card.id.driver == domain else None
-        return value.__class__, value, own.__class__, own
-
-    return read
+    published = card.device.attributes
+    value = published.get(f"{domain}/{name}")
+    own = published.get(name) if card.id.driver == domain else None
+    return value.__class__, value, own.__class__, own
 
 
-def _label(key: str) -> Callable[[Node], Hashable]:
-    def read(node: Node) -> Hashable:
-        return node.labels.get(key)
-
-    return read
+def _label(key: str, node: Node) -> Hashable:
+    return node.labels.get(key)
 
 
 def _is_frail(value: object) -> bool:

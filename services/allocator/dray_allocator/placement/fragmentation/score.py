@@ -46,7 +46,11 @@ class Landscapes:
         self._current: Landscape | None = None
         self._made = 0
         self._kinds = (-1, 0)
-        self.scoring = Scoring(self, self._score)
+
+    @property
+    def scoring(self) -> Scoring:
+        """How pods are scored by it. Not kept: it is a value, and this is none."""
+        return Scoring(self, self._score)
 
     @property
     def current(self) -> Landscape:
