@@ -159,7 +159,7 @@ class Index:
     def _look_at_many(self, rows: Places) -> None:
         board = self.board
         count = board.count[rows]
-        enough = self._may_run(rows)
+        enough = self.may_run(rows)
         width = count.item(0)
         if width and (count == width).all():
             places = (board.first[rows][:, None] + np.arange(width)).ravel()
@@ -180,14 +180,15 @@ class Index:
         self._fit_length()
         rows, places = slice(0, board.height), slice(0, board.places)
         count = board.count[rows]
-        enough = self._may_run(rows)
+        enough = self.may_run(rows)
         for need in self.plan.cards:
             suiting = board.row[places][self.suiting(need, places)]
             enough &= np.bincount(suiting, minlength=board.height) >= need.count
         self._keys[rows] = self._scored(enough, board.load_sum[rows], count, board.tie[rows])
         self._least = np.minimum.reduce(self._keys.reshape(-1, BLOCK), axis=1)
 
-    def _may_run(self, rows: slice | Places) -> Flags:
+    def may_run(self, rows: slice | Places) -> Flags:
+        """Which nodes take the pod, their cards aside, as far as the board tells."""
         board, plan = self.board, self.plan
         found = board.present[rows] & plan.may_run[board.node_kind[rows]]
         found &= board.pods[rows] >= 1

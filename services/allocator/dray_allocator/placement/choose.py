@@ -20,6 +20,7 @@ from dray_allocator.fit.search import (
 )
 from dray_allocator.node.predicates import fits
 from dray_allocator.placement.ask import Wanted, config_of
+from dray_allocator.placement.liking import QUESTIONS, Liked, in_order
 from dray_allocator.placement.modes import card_load, fills, tie
 from dray_allocator.placement.preference import Key, card_key, cards_key
 from dray_allocator.state import AllocatorState
@@ -39,11 +40,17 @@ def choose(state: AllocatorState, domain: Domain, wanted: Wanted) -> Choice | No
     if wanted.fixed_node or wanted.named_nodes is not None:
         nodes = candidates(state, domain, wanted)
         return _preferred(wanted, _among(state, domain, wanted, nodes))
+    if wanted.prefers:
+        state.boards.of(domain.name).tell_cards_apart(QUESTIONS)
     index = index_of(state, domain, wanted)
     for node in wanted.excluded:
         if node in index.board.rows:
             index.lay_aside(index.board.rows[node])
-    choice = _preferred(wanted, _by_index(state, index, wanted))
+    liked = in_order(index, wanted.asks) if wanted.prefers else None
+    if liked is not None:
+        choice = _liked(state, index, wanted, liked)
+    else:
+        choice = _preferred(wanted, _by_index(state, index, wanted))
     index.restore()
     return choice
 
@@ -100,12 +107,41 @@ def _preferred(wanted: Wanted, choices: Iterator[Choice]) -> Choice | None:
     if not wanted.prefers:
         return next(choices, None)
 
-    def key(choice: Choice) -> tuple[Key, ...]:
-        return cards_key(
-            card_key(share.ask.preference, share.card.device) for share in choice.shares
-        )
+    # Of equals the first, which the mode ranks higher.
+    return min(choices, key=lambda choice: _worth(choice.shares), default=None)
 
-    return min(choices, key=key, default=None)  # of equals the first, which the mode ranks higher
+
+def _worth(shares: Sequence[Share]) -> tuple[Key, ...]:
+    return cards_key(card_key(share.ask.preference, share.card.device) for share in shares)
+
+
+def _liked(
+    state: AllocatorState, index: Index, wanted: Wanted, nodes: Iterator[Liked]
+) -> Choice | None:
+    """The node with the cards that the pod would rather have, of nodes in the order of what they
+    are worth at best; those that are hard to search are tried last."""
+    board, tries, hard = index.board, Tries(), []
+    best: tuple[tuple[Key, ...], int, str] | None = None
+    choice: Choice | None = None
+    for steps in (FIRST_STEPS, STEPS):
+        for one in nodes:
+            if best is not None and one[:3] >= best:
+                break
+            node = board.names[one.row]
+            if not _takes(state, wanted, node):
+                index.rule_out(one.row)
+                continue
+            shares = _searched(state, wanted, node, index.fills, tries.at_most(steps))
+            if shares is not None:
+                found = (_worth(shares), one.key, one.uid)
+                if best is None or found < best:
+                    best, choice = found, Choice(node, shares, board.cards)
+            elif tries.ran_out and steps == FIRST_STEPS:
+                hard.append(one)
+            elif tries.pod:  # else it had not its full number of tries
+                index.rule_out(one.row)
+        nodes = iter(hard)
+    return choice
 
 
 def _by_index(state: AllocatorState, index: Index, wanted: Wanted) -> Iterator[Choice]:
