@@ -140,7 +140,7 @@ class Plain:
 
     def reasons(self) -> list[Reason]:
         found: dict[Reason, None] = {}
-        unhealthy = sum(self.state.fleet.of(node).unhealthy for node in self.nodes)
+        unhealthy = sum(self.state.fleet.ill.get(node, 0) for node in self.nodes)
         if unhealthy:
             total = len(self.cards) + unhealthy
             found[Reason("in-use", "healthy", unhealthy, total)] = None
