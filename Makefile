@@ -19,7 +19,7 @@ PYTHON ?= $(firstword $(foreach name,python3.13 python3.12 python3.11 python3 py
 	$(if $(shell $(name) -c 'import sys; print(sys.version_info >= (3, 11) or "")' 2>/dev/null),$(name))))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-real conformance conformance-all chaos faults oracle \
+.PHONY: help setup demo test test-real conformance conformance-all chaos explore faults oracle \
 	oracle-allocation oracle-nodes check format generate clean
 
 help: ## List what make can do
@@ -71,6 +71,9 @@ chaos: setup ## Simulate all services under seeded faults on virtual time (SEEDS
 	DRAY_CHAOS_SEEDS=$(SEEDS) DRAY_CHAOS_FIRST=$(FIRST) \
 		$(BIN)/pytest -q -n 2 --dist load -x tests/chaos
 
+explore: setup ## Search every interleaving of small worlds, about two minutes (CONTRIBUTING says which)
+	@$(BIN)/python -m dray_sandbox.explorer
+
 faults: SEEDS := 20
 faults: setup ## Kill and stop processes of whole stacks (SEEDS=20, FIRST=0, CONTROL_PLANE=real)
 	DRAY_FAULTS_SEEDS=$(SEEDS) DRAY_FAULTS_FIRST=$(FIRST) \
@@ -80,6 +83,7 @@ oracle: setup ## Compare selectors with Kubernetes' own compiler (K8S=1.34,1.37 
 	@$(BIN)/python tests/conformance/oracle/compare.py --k8s $(K8S) --pairs $(PAIRS) \
 		--seed $(SEED) --feature-gates "$(GATES)"
 
+oracle-allocation: CASES := 10000
 oracle-allocation: setup ## Compare allocations with Kubernetes' own allocator (K8S=1.34,1.37 CASES= SEED=)
 	@$(BIN)/python tests/conformance/oracle/compare_allocations.py --k8s $(K8S) --cases $(CASES) \
 		--seed $(SEED)

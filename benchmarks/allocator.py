@@ -4,172 +4,112 @@ Fleets of nodes with eight cards, three quarters of them in use. Pods of several
 in turns, and as many that run already end, so that the fleet stays as full. Every node is scored
 for every decision (CompactFirst). Timed are
 
-choose   the pod's wants in, node and cards out: what Kubernetes' allocator does node by node
-handle   the pod's fact in, the record for the decision log out; nothing is left out
-slice    a node's slice with eight changed cards, until the next decision could be taken
+choose     the pod's wants in, node and cards out: what Kubernetes' allocator does node by node
+handle     the pod's fact in, the record for the decision log out; nothing is left out
+new shape  choose, for pods of which there was none like them before
+slice      a node's slice with eight changed cards, until the next decision could be taken
+yard       a thousand additions in a loop, between the decisions: on an idle machine of the kind
+           named in docs/performance.md some 35 µs; where it is more, so is everything else
 
-yard     a thousand additions in a loop, between the decisions: on an idle machine of the kind named
-         in docs/performance.md some 35 µs; where it is more, so is everything else
+Then the same fleets are given to the upstream Go allocator and to dray's compatible mode, which
+both stop at the first node that fits; the Go allocator also goes on to every node, as scoring
+would have to. It scores nothing. Without Go, and where none can be installed, those rows are left
+out, and it says so.
 
-The wall clock is the one people wait for, the thread's own clock tells what the machine's other
-work added to it. The upstream Go allocator, the peer of these rows, is asked by
-``tests/conformance/oracle``; a row with it belongs here, in the same run.
+Figures are compared with their targets, and ratios made, by the thread's own clock: on an idle
+machine it is the time that passes, elsewhere the machine's other work is left out. ``--clock wall``
+takes the wall's instead; the rows show both.
 """
 
 import gc
 import json
 import os
 import resource
-import time
-from dataclasses import dataclass, field, replace
-from random import Random
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import click
 
-from benchmarks import decision
-from benchmarks.machine import machine, percentiles
-from dray.domain import names
-from dray.domain.claims import AllocatedDevice, Allocation, Claim, ClaimSpec, DeviceRequest
-from dray.domain.devices import DeviceId
-from dray.messages.facts import ClaimObserved, SliceObserved
-from dray_allocator import deciding
-from dray_allocator.domain import Domain
-from dray_allocator.placement.ask import Wanted
-from dray_allocator.placement.choose import choose, index_of
-from dray_allocator.state import AllocatorState
+from benchmarks.allocator_fleet import Fits, Fleet, Measured, Taken, measure
+from benchmarks.allocator_peer import NoPeerError, Peer, build, first_fit, peer
+from benchmarks.machine import machine
 
-POOL = decision.POOL
-CARDS = decision.GPUS_PER_NODE
 IN_USE = 0.75
-FRACTIONS = (0.1, 0.25, 0.5, 1.0)
-TFLOPS, GIB = 312, 40
-PHASES = ("Running", "Pending")
+POLICY = "CompactFirst"
+COMPATIBLE = "first fit, as kube-scheduler"
+FIRST_FIT_GPUS = 10_000
+COMPATIBLE_SAMPLES = 200
+EVERY_NODE_TARGETS = {10_000: 300.0, 100_000: 2_000.0}
+MILLION = ("--gpus", "1000000", "--shapes", "1", "--in-use", "0.01", "--samples", "500")
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One figure beside its target. ``target`` is the most it may be, or the least."""
+
+    what: str
+    policy: str
+    value: float
+    unit: str
+    target: float
+    at_least: bool = False
+    peer: str = ""
+    """What it is compared with."""
+
+    @property
+    def is_met(self) -> bool:
+        """Whether it is within its target."""
+        return self.value >= self.target if self.at_least else self.value <= self.target
+
+    def __str__(self) -> str:
+        sign, verdict = "≥" if self.at_least else "≤", "ok" if self.is_met else "MISSED"
+        compared = f" against {self.peer}" if self.peer else ""
+        return (
+            f"  {self.what} ({self.policy}){compared}: {self.value:,.4g} {self.unit}, "
+            f"target {sign} {self.target:,.4g}: {verdict}"
+        )
 
 
 @dataclass(slots=True)
-class Taken:
-    """Microseconds by the wall's clock and by the thread's."""
+class Report:
+    """All that one run found; rows are told as they come."""
 
-    wall: list[float] = field(default_factory=list)
-    cpu: list[float] = field(default_factory=list)
+    tells: bool
+    clock: str
+    """Which columns count: ``cpu `` before their names, or nothing."""
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    figures: list[Figure] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
 
-    def time(self, what: Any, *arguments: Any) -> Any:
-        """Call it and note what that took."""
-        cpu, wall = time.thread_time_ns(), time.perf_counter_ns()
-        found = what(*arguments)
-        self.wall.append((time.perf_counter_ns() - wall) / 1e3)
-        self.cpu.append((time.thread_time_ns() - cpu) / 1e3)
-        return found
+    def say(self, text: str) -> None:
+        """Tell people something."""
+        if self.tells:
+            click.echo(text)
 
-    def forget(self) -> None:
-        """What was taken to warm up does not count."""
-        self.wall.clear()
-        self.cpu.clear()
+    def add(self, head: dict[str, Any], taken: Taken) -> None:
+        """A row of times."""
+        row = {**head, **taken.row()}
+        self.rows.append(row)
+        self.say("  ".join(_told(name, one) for name, one in row.items()))
 
-    def row(self) -> dict[str, float]:
-        """Medians and 99th percentiles."""
-        wall, cpu = percentiles(self.wall), percentiles(self.cpu)
-        return {"p50": wall["p50"], "p99": wall["p99"], "cpu p50": cpu["p50"], "n": wall["samples"]}
+    def add_peer(self, gpus: int, fits: Fits, found: Peer) -> None:
+        """What the Go allocator took."""
+        for what, times in found.rows.items():
+            head = {"gpus": gpus, "fits": fits.value, "what": what, "policy": "Go allocator"}
+            self.rows.append({**head, **times})
+            self.say("  ".join(_told(name, one) for name, one in self.rows[-1].items()))
 
-
-class Fleet(decision.Fleet):
-    """A fleet in use, whose pods come and go."""
-
-    def __init__(self, gpus: int, shapes: int, in_use: float = IN_USE) -> None:
-        super().__init__(gpus // CARDS)
-        self.random = Random(7)
-        self.shapes = tuple(shape(number) for number in range(shapes))
-        self.running: list[Claim] = []
-        self.last: Wanted
-        """What was decided upon last."""
-        self._fill(gpus, in_use)
-
-    def _fill(self, gpus: int, in_use: float) -> None:
-        for number in range(gpus):
-            if self.random.random() < in_use:
-                node = f"node-{number // CARDS}"
-                device = DeviceId(names.DRIVER, node, f"{node}-gpu-{number % CARDS}")
-                self._run(f"old-{number}", device, self.random.choice(FRACTIONS))
-
-    def _run(self, uid: str, device: DeviceId, fraction: float) -> None:
-        share = AllocatedDevice(names.GPU_REQUEST, device, None, asked(fraction))
-        claim = Claim(uid, "ns", uid, 1, POOL, self.shapes[0], allocation=Allocation((share,)))
-        self.see(ClaimObserved(revision=1, claim=claim))
-        self.running.append(claim)
-
-    def decide(self, uid: str, spec: ClaimSpec, taken: Taken) -> None:
-        """A pod comes, is decided and committed; one that runs ends."""
-        claim_fact, pod_fact = decision.pod_facts(uid, spec=spec)
-        self.see(claim_fact)
-        allocation = decision.allocation_in(taken.time(self.see, pod_fact))
-        claim = replace(claim_fact.claim, allocation=allocation)
-        self.see(ClaimObserved(revision=2, claim=claim))
-        self.running.append(claim)
-        last = len(self.running) - 1
-        at = self.random.randrange(len(self.running))
-        self.running[at], self.running[last] = self.running[last], self.running[at]
-        self.see(ClaimObserved(revision=3, claim=self.running.pop(), deleted=True))
-
-    def change(self, fact: SliceObserved) -> None:
-        """Take a slice in, until the next decision could be taken."""
-        self.see(fact)
-        index_of(self.state, self.state.domains[POOL], self.last)
-
-
-def shape(number: int) -> ClaimSpec:
-    """What pods of one shape ask for; all of them differ."""
-    fraction = FRACTIONS[number % len(FRACTIONS)]
-    capacity = {"virtual_tflops": str(max(1, int(TFLOPS * fraction) - number // 4))}
-    capacity["virtual_vram"] = asked(fraction)["virtual_vram"]
-    made = DeviceRequest(
-        names.GPU_REQUEST, names.DEVICE_CLASS, (decision.SELECTOR,), capacity=capacity
-    )
-    return ClaimSpec((made,))
-
-
-def asked(fraction: float) -> dict[str, str]:
-    """A fraction of a card."""
-    return {
-        "virtual_tflops": str(int(TFLOPS * fraction)),
-        "virtual_vram": f"{int(GIB * 1024 * fraction)}Mi",
-    }
-
-
-def measure(gpus: int, shapes: int, samples: int, in_use: float = IN_USE) -> dict[str, Taken]:
-    """``samples`` decisions, the shapes taking turns, then as many changed slices."""
-    fleet = Fleet(gpus, shapes, in_use)
-    chosen, handled, changed, yard = Taken(), Taken(), Taken(), Taken()
-
-    def timed(state: AllocatorState, domain: Domain, wanted: Wanted) -> Any:
-        fleet.last = wanted
-        return chosen.time(choose, state, domain, wanted)
-
-    real, deciding.choose = deciding.choose, timed
-    try:
-        for number, spec in enumerate(fleet.shapes):
-            fleet.decide(f"warm-{number}", spec, Taken())
-        gc.collect()
-        gc.freeze()
-        chosen.forget()
-        for number in range(samples):
-            fleet.decide(f"pod-{number}", fleet.shapes[number % shapes], handled)
-            yard.time(_add)
-    finally:
-        deciding.choose = real
-    for number in range(min(samples, 500)):
-        node = f"node-{fleet.random.randrange(gpus // CARDS)}"
-        part = decision.slice_of(node, generation=number + 2, phase=PHASES[number % 2])
-        changed.time(fleet.change, SliceObserved(revision=number + 2, slice=part))
-    gc.unfreeze()
-    return {"choose": chosen, "handle": handled, "slice": changed, "yard": yard}
-
-
-def _add() -> int:
-    total = 0
-    for number in range(1000):
-        total += number
-    return total
+    def of(self, gpus: int, what: str, fits: Fits = Fits.ALL, policy: str = POLICY) -> float:
+        """A median."""
+        wanted = {"gpus": gpus, "what": what, "fits": fits.value, "policy": policy}
+        return next(
+            float(row[f"{self.clock}p50"])
+            for row in self.rows
+            if all(row[name] == value for name, value in wanted.items())
+        )
 
 
 @click.command()
@@ -177,37 +117,149 @@ def _add() -> int:
 @click.option("--shapes", multiple=True, type=int, default=(1, 32), help="Shapes of pods in turns.")
 @click.option("--samples", default=2_000, show_default=True, help="Decisions per row.")
 @click.option("--in-use", default=IN_USE, show_default=True, help="Share of cards in use.")
+@click.option("--peer/--no-peer", "peers", default=True, help="Measure the Go allocator, too.")
+@click.option("--million", is_flag=True, help="Also 1 000 000 GPUs, in a process of its own.")
+@click.option("--clock", type=click.Choice(["cpu", "wall"]), default="cpu", show_default=True)
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text")
 def main(
-    gpus: tuple[int, ...], shapes: tuple[int, ...], samples: int, in_use: float, output: str
+    gpus: tuple[int, ...],
+    shapes: tuple[int, ...],
+    samples: int,
+    in_use: float,
+    peers: bool,
+    million: bool,
+    clock: str,
+    output: str,
 ) -> None:
     """Measure deciding on this machine, in microseconds."""
-    rows: list[dict[str, Any]] = []
-    if output == "text":
-        click.echo(f"{machine()}, load {os.getloadavg()[0]:.1f}\n")
+    report = Report(output == "text", "" if clock == "wall" else "cpu ")
+    report.say(f"{machine()}, load {os.getloadavg()[0]:.1f}\n")
+    oracle = _oracle(report) if peers else None
     for count in gpus:
         for several in shapes:
-            for what, taken in measure(count, several, samples, in_use).items():
-                head = {"gpus": count, "shapes": several, "what": what, "policy": "CompactFirst"}
-                rows.append({**head, **taken.row()})
-                if output == "text":
-                    click.echo("  ".join(_told(name, one) for name, one in rows[-1].items()))
+            found = measure(Fleet(count, several, in_use), samples)
+            _add(report, count, several, found)
+            if oracle is not None and several == shapes[0] and count in EVERY_NODE_TARGETS:
+                _ask(report, count, lambda made=found.fleet: peer(oracle, made))
+            del found
             gc.collect()
-    used_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    growth = _growth(rows)
-    if output == "text":
-        click.echo(
-            f"\np50 of choose at most by at fewest GPUs: {growth:.2f}; {used_mib} MiB at most"
-        )
-    else:
-        found = {"machine": machine(), "load": os.getloadavg()[0], "rows": rows}
-        click.echo(json.dumps({**found, "growth": growth, "most_mib": used_mib}, indent=2))
+    most_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    if peers:
+        _first_fits(report, samples, oracle)
+    report.figures += _own(report, gpus, shapes)
+    report.figures += _compared(report, gpus)
+    if million:
+        report.figures += _million(report)
+    growth = _growth(report, gpus, shapes)
+    if output == "json":
+        told = {"figures": list(map(_as_json, report.figures)), "left_out": report.left_out}
+        found_all = {"machine": machine(), "load": os.getloadavg()[0], "rows": report.rows, **told}
+        click.echo(json.dumps({**found_all, "growth": growth, "most_mib": most_mib}, indent=2))
+        return
+    report.say(f"\np50 of choose at most by at fewest GPUs: {growth:.2f}; {most_mib} MiB at most")
+    for one in (*report.figures, *(f"  left out: {why}" for why in report.left_out)):
+        report.say(str(one))
 
 
-def _growth(rows: list[dict[str, Any]]) -> float:
-    medians = [row["p50"] for row in rows if row["what"] == "choose"]
-    shapes = max(1, len({row["shapes"] for row in rows}))
-    return float(medians[-shapes] / medians[0])
+def _add(report: Report, gpus: int, shapes: int, found: Measured) -> None:
+    for what, taken in found.rows.items():
+        head = {"gpus": gpus, "fits": found.fleet.fits.value, "shapes": shapes, "what": what}
+        report.add({**head, "policy": POLICY}, taken)
+
+
+def _oracle(report: Report) -> Any:
+    try:
+        return build(report.say)
+    except NoPeerError as error:
+        report.left_out.append(f"all rows of the Go allocator: {error}")
+        return None
+
+
+def _ask(report: Report, gpus: int, ask: Any, fits: Fits = Fits.ALL) -> None:
+    try:
+        report.add_peer(gpus, fits, ask())
+    except (NoPeerError, subprocess.TimeoutExpired) as error:
+        report.left_out.append(f"the Go allocator at {gpus} GPUs, {fits.value} fit: {error}")
+
+
+def _first_fits(report: Report, samples: int, oracle: Any) -> None:
+    """The cases of a first fit: the node in the middle, and the very first one."""
+    for fits in (Fits.MIDDLE, Fits.FIRST):
+        found = measure(Fleet(FIRST_FIT_GPUS, 1, IN_USE, fits), samples)
+        _add(report, FIRST_FIT_GPUS, 1, found)
+        head = {"gpus": FIRST_FIT_GPUS, "fits": fits.value, "shapes": 1, "what": "first fit"}
+        compatible = first_fit(found.fleet, COMPATIBLE_SAMPLES)
+        report.add({**head, "policy": COMPATIBLE}, compatible)
+        if oracle is not None:
+            made = found.fleet
+            _ask(report, FIRST_FIT_GPUS, lambda made=made: peer(oracle, made), fits)
+
+
+def _own(report: Report, gpus: tuple[int, ...], shapes: tuple[int, ...]) -> Iterator[Figure]:
+    """Targets that name no peer."""
+    clock = report.clock
+    for row in report.rows:
+        if row["policy"] != POLICY or row["fits"] != Fits.ALL.value:
+            continue
+        name = f"{row['gpus']:,} GPUs, {row['shapes']} shapes"
+        if row["what"] == "choose" and row["gpus"] in EVERY_NODE_TARGETS:
+            yield Figure(f"decide, p50, {name}", POLICY, row[f"{clock}p50"], "µs", 50.0)
+            yield Figure(f"decide, p99, {name}", POLICY, row[f"{clock}p99"], "µs", 500.0)
+        if row["what"] == "slice":
+            yield Figure(
+                f"slice of 8 cards, p50, {name}", POLICY, row[f"{clock}p50"], "µs", 1_000.0
+            )
+    if {1_000, 100_000} <= set(gpus):
+        growth = _growth(report, (1_000, 100_000), shapes)
+        yield Figure("growth from 1 000 to 100 000 GPUs", POLICY, growth, "×", 3.0)
+
+
+def _compared(report: Report, gpus: tuple[int, ...]) -> Iterator[Figure]:
+    """Targets beside the Go allocator, of the rows that there are."""
+    go = "Go allocator"
+    measured = {(row["gpus"], row["fits"]) for row in report.rows if row["policy"] == go}
+    for count, target in EVERY_NODE_TARGETS.items():
+        if (count, Fits.ALL.value) in measured:
+            ratio = report.of(count, "every node", policy=go) / report.of(count, "choose")
+            named = f"decide, {count:,} GPUs"
+            yield Figure(named, POLICY, ratio, "× faster", target, True, f"{go}, every node tried")
+    if (FIRST_FIT_GPUS, Fits.MIDDLE.value) in measured:
+        theirs = report.of(FIRST_FIT_GPUS, "first fit", Fits.MIDDLE, go)
+        ratio = theirs / report.of(FIRST_FIT_GPUS, "choose", Fits.MIDDLE)
+        name, beside = f"decide, {FIRST_FIT_GPUS:,} GPUs", f"{go}, first fit, node in the middle"
+        yield Figure(name, POLICY, ratio, "× faster", 300.0, True, beside)
+        ratio = theirs / report.of(FIRST_FIT_GPUS, "first fit", Fits.MIDDLE, COMPATIBLE)
+        name = f"compatible mode, {FIRST_FIT_GPUS:,} GPUs"
+        yield Figure(name, COMPATIBLE, ratio, "× faster", 20.0, True, beside)
+    if (FIRST_FIT_GPUS, Fits.FIRST.value) in measured:
+        theirs = report.of(FIRST_FIT_GPUS, "first fit", Fits.FIRST, go)
+        ratio = report.of(FIRST_FIT_GPUS, "choose", Fits.FIRST) / theirs
+        name, beside = f"decide, {FIRST_FIT_GPUS:,} GPUs", f"{go}, first fit, on the first node"
+        yield Figure(name, POLICY, ratio, "× slower", 4.0, False, beside)
+
+
+def _million(report: Report) -> Iterator[Figure]:
+    """A million GPUs, 1 % of them in use, with nothing else in memory."""
+    command = [sys.executable, "-m", "benchmarks.allocator", *MILLION, "--no-peer", "-o", "json"]
+    done = subprocess.run(command, capture_output=True, check=False)
+    if done.returncode != 0:
+        report.left_out.append(f"1 000 000 GPUs: {done.stderr.decode(errors='replace').strip()}")
+        return
+    found = json.loads(done.stdout)
+    report.rows += found["rows"]
+    choosing = next(row for row in found["rows"] if row["what"] == "choose")
+    took_us = choosing[f"{report.clock}p50"]
+    yield Figure("decide, p50, 1,000,000 GPUs", POLICY, took_us, "µs", 1_000.0)
+    used_mb = found["most_mib"] * 2**20 / 1e6
+    yield Figure("memory at most, 1,000,000 GPUs", POLICY, used_mb, "MB", 1_000.0)
+
+
+def _growth(report: Report, gpus: tuple[int, ...], shapes: tuple[int, ...]) -> float:
+    return report.of(max(gpus), "choose") / report.of(min(gpus), "choose")
+
+
+def _as_json(one: Figure) -> dict[str, Any]:
+    return {**asdict(one), "met": one.is_met}
 
 
 def _told(name: str, value: Any) -> str:

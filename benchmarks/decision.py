@@ -1,7 +1,7 @@
 """The allocator's core: a pod's fact in, its decision out; no bus. Every decision is committed."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from dray.domain import names
@@ -32,6 +32,8 @@ from dray_allocator.state import AllocatorState
 POOL = "pool"
 OPENED = Opened(domain=POOL, epoch=1, writer="c", facts_sequence=0, now_unix_s=0.0)
 GPUS_PER_NODE = 8
+MakeSlice = Callable[[str], ResourceSlice]
+"""A node's slice."""
 
 
 def measure(samples: int, nodes: int) -> list[float]:
@@ -41,28 +43,30 @@ def measure(samples: int, nodes: int) -> list[float]:
     return [fleet.pod(f"pod-{number}") * 1e6 for number in range(samples)]
 
 
-def pool_facts() -> Iterator[Fact]:
+def pool_facts(mode: str = names.COMPACT_FIRST) -> Iterator[Fact]:
     """The pool, before its log is opened."""
     yield DeviceClassObserved(revision=1, device_class=DeviceClass(names.DEVICE_CLASS))
-    policy = Policy("policy", "u", placement="CompactFirst", version=1)
+    policy = Policy("policy", "u", placement=mode, version=1)
     yield PolicyObserved(revision=1, policy=policy)
     yield PoolObserved(revision=1, pool=Pool(POOL, "u", template="policy"))
     yield DomainObserved(revision=1, domain=POOL, epoch=1)
 
 
-def fleet_facts(nodes: int) -> Iterator[Fact]:
+def fleet_facts(nodes: int, make: MakeSlice | None = None) -> Iterator[Fact]:
     """``nodes`` nodes with their cards; then the facts are complete."""
     for name in (f"node-{number}" for number in range(nodes)):
-        yield SliceObserved(revision=1, slice=slice_of(name))
+        yield SliceObserved(revision=1, slice=(make or slice_of)(name))
         made = Node(name, f"u-{name}", POOL, cpu_milli=64_000, memory_bytes=2**39, pods=1_000)
         yield NodeObserved(revision=1, node=made)
     yield Synced(revision=1, instance="c")
     yield Tick(revision=1, now_unix_s=1.0)
 
 
-def slice_of(node: str, generation: int = 1, phase: str = "Running") -> ResourceSlice:
+def slice_of(
+    node: str, generation: int = 1, phase: str = "Running", vram: str = "40Gi"
+) -> ResourceSlice:
     """A node's slice of eight A100."""
-    cards = tuple(_card(f"{node}-gpu-{index}", phase) for index in range(GPUS_PER_NODE))
+    cards = tuple(_card(f"{node}-gpu-{index}", phase, vram) for index in range(GPUS_PER_NODE))
     return ResourceSlice(
         f"slice-{node}", f"u-{node}", names.DRIVER, node, generation, 1, node, cards
     )
@@ -90,14 +94,16 @@ def pod_facts(
 class Fleet:
     """A replica that serves a pool of ``nodes`` nodes, in memory."""
 
-    def __init__(self, nodes: int) -> None:
+    def __init__(
+        self, nodes: int, make: MakeSlice | None = None, mode: str = names.COMPACT_FIRST
+    ) -> None:
         self.state = AllocatorState(Rules(writer="bench"))
         self.facts = 0
         self.records = 0
-        for fact in pool_facts():
+        for fact in pool_facts(mode):
             self.see(fact)
         self.record(OPENED)
-        for fact in fleet_facts(nodes):
+        for fact in fleet_facts(nodes, make):
             self.see(fact)
         self.do(Serve(POOL, 1, self.records))
 
@@ -160,7 +166,7 @@ SPEC = ClaimSpec(
 )
 
 
-def _card(name: str, phase: str = "Running") -> Device:
+def _card(name: str, phase: str, vram: str) -> Device:
     fixed = RequestPolicy(default="0", valid_values=("0",))
     return Device(
         name=name,
@@ -173,9 +179,9 @@ def _card(name: str, phase: str = "Running") -> Device:
         },
         capacity={
             "tflops": Capacity("312", fixed),
-            "vram": Capacity("40Gi", fixed),
+            "vram": Capacity(vram, fixed),
             "virtual_tflops": Capacity("312", RequestPolicy(default="312", minimum="1")),
-            "virtual_vram": Capacity("40Gi", RequestPolicy(default="40Gi", minimum="1")),
+            "virtual_vram": Capacity(vram, RequestPolicy(default=vram, minimum="1")),
         },
         allow_multiple_allocations=True,
     )

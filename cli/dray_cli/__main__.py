@@ -17,6 +17,7 @@ VERBS = {
     "trace": ("dray_cli.trace.verb", "trace", "Show where a pod's time went, span by span."),
     "doctor": ("dray_cli.doctor.verb", "doctor", "Say what the cluster keeps and what is broken."),
     "allocate": ("dray_cli.allocate", "allocate", "Say which devices claims get, offline."),
+    "simulate": ("dray_cli.simulate.verb", "simulate", "Try placement on a recorded cluster."),
     "explain": ("dray_cli.explain", "explain", "Say why a pod waits, or what it got."),
     "record": ("dray_cli.record", "record", "Write down what is observed and decided."),
     "replay": ("dray_cli.replay.verb", "replay_verb", "Take recorded decisions again."),

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from dray.domain.names import OWNER_DRAY
 from dray.domain.pods import Node
 from dray.kube.convert import claim_from, class_from, node_from, pod_from, pool_from, slice_from
+from dray.kube.convert_dra_slices import slice_in_full
 from dray.kube.ports import Object
 from dray.messages.facts import (
     ClaimObserved,
@@ -65,7 +66,8 @@ def _facts(pod: Object, pool: Object, cluster: Cluster) -> Iterable[Fact]:
         if obj["metadata"]["name"] in members:
             yield NodeObserved(revision=1, node=_roomy(node_from(obj), observed.name))
     for obj in cluster.slices:
-        yield SliceObserved(revision=1, slice=slice_from(obj))
+        known = slice_from(obj)
+        yield SliceObserved(revision=1, slice=known, in_full=slice_in_full(obj, known))
     for obj in cluster.claims:
         yield ClaimObserved(revision=1, claim=claim_from(obj))
     seen = pod_from(pod)

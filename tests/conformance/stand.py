@@ -13,13 +13,13 @@ from dray.bus.ports import Bus
 from dray.bus.topology import FACTS_STREAM
 from dray.domain.names import DRIVER, GPUPOOL, TFLOPS_REQUEST, VRAM_REQUEST
 from dray.domain.quantities import Quantity, parse_quantity
-from dray.kube.api import connect as connect_kube
 from dray.kube.ports import CLAIMS, PODS, SLICES, Kube, NotFoundError, Object
 from dray.messages.base import decode, subject_prefix
 from dray.messages.facts import ClusterObserved
 from dray_sandbox.controlplane.audit import AuditedRequest, audited_requests
 from dray_sandbox.faults.history import History
 from dray_sandbox.layout import StackOptions
+from dray_sandbox.patience import connect_patiently
 from dray_sandbox.stack import Stack
 
 NAMESPACE = "default"
@@ -213,7 +213,7 @@ async def standing(options: StackOptions) -> AsyncIterator[Stand]:
     """The stack of the options for the length of a block."""
     async with Stack(options) as stack:
         record = stack.record
-        kube = await connect_kube(record.kubeconfig, user_agent="dray-test")
+        kube = await connect_patiently(record.kubeconfig, user_agent="dray-test")
         bus = await connect_bus(
             record.nats_url, name="test", user="admin", password=record.nats_passwords["admin"]
         )

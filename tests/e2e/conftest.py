@@ -14,13 +14,13 @@ from dray.bus.jetstream import connect as connect_bus
 from dray.bus.ports import Bus
 from dray.domain.names import DRIVER
 from dray.domain.quantities import Quantity, parse_quantity
-from dray.kube.api import connect as connect_kube
 from dray.kube.ports import CLAIMS, PODS, SLICES, Kube, Object
 from dray.recording.lines import Header, Line
 from dray.recording.recorder import Recorder
 from dray_cli.demo.collector import Collector
 from dray_cli.demo.manifests import read_manifests
 from dray_sandbox.layout import ControlPlane, StackOptions, simulated_nodes
+from dray_sandbox.patience import connect_patiently
 from dray_sandbox.stack import Stack
 
 CONTROL_PLANES = [
@@ -153,7 +153,7 @@ async def running_cluster(
     )
     async with Stack(options) as stack:
         record = stack.record
-        kube = await connect_kube(record.kubeconfig, user_agent="dray-test")
+        kube = await connect_patiently(record.kubeconfig, user_agent="dray-test")
         bus = await connect_bus(
             record.nats_url, name="test", user="admin", password=record.nats_passwords["admin"]
         )

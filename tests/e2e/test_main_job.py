@@ -101,6 +101,7 @@ async def test_pods_that_ask_otherwise_get_it_and_each_container_its_own(
     cluster: "Cluster",
 ) -> None:
     """The examples' pods, half of them where kube-scheduler binds."""
+    await cluster.delete("needs-every-card")  # the quick start's, if that was here before
     pods = [one.object for one in read_manifests(FORMS, "02-*")]
     for number, pod in enumerate(pods):
         pool = "my-gpu-pool" if number % 2 else "default"

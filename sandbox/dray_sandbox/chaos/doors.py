@@ -74,11 +74,9 @@ class FaultyKube:
             lambda: self.inner.delete(resource, name, *args, **more),
         )
 
-    async def bind(self, pod: str, namespace: str, *, uid: str, node: str) -> None:
+    async def bind(self, pod: str, namespace: str, **wanted: Any) -> None:
         """See ``Kube.bind``."""
-        await self._line.call(
-            "bind", pod, lambda: self.inner.bind(pod, namespace, uid=uid, node=node)
-        )
+        await self._line.call("bind", pod, lambda: self.inner.bind(pod, namespace, **wanted))
 
     async def evict(self, pod: str, namespace: str) -> None:
         """See ``Kube.evict``."""

@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from dray.domain.names import DRIVER, TEMPLATE_LABEL
-from dray.kube.api import connect
 from dray.kube.ports import POLICIES, POOLS, TEMPLATES, Kube, Object, Resource
 from dray_sandbox.faults.plan import CARDS_PER_NODE, DEDICATED, SHARED
 from dray_sandbox.layout import ControlPlane, StackOptions, simulated_nodes
+from dray_sandbox.patience import connect_patiently
 from dray_sandbox.places import stack_directory
 from dray_sandbox.stack import Stack
 
@@ -100,7 +100,7 @@ class Arena:
 @asynccontextmanager
 async def connected(stack: Stack) -> AsyncIterator[Kube]:
     """The stack's API, as its administrator."""
-    kube = await connect(stack.record.kubeconfig, user_agent="dray-faults")
+    kube = await connect_patiently(stack.record.kubeconfig, user_agent="dray-faults")
     try:
         yield kube
     finally:

@@ -9,10 +9,10 @@ from dray.domain.errors import DrayError, TemporaryError
 from dray.kube.ports import PODS, AlreadyExistsError, Kube, Object
 from dray_sandbox.faults.arena import NAMESPACE
 from dray_sandbox.faults.plan import Wish
+from dray_sandbox.patience import insist
 
 PATIENCE_S = 120.0
 """How long anything may take: far more than a calm machine needs, for busy ones."""
-_AGAIN_S = 0.2
 
 
 class StuckError(DrayError):
@@ -38,18 +38,12 @@ class Users:
         await self._insist(lambda: self._kube.delete(PODS, name, NAMESPACE))
 
     async def _insist(self, act: Callable[[], Awaitable[object]]) -> None:
-        deadline_s = time.monotonic() + PATIENCE_S
-        while True:
-            try:
-                await act()
-            except AlreadyExistsError:
-                return  # an earlier try was heard, and its answer lost
-            except TemporaryError as error:
-                if time.monotonic() > deadline_s:
-                    raise StuckError(f"no answer in {PATIENCE_S:g} s: {error}") from error
-                await asyncio.sleep(_AGAIN_S)
-            else:
-                return
+        try:
+            await insist(act, within_s=PATIENCE_S)
+        except AlreadyExistsError:
+            return  # an earlier try was heard, and its answer lost
+        except TemporaryError as error:
+            raise StuckError(f"no answer in {PATIENCE_S:g} s: {error}") from error
 
 
 def _pod(wish: Wish) -> Object:

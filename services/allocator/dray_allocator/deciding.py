@@ -10,10 +10,12 @@ from dray.reasons import Reason
 from dray_allocator import records
 from dray_allocator.domain import Domain
 from dray_allocator.events import Append, Effect, Send
+from dray_allocator.log.fold import Touched
 from dray_allocator.log.settle import due_releases, leaving
 from dray_allocator.placement.ask import Wanted, wanted
-from dray_allocator.placement.choose import choose, decision_of, index_of
-from dray_allocator.placement.explain import explain
+from dray_allocator.placement.choose import decision_of, index_of
+from dray_allocator.placement.lanes import find, may_be_in_full, why_not
+from dray_allocator.placement.policy import is_due, relearn, see
 from dray_allocator.state import AllocatorState
 
 _CARDS_PER_TICK = 1_000_000
@@ -65,6 +67,9 @@ class Step:
 
     def _try_due(self) -> None:
         domain, state = self._domain, self._state
+        topology = state.facts.placement(domain.name)[0].topology
+        if domain.topology != topology:  # Other pods than before fare alike.
+            domain.topology, domain.passed = topology, -1
         if domain.passed != domain.supply:
             self._put_up()
             domain.passed = domain.supply
@@ -102,6 +107,8 @@ class Step:
         want = wanted(self._state, self._domain.name, pod)
         if not isinstance(want, Wanted) or not want.ordinary or want.signature != signature:
             return True
+        if want.in_full or may_be_in_full(self._state, want):
+            return True
         return index_of(self._state, self._domain, want).best() >= 0
 
     def _tell_doubted(self) -> None:
@@ -133,7 +140,9 @@ class Step:
             self._wait(pod, want)
             return 0
         started_us = state.stopwatch()
-        choice = choose(state, domain, want)
+        if want.placement.is_aware:
+            self._learn(want)
+        choice = find(state, domain, want)
         if choice is None:
             domain.park(pod.uid, want.signature if want.ordinary else b"")
             self._wait(pod, self._reasons(want))
@@ -143,6 +152,15 @@ class Step:
         domain.put_up_next(want.signature)
         return 1
 
+    def _learn(self, want: Wanted) -> None:
+        """Of a pod that asks for the first time; what it is decided by may be something else."""
+        domain = self._domain
+        if want.pod.uid not in domain.current.waiting:
+            see(domain, want)
+        if is_due(self._state, domain):
+            self._flush()
+            relearn(self._state, domain)
+
     def _reasons(self, want: Wanted) -> tuple[Reason, ...]:
         """Why it fits nowhere; pods of equal signature share the answer."""
         domain, state = self._domain, self._state
@@ -151,7 +169,7 @@ class Step:
         known = domain.explained.get(want.signature)
         if known is not None and known[0] == at and want.ordinary:
             return known[1]
-        reasons = explain(state, domain, want)
+        reasons = why_not(state, domain, want)
         if want.ordinary:
             if len(domain.explained) >= 1024:
                 domain.explained.clear()
@@ -168,7 +186,8 @@ class Step:
         if self._batch:
             record = records.decided(self._state, self._domain, tuple(self._batch))
             self._batch.clear()
-            self._append(record)
+            self._domain.unwritten = None
+            self._fold(record)  # Each of its decisions counts already.
 
     def _wait(self, pod: Pod, reasons: tuple[Reason, ...]) -> None:
         """Tell why the pod waits, if that changed; mere counts not too often."""
@@ -198,12 +217,17 @@ class Step:
             self._append(records.checkpoint(state, self._domain))
 
     def _append(self, record: AnyRecord) -> None:
+        self._state.touch(self._fold(record))
+
+    def _fold(self, record: AnyRecord) -> Touched:
+        """Have a record appended, and fold it as if it were; what it is about."""
         domain = self._domain
         expected = domain.expected_last()
-        self._state.touch(domain.current.fold(expected + 1, record))
+        touched = domain.current.fold(expected + 1, record)
         chained = bool(domain.appended)
         domain.appended.append((expected + 1, record))
         self.effects.append(Append(domain.name, domain.epoch, record, expected, chained))
+        return touched
 
 
 def _causes(reasons: tuple[Reason, ...]) -> list[tuple[str, str]]:

@@ -4,9 +4,11 @@ import heapq
 from collections import deque
 from dataclasses import dataclass, field
 
-from dray.messages.decisions import AnyRecord
+from dray.messages.decisions import AnyRecord, Learned
 from dray.reasons import Reason
 from dray_allocator.log.fold import LogFold
+from dray_allocator.placement.fragmentation.learning import Learner
+from dray_allocator.placement.fragmentation.score import Landscapes
 
 Turn = tuple[int, float, str]
 """Order among waiting pods: priority (highest first), age, uid."""
@@ -43,6 +45,8 @@ class Domain:
     """Moves whenever something may fit that did not fit before."""
     passed: int = -1
     """The supply for which the pending pods were looked through; below 0: all are to be tried."""
+    topology: str = ""
+    """The pool's, when they were."""
     parked: dict[bytes, list[Turn]] = field(default_factory=dict)
     """Heap of the pods that fit nowhere, per signature: once a node looks as if it fitted them,
     the first is tried again, and then the next. Under the empty signature are those whose chances
@@ -64,6 +68,18 @@ class Domain:
     settle: bool = True
     """Whether ``unsettled`` must be looked at."""
 
+    unwritten: Learned | None = None
+    """What is decided by, and is not in the log yet: the next decision's record has it."""
+    learner: Learner | None = None
+    """While serving, where the policy learns: the pods seen."""
+    landscapes: Landscapes = field(default_factory=Landscapes)
+    """A cache of what follows from ``learned``."""
+
+    @property
+    def learned(self) -> Learned | None:
+        """What FragmentationAware decides by; None before the first decision."""
+        return self.unwritten or self.current.learned
+
     @property
     def serving(self) -> bool:
         """Whether this replica may append, once it has folded what there is."""
@@ -78,7 +94,12 @@ class Domain:
         forgotten = [record for _, record in self.appended]
         self.appended.clear()
         self.current = self.confirmed.copy()
+        self.forget_learned()
         return forgotten
+
+    def forget_learned(self) -> None:
+        """What was learned and isn't in the log does not count."""
+        self.unwritten = self.learner = None
 
     def park(self, pod_uid: str, signature: bytes) -> None:
         """A pending pod fits nowhere."""

@@ -10,7 +10,8 @@ import msgspec
 
 from dray.domain.claims import Claim
 from dray.domain.devices import DeviceClass
-from dray.domain.names import DEFAULT_PLACEMENT
+from dray.domain.dra.slices import TaintRule
+from dray.domain.placement import Placement, placement_of
 from dray.domain.pods import Node, Pod, Policy, Pool
 from dray.messages.facts import ClaimObserved, NodeObserved, PodObserved
 from dray_allocator.fit.percent import percents
@@ -59,11 +60,16 @@ class Facts:
     members: dict[str, dict[str, None]] = field(default_factory=dict)
     """Per pool, its nodes."""
     classes: dict[str, DeviceClass] = field(default_factory=dict)
+    taint_rules: dict[str, TaintRule] = field(default_factory=dict)
     given: frozenset[str] = frozenset()
     """Extended resources for which kube-scheduler allocates devices of a class."""
+    list_attributes: bool = False
+    """Whether the server keeps attributes of several values."""
     pools: dict[str, Pool] = field(default_factory=dict)
     policies: dict[str, Policy] = field(default_factory=dict)
     _served: dict[str, list[str]] = field(default_factory=dict)
+    _placements: dict[str, tuple[Policy, Placement]] = field(default_factory=dict)
+    """What policies say, read once."""
     _revisions: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def put_claim(self, fact: ClaimObserved) -> bool:
@@ -168,11 +174,20 @@ class Facts:
         for gone in (self.gone_claims, self.gone_pods):
             gone.update(dict.fromkeys(gone, now_unix_s))
 
-    def placement(self, pool: str) -> tuple[str, int]:
-        """The pool's placement mode and the version of its policy."""
+    def placement(self, pool: str) -> tuple[Placement, int]:
+        """The pool's placement and the version of its policy."""
         known = self.pools.get(pool)
         policy = self.policies.get(known.template) if known else None
-        return (policy.placement, policy.version) if policy else (DEFAULT_PLACEMENT, 0)
+        if policy is None:
+            return _DEFAULT, 0
+        read = self._placements.get(policy.name)
+        if read is None or read[0] is not policy:
+            read = self._placements[policy.name] = (policy, _placement(policy))
+        return read[1], policy.version
+
+    def pods_named(self, claim: ClaimName) -> tuple[str, ...]:
+        """The pods that refer to a claim."""
+        return tuple(self.pods_of.get(claim, ()))
 
     def _is_news(self, kind: str, key: str, revision: int) -> bool:
         if revision < self._revisions.get((kind, key), 0):
@@ -193,6 +208,19 @@ class Facts:
                     del self.pods_of[pod.namespace, reference.claim]
 
 
+_DEFAULT = placement_of()
+
+
+def _placement(policy: Policy) -> Placement:
+    return placement_of(
+        policy.placement,
+        policy.placement_node,
+        policy.placement_gpu,
+        policy.placement_weights,
+        policy.placement_topology,
+    )
+
+
 def _membership(node: Node) -> tuple[str, str]:
     return node.pool, node.owner
 
@@ -200,5 +228,7 @@ def _membership(node: Node) -> tuple[str, str]:
 def signature(claim: Claim) -> bytes:
     """Equal for claims that ask for the same."""
     shares = [percents(claim, request.name) for request in claim.spec.requests]
-    asked = (claim.spec.requests, claim.spec.constraints, shares)
+    asked: tuple[object, ...] = (claim.spec.requests, claim.spec.constraints, shares)
+    if claim.spec.in_full:
+        asked = (*asked, claim.spec.in_full)
     return msgspec.json.encode(asked, order="deterministic")

@@ -1,24 +1,18 @@
 """Facts and records into the state. Nothing is decided here."""
 
-from typing import TypeVar
-
-from dray.cel.environment import Environment, Mode, environment_of_server
 from dray.messages.decisions import AnyRecord, Decided, Released, Waiting
 from dray.messages.facts import (
     ClaimObserved,
-    ClusterObserved,
-    DeviceClassObserved,
     DomainObserved,
     Fact,
     InventoryObserved,
     NodeObserved,
     PodObserved,
-    PolicyObserved,
-    PoolObserved,
     SliceObserved,
     Synced,
     Tick,
 )
+from dray_allocator.configuring import configure
 from dray_allocator.domain import Domain
 from dray_allocator.events import (
     Effect,
@@ -34,8 +28,6 @@ from dray_allocator.fit.devices import Fleet
 from dray_allocator.fit.selectors import Selectors
 from dray_allocator.log.fold import Touched
 from dray_allocator.state import AllocatorState
-
-T = TypeVar("T")
 
 
 def fold_fact(state: AllocatorState, event: FactSeen) -> list[Effect]:
@@ -125,7 +117,8 @@ def _apply(state: AllocatorState, fact: Fact) -> list[Effect]:
         case ClaimObserved():
             if state.facts.put_claim(fact):
                 state.refresh_claim(fact.claim.uid)
-                state.refresh_pods_of((fact.claim.namespace, fact.claim.name))
+                if fact.claim.uid not in state.facts.claims:
+                    state.refresh_pods_of((fact.claim.namespace, fact.claim.name))
         case PodObserved():
             _pod(state, fact)
         case NodeObserved():
@@ -144,7 +137,7 @@ def _apply(state: AllocatorState, fact: Fact) -> list[Effect]:
         case DomainObserved():
             return _domain(state, fact)
         case _:
-            _configuration(state, fact)
+            configure(state, fact)
     return []
 
 
@@ -171,7 +164,7 @@ def _node(state: AllocatorState, fact: NodeObserved) -> None:
     for pod_uid in state.holds.pods_on(name):
         state.refresh_hold(pod_uid)
     for domain in state.domains.values():
-        if domain.name in (_pool(before), _pool(after), _leaving(after)):
+        if domain.name in (_pool(before), _pool(after), after.node.leaving if after else ""):
             domain.settle = True
             if after is not None and _may_fit_more(before, after):
                 domain.more_supply()
@@ -181,10 +174,6 @@ def _node(state: AllocatorState, fact: NodeObserved) -> None:
 
 def _pool(fact: NodeFact | None) -> str:
     return fact.node.pool if fact else ""
-
-
-def _leaving(fact: NodeFact | None) -> str:
-    return fact.node.leaving if fact else ""
 
 
 def _may_fit_more(before: NodeFact | None, after: NodeFact) -> bool:
@@ -220,11 +209,13 @@ def _described(fact: NodeFact) -> tuple[object, ...]:
 
 
 def _slice(state: AllocatorState, fact: SliceObserved) -> None:
-    fleet = state.fleet
-    nodes = fleet.drop(fact.slice.name) if fact.deleted else fleet.put(fact.slice)
-    for node in nodes:
-        state.boards.node_changed(node, cards=True)
-        state.supply_of_node(node)
+    fleet, one = state.fleet, fact.slice
+    for node in fleet.drop(one.name) if fact.deleted else fleet.put(one, fact.in_full):
+        if node:
+            state.boards.node_changed(node, cards=True)
+            state.supply_of_node(node)
+        else:
+            state.supply_everywhere()
 
 
 def _tick(state: AllocatorState, fact: Tick) -> None:
@@ -256,47 +247,3 @@ def _follow(state: AllocatorState, name: str, epoch: int) -> list[Effect]:
     state.domains[name] = Domain(name, epoch)
     state.refresh_all()
     return [Follow(name, epoch)]
-
-
-def _configuration(state: AllocatorState, fact: Fact) -> None:
-    facts = state.facts
-    match fact:
-        case DeviceClassObserved(device_class=device_class):
-            _keep(facts.classes, device_class.name, device_class, fact.deleted)
-            facts.given = frozenset(
-                name for one in facts.classes.values() for name in one.stands_for
-            )
-            state.fleet.forget_selected()
-            state.boards.forget_indexes()
-        case ClusterObserved():
-            if not state.selectors.read_in(_stored_language(fact)):
-                return
-            state.fleet.forget_selected()
-            state.boards.forget_indexes()
-        case PoolObserved(pool=pool):
-            _keep(facts.pools, pool.name, pool, fact.deleted)
-            for pod_uid, pod in facts.pods.items():
-                if pod.pool == pool.name:
-                    state.refresh_pod(pod_uid)
-        case PolicyObserved(policy=policy):
-            _keep(facts.policies, policy.name, policy, fact.deleted)
-        case _:
-            return
-    state.supply_everywhere()
-
-
-def _stored_language(cluster: ClusterObserved) -> Environment:
-    """What the server reads in selectors of stored claims and classes."""
-    return environment_of_server(
-        cluster.version,
-        Mode.STORED,
-        consumable_capacity=cluster.consumable_capacity,
-        list_attributes=cluster.list_attributes,
-    )
-
-
-def _keep(known: dict[str, T], name: str, value: T, deleted: bool) -> None:
-    if deleted:
-        known.pop(name, None)
-    else:
-        known[name] = value

@@ -45,8 +45,8 @@ from dray_allocator.folding import (
 )
 from dray_allocator.log.settle import ends_of, leaving
 from dray_allocator.placement.ask import Wanted, wanted
-from dray_allocator.placement.choose import choose, decision_of
-from dray_allocator.placement.explain import explain
+from dray_allocator.placement.choose import decision_of
+from dray_allocator.placement.lanes import find, why_not
 from dray_allocator.state import AllocatorState
 
 
@@ -79,6 +79,7 @@ def recompute(state: AllocatorState, record: AnyRecord) -> AnyRecord:
     domain = state.domains[record.domain]
     match record:
         case Decided(pods=pods):
+            domain.unwritten = record.learned
             again = [_decide_again(state, domain, pod) for pod in pods]
             made: AnyRecord = records.decided(state, domain, tuple(p for p in again if p))
             _undo(state, domain, made)
@@ -108,7 +109,7 @@ def reasons(state: AllocatorState, pod_uid: str) -> tuple[Reason, ...]:
     want = wanted(state, domain.name, pod)
     if not isinstance(want, Wanted):
         return want
-    return () if choose(state, domain, want) is not None else explain(state, domain, want)
+    return () if find(state, domain, want) is not None else why_not(state, domain, want)
 
 
 def _fold(state: AllocatorState, event: Event) -> list[Effect]:
@@ -140,6 +141,7 @@ def _serving(state: AllocatorState, event: Serve | StandBy | AppendFailed) -> No
             domain.due.clear()
         case Serve(epoch=epoch, last_sequence=last) if epoch == domain.epoch:
             forget_appended(state, domain)
+            domain.forget_learned()
             domain.fence = last
             domain.passed = -1
             domain.settle = True
@@ -177,7 +179,7 @@ def _decide_again(
 ) -> PodDecision | None:
     pod = state.facts.pods.get(decision.pod_uid)
     want = wanted(state, domain.name, pod) if pod and state.is_decidable(pod) else ()
-    choice = choose(state, domain, want) if isinstance(want, Wanted) else None
+    choice = find(state, domain, want) if isinstance(want, Wanted) else None
     if not isinstance(want, Wanted) or choice is None:
         return None
     again = decision_of(state, domain, want, choice)

@@ -41,7 +41,14 @@ def _head(state: AllocatorState, domain: Domain) -> _Head:
 def decided(state: AllocatorState, domain: Domain, pods: tuple[PodDecision, ...]) -> Decided:
     """Devices were chosen, under the policy that the facts show."""
     version = state.facts.placement(domain.name)[1]
-    return Decided(**_head(state, domain), policy_version=version, pods=pods)
+    learned = domain.learned
+    return Decided(
+        **_head(state, domain),
+        policy_version=version,
+        pods=pods,
+        learned=domain.unwritten,
+        learned_version=learned.version if learned is not None else 0,
+    )
 
 
 def waiting(
@@ -79,4 +86,5 @@ def checkpoint(state: AllocatorState, domain: Domain) -> Checkpoint:
         in_flight=tuple(log.pods[uid] for uid in pods if uid in log.pods),
         waiting=tuple(uid for uid in log.waiting if uid in state.facts.pods),
         excluded={uid: tuple(nodes) for uid, nodes in log.excluded.items()},
+        learned=log.learned,
     )

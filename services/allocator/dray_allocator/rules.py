@@ -27,9 +27,10 @@ class Rules:
     """Pods searched for before other work of the process may run."""
 
     def changed(self) -> dict[str, Any]:
-        """What is not as the defaults have it, by name; not the writer's name."""
+        """What is not as the defaults have it, by name; not the writer's name. As JSON has it:
+        a record that is read back equals the one that was written."""
         return {
-            name: value
+            name: list(value) if isinstance(value, tuple) else value
             for name in _SETTINGS
             if (value := getattr(self, name)) != getattr(_DEFAULT, name)
         }

@@ -138,6 +138,7 @@ class Shell:
                 await self._stand_by_for_good(str(error))
                 continue
             if fact is None:
+                await self._hand(Continue())  # It may be the last at hand, for which others wait.
                 continue
             folded += 1
             more = delivered.pending > 0 and folded % _MOST_FOLDED != 0
@@ -189,7 +190,8 @@ class Shell:
         ``cause``: id of the message that the event was.
         """
         self._perform(handle(self._state, event), cause)
-        while self._state.unfinished:
+        is_last = not (isinstance(event, FactSeen | RecordSeen) and event.more)
+        while is_last and self._state.unfinished:
             await asyncio.sleep(0)
             self._perform(handle(self._state, Continue()), cause)
         self._serving.look()

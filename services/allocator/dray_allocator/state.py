@@ -13,15 +13,15 @@ from dray.domain import names
 from dray.domain.claims import Allocation, Claim
 from dray.domain.devices import DeviceId
 from dray.domain.pods import Pod
-from dray_allocator.board.board import Source
 from dray_allocator.board.boards import Boards, Pools
+from dray_allocator.board.source import Source
 from dray_allocator.domain import Domain
 from dray_allocator.facts import ClaimName, Facts
 from dray_allocator.fit.devices import Fleet
 from dray_allocator.fit.ledger import Ledger
 from dray_allocator.fit.selectors import Selectors
 from dray_allocator.log.fold import Reservation, Stage, Touched
-from dray_allocator.log.lives import counts
+from dray_allocator.log.lives import counts, executed_unknown, merely_held
 from dray_allocator.node.holds import Held, Holds
 from dray_allocator.rules import Rules
 
@@ -92,10 +92,13 @@ class AllocatorState:
 
     def touch(self, touched: Touched) -> None:
         """Recompute what a record was about."""
+        pods = dict.fromkeys(touched.pods)
         for claim_uid in touched.claims:
-            self.refresh_claim(claim_uid)
+            self._refresh_use(claim_uid)
+            pods.update(dict.fromkeys(self._pods_of(claim_uid)))
         for pod_uid in touched.pods:
             self.refresh_hold(pod_uid)
+        for pod_uid in pods:
             self.refresh_pod(pod_uid)
 
     def refresh_all(self) -> None:
@@ -117,6 +120,11 @@ class AllocatorState:
 
     def refresh_claim(self, claim_uid: str) -> None:
         """What the claim uses, whether a reservation of it must end, and its pods' turns."""
+        self._refresh_use(claim_uid)
+        for pod_uid in self._pods_of(claim_uid):
+            self.refresh_pod(pod_uid)
+
+    def _refresh_use(self, claim_uid: str) -> None:
         change = self.ledger.set(claim_uid, self._use(claim_uid))
         for device in change.taken:
             self.boards.card_changed(device)
@@ -126,13 +134,15 @@ class AllocatorState:
             self.supply_on(device)
         for domain in self.domains.values():
             self._refresh_unsettled(domain, claim_uid)
+
+    def _pods_of(self, claim_uid: str) -> tuple[str, ...]:
+        """The pods that refer to a claim, while it is known."""
         claim = self.facts.claims.get(claim_uid)
-        if claim is not None:
-            self.refresh_pods_of((claim.namespace, claim.name))
+        return () if claim is None else self.facts.pods_named((claim.namespace, claim.name))
 
     def refresh_pods_of(self, claim: ClaimName) -> None:
         """The turns of the pods that refer to a claim, which may be gone."""
-        for pod_uid in tuple(self.facts.pods_of.get(claim, ())):
+        for pod_uid in self.facts.pods_named(claim):
             self.refresh_pod(pod_uid)
 
     def _use(self, claim_uid: str) -> Allocation | None:
@@ -165,7 +175,7 @@ class AllocatorState:
             unsettled = claim is None
         if unsettled:
             domain.unsettled[claim_uid] = None
-            if not _merely_held(reservation, claim):
+            if not merely_held(reservation, claim):
                 domain.settle = True
         else:
             domain.unsettled.pop(claim_uid, None)
@@ -284,20 +294,3 @@ class AllocatorState:
         """Something that all domains look at changed."""
         for domain in self.domains.values():
             domain.more_supply()
-
-
-def _merely_held(reservation: Reservation | None, claim: Claim | None) -> bool:
-    """Whether the claim alone demands nothing before the next tick."""
-    return (
-        reservation is not None
-        and reservation.stage is Stage.HELD
-        and claim is not None
-        and claim.void < reservation.attempt
-    )
-
-
-def executed_unknown(claim: Claim, reservation: Reservation | None) -> bool:
-    """Whether an execution has begun that is neither voided nor in this log: an older epoch's,
-    or one whose record was trimmed. It could still be written, so it is voided first."""
-    known = reservation.attempt if reservation else 0
-    return claim.allocation is None and claim.decision > max(claim.void, known)

@@ -14,9 +14,13 @@ from dray.domain.names import (
     API_GROUP,
     DEFAULT_QOS,
     DRIVER,
+    NUMA_NODE,
+    NVLINK_DOMAIN,
     OWNER_DRAY,
     OWNER_KUBE_SCHEDULER,
     OWNER_TAINT,
+    PCI_BUS_ID,
+    PCIE_ROOT,
     PREFIX,
     TFLOPS,
     VIRTUAL_TFLOPS,
@@ -232,7 +236,20 @@ def _attributes(offer: Offer, node: NodeState, every: Sequence[Offer]) -> Object
     attributes["node_managed_gpus"] = {"int": len(every)}
     if offer.model.estimated:
         attributes["tflops_estimated"] = {"bool": True}
-    return attributes
+    return attributes | _joints(offer.card)
+
+
+def _joints(card: Card) -> Object:
+    """How the card is joined to others, as far as that is known."""
+    texts = {
+        NVLINK_DOMAIN: card.nvlink_domain,
+        PCIE_ROOT: card.pcie_root,
+        PCI_BUS_ID: card.pci_bus_id,
+    }
+    found: Object = {
+        name: {"string": shortened(text, LONGEST_TEXT)} for name, text in texts.items() if text
+    }
+    return found if card.numa_node is None else found | {NUMA_NODE: {"int": card.numa_node}}
 
 
 def _capacity(offer: Offer) -> Object:

@@ -16,8 +16,10 @@ from dray.domain.names import (
     DRA_ENABLED,
     GPU_COUNT,
     GPU_MODEL,
+    GPU_TOPOLOGY,
     GPUPOOL,
     OWN_ANNOTATIONS,
+    PLACEMENT,
     POD_ANNOTATIONS,
     PREFER,
     PREFIX,
@@ -27,6 +29,7 @@ from dray.domain.names import (
     VRAM_LIMIT,
     VRAM_REQUEST,
 )
+from dray.domain.placement import parse_topology
 from dray.domain.quantities import Quantity, parse_quantity
 from dray_webhook import values
 from dray_webhook.values import shown
@@ -64,6 +67,9 @@ class Asked:
     vram_percent: Quantity | None = None
     compute_percent_limit: Quantity | None = None
     prefer: str = ""
+    placement: str = ""
+    """In place of the pool's; empty: the pool's."""
+    topology: str = ""
 
     @property
     def says_how_much(self) -> bool:
@@ -162,9 +168,19 @@ def read_annotations(
     cards = replace(read_cards(reader, amounts), dra_enabled=dra_enabled, pool=pool)
     expression = reader.read(DRA_CEL_EXPRESSION, values.expression, "")
     limited = read_limits(reader, replace(cards, expression=expression))
-    asked = replace(limited, prefer=reader.read(PREFER, values.preference, ""))
+    asked = read_wishes(reader, limited)
     findings.warnings.extend(unknown_annotations(annotations))
     return asked
+
+
+def read_wishes(reader: Reader, asked: Asked) -> Asked:
+    """How to choose among what fits."""
+    return replace(
+        asked,
+        prefer=reader.read(PREFER, values.preference, ""),
+        placement=reader.read(PLACEMENT, values.placement, ""),
+        topology=reader.read(GPU_TOPOLOGY, parse_topology, ""),
+    )
 
 
 def read_amounts(reader: Reader) -> Asked:

@@ -11,8 +11,10 @@ from dray.domain.names import (
     CONTAINER_FIELD,
     LIMITS_KIND,
     PERCENT_FIELDS,
+    PLACEMENT_FIELD,
     PREFER_FIELD,
     TFLOPS,
+    TOPOLOGY_FIELD,
     VIRTUAL_TFLOPS,
     VIRTUAL_VRAM,
     VRAM,
@@ -78,7 +80,7 @@ def completed(request: Object, wanted: Wanted, form: Form, taken: Collection[str
 
 def parameters(wanted: Wanted, pool: Pool, form: Form) -> Object:
     """The driver's configuration: limits, which the node reads, and what Kubernetes has no words
-    for, percentages and preferences, which dray's allocator reads.
+    for, percentages, preferences and placement, which dray's allocator reads.
 
     Limits never affect placement (seed 001 §4.3).
     """
@@ -92,6 +94,8 @@ def parameters(wanted: Wanted, pool: Pool, form: Form) -> Object:
         "isolation": pool.isolation,
         CONTAINER_FIELD: wanted.container,
         PREFER_FIELD: asked.prefer,
+        PLACEMENT_FIELD: asked.placement,
+        TOPOLOGY_FIELD: asked.topology,
         **{
             PERCENT_FIELDS[name]: str(percent) if percent and form.shares_devices else ""
             for name, percent in percents.items()

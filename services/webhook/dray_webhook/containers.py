@@ -139,6 +139,8 @@ def _own(reader: Reader, pods: Asked) -> Asked:
         qos=pods.qos,
         expression=pods.expression,
         prefer=pods.prefer,
+        placement=pods.placement,
+        topology=pods.topology,
     )
     return read_limits(reader, read_cards(reader, beside))
 

@@ -17,6 +17,7 @@ from dray.domain.names import (
     DEDICATED_TAINT,
     DEFAULT_SCHEDULER,
     DRAY_SCHEDULER,
+    GPU_TOPOLOGY,
     GPUPOOL,
     OWNER_KUBE_SCHEDULER,
     REQUEST_ID,
@@ -25,6 +26,7 @@ from dray.domain.names import (
     TRACEPARENT,
     VOID,
 )
+from dray.domain.placement import HARD
 from dray.domain.pods import Pool
 from dray_webhook.annotations import Asked
 from dray_webhook.containers import Containers, containers_of
@@ -87,6 +89,12 @@ def share_conflicts(asked: Sequence[Asked], pool: Pool) -> Iterator[str]:
             f'annotation {COMPUTE_PERCENT_REQUEST} can\'t be met: GPUPool "{pool.name}" is owned '
             "by kube-scheduler (spec.owner), which takes amounts and not shares that depend on the "
             "card: state tflops-request and vram-request, or name a pool that dray owns"
+        )
+    if is_kube_schedulers(pool) and any(one.topology == HARD for one in asked):
+        yield (
+            f'annotation {GPU_TOPOLOGY} is "{HARD}": GPUPool "{pool.name}" is owned by '
+            "kube-scheduler (spec.owner), which takes the first cards that fit: leave the "
+            "annotation out, or name a pool that dray owns"
         )
 
 

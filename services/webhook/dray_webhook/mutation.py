@@ -14,8 +14,10 @@ from dray.domain.names import (
     DEFAULT_SCHEDULER,
     DRA_CEL_EXPRESSION,
     DRAY_SCHEDULER,
+    GPU_TOPOLOGY,
     OWNER_DRAY,
     OWNER_KUBE_SCHEDULER,
+    PLACEMENT,
     PREFER,
     PREFIX,
     SHAPE,
@@ -227,11 +229,13 @@ class _Admission:
                 "this API server does not share devices (DRAConsumableCapacity is off): the pod "
                 "takes whole cards, whatever tflops-request and vram-request say"
             )
-        if self.asked.prefer and is_kube_schedulers(pool):
-            self.findings.warnings.append(
-                f"annotation {PREFER} has no effect: kube-scheduler, which owns GPUPool "
-                f'"{pool.name}", takes the first card that fits'
-            )
+        wishes = (PREFER, PLACEMENT, GPU_TOPOLOGY) if is_kube_schedulers(pool) else ()
+        self.findings.warnings.extend(
+            f"annotation {name} has no effect: kube-scheduler, which owns GPUPool "
+            f'"{pool.name}", takes the first card that fits'
+            for name in wishes
+            if name in self.annotations
+        )
         self.findings.warnings.extend(
             f"annotation {name} is written by dray only; yours was removed"
             for name in NEVER_ON_PODS_AT_BIRTH
@@ -282,6 +286,8 @@ def understood(
         "whole": "true" if shared.whole else "",
         "containers": "; ".join(own),
         "prefer": asked.prefer,
+        "placement": asked.placement,
+        "gpu-topology": asked.topology,
         "pool": pool if asked.pool else f"{pool} (default)",
         "model": asked.model,
         "qos": asked.qos,

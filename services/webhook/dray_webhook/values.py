@@ -3,6 +3,7 @@
 import re
 
 from dray.domain.names import MAX_GPUS_PER_CLAIM, QOS_LEVELS
+from dray.domain.placement import parse_placement
 from dray.domain.preference import LONGEST_MODEL, parse_preference
 from dray.domain.quantities import InvalidQuantityError, Quantity, parse_quantity
 
@@ -66,6 +67,12 @@ def preference(text: str) -> str:
     """The text of a preference, which whoever allocates parses again."""
     if not parse_preference(text):
         raise ValueError("expected a preference; leave the annotation out to have none")
+    return text
+
+
+def placement(text: str) -> str:
+    """The text of a placement, which whoever allocates parses again."""
+    parse_placement(text)
     return text
 
 

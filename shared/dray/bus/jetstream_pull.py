@@ -68,8 +68,11 @@ async def pull(
         BusUnavailableError: the session was lost while asking.
     """
     arrived: asyncio.Queue[Msg | None] = asyncio.Queue()
+    here = 0
 
     async def on_message(message: Msg) -> None:
+        nonlocal here
+        here += _is_of_stream(message)
         arrived.put_nowait(message)
 
     inbox = session.client.new_inbox()
@@ -79,7 +82,11 @@ async def pull(
         while True:
             await _ask(session, inbox, stream, consumer, batch)
             async for message in _batch(arrived, batch):
-                yield message, Position(message.reply)
+                here -= 1
+                position = Position(message.reply)
+                # What the server said when it sent this one; meanwhile more may have come.
+                position.pending = max(position.pending, here)
+                yield message, position
     finally:
         watcher.cancel()
         if not session.closed.is_set():
@@ -103,13 +110,18 @@ async def _batch(arrived: asyncio.Queue[Msg | None], batch: int) -> AsyncGenerat
     while left:
         message = await _next(arrived)
         status = (message.headers or {}).get("Status")
-        if status is None or message.reply:
+        if _is_of_stream(message):
             left -= 1
             yield message
         elif status in _DONE_STATUSES:
             return
         elif status != _HEARTBEAT:
             raise FlowEndedError(f"{status} {(message.headers or {}).get('Description', '')}")
+
+
+def _is_of_stream(message: Msg) -> bool:
+    """Whether it is a message of the stream, and not the server's word about the request."""
+    return bool(message.reply) or (message.headers or {}).get("Status") is None
 
 
 async def _next(arrived: asyncio.Queue[Msg | None]) -> Msg:

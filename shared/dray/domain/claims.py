@@ -2,7 +2,10 @@
 
 from dataclasses import dataclass, field
 
+from dray.domain.constraints import Constraint as Constraint
 from dray.domain.devices import DeviceId, OpaqueConfig, Toleration
+from dray.domain.dra.asks import DeviceToleration, Request
+from dray.domain.dra.nodes import NodeSelector
 
 EPOCH_SPAN = 1_000_000
 """Attempts of epoch *e* are ``e * EPOCH_SPAN + 1`` and up, so that attempts of a claim only
@@ -37,26 +40,26 @@ class DeviceRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Constraint:
-    """``matchAttribute`` or ``distinctAttribute`` over requests (empty: all).
-
-    Exactly one of both is set (``DeviceConstraint`` of resource.k8s.io/v1); a device that lacks
-    the attribute does not meet it.
-    """
-
-    requests: tuple[str, ...] = ()
-    match_attribute: str | None = None
-    distinct_attribute: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class ClaimSpec:
-    """``ResourceClaimSpec``. ``unsupported`` names what dray can't allocate yet."""
+    """``ResourceClaimSpec``. ``unsupported`` names what dray can't allocate."""
 
     requests: tuple[DeviceRequest, ...] = ()
     constraints: tuple[Constraint, ...] = ()
     config: tuple[OpaqueConfig, ...] = ()
     unsupported: tuple[str, ...] = ()
+    in_full: tuple[Request, ...] = ()
+    """All requests with all that they say; empty where ``requests`` says it."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceTerms:
+    """On which terms a device is allocated: copies of what request and slice say."""
+
+    tolerations: tuple[DeviceToleration, ...] = ()
+    binding_conditions: tuple[str, ...] = ()
+    """What must be true of the device before the pod is bound."""
+    binding_failure_conditions: tuple[str, ...] = ()
+    """What ends the attempt where it is true."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +74,19 @@ class AllocatedDevice:
     """``consumedCapacity``, after the device's request policy has rounded what was asked."""
     admin_access: bool = False
     """Such a result uses nothing up."""
+    terms: DeviceTerms | None = None
+    """None: there are none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """What a claim holds. ``node`` is empty where any node may use it."""
+    """What a claim holds. ``node`` is empty where not one node alone may use it."""
 
     devices: tuple[AllocatedDevice, ...]
     node: str = ""
     config: tuple[OpaqueConfig, ...] = ()
+    selector: NodeSelector | None = None
+    """Which nodes may use it, where that is not ``node``; None without a node: all of them."""
 
     def shares_of(self, device: DeviceId) -> list[AllocatedDevice]:
         """What it takes of a device; administrative access takes nothing."""

@@ -40,6 +40,8 @@ INJECT_CONTAINER: Final = PREFIX + "inject-container"
 CONTAINER_GPUS: Final = PREFIX + "container-gpus"
 CONTAINER_GPU_COUNT: Final = PREFIX + "container-gpu-count"
 PREFER: Final = PREFIX + "prefer"
+PLACEMENT: Final = PREFIX + "placement"
+GPU_TOPOLOGY: Final = PREFIX + "gpu-topology"
 POD_ANNOTATIONS: Final = (
     DRA_ENABLED,
     TFLOPS_REQUEST,
@@ -58,6 +60,8 @@ POD_ANNOTATIONS: Final = (
     CONTAINER_GPUS,
     CONTAINER_GPU_COUNT,
     PREFER,
+    PLACEMENT,
+    GPU_TOPOLOGY,
 )
 
 # Annotations that only dray writes; the webhook overwrites them on every call.
@@ -68,7 +72,8 @@ SHAPE: Final = PREFIX + "shape"
 DECISION: Final = PREFIX + "decision"
 """On a claim: the highest attempt whose execution has begun."""
 VOID: Final = PREFIX + "void"
-"""On a claim: attempts up to this one must never be committed."""
+"""On a claim: attempts up to this one must never be committed. On a pod: ``<claim UID>.<attempt>``,
+separated by commas, by which it must never be bound."""
 ALLOCATED: Final = PREFIX + "allocated"
 TEMPLATE_READY: Final = PREFIX + "template-ready"
 """On a waiting pod: its derived template, touched so that old controllers retry at once."""
@@ -104,9 +109,19 @@ VRAM: Final = "vram"
 VIRTUAL_TFLOPS: Final = "virtual_tflops"
 VIRTUAL_VRAM: Final = "virtual_vram"
 
+# How cards of a node are joined, as attributes.
+NVLINK_DOMAIN: Final = "nvlink_domain"
+"""Equal for cards that NVLink joins, directly or over switches or other cards."""
+NUMA_NODE: Final = "numa_node"
+PCIE_ROOT: Final = "resource.kubernetes.io/pcieRoot"
+"""Kubernetes' own; all drivers spell it alike (KEP-4381)."""
+PCI_BUS_ID: Final = "resource.kubernetes.io/pciBusID"
+
 COMPACT_FIRST: Final = "CompactFirst"
 LOW_LOAD_FIRST: Final = "LowLoadFirst"
-DEFAULT_PLACEMENT: Final = COMPACT_FIRST
+NODE_COMPACT_GPU_LOW_LOAD: Final = "NodeCompactGPULowLoad"
+FRAGMENTATION_AWARE: Final = "FragmentationAware"
+DEFAULT_PLACEMENT: Final = FRAGMENTATION_AWARE
 """``placement.mode`` where a SchedulingConfigTemplate names none."""
 
 LIMITS_KIND: Final = "GPULimits"
@@ -115,6 +130,8 @@ CONTAINER_FIELD: Final = "container"
 """Whose requests they are; absent: of every container that refers to the claim."""
 PREFER_FIELD: Final = "prefer"
 """What the pod would rather have; dray's allocator reads it, as the percentages below."""
+PLACEMENT_FIELD: Final = "placement"
+TOPOLOGY_FIELD: Final = "gpuTopology"
 PERCENT_FIELDS: Final = {
     VIRTUAL_TFLOPS: "computePercentRequest",
     VIRTUAL_VRAM: "vramPercentRequest",

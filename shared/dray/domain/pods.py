@@ -7,7 +7,6 @@ from typing import Final
 
 from dray.domain.devices import Taint, Toleration
 from dray.domain.names import (
-    DEFAULT_PLACEMENT,
     DEFAULT_QOS,
     DRAY_SCHEDULER,
     OWNER_DRAY,
@@ -215,6 +214,15 @@ class Policy:
     uid: str
     dra_enabled: bool = False
     claim_template: str = ""
-    placement: str = DEFAULT_PLACEMENT
+    placement: str = ""
+    """``placement.mode``; empty: none is named."""
     version: int = 0
     """``metadata.generation``: a changed policy is a new version."""
+    placement_node: str = ""
+    """``placement.node``: ``binpack`` or ``spread``; empty: as the mode says."""
+    placement_gpu: str = ""
+    """The same of cards."""
+    placement_weights: dict[str, int] = field(default_factory=dict)
+    """``placement.weights``, by resource."""
+    placement_topology: str = ""
+    """``placement.topology``; empty: ``soft``."""

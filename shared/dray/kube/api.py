@@ -155,12 +155,17 @@ class KubeApi:
         except NotFoundError:
             return
 
-    async def bind(self, pod: str, namespace: str, *, uid: str, node: str) -> None:
+    async def bind(
+        self, pod: str, namespace: str, *, uid: str, node: str, resource_version: int | None = None
+    ) -> None:
         """See ``Kube.bind``."""
+        metadata = {"name": pod, "namespace": namespace, "uid": uid}
+        if resource_version is not None:
+            metadata["resourceVersion"] = str(resource_version)
         body = {
             "apiVersion": "v1",
             "kind": "Binding",
-            "metadata": {"name": pod, "namespace": namespace, "uid": uid},
+            "metadata": metadata,
             "target": {"apiVersion": "v1", "kind": NODES.kind, "name": node},
         }
         path = PODS.path(namespace, pod, "binding")

@@ -10,10 +10,16 @@ from dray.domain.claims import (
     ClaimSpec,
     Constraint,
     DeviceRequest,
+    DeviceTerms,
 )
 from dray.domain.devices import DeviceId, OpaqueConfig
+from dray.domain.dra.asks import Request
+from dray.domain.dra.nodes import NAME_FIELD
+from dray.domain.errors import InvalidInputError
 from dray.domain.names import DECISION, POOL_LABEL, VOID
+from dray.kube import convert_dra_claims as in_full
 from dray.kube.convert_devices import configs_from, selectors_from
+from dray.kube.convert_dra_slices import node_selector_from
 from dray.kube.convert_metadata import (
     attempt_annotation,
     controlling_pod,
@@ -24,9 +30,8 @@ from dray.kube.convert_metadata import (
     time_to,
     tolerations_from,
 )
+from dray.kube.dra_fields import Fields
 from dray.kube.ports import Object
-
-_NODE_NAME_FIELD = "metadata.name"
 
 
 def claim_from(obj: Object) -> Claim:
@@ -58,15 +63,17 @@ def claim_spec_from(spec: Mapping[str, Any]) -> ClaimSpec:
     devices = spec.get("devices") or {}
     requests = devices.get("requests") or ()
     constraints = devices.get("constraints") or ()
+    whole, fault = _in_full(devices) if any(map(_says_more, requests)) else ((), "")
     return ClaimSpec(
         requests=tuple(_request(entry) for entry in requests if entry.get("exactly")),
         constraints=tuple(_constraint(entry) for entry in constraints),
         config=configs_from(devices.get("config"), "FromClaim"),
         unsupported=(
+            *((fault,) if fault else ()),
             *(
-                f"firstAvailable in request {entry['name']}"
+                f"request {entry['name']} is neither exactly nor firstAvailable"
                 for entry in requests
-                if not entry.get("exactly")
+                if not (entry.get("exactly") or entry.get("firstAvailable"))
             ),
             *(
                 f"constraint {index} of an unknown kind"
@@ -74,16 +81,40 @@ def claim_spec_from(spec: Mapping[str, Any]) -> ClaimSpec:
                 if not (entry.get("matchAttribute") or entry.get("distinctAttribute"))
             ),
         ),
+        in_full=whole,
     )
+
+
+def _says_more(request: Mapping[str, Any]) -> bool:
+    """Whether a request says what ``DeviceRequest`` has no place for, or what needs the whole of
+    structured parameters."""
+    exactly = request.get("exactly") or {}
+    return (
+        bool(request.get("firstAvailable"))
+        or exactly.get("allocationMode") not in (None, "ExactCount")
+        or bool(exactly.get("adminAccess") or exactly.get("derivedAttributes"))
+        or any("tolerationSeconds" in entry for entry in exactly.get("tolerations") or ())
+    )
+
+
+def _in_full(devices: Mapping[str, Any]) -> tuple[tuple[Request, ...], str]:
+    """The requests, or what is wrong with them."""
+    try:
+        return in_full.requests_from(Fields(devices, "spec.devices")), ""
+    except InvalidInputError as error:
+        return (), str(error)
 
 
 def allocation_from(allocation: Mapping[str, Any]) -> Allocation:
     """``status.allocation``. ``node`` is what its node selector pins it to, or empty."""
     devices = allocation.get("devices") or {}
+    selector = node_selector_from(Fields(allocation, "status.allocation"), "nodeSelector")
+    node = "" if selector is None else selector.only_node
     return Allocation(
         devices=tuple(_result(entry) for entry in devices.get("results") or ()),
-        node=_pinned_node(allocation.get("nodeSelector")),
+        node=node,
         config=configs_from(devices.get("config"), "FromClaim"),
+        selector=None if selector is None or selector.only_node else selector,
     )
 
 
@@ -99,8 +130,10 @@ def allocation_to(
     if allocation.config:
         devices["config"] = [_config_to(entry) for entry in allocation.config]
     value: dict[str, Any] = {"devices": devices}
-    if allocation.node:
-        field = {"key": _NODE_NAME_FIELD, "operator": "In", "values": [allocation.node]}
+    if allocation.selector is not None:
+        value["nodeSelector"] = in_full.node_selector_to(allocation.selector)
+    elif allocation.node:
+        field = {"key": NAME_FIELD, "operator": "In", "values": [allocation.node]}
         value["nodeSelector"] = {"nodeSelectorTerms": [{"matchFields": [field]}]}
     if timestamp_unix_s is not None:
         value["allocationTimestamp"] = time_to(timestamp_unix_s)
@@ -149,12 +182,18 @@ def _constraint(entry: Mapping[str, Any]) -> Constraint:
 
 def _result(entry: Mapping[str, Any]) -> AllocatedDevice:
     consumed = entry.get("consumedCapacity") or {}
+    terms = DeviceTerms(
+        tolerations=in_full.tolerations_from(Fields(entry, "result")),
+        binding_conditions=tuple(entry.get("bindingConditions") or ()),
+        binding_failure_conditions=tuple(entry.get("bindingFailureConditions") or ()),
+    )
     return AllocatedDevice(
         request=entry["request"],
         id=DeviceId(entry["driver"], entry["pool"], entry["device"]),
         share_id=entry.get("shareID"),
         consumed={name: str(amount) for name, amount in consumed.items()},
         admin_access=bool(entry.get("adminAccess")),
+        terms=terms if terms != DeviceTerms() else None,
     )
 
 
@@ -171,6 +210,13 @@ def _result_to(device: AllocatedDevice) -> dict[str, Any]:
         result["shareID"] = device.share_id
     if device.consumed:
         result["consumedCapacity"] = dict(device.consumed)
+    if device.terms is not None:
+        stated = {
+            "tolerations": [in_full.toleration_to(one) for one in device.terms.tolerations],
+            "bindingConditions": list(device.terms.binding_conditions),
+            "bindingFailureConditions": list(device.terms.binding_failure_conditions),
+        }
+        result.update((name, value) for name, value in stated.items() if value)
     return result
 
 
@@ -182,14 +228,3 @@ def _config_to(config: OpaqueConfig) -> dict[str, Any]:
     if config.requests:
         value["requests"] = list(config.requests)
     return value
-
-
-def _pinned_node(selector: Mapping[str, Any] | None) -> str:
-    terms = list((selector or {}).get("nodeSelectorTerms") or ())
-    if len(terms) != 1:
-        return ""
-    for entry in terms[0].get("matchFields") or ():
-        if entry["key"] == _NODE_NAME_FIELD and entry["operator"] == "In":
-            values = list(entry.get("values") or ())
-            return str(values[0]) if len(values) == 1 else ""
-    return ""

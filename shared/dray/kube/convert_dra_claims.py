@@ -28,10 +28,24 @@ def claim_from(obj: Any, path: str = "claim") -> Claim:
         namespace=metadata.text("namespace"),
         name=metadata.text("name"),
         uid=metadata.text("uid"),
-        requests=tuple(_request(entry) for entry in devices.children("requests")),
+        requests=requests_from(devices),
         constraints=tuple(_constraint(entry) for entry in devices.children("constraints")),
         config=configs_from(devices, "FromClaim"),
     )
+
+
+def requests_from(devices: Fields) -> tuple[Request, ...]:
+    """The requests of ``spec.devices``.
+
+    Raises:
+        InvalidInputError: a field is of another type than in Kubernetes, or no quantity.
+    """
+    return tuple(_request(entry) for entry in devices.children("requests"))
+
+
+def tolerations_from(within: Fields) -> tuple[DeviceToleration, ...]:
+    """The ``tolerations`` of a request, or of its result."""
+    return tuple(_toleration(one) for one in within.children("tolerations"))
 
 
 def holdings_from(obj: Any, path: str = "claim") -> Iterator[Holding]:
@@ -61,7 +75,7 @@ def allocation_to(result: AllocationResult) -> Json:
         devices["config"] = [_config_to(one) for one in result.config]
     written: Json = {"devices": devices}
     if result.node_selector is not None:
-        written["nodeSelector"] = _node_selector_to(result.node_selector)
+        written["nodeSelector"] = node_selector_to(result.node_selector)
     return written
 
 
@@ -85,7 +99,7 @@ def _ask(entry: Fields, name: str) -> Ask:
         mode=mode,
         count=count or 0,
         admin_access=entry.flag("adminAccess"),
-        tolerations=tuple(_toleration(one) for one in entry.children("tolerations")),
+        tolerations=tolerations_from(entry),
         capacity=entry.child("capacity").quantities("requests") if "capacity" in entry else None,
         derived_attributes=tuple(one.text("name") for one in entry.children("derivedAttributes")),
     )
@@ -118,7 +132,7 @@ def _result_to(result: DeviceResult) -> Json:
     }
     optional: Json = {
         "adminAccess": result.admin_access,
-        "tolerations": [_toleration_to(one) for one in result.tolerations],
+        "tolerations": [toleration_to(one) for one in result.tolerations],
         "bindingConditions": list(result.binding_conditions),
         "bindingFailureConditions": list(result.binding_failure_conditions),
         "shareID": result.share_id,
@@ -127,7 +141,8 @@ def _result_to(result: DeviceResult) -> Json:
     return written | {name: value for name, value in optional.items() if value}
 
 
-def _toleration_to(toleration: DeviceToleration) -> Json:
+def toleration_to(toleration: DeviceToleration) -> Json:
+    """A toleration, as stated."""
     stated: Json = {
         "key": toleration.key,
         "operator": toleration.operator,
@@ -147,7 +162,8 @@ def _config_to(config: OpaqueConfig) -> Json:
     return written | {"opaque": {"driver": config.driver, "parameters": config.parameters}}
 
 
-def _node_selector_to(selector: NodeSelector) -> Json:
+def node_selector_to(selector: NodeSelector) -> Json:
+    """A ``NodeSelector``."""
     return {"nodeSelectorTerms": [_term_to(term) for term in selector.terms]}
 
 

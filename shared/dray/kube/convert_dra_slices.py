@@ -8,11 +8,13 @@ from dray.domain.devices import (
     DeviceClass,
     OpaqueConfig,
     RequestPolicy,
+    ResourceSlice,
     Taint,
     Version,
 )
+from dray.domain.devices import Device as KnownDevice
 from dray.domain.dra.nodes import Node, NodeSelector, Reach, Requirement, Term
-from dray.domain.dra.slices import Attribute, CounterSet, CounterUse, Device, Slice
+from dray.domain.dra.slices import Attribute, CounterSet, CounterUse, Device, Slice, TaintRule
 from dray.domain.errors import InvalidInputError
 from dray.kube.dra_fields import Fields
 
@@ -54,6 +56,23 @@ def slice_from(obj: Any, path: str = "slice") -> Slice:
     )
 
 
+def slice_in_full(obj: Any, known: ResourceSlice) -> Slice | None:
+    """The slice with all that it says, where ``known`` doesn't say it; None where it does, or
+    where the slice can't be read (what of it can't be allocated is named in ``known``)."""
+    spec = obj.get("spec") or {}
+    says_more = not known.node or spec.get("sharedCounters") or any(map(_is_more, known.devices))
+    if not says_more:
+        return None
+    try:
+        return slice_from(obj)
+    except InvalidInputError:
+        return None
+
+
+def _is_more(device: KnownDevice) -> bool:
+    return bool(device.unsupported)
+
+
 def class_from(obj: Any, path: str = "class") -> DeviceClass:
     """A DeviceClass.
 
@@ -66,6 +85,24 @@ def class_from(obj: Any, path: str = "class") -> DeviceClass:
         fields.child("metadata").text("name", None),
         selectors_from(spec),
         configs_from(spec, "FromClass"),
+    )
+
+
+def taint_rule_from(obj: Any, path: str = "rule") -> TaintRule:
+    """A DeviceTaintRule.
+
+    Raises:
+        InvalidInputError: a field is of another type than in Kubernetes.
+    """
+    fields = Fields(obj, path)
+    spec = fields.child("spec")
+    selector = spec.child("deviceSelector")
+    return TaintRule(
+        fields.child("metadata").text("name", None),
+        _taint(spec.child("taint")),
+        selector.text("driver"),
+        selector.text("pool"),
+        selector.text("device"),
     )
 
 
@@ -131,15 +168,16 @@ def _device(entry: Fields) -> Device:
             CounterUse(use.text("counterSet"), _counters(use), use.texts("compatibilityGroups"))
             for use in entry.children("consumesCounters")
         ),
-        taints=tuple(
-            Taint(taint.text("key"), taint.text("value"), taint.text("effect"))
-            for taint in entry.children("taints")
-        ),
+        taints=tuple(_taint(one) for one in entry.children("taints")),
         reach=_reach(entry),
         binds_to_node=bool(entry.flag("bindsToNode")),
         binding_conditions=entry.texts_if_stated("bindingConditions"),
         binding_failure_conditions=entry.texts_if_stated("bindingFailureConditions"),
     )
+
+
+def _taint(entry: Fields) -> Taint:
+    return Taint(entry.text("key"), entry.text("value"), entry.text("effect"))
 
 
 def _attribute(value: Fields) -> Attribute:

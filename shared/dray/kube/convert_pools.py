@@ -1,6 +1,6 @@
 """GPUPools and SchedulingConfigTemplates (tensor-fusion.ai/v1) as domain values."""
 
-from dray.domain.names import BASE_TEMPLATE, DEFAULT_PLACEMENT, DEFAULT_QOS, OWNER_DRAY
+from dray.domain.names import BASE_TEMPLATE, DEFAULT_QOS, OWNER_DRAY
 from dray.domain.pods import Policy, Pool
 from dray.kube.ports import Object
 
@@ -29,12 +29,18 @@ def pool_from(obj: Object) -> Pool:
 def policy_from(obj: Object) -> Policy:
     """A SchedulingConfigTemplate; ``version`` is its generation."""
     spec = obj.get("spec") or {}
-    dra = spec.get("dra") or {}
+    dra, placement = spec.get("dra") or {}, spec.get("placement") or {}
     return Policy(
         name=obj["metadata"]["name"],
         uid=obj["metadata"].get("uid", ""),
         dra_enabled=bool(dra.get("enable")),
         claim_template=dra.get("resourceClaimTemplateName") or BASE_TEMPLATE,
-        placement=(spec.get("placement") or {}).get("mode") or DEFAULT_PLACEMENT,
+        placement=placement.get("mode") or "",
         version=int(obj["metadata"].get("generation") or 0),
+        placement_node=placement.get("node") or "",
+        placement_gpu=placement.get("gpu") or "",
+        placement_weights={
+            name: int(one) for name, one in (placement.get("weights") or {}).items()
+        },
+        placement_topology=placement.get("topology") or "",
     )

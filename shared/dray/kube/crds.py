@@ -27,6 +27,8 @@ _KEPT = (
     "minLength",
     "maxLength",
     "required",
+    "maxProperties",
+    "x-kubernetes-validations",
     "x-kubernetes-list-type",
     "x-kubernetes-list-map-keys",
 )

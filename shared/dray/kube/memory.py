@@ -190,11 +190,13 @@ class MemoryKube:
         self.store.delete(resource, old, grace_period_s)
         self._leave("delete")
 
-    async def bind(self, pod: str, namespace: str, *, uid: str, node: str) -> None:
+    async def bind(
+        self, pod: str, namespace: str, *, uid: str, node: str, resource_version: int | None = None
+    ) -> None:
         """See ``Kube.bind``."""
         await self._enter("bind", PODS, pod)
         old = self.store.get(PODS, pod, namespace)
-        _check_binding(old, uid)
+        _check_binding(old, uid, resource_version)
         # Past the rules of an update: only a binding may set the node.
         self.store.bind(old, node)
         self._leave("bind")
@@ -285,11 +287,13 @@ def _seen(event: Event, wanted: Callable[[Object], bool]) -> WatchEvent | None:
     return None
 
 
-def _check_binding(pod: Object, uid: str) -> None:
-    name = pod["metadata"]["name"]
+def _check_binding(pod: Object, uid: str, resource_version: int | None) -> None:
+    name, revision = pod["metadata"]["name"], pod["metadata"]["resourceVersion"]
     problem = ""
     if uid and pod["metadata"]["uid"] != uid:
         problem = f"its uid is {pod['metadata']['uid']}, not {uid}"
+    elif resource_version is not None and revision != str(resource_version):
+        problem = f"its resourceVersion is {revision}, not {resource_version}"
     elif pod["metadata"].get("deletionTimestamp"):
         problem = "it is being deleted"
     elif pod["spec"].get("nodeName"):

@@ -5,7 +5,7 @@ slice. ``convert`` turns what is decided upon into ``dray.domain`` values.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 from dray.domain.errors import PermanentError, TemporaryError
@@ -80,6 +80,11 @@ CLAIMS = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim")
 TEMPLATES = Resource("resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate")
 SLICES = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False)
 CLASSES = Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", namespaced=False)
+TAINT_RULES = Resource(
+    "resource.k8s.io", "v1", "devicetaintrules", "DeviceTaintRule", namespaced=False
+)
+"""Served from 1.37 on; 1.36 has them as v1beta2, where it is told to."""
+TAINT_RULES_BETA = replace(TAINT_RULES, version="v1beta2")
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 POOLS = Resource(API_GROUP, "v1", "gpupools", "GPUPool", namespaced=False)
 POLICIES = Resource(API_GROUP, "v1", "schedulingconfigtemplates", "SchedulingConfigTemplate", False)
@@ -176,8 +181,11 @@ class Kube(Protocol):
     ) -> None:
         """Delete; absent is fine. Raises ConflictError when a precondition fails."""
 
-    async def bind(self, pod: str, namespace: str, *, uid: str, node: str) -> None:
-        """POST pods/binding. Raises ConflictError if it is bound already, NotFoundError."""
+    async def bind(
+        self, pod: str, namespace: str, *, uid: str, node: str, resource_version: int | None = None
+    ) -> None:
+        """POST pods/binding; fenced by the pod's revision where one is given. Raises ConflictError
+        if that moved or the pod is bound already, NotFoundError."""
 
     async def evict(self, pod: str, namespace: str) -> None:
         """POST pods/eviction. Raises ConflictError while a budget forbids it."""

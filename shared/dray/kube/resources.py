@@ -8,18 +8,41 @@ them there.
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field, model_validator
 
-from dray.domain.names import BASE_TEMPLATE, DEFAULT_PLACEMENT, DEFAULT_QOS, OWNER_DRAY
+from dray.domain.names import (
+    BASE_TEMPLATE,
+    DEFAULT_PLACEMENT,
+    DEFAULT_QOS,
+    FRAGMENTATION_AWARE,
+    OWNER_DRAY,
+)
 from dray.kube.ports import BIND_REQUESTS, POLICIES, POOLS
 from dray.kube.resource_fields import Column, Conditions, CustomResource, Fields
 
 QoS = Literal["low", "medium", "high", "critical"]
 Owner = Literal["dray", "kube-scheduler"]
 Isolation = Literal["shared", "soft", "hard", "partitioned"]
-PlacementMode = Literal["CompactFirst", "LowLoadFirst"]
-"""What the allocator can do; the design's other modes join when it can do them."""
+PlacementMode = Literal[
+    "CompactFirst", "LowLoadFirst", "NodeCompactGPULowLoad", "FragmentationAware"
+]
+Level = Literal["binpack", "spread"]
+Topology = Literal["soft", "hard", "none"]
+Weight = Annotated[int, Field(ge=0, le=1000)]
 BindPhase = Literal["Pending", "Binding", "Succeeded", "Failed"]
+_NOT_AWARE = (
+    "!has(self.mode) || self.mode != 'FragmentationAware' || "
+    "(!has(self.node) && !has(self.gpu) && !has(self.weights))"
+)
+_AWARE_ALONE = (
+    "FragmentationAware chooses node and card together and weighs by itself: leave out node, gpu "
+    "and weights, or choose another mode"
+)
+_NAMES_LEVELS = "!has(self.weights) || has(self.mode) || has(self.node) || has(self.gpu)"
+_WEIGHTS_OF_WHAT = (
+    "weights are of binpack and spread: name a mode, node or gpu beside them, such as mode "
+    "CompactFirst"
+)
 EXPLANATION_LIMIT = 4096
 """Characters that ``BindRequest.status.explanation`` may have."""
 
@@ -177,9 +200,46 @@ class DRASettings(Fields):
 class Placement(Fields):
     """Where a pod goes among the nodes and cards that fit."""
 
-    mode: PlacementMode = Field(
-        default=DEFAULT_PLACEMENT, description="How nodes and cards are scored."
+    model_config = ConfigDict(
+        json_schema_extra={
+            "x-kubernetes-validations": [
+                {"rule": _NOT_AWARE, "message": _AWARE_ALONE},
+                {"rule": _NAMES_LEVELS, "message": _WEIGHTS_OF_WHAT},
+            ]
+        }
     )
+
+    mode: PlacementMode | None = Field(
+        default=None,
+        description="How nodes and cards are chosen; absent, and without node and gpu: "
+        f"{DEFAULT_PLACEMENT}.",
+    )
+    node: Level | None = Field(
+        default=None, description="Fill nodes or spread over them, whatever the mode says."
+    )
+    gpu: Level | None = Field(
+        default=None, description="Fill cards or spread over them, whatever the mode says."
+    )
+    weights: Annotated[dict[str, Weight], Field(max_length=16)] | None = Field(
+        default=None,
+        description="What each resource counts in a load: cpu and memory of the node, tflops and "
+        "vram of the budget, or another capacity of the devices. Absent: what is used most of a "
+        "card stands for it.",
+    )
+    topology: Topology | None = Field(
+        default=None,
+        description="Whether the cards of a pod with several are to be joined, by NVLink, else on "
+        "one NUMA node or PCIe root: soft (absent) prefers such, hard waits for them.",
+    )
+
+    @model_validator(mode="after")
+    def _agrees(self) -> "Placement":
+        levels = self.node is not None or self.gpu is not None
+        if self.mode == FRAGMENTATION_AWARE and (levels or self.weights is not None):
+            raise ValueError(_AWARE_ALONE)
+        if self.weights is not None and self.mode is None and not levels:
+            raise ValueError(_WEIGHTS_OF_WHAT)
+        return self
 
 
 class SchedulingConfigTemplateSpec(Fields):

@@ -76,11 +76,40 @@ class PodDecision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     ports: tuple[HostPort, ...] = ()
 
 
+class TypicalPod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What pods that are often asked for need, as far as FragmentationAware looks at it."""
+
+    cpu_milli: int
+    cards: int
+    milli: tuple[int, ...]
+    """Per class of cards, thousandths of one that it takes of each card; 0: it can't use them."""
+    count: int
+    """How many there were lately, in thousandths: older ones count for less."""
+    gain: int
+    """Worth of a thousandth of a card that such pods can have, in millionths."""
+    waste: int
+    """What an idle thousandth of a card that they can't use costs, in millionths."""
+
+
+class Learned(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What FragmentationAware learned of the pods seen: whole numbers, so that all who read it
+    score alike."""
+
+    version: int
+    classes: tuple[str, ...]
+    """Classes of cards: driver, model and capacities."""
+    pods: tuple[TypicalPod, ...]
+
+
 class Decided(Record, frozen=True, kw_only=True, tag="decided"):
     """Devices were chosen: one record however many pods it touches."""
 
     policy_version: int
     pods: tuple[PodDecision, ...]
+    learned: Learned | None = None
+    """What these decisions and those after them are taken by, where it is not as before."""
+    learned_version: int = 0
+    """Of what was learned last; 0: nothing."""
 
 
 class Waiting(Record, frozen=True, kw_only=True, tag="waiting"):
@@ -126,6 +155,8 @@ class Checkpoint(Record, frozen=True, kw_only=True, tag="checkpoint"):
     waiting: tuple[str, ...] = ()
     excluded: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     """Per claim uid, nodes not to be tried soon."""
+    learned: Learned | None = None
+    """What the decisions before were taken by."""
 
 
 AnyRecord = Opened | Decided | Waiting | Released | NodeLeft | Checkpoint

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from dray.domain.claims import Claim
 from dray.domain.devices import DeviceClass, ResourceSlice
+from dray.domain.dra.slices import Slice, TaintRule
 from dray.domain.pods import Node, Pod, Policy, Pool
 from dray.messages.base import Kind, Message
 
@@ -75,6 +76,8 @@ class SliceObserved(Fact, frozen=True, kw_only=True):
 
     NAME: ClassVar[str] = "slice"
     slice: ResourceSlice
+    in_full: Slice | None = None
+    """All that it says, where ``slice`` has no place for it: counters, nodes by selector …"""
 
     def ids(self) -> tuple[str, ...]:
         return (self.slice.name,)
@@ -88,6 +91,16 @@ class DeviceClassObserved(Fact, frozen=True, kw_only=True):
 
     def ids(self) -> tuple[str, ...]:
         return (self.device_class.name,)
+
+
+class TaintRuleObserved(Fact, frozen=True, kw_only=True):
+    """A DeviceTaintRule."""
+
+    NAME: ClassVar[str] = "taintrule"
+    rule: TaintRule
+
+    def ids(self) -> tuple[str, ...]:
+        return (self.rule.name,)
 
 
 class PoolObserved(Fact, frozen=True, kw_only=True):
@@ -231,6 +244,7 @@ FACTS: tuple[type[Fact], ...] = (
     NodeObserved,
     SliceObserved,
     DeviceClassObserved,
+    TaintRuleObserved,
     PoolObserved,
     PolicyObserved,
     TemplateObserved,

@@ -28,7 +28,8 @@
 //	steps        how often the search looked for one more device
 //	observed     with -repeat, all answers that were met
 //
-// With -speed it prints what allocating costs; see speed.go.
+// With -speed it prints what allocating costs, with -speed-fleet what it costs in the fleet of a file;
+// see speed.go and speed_fleet.go.
 package main
 
 import (
@@ -60,6 +61,7 @@ var (
 func main() {
 	allocate := flag.Bool("allocate", false, "answer questions about allocations, not about selectors")
 	sizes := flag.String("speed", "", "measure fleets of so many devices, as in 1000,10000, and end")
+	fleetFile := flag.String("speed-fleet", "", "measure the fleet in this JSON file, and end")
 	version := flag.Bool("version", false, "print the version that new expressions must suit")
 	flag.Parse()
 	if *version {
@@ -68,6 +70,13 @@ func main() {
 	}
 	if *sizes != "" {
 		if err := measure(*sizes); err != nil {
+			fmt.Fprintln(os.Stderr, "oracle:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	if *fleetFile != "" {
+		if err := measureFleet(*fleetFile); err != nil {
 			fmt.Fprintln(os.Stderr, "oracle:", err)
 			os.Exit(1)
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -49,10 +50,13 @@ type speed struct {
 	EveryNodeLastFit int64 `json:"every_node_last_fits_ns"`
 }
 
-// fleet is a cluster of which only some nodes fit.
+// fleet is a cluster, and what is allocated in it.
 type fleet struct {
-	nodes  []*v1.Node
-	slices []*resourceapi.ResourceSlice
+	nodes   []*v1.Node
+	slices  []*resourceapi.ResourceSlice
+	classes []*resourceapi.DeviceClass
+	held    []*resourceapi.ResourceClaim
+	claims  []*resourceapi.ResourceClaim
 }
 
 // measure prints one line for each number of devices in the comma-separated list.
@@ -83,22 +87,23 @@ func speedOf(devices int) (speed, error) {
 	all := newFleet(count, func(int) bool { return true })
 	found.NewAllocator = median(func() { all.allocator() })
 	one := first.allocator()
-	found.Fits = median(func() { allocateOn(one, first.nodes[0]) })
+	found.Fits = median(func() { first.allocateOn(one, first.nodes[0]) })
 	if count > 1 {
-		found.DoesNotFit = median(func() { allocateOn(one, first.nodes[1]) })
+		found.DoesNotFit = median(func() { first.allocateOn(one, first.nodes[1]) })
 	}
 	found.FirstFitBest = median(first.stopAtFirst())
 	found.FirstFitMiddle = median(middle.stopAtFirst())
 	found.EveryNodeAllFit = median(all.tryEvery())
 	found.EveryNodeLastFit = median(last.tryEvery())
-	if !allocateOn(one, first.nodes[0]) || (count > 1 && allocateOn(one, first.nodes[1])) {
+	if !first.allocateOn(one, first.nodes[0]) || (count > 1 && first.allocateOn(one, first.nodes[1])) {
 		return found, fmt.Errorf("-speed: the nodes do not fit as they are meant to")
 	}
 	return found, nil
 }
 
+// newFleet is a cluster of which only some nodes fit; nothing in it is in use.
 func newFleet(count int, fits func(node int) bool) fleet {
-	var made fleet
+	made := fleet{classes: speedClasses, claims: speedClaims}
 	for n := range count {
 		name := fmt.Sprintf("node-%06d", n)
 		made.nodes = append(made.nodes, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
@@ -139,19 +144,22 @@ func (f fleet) allocator() structured.Allocator {
 	if err != nil {
 		panic(err) // no input is read here
 	}
-	selectors := []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: speedClass}}}
-	classes := classesOf([]*resourceapi.DeviceClass{{
-		ObjectMeta: metav1.ObjectMeta{Name: "gpu"},
-		Spec:       resourceapi.DeviceClassSpec{Selectors: selectors},
-	}})
+	state := allocatedState(f.held, features.ConsumableCapacity)
 	made, err := structured.NewAllocator(
-		context.Background(), features, allocatedState(nil, features.ConsumableCapacity), classes, f.slices, selectorsOf(defaultGates),
+		context.Background(), features, state, classesOf(f.classes), f.slices, selectorsOf(defaultGates),
 	)
 	if err != nil {
 		panic(err) // no input is read here
 	}
 	return made
 }
+
+var speedClasses = []*resourceapi.DeviceClass{{
+	ObjectMeta: metav1.ObjectMeta{Name: "gpu"},
+	Spec: resourceapi.DeviceClassSpec{Selectors: []resourceapi.DeviceSelector{
+		{CEL: &resourceapi.CELDeviceSelector{Expression: speedClass}},
+	}},
+}}
 
 var speedClaims = []*resourceapi.ResourceClaim{{
 	ObjectMeta: metav1.ObjectMeta{Name: "claim", Namespace: "default"},
@@ -168,10 +176,10 @@ var speedClaims = []*resourceapi.ResourceClaim{{
 	}}}},
 }}
 
-func allocateOn(allocator structured.Allocator, node *v1.Node) bool {
-	found, err := allocator.Allocate(context.Background(), node, speedClaims)
+func (f fleet) allocateOn(allocator structured.Allocator, node *v1.Node) bool {
+	found, err := allocator.Allocate(context.Background(), node, f.claims)
 	if err != nil {
-		panic(err) // no input is read here
+		panic(err) // those who make fleets see to it that there is none
 	}
 	return len(found) > 0
 }
@@ -180,7 +188,7 @@ func (f fleet) stopAtFirst() func() {
 	allocator := f.allocator()
 	return func() {
 		for _, node := range f.nodes {
-			if allocateOn(allocator, node) {
+			if f.allocateOn(allocator, node) {
 				return
 			}
 		}
@@ -191,22 +199,33 @@ func (f fleet) tryEvery() func() {
 	allocator := f.allocator()
 	return func() {
 		for _, node := range f.nodes {
-			allocateOn(allocator, node)
+			f.allocateOn(allocator, node)
 		}
 	}
 }
 
 func median(work func()) int64 {
+	took, _ := medians(work)
+	return took
+}
+
+// medians are by the wall's clock and by the thread's, which other work on the machine moves less:
+// what Go's garbage collector does on other threads is not in it.
+func medians(work func()) (wall, thread int64) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	work()
-	var took []int64
-	for began := time.Now(); len(took) < mostTries; {
-		start := time.Now()
+	var walls, threads []int64
+	for began := time.Now(); len(walls) < mostTries; {
+		used, start := threadTime(), time.Now()
 		work()
-		took = append(took, time.Since(start).Nanoseconds())
+		walls = append(walls, time.Since(start).Nanoseconds())
+		threads = append(threads, threadTime()-used)
 		if time.Since(began) > longestMeasurement {
 			break
 		}
 	}
-	slices.Sort(took)
-	return took[len(took)/2]
+	slices.Sort(walls)
+	slices.Sort(threads)
+	return walls[len(walls)/2], threads[len(threads)/2]
 }

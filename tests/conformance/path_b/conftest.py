@@ -16,7 +16,6 @@ from dray.bus.jetstream import connect as connect_bus
 from dray.bus.ports import Bus
 from dray.bus.topology import FACTS_STREAM
 from dray.domain import names
-from dray.kube.api import connect as connect_kube
 from dray.kube.ports import CLAIMS, NODES, PODS, POOLS, SLICES, Kube, Object, RefusedError
 from dray.messages.base import decode, subject_prefix
 from dray.messages.decisions import Decided, decode_record, log_stream
@@ -27,6 +26,7 @@ from dray_sandbox.faults.history import History
 from dray_sandbox.faults.plan import DEDICATED, SHARED
 from dray_sandbox.faults.watching import watching
 from dray_sandbox.layout import ControlPlane, StackOptions, simulated_nodes
+from dray_sandbox.patience import connect_patiently
 from dray_sandbox.stack import Stack
 
 BOTH = [pytest.param("sandbox"), pytest.param("real", marks=pytest.mark.real)]
@@ -253,7 +253,7 @@ async def connected(stack: Stack) -> AsyncIterator[Cluster]:
     """A running stack, watched from now on."""
     record = stack.record
     async with AsyncExitStack() as undo:
-        kube = await connect_kube(record.kubeconfig, user_agent="dray-test")
+        kube = await connect_patiently(record.kubeconfig, user_agent="dray-test")
         undo.push_async_callback(kube.close)
         password = record.nats_passwords["admin"]
         bus = await connect_bus(record.nats_url, name="test", user="admin", password=password)

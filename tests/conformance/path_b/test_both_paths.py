@@ -5,10 +5,9 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
-from functools import partial
 
 import pytest
 import pytest_asyncio
@@ -17,13 +16,11 @@ from tests.conformance.stand import until_seen
 
 from dray.domain import names
 from dray.domain.errors import TemporaryError
-from dray.kube.api import connect
 from dray.kube.ports import (
     CLAIMS,
     PODS,
     POOLS,
     SLICES,
-    AlreadyExistsError,
     Kube,
     Object,
     Resource,
@@ -34,6 +31,7 @@ from dray_sandbox.faults.history import History
 from dray_sandbox.faults.plan import DEDICATED, SHARED
 from dray_sandbox.faults.watching import watching
 from dray_sandbox.layout import StackOptions, simulated_nodes
+from dray_sandbox.patience import connect_patiently
 from dray_sandbox.stack import Stack
 
 pytestmark = [
@@ -84,7 +82,7 @@ async def fleet() -> AsyncIterator[Fleet]:
     )
     async with AsyncExitStack() as undo:
         stack = await undo.enter_async_context(Stack(options))
-        kube = await connect(stack.record.kubeconfig, user_agent="dray-test")
+        kube = await connect_patiently(stack.record.kubeconfig, user_agent="dray-test")
         undo.push_async_callback(kube.close)
         await furnish(kube)
         policy = (await kube.get(POOLS, SHARED))["spec"]["schedulingConfigTemplate"]
@@ -129,30 +127,12 @@ async def _live(kube: Kube, luck: float, at_s: float, pool: str, name: str) -> N
     """Create the pod when it is time. Ordinary ones come and go a few times before they stay."""
     await asyncio.sleep(max(0.0, at_s - time.monotonic()))
     pod = _pod(pool, name)
-    await _insist(lambda: kube.create(PODS, pod, NAMESPACE), AlreadyExistsError)
+    await kube.create(PODS, pod, NAMESPACE)
     if not pool and luck < 0.5:
         await asyncio.sleep(1.0 + luck)
-        await _insist(lambda: kube.delete(PODS, name, NAMESPACE, grace_period_s=0))
+        await kube.delete(PODS, name, NAMESPACE, grace_period_s=0)
         again = _pod(pool, f"{name}-again")
-        await _insist(lambda: kube.create(PODS, again, NAMESPACE), AlreadyExistsError)
-
-
-async def _insist(
-    act: Callable[[], Awaitable[object]], done: type[Exception] | tuple[()] = ()
-) -> None:
-    """Until the server has heard it; ``done`` says that it had, and only the answer was lost."""
-    deadline_s = time.monotonic() + PATIENCE_S
-    while True:
-        try:
-            await act()
-        except done:
-            return
-        except TemporaryError:
-            if time.monotonic() > deadline_s:
-                raise
-            await asyncio.sleep(0.2)
-        else:
-            return
+        await kube.create(PODS, again, NAMESPACE)
 
 
 def _pod(pool: str, name: str) -> Object:
@@ -252,7 +232,7 @@ def _waiting(listed: tuple[Object, ...]) -> list[str]:
 
 async def _delete(fleet: Fleet, pods: Iterable[str]) -> None:
     for name in pods:
-        await _insist(partial(fleet.kube.delete, PODS, name, NAMESPACE))
+        await fleet.kube.delete(PODS, name, NAMESPACE)
 
 
 def _pool_of(pod: Object) -> str:

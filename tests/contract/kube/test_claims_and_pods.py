@@ -166,6 +166,18 @@ async def test_a_pod_of_another_uid_is_not_bound(world, kube, bodies) -> None:
         await kube.bind("nothing", world.namespace, uid=USER["uid"], node="n")
 
 
+async def test_a_pod_that_moved_is_not_bound_by_who_saw_it_before(world, kube, bodies) -> None:
+    seen = pod_from(await kube.create(PODS, bodies.pod(), world.namespace))
+    note = {"metadata": {"annotations": {"example.com/a": "b"}}}
+    now = pod_from(await kube.patch(PODS, "p", note, world.namespace))
+    wanted = {"uid": seen.uid, "node": "n"}
+    with pytest.raises(ConflictError):
+        await kube.bind("p", world.namespace, resource_version=seen.resource_version, **wanted)
+    await kube.bind("p", world.namespace, resource_version=now.resource_version, **wanted)
+    assert pod_from(await kube.get(PODS, "p", world.namespace)).node == "n"
+    await kube.delete(PODS, "p", world.namespace, grace_period_s=0)
+
+
 async def test_a_gated_pod_is_not_bound(world, kube, bodies) -> None:
     gates = [{"name": "example.com/a"}]
     made = await kube.create(PODS, bodies.pod(schedulingGates=gates), world.namespace)

@@ -146,6 +146,44 @@ async def test_a_binding_for_another_uid_is_refused(api: Any, refused: Any) -> N
     assert "Precondition failed: UID in precondition" in caught.value.message
 
 
+async def test_a_binding_for_an_older_revision_is_refused(api: Any, refused: Any) -> None:
+    """Who binds has not looked at what the pod says by now."""
+    seen = (await api.create("pods", api.pod("one")))["metadata"]
+    note = {"metadata": {"annotations": {"example.com/by": "another"}}}
+    now = (await api.patch("pods", "one", note))["metadata"]
+
+    with pytest.raises(refused) as caught:
+        await api.bind("one", "node-1", uid=seen["uid"], resourceVersion=seen["resourceVersion"])
+
+    assert (caught.value.code, caught.value.reason) == (409, "Conflict")
+    assert caught.value.message.endswith(
+        f"Precondition failed: ResourceVersion in precondition: {seen['resourceVersion']}, "
+        f"ResourceVersion in object meta: {now['resourceVersion']}"
+    )
+    assert "nodeName" not in (await api.get("pods", "one"))["spec"]
+
+
+async def test_a_binding_for_the_newest_revision_is_made(api: Any) -> None:
+    made = (await api.create("pods", api.pod("one")))["metadata"]
+
+    await api.bind("one", "node-1", uid=made["uid"], resourceVersion=made["resourceVersion"])
+
+    assert (await api.get("pods", "one"))["spec"]["nodeName"] == "node-1"
+
+
+async def test_a_patch_of_the_pod_as_it_was_unbound_is_refused(api: Any, refused: Any) -> None:
+    made = (await api.create("pods", api.pod("one")))["metadata"]
+    await api.bind("one", "node-1", uid=made["uid"], resourceVersion=made["resourceVersion"])
+    fence = {"uid": made["uid"], "resourceVersion": made["resourceVersion"]}
+    note = {"metadata": {**fence, "annotations": {"example.com/by": "another"}}}
+
+    with pytest.raises(refused) as caught:
+        await api.patch("pods", "one", note)
+
+    assert (caught.value.code, caught.value.reason) == (409, "Conflict")
+    assert "annotations" not in (await api.get("pods", "one"))["metadata"]
+
+
 async def test_an_unbound_pod_goes_at_once(api: Any) -> None:
     await api.create("pods", api.pod("one"))
 

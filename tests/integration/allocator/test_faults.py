@@ -4,9 +4,10 @@ import asyncio
 
 from dray.bus.ports import BusUnavailableError
 from dray.bus.topology import FACTS_STREAM, log_spec
+from dray.domain.pods import Policy, Pool
 from dray.messages.base import Outgoing, subject_prefix
-from dray.messages.decisions import log_stream
-from dray.messages.facts import DeviceClassObserved
+from dray.messages.decisions import Decided, log_stream
+from dray.messages.facts import DeviceClassObserved, PolicyObserved, PoolObserved
 
 
 async def _decided(cluster, count: int, epoch: int = 1) -> None:
@@ -26,6 +27,25 @@ async def test_an_append_whose_answer_is_lost_is_not_decided_twice(memory_cluste
     await memory_cluster.submit("q")
     await _decided(memory_cluster, 2)
     assert [one.pod_uid for one in await memory_cluster.decisions()] == ["p", "q"]
+
+
+async def test_pods_whose_facts_are_at_hand_together_are_decided_in_one_record(
+    memory_cluster, eventually
+):
+    # FragmentationAware ends a record whenever it has learned something.
+    policy = Policy("policy", "u", placement="CompactFirst")
+    await memory_cluster.publish(
+        PolicyObserved(revision=1, policy=policy),
+        PoolObserved(revision=2, pool=Pool("pool", "u", template="policy")),
+    )
+    one = await memory_cluster.replica("one")
+    await memory_cluster.node("n1", cards=5)
+    await eventually(lambda: one.serves)
+    for name in "pqrst":
+        await memory_cluster.submit(name)
+    await _decided(memory_cluster, 5)
+    records = [record for record in await memory_cluster.log() if isinstance(record, Decided)]
+    assert [len(record.pods) for record in records] == [5]
 
 
 async def test_an_append_that_never_arrived_is_decided_again(memory_cluster, eventually):
@@ -68,6 +88,17 @@ async def test_a_fact_of_an_unknown_type_is_passed_over(memory_cluster, eventual
     await memory_cluster.submit("p")
     await _decided(memory_cluster, 1)
     assert one.shell.problem is None
+
+
+async def test_pods_are_decided_where_the_last_fact_at_hand_is_of_an_unknown_type(
+    memory_cluster, eventually
+):
+    one = await memory_cluster.replica("one")
+    await memory_cluster.node("n1")
+    await eventually(lambda: one.serves)
+    await memory_cluster.submit("p")
+    await memory_cluster.bus.publish(Outgoing("dray.state.later.v1.x", b"{}"))
+    await _decided(memory_cluster, 1)
 
 
 async def test_facts_that_were_lost_are_read_anew_with_a_new_epoch(memory_cluster, eventually):

@@ -132,10 +132,10 @@ class World:
         self.now_unix_s = START_UNIX_S
         self.revision = 0
 
-    def open(self, mode: str = "CompactFirst") -> "World":
+    def open(self, mode: str = "CompactFirst", **placement: object) -> "World":
         """Configuration, opened logs, complete facts, and this replica serves."""
         self.see(DeviceClassObserved(revision=1, device_class=DeviceClass(names.DEVICE_CLASS)))
-        policy = Policy("policy", "u", placement=mode, version=3)
+        policy = Policy("policy", "u", placement=mode, version=3, **placement)  # type: ignore[arg-type]
         self.see(PolicyObserved(revision=1, policy=policy))
         for pool in self.logs:
             self.see(PoolObserved(revision=1, pool=Pool(pool, "u", template="policy")))

@@ -347,8 +347,7 @@ def test_all_open_claims_go_where_the_allocated_one_is(world):
 @pytest.mark.parametrize(
     "spec",
     [
-        ClaimSpec((DeviceRequest("r", names.DEVICE_CLASS, mode="All"),)),
-        ClaimSpec((DeviceRequest("r", names.DEVICE_CLASS, admin_access=True),)),
+        ClaimSpec((DeviceRequest("r", names.DEVICE_CLASS, mode="Some"),)),
         ClaimSpec((DeviceRequest("r", names.DEVICE_CLASS, count=33),)),
         ClaimSpec((DeviceRequest("r", "no-such-class"),)),
         ClaimSpec((DeviceRequest("r", names.DEVICE_CLASS),), unsupported=("firstAvailable",)),

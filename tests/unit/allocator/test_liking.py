@@ -1,5 +1,6 @@
 """Pods with a preference get what a search of every node would give them, from few searches."""
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -17,8 +18,9 @@ from dray_allocator.fit.search import STEPS, Search, Tries
 from dray_allocator.node.predicates import fits
 from dray_allocator.placement.ask import wanted
 from dray_allocator.placement.choose import choose
-from dray_allocator.placement.modes import FULL, card_load, fills, tie
+from dray_allocator.placement.modes import MOST_LOAD, card_load, tie
 from dray_allocator.placement.preference import card_key, cards_key
+from dray_allocator.placement.topology import APART, best_set, concerns
 
 MODELS = (
     ("T4", "65", "16Gi"),
@@ -62,10 +64,20 @@ def some_spec(random: Random) -> ClaimSpec:
     )
 
 
+def joined(card, random: Random):
+    """The card, which may say by what it is joined to others of its node."""
+    of_card = {
+        name: random.choice(("x", "y"))
+        for name in (names.NVLINK_DOMAIN, names.NUMA_NODE, names.PCIE_ROOT)
+        if random.random() < 0.3
+    }
+    return replace(card, attributes={**card.attributes, **of_card})
+
+
 def fill(world, random: Random) -> None:
     for name in NODES:
         cards = [
-            world.a_card(f"{name}-{at}", model=model, tflops=tflops, vram=vram)
+            joined(world.a_card(f"{name}-{at}", model=model, tflops=tflops, vram=vram), random)
             for at, (model, tflops, vram) in enumerate(
                 random.choices(MODELS, k=random.randrange(6))
             )
@@ -79,11 +91,12 @@ def fill(world, random: Random) -> None:
 
 def best_of_all(state, want, mode: str):
     """The node and the devices that a search of every node finds best."""
+    fills, topology = mode == "CompactFirst", want.placement.topology
 
     def preference(ask, card):
         load = card_load(card, state.ledger.of(card.id))
         key = card_key(ask.preference, card.device) if ask.preference else ()
-        return key, -load if fills(mode) else load, tie(card.name)
+        return key, -load if fills else load, tie(card.name)
 
     found = []
     for name in state.facts.served_nodes("pool"):
@@ -92,16 +105,22 @@ def best_of_all(state, want, mode: str):
             continue
         cards = state.fleet.of(name).cards
         tries = Tries().at_most(STEPS)
-        shares = Search(state.ledger, preference, tries).place(
-            want.asks, state.fleet.of(name), state.selectors
-        )
+        search, grade = Search(state.ledger, preference, tries), APART
+        candidates = search.candidates(want.asks, state.fleet.of(name), state.selectors)
+        if candidates is None:
+            continue
+        if concerns(want.asks, topology):
+            one_set = best_set(search, want.asks, candidates, topology)
+            shares, grade = (one_set.shares, one_set.grade) if one_set else (None, grade)
+        else:
+            shares = search.fill(want.asks, candidates)
         if shares is not None:
             loads = [card_load(card, state.ledger.of(card.id)) for card in cards]
-            load = sum(loads) // max(1, len(cards))
-            rank = FULL - load if fills(mode) else load
+            load = min(MOST_LOAD, sum(loads) // max(1, len(cards)))
+            rank = MOST_LOAD - load if fills else load
             worth = cards_key(card_key(one.ask.preference, one.card.device) for one in shares)
             devices = [one.card.name for one in shares]
-            found.append(((worth, rank, tie(node.uid)), name, devices))
+            found.append(((worth, grade, rank, tie(node.uid)), name, devices))
     return min(found)[1:] if found else None
 
 
@@ -129,9 +148,9 @@ def test_of_many_nodes_few_are_searched(world, monkeypatch):
     world.nodes(*(world.a_node(f"n{number}") for number in range(40)), model="A100")
     world.nodes(world.a_node("h"), model="H100", tflops="989", vram="80Gi")
     searched = []
-    place = search.Search.place
+    fill = search.Search.fill
     monkeypatch.setattr(
-        search.Search, "place", lambda *given: (searched.append(given), place(*given))[1]
+        search.Search, "fill", lambda *given: (searched.append(given), fill(*given))[1]
     )
     for number in range(3):
         world.submit(world.a_pod(f"p{number}"), preferring("tflops desc"))

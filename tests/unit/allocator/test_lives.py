@@ -28,7 +28,7 @@ from dray_allocator.events import (
 )
 from dray_allocator.handle import handle, reasons, recompute
 from dray_allocator.log.fold import LogFold
-from dray_allocator.placement.choose import choose
+from dray_allocator.placement.lanes import find
 from dray_allocator.rules import Rules
 from dray_allocator.state import AllocatorState
 
@@ -74,9 +74,9 @@ def test_of_the_pods_that_wait_only_those_are_tried_that_could_fit_now(make_worl
 
     def noted(state, domain, want):
         tried.append(want.pod.uid)
-        return choose(state, domain, want)
+        return find(state, domain, want)
 
-    monkeypatch.setattr(deciding, "choose", noted)
+    monkeypatch.setattr(deciding, "find", noted)
     world.claim(world.state.facts.claims["claim-holder"], deleted=True)
     assert list(world.decisions()) == ["holder", "other", "small-0"]
     assert tried == ["small-0", "small-1"]

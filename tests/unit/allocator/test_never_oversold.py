@@ -1,7 +1,7 @@
 """Whatever is late, repeated or interleaved, no device is ever given to more than it has.
 
 A fenced log and a facts stream stand in for the bus, and an executor for the
-claim-controller: it commits late, never, or voids. Two replicas both believe they serve.
+claim-controller: it commits late, never, or voids. Two to four replicas all believe they serve.
 """
 
 from collections.abc import Callable
@@ -46,6 +46,7 @@ from dray_allocator.events import (
     Send,
     Serve,
 )
+from dray_allocator.fit.ledger import Ledger
 from dray_allocator.fit.search import oversold
 from dray_allocator.handle import handle, recompute
 from dray_allocator.rules import Rules
@@ -53,6 +54,7 @@ from dray_allocator.state import AllocatorState
 
 POOLS = ("a", "b")
 NODES = ("n0", "n1")
+REPLICAS = ("one", "two", "three", "four")
 CAPACITY = {"virtual_tflops": "312", "virtual_vram": "40Gi"}
 
 
@@ -70,9 +72,9 @@ class Replica:
 
 
 class Cluster:
-    """The truth (claims, logs, facts in order) and two replicas that learn of it late."""
+    """The truth (claims, logs, facts in order) and replicas that learn of it late."""
 
-    def __init__(self, make: type) -> None:
+    def __init__(self, make: type, replicas: int = 2) -> None:
         self.make = make
         self.facts: list[Fact] = []
         self.logs: dict[str, list[AnyRecord]] = {pool: [] for pool in POOLS}
@@ -86,7 +88,7 @@ class Cluster:
         self.running: list[tuple[str, int]] = []
         """Executions begun and not finished: pod and attempt; they may sleep for ever."""
         self.decided: dict[tuple[str, int], object] = {}
-        self.replicas = [Replica("one"), Replica("two")]
+        self.replicas = [Replica(name) for name in REPLICAS[:replicas]]
         self.commands: list[Send] = []
         self.now_unix_s = 1000.0
         self.revision = 0
@@ -313,6 +315,43 @@ class Cluster:
             for key, total in CAPACITY.items():
                 assert amounts.get(key, 0) <= parse_quantity(total).nano, (device, key)
 
+    def counters_are_sums(self) -> None:
+        """What a replica counts of each device is what its claims sum up to, and never less
+        than nothing."""
+        for replica in self.replicas:
+            held, summed = replica.state.ledger, Ledger()
+            for uid, allocation in held.claims():
+                summed.set(uid, allocation)
+            for node in NODES:
+                for card in replica.state.fleet.of(node).cards:
+                    use, again = held.of(card.id), summed.of(card.id)
+                    assert (use.shares, use.whole) == (again.shares, again.whole)
+                    assert min(use.shares, use.whole, *use.used.values(), 0) == 0
+                    assert _something(use.used) == _something(again.used)
+
+    def check_rebuilding(self) -> None:
+        """With the logs lost, what claims' statuses say is what was held, without what was only
+        reserved; read from the last fact of each object, as a new reader gets them."""
+        last = {(type(fact), fact.ids()): at for at, fact in enumerate(self.facts, 1)}
+        rebuilt = AllocatorState(self.replicas[0].state.rules)
+        for sequence in sorted(last.values()):
+            handle(rebuilt, FactSeen(sequence, self.facts[sequence - 1], more=True))
+        allocated = {
+            uid: claim.allocation for uid, claim in self.claims.items() if claim.allocation
+        }
+        assert dict(rebuilt.ledger.claims()) == allocated
+        for replica in self.replicas:
+            held = dict(replica.state.ledger.claims())
+            assert {uid: held.get(uid) for uid in allocated} == allocated
+            reserved = {made.claim_uid for made in replica.state.reservations()}
+            assert held.keys() - allocated.keys() <= reserved
+            facts, again = replica.state.facts, rebuilt.facts
+            assert (facts.claims, facts.pods, facts.nodes) == (
+                again.claims,
+                again.pods,
+                again.nodes,
+            )
+
     def check_replays(self) -> None:
         """From the streams alone, the same state and the same records follow."""
         for replica in self.replicas:
@@ -354,6 +393,10 @@ class Cluster:
             handle(state, RecordSeen(pool, 1, sequence, record, more=True))
 
 
+def _something(used: dict[str, int]) -> dict[str, int]:
+    return {key: amount for key, amount in used.items() if amount}
+
+
 Action = Callable[[Cluster, Random], None]
 ACTIONS: dict[Action, int] = {
     Cluster.submit: 6,
@@ -386,13 +429,18 @@ def test_the_interleavings_commit_void_and_decide_on_both_replicas(make_world):
 
 
 @settings(max_examples=100, deadline=None)
-@given(steps=st.lists(st.integers(0, 2**24), min_size=100, max_size=200))
-def test_no_interleaving_sells_a_device_twice(make_world, steps):
+@given(
+    steps=st.lists(st.integers(0, 2**24), min_size=100, max_size=200),
+    replicas=st.integers(2, len(REPLICAS)),
+)
+def test_no_interleaving_sells_a_device_twice(make_world, steps, replicas):
     """Each step says what happens next, and to whom."""
-    cluster = Cluster(make_world)
+    cluster = Cluster(make_world, replicas)
     for step in steps:
         random = Random(step)
         (action,) = random.choices(list(ACTIONS), list(ACTIONS.values()))
         action(cluster, random)
         cluster.no_device_is_oversold()
+        cluster.counters_are_sums()
     cluster.check_replays()
+    cluster.check_rebuilding()

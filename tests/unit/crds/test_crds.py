@@ -190,6 +190,9 @@ def test_the_seeds_manifests_are_accepted(kind: type[CustomResource], text: str)
         (GPUPool, {"capacityConfig": {"oversubscription": {"tflopsRatio": 0.5}}}),
         (GPUPool, {"isolation": "none"}),
         (SchedulingConfigTemplate, {"placement": {"mode": "Random"}}),
+        (SchedulingConfigTemplate, {"placement": {"node": "fill"}}),
+        (SchedulingConfigTemplate, {"placement": {"mode": "CompactFirst", "weights": {"cpu": -1}}}),
+        (SchedulingConfigTemplate, {"placement": {"topology": "nvlink"}}),
         (BindRequest, {"selectedNode": "node-1"}),
     ],
 )

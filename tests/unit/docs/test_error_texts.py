@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from dray.domain import preference
+from dray.domain import placement, preference
 from dray_webhook import (
     annotations,
     claims,
@@ -40,6 +40,7 @@ MODULES = (
     claims,
     shell,
     preference,
+    placement,
 )
 BLOCK = re.compile(r"^```text\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SHORTEST = 28

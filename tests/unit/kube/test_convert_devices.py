@@ -1,5 +1,8 @@
 """Claims, slices, classes, pools and policies as domain values, and allocations back."""
 
+from typing import Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -101,12 +104,41 @@ def test_requests_and_constraints_are_read() -> None:
 def test_what_can_not_be_represented_is_named() -> None:
     spec = claim_from(
         claim(
-            requests=[{"name": "any", "firstAvailable": [{"name": "a"}]}],
+            requests=[{"name": "any", "newest": {}}],
             constraints=[{"newKind": "x"}],
         )
     ).spec
     assert spec.requests == ()
-    assert spec.unsupported == ("firstAvailable in request any", "constraint 0 of an unknown kind")
+    assert spec.unsupported == (
+        "request any is neither exactly nor firstAvailable",
+        "constraint 0 of an unknown kind",
+    )
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"name": "r", "firstAvailable": [{"name": "a", "deviceClassName": "c"}]},
+        {"name": "r", "exactly": {"deviceClassName": "c", "allocationMode": "All"}},
+        {"name": "r", "exactly": {"deviceClassName": "c", "adminAccess": True}},
+        {
+            "name": "r",
+            "exactly": {"deviceClassName": "c", "tolerations": [{"tolerationSeconds": 1}]},
+        },
+    ],
+)
+def test_what_a_plain_request_has_no_place_for_is_kept_in_full(request_: Any) -> None:
+    plain = {"name": "p", "exactly": {"deviceClassName": "c"}}
+    spec = claim_from(claim(requests=[plain, request_])).spec
+    assert [one.name for one in spec.in_full] == ["p", "r"]
+    assert not claim_from(claim(requests=[plain])).spec.in_full
+
+
+def test_a_request_that_can_t_be_read_in_full_is_named() -> None:
+    alternatives = [{"name": "a", "deviceClassName": "c", "count": "many"}]
+    spec = claim_from(claim(requests=[{"name": "any", "firstAvailable": alternatives}])).spec
+    assert spec.in_full == ()
+    assert "count" in spec.unsupported[0]
 
 
 names = st.text("abcdefgh-0123456789", min_size=1, max_size=12)
@@ -298,14 +330,20 @@ def test_a_policy_is_read_and_defaulted() -> None:
     assert (plain.dra_enabled, plain.claim_template, plain.placement) == (
         False,
         "tensor-fusion-gpu-template",
-        "CompactFirst",
+        "",
     )
     full = policy_from(
         {
             "metadata": {"name": "t", "generation": 4},
             "spec": {
                 "dra": {"enable": True, "resourceClaimTemplateName": "mine"},
-                "placement": {"mode": "LowLoadFirst"},
+                "placement": {
+                    "mode": "LowLoadFirst",
+                    "node": "binpack",
+                    "gpu": "spread",
+                    "weights": {"cpu": 1, "vram": 5},
+                    "topology": "hard",
+                },
             },
         }
     )
@@ -315,6 +353,9 @@ def test_a_policy_is_read_and_defaulted() -> None:
         "LowLoadFirst",
         4,
     )
+    levels = (full.placement_node, full.placement_gpu, full.placement_topology)
+    assert levels == ("binpack", "spread", "hard")
+    assert full.placement_weights == {"cpu": 1, "vram": 5}
 
 
 def test_times_keep_whole_seconds() -> None:

@@ -44,6 +44,8 @@ class FakeNvml:
         self.remapping_failed: int | None = None
         self.initialised = 0
         self.asked = threading.Event()
+        self.links: dict[tuple[int, int], str] = {}
+        """Active ones, by card and number: the far end's bus id, or "switch"."""
 
     def __getattr__(self, name):
         """Functions this driver lacks raise AttributeError, as a missing symbol does."""
@@ -84,6 +86,30 @@ class FakeNvml:
 
     def nvmlDeviceGetMinorNumber(self, handle, minor):
         minor._obj.value = _address(handle) + 3
+        return 0
+
+    def nvmlDeviceGetPciInfo_v3(self, handle, pci):
+        if not self.links:
+            return pynvml.NVML_ERROR_NOT_SUPPORTED
+        pci._obj.busId = b"00000000:%02X:00.0" % (_address(handle) + 58)
+        return 0
+
+    def nvmlDeviceGetNvLinkState(self, handle, link, active):
+        if link > 3:
+            return pynvml.NVML_ERROR_INVALID_ARGUMENT
+        active._obj.value = (_address(handle) - 1, link) in self.links
+        return 0
+
+    def nvmlDeviceGetNvLinkRemoteDeviceType(self, handle, link, kind):
+        is_switch = self.links[_address(handle) - 1, link] == "switch"
+        kind._obj.value = 2 if is_switch else 0
+        return 0
+
+    def nvmlDeviceGetNvLinkRemotePciInfo_v2(self, handle, link, pci):
+        far = self.links[_address(handle) - 1, link]
+        if far == "switch":
+            return pynvml.NVML_ERROR_NOT_SUPPORTED
+        pci._obj.busId = far.encode()
         return 0
 
     def nvmlDeviceGetTotalEccErrors(self, _, __, ___, count):
@@ -144,6 +170,22 @@ def board(nvml):
     board = NvmlBoard()
     yield board
     board.close()
+
+
+@pytest.mark.parametrize(
+    ("links", "domain"),
+    [
+        ({(0, 0): "switch", (1, 2): "switch"}, "0000:3b:00.0"),
+        ({(0, 1): "00000000:3C:00.0", (1, 1): "00000000:3B:00.0"}, "0000:3b:00.0"),
+        ({(0, 1): "00000000:FF:00.0"}, ""),
+    ],
+    ids=["over a switch", "directly", "to nothing that is a card"],
+)
+def test_nvml_cards_say_which_of_them_nvlink_joins(nvml, board, links, domain):
+    nvml.links = links
+    cards = board.read().cards
+    assert [card.pci_bus_id for card in cards] == ["0000:3b:00.0", "0000:3c:00.0"]
+    assert [card.nvlink_domain for card in cards] == [domain] * 2
 
 
 def test_nvml_cards_are_read_with_what_the_driver_knows(board):

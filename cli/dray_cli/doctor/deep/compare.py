@@ -75,7 +75,7 @@ def _user(sight: Sight, uid: str) -> Side:
 def facts_and_claims(sight: Sight) -> Iterator[tuple[str, Difference]]:
     """Claims that the bus shows otherwise than Kubernetes has them, by uid."""
     facts = sight.state.facts.claims
-    ours = [uid for uid, written in sight.claims.items() if is_ours(written.claim)]
+    ours = [uid for uid, written in sight.claims.items() if _is_told(written.claim)]
     for uid in sorted({*facts, *ours}):
         written, fact = sight.claims.get(uid), facts.get(uid)
         known = written.claim if written is not None and uid in ours else None
@@ -83,6 +83,10 @@ def facts_and_claims(sight: Sight) -> Iterator[tuple[str, Difference]]:
         if not differing:
             continue
         yield uid, _old_fact(sight, written, known, fact, differing)
+
+
+def _is_told(claim: Claim) -> bool:
+    return is_ours(claim) or claim.allocation is not None
 
 
 def _old_fact(

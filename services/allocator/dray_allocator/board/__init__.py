@@ -2,6 +2,7 @@
 
 kinds     cards and nodes, told apart only as far as somebody asked
 reading   what is told apart: card by card, node by node
+source    where the board reads what is so now
 columns   arrays that grow; which cards are whose
 board     one pool's nodes and cards, brought up to date one at a time, and a log of who changed
 ties      who has the same place in the order of ties as somebody else

@@ -5,35 +5,22 @@ keeps a position in the log and, when it is asked again, looks at the rows logge
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from dray.domain.devices import DeviceId
 from dray.domain.pods import Node
 from dray_allocator.board import reading
 from dray_allocator.board.columns import Amounts, Flags, Places, Stretches, Whole, grown, spread
 from dray_allocator.board.kinds import Kinds
+from dray_allocator.board.source import Source, bounded, is_open
 from dray_allocator.board.ties import Ties
 from dray_allocator.fit.devices import Card
-from dray_allocator.fit.ledger import DeviceUse
 from dray_allocator.node.holds import Held
 from dray_allocator.placement.modes import card_load, tie
+from dray_allocator.placement.topology import is_linked
 
 _FIRST: Final = 64
-_MOST: Final = 2**62
-"""Amounts of cpu and memory beyond it count as this much."""
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """Where the board reads what is so now."""
-
-    node: Callable[[str], Node]
-    held: Callable[[str], Held]
-    cards: Callable[[str], Sequence[Card]]
-    use: Callable[[DeviceId], DeviceUse]
 
 
 class Board:
@@ -48,6 +35,8 @@ class Board:
         self._stretches = Stretches()
         self.cards = 0
         """How many cards there are."""
+        self.linked = 0
+        """How many of them NVLink joins to another one."""
         self.card_kinds = Kinds(reading.of_card)
         self.node_kinds = Kinds(reading.of_node)
         self.numbering = 0
@@ -69,6 +58,7 @@ class Board:
         self.load_sum: Whole = np.zeros(_FIRST, np.int64)
         """Of the node's cards, in millionths."""
         self.tie: Whole = np.zeros(_FIRST, np.int64)
+        self.row_linked: Whole = np.zeros(_FIRST, np.int64)
         self.present: Flags = np.zeros(_FIRST, np.bool_)
         """Whether there is a node in the row."""
         self.node_kind: Places = np.zeros(_FIRST, np.intp)
@@ -76,11 +66,16 @@ class Board:
         """Free ones, as the next two."""
         self.memory_bytes: Whole = np.zeros(_FIRST, np.int64)
         self.pods: Whole = np.zeros(_FIRST, np.int64)
+        self.all_cpu_milli: Whole = np.zeros(_FIRST, np.int64)
+        """What there is in all, as the next one."""
+        self.all_memory_bytes: Whole = np.zeros(_FIRST, np.int64)
         # By place.
         self.row: Places = np.zeros(_FIRST, np.intp)
         self.kind: Places = np.zeros(_FIRST, np.intp)
         self.open: Flags = np.zeros(_FIRST, np.bool_)
         """Whether the card isn't taken whole, nor is to be shared by nobody and in use."""
+        self.there: Flags = np.zeros(_FIRST, np.bool_)
+        """Whether there is a card in the place."""
         self.load: Whole = np.zeros(_FIRST, np.int64)
         self.card_tie: Whole = np.zeros(_FIRST, np.int64)
         self.free: list[Amounts] = []
@@ -216,10 +211,12 @@ class Board:
             self.log_start += lost
 
     def _set_resources(self, row: int, node: Node, held: Held) -> None:
-        self.cpu_milli[row] = _bounded(node.cpu_milli - node.used_cpu_milli - held.cpu_milli)
+        self.cpu_milli[row] = bounded(node.cpu_milli - node.used_cpu_milli - held.cpu_milli)
         free_bytes = node.memory_bytes - node.used_memory_bytes - held.memory_bytes
-        self.memory_bytes[row] = _bounded(free_bytes)
-        self.pods[row] = _bounded(node.pods - node.used_pods - held.pods)
+        self.memory_bytes[row] = bounded(free_bytes)
+        self.pods[row] = bounded(node.pods - node.used_pods - held.pods)
+        self.all_cpu_milli[row] = bounded(node.cpu_milli)
+        self.all_memory_bytes[row] = bounded(node.memory_bytes)
 
     def _row_of(self, name: str) -> int:
         row = self.rows.get(name)
@@ -241,14 +238,17 @@ class Board:
         self.first, self.count = grown(self.first, length, 0), grown(self.count, length, 0)
         self.load_sum, self.tie = grown(self.load_sum, length, 0), grown(self.tie, length, 0)
         self.node_kind = grown(self.node_kind, length, 0)
+        self.row_linked = grown(self.row_linked, length, 0)
         self.present = grown(self.present, length, False)
         self.cpu_milli = grown(self.cpu_milli, length, 0)
         self.memory_bytes = grown(self.memory_bytes, length, 0)
         self.pods = grown(self.pods, length, 0)
+        self.all_cpu_milli = grown(self.all_cpu_milli, length, 0)
+        self.all_memory_bytes = grown(self.all_memory_bytes, length, 0)
 
     def _grow_places(self, length: int) -> None:
         self.row, self.kind = grown(self.row, length, 0), grown(self.kind, length, 0)
-        self.open = grown(self.open, length, False)
+        self.open, self.there = grown(self.open, length, False), grown(self.there, length, False)
         self.load, self.card_tie = grown(self.load, length, 0), grown(self.card_tie, length, 0)
         self.free = [grown(column, length, 0.0) for column in self.free]
 
@@ -261,10 +261,14 @@ class Board:
             self.cards += len(cards)
             if self.places > len(self.row):
                 self._grow_places(self.places)
+        linked = sum(is_linked(card) for card in cards)
+        self.linked += linked - self.row_linked.item(row)
+        self.row_linked[row] = linked
         here = self.stretch(row)
         uses = [self._source.use(card.id) for card in cards]
         loads = [card_load(card, use) for card, use in zip(cards, uses, strict=True)]
         self.row[here] = row
+        self.there[here] = True
         self.kind[here] = [self.card_kinds.of(card) for card in cards]
         self.open[here] = [is_open(card, use) for card, use in zip(cards, uses, strict=True)]
         self.load[here] = loads
@@ -278,18 +282,10 @@ class Board:
 
     def _leave(self, row: int) -> None:
         here, count = self.stretch(row), self.count.item(row)
-        self.open[here] = False
+        self.open[here] = self.there[here] = False
         self.kind[here] = 0
         self._stretches.give_back(here.start, count)
         self.cards -= count
-        self.count[row] = 0
+        self.linked -= self.row_linked.item(row)
+        self.count[row] = self.row_linked[row] = 0
         self.load_sum[row] = 0
-
-
-def is_open(card: Card, use: DeviceUse) -> bool:
-    """Whether a share may be had at all: ``fit.search.has_room``, but for the amounts."""
-    return not use.shares or (card.device.allow_multiple_allocations and not use.whole)
-
-
-def _bounded(amount: int) -> int:
-    return amount if -_MOST < amount < _MOST else max(-_MOST, min(amount, _MOST))

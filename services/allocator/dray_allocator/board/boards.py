@@ -4,22 +4,26 @@ A change is only noted; it is applied when somebody asks, so that folding many f
 costs each node once. All of it is a cache: it changes no answer.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Final
 
 from dray.domain.devices import DeviceId
-from dray_allocator.board.board import Board, Source
+from dray_allocator.board.board import Board
 from dray_allocator.board.index import Index
 from dray_allocator.board.plan import Plan
+from dray_allocator.board.source import Source
 from dray_allocator.fit.devices import Card
 from dray_allocator.fit.selectors import Selectors
+from dray_allocator.placement.scores import NodeScore, Scoring
 
 MOST_INDEXES: Final = 1024
 """Signatures whose order of nodes is kept; whoever was used longest ago goes first."""
 _MOST_BYTES: Final = 2**26
 """For the keys of all of them; at least ``_FEWEST`` are kept."""
 _FEWEST: Final = 16
+_MOST_SCORES: Final = 64
+"""Signatures whose scores are kept for nodes that are rated one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,8 @@ class Boards:
         """Nodes to be looked at, and whether at their cards too."""
         self._held: dict[str, None] = {}
         self._cards: dict[DeviceId, None] = {}
-        self._indexes: dict[tuple[str, bool, bytes], Index] = {}
+        self._indexes: dict[tuple[str, Hashable, bytes], Index] = {}
+        self._scored: dict[tuple[str, Hashable, bytes], tuple[Plan, NodeScore]] = {}
 
     def node_changed(self, name: str, *, cards: bool = False) -> None:
         """A node or its pool, and maybe its cards are not as they were."""
@@ -66,6 +71,7 @@ class Boards:
     def forget_indexes(self) -> None:
         """What requests mean changed: a DeviceClass, or the language of selectors."""
         self._indexes.clear()
+        self._scored.clear()
 
     def forget(self) -> None:
         """Start from nothing: the facts were lost."""
@@ -75,6 +81,7 @@ class Boards:
         self._held.clear()
         self._cards.clear()
         self._indexes.clear()
+        self._scored.clear()
 
     def of(self, pool: str) -> Board:
         """A pool's board, as things are now."""
@@ -93,7 +100,7 @@ class Boards:
         pool: str,
         signature: bytes,
         *,
-        fills: bool,
+        scoring: Scoring,
         plan: Callable[[Board], Plan],
         selectors: Selectors,
     ) -> Index:
@@ -102,14 +109,40 @@ class Boards:
         ``plan`` is asked where there is no such index. It must be the same for equal signatures.
         """
         board = self.of(pool)
-        key = (pool, fills, signature)
+        key = (pool, scoring.key, signature)
         index = self._indexes.pop(key, None)
         if index is None:
             self._make_room(board)
-            index = Index(board, plan(board), fills=fills)
+            planned = plan(board)
+            index = Index(board, planned, scoring.make(board, planned))
         self._indexes[key] = index
         index.catch_up(selectors)
         return index
+
+    def score(
+        self,
+        pool: str,
+        signature: bytes,
+        *,
+        scoring: Scoring,
+        plan: Callable[[Board], Plan],
+        selectors: Selectors,
+    ) -> tuple[Plan, NodeScore]:
+        """How pods of a signature rate nodes of a pool one by one, without an index.
+
+        ``plan`` as for ``index``; what it needs of nodes is not looked at.
+        """
+        board = self.of(pool)
+        key = (pool, scoring.key, signature)
+        known = self._scored.pop(key, None)
+        if known is None:
+            while len(self._scored) >= _MOST_SCORES:
+                del self._scored[next(iter(self._scored))]
+            planned = plan(board)
+            known = (planned, scoring.make(board, planned))
+        self._scored[key] = known
+        known[0].learn(board, selectors)
+        return known
 
     def _make_room(self, board: Board) -> None:
         most = max(_FEWEST, min(MOST_INDEXES, _MOST_BYTES // (8 * max(board.height, 1))))

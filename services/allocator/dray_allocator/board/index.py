@@ -12,9 +12,10 @@ import numpy as np
 
 from dray_allocator.board.board import Board
 from dray_allocator.board.columns import Flags, Places, Whole, spread
-from dray_allocator.board.plan import CardNeed, Plan
+from dray_allocator.board.plan import Plan
 from dray_allocator.fit.selectors import Selectors
-from dray_allocator.placement.modes import MOST_LOAD, TIE_BITS
+from dray_allocator.placement.modes import TIE_BITS
+from dray_allocator.placement.scores import Look, NodeScore
 
 BLOCK: Final = 128
 NONE: Final = 2**63 - 1
@@ -25,16 +26,17 @@ _WHOLE_SHARE: Final = 4
 
 
 class Index:
-    """The nodes of a board for one plan. ``fills``: the fullest first, else the emptiest."""
+    """The nodes of a board for one plan, by a score."""
 
-    def __init__(self, board: Board, plan: Plan, *, fills: bool) -> None:
+    def __init__(self, board: Board, plan: Plan, score: NodeScore) -> None:
         self.plan = plan
         self.board = board
-        self.fills = fills
+        self.score = score
         self._keys: Whole = np.full(BLOCK, NONE, np.int64)
         self._least: Whole = np.full(1, NONE, np.int64)
         self._position = -1
         self._kinds_seen = -1
+        self._scored_at = score.version
         self._seen: tuple[int, int, Flags] | None = None
         """The row looked at last, when, and which of its cards had enough for the last need."""
         self._aside: dict[int, int] = {}
@@ -47,6 +49,8 @@ class Index:
         if self._kinds_seen != board.kinds_seen:
             void = self.plan.learn(board, selectors)
             self._kinds_seen = board.kinds_seen
+        if self._scored_at != self.score.version:
+            self._scored_at, void = self.score.version, True
         if not board.rows:
             self._keys[:] = self._least[:] = NONE
         elif void or self._position < board.log_start:
@@ -78,7 +82,7 @@ class Index:
 
     def lay_aside(self, row: int) -> None:
         """Pass a node over until ``restore``."""
-        self._aside[row] = self.key(row)
+        self._aside.setdefault(row, self.key(row))
         self._set_key(row, NONE)
 
     def restore(self) -> None:
@@ -102,7 +106,7 @@ class Index:
         seen = self._seen
         if seen is not None and seen[0] == row and seen[1] == self.board.version:
             return seen[2]
-        return self.suiting(self.plan.cards[-1], self.board.stretch(row))
+        return self.plan.cards[-1].suiting(self.board, self.board.stretch(row))
 
     def keys(self) -> Whole:
         """All keys, by row. A copy."""
@@ -129,13 +133,14 @@ class Index:
             return NONE
         if not self._has_resources(row):
             return NONE
-        here = board.stretch(row)
+        here, suiting = board.stretch(row), []
         for need in plan.cards:
-            found = self.suiting(need, here)
+            found = need.suiting(board, here)
             if np.count_nonzero(found) < need.count:
                 return NONE
+            suiting.append(found)
             self._seen = (row, board.version, found)
-        return key_of(board, row, fills=self.fills)
+        return (self.score.of(board, row, suiting) << TIE_BITS) + board.tie.item(row)
 
     def _has_resources(self, row: int) -> bool:
         board, plan = self.board, self.plan
@@ -145,17 +150,6 @@ class Index:
             return False
         return board.pods.item(row) >= 1
 
-    def suiting(self, need: CardNeed, places: slice | Places) -> Flags:
-        """Which of these cards have enough of everything. Not to be written to."""
-        board = self.board
-        found = board.open[places]
-        if not need.suits_all:
-            found = found & need.suits[board.kind[places]] if need.suits.size else found & False
-        for column, amounts, amount in need.checks:
-            free = board.free[column][places]
-            found = found & (free >= (amount if amounts is None else amounts[board.kind[places]]))
-        return found
-
     def _look_at_many(self, rows: Places) -> None:
         board = self.board
         count = board.count[rows]
@@ -163,15 +157,16 @@ class Index:
         width = count.item(0)
         if width and (count == width).all():
             places = (board.first[rows][:, None] + np.arange(width)).ravel()
-            for need in self.plan.cards:
-                suiting = self.suiting(need, places).reshape(-1, width)
-                enough &= np.add.reduce(suiting, axis=1, dtype=np.int64) >= need.count
+            suiting = [need.suiting(board, places) for need in self.plan.cards]
+            for need, found in zip(self.plan.cards, suiting, strict=True):
+                counted = np.add.reduce(found.reshape(-1, width), axis=1, dtype=np.int64)
+                enough &= counted >= need.count
         else:
             places, owner = spread(board.first[rows], count)
-            for need in self.plan.cards:
-                found = owner[self.suiting(need, places)]
-                enough &= np.bincount(found, minlength=len(rows)) >= need.count
-        self._keys[rows] = self._scored(enough, board.load_sum[rows], count, board.tie[rows])
+            suiting = [need.suiting(board, places) for need in self.plan.cards]
+            for need, found in zip(self.plan.cards, suiting, strict=True):
+                enough &= np.bincount(owner[found], minlength=len(rows)) >= need.count
+        self._keys[rows] = self._scored(Look(rows, places, suiting), enough)
         blocks = list(dict.fromkeys((rows // BLOCK).tolist()))
         self._least[blocks] = np.minimum.reduce(self._keys.reshape(-1, BLOCK)[blocks], axis=1)
 
@@ -179,12 +174,12 @@ class Index:
         board = self.board
         self._fit_length()
         rows, places = slice(0, board.height), slice(0, board.places)
-        count = board.count[rows]
         enough = self.may_run(rows)
-        for need in self.plan.cards:
-            suiting = board.row[places][self.suiting(need, places)]
-            enough &= np.bincount(suiting, minlength=board.height) >= need.count
-        self._keys[rows] = self._scored(enough, board.load_sum[rows], count, board.tie[rows])
+        suiting = [need.suiting(board, places) for need in self.plan.cards]
+        for need, found in zip(self.plan.cards, suiting, strict=True):
+            counted = np.bincount(board.row[places][found], minlength=board.height)
+            enough &= counted >= need.count
+        self._keys[rows] = self._scored(Look(rows, places, suiting), enough)
         self._least = np.minimum.reduce(self._keys.reshape(-1, BLOCK), axis=1)
 
     def may_run(self, rows: slice | Places) -> Flags:
@@ -198,10 +193,9 @@ class Index:
             found &= board.memory_bytes[rows] >= plan.memory_bytes
         return found
 
-    def _scored(self, enough: Flags, load_sum: Whole, count: Whole, ties: Whole) -> Whole:
-        load = np.minimum(load_sum // np.maximum(count, 1), MOST_LOAD)
-        score = MOST_LOAD - load if self.fills else load
-        return np.where(enough, (score << TIE_BITS) + ties, NONE)
+    def _scored(self, look: Look, enough: Flags) -> Whole:
+        scores = self.score.of_many(self.board, look)
+        return np.where(enough, (scores << TIE_BITS) + self.board.tie[look.rows], NONE)
 
     def _fit_length(self) -> None:
         blocks = -(-self.board.height // BLOCK)
@@ -209,10 +203,3 @@ class Index:
         if more > 0:
             self._keys = np.append(self._keys, np.full(more * BLOCK, NONE, np.int64))
             self._least = np.append(self._least, np.full(more, NONE, np.int64))
-
-
-def key_of(board: Board, row: int, *, fills: bool) -> int:
-    """The key of a node on which the pod fits."""
-    load = min(board.load_sum.item(row) // max(board.count.item(row), 1), MOST_LOAD)
-    score = MOST_LOAD - load if fills else load
-    return (score << TIE_BITS) + board.tie.item(row)

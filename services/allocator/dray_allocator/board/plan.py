@@ -13,7 +13,7 @@ import numpy as np
 from dray.domain.pods import Node, PodNeeds
 from dray_allocator.board import reading
 from dray_allocator.board.board import Board
-from dray_allocator.board.columns import Amounts, Flags
+from dray_allocator.board.columns import Amounts, Flags, Places
 from dray_allocator.fit.capacity import MOST_NANO
 from dray_allocator.fit.devices import Card
 from dray_allocator.fit.search import Ask, untolerated
@@ -80,6 +80,16 @@ class CardNeed:
         if known is None:
             known = self.amounts[column] = np.full(len(self.suits), _NOTHING_NEEDED)
         return known
+
+    def suiting(self, board: Board, places: slice | Places) -> Flags:
+        """Which of these cards have enough of everything. Not to be written to."""
+        found = board.open[places]
+        if not self.suits_all:
+            found = found & self.suits[board.kind[places]] if self.suits.size else found & False
+        for column, amounts, amount in self.checks:
+            free = board.free[column][places]
+            found = found & (free >= (amount if amounts is None else amounts[board.kind[places]]))
+        return found
 
 
 @dataclass(slots=True)

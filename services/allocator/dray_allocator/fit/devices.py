@@ -4,15 +4,20 @@ A pool of devices counts only when all slices of its newest generation are there
 name is used twice (``structured.GatherPools``).
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeVar, cast
 
 from dray.cel.device import DeviceView, view_of
 from dray.domain import names
 from dray.domain.devices import AttributeValue, Capacity, Device, DeviceId, ResourceSlice
+from dray.domain.dra.slices import Slice, TaintRule
 from dray_allocator.fit.capacity import amount_of, quantities_of
+from dray_allocator.fit.tainting import tainted
 
 _SIGNATURES_KEPT = 256
+_SLICES_REMEMBERED = 20_000
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -50,7 +55,7 @@ class Card:
     def fault(self) -> str:
         """Why it is never allocated: what of it can't be read; empty where all can."""
         if self._fault is None:
-            self._fault = ", ".join(_faults(self.device))
+            self._fault = ", ".join(faults_of(self.device))
         return self._fault
 
     @property
@@ -94,6 +99,13 @@ class Fleet:
     def __init__(self, drivers: tuple[str, ...]) -> None:
         self._drivers = drivers
         self._slices: dict[str, ResourceSlice] = {}
+        self._in_full: dict[str, Slice] = {}
+        """Those of them that say more than is looked at here."""
+        self._rules: tuple[TaintRule, ...] = ()
+        self._untainted: dict[str, tuple[ResourceSlice, Slice | None]] = {}
+        """As published, the slices on which rules put taints."""
+        self._remembered: dict[str, object] = {}
+        """What others made of slices; forgotten with them."""
         self._pools: dict[tuple[str, str], dict[str, None]] = {}
         self._pools_of: dict[str, dict[tuple[str, str], None]] = {}
         self._unhealthy: dict[tuple[str, str], tuple[str, ...]] = {}
@@ -116,11 +128,47 @@ class Fleet:
         """A device by identity, if it is published and its pool is complete."""
         return self._cards.get(device)
 
-    def put(self, slice_: ResourceSlice) -> tuple[str, ...]:
-        """Take a slice in; the nodes whose devices changed."""
-        if slice_.driver not in self._drivers or self._slices.get(slice_.name) == slice_:
+    @property
+    def says_more(self) -> bool:
+        """Whether there are slices of which more is known than is looked at here."""
+        return bool(self._in_full)
+
+    def nodes_that_say_more(self) -> frozenset[str]:
+        """Nodes with such slices; "" among them means all nodes."""
+        return frozenset(self._slices[name].node for name in self._in_full)
+
+    def published_for(self, node: str) -> list[tuple[ResourceSlice, Slice | None]]:
+        """The slices of every pool that has one of this node or of no single node, by name; with
+        each all that it says, where that is more."""
+        pools = {**self._pools_of.get(node, {}), **self._pools_of.get("", {})}
+        found = sorted({name: None for pool in pools for name in self._pools[pool]})
+        return [(self._slices[name], self._in_full.get(name)) for name in found]
+
+    def remembered(self, name: str, make: Callable[[], T]) -> T:
+        """What ``make`` makes of a slice, made once for as long as the slice is as it is."""
+        known = self._remembered.get(name)
+        if known is None:
+            if len(self._remembered) >= _SLICES_REMEMBERED:
+                self._remembered.clear()
+            known = self._remembered[name] = make()
+        return cast(T, known)
+
+    def unhealthy(self, node: str, driver: str) -> tuple[str, ...]:
+        """Names of the devices that the node's agent says are ill."""
+        return self._unhealthy.get((node, driver), ())
+
+    def put(self, slice_: ResourceSlice, in_full: Slice | None = None) -> tuple[str, ...]:
+        """Take a slice in; the nodes whose devices changed, "" for those of no single node."""
+        if slice_.driver not in self._drivers or self._known(slice_.name) == (slice_, in_full):
             return ()
         touched = self.drop(slice_.name) if slice_.name in self._slices else ()
+        if self._rules:
+            published = slice_, in_full
+            slice_, in_full = tainted(slice_, in_full, self._rules)
+            if published != (slice_, in_full):
+                self._untainted[slice_.name] = published
+        if in_full is not None:
+            self._in_full[slice_.name] = in_full
         devices = tuple(self._lean(device) for device in slice_.devices)
         self._slices[slice_.name] = replace(slice_, devices=devices)
         pool = (slice_.driver, slice_.pool)
@@ -128,9 +176,32 @@ class Fleet:
         self._pools_of.setdefault(slice_.node, {})[pool] = None
         return _distinct((*touched, *self._rebuild(pool)))
 
+    def taint(self, rules: tuple[TaintRule, ...]) -> tuple[str, ...]:
+        """Taint devices by ``rules``, and no others any more; the nodes whose devices changed."""
+        if rules == self._rules:
+            return ()
+        self._rules = rules
+        touched: list[str] = []
+        for name in tuple(self._slices):
+            part, in_full = self._known(name)
+            if part is not None and tainted(part, in_full, rules) != (
+                self._slices[name],
+                self._in_full.get(name),
+            ):
+                touched += (*self.drop(name), *self.put(part, in_full))
+        return _distinct(touched)
+
+    def _known(self, name: str) -> tuple[ResourceSlice | None, Slice | None]:
+        """A slice as it was published."""
+        found = self._untainted.get(name)
+        return found or (self._slices.get(name), self._in_full.get(name))
+
     def drop(self, name: str) -> tuple[str, ...]:
         """Forget a slice; the nodes whose devices changed."""
         slice_ = self._slices.pop(name, None)
+        self._in_full.pop(name, None)
+        self._untainted.pop(name, None)
+        self._remembered.pop(name, None)
         if slice_ is None:
             return ()
         pool = (slice_.driver, slice_.pool)
@@ -216,7 +287,8 @@ def totals_of(device: Device) -> Mapping[str, int]:
     return {key: amount_of(one.value) or 0 for key, one in device.capacity.items()}
 
 
-def _faults(device: Device) -> Iterator[str]:
+def faults_of(device: Device) -> Iterator[str]:
+    """What of a device can't be read."""
     for what in device.unsupported:
         yield f"has {what}"
     for key, one in sorted(device.capacity.items()):

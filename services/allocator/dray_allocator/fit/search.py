@@ -62,6 +62,9 @@ class Share:
     consumed: Consumption
 
 
+Candidates = dict[int, list[tuple[Card, Consumption]]]
+"""Per ask (by its ``id``), cards of a node with what it takes of them, in the order of trying."""
+
 Preference = Callable[[Ask, Card], tuple[tuple[int, ...], int, int]]
 """The lowest is tried first: what the pod prefers, then the score, then the tie."""
 
@@ -129,14 +132,29 @@ class Search:
         self, asks: Sequence[Ask], devices: NodeDevices, selectors: Selectors
     ) -> list[Share] | None:
         """A device for every unit of every ask, in their order; None where they don't fit."""
-        slots = [ask for ask in asks for _ in range(ask.request.count)]
-        candidates: dict[int, list[tuple[Card, Consumption]]] = {}
+        found = self.candidates(asks, devices, selectors)
+        shares = None if found is None else self.fill(asks, found)
+        return None if shares is None else list(shares)
+
+    def candidates(
+        self, asks: Sequence[Ask], devices: NodeDevices, selectors: Selectors
+    ) -> Candidates | None:
+        """The cards that each ask could have alone; None where one has too few."""
+        candidates: Candidates = {}
         for ask in asks:
             found = self._candidates(ask, eligible(ask, devices, selectors))
             if len(found) < ask.request.count:
                 return None
             candidates[id(ask)] = found
-        return list(self._taken) if self._fill(slots, 0, candidates, 0) else None
+        return candidates
+
+    def fill(self, asks: Sequence[Ask], candidates: Candidates) -> tuple[Share, ...] | None:
+        """A candidate for every unit of every ask; None where they don't fit."""
+        if any(len(candidates[id(ask)]) < ask.request.count for ask in asks):
+            return None
+        slots = [ask for ask in asks for _ in range(ask.request.count)]
+        self._taken.clear()
+        return tuple(self._taken) if self._fill(slots, 0, candidates, 0) else None
 
     def _candidates(self, ask: Ask, cards: Sequence[Card]) -> list[tuple[Card, Consumption]]:
         found = []
@@ -151,7 +169,7 @@ class Search:
         self,
         slots: Sequence[Ask],
         at: int,
-        candidates: dict[int, list[tuple[Card, Consumption]]],
+        candidates: Candidates,
         start: int,
     ) -> bool:
         if at == len(slots):

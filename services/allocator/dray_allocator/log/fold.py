@@ -12,6 +12,7 @@ from dray.messages.decisions import (
     AnyRecord,
     Checkpoint,
     Decided,
+    Learned,
     NodeLeft,
     PodDecision,
     Release,
@@ -41,6 +42,8 @@ class Reservation:
     pod_uid: str
     allocation: Allocation
     decided_unix_s: float
+    node: str
+    """Where its pod goes; the allocation may be good for more nodes, or for all."""
     stage: Stage = Stage.HELD
 
 
@@ -70,6 +73,8 @@ class LogFold:
     """Per claim, nodes not to be tried soon and since when."""
     left: dict[str, int] = field(default_factory=dict)
     """Per node, the revision with which it left the domain."""
+    learned: Learned | None = None
+    """What the last decisions were taken by, where the policy learns."""
 
     def copy(self) -> "LogFold":
         """An independent fold of the same records."""
@@ -92,6 +97,7 @@ class LogFold:
             self.checkpoint_unix_s = record.now_unix_s
         match record:
             case Decided():
+                self.learned = record.learned or self.learned
                 return self._decided(record.pods, record.now_unix_s)
             case Released():
                 return self._released(record)
@@ -128,6 +134,7 @@ class LogFold:
                     pod.pod_uid,
                     claim.allocation,
                     now_unix_s,
+                    pod.node,
                 )
         return Touched(tuple(claims), tuple(pod.pod_uid for pod in pods))
 
@@ -164,6 +171,7 @@ class LogFold:
         """A reader that starts here begins with it; others drop pods that wait no more."""
         self.checkpoint_unix_s = record.now_unix_s
         self.since_checkpoint = 0
+        self.learned = record.learned or self.learned
         still = dict.fromkeys(record.waiting)
         self.waiting = {uid: told for uid, told in self.waiting.items() if uid in still}
         if not fresh:

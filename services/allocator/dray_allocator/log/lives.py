@@ -74,7 +74,7 @@ def end_of(
 
 
 def _voided(reservation: Reservation, around: Surroundings) -> Ending:
-    node = reservation.allocation.node
+    node = reservation.node
     if reservation.stage is Stage.COMMITTED:
         return Ending("withdrawn", node)
     asked_by_us = around.now_unix_s - reservation.decided_unix_s >= around.uncommitted_after_s
@@ -86,8 +86,25 @@ def _wish(reservation: Reservation, around: Surroundings) -> Wish | None:
     if not around.pod_wants:
         return Wish(reservation.attempt, "the pod is gone")
     if not around.node_serves:
-        return Wish(reservation.attempt, f"node {reservation.allocation.node} left the domain")
+        return Wish(reservation.attempt, f"node {reservation.node} left the domain")
     age_s = around.now_unix_s - reservation.decided_unix_s
     if age_s >= around.uncommitted_after_s:
         return Wish(reservation.attempt, f"not committed after {around.uncommitted_after_s:g} s")
     return None
+
+
+def merely_held(reservation: Reservation | None, claim: Claim | None) -> bool:
+    """Whether the claim alone demands nothing before the next tick."""
+    return (
+        reservation is not None
+        and reservation.stage is Stage.HELD
+        and claim is not None
+        and claim.void < reservation.attempt
+    )
+
+
+def executed_unknown(claim: Claim, reservation: Reservation | None) -> bool:
+    """Whether an execution has begun that is neither voided nor in this log: an older epoch's,
+    or one whose record was trimmed. It could still be written, so it is voided first."""
+    known = reservation.attempt if reservation else 0
+    return claim.allocation is None and claim.decision > max(claim.void, known)

@@ -6,8 +6,8 @@ from dray.messages.commands import VoidClaim
 from dray.messages.decisions import Release
 from dray_allocator.domain import Domain
 from dray_allocator.log.fold import Reservation, Stage
-from dray_allocator.log.lives import Ending, Surroundings, Wish, end_of
-from dray_allocator.state import AllocatorState, executed_unknown
+from dray_allocator.log.lives import Ending, Surroundings, Wish, end_of, executed_unknown
+from dray_allocator.state import AllocatorState
 
 
 def due_releases(
@@ -68,7 +68,7 @@ def _busy_nodes(state: AllocatorState, domain: Domain) -> dict[str, None]:
     with decided pods that their sum lacks yet: the next domain can't see any of them in its
     own log."""
     busy = {
-        reservation.allocation.node: None
+        reservation.node: None
         for claim_uid in domain.unsettled
         if (reservation := domain.current.claims.get(claim_uid)) is not None
         and reservation.stage is not Stage.OVER
@@ -83,7 +83,7 @@ def _end(state: AllocatorState, domain: Domain, reservation: Reservation) -> End
         state.facts.now_unix_s,
         state.rules.uncommitted_after_s,
         state.facts.pod_wants(reservation.pod_uid),
-        state.facts.serves(reservation.allocation.node, domain.name),
+        state.facts.serves(reservation.node, domain.name),
     )
     return end_of(reservation, state.facts.claims.get(reservation.claim_uid), around)
 

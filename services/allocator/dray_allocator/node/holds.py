@@ -61,7 +61,7 @@ class Holds:
             self._sum(before[0])
         if held is not None:
             self._nodes.setdefault(node, {})[pod_uid] = held
-            self._sum(node)
+            self._sums[node] = _together((self.on(node), held))
         return "" if before is None else before[0]
 
     def _sum(self, node: str) -> None:

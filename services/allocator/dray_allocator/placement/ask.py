@@ -7,12 +7,17 @@ import msgspec
 from dray.domain import names
 from dray.domain.claims import Claim, DeviceRequest
 from dray.domain.devices import DeviceClass, OpaqueConfig
+from dray.domain.dra.nodes import NodeSelector
+from dray.domain.names import PLACEMENT_FIELD, TOPOLOGY_FIELD
+from dray.domain.placement import HARD, Placement, overridden
 from dray.domain.pods import Pod, PodNeeds
 from dray.reasons import Reason
-from dray_allocator.fit.capacity import amount_of
-from dray_allocator.fit.percent import percents, unreadable
+from dray_allocator.fit.parameters import own_parameters
+from dray_allocator.fit.percent import percents
 from dray_allocator.fit.search import Ask
+from dray_allocator.lane.asking import asks_of, needs_lane
 from dray_allocator.placement.preference import preference_of
+from dray_allocator.placement.sense import senseless
 from dray_allocator.state import AllocatorState
 
 
@@ -27,11 +32,17 @@ class Wanted:
     """Equal for pods that the same free devices satisfy."""
     signature: bytes
     """Equal for pods that may go to the same nodes for the same devices."""
+    placement: Placement
+    """The pool's, or the pod's own."""
     fixed_node: str = ""
     """Where another claim of the pod is allocated already."""
     named_nodes: tuple[str, ...] | None = None
     """The nodes that the pod names, as a DaemonSet's pods do; None: any will do."""
     excluded: tuple[str, ...] = ()
+    reach: tuple[NodeSelector, ...] = ()
+    """Which nodes can use what other claims of the pod hold, where that is not one node."""
+    in_full: bool = False
+    """Whether it wants what only structured parameters can decide."""
     alone: bool = False
     """Whether dray binds the pod, and so wants nodes where nobody else binds."""
 
@@ -43,29 +54,48 @@ class Wanted:
     @property
     def ordinary(self) -> bool:
         """Whether pods of equal signature fare alike."""
-        return not self.fixed_node and not self.excluded
+        return not self.fixed_node and not self.excluded and not self.reach
 
 
 def wanted(state: AllocatorState, domain: str, pod: Pod) -> Wanted | tuple[Reason, ...]:
     """What the pod wants of dray, or the reasons why it can't be given anything."""
     claims = state.open_claims(pod)
-    if refused := tuple(_refusals(state, pod, claims)):
+    in_full = any(needs_lane(claim) for claim in claims)
+    if refused := tuple(_refusals(state, pod, claims, in_full)):
         return refused
-    asks = tuple(ask for claim in claims for ask in _asks(state, claim))
+    asks = () if in_full else tuple(ask for claim in claims for ask in _asks(state, claim))
     devices_signature = b"|".join(state.facts.signatures[claim.uid] for claim in claims)
     alone = _is_alone(state, domain, pod)
-    needs = msgspec.json.encode((pod.needs, alone), order="deterministic")
+    placement = _placement(state, domain, claims)
+    told = (pod.needs, alone, HARD) if placement.topology == HARD else (pod.needs, alone)
+    needs = msgspec.json.encode(told, order="deterministic")
     return Wanted(
         pod,
         claims,
         asks,
         devices_signature,
         needs + b"|" + devices_signature,
+        placement,
         _fixed_node(state, pod),
         named_nodes(pod.needs),
         _excluded(state, domain, claims),
+        _reach(state, pod),
+        in_full,
         alone,
     )
+
+
+def _placement(state: AllocatorState, domain: str, claims: tuple[Claim, ...]) -> Placement:
+    """The pool's, and what the first claim that says something has in its place; what the webhook
+    would not have let in counts for nothing."""
+    policy = state.facts.placement(domain)[0]
+    for claim in claims:
+        for parameters in own_parameters(claim):
+            placement = str(parameters.get(PLACEMENT_FIELD, ""))
+            topology = str(parameters.get(TOPOLOGY_FIELD, ""))
+            if placement or topology:
+                return overridden(policy, placement, topology)
+    return policy
 
 
 def _is_alone(state: AllocatorState, domain: str, pod: Pod) -> bool:
@@ -119,7 +149,9 @@ def _ask(state: AllocatorState, claim: Claim, request: DeviceRequest) -> Ask:
     return Ask(claim.uid, request, selectors, constraints, signature, shares, prefer)
 
 
-def _refusals(state: AllocatorState, pod: Pod, claims: tuple[Claim, ...]) -> list[Reason]:
+def _refusals(
+    state: AllocatorState, pod: Pod, claims: tuple[Claim, ...], in_full: bool
+) -> list[Reason]:
     reasons = []
     for claim in claims:
         if claim.pool and claim.pool != pod.pool:
@@ -127,32 +159,15 @@ def _refusals(state: AllocatorState, pod: Pod, claims: tuple[Claim, ...]) -> lis
                 _one("pool", f"claim {claim.name} asks for pool {claim.pool}, pod for {pod.pool}")
             )
         reasons += [
-            _one("unsupported", f"claim {claim.name}: {what}") for what in _unsupported(claim)
+            _one("unsupported", f"claim {claim.name}: {what}")
+            for what in senseless(claim, in_full=in_full)
         ]
         reasons += [
-            _one("unsupported", f"DeviceClass {request.device_class} does not exist")
-            for request in claim.spec.requests
-            if request.device_class not in state.facts.classes
+            _one("unsupported", f"DeviceClass {ask.device_class} does not exist")
+            for ask in asks_of(claim)
+            if ask.device_class not in state.facts.classes
         ]
     return reasons
-
-
-def _unsupported(claim: Claim) -> list[str]:
-    found = [*claim.spec.unsupported, *unreadable(claim)]
-    for request in claim.spec.requests:
-        if request.mode != "ExactCount":
-            found.append(f"request {request.name}: allocationMode {request.mode}")
-        if request.admin_access:
-            found.append(f"request {request.name}: adminAccess")
-        if request.count < 1:
-            found.append(f"request {request.name}: count {request.count} is below 1")
-        for key, text in sorted(request.capacity.items()):
-            if (amount := amount_of(text)) is None or amount < 0:
-                what = "is no quantity" if amount is None else "is negative"
-                found.append(f"request {request.name}: {key} {text} {what}")
-    if sum(request.count for request in claim.spec.requests) > names.MAX_GPUS_PER_CLAIM:
-        found.append(f"more than {names.MAX_GPUS_PER_CLAIM} devices")
-    return list(dict.fromkeys(found))
 
 
 def _one(kind: str, what: str) -> Reason:
@@ -164,6 +179,11 @@ def _fixed_node(state: AllocatorState, pod: Pod) -> str:
         if claim.allocation is not None and claim.allocation.node:
             return claim.allocation.node
     return ""
+
+
+def _reach(state: AllocatorState, pod: Pod) -> tuple[NodeSelector, ...]:
+    held = (claim.allocation for claim in state.known_claims(pod) or ())
+    return tuple(one.selector for one in held if one is not None and one.selector is not None)
 
 
 def _excluded(state: AllocatorState, domain: str, claims: tuple[Claim, ...]) -> tuple[str, ...]:

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dray.domain.claims import Claim
+from dray.domain.placement import HARD
 from dray.reasons import Reason
 from dray_allocator.board.columns import spread
 from dray_allocator.board.index import Index
@@ -14,11 +16,12 @@ from dray_allocator.placement.ask import Wanted
 from dray_allocator.placement.choose import candidates, index_of
 from dray_allocator.placement.on_cards import Cards
 from dray_allocator.placement.on_nodes import on_nodes
+from dray_allocator.placement.topology import JOINED, best_set, concerns
 from dray_allocator.state import AllocatorState
 
 _MOST_REASONS = 24
 _NO_DEVICES = "no slice with devices, or not all slices of its pool's newest generation"
-_TOO_MANY = (
+TOO_MANY = (
     "there may be one, but they are too many to try them all: ask for fewer, or constrain less"
 )
 
@@ -64,12 +67,14 @@ def _together(state: AllocatorState, domain: Domain, wanted: Wanted, index: Inde
     tries = Tries()
     for node in _with_enough(index, candidates(state, domain, wanted)):
         search = Search(state.ledger, lambda ask, card: ((), 0, 0), tries.at_most(STEPS))
-        placed = search.place(wanted.asks, state.fleet.of(node), state.selectors)
-        enough += placed is not None
-        unsure += placed is None and tries.ran_out
+        is_placed = _is_placed(state, search, wanted, node)
+        enough += is_placed
+        unsure += not is_placed and tries.ran_out
     what = f"{count} matching device{'' if count == 1 else 's'} with room on one node"
-    told = {f"{what}{_constrained(wanted)}": (total - enough - unsure, "")}
-    told[f"a choice of {count} devices among the first {STEPS} tried"] = (unsure, _TOO_MANY)
+    if _must_be_joined(wanted):
+        what = f"{what}, {JOINED}"
+    told = {f"{what}{constrained(wanted.claims)}": (total - enough - unsure, "")}
+    told[f"a choice of {count} devices among the first {STEPS} tried"] = (unsure, TOO_MANY)
     return [
         Reason("count", what, failed, total, "node", detail)
         for what, (failed, detail) in told.items()
@@ -84,15 +89,29 @@ def _with_enough(index: Index, nodes: Sequence[str]) -> list[str]:
     places, owner = spread(board.first[rows], board.count[rows])
     enough = np.ones(len(rows), np.bool_)
     for need in index.plan.cards:
-        found = owner[index.suiting(need, places)]
+        found = owner[need.suiting(board, places)]
         enough &= np.bincount(found, minlength=len(rows)) >= need.count
     return [nodes[at] for at in enough.nonzero()[0].tolist()]
 
 
-def _constrained(wanted: Wanted) -> str:
+def _is_placed(state: AllocatorState, search: Search, wanted: Wanted, node: str) -> bool:
+    asks = wanted.asks
+    found = search.candidates(asks, state.fleet.of(node), state.selectors)
+    if found is None:
+        return False
+    if _must_be_joined(wanted):
+        return best_set(search, asks, found, HARD) is not None
+    return search.fill(asks, found) is not None
+
+
+def _must_be_joined(wanted: Wanted) -> bool:
+    return wanted.placement.topology == HARD and concerns(wanted.asks, HARD)
+
+
+def constrained(claims: Sequence[Claim]) -> str:
     """The claims' constraints, in their own words."""
     found: dict[str, None] = {}
-    for constraint in (one for ask in wanted.asks for one in ask.constraints):
+    for constraint in (one for claim in claims for one in claim.spec.constraints):
         for rule, name in (
             ("matchAttribute", constraint.match_attribute),
             ("distinctAttribute", constraint.distinct_attribute),

@@ -33,6 +33,10 @@ class Liked(NamedTuple):
     uid: str
     row: int
 
+    def at_best(self, grade: int) -> tuple[tuple[Key, ...], int, int, str]:
+        """The least that it can be rated where its cards are joined no better than by a grade."""
+        return self.bound, grade, self.key, self.uid
+
 
 def in_order(index: Index, asks: Sequence[Ask]) -> Iterator[Liked] | None:
     """The nodes of an index, the most liked first; None where kinds don't tell how much."""
@@ -57,9 +61,11 @@ class _Walk:
     def groups(self) -> Iterator[Liked]:
         """The nodes whose worst card has rank 0, then 1 and so on."""
         board = self.index.board
+        if not self.values:
+            return
         places = slice(0, board.places)
         rows, kinds = board.row[places], board.kind[places]
-        found = [(need, self.index.suiting(need, places)) for need in self.index.plan.cards]
+        found = [(need, need.suiting(board, places)) for need in self.index.plan.cards]
         worth = [rank[kinds] for rank in self.ranks]
         left = self.keys != NONE
         for level in range(len(self.values)):
@@ -96,7 +102,7 @@ class _Walk:
         places, owner = spread(board.first[rows], board.count[rows])
         found: list[Whole] = []
         for need, rank in zip(self.index.plan.cards, self.ranks, strict=True):
-            suiting = self.index.suiting(need, places)
+            suiting = need.suiting(board, places)
             whose, worth = owner[suiting], rank[board.kind[places[suiting]]]
             order = np.lexsort((worth, whose))
             first = np.searchsorted(whose[order], np.arange(len(rows)))

@@ -2,7 +2,6 @@
 
 from hashlib import sha256
 
-from dray.domain.names import LOW_LOAD_FIRST
 from dray_allocator.fit.devices import Card
 from dray_allocator.fit.ledger import DeviceUse
 
@@ -12,11 +11,6 @@ FULL = 1_000_000
 MOST_LOAD = 2**22 - 1
 """Loads above it count as this much; a device that is sold twice over has 2 000 000."""
 TIE_BITS = 40
-
-
-def fills(mode: str) -> bool:
-    """CompactFirst fills what is loaded, LowLoadFirst what is empty; others fill too."""
-    return mode != LOW_LOAD_FIRST
 
 
 def card_load(card: Card, use: DeviceUse) -> int:

@@ -13,10 +13,12 @@ from dray_allocator.board.index import Index
 from dray_allocator.node.holds import Held
 from dray_allocator.node.predicates import failures
 from dray_allocator.placement.ask import Wanted
+from dray_allocator.placement.choose import is_reached_by
 from dray_allocator.placement.modes import tie
 from dray_allocator.state import AllocatorState
 
 EXCLUDED: Final = "not withdrawn from lately"
+REACHED: Final = "among those that can use a claim of the pod that is allocated already"
 _FREE = re.compile(r"free (\S+)(?: slots)? ≥ ")
 _UNITS = {"cpu": "m", "memory": " bytes"}
 _BYTES = ("ephemeral-storage", "hugepages-")
@@ -25,13 +27,13 @@ Rank = tuple[int, int, int]
 
 
 def on_nodes(
-    state: AllocatorState, wanted: Wanted, nodes: Sequence[str], index: Index
+    state: AllocatorState, wanted: Wanted, nodes: Sequence[str], index: Index | None = None
 ) -> list[Reason]:
     """Why nodes don't take the pod; what is missing on the most frequent ones is not said first:
-    the order is that of the words."""
+    the order is that of the words. Without an index every node is looked at."""
     counts: dict[str, int] = {}
     nearest: dict[str, tuple[Rank, Nearest]] = {}
-    for name in _doubtful(wanted, nodes, index):
+    for name in nodes if index is None else _doubtful(wanted, nodes, index):
         node, held = state.facts.nodes[name].node, state.holds.on(name)
         given = state.facts.given
         failing = tuple(failures(wanted.pod.needs, node, held, alone=wanted.alone, given=given))
@@ -46,16 +48,19 @@ def on_nodes(
         Reason("node", what, counts[what], total, "node", nearest=nearest[what][1])
         for what in sorted(counts)
     ]
-    return [*reasons, *_elsewhere(wanted, nodes)]
+    return [*reasons, *_elsewhere(state, wanted, nodes)]
 
 
-def _elsewhere(wanted: Wanted, nodes: Sequence[str]) -> list[Reason]:
+def _elsewhere(state: AllocatorState, wanted: Wanted, nodes: Sequence[str]) -> list[Reason]:
     """Nodes that are out of the question for this pod alone."""
     found = []
     if wanted.fixed_node:
         others = len(nodes) - (wanted.fixed_node in nodes)
         what = f"is {wanted.fixed_node}, where another claim of the pod is allocated"
         found.append(Reason("node", what, others, len(nodes), "node"))
+    if wanted.reach:
+        out_of_reach = sum(not is_reached_by(state, wanted, name) for name in nodes)
+        found.append(Reason("node", REACHED, out_of_reach, len(nodes), "node"))
     withdrawn = sum(name in nodes for name in dict.fromkeys(wanted.excluded))
     found.append(Reason("node", EXCLUDED, withdrawn, len(nodes), "node"))
     return [reason for reason in found if reason.failed]

@@ -14,7 +14,7 @@ from dray_allocator.structured.plan import Planner
 from dray_allocator.structured.pools import Pool, gather
 from dray_allocator.structured.results import chosen_of, result_of
 from dray_allocator.structured.rules import Rules
-from dray_allocator.structured.search import DEVICES_LOOKED_AT, Search
+from dray_allocator.structured.search import DEVICES_LOOKED_AT, Looks, Search
 from dray_allocator.structured.selectors import Selectors
 from dray_allocator.structured.taking import Books
 from dray_allocator.structured.usage import usage_of
@@ -33,11 +33,17 @@ class Problem:
 
 
 def allocate(
-    problem: Problem, rules: Rules, *, most_devices: int = DEVICES_LOOKED_AT
+    problem: Problem,
+    rules: Rules,
+    *,
+    most_devices: int = DEVICES_LOOKED_AT,
+    looks: Looks | None = None,
+    selectors: Selectors | None = None,
 ) -> list[AllocationResult] | None:
     """What each claim gets, in the order of the claims; None where they don't fit on the node.
 
-    ``most_devices`` bounds the devices that the search looks at.
+    ``most_devices`` bounds the devices that the search looks at; ``looks`` does so instead where
+    the caller counts. ``selectors``, of the same node and rules, may be more forgiving.
 
     Raises:
         AllocationError: Kubernetes ends the attempt with an error: a selector that can't be
@@ -47,7 +53,7 @@ def allocate(
     """
     pools = gather(problem.slices, problem.node, rules)
     books = Books(problem.claims, usage_of(problem.holdings, rules), rules)
-    selectors = Selectors(problem.node, rules)
+    selectors = selectors or Selectors(problem.node, rules)
 
     def has_room(ask: Ask, candidate: Candidate) -> bool:
         return books.has_room(ask, candidate, now=rules.all_by_what_is_left)
@@ -64,7 +70,7 @@ def allocate(
         selectors.take,
         rules,
         invalid=next((pool for pool in pools if pool.invalid), None),
-        most=most_devices,
+        looks=looks or Looks(most_devices),
     )
     if not search.run():
         _blame(pools, rules)

@@ -46,6 +46,19 @@ class Place:
     """Where among all devices the request goes on: the order within a request does not matter."""
 
 
+class Looks:
+    """How many devices may still be looked at."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.left = most
+
+    def take(self) -> bool:
+        """Look at one more; False where there is none left."""
+        self.left -= 1
+        return self.left >= 0
+
+
 Choice = Generator[Place, Ending, Ending]
 
 
@@ -62,7 +75,7 @@ class Search:
         rules: Rules,
         *,
         invalid: Pool | None = None,
-        most: int = DEVICES_LOOKED_AT,
+        looks: "Looks | None" = None,
     ) -> None:
         self._claims = claims
         self._plans = plans
@@ -71,8 +84,7 @@ class Search:
         self._selected = take
         self._rules = rules
         self._invalid = invalid
-        self._left = most
-        self._most = most
+        self._looks = looks or Looks(DEVICES_LOOKED_AT)
         self.chosen: dict[tuple[int, int], int] = {}
         """The alternative of each request that has several."""
 
@@ -180,12 +192,11 @@ class Search:
         return Ending.NO_FIT
 
     def _look(self) -> None:
-        self._left -= 1
-        if self._left < 0:
+        if not self._looks.take():
             raise SearchLimitError(
-                f"gave up after looking at {self._most} devices without an answer: the claims "
-                "leave too many combinations open; ask for fewer devices at a time, or narrow "
-                "the selectors"
+                f"gave up after looking at {self._looks.most} devices without an answer: the "
+                "claims leave too many combinations open; ask for fewer devices at a time, or "
+                "narrow the selectors"
             )
 
 

@@ -75,7 +75,7 @@ class Selectors:
         view = self._views.get(candidate)
         if view is None:
             shown = self._rules.sharing_seen_by_selectors
-            view = self._views[candidate] = _view(candidate, shows_sharing=shown)
+            view = self._views[candidate] = view_of(candidate, shows_sharing=shown)
         return view
 
 
@@ -86,7 +86,8 @@ def _expressions(claim: Claim, ask: Ask, of_class: DeviceClass) -> Iterator[tupl
         yield f"claim {claim}", number, expression
 
 
-def _view(candidate: Candidate, *, shows_sharing: bool) -> DeviceView:
+def view_of(candidate: Candidate, *, shows_sharing: bool) -> DeviceView:
+    """What selectors see of a device."""
     device = candidate.device
     return DeviceView(
         driver=candidate.id.driver,

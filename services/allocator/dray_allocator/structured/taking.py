@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from dray.domain.devices import Taint
 from dray.domain.dra.asks import Ask, Claim
 from dray.domain.dra.slices import Device
 from dray_allocator.structured.amounts import Amount
@@ -97,7 +98,7 @@ class Books:
             return False
         if not self._take_counters(attempt, is_share):
             return False
-        if self._rules.device_taints and _is_kept_away(device, ask):
+        if self._rules.device_taints and untolerated(device, ask):
             return False
         if not self._meet_constraints(attempt):
             return False
@@ -211,10 +212,11 @@ def _drop(entries: list[Any]) -> None:
     entries.pop()
 
 
-def _is_kept_away(device: Device, ask: Ask) -> bool:
-    """Whether a taint of the device isn't tolerated; effects other than these are only told."""
-    return any(
-        taint.effect in _KEEPS_AWAY
-        and not any(toleration.tolerates(taint) for toleration in ask.tolerations)
-        for taint in device.taints
-    )
+def untolerated(device: Device, ask: Ask) -> Taint | None:
+    """A taint that keeps the ask away; effects other than these are only told."""
+    for taint in device.taints:
+        if taint.effect in _KEEPS_AWAY and not any(
+            toleration.tolerates(taint) for toleration in ask.tolerations
+        ):
+            return taint
+    return None

@@ -14,6 +14,7 @@ from dray_claim_controller.deciding.executing import (
     NextStep,
     Refused,
     StartedHalfway,
+    Untold,
 )
 from dray_claim_controller.deciding.known import KnownPicture, restored
 from dray_claim_controller.deciding.observing import FACT_OF, PoolStatus, Publish, Taints
@@ -41,6 +42,7 @@ QUESTIONS: dict[str, type[Question[Any]]] = by_name(
     StartedHalfway,
     Taints,
     Template,
+    Untold,
     WhoIsStranded,
 )
 """By the name that the journal has."""

@@ -3,7 +3,6 @@
 import msgspec
 
 from dray.domain.claims import Allocation
-from dray.domain.names import OWNER_DRAY
 from dray.messages.decisions import ClaimDecision, PodDecision
 from dray_claim_controller.deciding.seam import Question
 from dray_claim_controller.execute.adoption import adopted
@@ -13,6 +12,7 @@ from dray_claim_controller.execute.orders import Order
 from dray_claim_controller.execute.repelled import repelled_by
 from dray_claim_controller.execute.rules import Observed, Step, next_step
 from dray_claim_controller.execute.shares import with_shares
+from dray_claim_controller.execute.voids import may_take_back, untold, voids_of
 from dray_claim_controller.execute.withdrawal import Stuck, cleared, is_stuck, is_tried_again
 from dray_claim_controller.observe.picture import Picture
 
@@ -43,6 +43,7 @@ class NextStep(Question[Step], frozen=True, kw_only=True, tag="next-step"):
             committed=frozenset(self.committed),
             marked=frozenset(self.marked),
             siblings=tuple(held.claim for held in siblings if held.claim.uid not in claims),
+            voids={} if seen is None else voids_of(seen),
             repelled="" if seen is None else repelled_by(picture, seen, self.decision.node),
         )
         return next_step(observed, self.decision)
@@ -77,18 +78,19 @@ class MayTakeBack(Question[bool], frozen=True, kw_only=True, tag="may-take-back"
     binder: str
 
     def answer(self, picture: Picture) -> bool:
-        seen = picture.claims.get(self.claim_uid)
-        if seen is None or seen.claim.decision > self.attempt:
-            return False
-        claim = seen.claim
-        if not claim.reserved_for:
-            return True
-        # A reservation of dray's own came with the allocation and counts once the pod is
-        # bound; any other means that somebody is about to use the allocation.
-        pod = picture.pods.get(self.pod_uid)
-        is_bound = pod is not None and bool(pod.node)
-        own = claim.reserved_for == (self.pod_uid,) and self.binder == OWNER_DRAY
-        return own and not is_bound
+        return may_take_back(
+            picture, self.claim_uid, self.attempt, pod_uid=self.pod_uid, binder=self.binder
+        )
+
+
+class Untold(Question[str], frozen=True, kw_only=True, tag="untold"):
+    """By what a pod must say that it is never bound, before anything of a decision is cleared;
+    empty where it says so already."""
+
+    decision: PodDecision
+
+    def answer(self, picture: Picture) -> str:
+        return untold(picture, self.decision)
 
 
 class MayVoid(Question[bool], frozen=True, kw_only=True, tag="may-void"):

@@ -194,7 +194,9 @@ class Executor:
 
     @staticmethod
     def _may_be_behind(stop: Stop, memory: _Memory) -> bool:
-        if stop.reason not in _MISSING or stop.reason in memory.asked_for:
+        # Nothing is taken back, or given up as gone, on the word of a watch alone.
+        doubtful = stop.withdraw or stop.reason in _MISSING
+        if not doubtful or stop.reason in memory.asked_for:
             return False
         memory.asked_for.add(stop.reason)
         return True
@@ -229,6 +231,10 @@ class Executor:
 
     async def _refresh_once(self, order: Order) -> None:
         decision = order.decision
-        for claim in decision.claims:
-            await self._watching.refresh_claim(claim.uid, claim.namespace, claim.name)
+        seen = self._picture.pods.get(decision.pod_uid)
+        held = [] if seen is None or seen.pod is None else self._picture.claims_of(seen.pod)
+        about = [(one.claim.uid, one.claim.namespace, one.claim.name) for one in held]
+        about += [(claim.uid, claim.namespace, claim.name) for claim in decision.claims]
+        for uid, namespace, name in dict.fromkeys(about):
+            await self._watching.refresh_claim(uid, namespace, name)
         await self._watching.refresh_pod(decision.pod_uid, decision.namespace, decision.name)

@@ -7,7 +7,7 @@ claims that this very execution saw allocated.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dray.domain.claims import EPOCH_SPAN, Allocation, Claim
 from dray.domain.names import OWNER_DRAY
@@ -35,6 +35,8 @@ class Observed:
     """UIDs that this execution marked itself: nobody has committed them before."""
     siblings: tuple[Claim, ...] = ()
     """The pod's further claims of ours: an earlier decision allocated them."""
+    voids: Mapping[str, int] = field(default_factory=dict)
+    """By claim UID, the attempts that the pod itself says it must not be bound by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +132,8 @@ def _siblings_stop(observed: Observed) -> Stop | None:
     # Decided when its other claims were allocated. One of them may be taken back by now, or about
     # to be, because its decision lost the claim that this one is about: all together, anew.
     for claim in observed.siblings:
-        if claim.allocation is None or 0 < claim.decision <= claim.void:
+        void = max(claim.void, observed.voids.get(claim.uid, 0))
+        if claim.allocation is None or 0 < claim.decision <= void:
             where = f"claim {claim.namespace}/{claim.name}"
             held = tuple(made for one in observed.siblings if (made := decided(one)) is not None)
             return Stop("sibling-void", f"{where} of the same pod is taken back", True, held)
@@ -160,8 +163,12 @@ def _claim_step(observed: Observed, decision: PodDecision, wanted: ClaimDecision
     bound = observed.pod is not None and bool(observed.pod.node)
     if bound and _is_allocated(claim, wanted):
         return None
-    if claim.void >= wanted.attempt:
+    # What it holds may be of an earlier attempt, which had the same devices.
+    attempt = claim.decision if _is_allocated(claim, wanted) else wanted.attempt
+    if 0 < attempt <= claim.void:
         return Stop("void", f"{where} voids attempts up to {claim.void}", withdraw=True)
+    if 0 < attempt <= (void := observed.voids.get(wanted.uid, 0)):
+        return Stop("void", f"the pod voids attempts of {where} up to {void}", withdraw=True)
     # What is committed counts in every epoch, and its binding is finished; nothing else is.
     if epoch_of(wanted.attempt) < observed.epoch and not _is_allocated(claim, wanted):
         return Stop("old-epoch", f"the log's epoch is {observed.epoch} by now")

@@ -1,9 +1,9 @@
-"""Takes back what a decision wrote: void first, then clear."""
+"""Takes back what a decision wrote: the pod is told, the claim voided, then cleared."""
 
-from dray.kube.ports import CLAIMS, Kube
-from dray.messages.decisions import PodDecision
-from dray_claim_controller.deciding.executing import MayTakeBack
-from dray_claim_controller.execute.rules import same_allocation
+from dray.kube.ports import CLAIMS, PODS, Kube
+from dray.messages.decisions import ClaimDecision, PodDecision
+from dray_claim_controller.deciding.executing import MayTakeBack, Untold
+from dray_claim_controller.execute.voids import is_held
 from dray_claim_controller.execute.writes import ClaimWrites
 from dray_claim_controller.observe.watching import Watching
 
@@ -12,7 +12,9 @@ class Withdrawer:
     """Voids attempts and clears allocations that nobody but dray has reserved.
 
     Void comes first: from then on no executor, however late, commits the attempt again; a
-    restart between the two finds the claim void and clears it.
+    restart between the two finds the claim void and clears it. Before that a pod that dray binds
+    is told: from then on no executor binds it by that attempt, and one that has bound it
+    already moved the pod, so that nothing is taken back.
     """
 
     def __init__(self, kube: Kube, watching: Watching) -> None:
@@ -23,18 +25,13 @@ class Withdrawer:
     async def withdraw(self, decision: PodDecision) -> None:
         """Take the whole decision back. Raises ConflictError: read again and repeat."""
         for claim in decision.claims:
-            question = MayTakeBack(
-                claim_uid=claim.uid,
-                attempt=claim.attempt,
-                pod_uid=decision.pod_uid,
-                binder=decision.binder,
-            )
-            if not self._watching.ask(question):
+            if not self._may_take_back(claim, decision):
                 continue
+            # What is not held now can't be committed once it is void: only this needs the pod.
+            if is_held(self._picture, claim):
+                await self._keep_unbound(decision)
             await self.void(claim.uid, claim.attempt)
-            seen = self._picture.claims.get(claim.uid)
-            held = None if seen is None else seen.claim.allocation
-            if held is not None and same_allocation(held, claim.allocation):
+            if is_held(self._picture, claim):
                 await self.clear(claim.uid)
 
     async def void(self, uid: str, attempt: int) -> None:
@@ -48,3 +45,19 @@ class Withdrawer:
         seen = self._picture.claims.get(uid)
         if seen is not None and seen.claim.allocation is not None:
             self._watching.answered(CLAIMS, await self._writes.clear(seen))
+
+    async def _keep_unbound(self, decision: PodDecision) -> None:
+        """Have the pod say, once for all of the decision, by what it is never bound."""
+        if voids := self._watching.ask(Untold(decision=decision)):
+            pod = self._picture.pods[decision.pod_uid].pod
+            assert pod is not None
+            self._watching.answered(PODS, await self._writes.keep_unbound(pod, voids))
+
+    def _may_take_back(self, claim: ClaimDecision, decision: PodDecision) -> bool:
+        question = MayTakeBack(
+            claim_uid=claim.uid,
+            attempt=claim.attempt,
+            pod_uid=decision.pod_uid,
+            binder=decision.binder,
+        )
+        return self._watching.ask(question)

@@ -76,9 +76,23 @@ class ClaimWrites:
         ]
         return await self._kube.patch(PODS, pod.name, patch, pod.namespace, kind="json")
 
+    async def keep_unbound(self, pod: Pod, voids: str) -> Object:
+        """Tell the pod by which attempts it is never bound. Raises ConflictError if it moved,
+        as it does when it is bound."""
+        fence = {"uid": pod.uid, "resourceVersion": str(pod.resource_version)}
+        patch = {"metadata": {**fence, "annotations": {VOID: voids}}}
+        return await self._kube.patch(PODS, pod.name, patch, pod.namespace)
+
     async def bind(self, pod: Pod, node: str) -> None:
-        """POST pods/binding."""
-        await self._kube.bind(pod.name, pod.namespace, uid=pod.uid, node=node)
+        """POST pods/binding. Raises ConflictError if the pod moved: what it says of attempts
+        that are taken back counts."""
+        await self._kube.bind(
+            pod.name,
+            pod.namespace,
+            uid=pod.uid,
+            node=node,
+            resource_version=pod.resource_version,
+        )
 
     async def _patch(self, seen: SeenClaim, metadata: Mapping[str, Any]) -> Object:
         claim = seen.claim

@@ -15,7 +15,8 @@ from dray.domain.names import (
 )
 from dray.domain.pods import Node, Pool
 from dray.kube.convert import class_from, node_from, policy_from, pool_from, revision_of
-from dray.kube.ports import CLASSES, NODES, POLICIES, POOLS, TEMPLATES, Object
+from dray.kube.convert_dra_slices import slice_in_full, taint_rule_from
+from dray.kube.ports import CLASSES, NODES, POLICIES, POOLS, SLICES, TAINT_RULES, TEMPLATES, Object
 from dray.messages.facts import (
     ClaimObserved,
     DeviceClassObserved,
@@ -25,6 +26,7 @@ from dray.messages.facts import (
     PolicyObserved,
     PoolObserved,
     SliceObserved,
+    TaintRuleObserved,
     TemplateObserved,
 )
 from dray_claim_controller.observe.membership import Place
@@ -78,7 +80,8 @@ def fact_of(picture: Picture, key: Key, known: Known) -> Fact | None:
     match key.kind:
         case "claim":
             seen = picture.claims.get(key.identity)
-            if seen is None or not seen.ours:
+            # What others hold counts too: nobody else may get it.
+            if seen is None or not (seen.ours or seen.claim.allocation is not None):
                 return None
             return ClaimObserved(revision=seen.claim.resource_version, claim=seen.claim)
         case "pod":
@@ -90,7 +93,9 @@ def fact_of(picture: Picture, key: Key, known: Known) -> Fact | None:
             if key.identity not in picture.cards.slices:
                 return None
             observed, revision = picture.cards.slices[key.identity]
-            return SliceObserved(revision=revision, slice=observed)
+            written = picture.plain[SLICES.plural].get(key.identity) or {}
+            whole = slice_in_full(written, observed)
+            return SliceObserved(revision=revision, slice=observed, in_full=whole)
         case "node":
             return _node_fact(picture, key.identity, known)
         case _:
@@ -100,6 +105,7 @@ def fact_of(picture: Picture, key: Key, known: Known) -> Fact | None:
 def _plain_fact(picture: Picture, key: Key) -> Fact | None:
     resource = {
         "deviceclass": CLASSES,
+        "taintrule": TAINT_RULES,
         "pool": POOLS,
         "policy": POLICIES,
         "template": TEMPLATES,
@@ -111,6 +117,8 @@ def _plain_fact(picture: Picture, key: Key) -> Fact | None:
     match key.kind:
         case "deviceclass":
             return DeviceClassObserved(revision=revision, device_class=class_from(obj))
+        case "taintrule":
+            return TaintRuleObserved(revision=revision, rule=taint_rule_from(obj))
         case "pool":
             return PoolObserved(revision=revision, pool=pool_from(obj))
         case "policy":

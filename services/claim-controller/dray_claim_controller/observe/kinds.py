@@ -9,6 +9,7 @@ from dray.kube.ports import (
     POLICIES,
     POOLS,
     SLICES,
+    TAINT_RULES,
     TEMPLATES,
     Object,
     Resource,
@@ -20,6 +21,7 @@ WATCHED: tuple[Resource, ...] = (
     POLICIES,
     NODES,
     SLICES,
+    TAINT_RULES,
     TEMPLATES,
     CLAIMS,
     PODS,
@@ -28,6 +30,7 @@ WATCHED: tuple[Resource, ...] = (
 
 FACTS_OF = {
     CLASSES.plural: "deviceclass",
+    TAINT_RULES.plural: "taintrule",
     POOLS.plural: "pool",
     POLICIES.plural: "policy",
     TEMPLATES.plural: "template",

@@ -9,10 +9,15 @@ import structlog
 from dray.kube.ports import (
     CLAIMS,
     PODS,
+    TAINT_RULES,
+    TAINT_RULES_BETA,
     Deleted,
     Kube,
+    KubeUnavailableError,
+    Listed,
     NotFoundError,
     Object,
+    RefusedError,
     Resource,
     WatchEvent,
 )
@@ -22,6 +27,7 @@ from dray_claim_controller.observe.kinds import WATCHED
 from dray_claim_controller.observe.picture import Picture
 
 _MOST_CAUSES = 10_000
+_RULES_ASKED_EVERY_S = 60.0
 Listener = Callable[[Resource, WatchEvent], None]
 
 
@@ -37,12 +43,15 @@ class Watching:
         self._causes: OrderedDict[str, str] = OrderedDict()
         self._complained: set[str] = set()
         self._changed = asyncio.Event()
+        self._rules: Resource | None = None
+        """The version in which DeviceTaintRules are served; None: in none."""
 
     async def run(self) -> None:
         """Watch until cancelled."""
         async with asyncio.TaskGroup() as group:
             for resource in WATCHED:
-                group.create_task(self._watch(resource), name=f"watch-{resource.plural}")
+                watch = self._watch_rules if resource is TAINT_RULES else self._watch
+                group.create_task(watch(resource), name=f"watch-{resource.plural}")
 
     async def synced(self) -> None:
         """Wait until everything was listed once."""
@@ -52,7 +61,10 @@ class Watching:
     async def relist(self) -> None:
         """Bring the picture up to the server's newest state: watches may be behind."""
         for resource in WATCHED:
-            self._seam.apply(resource, await self._kube.list(resource))
+            if resource is not TAINT_RULES:
+                self._seam.apply(resource, await self._kube.list(resource))
+            elif self._rules is not None:
+                self._seam.apply(resource, await self._kube.list(self._rules))
         self._wake()
 
     async def changed(self, timeout_s: float | None = None) -> bool:
@@ -120,6 +132,31 @@ class Watching:
                 "an object can't be understood and is left out", object=label, why=unreadable[label]
             )
         self._complained = set(unreadable)
+
+    async def _watch_rules(self, resource: Resource) -> None:
+        """Of DeviceTaintRules there are none as long as they aren't served; a server may be another
+        one later."""
+        while self._rules is None:
+            try:
+                self._rules = await self._served_rules()
+            except KubeUnavailableError:
+                await asyncio.sleep(1)
+                continue
+            if self._rules is None:
+                if resource.plural not in self.picture.listed:
+                    self._seam.apply(resource, Listed((), 0))
+                    self._wake()
+                await asyncio.sleep(_RULES_ASKED_EVERY_S)
+        await self._watch(self._rules)
+
+    async def _served_rules(self) -> Resource | None:
+        for version in (TAINT_RULES, TAINT_RULES_BETA):
+            try:
+                await self._kube.list(version)
+            except (NotFoundError, RefusedError):
+                continue
+            return version
+        return None
 
     async def _watch(self, resource: Resource) -> None:
         async for event in self._kube.watch(resource):

@@ -7,17 +7,26 @@ stays so until the agent restarts: what an XID broke, only a reset mends.
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import pynvml
 import structlog
 
+from dray_node_agent.boards.joints import (
+    SWITCH,
+    numa_node,
+    nvlink_domains,
+    pci_address,
+    pcie_root,
+)
 from dray_node_agent.boards.ports import BoardUnavailableError, Card, Reading
 
 T = TypeVar("T")
 
 HARMLESS_XIDS = frozenset({13, 31, 43, 45, 68, 109})
 """Faults of the application, not of the card (NVIDIA's Xid catalogue)."""
+ACTIVE = pynvml.NVML_FEATURE_ENABLED
 EVENT_WAIT_MS = 1000
 CONTROL_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
 
@@ -43,8 +52,18 @@ class NvmlBoard:
         driver = _text(_call("read the driver version", pynvml.nvmlSystemGetDriverVersion))
         with self._lock:
             ill = dict(self._ill)
-        cards = (_card(handle, index, ill) for index, handle in _handles())
-        return Reading(tuple(cards), driver_version=driver)
+        handles = _handles()
+        cards = [_card(handle, index, ill) for index, handle in handles]
+        links = {
+            card.pci_bus_id: _far_ends(handle)
+            for card, (_, handle) in zip(cards, handles, strict=True)
+            if card.pci_bus_id
+        }
+        joined = nvlink_domains(links)
+        return Reading(
+            tuple(replace(one, nvlink_domain=joined.get(one.pci_bus_id, "")) for one in cards),
+            driver_version=driver,
+        )
 
     def close(self) -> None:
         """Stop the thread and shut NVML down."""
@@ -112,6 +131,7 @@ def _card(handle: Any, index: int, ill: dict[str, str]) -> Card:
     product = _text(_call(f"read the name of card {index}", pynvml.nvmlDeviceGetName, handle))
     memory = _call(f"read the memory of card {index}", pynvml.nvmlDeviceGetMemoryInfo, handle)
     pci = _optional(pynvml.nvmlDeviceGetPciInfo, handle, default=None)
+    address = pci_address(_text(pci.busId)) if pci else ""
     minor = _optional(pynvml.nvmlDeviceGetMinorNumber, handle, default=index)
     return Card(
         uuid=uuid,
@@ -121,11 +141,27 @@ def _card(handle: Any, index: int, ill: dict[str, str]) -> Card:
         max_sm_clock_mhz=int(
             _optional(pynvml.nvmlDeviceGetMaxClockInfo, handle, pynvml.NVML_CLOCK_SM, default=0)
         ),
-        pci_bus_id=_text(pci.busId) if pci else "",
-        numa_node=_optional(pynvml.nvmlDeviceGetNumaNodeId, handle, default=None),
+        pci_bus_id=address,
+        pcie_root=pcie_root(address),
+        numa_node=numa_node(address),
         device_nodes=(f"/dev/nvidia{minor}", *CONTROL_NODES),
         trouble=ill.get(uuid) or ill.get("") or _counted_trouble(handle),
     )
+
+
+def _far_ends(handle: Any) -> list[str]:
+    """PCI addresses of what the card's active NVLinks lead to; switches of any address are one."""
+    ends: dict[str, None] = {}
+    for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
+        if _optional(pynvml.nvmlDeviceGetNvLinkState, handle, link, default=0) != ACTIVE:
+            continue
+        kind = _optional(pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, link, default=None)
+        far = _optional(pynvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link, default=None)
+        if kind == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH:
+            ends[SWITCH] = None
+        elif far is not None and (address := pci_address(_text(far.busId))):
+            ends[address] = None
+    return list(ends)
 
 
 def _counted_trouble(handle: Any) -> str:

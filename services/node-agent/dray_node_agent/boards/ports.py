@@ -23,7 +23,12 @@ class Card:
     """CUDA cores, 0 where unknown; only for cards of an unknown model."""
     max_sm_clock_mhz: int = 0
     pci_bus_id: str = ""
+    """As Linux writes it, such as ``0000:3b:00.0``."""
+    pcie_root: str = ""
+    """As Kubernetes writes it, such as ``pci0000:3a``."""
     numa_node: int | None = None
+    nvlink_domain: str = ""
+    """Equal for the node's cards that NVLink joins; empty: it joins the card to none."""
     device_nodes: tuple[str, ...] = ()
     """Device files a container needs; none for simulated cards."""
     trouble: str = ""

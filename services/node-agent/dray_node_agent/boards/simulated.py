@@ -24,12 +24,15 @@ _PRODUCTS: dict[str, tuple[str, int]] = {
     "T4": ("Tesla T4", 16),
     "RTX4090": ("NVIDIA GeForce RTX 4090", 24),
 }
+_LINKED = ("A100", "H100", "H200", "B200", "V100")
+"""On boards that join all cards by NVLink, most of them over switches."""
 MODELS = tuple(_PRODUCTS)
 """Models that can be simulated."""
 
 
 class SimulatedBoard:
-    """``count`` equal cards of ``model`` on ``node``.
+    """``count`` equal cards of ``model`` on ``node``: half of them on each of two NUMA nodes, two
+    under each PCIe root.
 
     Raises:
         InvalidInputError: the model is unknown.
@@ -41,14 +44,17 @@ class SimulatedBoard:
                 f"model {model!r} can't be simulated: choose one of {', '.join(MODELS)}"
             )
         product, memory_gib = _PRODUCTS[model]
+        half = (count + 1) // 2
         self._health_file = health_file
         self._cards = tuple(
             Card(
                 uuid=f"GPU-{uuid5(_NAMESPACE, f'{node}/{index}')}",
                 product=product,
                 memory_bytes=memory_gib * _GIB,
-                pci_bus_id=f"00000000:{index + 1:02x}:00.0",
-                numa_node=0 if index < (count + 1) // 2 else 1,
+                pci_bus_id=f"0000:{index + 1:02x}:00.0",
+                pcie_root=_root(index, half),
+                numa_node=0 if index < half else 1,
+                nvlink_domain="0000:01:00.0" if model in _LINKED and count > 1 else "",
             )
             for index in range(count)
         )
@@ -74,3 +80,8 @@ class SimulatedBoard:
             return {}
         words = [line.split(maxsplit=1) for line in lines if line.strip()]
         return {entry[0]: entry[1].strip() if len(entry) > 1 else "sick" for entry in words}
+
+
+def _root(index: int, half: int) -> str:
+    numa, within = divmod(index, half)
+    return f"pci0000:{numa * 0x80 + within // 2:02x}"

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from dray.domain.claims import Constraint
+from dray.domain.constraints import Constraint
 from dray.domain.devices import OpaqueConfig, Taint
 
 MOST_DEVICES = 32

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Final
 
+NAME_FIELD: Final = "metadata.name"
+
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
@@ -28,6 +30,15 @@ class NodeSelector:
     """``NodeSelector``: one of its terms must hold."""
 
     terms: tuple[Term, ...] = ()
+
+    @property
+    def only_node(self) -> str:
+        """The one node that it names, where that is all it says; else empty."""
+        if len(self.terms) != 1 or self.terms[0].expressions or len(self.terms[0].fields) != 1:
+            return ""
+        one = self.terms[0].fields[0]
+        names_it = (one.key, one.operator, len(one.values)) == (NAME_FIELD, "In", 1)
+        return one.values[0] if names_it else ""
 
 
 @dataclass(frozen=True, slots=True)

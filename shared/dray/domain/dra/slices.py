@@ -46,6 +46,23 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
+class TaintRule:
+    """``DeviceTaintRule``: a taint that an administrator puts on devices from outside. Of driver,
+    pool and device those that are not empty must be the device's."""
+
+    name: str
+    taint: Taint
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+
+    def selects(self, driver: str, pool: str, device: str) -> bool:
+        """Whether the rule is about a device."""
+        wanted = ((self.driver, driver), (self.pool, pool), (self.device, device))
+        return all(not stated or stated == own for stated, own in wanted)
+
+
+@dataclass(frozen=True, slots=True)
 class Slice:
     """One published part of a pool: devices, or the counter sets that they share."""
 

@@ -1,0 +1,220 @@
+"""Fleets whose pods come and go, for the allocator's rows, and how their times are taken."""
+
+import gc
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from random import Random
+from typing import Any
+
+from benchmarks import decision
+from benchmarks.machine import percentiles
+from dray.domain import names
+from dray.domain.claims import AllocatedDevice, Allocation, Claim, ClaimSpec, DeviceRequest
+from dray.domain.devices import DeviceId, ResourceSlice
+from dray.domain.quantities import quantity_of
+from dray.messages.facts import ClaimObserved, SliceObserved
+from dray.seed.selector import generated_selector
+from dray_allocator import deciding
+from dray_allocator.domain import Domain
+from dray_allocator.placement.ask import Wanted
+from dray_allocator.placement.choose import choose, index_of
+from dray_allocator.state import AllocatorState
+
+POOL = decision.POOL
+CARDS = decision.GPUS_PER_NODE
+FRACTIONS = (0.1, 0.25, 0.5, 1.0)
+TFLOPS, GIB = 312, 40
+PHASES = ("Running", "Pending")
+ON_ONE_NODE = 20
+"""Pods that run from the start where only one node fits: a quarter of what it can take."""
+SELECTOR = generated_selector("A100", POOL, quantity_of(10), 20 * 2**30)
+"""Six clauses; the fourth is false of a small card."""
+
+
+class Fits(Enum):
+    """Which nodes have cards that pods can use; those of the others are too small."""
+
+    ALL = "all"
+    MIDDLE = "middle"
+    FIRST = "first"
+
+    def takes(self, number: int, nodes: int) -> bool:
+        """Whether node ``number`` is one of them."""
+        return self is Fits.ALL or number == (nodes // 2 if self is Fits.MIDDLE else 0)
+
+
+@dataclass(slots=True)
+class Taken:
+    """Microseconds by the wall's clock and by the thread's."""
+
+    wall: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+
+    def time(self, what: Any, *arguments: Any) -> Any:
+        """Call it and note what that took."""
+        cpu, wall = time.thread_time_ns(), time.perf_counter_ns()
+        found = what(*arguments)
+        self.wall.append((time.perf_counter_ns() - wall) / 1e3)
+        self.cpu.append((time.thread_time_ns() - cpu) / 1e3)
+        return found
+
+    def forget(self) -> None:
+        """What was taken to warm up does not count."""
+        self.wall.clear()
+        self.cpu.clear()
+
+    def row(self) -> dict[str, float]:
+        """Medians and 99th percentiles."""
+        wall, cpu = percentiles(self.wall), percentiles(self.cpu)
+        return {
+            "p50": wall["p50"],
+            "p99": wall["p99"],
+            "cpu p50": cpu["p50"],
+            "cpu p99": cpu["p99"],
+            "n": wall["samples"],
+        }
+
+
+class Fleet(decision.Fleet):
+    """A fleet in use, whose pods come and go."""
+
+    def __init__(self, gpus: int, shapes: int, in_use: float, fits: Fits = Fits.ALL) -> None:
+        self.nodes = gpus // CARDS
+        self.fits = fits
+        super().__init__(self.nodes, self.slice_of)
+        self.random = Random(7)
+        self.shapes = tuple(shape(number) for number in range(shapes))
+        self.running: list[Claim] = []
+        self.last: Wanted
+        """What was decided upon last."""
+        if fits is Fits.ALL:
+            self._fill(gpus, in_use)
+
+    def slice_of(self, node: str, generation: int = 1, phase: str = "Running") -> ResourceSlice:
+        """A node's slice."""
+        suits = self.fits.takes(int(node.removeprefix("node-")), self.nodes)
+        return decision.slice_of(node, generation, phase, f"{GIB}Gi" if suits else "16Gi")
+
+    def _fill(self, gpus: int, in_use: float) -> None:
+        for number in range(gpus):
+            if self.random.random() < in_use:
+                node = f"node-{number // CARDS}"
+                device = DeviceId(names.DRIVER, node, f"{node}-gpu-{number % CARDS}")
+                self._run(f"old-{number}", device, self.random.choice(FRACTIONS))
+
+    def _run(self, uid: str, device: DeviceId, fraction: float) -> None:
+        share = AllocatedDevice(names.GPU_REQUEST, device, None, asked(fraction))
+        claim = Claim(uid, "ns", uid, 1, POOL, self.shapes[0], allocation=Allocation((share,)))
+        self.see(ClaimObserved(revision=1, claim=claim))
+        self.running.append(claim)
+
+    def begin(self, uid: str, spec: ClaimSpec, taken: Taken) -> None:
+        """A pod comes, is decided and committed."""
+        claim_fact, pod_fact = decision.pod_facts(uid, spec=spec)
+        self.see(claim_fact)
+        allocation = decision.allocation_in(taken.time(self.see, pod_fact))
+        claim = replace(claim_fact.claim, allocation=allocation)
+        self.see(ClaimObserved(revision=2, claim=claim))
+        self.running.append(claim)
+
+    def end_one(self) -> None:
+        """Some pod that runs ends."""
+        last, at = len(self.running) - 1, self.random.randrange(len(self.running))
+        self.running[at], self.running[last] = self.running[last], self.running[at]
+        self.see(ClaimObserved(revision=3, claim=self.running.pop(), deleted=True))
+
+    def change(self, fact: SliceObserved) -> None:
+        """Take a slice in, until the next decision could be taken."""
+        self.see(fact)
+        index_of(self.state, self.state.domains[POOL], self.last)
+
+
+def shape(number: int, milli: int = 0) -> ClaimSpec:
+    """What pods of one shape ask for; all of them differ, also by ``milli``."""
+    fraction = FRACTIONS[number % len(FRACTIONS)]
+    capacity = asked(fraction)
+    capacity["virtual_tflops"] = str(max(1, int(TFLOPS * fraction) - number // 4))
+    if milli:
+        capacity["virtual_tflops"] = f"{10_000 + milli}m"
+    made = DeviceRequest(names.GPU_REQUEST, names.DEVICE_CLASS, (SELECTOR,), capacity=capacity)
+    return ClaimSpec((made,))
+
+
+def asked(fraction: float) -> dict[str, str]:
+    """A fraction of a card."""
+    return {
+        "virtual_tflops": str(int(TFLOPS * fraction)),
+        "virtual_vram": f"{int(GIB * 1024 * fraction)}Mi",
+    }
+
+
+@dataclass(slots=True)
+class Measured:
+    """A fleet, and what its decisions took."""
+
+    fleet: Fleet
+    rows: dict[str, Taken]
+
+
+def measure(fleet: Fleet, samples: int) -> Measured:
+    """``samples`` decisions, the shapes taking turns, then new shapes and changed slices."""
+    chosen, handled, yard = Taken(), Taken(), Taken()
+
+    def timed(state: AllocatorState, domain: Domain, wanted: Wanted) -> Any:
+        fleet.last = wanted
+        return chosen.time(choose, state, domain, wanted)
+
+    real, deciding.choose = deciding.choose, timed
+    try:
+        while len(fleet.running) < ON_ONE_NODE:
+            fleet.begin(f"first-{len(fleet.running)}", fleet.shapes[0], Taken())
+        for number, spec in enumerate(fleet.shapes):
+            _turn(fleet, f"warm-{number}", spec, Taken())
+        gc.collect()
+        gc.freeze()
+        chosen.forget()
+        for number in range(samples):
+            spec = fleet.shapes[number % len(fleet.shapes)]
+            _turn(fleet, f"pod-{number}", spec, handled)
+            yard.time(_add)
+        rows = {"choose": chosen, "handle": handled}
+        if fleet.fits is Fits.ALL:
+            rows |= {"new shape": _new_shapes(fleet, chosen), "slice": _changes(fleet, samples)}
+    finally:
+        deciding.choose = real
+        gc.unfreeze()
+    return Measured(fleet, {**rows, "yard": yard})
+
+
+def _turn(fleet: Fleet, uid: str, spec: ClaimSpec, taken: Taken) -> None:
+    fleet.begin(uid, spec, taken)
+    fleet.end_one()
+
+
+def _new_shapes(fleet: Fleet, chosen: Taken, count: int = 20) -> Taken:
+    """Choosing for pods of which there was none like them before."""
+    known = len(chosen.wall)
+    for number in range(1, count + 1):
+        _turn(fleet, f"new-{number}", shape(0, number), Taken())
+    found = Taken(chosen.wall[known:], chosen.cpu[known:])
+    del chosen.wall[known:], chosen.cpu[known:]
+    return found
+
+
+def _changes(fleet: Fleet, samples: int) -> Taken:
+    changed = Taken()
+    make: Callable[[str, int, str], ResourceSlice] = fleet.slice_of
+    for number in range(min(samples, 500)):
+        node = f"node-{fleet.random.randrange(fleet.nodes)}"
+        part = make(node, number + 2, PHASES[number % 2])
+        changed.time(fleet.change, SliceObserved(revision=number + 2, slice=part))
+    return changed
+
+
+def _add() -> int:
+    total = 0
+    for number in range(1000):
+        total += number
+    return total

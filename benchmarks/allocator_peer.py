@@ -1,0 +1,198 @@
+"""The upstream Go allocator in the allocator's own fleets, and dray's compatible mode beside it.
+
+The peer is Kubernetes' ``k8s.io/dynamic-resource-allocation/structured`` as the oracle has it
+(``tests/conformance/oracle/speed_fleet.go``), which reads the fleet from a file: slices, claims
+that hold devices, and one claim to be allocated. Compatible mode reads the same file.
+"""
+
+import asyncio
+import json
+import runpy
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import NAMESPACE_OID, uuid5
+
+import msgspec
+
+from benchmarks.allocator_fleet import Fleet, Taken
+from dray.domain import names
+from dray.domain.claims import Claim, ClaimSpec
+from dray.domain.devices import Capacity, Device, ResourceSlice
+from dray.domain.dra.asks import Holding
+from dray.domain.dra.nodes import Node
+from dray.domain.errors import PermanentError
+from dray.kube.convert_claims import allocation_to
+from dray.kube.convert_dra_claims import claim_from, holdings_from
+from dray.kube.convert_dra_slices import class_from, slice_from
+from dray_allocator.structured import fleet as compatible
+from dray_allocator.structured.rules import rules_for
+
+KUBERNETES = "1.36"
+BUILDING = Path(__file__).parents[1] / "tests" / "conformance" / "oracle" / "building.py"
+WITHIN_S = 300
+RUNNING_AT_ONCE = 20
+MEASURED = {
+    "first fit": "first_fit",
+    "every node": "every_node",
+    "per pod besides": "new_allocator",
+}
+Json = dict[str, Any]
+
+
+class NoPeerError(PermanentError):
+    """The Go allocator can't be measured here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """What allocating one claim costs the Go allocator; one goroutine, and without the
+    allocator's making, which is once per pod."""
+
+    fitting: int
+    """Nodes that fit."""
+    rows: dict[str, dict[str, float]]
+    """By what was done, medians in microseconds, as `Taken.row` has them."""
+
+
+def build(say: Callable[[str], None]) -> Path:
+    """The oracle's command, built where need be.
+
+    Raises:
+        NoPeerError: it can't be built here, and why.
+    """
+    try:
+        found: Path = asyncio.run(runpy.run_path(str(BUILDING))["build_oracle"](KUBERNETES, say))
+    except PermanentError as error:
+        raise NoPeerError(str(error)) from error
+    return found
+
+
+def peer(oracle: Path, fleet: Fleet) -> Peer:
+    """The Go allocator in this fleet as it stands.
+
+    Raises:
+        NoPeerError: it failed.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "fleet.json"
+        path.write_bytes(msgspec.json.encode(as_published(fleet)))
+        done = subprocess.run(
+            [str(oracle), "-speed-fleet", str(path)],
+            capture_output=True,
+            text=True,
+            timeout=WITHIN_S,
+            check=False,
+        )
+    if done.returncode != 0:
+        raise NoPeerError(f"the Go allocator failed: {done.stderr.strip()}")
+    told = json.loads(done.stdout)
+    rows = {
+        what: {"p50": told[key]["wall_ns"] / 1e3, "cpu p50": told[key]["thread_ns"] / 1e3}
+        for what, key in MEASURED.items()
+    }
+    return Peer(told["fitting"], rows)
+
+
+def first_fit(fleet: Fleet, samples: int) -> Taken:
+    """dray's compatible mode in this fleet, all nodes in turn; pods come and go."""
+    published, rules = as_published(fleet), rules_for(KUBERNETES)
+    slices = [slice_from(one, "slice") for one in published["slices"]]
+    classes = [class_from(one, "class") for one in published["classes"]]
+    made = compatible.Fleet(slices, classes, rules)
+    for number, one in enumerate(published["allocated"]):
+        made.hold(f"old-{number}", holdings_from(one, "allocated"))
+    nodes = [Node(name) for name in dict.fromkeys(part.reach.node for part in slices)]
+    taken, running = Taken(), []
+    for number in range(samples + 1):
+        claim = claim_from(_claim(f"pod-{number}", fleet.shapes[0]), "claim")
+        found = taken.time(made.first_fit, nodes, [claim])
+        if number == 0:
+            taken.forget()
+        devices = found.results[0].devices
+        made.hold(
+            f"pod-{number}",
+            [
+                Holding(*_parts(one.id), is_share=one.share_id is not None, consumed=one.consumed)
+                for one in devices
+            ],
+        )
+        running.append((f"pod-{number}", [(one.id.driver, one.id.pool) for one in devices]))
+        if len(running) > RUNNING_AT_ONCE:
+            made.release(*running.pop(0))
+    return taken
+
+
+def as_published(fleet: Fleet) -> Json:
+    """The fleet as Kubernetes has it, with one claim of its first shape to be allocated."""
+    nodes = (f"node-{number}" for number in range(fleet.nodes))
+    return {
+        "slices": [_slice(fleet.slice_of(node)) for node in nodes],
+        "classes": [{"metadata": {"name": names.DEVICE_CLASS}, "spec": {}}],
+        "allocated": [_held(claim) for claim in fleet.running],
+        "claims": [_claim("pod", fleet.shapes[0])],
+    }
+
+
+def _parts(device: Any) -> tuple[str, str, str]:
+    return device.driver, device.pool, device.device
+
+
+def _slice(part: ResourceSlice) -> Json:
+    pool = {"name": part.pool, "generation": part.generation, "resourceSliceCount": 1}
+    devices = [_device(device) for device in part.devices]
+    spec = {"driver": part.driver, "pool": pool, "nodeName": part.node, "devices": devices}
+    return {"metadata": {"name": part.name}, "spec": spec}
+
+
+def _device(device: Device) -> Json:
+    return {
+        "name": device.name,
+        "attributes": {name: {"string": value} for name, value in device.attributes.items()},
+        "capacity": {name: _capacity(one) for name, one in device.capacity.items()},
+        "allowMultipleAllocations": device.allow_multiple_allocations,
+    }
+
+
+def _capacity(one: Capacity) -> Json:
+    policy: Json = {"default": one.policy.default if one.policy else None}
+    if one.policy and one.policy.valid_values:
+        policy["validValues"] = list(one.policy.valid_values)
+    if one.policy and one.policy.minimum:
+        policy["validRange"] = {"min": one.policy.minimum}
+    return {"value": one.value, "requestPolicy": policy}
+
+
+def _held(claim: Claim) -> Json:
+    """What a claim holds; shares get an id each, as kube-scheduler gives them."""
+    assert claim.allocation is not None
+    status = allocation_to(claim.allocation)
+    for result in status["devices"]["results"]:
+        result["shareID"] = str(uuid5(NAMESPACE_OID, claim.uid))
+    return {
+        "metadata": {"name": claim.name, "namespace": "ns", "uid": claim.uid},
+        "status": {"allocation": status},
+    }
+
+
+def _claim(name: str, spec: ClaimSpec) -> Json:
+    requests = list(_requests(spec))
+    return {
+        "metadata": {"name": name, "namespace": "ns", "uid": name},
+        "spec": {"devices": {"requests": requests}},
+    }
+
+
+def _requests(spec: ClaimSpec) -> Iterator[Json]:
+    for request in spec.requests:
+        exactly = {
+            "deviceClassName": request.device_class,
+            "allocationMode": "ExactCount",
+            "count": request.count,
+            "selectors": [{"cel": {"expression": text}} for text in request.selectors],
+            "capacity": {"requests": request.capacity},
+        }
+        yield {"name": request.name, "exactly": exactly}

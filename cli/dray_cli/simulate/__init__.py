@@ -1,0 +1,11 @@
+"""Placement tried on a recorded cluster, without one: ``dray simulate``.
+
+trace      a cluster's nodes and pods, from files
+protocol   the order in which pods arrive, and what is measured
+cluster    nodes as columns, for the policies of other schedulers
+rules      random, bestfit, dotprod, gpu-packing, gpu-clustering, as published
+fgd        fragmentation gradient descent, as published
+own        dray's own policies: the allocator's ``choose`` over its board
+runs       every policy, list of pods and seed, in one or more processes
+verb       the command line
+"""

@@ -1,0 +1,149 @@
+"""dray's own policies: the allocator's ``choose``, over its board, fed with the facts of a trace.
+
+What decides is the service's code and nothing else. A card is a device that several may share,
+with a capacity of 1000 thousandths; pods without cards are asked where to go by the same scores,
+though on a cluster kube-scheduler binds them.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from dray.domain import names
+from dray.domain.claims import Claim, ClaimSpec, DeviceRequest
+from dray.domain.devices import Capacity, Device, DeviceClass, RequestPolicy, ResourceSlice
+from dray.domain.pods import Node, Pod, PodClaim, PodNeeds, Policy, Pool
+from dray.messages.facts import (
+    ClaimObserved,
+    DeviceClassObserved,
+    DomainObserved,
+    Fact,
+    NodeObserved,
+    PodObserved,
+    PolicyObserved,
+    PoolObserved,
+    SliceObserved,
+    Synced,
+)
+from dray_allocator import records
+from dray_allocator.domain import Domain
+from dray_allocator.events import FactSeen
+from dray_allocator.handle import handle
+from dray_allocator.placement.ask import Wanted, wanted
+from dray_allocator.placement.choose import choose, decision_of
+from dray_allocator.placement.policy import is_due, relearn, see
+from dray_allocator.rules import Rules
+from dray_allocator.state import AllocatorState
+from dray_cli.simulate.trace import CARD, Trace, TraceNode, TracePod
+
+MODES: Final = {
+    "fragmentation-aware": names.FRAGMENTATION_AWARE,
+    "compact-first": names.COMPACT_FIRST,
+    "low-load-first": names.LOW_LOAD_FIRST,
+}
+_POOL: Final = "openb"
+_SHARE: Final = "share"
+_MANY_PODS: Final = 100_000
+_CARD_CAPACITY: Final = Capacity(str(CARD), RequestPolicy(default=str(CARD), minimum="1"))
+
+
+class Own:
+    """An allocator's state that a trace's nodes and pods are observed by."""
+
+    def __init__(self, policy: str, trace: Trace, seed: int, ties: str) -> None:
+        self._state = AllocatorState(Rules(writer="simulate"))
+        self._facts = self._pods = 0
+        for fact in _cluster(MODES[policy], trace, f"{ties} {seed}"):
+            self._see(fact)
+        self._domain: Domain = self._state.domains[_POOL]
+
+    def place(self, pod: TracePod) -> bool:
+        """Observe the pod and decide; what was decided counts at once, as in the service."""
+        state, domain = self._state, self._domain
+        want = self._wanted(pod)
+        if want.placement.is_aware:
+            see(domain, want)
+            if is_due(state, domain):
+                relearn(state, domain)
+        choice = choose(state, domain, want)
+        if choice is None:
+            return False
+        decision = decision_of(state, domain, want, choice)
+        record = records.decided(state, domain, (decision,))
+        domain.unwritten = None
+        state.touch(domain.current.fold(domain.current.sequence + 1, record))
+        return True
+
+    def _wanted(self, pod: TracePod) -> Wanted:
+        self._pods += 1
+        uid = f"pod-{self._pods}"
+        claims: tuple[PodClaim, ...] = ()
+        if pod.cards:
+            claim = Claim(f"claim-{uid}", "ns", uid, 1, _POOL, _spec(pod), uid, uid)
+            self._see(ClaimObserved(revision=1, claim=claim))
+            claims = (PodClaim(names.CLAIM_REFERENCE, uid, "template"),)
+        needs = PodNeeds(cpu_milli=pod.cpu_milli, memory_bytes=pod.memory_mib << 20)
+        made = Pod(uid, "ns", uid, 1, _POOL, names.DRAY_SCHEDULER, claims=claims, needs=needs)
+        self._see(PodObserved(revision=1, pod=made))
+        want = wanted(self._state, _POOL, made)
+        if not isinstance(want, Wanted):
+            raise TypeError(f"the allocator refuses {pod}: {want}")
+        return want
+
+    def _see(self, fact: Fact) -> None:
+        self._facts += 1
+        handle(self._state, FactSeen(self._facts, fact))
+
+
+def _cluster(mode: str, trace: Trace, salt: str) -> Iterator[Fact]:
+    yield DeviceClassObserved(revision=1, device_class=DeviceClass(names.DEVICE_CLASS))
+    policy = Policy("policy", "u", placement=mode, version=1)
+    yield PolicyObserved(revision=1, policy=policy)
+    yield PoolObserved(revision=1, pool=Pool(_POOL, "u", template="policy"))
+    yield DomainObserved(revision=1, domain=_POOL, epoch=1)
+    for node in trace.nodes:
+        yield SliceObserved(revision=1, slice=_slice(node))
+        yield NodeObserved(revision=1, node=_node(node, salt))
+    yield Synced(revision=1, instance="simulate")
+
+
+def _node(node: TraceNode, salt: str) -> Node:
+    """The uid is what ties go by: another seed, another order."""
+    return Node(
+        node.name,
+        f"{salt} {node.name}",
+        _POOL,
+        cpu_milli=node.cpu_milli,
+        memory_bytes=node.memory_mib << 20,
+        pods=_MANY_PODS,
+    )
+
+
+def _slice(node: TraceNode) -> ResourceSlice:
+    cards = tuple(
+        Device(
+            f"{node.name}-{index}",
+            attributes={"model": node.model},
+            capacity={_SHARE: _CARD_CAPACITY},
+            allow_multiple_allocations=True,
+        )
+        for index in range(node.cards)
+    )
+    name = f"slice-{node.name}"
+    return ResourceSlice(name, f"u-{name}", names.DRIVER, node.name, 1, 1, node.name, cards)
+
+
+def _spec(pod: TracePod) -> ClaimSpec:
+    request = DeviceRequest(
+        names.GPU_REQUEST,
+        names.DEVICE_CLASS,
+        selectors=_selectors(pod),
+        count=pod.cards,
+        capacity={_SHARE: str(pod.milli)},
+    )
+    return ClaimSpec((request,))
+
+
+def _selectors(pod: TracePod) -> tuple[str, ...]:
+    attribute = f'device.attributes["{names.DRIVER}"].model'
+    named = " || ".join(f'{attribute} == "{model}"' for model in pod.models)
+    return (named,) if named else ()

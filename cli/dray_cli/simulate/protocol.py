@@ -1,0 +1,76 @@
+"""The published protocol: who arrives when, and what is measured.
+
+As in "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient
+Descent" (USENIX ATC '23) and its artefact: pods by name, shuffled by the seed, then copies of
+pods picked at random while all together ask for at most 130 % of the cards. Nobody leaves; who
+doesn't fit is dropped, and is not tried again.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from random import Random
+from typing import Final, Protocol
+
+from dray_cli.simulate.trace import Trace, TracePod
+
+ARRIVED: Final = (90, 100, 130)
+"""Per cent of the cards that were asked for, at which is measured how many are allocated."""
+RATIO: Final = 1.3
+STEPS: Final = 20
+
+
+class Policy(Protocol):
+    """A scheduler with its cluster."""
+
+    def place(self, pod: TracePod) -> bool:
+        """Give the pod a node and cards; False where it fits nowhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one run came to."""
+
+    allocated: tuple[float, ...]
+    """Per cent of the cards, at each of ``ARRIVED``."""
+    pods: int
+    dropped: int
+
+
+def workload(trace: Trace, seed: int) -> list[TracePod]:
+    """The pods in the order in which they arrive."""
+    random = Random(seed)
+    pods = list(trace.pods)
+    random.shuffle(pods)
+    asked = sum(pod.gpu_milli for pod in pods)
+    while True:
+        copy = random.choice(trace.pods)
+        asked += copy.gpu_milli
+        if asked > RATIO * trace.gpu_milli:
+            return pods
+        pods.append(copy)
+
+
+def run(
+    policy: Policy,
+    pods: Iterable[TracePod],
+    gpu_milli: int,
+    tell: Callable[[float], None] = lambda _: None,
+) -> Outcome:
+    """Let the pods arrive. ``tell``: the share that arrived so far, in steps."""
+    arrived = allocated = dropped = count = 0
+    found = [0.0] * len(ARRIVED)
+    told = 0
+    for pod in pods:
+        count += 1
+        arrived += pod.gpu_milli
+        if policy.place(pod):
+            allocated += pod.gpu_milli
+        else:
+            dropped += 1
+        for at, per_cent in enumerate(ARRIVED):
+            if 100 * arrived <= per_cent * gpu_milli:
+                found[at] = 100 * allocated / gpu_milli
+        if STEPS * arrived >= (told + 1) * RATIO * gpu_milli:
+            told += 1
+            tell(arrived / gpu_milli)
+    return Outcome(tuple(found), count, dropped)

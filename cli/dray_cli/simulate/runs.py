@@ -1,0 +1,93 @@
+"""Every list of pods with every policy and seed, in one process or several."""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Final
+
+from dray_cli.simulate.fgd import Fgd
+from dray_cli.simulate.own import MODES, Own
+from dray_cli.simulate.protocol import Outcome, Policy, run, workload
+from dray_cli.simulate.rules import RULES, ByRule
+from dray_cli.simulate.trace import Trace, read_trace
+
+POLICIES: Final = (*RULES, "fgd", *MODES)
+DEFAULT: Final = next(iter(MODES))
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One run. Equal jobs have equal outcomes, on any machine."""
+
+    nodes: Path
+    pods: Path
+    policy: str
+    ties: str
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Mean and standard deviation over the seeds; of one seed there is no deviation."""
+
+    mean: float
+    deviation: float | None
+
+
+def jobs(
+    nodes: Path, pods: Sequence[Path], policies: Sequence[str], seeds: Sequence[int], ties: str
+) -> list[Job]:
+    """In the order in which they are told."""
+    return [
+        Job(nodes, one, policy, ties, seed) for one in pods for policy in policies for seed in seeds
+    ]
+
+
+def outcomes(
+    todo: Sequence[Job], processes: int, tell: Callable[[Job, float], None]
+) -> Iterator[tuple[Job, Outcome]]:
+    """What each run came to, as they end. ``tell``: which share of the run's pods arrived, where
+    there is one process."""
+    if processes == 1:
+        traces: dict[Path, Trace] = {}
+        for job in todo:
+            if job.pods not in traces:
+                traces = {job.pods: read_trace(job.nodes, job.pods)}
+            yield job, _outcome(traces[job.pods], job, partial(tell, job))
+        return
+    for job in todo:  # Files that can't be read are told before any process begins.
+        read_trace(job.nodes, job.pods)
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        running = {pool.submit(_run, job): job for job in todo}
+        try:
+            for done in as_completed(running):
+                yield running[done], done.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def policy_of(job: Job, trace: Trace) -> Policy:
+    """The policy with an empty cluster."""
+    if job.policy in MODES:
+        return Own(job.policy, trace, job.seed, job.ties)
+    if job.policy == "fgd":
+        return Fgd(trace, job.seed, job.ties)
+    return ByRule(job.policy, trace, job.seed, job.ties)
+
+
+def summary(values: Sequence[float]) -> Summary:
+    """Of one figure, over the seeds."""
+    return Summary(fmean(values), stdev(values) if len(values) > 1 else None)
+
+
+def _run(job: Job) -> Outcome:
+    return _outcome(read_trace(job.nodes, job.pods), job, lambda _: None)
+
+
+def _outcome(trace: Trace, job: Job, tell: Callable[[float], None]) -> Outcome:
+    pods = workload(trace, job.seed)
+    return run(policy_of(job, trace), pods, trace.gpu_milli, tell)

@@ -1,0 +1,87 @@
+"""The bounds that are searched: a few seconds' worth in the tests, a minute's by ``make explore``.
+
+Two replicas (one, where only executors are in question), any number of executors, two nodes with a
+card each (one, where pods are to compete), at most three attempts of a claim, everywhere. Groups of
+pods are not built yet: a pod with two claims, which are decided and taken back together, stands for
+them.
+"""
+
+from dataclasses import replace
+
+from dray_sandbox.explorer.bound import Bound, PodKind, Publication
+
+HALF, WHOLE = 156, 312
+_P = PodKind("P", (HALF,))
+_Q_LATER = PodKind("Q", (WHOLE,), late=True)
+_GANG = PodKind("P", (HALF, HALF))
+
+CRASH = Bound("a replica dies", (_P, _Q_LATER), crashes=1)
+GANG = Bound("two claims of one pod", (_GANG, _Q_LATER))
+ANSWERS = Bound("an answer is lost, a replica dies", (_P, _Q_LATER), crashes=1, lost_answers=1)
+TIME = Bound("31 s pass at any time", (_P, PodKind("Q", (WHOLE,))), ("n0",), early_ticks=1)
+HASTY = Bound(
+    "a replica behind the log has claims voided",
+    (_P, PodKind("Q", (WHOLE,))),
+    ("n0",),
+    hasty_voids=1,
+    publication=Publication.BY_KIND,
+)
+NODE = Bound("a node leaves the pool", (_P, _Q_LATER), lost_nodes=1, ahead=0)
+POD = Bound("a pod is deleted", (_P, _Q_LATER), ("n0",), deleted_pods=1)
+GANG_CRASH = Bound(
+    "two claims of one pod, an answer is lost, a replica dies",
+    (_GANG, PodKind("Q", (WHOLE,))),
+    crashes=1,
+    lost_answers=1,
+)
+GANG_TIME = Bound(
+    "31 s pass at any time, two claims of one pod, one executor",
+    (_GANG,),
+    ("n0",),
+    early_ticks=1,
+    attempts=2,
+    ahead=0,
+    late_executors=False,
+)
+GANG_HASTY = Bound(
+    "one of two claims of one pod is voided, one executor",
+    (_GANG,),
+    ("n0",),
+    hasty_voids=1,
+    attempts=2,
+    late_executors=False,
+)
+GANG_HASTY_LATE = Bound(
+    "one of two claims of one pod is voided", (_GANG,), ("n0",), hasty_voids=1, attempts=2
+)
+GANG_HASTY_ONE = replace(
+    GANG_HASTY_LATE,
+    name="one of two claims of one pod is voided, one replica",
+    nodes=("n0",),
+    replicas=1,
+    ahead=0,
+)
+GANG_REPLACED = Bound(
+    "two claims of one pod, a leader was replaced, 31 s pass at any time, one replica",
+    (_GANG,),
+    ("n0",),
+    replicas=1,
+    early_ticks=1,
+    attempts=2,
+    ahead=0,
+    replaced_leaders=True,
+)
+GANG_REPLACED_ONCE = replace(GANG_REPLACED, name=f"{GANG_REPLACED.name}, no second try", attempts=1)
+
+SMALL = (CRASH, GANG, TIME, HASTY)
+FULL = (
+    *SMALL,
+    ANSWERS,
+    NODE,
+    POD,
+    GANG_CRASH,
+    GANG_TIME,
+    GANG_HASTY,
+    GANG_HASTY_LATE,
+    GANG_REPLACED,
+)

@@ -1,0 +1,89 @@
+"""A state of everything, and a step from one to the next."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+UNCHAINED, UNSENT, ORPHAN = -1, -2, -3
+"""What an append must follow: nothing, one that is still before it, one that was refused."""
+
+
+class Sent(NamedTuple):
+    """An append on its way: the record, the last sequence it expects, and the sequence of the
+    record that it must follow directly."""
+
+    record: int
+    expected: int
+    after: int
+
+
+class ReplicaAt(NamedTuple):
+    """A replica: its state, and what it has sent. It has read all that there is."""
+
+    local: int
+    sent: tuple[Sent, ...] = ()
+
+
+class Spent(NamedTuple):
+    """How much of the bound's harms was done."""
+
+    crashes: int = 0
+    lost_answers: int = 0
+    early_ticks: int = 0
+    deleted_pods: int = 0
+    lost_nodes: int = 0
+    hasty_voids: int = 0
+    closing_ticks: int = 0
+
+
+class State(NamedTuple):
+    """Everything. Numbers are those of ``Subjects``, ``Replicas`` and ``Executors``."""
+
+    objects: tuple[tuple[int, ...], ...]
+    """Per subject, its versions from the first to the newest."""
+    published: tuple[int, ...]
+    """Per subject, which of its versions is the last that was published."""
+    log: tuple[int, ...]
+    """Records; who wrote one is forgotten once everybody has read it."""
+    replicas: tuple[ReplicaAt, ...]
+    voids: tuple[tuple[int, int], ...]
+    """Commands ever sent: claim and attempt. Each may arrive at any time, and again."""
+    spent: Spent
+
+
+class Action(NamedTuple):
+    """What happened: its kind, who or what, and what it made."""
+
+    kind: str
+    who: int = -1
+    what: int = -1
+    why: str = ""
+
+
+class Next(NamedTuple):
+    """A step: harm is what need not happen."""
+
+    action: Action
+    state: State
+    harm: bool
+    alarms: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Bus:
+    """What the bus promises; a mutation takes it away."""
+
+    fenced: bool = True
+    """An append is refused whose writer has not folded the log's last record."""
+    chained: bool = True
+    """An append is refused if the one that it builds on was."""
+
+
+def exchanged(state: State) -> State:
+    """The one of this state and the same with both replicas exchanged that comes first."""
+    ordered = tuple(sorted(state.replicas))
+    return state if ordered == state.replicas else state._replace(replicas=ordered)
+
+
+def with_replica(state: State, index: int, one: ReplicaAt) -> State:
+    replicas = state.replicas
+    return state._replace(replicas=(*replicas[:index], one, *replicas[index + 1 :]))

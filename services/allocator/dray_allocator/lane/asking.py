@@ -1,0 +1,95 @@
+"""Claims of the facts as structured parameters read them, and their answers back."""
+
+from functools import cache
+
+from dray.domain import names
+from dray.domain.claims import AllocatedDevice, Allocation, DeviceRequest, DeviceTerms
+from dray.domain.claims import Claim as KnownClaim
+from dray.domain.dra.asks import Ask, Claim, DeviceToleration, Request
+from dray.domain.dra.results import AllocationResult, DeviceResult
+from dray.domain.pods import Pod
+from dray_allocator.structured.rules import (
+    DEVICE_BINDING,
+    LIST_ATTRIBUTES,
+    Rules,
+    rules_for,
+)
+
+_RULES = "1.37"
+"""The lane decides by the newest rules that dray knows, whatever the server's version: those of
+earlier ones differ in faults alone. What the server does not keep is in no slice and no claim."""
+
+
+def claim_of(claim: KnownClaim) -> Claim:
+    """What a claim asks for, in full."""
+    spec = claim.spec
+    requests = spec.in_full or tuple(_request(one) for one in spec.requests)
+    return Claim(claim.namespace, claim.name, claim.uid, requests, spec.constraints, spec.config)
+
+
+def asks_of(claim: KnownClaim) -> tuple[Ask, ...]:
+    """Every request and every alternative of a claim."""
+    return tuple(
+        ask
+        for request in claim_of(claim).requests
+        for ask in (request.exactly, *request.first_available)
+        if ask is not None
+    )
+
+
+def needs_lane(claim: KnownClaim) -> bool:
+    """Whether a claim asks for what the board does not read."""
+    spec = claim.spec
+    plain = all(one.mode == "ExactCount" and not one.admin_access for one in spec.requests)
+    return bool(spec.in_full) or not plain
+
+
+def rules_of(pod: Pod, *, list_attributes: bool) -> Rules:
+    """By which rules a pod is decided upon. Where dray binds, nobody waits for the conditions of
+    a device, so devices that have some are not for such pods."""
+    return _rules(pod.binder != names.OWNER_DRAY, list_attributes)
+
+
+@cache
+def _rules(waits: bool, list_attributes: bool) -> Rules:
+    features = rules_for(_RULES).features
+    if list_attributes:
+        features |= {LIST_ATTRIBUTES}
+    return rules_for(_RULES, features if waits else features - {DEVICE_BINDING})
+
+
+def allocation_of(result: AllocationResult) -> Allocation:
+    """An answer as decisions and claims hold it."""
+    selector = result.node_selector
+    node = "" if selector is None else selector.only_node
+    devices = tuple(_allocated(one) for one in result.devices)
+    return Allocation(devices, node, result.config, None if node else selector)
+
+
+def _allocated(one: DeviceResult) -> AllocatedDevice:
+    terms = DeviceTerms(one.tolerations, one.binding_conditions, one.binding_failure_conditions)
+    return AllocatedDevice(
+        one.request,
+        one.id,
+        one.share_id,
+        dict(one.consumed),
+        one.admin_access,
+        terms if terms != DeviceTerms() else None,
+    )
+
+
+def _request(known: DeviceRequest) -> Request:
+    tolerations = tuple(
+        DeviceToleration(one.key, one.operator, one.value, one.effect) for one in known.tolerations
+    )
+    ask = Ask(
+        known.name,
+        known.device_class,
+        known.selectors,
+        known.mode,
+        known.count,
+        known.admin_access or None,
+        tolerations,
+        known.capacity or None,
+    )
+    return Request(known.name, ask)

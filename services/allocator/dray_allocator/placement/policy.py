@@ -1,0 +1,45 @@
+"""What a pool learns of its pods, and how they are scored by it."""
+
+from dray.domain.placement import Placement
+from dray_allocator.domain import Domain
+from dray_allocator.placement.ask import Wanted
+from dray_allocator.placement.fragmentation.learning import Learner
+from dray_allocator.placement.scores import Scoring
+from dray_allocator.state import AllocatorState
+
+
+def learned_scoring(state: AllocatorState, domain: Domain, placement: Placement) -> Scoring | None:
+    """By what was learned; None where the placement asks for something else, or nothing was."""
+    learned = domain.learned
+    if learned is None or not placement.is_aware:
+        return None
+    domain.landscapes.set(state.boards.of(domain.name), learned)
+    return domain.landscapes.scoring
+
+
+def see(domain: Domain, wanted: Wanted) -> None:
+    """A pod asks for the first time."""
+    learner = _learner(domain)
+    learner.see(wanted.signature, wanted.pod.needs.cpu_milli, wanted.asks)
+
+
+def is_due(state: AllocatorState, domain: Domain) -> bool:
+    """Whether it is time to learn anew."""
+    cards = state.boards.of(domain.name).cards
+    return domain.learned is None or _learner(domain).is_due(cards)
+
+
+def relearn(state: AllocatorState, domain: Domain) -> None:
+    """Learn anew: what is learned counts at once, and is written with the next decision."""
+    board, nodes = state.boards.of(domain.name), state.facts.nodes
+    learned = _learner(domain).learn(
+        board, state.selectors, lambda name: nodes[name].node.cpu_milli
+    )
+    if learned is not None:
+        domain.unwritten = learned
+
+
+def _learner(domain: Domain) -> Learner:
+    if domain.learner is None:
+        domain.learner = Learner(domain.learned)
+    return domain.learner

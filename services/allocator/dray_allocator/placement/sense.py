@@ -1,0 +1,41 @@
+"""What of a claim makes no sense, or can't be decided: a clear reason instead of a search."""
+
+from collections.abc import Iterator
+
+from dray.domain import names
+from dray.domain.claims import Claim
+from dray.domain.dra.asks import Ask, Request
+from dray_allocator.fit.capacity import amount_of
+from dray_allocator.fit.percent import percents, unreadable
+from dray_allocator.lane.asking import asks_of, claim_of
+
+
+def senseless(claim: Claim, *, in_full: bool) -> list[str]:
+    """What is wrong with a claim, in words; ``in_full``: structured parameters decide."""
+    found = [*claim.spec.unsupported, *unreadable(claim)]
+    for ask in asks_of(claim):
+        found += _of_ask(ask)
+        if in_full and percents(claim, ask.name):
+            found.append(
+                f"request {ask.name}: a percent of a card, beside what needs all devices alike"
+            )
+    if sum(map(_fewest, claim_of(claim).requests)) > names.MAX_GPUS_PER_CLAIM:
+        found.append(f"more than {names.MAX_GPUS_PER_CLAIM} devices")
+    return list(dict.fromkeys(found))
+
+
+def _fewest(request: Request) -> int:
+    """Devices that a request takes at least; of mode All nothing is known yet."""
+    asks = request.first_available or ((request.exactly,) if request.exactly else ())
+    return min((one.count if one.mode == "ExactCount" else 0 for one in asks), default=0)
+
+
+def _of_ask(ask: Ask) -> Iterator[str]:
+    if ask.mode not in ("ExactCount", "All"):
+        yield f"request {ask.name}: allocationMode {ask.mode}"
+    elif ask.mode == "ExactCount" and ask.count < 1:
+        yield f"request {ask.name}: count {ask.count} is below 1"
+    for key, text in sorted((ask.capacity or {}).items()):
+        if (amount := amount_of(text)) is None or amount < 0:
+            what = "is no quantity" if amount is None else "is negative"
+            yield f"request {ask.name}: {key} {text} {what}"

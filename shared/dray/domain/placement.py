@@ -1,0 +1,129 @@
+"""Where pods go among what fits: a pool's ``placement``, and what a pod says in its place.
+
+A policy is read as far as it goes: what a newer version wrote and nobody here knows counts as not
+said. What people write on pods is checked where it is admitted (``parse_placement``).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Final
+
+from dray.domain.names import (
+    COMPACT_FIRST,
+    DEFAULT_PLACEMENT,
+    FRAGMENTATION_AWARE,
+    LOW_LOAD_FIRST,
+    NODE_COMPACT_GPU_LOW_LOAD,
+)
+
+BINPACK: Final = "binpack"
+SPREAD: Final = "spread"
+LEVELS: Final = (BINPACK, SPREAD)
+MODES: Final = {
+    COMPACT_FIRST: (BINPACK, BINPACK),
+    LOW_LOAD_FIRST: (SPREAD, SPREAD),
+    NODE_COMPACT_GPU_LOW_LOAD: (BINPACK, SPREAD),
+    FRAGMENTATION_AWARE: ("", ""),
+}
+"""What a mode means for nodes and for cards; empty: both are chosen together."""
+
+SOFT: Final = "soft"
+HARD: Final = "hard"
+NO_TOPOLOGY: Final = "none"
+TOPOLOGIES: Final = (SOFT, HARD, NO_TOPOLOGY)
+DEFAULT_TOPOLOGY: Final = SOFT
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """How nodes and cards are chosen among those that fit."""
+
+    node: str = ""
+    """``binpack`` or ``spread``; empty, as ``gpu`` then is: FragmentationAware."""
+    gpu: str = ""
+    weights: tuple[tuple[str, int], ...] = ()
+    """Of resources, by name; empty: what is used most of a card stands for it."""
+    topology: str = DEFAULT_TOPOLOGY
+    """What becomes of pods whose cards are not joined."""
+
+    @property
+    def is_aware(self) -> bool:
+        """Whether fragmentation decides."""
+        return not self.node
+
+
+def placement_of(
+    mode: str = "",
+    node: str = "",
+    gpu: str = "",
+    weights: Mapping[str, int] | None = None,
+    topology: str = "",
+) -> Placement:
+    """A policy's placement from what it says; empty: it doesn't."""
+    weighed = tuple(sorted((name, one) for name, one in (weights or {}).items() if one > 0))
+    is_load = bool({node, gpu} & {*LEVELS} or weighed)
+    by_mode = MODES.get(mode) or MODES[COMPACT_FIRST if is_load else DEFAULT_PLACEMENT]
+    found = Placement(*by_mode, topology=topology if topology in TOPOLOGIES else DEFAULT_TOPOLOGY)
+    found = _with_levels(found, node, gpu)
+    return found if found.is_aware else replace(found, weights=weighed)
+
+
+def overridden(policy: Placement, placement: str, topology: str) -> Placement:
+    """The policy with what a pod says in its place; weights stay the policy's. What nobody can
+    read counts as not said."""
+    try:
+        mode, node, gpu = parse_placement(placement) if placement else ("", "", "")
+    except ValueError:
+        mode = node = gpu = ""
+    if mode:
+        node, gpu = MODES[mode]
+        policy = replace(policy, node=node, gpu=gpu, weights=policy.weights if node else ())
+    else:
+        policy = _with_levels(policy, node, gpu)
+    return replace(policy, topology=topology) if topology in TOPOLOGIES else policy
+
+
+def _with_levels(placement: Placement, node: str, gpu: str) -> Placement:
+    node, gpu = (one if one in LEVELS else "" for one in (node, gpu))
+    if not node and not gpu:
+        return placement
+    return replace(
+        placement, node=node or placement.node or BINPACK, gpu=gpu or placement.gpu or BINPACK
+    )
+
+
+@lru_cache(maxsize=256)
+def parse_placement(text: str) -> tuple[str, str, str]:
+    """Mode, node level and card level of a pod's own placement; empty: not said.
+
+    Raises:
+        ValueError: what it may be.
+    """
+    if text in MODES:
+        return text, "", ""
+    said: dict[str, str] = {}
+    for part in text.split(","):
+        level, _, value = (one.strip() for one in part.partition("="))
+        if level not in ("node", "gpu") or level in said or value not in LEVELS:
+            modes = ", ".join(f'"{mode}"' for mode in MODES)
+            raise ValueError(
+                f"expected {modes}, or binpack or spread for each level, such as "
+                '"node=binpack,gpu=spread"; leave the annotation out to have the pool\'s'
+            )
+        said[level] = value
+    return "", said.get("node", ""), said.get("gpu", "")
+
+
+def parse_topology(text: str) -> str:
+    """A pod's own word about its cards' topology.
+
+    Raises:
+        ValueError: what it may be.
+    """
+    if text not in TOPOLOGIES:
+        raise ValueError(
+            'expected "soft", to have cards that are joined where there are some, "hard", to wait '
+            'for them, or "none"'
+        )
+    return text

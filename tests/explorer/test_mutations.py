@@ -1,0 +1,159 @@
+"""The explorer notices a dray that lacks one of its protections, and shows the way there."""
+
+import dataclasses
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from dray.domain.pods import Pod
+from dray_allocator.log import lives, settle
+from dray_claim_controller.execute import rules
+from dray_claim_controller.execute.writes import ClaimWrites
+from dray_sandbox.explorer.bound import Bound, PodKind
+from dray_sandbox.explorer.bounds import (
+    CRASH,
+    GANG,
+    GANG_HASTY,
+    GANG_HASTY_ONE,
+    GANG_REPLACED_ONCE,
+    HASTY,
+    TIME,
+)
+from dray_sandbox.explorer.search import Outcome, explore
+from dray_sandbox.explorer.state import Bus
+
+Mutation = Callable[[], AbstractContextManager[Any]]
+RIVALS = Bound("rivals", (PodKind("P", (312,)), PodKind("Q", (312,), late=True)), ("n0",))
+FOLLOWERS = Bound("followers", (PodKind("P", (156,)), PodKind("Q", (156,), late=True)))
+
+
+def executor_ignoring_void() -> AbstractContextManager[Any]:
+    """Carries out what was voided meanwhile."""
+    real = rules._claim_step
+
+    def step(observed: rules.Observed, decision: Any, wanted: Any) -> Any:
+        seen = observed.claims.get(wanted.uid)
+        if seen is not None and seen.claim.allocation is None:
+            blind = dataclasses.replace(seen, claim=dataclasses.replace(seen.claim, void=0))
+            observed = dataclasses.replace(observed, claims={**observed.claims, wanted.uid: blind})
+        return real(observed, decision, wanted)
+
+    return mock.patch.object(rules, "_claim_step", step)
+
+
+def writes_without_revision() -> AbstractContextManager[Any]:
+    """Writes to whatever the claim has become since it was read."""
+    return mock.patch("dray_claim_controller.execute.writes._fence", return_value={})
+
+
+def allocator_forgetting_reservations() -> AbstractContextManager[Any]:
+    """Counts only what claims' statuses show."""
+    return mock.patch("dray_allocator.state.counts", return_value=False)
+
+
+def reservations_that_expire() -> AbstractContextManager[Any]:
+    """Releases after 30 s what nobody has voided."""
+    real = lives.end_of
+
+    def end_of(*about: Any) -> Any:
+        end = real(*about)
+        return lives.Ending("voided") if isinstance(end, lives.Wish) else end
+
+    return mock.patch("dray_allocator.log.settle.end_of", end_of)
+
+
+def siblings_not_looked_at() -> AbstractContextManager[Any]:
+    """Binds a pod for whose other claims an earlier decision has cared."""
+    return mock.patch.object(rules, "_siblings_stop", return_value=None)
+
+
+def bindings_without_revision() -> AbstractContextManager[Any]:
+    """Binds a pod whatever it says by now."""
+
+    async def bind(writes: ClaimWrites, pod: Pod, node: str) -> None:
+        await writes._kube.bind(pod.name, pod.namespace, uid=pod.uid, node=node)
+
+    return mock.patch.object(ClaimWrites, "bind", bind)
+
+
+def pods_not_told() -> AbstractContextManager[Any]:
+    """Clears what a pod may be bound by."""
+    return mock.patch("dray_claim_controller.deciding.executing.untold", return_value="")
+
+
+def pods_not_heard() -> AbstractContextManager[Any]:
+    """Binds a pod by what it says is taken back."""
+    return mock.patch("dray_claim_controller.deciding.executing.voids_of", return_value={})
+
+
+def pods_bound_after_their_first_claim() -> AbstractContextManager[Any]:
+    """Executes half a decision."""
+    real = rules.next_step
+
+    def step(observed: rules.Observed, decision: Any) -> Any:
+        seen = observed.claims.get(decision.claims[0].uid)
+        held = seen is not None and seen.claim.allocation is not None
+        return rules.Bind() if held and observed.pod else real(observed, decision)
+
+    return mock.patch("dray_claim_controller.deciding.executing.next_step", step)
+
+
+def pods_told_nothing() -> AbstractContextManager[Any]:
+    """Lets pods wait without a word."""
+    return mock.patch("dray_allocator.deciding.Step._wait", return_value=None)
+
+
+def void_claims_not_released() -> AbstractContextManager[Any]:
+    """Keeps for ever what was voided."""
+    real = settle.due_releases
+    return mock.patch("dray_allocator.deciding.due_releases", lambda *of: ((), real(*of)[1]))
+
+
+def nothing() -> AbstractContextManager[Any]:
+    """All of dray."""
+    return nullcontext()
+
+
+@pytest.mark.parametrize(
+    ("mutation", "bus", "bound", "found"),
+    [
+        (nothing, Bus(fenced=False), CRASH, "is decided after"),
+        (nothing, Bus(chained=False), FOLLOWERS, "is decided after"),
+        (executor_ignoring_void, Bus(), HASTY, "although it voids attempts"),
+        (writes_without_revision, Bus(), HASTY, "although it voids attempts"),
+        (allocator_forgetting_reservations, Bus(), RIVALS, "has 312, and 624 are allocated"),
+        (reservations_that_expire, Bus(), TIME, "may still be carried out"),
+        (siblings_not_looked_at, Bus(), GANG_HASTY, "without an allocation of"),
+        (bindings_without_revision, Bus(), GANG_HASTY_ONE, "without an allocation of"),
+        (pods_not_told, Bus(), GANG_HASTY_ONE, "without an allocation of"),
+        (pods_not_told, Bus(), GANG_REPLACED_ONCE, "without an allocation of"),
+        (pods_not_heard, Bus(), GANG_HASTY_ONE, "without an allocation of"),
+        (pods_bound_after_their_first_claim, Bus(), GANG, "without an allocation of"),
+        (pods_told_nothing, Bus(), TIME, "neither placed nor told why"),
+        (void_claims_not_released, Bus(), HASTY, "is never released"),
+    ],
+)
+def test_a_missing_protection_is_noticed(
+    mutation: Mutation, bus: Bus, bound: Bound, found: str
+) -> None:
+    outcome = searched(mutation, bus, bound)
+
+    assert found in outcome.violation, outcome.report()
+    assert outcome.trace
+
+
+def test_the_way_to_what_is_wrong_is_the_shortest_and_in_words() -> None:
+    outcome = searched(allocator_forgetting_reservations, Bus(), RIVALS)
+
+    assert len(outcome.trace) == 7
+    told = "\n".join(outcome.trace)
+    assert "sends: decided P on n0 (P1 attempt 1), Q on n0 (Q1 attempt 1)" in told
+    assert outcome.trace[-1].endswith("an executor of Q on n0 (Q1 attempt 1): commit Q1")
+
+
+def searched(mutation: Mutation, bus: Bus, bound: Bound) -> Outcome:
+    with mutation():
+        return explore(bound, bus)

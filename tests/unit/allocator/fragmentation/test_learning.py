@@ -1,0 +1,230 @@
+"""What is learned of the pods seen, when, and that the log says all of it."""
+
+from itertools import pairwise
+
+import msgspec
+import pytest
+
+from dray.messages.decisions import Checkpoint, Decided
+from dray_allocator import records
+from dray_allocator.events import FactSeen, RecordSeen
+from dray_allocator.handle import handle, recompute
+from dray_allocator.placement.fragmentation.learning import HALF_LIFE, PRIOR, Learner
+from dray_allocator.rules import Rules
+from dray_allocator.state import AllocatorState
+
+MODE = "FragmentationAware"
+
+
+def domain_of(world):
+    return world.state.domains["pool"]
+
+
+def learn(world, learner):
+    board = world.state.boards.of("pool")
+    nodes = world.state.facts.nodes
+    return learner.learn(board, world.state.selectors, lambda name: nodes[name].node.cpu_milli)
+
+
+def decided(world):
+    return [record for record in world.logs["pool"] if isinstance(record, Decided)]
+
+
+def filled(make_world, pods=40, mode=MODE):
+    """A pool in which pods of three shapes came one after the other."""
+    world = make_world().open(mode)
+    for number in range(6):
+        world.nodes(world.a_node(f"n{number}"), cards=4, model=("A100", "T4")[number % 2])
+    for number in range(pods):
+        world.submit(world.a_pod(f"p{number}"), world.ask(("31", "100", "312")[number % 3], "1Gi"))
+    return world
+
+
+def test_before_anything_is_seen_whole_cards_of_every_class_are_typical(make_world):
+    world = make_world().open(MODE)
+    world.nodes(world.a_node("a", cpu_milli=8000), cards=1, model="A100")
+    world.nodes(world.a_node("b", cpu_milli=60_000), cards=3, model="T4")
+
+    found = learn(world, Learner(None))
+
+    assert [(pod.cpu_milli, pod.cards, pod.milli) for pod in found.pods] == [
+        (8000, 1, (1000, 0)),  # as much cpu as there is per A100
+        (17_000, 1, (0, 1000)),  # there is more per T4, but not in the mean of the fleet
+    ]
+    assert [pod.count for pod in found.pods] == [PRIOR * 1000 / 4, PRIOR * 1000 * 3 / 4]
+
+
+def test_worths_are_those_of_the_formula(make_world):
+    world = make_world().open(MODE)
+    world.nodes(world.a_node("a", cpu_milli=8000), cards=1, model="A100")
+    world.nodes(world.a_node("b", cpu_milli=60_000), cards=3, model="T4")
+
+    first, second = learn(world, Learner(None)).pods
+
+    # cpu asked per card (8000/4 + 17000·3/4 = 14750) by cpu there per card (68000/4 = 17000).
+    alpha = 0.25 * (14_750 / 17_000) ** 2
+    # Of 4000 idle milli the first can use the A100's 1000, the second all of the T4s' 3000.
+    assert first.gain == round(1e6 * alpha * 0.25 * (1000 / 4000) ** -1.5)
+    assert second.gain == round(1e6 * alpha * 0.75 * (3000 / 4000) ** -1.5)
+    assert (first.waste, second.waste) == (
+        round(1e6 * (1 - alpha) * 0.25),
+        round(1e6 * (1 - alpha) * 0.75),
+    )
+
+
+def test_pods_seen_long_ago_count_for_less(make_world):
+    world = make_world().open(MODE).nodes(make_world.a_node("n"), cards=4)
+    learner = Learner(None)
+    learner.see(b"old", 1000, ())
+    for _ in range(HALF_LIFE):
+        learner.see(b"new", 2000, ())
+
+    counts = {pod.cpu_milli: pod.count for pod in learn(world, learner).pods}
+
+    assert counts[1000] == 500
+    assert counts[2000] == pytest.approx(1000 * HALF_LIFE / 2 / 0.6931, rel=0.001)
+    assert counts[16_000] == pytest.approx(PRIOR * 500, abs=10)
+
+
+def test_counts_stay_the_same_however_long_it_goes_on(make_world):
+    world = make_world().open(MODE).nodes(make_world.a_node("n"), cards=4)
+    learner = Learner(None)
+    for _ in range(50 * HALF_LIFE):
+        learner.see(b"new", 2000, ())
+
+    (pod,) = [one for one in learn(world, learner).pods if one.cpu_milli == 2000]
+
+    assert pod.count == pytest.approx(1000 * HALF_LIFE / 0.6931, rel=0.001)
+
+
+def test_it_is_learned_anew_when_as_many_again_were_seen_and_then_now_and_again():
+    learner, due = Learner(None), []
+    for number in range(2000):
+        learner.see(b"x", 0, ())
+        if learner.is_due(cards=8):
+            due.append(number + 1)
+            learner.pods = 0
+
+    assert due[:7] == [1, 2, 3, 5, 9, 17, 33]
+    assert {later - earlier for earlier, later in pairwise(due[10:])} == {256}
+
+
+def test_of_many_signatures_the_rare_ones_are_forgotten():
+    learner = Learner(None)
+    for number in range(5000):
+        learner.see(b"often", 0, ())
+        learner.see(str(number).encode(), 0, ())
+
+    assert b"often" in learner._seen
+    assert len(learner._seen) <= 2048
+
+
+def test_what_hardly_differs_is_not_learned(make_world):
+    world = make_world().open(MODE).nodes(make_world.a_node("n"), cards=4)
+    learner = Learner(None)
+    assert learn(world, learner).version == 1
+    assert learn(world, learner) is None
+    for _ in range(100):
+        learner.see(b"new", 2000, ())
+    assert learn(world, learner).version == 2
+
+
+def test_a_pool_without_cards_learns_nothing(make_world):
+    world = make_world().open(MODE)
+    world.submit(world.a_pod("p"))
+
+    assert domain_of(world).learned is None
+    assert world.waits("p")
+
+
+def test_decisions_say_by_what_they_were_taken_and_what_is_new_of_it(make_world):
+    world = filled(make_world)
+
+    version = 0
+    for record in decided(world):
+        if record.learned is not None:
+            assert record.learned.version == version + 1
+            version += 1
+        assert record.learned_version == version
+    assert version > 3
+    assert domain_of(world).learned.version == version
+
+
+def test_other_policies_learn_nothing(make_world):
+    world = filled(make_world, mode="CompactFirst")
+
+    assert domain_of(world).learned is None
+    assert {record.learned_version for record in decided(world)} == {0}
+
+
+def test_pods_that_wait_are_counted_once(make_world):
+    world = make_world().open(MODE).nodes(make_world.a_node("n"), cards=1)
+    world.submit(world.a_pod("a"), world.ask("300", "1Gi"))
+    world.submit(world.a_pod("b"), world.ask("300", "1Gi"))
+    total = domain_of(world).learner.total
+    for number in range(5):
+        world.node(world.a_node("n", labels={"x": str(number)}))
+        world.tick(60)
+
+    assert domain_of(world).learner.total == total == 2
+
+
+def state_from(world, log, facts):
+    """A state that folded facts and a log, and never decided."""
+    state = AllocatorState(Rules(writer="one"))
+    for sequence, fact in enumerate(world.facts[:facts], 1):
+        handle(state, FactSeen(sequence, fact, more=True))
+    for sequence, record in log:
+        handle(state, RecordSeen("pool", 1, sequence, record, more=True))
+    return state
+
+
+def test_every_decision_is_taken_again_from_the_log_alone(make_world):
+    world = filled(make_world)
+    log = list(enumerate(world.logs["pool"], 1))
+
+    compared = 0
+    for at, (_, record) in enumerate(log):
+        if isinstance(record, Decided):
+            state = state_from(world, log[:at], record.facts_sequence)
+            assert recompute(state, record) == record
+            assert state.domains["pool"].unwritten is None
+            compared += 1
+    assert compared == 40
+
+
+def test_a_log_that_begins_with_a_checkpoint_says_it_as_well(make_world):
+    world = filled(make_world)
+    before = domain_of(world).learned
+    summed_up = records.checkpoint(world.state, domain_of(world))
+    assert isinstance(summed_up, Checkpoint)
+    world.append(summed_up)
+    begins = len(world.logs["pool"])
+    for number in range(6):
+        world.submit(world.a_pod(f"q{number}"), world.ask("31", "1Gi"))
+    log = list(enumerate(world.logs["pool"], 1))[begins - 1 :]
+    assert isinstance(log[1][1], Decided)
+
+    for at, (_, record) in enumerate(log):
+        if isinstance(record, Decided):
+            state = state_from(world, log[:at], record.facts_sequence)
+            assert state.domains["pool"].learned == (log[1][1].learned or before)
+            assert recompute(state, record) == record
+            break
+    else:
+        pytest.fail("nothing was decided after the checkpoint")
+
+
+def test_who_takes_over_goes_on_from_what_the_log_says(make_world):
+    world = filled(make_world)
+    learned = domain_of(world).learned
+    world.serve()
+    assert domain_of(world).learner is None
+
+    world.submit(world.a_pod("next"), world.ask("31", "1Gi"))
+
+    counts = {pod.milli: pod.count for pod in learned.pods}
+    learner = domain_of(world).learner
+    assert learner.total >= sum(counts.values()) // 1000
+    assert domain_of(world).learned.version >= learned.version
+    assert msgspec.json.encode(domain_of(world).current.learned)
