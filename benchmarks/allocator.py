@@ -80,6 +80,8 @@ class Report:
     tells: bool
     clock: str
     """Which columns count: ``cpu `` before their names, or nothing."""
+    policy: str
+    """The placement of the fleets."""
     rows: list[dict[str, Any]] = field(default_factory=list)
     figures: list[Figure] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
@@ -102,8 +104,9 @@ class Report:
             self.rows.append({**head, **times})
             self.say("  ".join(_told(name, one) for name, one in self.rows[-1].items()))
 
-    def of(self, gpus: int, what: str, fits: Fits = Fits.ALL, policy: str = POLICY) -> float:
+    def of(self, gpus: int, what: str, fits: Fits = Fits.ALL, policy: str = "") -> float:
         """A median."""
+        policy = policy or self.policy
         wanted = {"gpus": gpus, "what": what, "fits": fits.value, "policy": policy}
         return next(
             float(row[f"{self.clock}p50"])
@@ -117,6 +120,7 @@ class Report:
 @click.option("--shapes", multiple=True, type=int, default=(1, 32), help="Shapes of pods in turns.")
 @click.option("--samples", default=2_000, show_default=True, help="Decisions per row.")
 @click.option("--in-use", default=IN_USE, show_default=True, help="Share of cards in use.")
+@click.option("--policy", default=POLICY, show_default=True, help="Placement mode of the fleets.")
 @click.option("--peer/--no-peer", "peers", default=True, help="Measure the Go allocator, too.")
 @click.option("--million", is_flag=True, help="Also 1 000 000 GPUs, in a process of its own.")
 @click.option("--clock", type=click.Choice(["cpu", "wall"]), default="cpu", show_default=True)
@@ -126,18 +130,19 @@ def main(
     shapes: tuple[int, ...],
     samples: int,
     in_use: float,
+    policy: str,
     peers: bool,
     million: bool,
     clock: str,
     output: str,
 ) -> None:
     """Measure deciding on this machine, in microseconds."""
-    report = Report(output == "text", "" if clock == "wall" else "cpu ")
+    report = Report(output == "text", "" if clock == "wall" else "cpu ", policy)
     report.say(f"{machine()}, load {os.getloadavg()[0]:.1f}\n")
     oracle = _oracle(report) if peers else None
     for count in gpus:
         for several in shapes:
-            found = measure(Fleet(count, several, in_use), samples)
+            found = measure(Fleet(count, several, in_use, policy=policy), samples)
             _add(report, count, several, found)
             if oracle is not None and several == shapes[0] and count in EVERY_NODE_TARGETS:
                 _ask(report, count, lambda made=found.fleet: peer(oracle, made))
@@ -164,7 +169,7 @@ def main(
 def _add(report: Report, gpus: int, shapes: int, found: Measured) -> None:
     for what, taken in found.rows.items():
         head = {"gpus": gpus, "fits": found.fleet.fits.value, "shapes": shapes, "what": what}
-        report.add({**head, "policy": POLICY}, taken)
+        report.add({**head, "policy": report.policy}, taken)
 
 
 def _oracle(report: Report) -> Any:
@@ -185,7 +190,7 @@ def _ask(report: Report, gpus: int, ask: Any, fits: Fits = Fits.ALL) -> None:
 def _first_fits(report: Report, samples: int, oracle: Any) -> None:
     """The cases of a first fit: the node in the middle, and the very first one."""
     for fits in (Fits.MIDDLE, Fits.FIRST):
-        found = measure(Fleet(FIRST_FIT_GPUS, 1, IN_USE, fits), samples)
+        found = measure(Fleet(FIRST_FIT_GPUS, 1, IN_USE, fits, report.policy), samples)
         _add(report, FIRST_FIT_GPUS, 1, found)
         head = {"gpus": FIRST_FIT_GPUS, "fits": fits.value, "shapes": 1, "what": "first fit"}
         compatible = first_fit(found.fleet, COMPATIBLE_SAMPLES)
@@ -199,19 +204,19 @@ def _own(report: Report, gpus: tuple[int, ...], shapes: tuple[int, ...]) -> Iter
     """Targets that name no peer."""
     clock = report.clock
     for row in report.rows:
-        if row["policy"] != POLICY or row["fits"] != Fits.ALL.value:
+        if row["policy"] != report.policy or row["fits"] != Fits.ALL.value:
             continue
         name = f"{row['gpus']:,} GPUs, {row['shapes']} shapes"
         if row["what"] == "choose" and row["gpus"] in EVERY_NODE_TARGETS:
-            yield Figure(f"decide, p50, {name}", POLICY, row[f"{clock}p50"], "µs", 50.0)
-            yield Figure(f"decide, p99, {name}", POLICY, row[f"{clock}p99"], "µs", 500.0)
+            yield Figure(f"decide, p50, {name}", report.policy, row[f"{clock}p50"], "µs", 50.0)
+            yield Figure(f"decide, p99, {name}", report.policy, row[f"{clock}p99"], "µs", 500.0)
         if row["what"] == "slice":
             yield Figure(
-                f"slice of 8 cards, p50, {name}", POLICY, row[f"{clock}p50"], "µs", 1_000.0
+                f"slice of 8 cards, p50, {name}", report.policy, row[f"{clock}p50"], "µs", 1_000.0
             )
     if {1_000, 100_000} <= set(gpus):
         growth = _growth(report, (1_000, 100_000), shapes)
-        yield Figure("growth from 1 000 to 100 000 GPUs", POLICY, growth, "×", 3.0)
+        yield Figure("growth from 1 000 to 100 000 GPUs", report.policy, growth, "×", 3.0)
 
 
 def _compared(report: Report, gpus: tuple[int, ...]) -> Iterator[Figure]:
@@ -222,12 +227,14 @@ def _compared(report: Report, gpus: tuple[int, ...]) -> Iterator[Figure]:
         if (count, Fits.ALL.value) in measured:
             ratio = report.of(count, "every node", policy=go) / report.of(count, "choose")
             named = f"decide, {count:,} GPUs"
-            yield Figure(named, POLICY, ratio, "× faster", target, True, f"{go}, every node tried")
+            yield Figure(
+                named, report.policy, ratio, "× faster", target, True, f"{go}, every node tried"
+            )
     if (FIRST_FIT_GPUS, Fits.MIDDLE.value) in measured:
         theirs = report.of(FIRST_FIT_GPUS, "first fit", Fits.MIDDLE, go)
         ratio = theirs / report.of(FIRST_FIT_GPUS, "choose", Fits.MIDDLE)
         name, beside = f"decide, {FIRST_FIT_GPUS:,} GPUs", f"{go}, first fit, node in the middle"
-        yield Figure(name, POLICY, ratio, "× faster", 300.0, True, beside)
+        yield Figure(name, report.policy, ratio, "× faster", 300.0, True, beside)
         ratio = theirs / report.of(FIRST_FIT_GPUS, "first fit", Fits.MIDDLE, COMPATIBLE)
         name = f"compatible mode, {FIRST_FIT_GPUS:,} GPUs"
         yield Figure(name, COMPATIBLE, ratio, "× faster", 20.0, True, beside)
@@ -235,7 +242,7 @@ def _compared(report: Report, gpus: tuple[int, ...]) -> Iterator[Figure]:
         theirs = report.of(FIRST_FIT_GPUS, "first fit", Fits.FIRST, go)
         ratio = report.of(FIRST_FIT_GPUS, "choose", Fits.FIRST) / theirs
         name, beside = f"decide, {FIRST_FIT_GPUS:,} GPUs", f"{go}, first fit, on the first node"
-        yield Figure(name, POLICY, ratio, "× slower", 4.0, False, beside)
+        yield Figure(name, report.policy, ratio, "× slower", 4.0, False, beside)
 
 
 def _million(report: Report) -> Iterator[Figure]:
@@ -249,9 +256,9 @@ def _million(report: Report) -> Iterator[Figure]:
     report.rows += found["rows"]
     choosing = next(row for row in found["rows"] if row["what"] == "choose")
     took_us = choosing[f"{report.clock}p50"]
-    yield Figure("decide, p50, 1,000,000 GPUs", POLICY, took_us, "µs", 1_000.0)
+    yield Figure("decide, p50, 1,000,000 GPUs", report.policy, took_us, "µs", 1_000.0)
     used_mb = found["most_mib"] * 2**20 / 1e6
-    yield Figure("memory at most, 1,000,000 GPUs", POLICY, used_mb, "MB", 1_000.0)
+    yield Figure("memory at most, 1,000,000 GPUs", report.policy, used_mb, "MB", 1_000.0)
 
 
 def _growth(report: Report, gpus: tuple[int, ...], shapes: tuple[int, ...]) -> float:

@@ -16,8 +16,8 @@ from dray.domain.devices import DeviceId, ResourceSlice
 from dray.domain.quantities import quantity_of
 from dray.messages.facts import ClaimObserved, SliceObserved
 from dray.seed.selector import generated_selector
-from dray_allocator import deciding
 from dray_allocator.domain import Domain
+from dray_allocator.placement import lanes
 from dray_allocator.placement.ask import Wanted
 from dray_allocator.placement.choose import choose, index_of
 from dray_allocator.state import AllocatorState
@@ -80,10 +80,17 @@ class Taken:
 class Fleet(decision.Fleet):
     """A fleet in use, whose pods come and go."""
 
-    def __init__(self, gpus: int, shapes: int, in_use: float, fits: Fits = Fits.ALL) -> None:
+    def __init__(
+        self,
+        gpus: int,
+        shapes: int,
+        in_use: float,
+        fits: Fits = Fits.ALL,
+        policy: str = names.COMPACT_FIRST,
+    ) -> None:
         self.nodes = gpus // CARDS
         self.fits = fits
-        super().__init__(self.nodes, self.slice_of)
+        super().__init__(self.nodes, self.slice_of, policy)
         self.random = Random(7)
         self.shapes = tuple(shape(number) for number in range(shapes))
         self.running: list[Claim] = []
@@ -166,7 +173,7 @@ def measure(fleet: Fleet, samples: int) -> Measured:
         fleet.last = wanted
         return chosen.time(choose, state, domain, wanted)
 
-    real, deciding.choose = deciding.choose, timed
+    real, lanes.choose = lanes.choose, timed
     try:
         while len(fleet.running) < ON_ONE_NODE:
             fleet.begin(f"first-{len(fleet.running)}", fleet.shapes[0], Taken())
@@ -183,7 +190,7 @@ def measure(fleet: Fleet, samples: int) -> Measured:
         if fleet.fits is Fits.ALL:
             rows |= {"new shape": _new_shapes(fleet, chosen), "slice": _changes(fleet, samples)}
     finally:
-        deciding.choose = real
+        lanes.choose = real
         gc.unfreeze()
     return Measured(fleet, {**rows, "yard": yard})
 
