@@ -249,6 +249,9 @@ class Link:
                 self._log.warning("can't connect to NATS", error=str(error) or repr(error))
                 await backoff.pause()
                 continue
+            if self._closed:  # Being cancelled may be lost where a wait ends at the same time.
+                await session.client.close()
+                return
             backoff.reset()
             self._session = session
             self._up.set()
