@@ -182,6 +182,12 @@ class FaultyBus:
         """See ``Bus.release``."""
         await self._line.call("release", key, lambda: self.inner.release(key, holder))
 
+    async def leases(self, prefix: str) -> tuple[str, ...]:
+        """See ``Bus.leases``; who believes that all is theirs sees nobody else."""
+        if self._line.believes():
+            return ()
+        return await self._line.call("leases", prefix, lambda: self.inner.leases(prefix))
+
     async def close(self) -> None:
         """See ``Bus.close``."""
         await self.inner.close()

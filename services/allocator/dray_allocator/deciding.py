@@ -18,8 +18,9 @@ from dray_allocator.placement.lanes import find, may_be_in_full, why_not
 from dray_allocator.placement.policy import is_due, relearn, see
 from dray_allocator.state import AllocatorState
 
-_CARDS_PER_TICK = 200_000
-"""Looked at to find out whether the reasons of pods that wait are still the same."""
+_CARDS_PER_TICK = 1_000_000
+"""Looked at to find out whether the reasons of pods that wait are still the same: in columns, some
+tenths of a second at most."""
 
 
 class Step:
@@ -113,7 +114,7 @@ class Step:
     def _tell_doubted(self) -> None:
         """Where the reasons of the first pod of a signature are other ones, all are told again.
 
-        Reasons are found by looking at every card: in a large pool some wait for a later tick.
+        Reasons are found by comparing every card: in a large pool some wait for a later tick.
         """
         domain = self._domain
         cards = self._state.boards.of(domain.name).cards

@@ -159,7 +159,9 @@ def _checked(state: AllocatorState) -> list[Effect]:
     Where appends of ours are not confirmed yet, they may be what is too much, and be refused:
     then the device is looked at again.
     """
-    if not state.suspects or not all(state.complete(domain) for domain in state.domains.values()):
+    if not state.suspects or not state.facts.synced:
+        return []
+    if not all(state.complete(domain) for domain in state.domains.values()):
         return []
     confirmed = not any(domain.appended for domain in state.domains.values())
     found: list[Effect] = []

@@ -1,10 +1,12 @@
-"""Which domains this replica serves: leases taken where they are free, and renewed.
+"""Which domains this replica serves: leases taken where they are free, renewed, and given up where
+another replica has fewer.
 
 A lease only keeps replicas from wasting work; the fence is the log's last sequence.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 import structlog
 
@@ -14,6 +16,10 @@ from dray.messages.decisions import log_stream
 from dray_allocator.domain import Domain
 from dray_allocator.events import Event, LogLost, Serve, StandBy
 from dray_allocator.state import AllocatorState
+
+_SEATS: Final = "replica."
+_LOOKS: Final = 4
+"""How often it is looked for others, and for domains that they gave up, between two renewals."""
 
 
 class Serving:
@@ -39,6 +45,16 @@ class Serving:
         self._log = structlog.get_logger()
         self._served: dict[str, int] = {}
         self._leased: dict[str, None] = {}
+        self._leaving: dict[str, None] = {}
+        """Domains that are handed over: nothing is decided any more, but appends are under way."""
+        self._seat = f"{_SEATS}{token(self._instance)}"
+        self._is_able = False
+        """Whether everything was read, so that it could decide."""
+        self._replicas = 1
+        self._due_s = 0.0
+        """When the leases are to be renewed, by the loop's clock."""
+        self._counted_s = -lease_renewal_s
+        """When replicas were counted last."""
         self._takes = 0
         self._wake = asyncio.Event()
         self._passed_over: tuple[str, ...] = ()
@@ -61,16 +77,14 @@ class Serving:
             self._wake.set()
 
     async def run(self) -> None:
-        """Take and renew until cancelled."""
+        """Take, renew and hand over until cancelled."""
         while True:
             self._wake.clear()
-            for domain in tuple(self._state.domains.values()):
-                if self._may_serve(domain):
-                    await self._keep(domain)
+            await self._turn()
             domains = self._state.domains.items()
             self._passed_over = tuple(name for name, one in domains if not self._may_serve(one))
             try:
-                async with asyncio.timeout(self._lease_renewal_s):
+                async with asyncio.timeout(self._lease_renewal_s / _LOOKS):
                     await self._wake.wait()
             except TimeoutError:
                 continue
@@ -81,14 +95,80 @@ class Serving:
             await self._stand_by(domain)
 
     async def release(self) -> None:
-        """Let another replica serve at once."""
+        """Let other replicas serve at once."""
         for domain in tuple(self._leased):
             await self._bus.release(_lease(domain), self._instance)
+        await self._bus.release(self._seat, self._instance)
 
     def _may_serve(self, domain: Domain) -> bool:
         """A replica that has not read facts and the log's beginning leaves it to others."""
         readable = self._state.facts.synced and not self.fault
         return readable and not domain.lost and domain.current.sequence > 0
+
+    async def _turn(self) -> None:
+        """Renew what is due, hand over what is more than a fair share, take what is less."""
+        now_s = asyncio.get_running_loop().time()
+        is_due = now_s >= self._due_s
+        if is_due:
+            self._due_s = now_s + self._lease_renewal_s
+        if now_s >= self._counted_s + self._lease_renewal_s / _LOOKS:
+            self._counted_s = now_s
+            await self._count_replicas(is_due)
+        for domain in tuple(self._state.domains.values()):
+            if not self._may_serve(domain):
+                self._leased.pop(domain.name, None)
+            elif domain.name in self._leaving:
+                continue
+            elif domain.name in self._leased or domain.name in self._served:
+                if is_due or domain.name not in self._served:
+                    await self._keep(domain)
+            elif self._wants(is_due):
+                await self._keep(domain)
+        await self._hand_over()
+
+    async def _count_replicas(self, is_due: bool) -> None:
+        """Who can serve says so by a lease of its own; who can't isn't counted."""
+        try:
+            was_able = self._is_able
+            reads = self._state.facts.synced and self._state.has_read_all_logs()
+            self._is_able = reads and not self.fault
+            if self._is_able and (is_due or not was_able):
+                await self._bus.acquire(self._seat, self._instance, ttl_s=self._lease_ttl_s)
+            self._replicas = max(1, len(await self._bus.leases(_SEATS)))
+        except BusUnavailableError as error:
+            self._log.debug("the other replicas can't be counted", why=str(error))
+
+    def _wants(self, is_due: bool) -> bool:
+        """Below its fair share a replica asks often, and up to it now and then."""
+        if not self._is_able:
+            return False
+        held, domains = len(self._held()), len(self._state.domains)
+        return held < domains // self._replicas or (is_due and held < self._most())
+
+    def _most(self) -> int:
+        return -(-len(self._state.domains) // self._replicas)
+
+    def _held(self) -> list[str]:
+        """The domains that this replica serves or may serve, save those that it hands over."""
+        domains = self._state.domains
+        return [name for name in self._leased if name in domains and name not in self._leaving]
+
+    async def _hand_over(self) -> None:
+        """Stand by for what is too much; the lease goes once all appends are answered, so that
+        the next one is not met by them."""
+        for domain in self._held()[self._most() :]:
+            await self._stand_by(domain)
+            self._leaving[domain] = None
+        for name in tuple(self._leaving):
+            known = self._state.domains.get(name)
+            if known is not None and known.appended:
+                continue
+            del self._leaving[name]
+            self._leased.pop(name, None)
+            try:
+                await self._bus.release(_lease(name), self._instance)
+            except BusUnavailableError as error:
+                self._log.warning("a lease can't be given up; it lapses", why=str(error))
 
     async def _keep(self, domain: Domain) -> None:
         try:

@@ -67,9 +67,9 @@ class AllocatorState:
         """Whether nothing is known to be missing of what earlier records were based on."""
         facts, needed = self.facts, domain.current.facts_sequence
         whole = facts.synced and facts.whole and not domain.unnamed
-        return whole and facts.position >= needed and self._has_read_all_logs()
+        return whole and facts.position >= needed and self.has_read_all_logs()
 
-    def _has_read_all_logs(self) -> bool:
+    def has_read_all_logs(self) -> bool:
         """A node may hold what only the log of the pool that it left knows: an allocation that
         was cleared and not voided. A log that is lost says nothing; its epoch is voided."""
         return all(domain.read or domain.lost for domain in self.domains.values())

@@ -168,6 +168,10 @@ class JetStreamBus:
         """See ``Bus.release``."""
         await self._leases.release(key, holder)
 
+    async def leases(self, prefix: str) -> tuple[str, ...]:
+        """See ``Bus.leases``."""
+        return await self._leases.held(prefix)
+
     async def close(self) -> None:
         """See ``Bus.close``; waits at most 10 s for what is in flight."""
         await self._link.close(CLOSE_BUDGET_S)

@@ -3,7 +3,7 @@
 import math
 from typing import Final
 
-from dray.bus.jetstream_api import ensure_stream, last_message, store
+from dray.bus.jetstream_api import ask, ensure_stream, last_message, store
 from dray.bus.link import Link
 from dray.bus.ports import StaleSequenceError, StreamMissingError
 from dray.bus.topology import LEASE_PREFIX, LEASES_STREAM, STREAMS
@@ -42,6 +42,18 @@ class Leases:
                 await self._write(key, b"", sequence, ttl_s=1.0)
             except StaleSequenceError:
                 return
+
+    async def held(self, prefix: str) -> tuple[str, ...]:
+        """Keys of which there is a message; one that was given up leaves one for a second."""
+        body = {"subjects_filter": f"{LEASE_PREFIX}{prefix}>"}
+        try:
+            info = await ask(
+                self._link.session(), f"STREAM.INFO.{LEASES_STREAM}", body, timeout_s=_TIMEOUT_S
+            )
+        except StreamMissingError:
+            return ()
+        subjects = info["state"].get("subjects") or {}
+        return tuple(sorted(subject.removeprefix(LEASE_PREFIX) for subject in subjects))
 
     async def _take(self, key: str, holder: str, ttl_s: float) -> bool:
         mine = f"{key} {holder}"

@@ -31,6 +31,20 @@ class NoRespondersError(Exception):
     """Nobody listens on a subject; the caller knows what that means."""
 
 
+class _Client(Client):  # type: ignore[misc]
+    """nats-py's, with a shorter way through headers as dray writes them: they take a tenth of the
+    time of whoever reads a long stream."""
+
+    @staticmethod
+    def _parse_header_lines(raw: bytes) -> dict[str, str]:
+        try:
+            lines = raw.decode("ascii").removesuffix("\r\n\r\n").split("\r\n")
+            return dict([line.split(": ", 1) for line in lines])
+        except ValueError:  # not ASCII, or not ": " between name and value
+            found: dict[str, str] = Client._parse_header_lines(raw)
+            return found
+
+
 class Session:
     """One connection's life: requests with an inbox of its own, and subscriptions."""
 
@@ -235,6 +249,9 @@ class Link:
                 self._log.warning("can't connect to NATS", error=str(error) or repr(error))
                 await backoff.pause()
                 continue
+            if self._closed:  # Being cancelled may be lost where a wait ends at the same time.
+                await session.client.close()
+                return
             backoff.reset()
             self._session = session
             self._up.set()
@@ -245,7 +262,7 @@ class Link:
             await backoff.pause()
 
     async def _connect(self) -> Session:
-        client = Client()
+        client = _Client()
         session = Session(client)
 
         async def on_closed() -> None:

@@ -199,6 +199,11 @@ class MemoryBus:
         if self.server.leases.get(key, ("", 0.0))[0] == holder:
             del self.server.leases[key]
 
+    async def leases(self, prefix: str) -> tuple[str, ...]:
+        """See ``Bus.leases``."""
+        await self._enter("leases")
+        return self.server.held(prefix)
+
     async def close(self) -> None:
         """See ``Bus.close``."""
         self._closed = True

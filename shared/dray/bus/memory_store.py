@@ -230,6 +230,12 @@ class MemoryServer:
         self.leases[key] = (holder, now_unix_s + ttl_s)
         return True
 
+    def held(self, prefix: str) -> tuple[str, ...]:
+        """Keys of leases that have not lapsed."""
+        now_unix_s = self.now_unix_s()
+        lapses = sorted((key, lapses) for key, (_, lapses) in self.leases.items())
+        return tuple(key for key, at in lapses if key.startswith(prefix) and at > now_unix_s)
+
 
 def with_pending(batch: Sequence[Delivered], index: int) -> Delivered:
     """The message of a batch, told how many of the batch are behind it."""

@@ -139,5 +139,9 @@ class Bus(Protocol):
     async def release(self, key: str, holder: str) -> None:
         """Give the lease up, if ``holder`` has it."""
 
+    async def leases(self, prefix: str) -> tuple[str, ...]:
+        """The keys that begin with ``prefix``, which ends with a dot, and that somebody holds or
+        gave up within the last second, in order."""
+
     async def close(self) -> None:
         """Finish what is in flight, then disconnect."""

@@ -1,7 +1,20 @@
-"""One reason: what failed, and on how many of how many devices or nodes."""
+"""One reason: what failed, on how many of how many devices or nodes, and where nearly not."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Nearest:
+    """The device or node that comes nearest to what is wanted."""
+
+    where: str
+    """The node, or its device as ``pool/device``: a pool of devices is a node."""
+    seen: str = ""
+    """What it has instead; empty where that is no amount and no value."""
+
+    def __str__(self) -> str:
+        return f"{self.where} has {self.seen}" if self.seen else self.where
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +33,14 @@ class Reason:
     of: int
     unit: str = "device"
     detail: str = ""
+    nearest: Nearest | None = None
+    """The nearest miss; None where no one is nearer than the others."""
 
     def __str__(self) -> str:
         units = self.unit if self.of == 1 else self.unit + "s"
         text = f"{self.what}: fails on {self.failed} of {self.of} {units}"
-        return f"{text} ({self.detail})" if self.detail else text
+        text = f"{text} ({self.detail})" if self.detail else text
+        return f"{text}; nearest: {self.nearest}" if self.nearest else text
 
 
 def in_words(reasons: Sequence[Reason], limit_bytes: int = 4096) -> str:

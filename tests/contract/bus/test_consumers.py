@@ -203,6 +203,20 @@ async def test_a_lease_that_is_not_renewed_lapses(world, eventually) -> None:
     assert not await first.acquire("domain.p", "a", ttl_s=60)
 
 
+async def test_leases_are_listed_while_they_are_held(world, eventually) -> None:
+    first, second = await world.bus(), await world.bus()
+    assert await second.leases("replica.") == ()
+    for key in ("replica.b", "replica.a", "domain.p"):
+        assert await first.acquire(key, "a", ttl_s=60)
+    assert await second.leases("replica.") == ("replica.a", "replica.b")
+    await first.release("replica.a", "a")
+
+    async def gone() -> bool:
+        return await second.leases("replica.") == ("replica.b",)
+
+    await eventually(gone)
+
+
 async def test_of_many_who_want_a_free_lease_one_gets_it(world) -> None:
     buses = [await world.bus() for _ in range(4)]
     await buses[0].acquire("domain.other", "x", ttl_s=60)

@@ -40,6 +40,7 @@ async def test_calls_fail_as_unavailable_while_the_server_is_away(world, eventua
         bus.state("LOG"),
         bus.ensure(LOG),
         bus.acquire("k", "a", ttl_s=3),
+        bus.leases("k."),
         bus.request("t.q", b"", timeout_s=1),
         bus.notify("t.log.1", b""),
     ):

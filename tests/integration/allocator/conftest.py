@@ -80,6 +80,9 @@ class Wire:
     async def acquire(self, key: str, holder: str, *, ttl_s: float) -> bool:
         return self.believes or await self._bus.acquire(key, holder, ttl_s=ttl_s)
 
+    async def leases(self, prefix: str) -> tuple[str, ...]:
+        return () if self.believes else await self._bus.leases(prefix)
+
 
 class Replica:
     """One allocator within this process."""
@@ -267,6 +270,16 @@ async def memory_cluster() -> AsyncIterator[Cluster]:
         yield made
     finally:
         await made.close()
+
+
+@pytest.fixture
+def make_cluster() -> Callable[[Bus], Cluster]:
+    """The claim-controller's side alone, for allocators that are no part of this process."""
+
+    async def nobody(name: str) -> Bus:
+        raise AssertionError(f"{name} is to be a process of its own")
+
+    return lambda bus: Cluster(bus, nobody)
 
 
 @pytest.fixture

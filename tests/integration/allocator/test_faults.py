@@ -4,9 +4,10 @@ import asyncio
 
 from dray.bus.ports import BusUnavailableError
 from dray.bus.topology import FACTS_STREAM, log_spec
+from dray.domain.pods import Policy, Pool
 from dray.messages.base import Outgoing, subject_prefix
 from dray.messages.decisions import Decided, log_stream
-from dray.messages.facts import DeviceClassObserved
+from dray.messages.facts import DeviceClassObserved, PolicyObserved, PoolObserved
 
 
 async def _decided(cluster, count: int, epoch: int = 1) -> None:
@@ -31,6 +32,12 @@ async def test_an_append_whose_answer_is_lost_is_not_decided_twice(memory_cluste
 async def test_pods_whose_facts_are_at_hand_together_are_decided_in_one_record(
     memory_cluster, eventually
 ):
+    # FragmentationAware ends a record whenever it has learned something.
+    policy = Policy("policy", "u", placement="CompactFirst")
+    await memory_cluster.publish(
+        PolicyObserved(revision=1, policy=policy),
+        PoolObserved(revision=2, pool=Pool("pool", "u", template="policy")),
+    )
     one = await memory_cluster.replica("one")
     await memory_cluster.node("n1", cards=5)
     await eventually(lambda: one.serves)

@@ -153,7 +153,7 @@ class Index:
     def _look_at_many(self, rows: Places) -> None:
         board = self.board
         count = board.count[rows]
-        enough = self._may_run(rows)
+        enough = self.may_run(rows)
         width = count.item(0)
         if width and (count == width).all():
             places = (board.first[rows][:, None] + np.arange(width)).ravel()
@@ -174,7 +174,7 @@ class Index:
         board = self.board
         self._fit_length()
         rows, places = slice(0, board.height), slice(0, board.places)
-        enough = self._may_run(rows)
+        enough = self.may_run(rows)
         suiting = [need.suiting(board, places) for need in self.plan.cards]
         for need, found in zip(self.plan.cards, suiting, strict=True):
             counted = np.bincount(board.row[places][found], minlength=board.height)
@@ -182,7 +182,8 @@ class Index:
         self._keys[rows] = self._scored(Look(rows, places, suiting), enough)
         self._least = np.minimum.reduce(self._keys.reshape(-1, BLOCK), axis=1)
 
-    def _may_run(self, rows: slice | Places) -> Flags:
+    def may_run(self, rows: slice | Places) -> Flags:
+        """Which nodes take the pod, their cards aside, as far as the board tells."""
         board, plan = self.board, self.plan
         found = board.present[rows] & plan.may_run[board.node_kind[rows]]
         found &= board.pods[rows] >= 1

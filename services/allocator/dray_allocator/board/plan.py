@@ -110,6 +110,12 @@ class Plan:
     _told: PodNeeds = field(default_factory=PodNeeds)
     """The needs that a node's kind tells."""
 
+    @property
+    def tells_needs(self) -> bool:
+        """Whether ``may_run`` tells all that the pod needs but for amounts and ports."""
+        needs, told = self.needs, self._told
+        return (needs.node_selector, needs.node_terms) == (told.node_selector, told.node_terms)
+
     def learn(self, board: Board, selectors: Selectors) -> bool:
         """Bring the tables up to date; whether what was derived from them before is void."""
         now = (board.numbering, board.card_kinds.count, board.node_kinds.count)

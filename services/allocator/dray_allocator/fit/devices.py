@@ -79,7 +79,6 @@ class NodeDevices:
     """The devices of one node, in the order of their slices, and caches that die with it."""
 
     cards: tuple[Card, ...] = ()
-    unhealthy: int = 0
     eligible: dict[bytes, tuple[Card, ...]] = field(default_factory=dict)
     """Per signature of a request: devices that match and whose taints are tolerated."""
 
@@ -111,8 +110,12 @@ class Fleet:
         self._pools_of: dict[str, dict[tuple[str, str], None]] = {}
         self._unhealthy: dict[tuple[str, str], tuple[str, ...]] = {}
         self._nodes: dict[str, NodeDevices] = {}
+        self.ill: dict[str, int] = {}
+        """How many unhealthy devices a node has, where it has any."""
         self._cards: dict[DeviceId, Card] = {}
         self._capacities: dict[tuple[tuple[str, Capacity], ...], dict[str, Capacity]] = {}
+        self._latest: dict[str, Capacity] | None = None
+        """That of ``_capacities`` which was met last."""
         self._shapes: dict[tuple[int, bool], int] = {}
         """Numbers by identity of one of ``_capacities``, and whether the device is shared."""
         self._totals: list[Mapping[str, int]] = []
@@ -227,6 +230,7 @@ class Fleet:
         return nodes
 
     def _rebuild_node(self, node: str) -> None:
+        self.ill.pop(node, None)
         for card in self._nodes.pop(node, EMPTY).cards:
             self._cards.pop(card.id, None)
         if not node:
@@ -239,7 +243,9 @@ class Fleet:
         published = [one for pool in pools for one in self._devices_of(pool, node)]
         healthy = [one for one in published if not self._is_unhealthy(node, one[0])]
         cards = tuple(self._card(node, index, *one) for index, one in enumerate(healthy))
-        self._nodes[node] = NodeDevices(cards, len(published) - len(cards))
+        self._nodes[node] = NodeDevices(cards)
+        if len(published) > len(cards):
+            self.ill[node] = len(published) - len(cards)
         self._cards.update((card.id, card) for card in cards)
 
     def _devices_of(self, pool: tuple[str, str], node: str) -> list[tuple[DeviceId, Device]]:
@@ -259,8 +265,10 @@ class Fleet:
     def _lean(self, device: Device) -> Device:
         """The device with capacities that it has in common with all that have equal ones: they
         are most of what a device takes in memory."""
-        items = tuple(sorted(device.capacity.items(), key=lambda item: item[0]))
-        shared = self._capacities.setdefault(items, device.capacity)
+        shared = self._latest
+        if shared is None or shared != device.capacity:  # mostly it is like the one before
+            items = tuple(sorted(device.capacity.items(), key=lambda item: item[0]))
+            shared = self._latest = self._capacities.setdefault(items, device.capacity)
         return device if shared is device.capacity else replace(device, capacity=shared)
 
     def _card(self, node: str, index: int, id_: DeviceId, device: Device) -> Card:

@@ -67,50 +67,44 @@ class Ledger:
         if old == new:
             return NO_CHANGE
         self.version += 1
-        for share in _using(before):
-            self._add(share, -1)
-        for share in _using(allocation):
-            self._add(share, 1)
+        for weight in old:
+            self._add(weight, -1)
+        for weight in new:
+            self._add(weight, 1)
         return Change(
             tuple(weight[0] for weight in new if weight not in old),
             tuple(weight[0] for weight in old if weight not in new),
         )
 
-    def _add(self, share: AllocatedDevice, sign: int) -> None:
-        use = self._devices.setdefault(share.id, DeviceUse())
+    def _add(self, weight: "Weight", sign: int) -> None:
+        device, whole, amounts = weight
+        use = self._devices.get(device)
+        if use is None:
+            use = self._devices[device] = DeviceUse()
         use.shares += sign
-        if _is_whole(share):
-            use.whole += sign
-        for key, text in share.consumed.items():
-            use.used[key] = use.used.get(key, 0) + sign * _amount(text)
+        use.whole += sign * whole
+        for key, amount in amounts:
+            use.used[key] = use.used.get(key, 0) + sign * amount
         if not use.shares:
-            del self._devices[share.id]
+            del self._devices[device]
 
 
 Weight = tuple[DeviceId, bool, tuple[tuple[str, int], ...]]
 
 
 def _weights(allocation: Allocation | None) -> list[Weight]:
-    """What an allocation takes, however its quantities are written."""
-    return sorted((one.id, _is_whole(one), _amounts(one)) for one in _using(allocation))
+    """What an allocation takes, however its quantities are written; administrators look on
+    without using anything."""
+    if allocation is None:
+        return []
+    return sorted(_weight(share) for share in allocation.devices if not share.admin_access)
 
 
-def _using(allocation: Allocation | None) -> list[AllocatedDevice]:
-    """The shares that count; administrators look on without using anything."""
-    return [share for share in allocation.devices if not share.admin_access] if allocation else []
-
-
-def _is_whole(share: AllocatedDevice) -> bool:
-    """Also where a status says something that can't be read: then nobody else gets any of it."""
-    if any(amount_of(text) is None for text in share.consumed.values()):
-        return True
-    return not share.consumed and share.share_id is None
-
-
-def _amounts(share: AllocatedDevice) -> tuple[tuple[str, int], ...]:
-    return tuple(sorted((key, _amount(text)) for key, text in share.consumed.items()))
-
-
-def _amount(text: str) -> int:
-    """A status that says less than nothing gives nobody else more."""
-    return max(0, amount_of(text) or 0)
+def _weight(share: AllocatedDevice) -> Weight:
+    """Where a status says something that can't be read, nobody else gets any of the device; one
+    that says less than nothing gives nobody else more."""
+    amounts = sorted((key, amount_of(text)) for key, text in share.consumed.items())
+    whole = not amounts and share.share_id is None
+    for _, amount in amounts:
+        whole = whole or amount is None
+    return share.id, whole, tuple([(key, max(0, amount or 0)) for key, amount in amounts])

@@ -14,7 +14,8 @@ from dray_allocator.lane.seen import seen_by
 from dray_allocator.lane.trying import NODE_LOOKS, POD_LOOKS, Outcome, Trying, node_of
 from dray_allocator.placement.ask import Wanted
 from dray_allocator.placement.choose import candidates
-from dray_allocator.placement.explain import TOO_MANY, constrained, of_nodes
+from dray_allocator.placement.explain import TOO_MANY, constrained
+from dray_allocator.placement.on_nodes import on_nodes
 from dray_allocator.state import AllocatorState
 from dray_allocator.structured.candidates import Candidate, candidates_of
 from dray_allocator.structured.capacity import demand
@@ -42,7 +43,7 @@ def explain_in_full(state: AllocatorState, domain: Domain, wanted: Wanted) -> tu
     reasons = list(devices.unusable())
     asks = {ask: None for claim in wanted.claims for ask in map(_Key, asks_of(claim))}
     reasons += [reason for key in asks for reason in devices.reasons(key.ask)]
-    reasons += of_nodes(state, wanted, nodes)
+    reasons += on_nodes(state, wanted, nodes)
     reasons += _of_outcomes(wanted, list(trying.outcomes()), trying.untried, len(nodes))
     if not devices.found:
         reasons.append(Reason("count", "devices", len(nodes), len(nodes), "node", _NO_DEVICES))

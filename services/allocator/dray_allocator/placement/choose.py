@@ -28,6 +28,7 @@ from dray_allocator.fit.search import (
 from dray_allocator.lane.asking import allocation_of
 from dray_allocator.node.predicates import fits
 from dray_allocator.placement.ask import Wanted, config_of
+from dray_allocator.placement.liking import QUESTIONS, Liked, in_order
 from dray_allocator.placement.modes import tie
 from dray_allocator.placement.policies import scoring_of
 from dray_allocator.placement.policy import learned_scoring
@@ -68,11 +69,17 @@ def choose(state: AllocatorState, domain: Domain, wanted: Wanted) -> Choice | No
         nodes = candidates(state, domain, wanted)
         board = state.boards.of(domain.name)
         return _preferred(board, wanted, _among(state, domain, wanted, nodes))
+    if wanted.prefers:
+        state.boards.of(domain.name).tell_cards_apart(QUESTIONS)
     index = index_of(state, domain, wanted)
     for node in wanted.excluded:
         if node in index.board.rows:
             index.lay_aside(index.board.rows[node])
-    choice = _preferred(index.board, wanted, _by_index(state, index, wanted))
+    liked = in_order(index, wanted.asks) if wanted.prefers else None
+    if liked is not None:
+        choice = _liked(state, index, wanted, liked)
+    else:
+        choice = _preferred(index.board, wanted, _by_index(state, index, wanted))
     index.restore()
     return choice
 
@@ -155,8 +162,58 @@ def _preferred(board: Board, wanted: Wanted, choices: Iterator[Choice]) -> Choic
 
 
 def _preference(choice: Choice) -> tuple[tuple[Key, ...], int]:
-    keys = (card_key(share.ask.preference, share.card.device) for share in choice.shares)
-    return cards_key(keys), choice.grade
+    return _worth(choice.shares), choice.grade
+
+
+def _worth(shares: Sequence[Share]) -> tuple[Key, ...]:
+    return cards_key(card_key(share.ask.preference, share.card.device) for share in shares)
+
+
+def _liked(
+    state: AllocatorState, index: Index, wanted: Wanted, nodes: Iterator[Liked]
+) -> Choice | None:
+    """The node with the cards that the pod would rather have, of equals the one whose cards are
+    joined best, of nodes in the order of what they are worth at best; those that are hard to
+    search are tried last."""
+    board, tries, hard = index.board, Tries(), []
+    best: tuple[tuple[Key, ...], int, int, str] | None = None
+    choice: Choice | None = None
+    for steps in (FIRST_STEPS, STEPS):
+        for one in nodes:
+            node = board.names[one.row]
+            if best is not None:
+                if one.at_best(_least_grade(board, wanted)) >= best:
+                    break
+                if one.at_best(_least_grade_on(state, board, wanted, node)) >= best:
+                    continue
+            if not _takes(state, wanted, node):
+                index.rule_out(one.row)
+                continue
+            rank = index.score.rank(board, one.row)
+            found = _searched(state, wanted, node, rank, tries.at_most(steps))
+            if found is not None:
+                rated = (_worth(found.shares), found.grade, one.key, one.uid)
+                if best is None or rated < best:
+                    best, choice = rated, Choice(node, found.shares, board.cards, found.grade)
+            elif tries.ran_out and steps == FIRST_STEPS:
+                hard.append(one)
+            elif tries.pod:  # else it had not its full number of tries
+                index.rule_out(one.row)
+        nodes = iter(hard)
+    return choice
+
+
+def _least_grade(board: Board, wanted: Wanted) -> int:
+    """The best grade that there may be on any node."""
+    if not concerns(wanted.asks, wanted.placement.topology):
+        return APART
+    return 0 if board.linked else BY_NVLINK
+
+
+def _least_grade_on(state: AllocatorState, board: Board, wanted: Wanted, node: str) -> int:
+    """The best grade that there may be on a node."""
+    least = _least_grade(board, wanted)
+    return least if least < APART and _is_searched(state, wanted, node) else APART
 
 
 def _by_index(state: AllocatorState, index: Index, wanted: Wanted) -> Iterator[Choice]:

@@ -39,7 +39,7 @@ def cards_key(keys: Iterable[Key]) -> tuple[Key, ...]:
 
 def _number(criterion: ByAmount | ByModel, device: Device) -> int:
     if isinstance(criterion, ByModel):
-        model = _attribute(device, MODEL)
+        model = model_of(device)
         models = criterion.models
         return models.index(model) if model in models else len(models)
     capacity = device.capacity.get(criterion.capacity)
@@ -48,8 +48,9 @@ def _number(criterion: ByAmount | ByModel, device: Device) -> int:
     return criterion.sign * parse_quantity(capacity.value).nano
 
 
-def _attribute(device: Device, name: str) -> str:
-    value = device.attributes.get(name, device.attributes.get(f"{DRIVER}/{name}"))
+def model_of(device: Device) -> str:
+    """What a device says it is; empty where it does not."""
+    value = device.attributes.get(MODEL, device.attributes.get(f"{DRIVER}/{MODEL}"))
     return value if isinstance(value, str) else ""
 
 

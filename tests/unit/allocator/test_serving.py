@@ -1,0 +1,134 @@
+"""Replicas share the domains evenly, and nobody moves one that need not move."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from dray.bus.memory import MemoryBus
+from dray.bus.topology import STREAMS, log_spec
+from dray.messages.base import encode
+from dray.messages.decisions import Opened, log_subject
+from dray_allocator.domain import Domain
+from dray_allocator.events import Event, Serve, StandBy
+from dray_allocator.rules import Rules
+from dray_allocator.serving import Serving
+from dray_allocator.state import AllocatorState
+
+DOMAINS = tuple(f"pool-{number}" for number in range(16))
+
+
+class Replica:
+    """The leases of one allocator that has read everything there is."""
+
+    def __init__(self, name: str, bus: MemoryBus, domains=DOMAINS) -> None:
+        self.state = AllocatorState(Rules(writer=name))
+        self.state.facts.synced = True
+        for domain in domains:
+            made = self.state.domains[domain] = Domain(domain, 1, read=True)
+            made.current.sequence = 1
+        self.serves: dict[str, None] = {}
+        self.moves: Counter[str] = Counter()
+        self._serving = Serving(
+            bus.peer(), self.state, self._hand, lease_ttl_s=1.0, lease_renewal_s=0.2
+        )
+        self._task = asyncio.create_task(self._serving.run())
+
+    async def _hand(self, event: Event) -> None:
+        if isinstance(event, Serve):
+            self.serves[event.domain] = None
+        elif isinstance(event, StandBy):
+            self.serves.pop(event.domain, None)
+            self.moves[event.domain] += 1
+
+    async def die(self) -> None:
+        """Without a word."""
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+    async def stop(self) -> None:
+        await self.die()
+        await self._serving.stand_by()
+        await self._serving.release()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+def evenly(*replicas: Replica, domains=DOMAINS) -> bool:
+    """Whether every domain has one server, and nobody more than a fair share."""
+    served = [name for one in replicas for name in one.serves]
+    most = -(-len(domains) // len(replicas))
+    return sorted(served) == sorted(domains) and all(len(one.serves) <= most for one in replicas)
+
+
+@pytest.fixture
+async def bus() -> MemoryBus:
+    made = MemoryBus()
+    for spec in (*STREAMS, *(log_spec(domain, 1) for domain in DOMAINS)):
+        await made.ensure(spec)
+    for domain in DOMAINS:
+        opened = Opened(domain=domain, epoch=1, writer="c", facts_sequence=0, now_unix_s=0.0)
+        message = replace(encode(opened, source="/c"), subject=log_subject(domain, 1))
+        await made.append(message, expected_last=0)
+    return made
+
+
+async def test_one_that_is_added_takes_its_share_and_those_left_take_over(bus):
+    one = Replica("one", bus)
+    await until(lambda: evenly(one))
+    two = Replica("two", bus)
+    await until(lambda: evenly(one, two))
+    assert sum(one.moves.values()) == 8, "a domain moved that need not"
+    three = Replica("three", bus)
+    await until(lambda: evenly(one, two, three))
+    await two.die()
+    await until(lambda: evenly(one, three))
+    await three.stop()
+    await until(lambda: evenly(one))
+    await one.stop()
+
+
+async def test_a_single_domain_stays_where_it_is(bus):
+    one = Replica("one", bus, DOMAINS[:1])
+    await until(lambda: evenly(one, domains=DOMAINS[:1]))
+    two = Replica("two", bus, DOMAINS[:1])
+    await until(lambda: two._serving._replicas == 2 and one._serving._replicas == 2)
+    assert (list(one.serves), list(two.serves)) == ([DOMAINS[0]], [])
+    await one.stop()
+    await until(lambda: list(two.serves) == [DOMAINS[0]])
+    await two.stop()
+
+
+async def test_one_that_has_not_read_everything_gets_nothing(bus):
+    one = Replica("one", bus)
+    late = Replica("late", bus)
+    late.state.domains["pool-3"].read = False
+    await until(lambda: evenly(one))
+    assert not late.serves
+    late.state.domains["pool-3"].read = True
+    await until(lambda: evenly(one, late))
+    await one.stop()
+    await late.stop()
+
+
+async def test_a_lease_is_kept_while_appends_are_under_way(bus):
+    one = Replica("one", bus)
+    await until(lambda: evenly(one))
+    for domain in one.state.domains.values():
+        domain.appended.append(
+            (2, Opened(domain=domain.name, epoch=1, writer="one", facts_sequence=0, now_unix_s=0.0))
+        )
+    two = Replica("two", bus)
+    await until(lambda: len(one.serves) == 8)
+    assert not two.serves
+    for domain in one.state.domains.values():
+        domain.appended.clear()
+    await until(lambda: evenly(one, two))
+    await one.stop()
+    await two.stop()
