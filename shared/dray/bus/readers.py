@@ -44,7 +44,6 @@ READERS: Mapping[type[Message], tuple[str, ...]] = {
     SliceObserved: ("allocator",),
     TaintRuleObserved: ("allocator",),
     DeviceClassObserved: ("webhook", "allocator"),
-    TaintRuleObserved: ("allocator",),
     PoolObserved: ("webhook", "allocator"),
     PolicyObserved: ("webhook", "allocator"),
     TemplateObserved: ("webhook",),
