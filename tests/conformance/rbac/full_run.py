@@ -1,6 +1,7 @@
 """All that dray's services do in Kubernetes, brought about on one stack, rare things too."""
 
 import asyncio
+import time
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -41,6 +42,8 @@ SETTINGS: Mapping[str, str] = {
     "DRAY_TEMPLATES__COLLECT_EVERY": "500ms",
     "DRAY_OWNER__QUARANTINE": "1s",
 }
+POKED_FOR_S = 5.0
+"""How long one claim is written on. On a slow machine dray would come too late every time."""
 
 
 async def everything(
@@ -151,9 +154,13 @@ async def meet_conflicts(stand: Stand, has_read_pods: Callable[[], bool]) -> Non
 
 
 async def _poke(stand: Stand) -> None:
+    """Every poke is a change that is answered by the next one, but not for ever."""
+    first_seen_s: dict[str, float] = {}
     async for event in stand.kube.watch(CLAIMS):
         if isinstance(event, Changed) and not results_of(event.object):
-            metadata = event.object["metadata"]
+            metadata, now_s = event.object["metadata"], time.monotonic()
+            if now_s - first_seen_s.setdefault(metadata["uid"], now_s) > POKED_FOR_S:
+                continue
             patch = {"metadata": {"annotations": {"dray.dev/poked": str(uuid.uuid4())}}}
             with suppress(NotFoundError, KubeUnavailableError):
                 await stand.kube.patch(CLAIMS, metadata["name"], patch, metadata["namespace"])
