@@ -29,7 +29,8 @@ from dray_allocator.domain import Domain
 from dray_allocator.events import FactSeen
 from dray_allocator.handle import handle
 from dray_allocator.placement.ask import Wanted, wanted
-from dray_allocator.placement.choose import choose, decision_of
+from dray_allocator.placement.choose import choose
+from dray_allocator.placement.decision import decision_of
 from dray_allocator.placement.policy import is_due, relearn, see
 from dray_allocator.rules import Rules
 from dray_allocator.state import AllocatorState

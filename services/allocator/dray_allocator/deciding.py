@@ -13,7 +13,8 @@ from dray_allocator.events import Append, Effect, Send
 from dray_allocator.log.fold import Touched
 from dray_allocator.log.settle import due_releases, leaving
 from dray_allocator.placement.ask import Wanted, wanted
-from dray_allocator.placement.choose import decision_of, index_of
+from dray_allocator.placement.choose import index_of
+from dray_allocator.placement.decision import decision_of
 from dray_allocator.placement.lanes import find, may_be_in_full, why_not
 from dray_allocator.placement.policy import is_due, relearn, see
 from dray_allocator.state import AllocatorState

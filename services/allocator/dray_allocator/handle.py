@@ -45,7 +45,7 @@ from dray_allocator.folding import (
 )
 from dray_allocator.log.settle import ends_of, leaving
 from dray_allocator.placement.ask import Wanted, wanted
-from dray_allocator.placement.choose import decision_of
+from dray_allocator.placement.decision import decision_of
 from dray_allocator.placement.lanes import find, why_not
 from dray_allocator.state import AllocatorState
 

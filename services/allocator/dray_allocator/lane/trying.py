@@ -10,9 +10,9 @@ from dray.domain.dra.results import AllocationResult
 from dray_allocator.domain import Domain
 from dray_allocator.lane.asking import claim_of, rules_of
 from dray_allocator.lane.seen import Seen, seen_by
-from dray_allocator.node.predicates import fits
 from dray_allocator.placement.ask import Wanted
 from dray_allocator.placement.choose import candidates
+from dray_allocator.placement.on_one_node import takes
 from dray_allocator.placement.policies import by_load
 from dray_allocator.state import AllocatorState
 from dray_allocator.structured.allocate import Problem, allocate
@@ -63,7 +63,7 @@ class Trying:
         """Of every node that takes the pod, its devices aside."""
         state, is_filling = self.state, self.is_filling
         for node in self._nodes_in_order():
-            if not self._takes(node):
+            if not takes(self.state, self.wanted, node):
                 continue
             if self.left <= 0:
                 self.untried += 1
@@ -92,11 +92,6 @@ class Trying:
     def is_filling(self) -> bool:
         """Whether the placement would rather fill cards that are in use already."""
         return by_load(self.wanted.placement).card_fills
-
-    def _takes(self, node: str) -> bool:
-        state, wanted = self.state, self.wanted
-        fact, held, given = state.facts.nodes[node].node, state.holds.on(node), state.facts.given
-        return fits(wanted.pod.needs, fact, held, alone=wanted.alone, given=given)
 
     def _outcome(self, name: str, seen: Seen) -> Outcome:
         node = node_of(self.state, name)

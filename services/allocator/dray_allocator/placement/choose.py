@@ -1,46 +1,34 @@
-"""The node and the devices of a pod: node first, then card, both by the pool's mode."""
+"""The node and the devices of a pod: node first, then card, both by its placement."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from dray.domain.claims import AllocatedDevice, Allocation, Claim, first_attempt
 from dray.domain.dra.nodes import Node, Reach
 from dray.domain.dra.results import AllocationResult
-from dray.domain.placement import HARD
 from dray.domain.pods import PodNeeds
-from dray.messages.decisions import ClaimDecision, PodDecision
 from dray_allocator.board.board import Board
 from dray_allocator.board.index import Index
 from dray_allocator.board.plan import Plan, plan_of
 from dray_allocator.domain import Domain
-from dray_allocator.fit.devices import Card
 from dray_allocator.fit.search import (
     FIRST_STEPS,
     STEPS,
-    Ask,
-    Search,
     Share,
     Tries,
-    has_room,
 )
-from dray_allocator.lane.asking import allocation_of
-from dray_allocator.node.predicates import fits
-from dray_allocator.placement.ask import Wanted, config_of
+from dray_allocator.placement.ask import Wanted
 from dray_allocator.placement.liking import QUESTIONS, Liked, in_order
-from dray_allocator.placement.modes import tie
+from dray_allocator.placement.on_one_node import is_searched, picked, searched, takes
 from dray_allocator.placement.policies import scoring_of
 from dray_allocator.placement.policy import learned_scoring
 from dray_allocator.placement.preference import Key, card_key, cards_key
-from dray_allocator.placement.scores import NodeScore, Rank, Scoring
+from dray_allocator.placement.scores import NodeScore, Scoring
 from dray_allocator.placement.topology import (
     APART,
     BY_NVLINK,
-    Found,
-    best_set,
     concerns,
-    has_joints,
 )
 from dray_allocator.state import AllocatorState
 from dray_allocator.structured.errors import AllocationError
@@ -120,31 +108,6 @@ def is_reached_by(state: AllocatorState, wanted: Wanted, name: str) -> bool:
         return False
 
 
-def decision_of(
-    state: AllocatorState, domain: Domain, wanted: Wanted, choice: Choice
-) -> PodDecision:
-    """The choice as it is written to the log."""
-    pod = wanted.pod
-    return PodDecision(
-        pod_uid=pod.uid,
-        namespace=pod.namespace,
-        name=pod.name,
-        node=choice.node,
-        binder=pod.binder,
-        claims=tuple(
-            _claim(domain, claim, _allocation(state, claim, index, choice))
-            for index, claim in enumerate(wanted.claims)
-        ),
-        cpu_milli=pod.needs.cpu_milli,
-        memory_bytes=pod.needs.memory_bytes,
-        request_id=pod.request_id,
-        traceparent=pod.traceparent,
-        considered_devices=choice.considered_devices,
-        resources=pod.needs.resources,
-        ports=pod.needs.ports,
-    )
-
-
 def _preferred(board: Board, wanted: Wanted, choices: Iterator[Choice]) -> Choice | None:
     """The first, or the one with the cards that the pod would rather have, or of the first few
     the one whose cards are joined best; of equals the first, which the mode ranks higher."""
@@ -186,11 +149,11 @@ def _liked(
                     break
                 if one.at_best(_least_grade_on(state, board, wanted, node)) >= best:
                     continue
-            if not _takes(state, wanted, node):
+            if not takes(state, wanted, node):
                 index.rule_out(one.row)
                 continue
             rank = index.score.rank(board, one.row)
-            found = _searched(state, wanted, node, rank, tries.at_most(steps))
+            found = searched(state, wanted, node, rank, tries.at_most(steps))
             if found is not None:
                 rated = (_worth(found.shares), found.grade, one.key, one.uid)
                 if best is None or rated < best:
@@ -213,7 +176,7 @@ def _least_grade(board: Board, wanted: Wanted) -> int:
 def _least_grade_on(state: AllocatorState, board: Board, wanted: Wanted, node: str) -> int:
     """The best grade that there may be on a node."""
     least = _least_grade(board, wanted)
-    return least if least < APART and _is_searched(state, wanted, node) else APART
+    return least if least < APART and is_searched(state, wanted, node) else APART
 
 
 def _by_index(state: AllocatorState, index: Index, wanted: Wanted) -> Iterator[Choice]:
@@ -224,14 +187,14 @@ def _by_index(state: AllocatorState, index: Index, wanted: Wanted) -> Iterator[C
     is_joint = concerns(wanted.asks, wanted.placement.topology)
     while (row := index.best()) >= 0:
         node = board.names[row]
-        if not _takes(state, wanted, node):
+        if not takes(state, wanted, node):
             index.rule_out(row)
             continue
         tries.at_most(FIRST_STEPS)
-        if is_simple and not (is_joint and _is_searched(state, wanted, node)):
-            found = _picked(state, index, wanted.asks[0], row)
+        if is_simple and not (is_joint and is_searched(state, wanted, node)):
+            found = picked(state, index, wanted.asks[0], row)
         else:
-            found = _searched(state, wanted, node, index.score.rank(board, row), tries)
+            found = searched(state, wanted, node, index.score.rank(board, row), tries)
         if found is not None:
             yield Choice(node, found.shares, board.cards, found.grade)
             index.lay_aside(row)  # Only where another choice is wanted.
@@ -243,7 +206,7 @@ def _by_index(state: AllocatorState, index: Index, wanted: Wanted) -> Iterator[C
     for row in hard:
         node = board.names[row]
         rank = index.score.rank(board, row)
-        found = _searched(state, wanted, node, rank, tries.at_most(STEPS))
+        found = searched(state, wanted, node, rank, tries.at_most(STEPS))
         if found is not None:
             yield Choice(node, found.shares, board.cards, found.grade)
         elif tries.pod:  # else it had not its full number of tries
@@ -265,9 +228,9 @@ def _among(
 
     for row in rows if len(rows) < 2 else sorted(rows, key=key):
         node = board.names[row]
-        if _takes(state, wanted, node):
+        if takes(state, wanted, node):
             rank = score.rank(board, row)
-            found = _searched(state, wanted, node, rank, tries.at_most(STEPS))
+            found = searched(state, wanted, node, rank, tries.at_most(STEPS))
             if found is not None:
                 yield Choice(node, found.shares, considered, found.grade)
 
@@ -290,79 +253,3 @@ def _score_of(state: AllocatorState, domain: Domain, wanted: Wanted) -> tuple[Pl
         plan=lambda board: plan_of(board, state.selectors, wanted.asks, needs, alone=False),
         selectors=state.selectors,
     )
-
-
-def _takes(state: AllocatorState, wanted: Wanted, node: str) -> bool:
-    """Whether the node takes the pod, its devices aside."""
-    fact, held, given = state.facts.nodes[node].node, state.holds.on(node), state.facts.given
-    return fits(wanted.pod.needs, fact, held, alone=wanted.alone, given=given)
-
-
-def _is_searched(state: AllocatorState, wanted: Wanted, node: str) -> bool:
-    """Whether it takes a search to find cards that are joined well enough."""
-    return wanted.placement.topology == HARD or has_joints(state.fleet.of(node).cards)
-
-
-def _picked(state: AllocatorState, index: Index, ask: Ask, row: int) -> Found | None:
-    """The fast lane: one request without constraints takes the best cards, one by one.
-
-    Where amounts are rounded in the columns, the ledger has the last word.
-    """
-    board, need = index.board, index.plan.cards[0]
-    suiting = index.suiting_of(row).nonzero()[0].tolist()
-    cards = state.fleet.of(board.names[row]).cards
-    found: list[Share] = []
-    for at in index.score.order(board, row, suiting):
-        consumed = need.ask.of(cards[at])
-        if consumed is not None and has_room(state.ledger, cards[at], consumed, ()):
-            found.append(Share(ask, cards[at], consumed))
-            if len(found) == need.count:
-                return Found(tuple(found), APART)
-    return None
-
-
-def _searched(
-    state: AllocatorState, wanted: Wanted, node: str, rank: Rank, tries: Tries
-) -> Found | None:
-    """The exact lane: every request of every claim together, constraints and all."""
-    ledger = state.ledger
-
-    def preference(ask: Ask, card: Card) -> tuple[Key, int, int]:
-        key = card_key(ask.preference, card.device) if ask.preference else ()
-        return key, rank(ask, card), tie(card.name)
-
-    search, asks, devices = Search(ledger, preference, tries), wanted.asks, state.fleet.of(node)
-    candidates = search.candidates(asks, devices, state.selectors)
-    if candidates is None:
-        return None
-    if concerns(asks, wanted.placement.topology) and _is_searched(state, wanted, node):
-        return best_set(search, asks, candidates, wanted.placement.topology)
-    shares = search.fill(asks, candidates)
-    return None if shares is None else Found(shares, APART)
-
-
-def _allocation(state: AllocatorState, claim: Claim, index: int, choice: Choice) -> Allocation:
-    if choice.results:
-        return allocation_of(choice.results[index])
-    shares = [share for share in choice.shares if share.ask.claim_uid == claim.uid]
-    devices = tuple(
-        AllocatedDevice(share.ask.request.name, share.card.id, None, dict(share.consumed.text))
-        for share in shares
-    )
-    return Allocation(devices, choice.node, config_of(state, claim))
-
-
-def _claim(domain: Domain, claim: Claim, allocation: Allocation) -> ClaimDecision:
-    return ClaimDecision(
-        uid=claim.uid,
-        namespace=claim.namespace,
-        name=claim.name,
-        attempt=_next_attempt(domain, claim),
-        allocation=allocation,
-    )
-
-
-def _next_attempt(domain: Domain, claim: Claim) -> int:
-    known = domain.current.claims.get(claim.uid)
-    highest = max(known.attempt if known else 0, claim.marked)
-    return max(first_attempt(domain.epoch), highest + 1)
