@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
+
 IMPLICIT_RESOURCE: Final = "deviceclass.resource.kubernetes.io/"
 """Prefix of the extended resource that every DeviceClass stands for."""
 
@@ -17,9 +19,9 @@ class Version:
 AttributeValue = bool | int | str | Version
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class DeviceId:
-    """What identifies a device in the whole cluster."""
+class DeviceId(msgspec.Struct, frozen=True, order=True, gc=False, cache_hash=True):
+    """What identifies a device in the whole cluster. It is looked up by far more often than made,
+    so its hash is computed once."""
 
     driver: str
     pool: str

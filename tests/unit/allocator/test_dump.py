@@ -60,7 +60,7 @@ def test_what_is_committed_and_changed_by_hand_counts_as_the_status_says(world):
     world.tick()
     (device,) = decision.claims[0].allocation.devices
     other = "n1-gpu1" if device.id.device == "n1-gpu0" else "n1-gpu0"
-    moved = replace(device, id=replace(device.id, device=other))
+    moved = replace(device, id=msgspec.structs.replace(device.id, device=other))
     known = world.state.facts.claims["claim-p"]
     world.claim(replace(known, allocation=replace(known.allocation, devices=(moved,))))
 

@@ -5,34 +5,26 @@ keeps a position in the log and, when it is asked again, looks at the rows logge
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Final
-
-import numpy as np
 
 from dray.domain.pods import Node
 from dray_allocator.board import reading
-from dray_allocator.board.columns import Amounts, Flags, Places, Stretches, Whole, grown, spread
+from dray_allocator.board.columns import amounts, spread
 from dray_allocator.board.kinds import Kinds
 from dray_allocator.board.source import Source, bounded, is_open
+from dray_allocator.board.table import Table
 from dray_allocator.board.ties import Ties
 from dray_allocator.fit.devices import Card
 from dray_allocator.node.holds import Held
 from dray_allocator.placement.modes import card_load, tie
 from dray_allocator.placement.topology import is_linked
 
-_FIRST: Final = 64
 
-
-class Board:
-    """One pool. Columns may be replaced by longer ones with any change: don't keep them."""
+class Board(Table):
+    """One pool."""
 
     def __init__(self, source: Source) -> None:
+        super().__init__()
         self._source = source
-        self.rows: dict[str, int] = {}
-        self.names: list[str] = []
-        """By row; empty where the row is free."""
-        self._free_rows: list[int] = []
-        self._stretches = Stretches()
         self.cards = 0
         """How many cards there are."""
         self.linked = 0
@@ -49,65 +41,25 @@ class Board:
         self.log_start = 0
         """How many entries the log has lost at its beginning."""
         self.ties = Ties()
-        self._make_columns()
-
-    def _make_columns(self) -> None:
-        # By row.
-        self.first: Whole = np.zeros(_FIRST, np.int64)
-        self.count: Whole = np.zeros(_FIRST, np.int64)
-        self.load_sum: Whole = np.zeros(_FIRST, np.int64)
-        """Of the node's cards, in millionths."""
-        self.tie: Whole = np.zeros(_FIRST, np.int64)
-        self.row_linked: Whole = np.zeros(_FIRST, np.int64)
-        self.present: Flags = np.zeros(_FIRST, np.bool_)
-        """Whether there is a node in the row."""
-        self.node_kind: Places = np.zeros(_FIRST, np.intp)
-        self.cpu_milli: Whole = np.zeros(_FIRST, np.int64)
-        """Free ones, as the next two."""
-        self.memory_bytes: Whole = np.zeros(_FIRST, np.int64)
-        self.pods: Whole = np.zeros(_FIRST, np.int64)
-        self.all_cpu_milli: Whole = np.zeros(_FIRST, np.int64)
-        """What there is in all, as the next one."""
-        self.all_memory_bytes: Whole = np.zeros(_FIRST, np.int64)
-        # By place.
-        self.row: Places = np.zeros(_FIRST, np.intp)
-        self.kind: Places = np.zeros(_FIRST, np.intp)
-        self.open: Flags = np.zeros(_FIRST, np.bool_)
-        """Whether the card isn't taken whole, nor is to be shared by nobody and in use."""
-        self.there: Flags = np.zeros(_FIRST, np.bool_)
-        """Whether there is a card in the place."""
-        self.load: Whole = np.zeros(_FIRST, np.int64)
-        self.card_tie: Whole = np.zeros(_FIRST, np.int64)
-        self.free: list[Amounts] = []
-        """Per capacity, what is left of it in billionths, rounded to a float. Rounding keeps
-        the order, so that an amount that fits is never taken for one that does not."""
 
     @property
     def version(self) -> int:
         """The position behind the log's last entry."""
         return self.log_start + len(self.log)
 
-    @property
-    def height(self) -> int:
-        """Rows in use are below it."""
-        return len(self.names)
-
-    @property
-    def places(self) -> int:
-        """Places in use are below it."""
-        return self._stretches.end
-
     def put(self, name: str, *, cards: bool = True) -> None:
         """Read a node that may be new; without ``cards``, not its cards where it is known."""
         node, held = self._source.node(name), self._source.held(name)
         if cards or name not in self.rows:
-            row = self._row_of(name)
+            row = self._take_row(name)
             self._place(row, self._source.cards(name))
         row = self.rows[name]
-        self.tie[row] = value = tie(node.uid or node.name)
+        self.tie_at[row] = value = tie(node.uid or node.name)
         self.ties.set(row, value)
-        self.node_kind[row] = self.node_kinds.of(node)
-        self._set_resources(row, node, held)
+        self.node_kind_at[row] = self.node_kinds.of(node)
+        self.all_cpu_milli_at[row] = bounded(node.cpu_milli)
+        self.all_memory_bytes_at[row] = bounded(node.memory_bytes)
+        self._set_free(row, node, held)
         self.kinds_seen += 1
         self._note(row)
 
@@ -115,20 +67,17 @@ class Board:
         """More or less is held on a node, if it is there."""
         row = self.rows.get(name)
         if row is not None:
-            self._set_resources(row, self._source.node(name), self._source.held(name))
+            self._set_free(row, self._source.node(name), self._source.held(name))
             self._note(row)
 
     def drop(self, name: str) -> None:
         """Forget a node, if it is there."""
-        row = self.rows.pop(name, None)
+        row = self.rows.get(name)
         if row is None:
             return
         self._leave(row)
         self.ties.forget(row)
-        self.names[row] = ""
-        self.present[row] = False
-        self.node_kind[row] = 0
-        self._free_rows.append(row)
+        self._give_back(row)
         self._note(row)
 
     def use_changed(self, card: Card) -> None:
@@ -136,17 +85,18 @@ class Board:
         row = self.rows.get(card.node)
         if row is None:
             return
-        place = self.first.item(row) + card.index
+        place = self.first_at[row] + card.index
         use = self._source.use(card.id)
-        load, before = card_load(card, use), self.load.item(place)
+        load, before = card_load(card, use), self.load_at[place]
         if load != before:
-            self.load[place] = load
-            self.load_sum[row] += load - before
-        self.open[place] = is_open(card, use)
-        used, totals = use.used, card.totals
+            self.load_at[place] = load
+            self.load_sum_at[row] += load - before
+        self.open_at[place] = is_open(card, use)
+        used, totals, free_at = use.used, card.totals, self.free_at
         for key, column in self.dimensions.items():
-            if key in totals:
-                self.free[column][place] = totals[key] - used.get(key, 0)
+            total = totals.get(key)
+            if total is not None:
+                free_at[column][place] = total - used.get(key, 0)
         self._note(row)
 
     def tell_cards_apart(self, questions: Mapping[Hashable, Callable[[Card], Hashable]]) -> None:
@@ -186,18 +136,15 @@ class Board:
         known = self.dimensions.get(key)
         if known is None:
             known = self.dimensions[key] = len(self.free)
-            self.free.append(np.zeros(len(self.row), np.float64))
+            free, all_free = amounts(len(self.row))
+            self.free_at.append(free)
+            self.free.append(all_free)
             for name, row in self.rows.items():
-                for place, card in enumerate(self._source.cards(name), self.first.item(row)):
+                for place, card in enumerate(self._source.cards(name), self.first_at[row]):
                     if key in card.totals:
                         used = self._source.use(card.id).used.get(key, 0)
-                        self.free[known][place] = card.totals[key] - used
+                        free[place] = card.totals[key] - used
         return known
-
-    def stretch(self, row: int) -> slice:
-        """The places of a node's cards, in the order of ``NodeDevices.cards``."""
-        first = self.first.item(row)
-        return slice(first, first + self.count.item(row))
 
     def uid(self, row: int) -> str:
         """The uid of the node in a row."""
@@ -205,65 +152,30 @@ class Board:
 
     def _note(self, row: int) -> None:
         self.log.append(row)
-        if len(self.log) > 4 * self.height + 4096:
+        if len(self.log) > 4 * len(self.names) + 4096:
             lost = len(self.log) // 2
             del self.log[:lost]
             self.log_start += lost
 
-    def _set_resources(self, row: int, node: Node, held: Held) -> None:
-        self.cpu_milli[row] = bounded(node.cpu_milli - node.used_cpu_milli - held.cpu_milli)
-        free_bytes = node.memory_bytes - node.used_memory_bytes - held.memory_bytes
-        self.memory_bytes[row] = bounded(free_bytes)
-        self.pods[row] = bounded(node.pods - node.used_pods - held.pods)
-        self.all_cpu_milli[row] = bounded(node.cpu_milli)
-        self.all_memory_bytes[row] = bounded(node.memory_bytes)
-
-    def _row_of(self, name: str) -> int:
-        row = self.rows.get(name)
-        if row is not None:
-            return row
-        if self._free_rows:
-            row = self._free_rows.pop()
-            self.names[row] = name
-        else:
-            row = len(self.names)
-            self.names.append(name)
-            if row >= len(self.first):
-                self._grow_rows(row + 1)
-        self.rows[name] = row
-        self.present[row] = True
-        return row
-
-    def _grow_rows(self, length: int) -> None:
-        self.first, self.count = grown(self.first, length, 0), grown(self.count, length, 0)
-        self.load_sum, self.tie = grown(self.load_sum, length, 0), grown(self.tie, length, 0)
-        self.node_kind = grown(self.node_kind, length, 0)
-        self.row_linked = grown(self.row_linked, length, 0)
-        self.present = grown(self.present, length, False)
-        self.cpu_milli = grown(self.cpu_milli, length, 0)
-        self.memory_bytes = grown(self.memory_bytes, length, 0)
-        self.pods = grown(self.pods, length, 0)
-        self.all_cpu_milli = grown(self.all_cpu_milli, length, 0)
-        self.all_memory_bytes = grown(self.all_memory_bytes, length, 0)
-
-    def _grow_places(self, length: int) -> None:
-        self.row, self.kind = grown(self.row, length, 0), grown(self.kind, length, 0)
-        self.open, self.there = grown(self.open, length, False), grown(self.there, length, False)
-        self.load, self.card_tie = grown(self.load, length, 0), grown(self.card_tie, length, 0)
-        self.free = [grown(column, length, 0.0) for column in self.free]
+    def _set_free(self, row: int, node: Node, held: Held) -> None:
+        cpu_milli = node.cpu_milli - node.used_cpu_milli - held.cpu_milli
+        memory_bytes = node.memory_bytes - node.used_memory_bytes - held.memory_bytes
+        self.cpu_milli_at[row] = bounded(cpu_milli)
+        self.memory_bytes_at[row] = bounded(memory_bytes)
+        self.pods_at[row] = bounded(node.pods - node.used_pods - held.pods)
 
     def _place(self, row: int, cards: Sequence[Card]) -> None:
         """Give the row a stretch for its cards and fill it."""
-        if self.count.item(row) != len(cards):
+        if self.count_at[row] != len(cards):
             self._leave(row)
-            self.first[row] = self._stretches.take(len(cards))
-            self.count[row] = len(cards)
+            self.first_at[row] = self._stretches.take(len(cards))
+            self.count_at[row] = len(cards)
             self.cards += len(cards)
             if self.places > len(self.row):
                 self._grow_places(self.places)
         linked = sum(is_linked(card) for card in cards)
-        self.linked += linked - self.row_linked.item(row)
-        self.row_linked[row] = linked
+        self.linked += linked - self.linked_at[row]
+        self.linked_at[row] = linked
         here = self.stretch(row)
         uses = [self._source.use(card.id) for card in cards]
         loads = [card_load(card, use) for card, use in zip(cards, uses, strict=True)]
@@ -272,7 +184,7 @@ class Board:
         self.kind[here] = [self.card_kinds.of(card) for card in cards]
         self.open[here] = [is_open(card, use) for card, use in zip(cards, uses, strict=True)]
         self.load[here] = loads
-        self.load_sum[row] = sum(loads)
+        self.load_sum_at[row] = sum(loads)
         self.card_tie[here] = [tie(str(card.id)) for card in cards]
         for key, column in self.dimensions.items():
             self.free[column][here] = [
@@ -281,11 +193,10 @@ class Board:
             ]
 
     def _leave(self, row: int) -> None:
-        here, count = self.stretch(row), self.count.item(row)
+        here, count = self.stretch(row), self.count_at[row]
         self.open[here] = self.there[here] = False
         self.kind[here] = 0
         self._stretches.give_back(here.start, count)
         self.cards -= count
-        self.linked -= self.row_linked.item(row)
-        self.count[row] = self.row_linked[row] = 0
-        self.load_sum[row] = 0
+        self.linked -= self.linked_at[row]
+        self.count_at[row] = self.linked_at[row] = self.load_sum_at[row] = 0

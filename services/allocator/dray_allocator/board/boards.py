@@ -156,13 +156,17 @@ class Boards:
             self._nodes.clear()
             for board in self._boards.values():
                 board.renumber_if_outgrown()
+        boards, pool_of, card_of = self._boards, self._pool_of, self._pools.card
         for name in self._held:
-            if name in self._pool_of:
-                self._boards[self._pool_of[name]].hold_changed(name)
+            pool = pool_of.get(name)
+            if pool is not None:
+                boards[pool].hold_changed(name)
         for device in self._cards:
-            card = self._pools.card(device)
-            if card is not None and card.node in self._pool_of:
-                self._boards[self._pool_of[card.node]].use_changed(card)
+            card = card_of(device)
+            if card is not None:
+                pool = pool_of.get(card.node)
+                if pool is not None:
+                    boards[pool].use_changed(card)
         self._held.clear()
         self._cards.clear()
 

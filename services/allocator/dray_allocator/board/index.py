@@ -6,16 +6,17 @@ board's log says that it changed: deciding costs what changed since, not what th
 the lowest key is a tournament in two rounds, over blocks of nodes and within the best block.
 """
 
+from array import array
 from typing import Final
 
 import numpy as np
 
 from dray_allocator.board.board import Board
-from dray_allocator.board.columns import Flags, Places, Whole, spread
+from dray_allocator.board.columns import Flags, Places, Whole, spread, wholes
 from dray_allocator.board.plan import Plan
 from dray_allocator.fit.selectors import Selectors
 from dray_allocator.placement.modes import TIE_BITS
-from dray_allocator.placement.scores import Look, NodeScore
+from dray_allocator.placement.scores import LoadScore, Look, NodeScore
 
 BLOCK: Final = 128
 NONE: Final = 2**63 - 1
@@ -32,48 +33,71 @@ class Index:
         self.plan = plan
         self.board = board
         self.score = score
-        self._keys: Whole = np.full(BLOCK, NONE, np.int64)
+        self._key_at, self._keys = _nones(1)
         self._least: Whole = np.full(1, NONE, np.int64)
+        """The least key of every block."""
+        self._stale: dict[int, None] = {}
+        """Blocks of which it may be another one by now."""
+        self._best: tuple[int, int] | None = None
+        """The least key of all and its row, while they are known."""
         self._position = -1
         self._kinds_seen = -1
         self._scored_at = score.version
-        self._seen: tuple[int, int, Flags] | None = None
-        """The row looked at last, when, and which of its cards had enough for the last need."""
+        self._tells = not isinstance(score, LoadScore)
+        """Whether the score asks which cards have enough."""
+        self._suiting: dict[int, list[list[int]]] = {}
+        """Of rows looked at one by one since anything changed, per need the cards that have
+        enough of everything."""
         self._aside: dict[int, int] = {}
         """Rows that are passed over for one pod, and their keys."""
 
     def catch_up(self, selectors: Selectors) -> None:
         """Look at the nodes that changed since this was called last."""
-        board = self.board
+        board, version = self.board, self.board.version
         void = False
         if self._kinds_seen != board.kinds_seen:
             void = self.plan.learn(board, selectors)
             self._kinds_seen = board.kinds_seen
-        if self._scored_at != self.score.version:
-            self._scored_at, void = self.score.version, True
+        scored_at = self.score.version
+        if self._scored_at != scored_at:
+            self._scored_at, void = scored_at, True
+        if self._position == version and not void:
+            return
+        self._suiting.clear()
         if not board.rows:
             self._keys[:] = self._least[:] = NONE
+            self._best = None
         elif void or self._position < board.log_start:
             self._rebuild()
-        elif self._position < board.version:
+        else:
             self._look_at(board.log[self._position - board.log_start :])
-        self._position = board.version
+        self._position = version
 
     def best(self) -> int:
         """The row of the best node that may fit; -1 where none does."""
+        if self._best is None:
+            self._best = self._find_best()
+        return self._best[1]
+
+    def _find_best(self) -> tuple[int, int]:
+        """The least key, and its row; -1 where no node has one."""
+        if self._stale:
+            blocks = list(self._stale)
+            self._least[blocks] = np.minimum.reduce(self._keys.reshape(-1, BLOCK)[blocks], axis=1)
+            self._stale.clear()
         block = int(self._least.argmin())
         key = self._least.item(block)
         if key == NONE:
-            return -1
+            return NONE, -1
         row = block * BLOCK + int(self._keys[block * BLOCK : (block + 1) * BLOCK].argmin())
         twins = self.board.ties.twins
         if twins and key % 2**TIE_BITS in twins:
-            return self._first_of(twins[key % 2**TIE_BITS], key)
-        return row
+            row = self._first_of(twins[key % 2**TIE_BITS], key)
+        return key, row
 
     def key(self, row: int) -> int:
         """The key of a node; ``NONE`` where it can't fit."""
-        return self._keys.item(row)
+        return self._key_at[row]
 
     def rule_out(self, row: int) -> None:
         """Pass a node over until it changes."""
@@ -92,28 +116,31 @@ class Index:
         self._aside.clear()
 
     def _set_key(self, row: int, key: int) -> None:
-        before = self._keys.item(row)
-        self._keys[row] = key
-        block = row // BLOCK
-        least = self._least.item(block)
-        if key <= least:
-            self._least[block] = key
-        elif before == least:
-            self._least[block] = np.minimum.reduce(self._keys[block * BLOCK : (block + 1) * BLOCK])
+        before = self._key_at[row]
+        if key == before:
+            return
+        self._key_at[row] = key
+        self._stale[row // BLOCK] = None
+        best = self._best
+        if best is None:
+            return
+        if key < best[0]:
+            self._best = key, row
+        elif key == best[0] or row == best[1]:
+            self._best = None
 
-    def suiting_of(self, row: int) -> Flags:
-        """Which cards of a node have enough of everything for the plan's last need."""
-        seen = self._seen
-        if seen is not None and seen[0] == row and seen[1] == self.board.version:
-            return seen[2]
-        return self.plan.cards[-1].suiting(self.board, self.board.stretch(row))
+    def suiting_of(self, row: int) -> list[int]:
+        """Which cards of a node have enough of everything for the plan's last need, by their
+        index on it."""
+        known = self._suiting.get(row)
+        return known[-1] if known else self.plan.cards[-1].suiting_on(self.board, row)
 
     def keys(self) -> Whole:
         """All keys, by row. A copy."""
         return self._keys[: self.board.height].copy()
 
     def _first_of(self, rows: list[int], key: int) -> int:
-        alike = [row for row in rows if self._keys.item(row) == key]
+        alike = [row for row in rows if self._key_at[row] == key]
         return min(alike, key=self.board.uid)
 
     def _look_at(self, changed: list[int]) -> None:
@@ -129,26 +156,27 @@ class Index:
 
     def _key_of(self, row: int) -> int:
         board, plan = self.board, self.plan
-        if not board.present[row] or not plan.may_run[board.node_kind.item(row)]:
+        if not board.present_at[row] or not plan.may_run_at[board.node_kind_at[row]]:
             return NONE
         if not self._has_resources(row):
             return NONE
-        here, suiting = board.stretch(row), []
+        suiting = []
         for need in plan.cards:
-            found = need.suiting(board, here)
-            if np.count_nonzero(found) < need.count:
+            found = need.suiting_on(board, row)
+            if len(found) < need.count:
                 return NONE
             suiting.append(found)
-            self._seen = (row, board.version, found)
-        return (self.score.of(board, row, suiting) << TIE_BITS) + board.tie.item(row)
+        self._suiting[row] = suiting
+        told = [_flags(found, board.count_at[row]) for found in suiting] if self._tells else ()
+        return (self.score.of(board, row, told) << TIE_BITS) + board.tie_at[row]
 
     def _has_resources(self, row: int) -> bool:
         board, plan = self.board, self.plan
-        if plan.cpu_milli and plan.cpu_milli > board.cpu_milli.item(row):
+        if plan.cpu_milli and plan.cpu_milli > board.cpu_milli_at[row]:
             return False
-        if plan.memory_bytes and plan.memory_bytes > board.memory_bytes.item(row):
+        if plan.memory_bytes and plan.memory_bytes > board.memory_bytes_at[row]:
             return False
-        return board.pods.item(row) >= 1
+        return board.pods_at[row] >= 1
 
     def _look_at_many(self, rows: Places) -> None:
         board = self.board
@@ -167,8 +195,8 @@ class Index:
             for need, found in zip(self.plan.cards, suiting, strict=True):
                 enough &= np.bincount(owner[found], minlength=len(rows)) >= need.count
         self._keys[rows] = self._scored(Look(rows, places, suiting), enough)
-        blocks = list(dict.fromkeys((rows // BLOCK).tolist()))
-        self._least[blocks] = np.minimum.reduce(self._keys.reshape(-1, BLOCK)[blocks], axis=1)
+        self._stale.update(dict.fromkeys((rows // BLOCK).tolist()))
+        self._best = None
 
     def _rebuild(self) -> None:
         board = self.board
@@ -181,6 +209,8 @@ class Index:
             enough &= counted >= need.count
         self._keys[rows] = self._scored(Look(rows, places, suiting), enough)
         self._least = np.minimum.reduce(self._keys.reshape(-1, BLOCK), axis=1)
+        self._stale.clear()
+        self._best = None
 
     def may_run(self, rows: slice | Places) -> Flags:
         """Which nodes take the pod, their cards aside, as far as the board tells."""
@@ -201,5 +231,19 @@ class Index:
         blocks = -(-self.board.height // BLOCK)
         more = blocks - len(self._least)
         if more > 0:
-            self._keys = np.append(self._keys, np.full(more * BLOCK, NONE, np.int64))
+            known = self._keys
+            self._key_at, self._keys = _nones(blocks)
+            self._keys[: len(known)] = known
             self._least = np.append(self._least, np.full(more, NONE, np.int64))
+
+
+def _nones(blocks: int) -> tuple["array[int]", Whole]:
+    each, together = wholes(blocks * BLOCK)
+    together[:] = NONE
+    return each, together
+
+
+def _flags(which: list[int], count: int) -> Flags:
+    found = np.zeros(count, np.bool_)
+    found[which] = True
+    return found

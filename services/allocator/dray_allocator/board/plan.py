@@ -6,7 +6,7 @@ as if they fit, and the exact search says which of them do.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -25,6 +25,16 @@ _MOST: Final = 2**62
 _NOTHING_NEEDED: Final = -np.inf
 
 
+class Check(NamedTuple):
+    """What is taken of a column of ``Board.free``."""
+
+    column: int
+    amounts: Amounts | None
+    """Per kind; None: the same of every kind that suits."""
+    amount: float
+    """That one."""
+
+
 @dataclass(slots=True)
 class CardNeed:
     """What one request needs of each of its cards."""
@@ -41,9 +51,10 @@ class CardNeed:
     amounts: dict[int, Amounts] = field(default_factory=dict)
     """Per column of ``Board.free`` and kind: what is taken, in billionths."""
     suits_all: bool = False
-    checks: tuple[tuple[int, Amounts | None, float], ...] = ()
-    """``amounts`` in short: a column with the amounts per kind, or with the one amount that is
-    taken of every kind that suits."""
+    suits_at: Sequence[int] = ()
+    """``suits``, for one kind."""
+    checks: tuple[Check, ...] = ()
+    """``amounts`` in short."""
 
     def __post_init__(self) -> None:
         self.count = self.ask.request.count
@@ -56,13 +67,13 @@ class CardNeed:
             self.amounts[column] = np.append(amounts, np.full(now - seen, _NOTHING_NEEDED))
         for kind in range(seen, now):
             self._judge(board, kind, board.card_kinds.example(kind), selectors)
-        self.suits_all = bool(self.suits.all())
+        self.suits_all, self.suits_at = bool(self.suits.all()), self.suits.tolist()
         self.checks = tuple(self._check(*one) for one in self.amounts.items())
 
-    def _check(self, column: int, amounts: Amounts) -> tuple[int, Amounts | None, float]:
+    def _check(self, column: int, amounts: Amounts) -> Check:
         taken = amounts[self.suits]
         is_one = bool((taken == taken[0]).all())
-        return (column, None, float(taken[0])) if is_one else (column, amounts, 0.0)
+        return Check(column, None, float(taken[0])) if is_one else Check(column, amounts, 0.0)
 
     def _judge(self, board: Board, kind: int, card: Card, selectors: Selectors) -> None:
         if card.fault or untolerated(self.ask.request, card) is not None:
@@ -91,6 +102,24 @@ class CardNeed:
             found = found & (free >= (amount if amounts is None else amounts[board.kind[places]]))
         return found
 
+    def suiting_on(self, board: Board, row: int) -> list[int]:
+        """Which cards of one node have enough of everything, by their index on it: what
+        ``suiting`` says, without numpy, which takes longer for so few."""
+        first = board.first_at[row]
+        last = first + board.count_at[row]
+        found = [at for at, is_open in enumerate(board.open_at[first:last]) if is_open]
+        if not self.suits_all:
+            suits, kinds = self.suits_at, board.kind_at[first:last]
+            found = [at for at in found if suits[kinds[at]]] if suits else []
+        for column, amounts, amount in self.checks:
+            free = board.free_at[column][first:last]
+            if amounts is None:
+                found = [at for at in found if free[at] >= amount]
+            else:
+                kinds = board.kind_at[first:last]
+                found = [at for at in found if free[at] >= amounts[kinds[at]]]
+        return found
+
 
 @dataclass(slots=True)
 class Plan:
@@ -105,6 +134,8 @@ class Plan:
     """What the tables are about: the board's numbering, and how many kinds there were of each."""
     may_run: Flags = field(default_factory=lambda: np.zeros(0, np.bool_))
     """Per kind of node, whether the pod may run there as far as the kind tells."""
+    may_run_at: Sequence[int] = ()
+    """The same, for one kind."""
     is_simple: bool = False
     """Whether a node fits if, and only if, enough of its cards do, one by one."""
     _told: PodNeeds = field(default_factory=PodNeeds)
@@ -129,6 +160,7 @@ class Plan:
         examples = map(board.node_kinds.example, range(len(self.may_run), now[2]))
         found = [fits(self._told, roomy(one), NOTHING, alone=self.alone) for one in examples]
         self.may_run = np.append(self.may_run, np.array(found, np.bool_))
+        self.may_run_at = self.may_run.tolist()
         self.known = now
         return is_renumbered
 

@@ -19,8 +19,12 @@ def card_load(card: Card, use: DeviceUse) -> int:
         return FULL
     totals, load = card.totals, 0
     for key, amount in use.used.items():
-        if amount and totals.get(key):
-            load = max(load, amount * FULL // totals[key])
+        if amount:
+            total = totals.get(key)
+            if total:
+                share = amount * FULL // total
+                if share > load:
+                    load = share
     return load
 
 

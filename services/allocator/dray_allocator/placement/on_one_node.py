@@ -29,14 +29,14 @@ def picked(state: AllocatorState, index: Index, ask: Ask, row: int) -> Found | N
 
     Where amounts are rounded in the columns, the ledger has the last word.
     """
-    board, need = index.board, index.plan.cards[0]
-    suiting = index.suiting_of(row).nonzero()[0].tolist()
+    board, need, ledger = index.board, index.plan.cards[0], state.ledger
     cards = state.fleet.of(board.names[row]).cards
     found: list[Share] = []
-    for at in index.score.order(board, row, suiting):
-        consumed = need.ask.of(cards[at])
-        if consumed is not None and has_room(state.ledger, cards[at], consumed, ()):
-            found.append(Share(ask, cards[at], consumed))
+    for at in index.score.order(board, row, index.suiting_of(row)):
+        card = cards[at]
+        consumed = need.ask.of(card)
+        if consumed is not None and has_room(ledger, card, consumed, ()):
+            found.append(Share(ask, card, consumed))
             if len(found) == need.count:
                 return Found(tuple(found), APART)
     return None

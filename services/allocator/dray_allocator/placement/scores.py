@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+import msgspec
 import numpy as np
 
 from dray_allocator.board.board import Board
@@ -75,8 +76,7 @@ class Scoring:
     """The scores for the pods of one plan. The plan learns new kinds after that."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoadScore:
+class LoadScore(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """By the share in use: the mean over a node's cards of what is used most of each.
 
     ``node_fills``, ``card_fills``: the fullest first, else the emptiest.
@@ -92,7 +92,9 @@ class LoadScore:
 
     def of(self, board: Board, row: int, suiting: Sequence[Flags]) -> int:
         """The mean load of the node's cards, or what is missing to the most."""
-        load = min(board.load_sum.item(row) // max(board.count.item(row), 1), MOST_LOAD)
+        load = board.load_sum_at[row] // (board.count_at[row] or 1)
+        if load > MOST_LOAD:
+            load = MOST_LOAD
         return MOST_LOAD - load if self.node_fills else load
 
     def of_many(self, board: Board, look: Look) -> Whole:
@@ -103,20 +105,20 @@ class LoadScore:
 
     def order(self, board: Board, row: int, cards: list[int]) -> list[int]:
         """By load, then tie."""
-        loads = board.load[board.stretch(row)].tolist()
-        return by_load(board, row, cards, loads, -1 if self.card_fills else 1)
+        return by_load(board, row, cards, board.load_at[board.stretch(row)], self.card_fills)
 
     def rank(self, board: Board, row: int) -> Rank:
         """The load."""
-        loads, sign = board.load[board.stretch(row)].tolist(), -1 if self.card_fills else 1
+        loads, sign = board.load_at[board.stretch(row)], -1 if self.card_fills else 1
         return lambda ask, card: sign * loads[card.index]
 
 
 def by_load(
-    board: Board, row: int, cards: Sequence[int], loads: Sequence[int], sign: int
+    board: Board, row: int, cards: Sequence[int], loads: Sequence[int], fills: bool
 ) -> list[int]:
-    """Cards of a node by load, least first or with ``sign`` -1 last, then by their tie."""
-    ties = board.card_tie[board.stretch(row)].tolist()
-    order = [(sign * loads[at], ties[at], at) for at in cards]
-    order.sort()
-    return [at for _, _, at in order]
+    """Cards of a node, in ascending order, by load, least first or most, then by their tie."""
+    found = list(cards)
+    if len(found) > 1:
+        found.sort(key=board.card_tie_at[board.stretch(row)].__getitem__)
+        found.sort(key=loads.__getitem__, reverse=fills)  # Both sorts are stable.
+    return found

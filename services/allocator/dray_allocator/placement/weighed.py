@@ -90,7 +90,7 @@ class WeighedScore:
 
     def order(self, board: Board, row: int, cards: list[int]) -> list[int]:
         """By load, then tie."""
-        return by_load(board, row, cards, self._card_loads(board, row), self._sign)
+        return by_load(board, row, cards, self._card_loads(board, row), self._load.card_fills)
 
     def rank(self, board: Board, row: int) -> Rank:
         """The load."""
