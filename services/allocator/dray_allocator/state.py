@@ -23,6 +23,7 @@ from dray_allocator.fit.selectors import Selectors
 from dray_allocator.log.fold import Reservation, Stage, Touched
 from dray_allocator.log.lives import counts, executed_unknown, merely_held
 from dray_allocator.node.holds import Held, Holds
+from dray_allocator.placement.said import Sayings, Signatures
 from dray_allocator.rules import Rules
 
 
@@ -44,6 +45,8 @@ class AllocatorState:
     ledger: Ledger = field(default_factory=Ledger)
     holds: Holds = field(default_factory=Holds)
     selectors: Selectors = field(default_factory=Selectors)
+    sayings: Sayings = field(default_factory=Sayings)
+    signatures: Signatures = field(default_factory=Signatures)
     domains: dict[str, Domain] = field(default_factory=dict)
     suspects: dict[DeviceId, str] = field(default_factory=dict)
     """Devices of which more is used than before, with the claim; to be checked."""

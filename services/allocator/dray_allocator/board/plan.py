@@ -138,6 +138,8 @@ class Plan:
     """The same, for one kind."""
     is_simple: bool = False
     """Whether a node fits if, and only if, enough of its cards do, one by one."""
+    is_single: bool = False
+    """Whether it is simple, and one card is wanted."""
     _told: PodNeeds = field(default_factory=PodNeeds)
     """The needs that a node's kind tells."""
 
@@ -169,6 +171,7 @@ class Plan:
         self._told = _told(self.needs, board)
         self.cards = tuple(_need(need.ask, board, selectors) for need in self.cards)
         self.is_simple = len(self.cards) == 1 and self.cards[0].is_exact
+        self.is_single = self.is_simple and self.cards[0].count == 1
 
 
 def plan_of(

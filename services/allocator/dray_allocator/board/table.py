@@ -74,7 +74,7 @@ class Table:
         """Whether there is a card in the place."""
         self.load_at, self.load = wholes(_FIRST)
         self.card_tie_at, self.card_tie = wholes(_FIRST)
-        self.free_at: list["array[float]"] = []
+        self.free_at: list[array[float]] = []
         self.free: list[Amounts] = []
         """Per capacity, what is left of it in billionths, rounded to a float. Rounding keeps
         the order, so that an amount that fits is never taken for one that does not."""

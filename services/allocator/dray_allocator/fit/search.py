@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from dray.domain import names
 from dray.domain.claims import Constraint, DeviceRequest
 from dray.domain.devices import DeviceId, Taint
@@ -27,8 +29,7 @@ NO_PERCENTS: Mapping[str, int] = {}
 _KEEPS_AWAY = ("NoSchedule", "NoExecute")
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(msgspec.Struct, frozen=True):
     """One request of one claim, with its class's selectors."""
 
     claim_uid: str
@@ -37,24 +38,24 @@ class Ask:
     constraints: tuple[Constraint, ...]
     signature: bytes
     """Equal for requests that the same devices satisfy."""
-    percents: Mapping[str, int] = field(default_factory=dict)
+    percents: Mapping[str, int] = msgspec.field(default_factory=dict)
     """Shares that depend on the device (``fit.percent``)."""
     preference: Criteria = ()
     """Which devices it would rather have, of those that fit."""
-    amounts: dict[int, Consumption | None] = field(default_factory=dict, compare=False)
-    """What it takes of a device, per capacity shape."""
+    amounts: dict[int, Consumption | None] = msgspec.field(default_factory=dict)
+    """What it takes of a device, per capacity shape; one for all that ask for the same."""
 
     def of(self, card: Card) -> Consumption | None:
         """What it takes of this device; None where policy or size forbids it."""
-        if card.capacity_shape < 0:
+        shape, amounts = card.capacity_shape, self.amounts
+        if shape < 0:
             return needed(self.request, card, self.percents)
-        if card.capacity_shape not in self.amounts:
-            self.amounts[card.capacity_shape] = needed(self.request, card, self.percents)
-        return self.amounts[card.capacity_shape]
+        if shape not in amounts:
+            amounts[shape] = needed(self.request, card, self.percents)
+        return amounts[shape]
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(msgspec.Struct, frozen=True):
     """A device given to an ask."""
 
     ask: Ask

@@ -56,7 +56,8 @@ def failures(
         yield from _resources(needs, node, held, () if alone else given)
     if needs.ports:
         yield from _ports(needs, (*node.used_ports, *held.ports))
-    if any(node.labels.get(key) != value for key, value in needs.node_selector.items()):
+    labels = needs.node_selector
+    if labels and any(node.labels.get(key) != value for key, value in labels.items()):
         yield "node selector"
     if needs.node_terms and not any(_term(term, node) for term in needs.node_terms):
         yield "node affinity"
@@ -68,17 +69,19 @@ def failures(
             yield f"toleration of node taint {taint.key}={taint.value}:{taint.effect}"
 
 
-def _amounts(needs: PodNeeds, node: Node, held: Held) -> Iterator[str]:
+def _amounts(needs: PodNeeds, node: Node, held: Held) -> list[str]:
     """What every node has: cpu, memory and pod slots."""
-    if needs.cpu_milli and needs.cpu_milli + node.used_cpu_milli + held.cpu_milli > node.cpu_milli:
-        yield f"free cpu ≥ {needs.cpu_milli}m"
+    cpu_milli, memory_bytes, found = needs.cpu_milli, needs.memory_bytes, []
+    if cpu_milli and cpu_milli + node.used_cpu_milli + held.cpu_milli > node.cpu_milli:
+        found.append(f"free cpu ≥ {cpu_milli}m")
     if (
-        needs.memory_bytes
-        and needs.memory_bytes + node.used_memory_bytes + held.memory_bytes > node.memory_bytes
+        memory_bytes
+        and memory_bytes + node.used_memory_bytes + held.memory_bytes > node.memory_bytes
     ):
-        yield f"free memory ≥ {needs.memory_bytes} bytes"
+        found.append(f"free memory ≥ {memory_bytes} bytes")
     if node.used_pods + held.pods + 1 > node.pods:
-        yield "free pod slots ≥ 1"
+        found.append("free pod slots ≥ 1")
+    return found
 
 
 def _resources(needs: PodNeeds, node: Node, held: Held, given: Collection[str]) -> Iterator[str]:

@@ -1,28 +1,22 @@
 """What a pod's open claims ask for, or why dray can't give it."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import msgspec
 
 from dray.domain import names
-from dray.domain.claims import Claim, DeviceRequest
-from dray.domain.devices import DeviceClass, OpaqueConfig
+from dray.domain.claims import Claim
+from dray.domain.devices import OpaqueConfig
 from dray.domain.dra.nodes import NodeSelector
-from dray.domain.names import PLACEMENT_FIELD, TOPOLOGY_FIELD
 from dray.domain.placement import HARD, Placement, overridden
 from dray.domain.pods import Pod, PodNeeds
 from dray.reasons import Reason
-from dray_allocator.fit.parameters import own_parameters
-from dray_allocator.fit.percent import percents
 from dray_allocator.fit.search import Ask
-from dray_allocator.lane.asking import asks_of, needs_lane
-from dray_allocator.placement.preference import preference_of
-from dray_allocator.placement.sense import senseless
+from dray_allocator.placement.said import Said
 from dray_allocator.state import AllocatorState
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True):
     """All that is to be found for one pod, on one node."""
 
     pod: Pod
@@ -46,10 +40,8 @@ class Wanted:
     alone: bool = False
     """Whether dray binds the pod, and so wants nodes where nobody else binds."""
 
-    @property
-    def prefers(self) -> bool:
-        """Whether it would rather have some of the cards that fit."""
-        return any(ask.preference for ask in self.asks)
+    prefers: bool = False
+    """Whether it would rather have some of the cards that fit."""
 
     @property
     def ordinary(self) -> bool:
@@ -60,41 +52,58 @@ class Wanted:
 def wanted(state: AllocatorState, domain: str, pod: Pod) -> Wanted | tuple[Reason, ...]:
     """What the pod wants of dray, or the reasons why it can't be given anything."""
     claims = state.open_claims(pod)
-    in_full = any(needs_lane(claim) for claim in claims)
-    if refused := tuple(_refusals(state, pod, claims, in_full)):
+    said = [state.sayings.of(state.facts, state.fleet, claim) for claim in claims]
+    in_full = any(one.needs_lane for one in said)
+    if refused := tuple(_refusals(pod, claims, said, in_full)):
         return refused
-    asks = () if in_full else tuple(ask for claim in claims for ask in _asks(state, claim))
-    devices_signature = b"|".join(state.facts.signatures[claim.uid] for claim in claims)
+    asks = () if in_full else _asks(claims, said)
+    devices_signature = b"|".join([state.facts.signatures[claim.uid] for claim in claims])
     alone = _is_alone(state, domain, pod)
-    placement = _placement(state, domain, claims)
-    told = (pod.needs, alone, HARD) if placement.topology == HARD else (pod.needs, alone)
-    needs = msgspec.json.encode(told, order="deterministic")
+    placement = _placement(state, domain, said)
+    are_all_open = len(claims) == len(pod.claims)
     return Wanted(
         pod,
         claims,
         asks,
         devices_signature,
-        needs + b"|" + devices_signature,
+        state.signatures.of(pod.needs, alone, placement.topology == HARD, devices_signature),
         placement,
-        _fixed_node(state, pod),
+        "" if are_all_open else _fixed_node(state, pod),
         named_nodes(pod.needs),
         _excluded(state, domain, claims),
-        _reach(state, pod),
+        () if are_all_open else _reach(state, pod),
         in_full,
         alone,
+        any(ask.preference for ask in asks),
     )
 
 
-def _placement(state: AllocatorState, domain: str, claims: tuple[Claim, ...]) -> Placement:
+def _asks(claims: Sequence[Claim], said: Sequence[Said]) -> tuple[Ask, ...]:
+    return tuple(
+        [
+            Ask(
+                claim.uid,
+                ask.request,
+                ask.selectors,
+                ask.constraints,
+                ask.signature,
+                ask.percents,
+                ask.preference,
+                ask.amounts,
+            )
+            for claim, one in zip(claims, said, strict=True)
+            for ask in one.asks
+        ]
+    )
+
+
+def _placement(state: AllocatorState, domain: str, said: Sequence[Said]) -> Placement:
     """The pool's, and what the first claim that says something has in its place; what the webhook
     would not have let in counts for nothing."""
     policy = state.facts.placement(domain)[0]
-    for claim in claims:
-        for parameters in own_parameters(claim):
-            placement = str(parameters.get(PLACEMENT_FIELD, ""))
-            topology = str(parameters.get(TOPOLOGY_FIELD, ""))
-            if placement or topology:
-                return overridden(policy, placement, topology)
+    for placement, topology in [one.placement for one in said]:
+        if placement or topology:
+            return overridden(policy, placement, topology)
     return policy
 
 
@@ -117,55 +126,24 @@ def named_nodes(needs: PodNeeds) -> tuple[str, ...] | None:
 
 def config_of(state: AllocatorState, claim: Claim) -> tuple[OpaqueConfig, ...]:
     """Configuration of the classes, each with its requests, then the claim's own."""
-    requests: dict[str, list[str]] = {}
-    for request in claim.spec.requests:
-        requests.setdefault(request.device_class, []).append(request.name)
-    from_classes = [
-        OpaqueConfig(config.driver, config.parameters, tuple(named), "FromClass")
-        for name, named in requests.items()
-        for config in _class(state, name).config
-    ]
-    return (*from_classes, *claim.spec.config)
-
-
-def _class(state: AllocatorState, name: str) -> DeviceClass:
-    return state.facts.classes.get(name) or DeviceClass(name)
-
-
-def _asks(state: AllocatorState, claim: Claim) -> list[Ask]:
-    return [_ask(state, claim, request) for request in claim.spec.requests]
-
-
-def _ask(state: AllocatorState, claim: Claim, request: DeviceRequest) -> Ask:
-    selectors = (*_class(state, request.device_class).selectors, *request.selectors)
-    constraints = tuple(
-        constraint
-        for constraint in claim.spec.constraints
-        if not constraint.requests or request.name in constraint.requests
-    )
-    signature = msgspec.json.encode((request.device_class, selectors, request.tolerations))
-    shares = percents(claim, request.name)
-    prefer = preference_of(claim, request.name)
-    return Ask(claim.uid, request, selectors, constraints, signature, shares, prefer)
+    return state.sayings.of(state.facts, state.fleet, claim).config
 
 
 def _refusals(
-    state: AllocatorState, pod: Pod, claims: tuple[Claim, ...], in_full: bool
+    pod: Pod, claims: Sequence[Claim], said: Sequence[Said], in_full: bool
 ) -> list[Reason]:
     reasons = []
-    for claim in claims:
+    for claim, one in zip(claims, said, strict=True):
         if claim.pool and claim.pool != pod.pool:
             reasons.append(
                 _one("pool", f"claim {claim.name} asks for pool {claim.pool}, pod for {pod.pool}")
             )
         reasons += [
             _one("unsupported", f"claim {claim.name}: {what}")
-            for what in senseless(claim, in_full=in_full)
+            for what in (one.nonsense_in_full if in_full else one.nonsense)
         ]
         reasons += [
-            _one("unsupported", f"DeviceClass {ask.device_class} does not exist")
-            for ask in asks_of(claim)
-            if ask.device_class not in state.facts.classes
+            _one("unsupported", f"DeviceClass {name} does not exist") for name in one.missing
         ]
     return reasons
 
@@ -189,6 +167,8 @@ def _reach(state: AllocatorState, pod: Pod) -> tuple[NodeSelector, ...]:
 def _excluded(state: AllocatorState, domain: str, claims: tuple[Claim, ...]) -> tuple[str, ...]:
     """Nodes from which a claim was withdrawn lately."""
     excluded = state.domains[domain].current.excluded
+    if not excluded:
+        return ()
     since = state.facts.now_unix_s - state.rules.exclusion_s
     return tuple(
         node

@@ -1,9 +1,10 @@
 """The node and the devices of a pod: node first, then card, both by its placement."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final
+
+import msgspec
 
 from dray.domain.dra.nodes import Node, Reach
 from dray.domain.dra.results import AllocationResult
@@ -38,8 +39,7 @@ JOINT_NODES: Final = 8
 """Nodes that are compared, the best by score, for cards that NVLink joins."""
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(msgspec.Struct, frozen=True):
     """Where the pod goes."""
 
     node: str
@@ -60,6 +60,8 @@ def choose(state: AllocatorState, domain: Domain, wanted: Wanted) -> Choice | No
     if wanted.prefers:
         state.boards.of(domain.name).tell_cards_apart(QUESTIONS)
     index = index_of(state, domain, wanted)
+    if index.plan.is_single and not wanted.prefers and not wanted.excluded:
+        return _plain(state, index, wanted)
     for node in wanted.excluded:
         if node in index.board.rows:
             index.lay_aside(index.board.rows[node])
@@ -70,6 +72,18 @@ def choose(state: AllocatorState, domain: Domain, wanted: Wanted) -> Choice | No
         choice = _preferred(index.board, wanted, _by_index(state, index, wanted))
     index.restore()
     return choice
+
+
+def _plain(state: AllocatorState, index: Index, wanted: Wanted) -> Choice | None:
+    """For most pods, which want one card and nothing special: what is said below of all, in
+    short."""
+    board, ask = index.board, wanted.asks[0]
+    while (row := index.best()) >= 0:
+        node = board.names[row]
+        if takes(state, wanted, node) and (found := picked(state, index, ask, row)) is not None:
+            return Choice(node, found.shares, board.cards, found.grade)
+        index.rule_out(row)
+    return None
 
 
 def index_of(state: AllocatorState, domain: Domain, wanted: Wanted) -> Index:

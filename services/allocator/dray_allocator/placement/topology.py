@@ -8,8 +8,9 @@ whole.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from dray.domain.devices import AttributeValue
 from dray.domain.names import NUMA_NODE, NVLINK_DOMAIN, PCIE_ROOT, qualified
@@ -36,8 +37,7 @@ BY_NVLINK: Final = 4
 JOINED: Final = "joined by NVLink, on one NUMA node or under one PCIe root"
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """A set of cards, and the grade of their joints; 0 is best."""
 
     shares: tuple[Share, ...]

@@ -1,0 +1,154 @@
+"""What a claim says, worked out once for all claims that say the same."""
+
+from typing import Final
+
+import msgspec
+
+from dray.domain.claims import Claim, DeviceRequest
+from dray.domain.devices import DeviceClass, OpaqueConfig
+from dray.domain.names import PLACEMENT_FIELD, TOPOLOGY_FIELD
+from dray.domain.placement import HARD
+from dray.domain.pods import PodNeeds
+from dray_allocator.facts import Facts
+from dray_allocator.fit.devices import Fleet
+from dray_allocator.fit.parameters import own_parameters
+from dray_allocator.fit.percent import percents
+from dray_allocator.fit.search import Ask
+from dray_allocator.lane.asking import asks_of, needs_lane
+from dray_allocator.placement.preference import preference_of
+from dray_allocator.placement.sense import senseless
+
+_MOST: Final = 4096
+
+
+class Said(msgspec.Struct, frozen=True):
+    """What follows from a claim's spec and the classes that it names."""
+
+    needs_lane: bool
+    """Whether it asks for what only structured parameters can decide."""
+    asks: tuple[Ask, ...]
+    """Of no claim in particular; none where the claim is refused or needs the lane."""
+    nonsense: tuple[str, ...]
+    """What is wrong with it, in words."""
+    nonsense_in_full: tuple[str, ...]
+    """The same where structured parameters decide, because of it or of another claim."""
+    missing: tuple[str, ...]
+    """DeviceClasses that it asks for and that do not exist."""
+    placement: tuple[str, str]
+    """Placement and topology in its own words, as the first that says something."""
+    config: tuple[OpaqueConfig, ...]
+    """Configuration of the classes, each with its requests, then the claim's own."""
+    classes: dict[str, DeviceClass | None]
+    """As they were when this was worked out."""
+    fleet: Fleet
+    """Which numbered the capacity shapes that ``asks`` remember."""
+
+    def holds(self, facts: Facts, fleet: Fleet) -> bool:
+        """Whether nothing of it changed since."""
+        known = facts.classes
+        for name, one in self.classes.items():
+            if known.get(name) is not one:
+                return False
+        return self.fleet is fleet
+
+
+class Sayings:
+    """What claims say, within bounds. A cache: it changes no answer."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[bytes, bytes], Said] = {}
+
+    def of(self, facts: Facts, fleet: Fleet, claim: Claim) -> Said:
+        """What a claim of these facts says."""
+        spec = claim.spec
+        beside = b""
+        if spec.config or spec.unsupported:
+            beside = msgspec.json.encode((spec.config, spec.unsupported), order="deterministic")
+        key = (facts.signatures[claim.uid], beside)
+        known = self._known.get(key)
+        if known is None or not known.holds(facts, fleet):
+            if len(self._known) >= _MOST:
+                self._known.clear()
+            known = self._known[key] = _said(facts, fleet, claim)
+        return known
+
+
+def _said(facts: Facts, fleet: Fleet, claim: Claim) -> Said:
+    in_full, named = needs_lane(claim), [ask.device_class for ask in asks_of(claim)]
+    nonsense = tuple(senseless(claim, in_full=False))
+    asks = () if in_full or nonsense else claim.spec.requests
+    known = facts.classes
+    classes = {name: known.get(name) for name in _classes_of(claim, named)}
+    return Said(
+        in_full,
+        tuple(_ask(facts, claim, request) for request in asks),
+        nonsense,
+        tuple(senseless(claim, in_full=True)),
+        tuple(name for name in named if name not in known),
+        _placement(claim),
+        _config(facts, claim),
+        classes,
+        fleet,
+    )
+
+
+def _classes_of(claim: Claim, named: list[str]) -> dict[str, None]:
+    return dict.fromkeys([*named, *(request.device_class for request in claim.spec.requests)])
+
+
+def _ask(facts: Facts, claim: Claim, request: DeviceRequest) -> Ask:
+    selectors = (*_class(facts, request.device_class).selectors, *request.selectors)
+    constraints = tuple(
+        constraint
+        for constraint in claim.spec.constraints
+        if not constraint.requests or request.name in constraint.requests
+    )
+    signature = msgspec.json.encode((request.device_class, selectors, request.tolerations))
+    shares = percents(claim, request.name)
+    return Ask(
+        "", request, selectors, constraints, signature, shares, preference_of(claim, request.name)
+    )
+
+
+def _placement(claim: Claim) -> tuple[str, str]:
+    for parameters in own_parameters(claim):
+        placement = str(parameters.get(PLACEMENT_FIELD, ""))
+        topology = str(parameters.get(TOPOLOGY_FIELD, ""))
+        if placement or topology:
+            return placement, topology
+    return "", ""
+
+
+def _config(facts: Facts, claim: Claim) -> tuple[OpaqueConfig, ...]:
+    requests: dict[str, list[str]] = {}
+    for request in claim.spec.requests:
+        requests.setdefault(request.device_class, []).append(request.name)
+    from_classes = [
+        OpaqueConfig(config.driver, config.parameters, tuple(named), "FromClass")
+        for name, named in requests.items()
+        for config in _class(facts, name).config
+    ]
+    return (*from_classes, *claim.spec.config)
+
+
+def _class(facts: Facts, name: str) -> DeviceClass:
+    return facts.classes.get(name) or DeviceClass(name)
+
+
+class Signatures:
+    """Signatures of pods, within bounds. A cache, too: equal ones are one object."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, int, bool, bool, bytes], tuple[PodNeeds, bytes]] = {}
+
+    def of(self, needs: PodNeeds, alone: bool, is_hard: bool, devices: bytes) -> bytes:
+        """Equal for pods that may go to the same nodes for the same devices."""
+        key = (needs.cpu_milli, needs.memory_bytes, alone, is_hard, devices)
+        known = self._known.get(key)
+        if known is None or known[0] != needs:
+            if len(self._known) >= _MOST:
+                self._known.clear()
+            told = (needs, alone, HARD) if is_hard else (needs, alone)
+            signature = msgspec.json.encode(told, order="deterministic") + b"|" + devices
+            known = self._known[key] = (needs, signature)
+        return known[1]
