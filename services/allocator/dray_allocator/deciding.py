@@ -2,15 +2,12 @@
 
 import heapq
 
-import msgspec
-
 from dray.domain.pods import Pod
 from dray.messages.decisions import AnyRecord, PodDecision, Waiting
 from dray.reasons import Reason
 from dray_allocator import records
 from dray_allocator.domain import Domain
 from dray_allocator.events import Append, Effect, Send
-from dray_allocator.log.fold import Touched
 from dray_allocator.log.settle import due_releases, leaving
 from dray_allocator.placement.ask import Wanted, wanted
 from dray_allocator.placement.choose import index_of
@@ -75,13 +72,14 @@ class Step:
             self._put_up()
             domain.passed = domain.supply
         searches = 0
-        while domain.due and searches < state.rules.searches_per_step and state.ready(domain):
+        most, per_record = state.rules.searches_per_step, state.rules.pods_per_record
+        while domain.due and searches < most and state.has_room(domain):
             turn = heapq.heappop(domain.due)
             if domain.due and domain.due[0] == turn:
                 continue  # Put up more than once: by its own fact and by each claim's.
             if domain.pending.get(turn[2]) == turn:
                 searches += self._try(state.facts.pods[turn[2]])
-            if len(self._batch) >= state.rules.pods_per_record:
+            if len(self._batch) >= per_record:
                 self._flush()
         self._flush()
 
@@ -148,8 +146,10 @@ class Step:
             domain.park(pod.uid, want.signature if want.ordinary else b"")
             self._wait(pod, self._reasons(want))
             return 1
-        decision = decision_of(state, domain, want, choice)
-        self._stage(msgspec.structs.replace(decision, took_us=state.stopwatch() - started_us))
+        took_us = state.stopwatch() - started_us
+        decision = decision_of(state, domain, want, choice, took_us=took_us)
+        self._batch.append(decision)
+        state.count(domain, decision)
         domain.put_up_next(want.signature)
         return 1
 
@@ -177,18 +177,14 @@ class Step:
             domain.explained[want.signature] = (at, reasons)
         return reasons
 
-    def _stage(self, decision: PodDecision) -> None:
-        """Let the decision count at once; it is written with its batch."""
-        self._batch.append(decision)
-        record = records.decided(self._state, self._domain, (decision,))
-        self._state.touch(self._domain.current.count(record))
-
     def _flush(self) -> None:
+        """Write the decisions since the last record; each of them counts already."""
+        domain = self._domain
         if self._batch:
-            record = records.decided(self._state, self._domain, tuple(self._batch))
+            record = records.decided(self._state, domain, tuple(self._batch))
             self._batch.clear()
-            self._domain.unwritten = None
-            self._fold(record)  # Each of its decisions counts already.
+            domain.unwritten = None
+            domain.current.fold_counted(self._next(record), record)
 
     def _wait(self, pod: Pod, reasons: tuple[Reason, ...]) -> None:
         """Tell why the pod waits, if that changed; mere counts not too often."""
@@ -218,17 +214,17 @@ class Step:
             self._append(records.checkpoint(state, self._domain))
 
     def _append(self, record: AnyRecord) -> None:
-        self._state.touch(self._fold(record))
+        """Have a record appended, and fold it as if it were."""
+        self._state.touch(self._domain.current.fold(self._next(record), record))
 
-    def _fold(self, record: AnyRecord) -> Touched:
-        """Have a record appended, and fold it as if it were; what it is about."""
+    def _next(self, record: AnyRecord) -> int:
+        """Have a record appended; the sequence that it will have."""
         domain = self._domain
         expected = domain.expected_last()
-        touched = domain.current.fold(expected + 1, record)
         chained = bool(domain.appended)
         domain.appended.append((expected + 1, record))
         self.effects.append(Append(domain.name, domain.epoch, record, expected, chained))
-        return touched
+        return expected + 1
 
 
 def _causes(reasons: tuple[Reason, ...]) -> list[tuple[str, str]]:

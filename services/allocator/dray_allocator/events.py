@@ -82,6 +82,9 @@ class Continue:
     """Go on with what ``unfinished`` says is left to be tried."""
 
 
+READ = (FactSeen, RecordSeen)
+"""What is read from a stream, one after the other."""
+
 Event = (
     FactSeen
     | FactsLost

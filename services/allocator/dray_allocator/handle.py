@@ -20,6 +20,7 @@ from dray_allocator import records
 from dray_allocator.deciding import Step
 from dray_allocator.domain import Domain
 from dray_allocator.events import (
+    READ,
     AppendFailed,
     Continue,
     Effect,
@@ -58,10 +59,11 @@ def handle(state: AllocatorState, event: Event) -> list[Effect]:
     other events.
     """
     effects = _fold(state, event)
-    if not (isinstance(event, FactSeen | RecordSeen) and event.more):
-        for domain in tuple(state.domains.values()):
-            if state.ready(domain):
-                effects += Step(state, domain).take()
+    if isinstance(event, READ) and event.more:
+        return effects
+    for domain in tuple(state.domains.values()):
+        if state.ready(domain):
+            effects += Step(state, domain).take()
     return [*effects, *_checked(state)]
 
 
@@ -183,7 +185,7 @@ def _decide_again(
     if not isinstance(want, Wanted) or choice is None:
         return None
     again = decision_of(state, domain, want, choice)
-    state.touch(domain.current.count(records.decided(state, domain, (again,))))
+    state.count(domain, again)
     return again
 
 

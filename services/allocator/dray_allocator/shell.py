@@ -25,6 +25,7 @@ from dray.messages.commands import VoidClaim
 from dray.messages.decisions import log_stream
 from dray.runtime.backoff import Backoff
 from dray_allocator.events import (
+    READ,
     Append,
     AppendFailed,
     Continue,
@@ -45,7 +46,7 @@ from dray_allocator.metrics import Metrics
 from dray_allocator.serving import Serving
 from dray_allocator.state import AllocatorState
 from dray_allocator.tracing import Traces
-from dray_allocator.wire import fact_of, outgoing, record_of
+from dray_allocator.wire import OwnRecords, fact_of, outgoing
 
 _MOST_FOLDED = 256
 """Facts folded in a row before deciding, while more are at hand."""
@@ -78,6 +79,7 @@ class Shell:
         )
         self._identities = (f"{self._instance}.{uuid4().hex}.{n}" for n in count(1))
         self._traces = Traces()
+        self._own = OwnRecords()
         self._last: dict[str, str] = {}
         """Per domain, the identity of the last append."""
 
@@ -143,7 +145,10 @@ class Shell:
             folded += 1
             more = delivered.pending > 0 and folded % _MOST_FOLDED != 0
             seen = FactSeen(delivered.sequence, fact, more, catching_up.whole)
-            await self._hand(seen, _id_of(delivered))
+            if more:
+                self._perform(handle(self._state, seen), "")
+            else:
+                await self._hand(seen, _id_of(delivered))
 
     async def _follow_log(self, domain: str, epoch: int) -> None:
         stream = log_stream(domain, epoch)
@@ -161,7 +166,7 @@ class Shell:
                     self._serving.give_up(domain)
                     await self._hand(LogShortened(domain, epoch))
                 async for delivered in self._bus.read(stream):
-                    record = record_of(delivered)
+                    record = self._own.record_of(delivered)
                     self._traces.folded(record, delivered.headers, delivered.time_unix_s)
                     more = delivered.pending > 0
                     seen = RecordSeen(domain, epoch, delivered.sequence, record, more)
@@ -190,7 +195,7 @@ class Shell:
         ``cause``: id of the message that the event was.
         """
         self._perform(handle(self._state, event), cause)
-        is_last = not (isinstance(event, FactSeen | RecordSeen) and event.more)
+        is_last = not (isinstance(event, READ) and event.more)
         while is_last and self._state.unfinished:
             await asyncio.sleep(0)
             self._perform(handle(self._state, Continue()), cause)
@@ -245,11 +250,12 @@ class Shell:
         record = effect.record
         try:
             with self._traces.appending(record) as traceparent:
+                message = outgoing(
+                    record, self._source, traceparent, identity=identity, cause=cause
+                )
+                self._own.written(effect.expected_last + 1, message.payload, record)
                 await self._bus.append(
-                    outgoing(record, self._source, traceparent, identity=identity, cause=cause),
-                    expected_last=effect.expected_last,
-                    identity=identity,
-                    after=after,
+                    message, expected_last=effect.expected_last, identity=identity, after=after
                 )
         except StaleSequenceError as error:
             self._metrics.conflicts.inc()

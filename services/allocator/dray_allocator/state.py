@@ -13,6 +13,7 @@ from dray.domain import names
 from dray.domain.claims import Allocation, Claim
 from dray.domain.devices import DeviceId
 from dray.domain.pods import Pod
+from dray.messages.decisions import PodDecision
 from dray_allocator.board.boards import Boards, Pools
 from dray_allocator.board.source import Source
 from dray_allocator.domain import Domain
@@ -24,6 +25,7 @@ from dray_allocator.log.fold import Reservation, Stage, Touched
 from dray_allocator.log.lives import counts, executed_unknown, merely_held
 from dray_allocator.node.holds import Held, Holds
 from dray_allocator.placement.said import Sayings, Signatures
+from dray_allocator.referring import known_claims, pool_of
 from dray_allocator.rules import Rules
 
 
@@ -79,19 +81,37 @@ class AllocatorState:
 
     def ready(self, domain: Domain) -> bool:
         """Whether this replica may append to the domain's log now."""
-        current = domain.current
         return (
             domain.fence is not None
             and not domain.lost
-            and current.sequence >= max(1, domain.fence)
+            and domain.current.sequence >= max(1, domain.fence)
+            and self.has_room(domain)
             and self.complete(domain)
-            and len(domain.appended) < self.rules.unconfirmed_records
         )
+
+    def has_room(self, domain: Domain) -> bool:
+        """Whether another record may be appended ahead of those not read back yet. While a ready
+        domain is decided upon, nothing else of being ready changes."""
+        return len(domain.appended) < self.rules.unconfirmed_records
 
     @property
     def unfinished(self) -> bool:
         """Whether ``Continue`` would go on with something."""
         return any(domain.due and self.ready(domain) for domain in self.domains.values())
+
+    def count(self, domain: Domain, decision: PodDecision) -> None:
+        """Let a decision about open claims count, as ``touch`` would find once it is written:
+        they use what they get, no earlier attempt counts, and their pods have no turn more."""
+        domain.current.count((decision,), self.facts.now_unix_s)
+        domain.pending.pop(decision.pod_uid, None)
+        domain.late.pop(decision.pod_uid, None)
+        self.refresh_hold(decision.pod_uid)
+        for claim in decision.claims:
+            self._set_use(claim.uid, claim.allocation)
+            domain.unsettled[claim.uid] = None
+            for pod_uid in self.facts.pods_named((claim.namespace, claim.name)):
+                if pod_uid != decision.pod_uid:
+                    self.refresh_pod(pod_uid)
 
     def touch(self, touched: Touched) -> None:
         """Recompute what a record was about."""
@@ -128,15 +148,18 @@ class AllocatorState:
             self.refresh_pod(pod_uid)
 
     def _refresh_use(self, claim_uid: str) -> None:
-        change = self.ledger.set(claim_uid, self._use(claim_uid))
+        self._set_use(claim_uid, self._use(claim_uid))
+        for domain in self.domains.values():
+            self._refresh_unsettled(domain, claim_uid)
+
+    def _set_use(self, claim_uid: str, allocation: Allocation | None) -> None:
+        change = self.ledger.set(claim_uid, allocation)
         for device in change.taken:
             self.boards.card_changed(device)
             self.suspects[device] = claim_uid
         for device in change.freed:
             self.boards.card_changed(device)
             self.supply_on(device)
-        for domain in self.domains.values():
-            self._refresh_unsettled(domain, claim_uid)
 
     def _pods_of(self, claim_uid: str) -> tuple[str, ...]:
         """The pods that refer to a claim, while it is known."""
@@ -154,22 +177,19 @@ class AllocatorState:
         if claim is not None and claim.allocation is not None:
             return claim.allocation
         gone = claim_uid in self.facts.gone_claims
-        reserved = [
-            reservation.allocation
-            for domain in self.domains.values()
-            if (reservation := domain.current.claims.get(claim_uid)) is not None
-            and counts(reservation, claim, gone)
-        ]
-        if len(reserved) > 1:
-            return Allocation(tuple(share for one in reserved for share in one.devices))
-        return reserved[0] if reserved else None
+        used: Allocation | None = None
+        for domain in self.domains.values():
+            reservation = domain.current.claims.get(claim_uid)
+            if reservation is not None and counts(reservation, claim, gone):
+                more = reservation.allocation
+                used = more if used is None else Allocation((*used.devices, *more.devices))
+        return used
 
     def _refresh_unsettled(self, domain: Domain, claim_uid: str) -> None:
         claim = self.facts.claims.get(claim_uid)
         reservation = domain.current.claims.get(claim_uid)
         if reservation is None:
-            open_ended = claim is not None and self.pool_of(claim) == domain.name
-            unsettled = open_ended and claim is not None and executed_unknown(claim, None)
+            unsettled = claim is not None and self._is_unknown(domain, claim, None)
         elif reservation.stage is Stage.HELD:
             unsettled = True
         elif reservation.stage is Stage.COMMITTED:
@@ -183,14 +203,6 @@ class AllocatorState:
         else:
             domain.unsettled.pop(claim_uid, None)
             domain.asked.pop(claim_uid, None)
-
-    def pool_of(self, claim: Claim) -> str:
-        """The pool of a claim: its own, else that of a pod that refers to it."""
-        if claim.pool:
-            return claim.pool
-        for pod_uid in self.facts.pods_of.get((claim.namespace, claim.name), ()):
-            return self.facts.pods[pod_uid].pool
-        return ""
 
     def refresh_hold(self, pod_uid: str) -> None:
         """Whether the log must hold what the pod takes of its node, whose sum lacks it."""
@@ -206,6 +218,8 @@ class AllocatorState:
                     decision.resources,
                     decision.ports,
                 )
+        if held is None and not self.holds.has(pod_uid):
+            return
         version = self.holds.version
         freed_on = self.holds.set(pod_uid, node, held)
         if version == self.holds.version:
@@ -251,25 +265,17 @@ class AllocatorState:
 
     def open_claims(self, pod: Pod) -> tuple[Claim, ...]:
         """The pod's claims to be allocated together; empty unless all are known and free."""
-        claims = self.known_claims(pod)
-        found = tuple(claim for claim in claims or () if claim.allocation is None)
-        return () if any(self._is_taken(claim) for claim in found) else found
+        found = []
+        for claim in self.known_claims(pod) or ():
+            if claim.allocation is None:
+                if self._is_taken(claim):
+                    return ()
+                found.append(claim)
+        return tuple(found)
 
     def known_claims(self, pod: Pod) -> tuple[Claim, ...] | None:
         """The pod's claims that concern dray, or None while one of them is missing or ends."""
-        claims: dict[str, Claim] = {}
-        for reference in pod.claims:
-            uid = self.facts.claim_uids.get((pod.namespace, reference.claim), "")
-            claim = self.facts.claims.get(uid)
-            if claim is None:
-                ours = reference.reference == names.CLAIM_REFERENCE
-                if ours or not reference.claim or pod.scheduler == names.DRAY_SCHEDULER:
-                    return None
-                continue
-            if claim.deleting or claim.pod_uid not in ("", pod.uid):
-                return None
-            claims[uid] = claim
-        return tuple(claims.values())
+        return known_claims(self.facts, pod)
 
     def _is_taken(self, claim: Claim) -> bool:
         """Whether an earlier attempt of the claim is not over yet."""
@@ -277,9 +283,12 @@ class AllocatorState:
             reservation = domain.current.claims.get(claim.uid)
             if reservation is not None and reservation.stage is not Stage.OVER:
                 return True
-            if domain.name == self.pool_of(claim) and executed_unknown(claim, reservation):
+            if self._is_unknown(domain, claim, reservation):
                 return True
         return False
+
+    def _is_unknown(self, domain: Domain, claim: Claim, known: Reservation | None) -> bool:
+        return executed_unknown(claim, known) and pool_of(self.facts, claim) == domain.name
 
     def supply_on(self, device: DeviceId) -> None:
         """Something of a device was freed."""

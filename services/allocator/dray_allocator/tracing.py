@@ -107,9 +107,10 @@ class Traces:
     @contextmanager
     def _decided(self, record: Decided) -> Iterator[str]:
         with ExitStack() as stack:
-            spans = [stack.enter_context(self._placing(record, pod)) for pod in record.pods]
+            sampled = [pod for pod in record.pods if is_sampled(pod.traceparent)]
+            spans = [stack.enter_context(self._placing(record, pod)) for pod in sampled]
             # Only a record about one pod has a position that all of it belongs to.
-            yield spans[0].traceparent if len(spans) == 1 else ""
+            yield spans[0].traceparent if len(record.pods) == 1 else ""
 
     @contextmanager
     def _placing(self, record: Decided, pod: PodDecision) -> Iterator[Span]:

@@ -12,7 +12,14 @@ from dray.messages.base import (
     encode,
     subject_prefix,
 )
-from dray.messages.decisions import AnyRecord, Decided, Waiting, decode_record, log_subject
+from dray.messages.decisions import (
+    AnyRecord,
+    Decided,
+    Waiting,
+    decode_record,
+    log_stream,
+    log_subject,
+)
 from dray.messages.facts import FACTS, Fact
 from dray.messages.rpc import Dump, DumpReply
 from dray_allocator.dump import served_page
@@ -44,6 +51,28 @@ def record_of(delivered: Delivered) -> AnyRecord:
             f"record {delivered.sequence} of {delivered.stream} can't be decoded: {error}; "
             "was it written by another version of dray?"
         ) from error
+
+
+class OwnRecords:
+    """Records that this replica appends, until they are read back: what comes back the same need
+    not be decoded."""
+
+    def __init__(self) -> None:
+        self._written: dict[tuple[str, int], tuple[bytes, AnyRecord]] = {}
+
+    def written(self, sequence: int, payload: bytes, record: AnyRecord) -> None:
+        """A record is about to be appended, and will have this sequence if nobody else appends."""
+        self._written[log_stream(record.domain, record.epoch), sequence] = payload, record
+
+    def record_of(self, delivered: Delivered) -> AnyRecord:
+        """The record that a log has, whoever wrote it. Raises as ``record_of``."""
+        payload, record = self._written.pop((delivered.stream, delivered.sequence), (b"", None))
+        return record if record and payload == delivered.payload else record_of(delivered)
+
+    def forget(self, stream: str) -> None:
+        """A log is read no more."""
+        for written in [key for key in self._written if key[0] == stream]:
+            del self._written[written]
 
 
 def answer_to(state: AllocatorState, question: bytes) -> bytes | None:

@@ -7,6 +7,8 @@ in ``log/lives.py``. Values are immutable, so that a copy is a copy of dicts.
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+import msgspec
+
 from dray.domain.claims import Allocation
 from dray.messages.decisions import (
     AnyRecord,
@@ -31,8 +33,7 @@ class Stage(StrEnum):
     """Voided or withdrawn."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reservation:
+class Reservation(msgspec.Struct, frozen=True):
     """The latest attempt of a claim."""
 
     claim_uid: str
@@ -90,15 +91,11 @@ class LogFold:
     def fold(self, sequence: int, record: AnyRecord) -> Touched:
         """Take the next record in; what it was about."""
         fresh = self.sequence == 0
-        self.sequence = sequence
-        self.facts_sequence = max(self.facts_sequence, record.facts_sequence)
-        self.since_checkpoint += 1
-        if fresh:
-            self.checkpoint_unix_s = record.now_unix_s
+        self._advance(sequence, record)
         match record:
-            case Decided():
+            case Decided(pods=pods, now_unix_s=now_unix_s):
                 self.learned = record.learned or self.learned
-                return self._decided(record.pods, record.now_unix_s)
+                return self.count(pods, now_unix_s)
             case Released():
                 return self._released(record)
             case Waiting():
@@ -112,11 +109,20 @@ class LogFold:
             case _:
                 return Touched()
 
-    def count(self, record: Decided) -> Touched:
-        """Let a decision count that is not written yet; folding it later changes nothing."""
-        return self._decided(record.pods, record.now_unix_s)
+    def fold_counted(self, sequence: int, record: Decided) -> None:
+        """Take the next record in, whose decisions count already."""
+        self._advance(sequence, record)
+        self.learned = record.learned or self.learned
 
-    def _decided(self, pods: tuple[PodDecision, ...], now_unix_s: float) -> Touched:
+    def _advance(self, sequence: int, record: AnyRecord) -> None:
+        if self.sequence == 0:
+            self.checkpoint_unix_s = record.now_unix_s
+        self.sequence = sequence
+        self.facts_sequence = max(self.facts_sequence, record.facts_sequence)
+        self.since_checkpoint += 1
+
+    def count(self, pods: tuple[PodDecision, ...], now_unix_s: float) -> Touched:
+        """Let decisions count, whether they are written yet or not."""
         claims: list[str] = []
         for pod in pods:
             self.pods[pod.pod_uid] = pod
@@ -158,7 +164,7 @@ class LogFold:
             self.excluded.pop(known.claim_uid, None)
         else:
             stage = Stage.COMMITTED if release.why == "committed" else Stage.OVER
-            self.claims[known.claim_uid] = replace(known, stage=stage)
+            self.claims[known.claim_uid] = msgspec.structs.replace(known, stage=stage)
         pod = self.pods.get(known.pod_uid)
         if pod is not None and not any(self._lives(claim.uid) for claim in pod.claims):
             del self.pods[known.pod_uid]
@@ -178,4 +184,4 @@ class LogFold:
             return Touched()
         for claim_uid, nodes in record.excluded.items():
             self.excluded[claim_uid] = dict.fromkeys(nodes, record.now_unix_s)
-        return self._decided(record.in_flight, record.now_unix_s)
+        return self.count(record.in_flight, record.now_unix_s)

@@ -10,7 +10,7 @@ from dray_allocator.state import AllocatorState
 
 
 def decision_of(
-    state: AllocatorState, domain: Domain, wanted: Wanted, choice: Choice
+    state: AllocatorState, domain: Domain, wanted: Wanted, choice: Choice, *, took_us: int = 0
 ) -> PodDecision:
     """The choice as it is written to the log."""
     pod = wanted.pod
@@ -29,6 +29,7 @@ def decision_of(
         request_id=pod.request_id,
         traceparent=pod.traceparent,
         considered_devices=choice.considered_devices,
+        took_us=took_us,
         resources=pod.needs.resources,
         ports=pod.needs.ports,
     )
