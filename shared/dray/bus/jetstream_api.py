@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
+from dray.bus.intake import Headers
 from dray.bus.link import Link, NoRespondersError, Session
 from dray.bus.ports import (
     BusUnavailableError,
@@ -127,19 +128,11 @@ async def last_message(
     return Delivered(
         subject=message["subject"],
         payload=base64.b64decode(message.get("data", "")),
-        headers=_headers(base64.b64decode(message.get("hdrs", ""))),
+        headers=Headers(base64.b64decode(message.get("hdrs", ""))),
         stream=stream,
         sequence=int(message["seq"]),
         time_unix_s=datetime.fromisoformat(message["time"]).timestamp(),
     )
-
-
-def _headers(block: bytes) -> dict[str, str]:
-    """Of a stored message: a line with the version, then ``name: value``."""
-    lines = block.decode().split("\r\n")[1:]
-    return {
-        name: value.strip() for name, _, value in (line.partition(":") for line in lines) if name
-    }
 
 
 def state_from(info: dict[str, Any]) -> StreamState:

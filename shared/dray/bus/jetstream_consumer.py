@@ -6,11 +6,10 @@ from typing import Any, Final
 
 import msgspec
 import structlog
-from nats.aio.msg import Msg
 
 from dray.bus.dead import dead_letter
 from dray.bus.jetstream_api import NANO, ask
-from dray.bus.jetstream_pull import FlowEndedError, Position, delivered, pull
+from dray.bus.jetstream_pull import FlowEndedError, pull
 from dray.bus.link import Link, Session
 from dray.bus.ports import BusUnavailableError
 from dray.messages.base import Delivered, Outgoing
@@ -70,19 +69,13 @@ async def consume(
             async with contextlib.aclosing(flow) as messages:
                 async for message, position in messages:
                     backoff.reset()
-                    yield _delivery(session, message, position, stream, publish)
+                    reply, attempts = position.reply.decode(), position.attempts
+                    yield JetStreamDelivery(session, reply, message, attempts, publish)
         except (FlowEndedError, BusUnavailableError) as error:
             if link.closed:
                 raise BusUnavailableError("the bus was closed") from error
             structlog.get_logger().debug("consuming again", stream=stream, why=str(error))
         await backoff.pause()
-
-
-def _delivery(
-    session: Session, message: Msg, position: Position, stream: str, publish: Publish
-) -> JetStreamDelivery:
-    plain = delivered(message, position, stream)
-    return JetStreamDelivery(session, message.reply, plain, position.attempts, publish)
 
 
 def _config(durable: str, subjects: Sequence[str]) -> dict[str, Any]:

@@ -4,12 +4,13 @@ nats-py's ``fetch`` costs a timer per message; this asks for a batch and takes w
 """
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncGenerator
 from typing import Any, Final
 
 import msgspec
-from nats.aio.msg import Msg
 
+from dray.bus.intake import Headers
 from dray.bus.jetstream_api import API, NANO
 from dray.bus.link import Session
 from dray.messages.base import Delivered
@@ -18,6 +19,8 @@ EXPIRES_S: Final = 30.0
 HEARTBEAT_S: Final = 5.0
 _DONE_STATUSES: Final = ("404", "408")
 _HEARTBEAT: Final = "100"
+_LEFT: Final = "Nats-Pending-Messages"
+"""Says how many messages a request that is over was still owed."""
 _TOKENS: Final = 9
 """Of ``$JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<time>.<pending>``;
 with a domain and an account two more in front."""
@@ -30,69 +33,131 @@ class FlowEndedError(Exception):
 class Position:
     """What the reply subject of a delivered message says."""
 
-    __slots__ = ("attempts", "consumer_sequence", "pending", "sequence", "time_unix_s")
+    __slots__ = ("attempts", "consumer_sequence", "pending", "reply", "sequence", "time_unix_s")
 
-    def __init__(self, reply: str) -> None:
-        tokens = reply.split(".")
-        tail = tokens[4:] if len(tokens) == _TOKENS else tokens[6:]
-        self.attempts = int(tail[0])
-        self.sequence = int(tail[1])
-        self.consumer_sequence = int(tail[2])
-        self.time_unix_s = int(tail[3]) / NANO
-        self.pending = int(tail[4])
+    def __init__(self, reply: bytes) -> None:
+        tokens = reply.split(b".")
+        first = 4 if len(tokens) == _TOKENS else 6
+        self.reply = reply
+        self.attempts = int(tokens[first])
+        self.sequence = int(tokens[first + 1])
+        self.consumer_sequence = int(tokens[first + 2])
+        self.time_unix_s = int(tokens[first + 3]) / NANO
+        self.pending = int(tokens[first + 4])
 
 
-def delivered(message: Msg, position: Position, stream: str) -> Delivered:
-    """The message as the port hands it out."""
-    return Delivered(
-        subject=message.subject,
-        payload=message.data,
-        headers=message.headers or {},
-        stream=stream,
-        sequence=position.sequence,
-        time_unix_s=position.time_unix_s,
-        pending=position.pending,
-    )
+class Arrivals:
+    """What came of the messages that were asked for, and how many are still due."""
+
+    def __init__(self) -> None:
+        self.due = 0
+        self._messages: deque[tuple[bytes, bytes, bytes, bytes]] = deque()
+        self._end = ""
+        """Why nothing more will come."""
+        self._news = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def take(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes) -> None:
+        """What came: a message, or the server's word about a request."""
+        if reply:
+            self.due -= 1
+            self._messages.append((subject, reply, headers, payload))
+        else:
+            self._hear(Headers(headers))
+        self._news.set()
+
+    def lose(self) -> None:
+        """The connection is gone."""
+        self._end = "the connection was lost"
+        self._news.set()
+
+    async def some(self) -> None:
+        """Wait until the server says something. Raises FlowEndedError once it is over and all
+        that came was given out."""
+        if self._messages:
+            return
+        if self._end:
+            raise FlowEndedError(self._end)
+        self._news.clear()
+        try:
+            # Not wait_for: up to Python 3.11 it swallows a cancellation that comes together
+            # with a message, and the reader would go on for ever.
+            async with asyncio.timeout(HEARTBEAT_S * 2.5):
+                await self._news.wait()
+        except TimeoutError:
+            raise FlowEndedError("no heartbeat") from None
+
+    def next(self, stream: str) -> tuple[Delivered, Position]:
+        """The message that came first of those at hand."""
+        subject, reply, headers, payload = self._messages.popleft()
+        position = Position(reply)
+        message = Delivered(
+            subject.decode(),
+            payload,
+            Headers(headers),
+            stream,
+            position.sequence,
+            position.time_unix_s,
+            # What the server said when it sent this one; meanwhile more may have come.
+            max(position.pending, len(self._messages)),
+        )
+        return message, position
+
+    def rest(self) -> list[bytes]:
+        """Where to answer the messages that nobody took."""
+        return [reply for _, reply, _, _ in self._messages]
+
+    def _hear(self, word: Headers) -> None:
+        code, words = word.status
+        if code in _DONE_STATUSES:
+            self.due = max(0, self.due - int(word.get(_LEFT, self.due)))
+        elif code != _HEARTBEAT:
+            self._end = self._end or f"{code} {words}"
 
 
 async def pull(
-    session: Session, stream: str, consumer: str, *, batch: int, give_back: bool = False
-) -> AsyncGenerator[tuple[Msg, Position], None]:
+    session: Session,
+    stream: str,
+    consumer: str,
+    *,
+    batch: int,
+    refill: int = 0,
+    give_back: bool = False,
+) -> AsyncGenerator[tuple[Delivered, Position], None]:
     """Messages of a consumer, until it or the session is gone.
 
-    ``give_back``: what was fetched but not taken goes to the next taker at once, instead of
-    after the consumer's wait for its acknowledgement.
+    ``batch`` are on their way or at hand at most; more are asked for once they are not more than
+    ``refill``, so that the server sends while earlier ones are worked off. ``give_back``: what was
+    fetched but not taken goes to the next taker at once, instead of after the consumer's wait for
+    its acknowledgement.
 
     Raises:
         FlowEndedError: no message and no heartbeat came, or the server said that it is over.
         BusUnavailableError: the session was lost while asking.
     """
-    arrived: asyncio.Queue[Msg | None] = asyncio.Queue()
-    here = 0
-
-    async def on_message(message: Msg) -> None:
-        nonlocal here
-        here += _is_of_stream(message)
-        arrived.put_nowait(message)
-
+    arrivals = Arrivals()
     inbox = session.client.new_inbox()
-    subscription = await session.subscribe(inbox, on_message)
-    watcher = asyncio.create_task(_tell_when_lost(session, arrived))
+    taking = await session.take(inbox, arrivals.take)
+    watcher = asyncio.create_task(_tell_when_lost(session, arrivals))
     try:
         while True:
-            await _ask(session, inbox, stream, consumer, batch)
-            async for message in _batch(arrived, batch):
-                here -= 1
-                position = Position(message.reply)
-                # What the server said when it sent this one; meanwhile more may have come.
-                position.pending = max(position.pending, here)
-                yield message, position
+            at_hand = arrivals.due + len(arrivals)
+            if at_hand <= refill:
+                arrivals.due += batch - at_hand
+                await _ask(session, inbox, stream, consumer, batch - at_hand)
+                await asyncio.sleep(0)  # It leaves before what is at hand is worked off.
+            await arrivals.some()
+            while arrivals and arrivals.due + len(arrivals) > refill:
+                yield arrivals.next(stream)
     finally:
         watcher.cancel()
         if not session.closed.is_set():
-            await subscription.unsubscribe()
+            await taking.unsubscribe()
             if give_back:
-                await _give_back(session, arrived)
+                for reply in arrivals.rest():
+                    await session.send(reply.decode(), b"-NAK")
 
 
 async def _ask(session: Session, inbox: str, stream: str, consumer: str, batch: int) -> None:
@@ -105,48 +170,6 @@ async def _ask(session: Session, inbox: str, stream: str, consumer: str, batch: 
     await session.send(subject, msgspec.json.encode(body), reply=inbox)
 
 
-async def _batch(arrived: asyncio.Queue[Msg | None], batch: int) -> AsyncGenerator[Msg, None]:
-    left = batch
-    while left:
-        message = await _next(arrived)
-        status = (message.headers or {}).get("Status")
-        if _is_of_stream(message):
-            left -= 1
-            yield message
-        elif status in _DONE_STATUSES:
-            return
-        elif status != _HEARTBEAT:
-            raise FlowEndedError(f"{status} {(message.headers or {}).get('Description', '')}")
-
-
-def _is_of_stream(message: Msg) -> bool:
-    """Whether it is a message of the stream, and not the server's word about the request."""
-    return bool(message.reply) or (message.headers or {}).get("Status") is None
-
-
-async def _next(arrived: asyncio.Queue[Msg | None]) -> Msg:
-    if arrived.empty():
-        try:
-            # Not wait_for: up to Python 3.11 it swallows a cancellation that comes together
-            # with a message, and the reader would go on for ever.
-            async with asyncio.timeout(HEARTBEAT_S * 2.5):
-                message = await arrived.get()
-        except TimeoutError:
-            raise FlowEndedError("no heartbeat") from None
-    else:
-        message = arrived.get_nowait()
-    if message is None:
-        raise FlowEndedError("the connection was lost")
-    return message
-
-
-async def _give_back(session: Session, arrived: asyncio.Queue[Msg | None]) -> None:
-    while not arrived.empty():
-        message = arrived.get_nowait()
-        if message is not None and message.reply:
-            await session.send(message.reply, b"-NAK")
-
-
-async def _tell_when_lost(session: Session, arrived: asyncio.Queue[Msg | None]) -> None:
+async def _tell_when_lost(session: Session, arrivals: Arrivals) -> None:
     await session.closed.wait()
-    arrived.put_nowait(None)
+    arrivals.lose()

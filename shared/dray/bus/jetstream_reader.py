@@ -7,13 +7,14 @@ from typing import Any, Final
 import structlog
 
 from dray.bus.jetstream_api import NANO, ask, state_from, stream_info
-from dray.bus.jetstream_pull import FlowEndedError, delivered, pull
+from dray.bus.jetstream_pull import FlowEndedError, pull
 from dray.bus.link import Link, Session
 from dray.bus.ports import BusUnavailableError, StreamMissingError
 from dray.messages.base import Delivered
 from dray.runtime.backoff import Backoff
 
 BATCH: Final = 256
+_REFILL: Final = BATCH // 2
 _INACTIVE_S: Final = 60
 
 
@@ -82,7 +83,7 @@ class Reader:
 
     async def _flow(self, session: Session, consumer: str) -> AsyncGenerator[Delivered, None]:
         expected = 1
-        flow = pull(session, self._stream, consumer, batch=BATCH)
+        flow = pull(session, self._stream, consumer, batch=BATCH, refill=_REFILL)
         async with contextlib.aclosing(flow) as messages:
             async for message, position in messages:
                 if position.consumer_sequence != expected:
@@ -90,6 +91,6 @@ class Reader:
                         f"message {position.consumer_sequence} came where {expected} was due"
                     )
                 expected += 1
-                self._next = position.sequence + 1
+                self._next = message.sequence + 1
                 self._has_read = True
-                yield delivered(message, position, self._stream)
+                yield message

@@ -3,7 +3,9 @@
 import asyncio
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+import msgspec
 
 from dray.bus.ports import (
     Fence,
@@ -239,4 +241,4 @@ class MemoryServer:
 
 def with_pending(batch: Sequence[Delivered], index: int) -> Delivered:
     """The message of a batch, told how many of the batch are behind it."""
-    return replace(batch[index], pending=len(batch) - 1 - index)
+    return msgspec.structs.replace(batch[index], pending=len(batch) - 1 - index)

@@ -59,8 +59,7 @@ class Outgoing:
     headers: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Delivered:
+class Delivered(msgspec.Struct, frozen=True):
     """A message as the bus delivered it."""
 
     subject: str

@@ -229,6 +229,7 @@ async def test_a_reader_beside_a_writer_sees_every_record_once_over_restarts(
         await enough.wait()
     tasks[0].cancel()
     await asyncio.gather(tasks[0], return_exceptions=True)
+    await connected(writer, eventually)  # Enough may have been written before the last restart.
     state = await writer.state("LOG")
     assert state is not None
 
