@@ -33,6 +33,7 @@ def configure(state: AllocatorState, fact: Fact) -> None:
                 state.boards.node_changed(node, cards=True)
         case ClusterObserved():
             facts.list_attributes = fact.list_attributes
+            facts.binding_conditions = fact.binding_conditions and fact.allocation_timestamp
             if not state.selectors.read_in(_stored_language(fact)):
                 return
             state.fleet.forget_selected()

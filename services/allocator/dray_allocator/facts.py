@@ -65,6 +65,8 @@ class Facts:
     """Extended resources for which kube-scheduler allocates devices of a class."""
     list_attributes: bool = False
     """Whether the server keeps attributes of several values."""
+    binding_conditions: bool = False
+    """Whether the server keeps the conditions of devices, and since when they are waited for."""
     pools: dict[str, Pool] = field(default_factory=dict)
     policies: dict[str, Policy] = field(default_factory=dict)
     _served: dict[str, list[str]] = field(default_factory=dict)

@@ -117,10 +117,14 @@ class Picture:
 
     def claims_of(self, pod: Pod) -> list[SeenClaim]:
         """The pod's claims of ours that exist."""
+        return [seen for seen in self.every_claim_of(pod) if seen.ours]
+
+    def every_claim_of(self, pod: Pod) -> list[SeenClaim]:
+        """The pod's claims that exist, those of other drivers among them."""
         found = (
             self.claim_named(pod.namespace, entry.claim) for entry in pod.claims if entry.claim
         )
-        return [seen for seen in found if seen is not None and seen.ours]
+        return [seen for seen in found if seen is not None]
 
     def gone(self) -> list[str]:
         """UIDs of objects that were seen to be deleted, oldest first."""
