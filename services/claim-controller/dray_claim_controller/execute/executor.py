@@ -83,6 +83,11 @@ class Executor:
         """Pods whose execution has not ended."""
         return len(self._tasks)
 
+    @property
+    def resting(self) -> int:
+        """Of these, pods whose devices aren't ready."""
+        return self._resting.number
+
     def executing(self) -> tuple[str, ...]:
         """UIDs of the pods whose execution has not ended."""
         return tuple(self._tasks)

@@ -12,6 +12,8 @@ class Resting:
     """Who waits for which pods and claims. Hears the watches only while somebody does."""
 
     def __init__(self, watching: Watching, clock: Clock) -> None:
+        self.number = 0
+        """Of those who rest."""
         self._watching = watching
         self._clock = clock
         self._alarms: dict[str, dict[asyncio.Event, None]] = {}
@@ -42,10 +44,12 @@ class Resting:
     def _enter(self, alarm: asyncio.Event, about: Iterable[str]) -> None:
         if not self._alarms:
             self._watching.listeners.append(self._heard)
+        self.number += 1
         for uid in about:
             self._alarms.setdefault(uid, {})[alarm] = None
 
     def _leave(self, alarm: asyncio.Event, about: Iterable[str]) -> None:
+        self.number -= 1
         for uid in about:
             self._alarms[uid].pop(alarm)
             if not self._alarms[uid]:

@@ -1,9 +1,9 @@
 """The next step of a decision's execution, from what is observed now. Pure.
 
 The order is that of KEP-4381 for components other than kube-scheduler: finalizer, allocation
-(with ``reservedFor`` where dray binds), then the binding, once the devices are ready for it, or
-the lifting of the gate. Every step can be asked for again after a restart: nothing is remembered but ``committed``, the
-claims that this very execution saw allocated.
+(with ``reservedFor`` where dray binds), then the lifting of the gate, or the binding once the
+devices are ready for it. Every step can be asked for again after a restart: nothing is remembered
+but ``committed``, the claims that this very execution saw allocated.
 """
 
 from collections.abc import Mapping

@@ -29,6 +29,7 @@ from dray.kube.ports import (
     WatchEvent,
 )
 from dray_claim_controller.observe.cards import Cards
+from dray_claim_controller.observe.counters import counted
 from dray_claim_controller.observe.kinds import FACTS_OF, WATCHED, name_of
 from dray_claim_controller.observe.repulsion import repulsions_of
 from dray_claim_controller.observe.seen import TERMINAL, Key, SeenClaim, SeenPod, is_ours, refers
@@ -195,7 +196,7 @@ class Picture:
             return
         self.plain[resource.plural][name] = obj
         if resource is SLICES:
-            self.cards.keep(name, slice_from(obj), revision)
+            self.cards.keep(name, slice_from(obj), revision, counted(obj))
             self.mark(Key("slice", name), revision)
         elif resource is NODES:
             self._touch_node(name, revision)
