@@ -45,8 +45,8 @@ def needs_lane(claim: KnownClaim) -> bool:
 
 
 def rules_of(pod: Pod, *, list_attributes: bool, binding_conditions: bool) -> Rules:
-    """By which rules a pod is decided upon. Where dray binds, the claim-controller waits for the
-    conditions of a device, if the server keeps them (``binding_conditions``)."""
+    """By which rules a pod is decided upon. Where dray binds, it is ``binding_conditions`` that
+    says whether somebody waits for those of a device."""
     waits = binding_conditions or pod.binder != names.OWNER_DRAY
     return _rules(waits, list_attributes)
 

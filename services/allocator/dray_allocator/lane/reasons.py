@@ -170,7 +170,7 @@ class _Devices:
                 "",
             )
         if one.device.binding_conditions and not self.rules.device_binding:
-            detail = "the API server does not keep them, with allocationTimestamp"
+            detail = "the API server or the claim-controller does not know them"
             yield "unsupported", "without binding conditions, where dray binds", detail
         use = self.state.ledger.of(one.id)
         is_shared = one.device.allow_multiple_allocations

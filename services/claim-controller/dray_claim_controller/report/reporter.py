@@ -40,7 +40,7 @@ from dray_claim_controller.report.containers import asks_by_container, container
 from dray_claim_controller.report.queue import ReportQueue, Work
 from dray_claim_controller.report.writes import ReportWrites
 
-_ON_THE_BUS = ("committed", "bound", "ungated", "failed")
+_ON_THE_BUS = ("committed", "awaiting", "bound", "ungated", "failed")
 
 
 class Reporter:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from dray.domain import names
@@ -211,7 +212,7 @@ def test_devices_with_binding_conditions_are_for_everybody_where_the_server_keep
     lane: Any,
 ) -> None:
     lane.node("n1")
-    lane.world.see(ClusterObserved(revision=1))
+    lane.world.see(ClusterObserved(revision=1, waits_for_devices=True))
     lane.publish("n1", lane.device("a", **CONDITIONS), lane.device("b", **CONDITIONS))
     lane.submit("alone", lane.request())
     assert conditions_of(lane, "alone") == CONDITIONS
@@ -221,10 +222,13 @@ def test_devices_with_binding_conditions_are_for_everybody_where_the_server_keep
     assert conditions_of(lane, "gated") == CONDITIONS
 
 
-@pytest.mark.parametrize("dropped", ["binding_conditions", "allocation_timestamp"])
+@pytest.mark.parametrize(
+    "dropped", ["binding_conditions", "allocation_timestamp", "waits_for_devices"]
+)
 def test_elsewhere_they_are_for_pods_that_kube_scheduler_binds(lane: Any, dropped: str) -> None:
     lane.node("n1")
-    lane.world.see(ClusterObserved(revision=1, **{dropped: False}))
+    says = ClusterObserved(revision=1, waits_for_devices=True)
+    lane.world.see(msgspec.structs.replace(says, **{dropped: False}))
     lane.publish("n1", lane.device("a", **CONDITIONS))
     lane.submit("alone", lane.request())
     assert "without binding conditions, where dray binds" in lane.told("alone")
