@@ -65,6 +65,9 @@ class Facts:
     """Extended resources for which kube-scheduler allocates devices of a class."""
     list_attributes: bool = False
     """Whether the server keeps attributes of several values."""
+    binding_conditions: bool = False
+    """Whether the conditions of devices are waited for where dray binds: the server keeps them,
+    and since when, and the claim-controller knows of them."""
     pools: dict[str, Pool] = field(default_factory=dict)
     policies: dict[str, Policy] = field(default_factory=dict)
     _served: dict[str, list[str]] = field(default_factory=dict)

@@ -137,6 +137,11 @@ class Controller:
             "dray_executions", "Pods being executed.", of_term(lambda term: term.executor.busy)
         )
         metrics.gauge(
+            "dray_executions_resting",
+            "Of these, pods whose devices lack binding conditions.",
+            of_term(lambda term: term.executor.resting),
+        )
+        metrics.gauge(
             "dray_double_sales_prevented",
             "Writes that the second line of defence stopped in this term.",
             of_term(lambda term: term.executor.double_sales_prevented),

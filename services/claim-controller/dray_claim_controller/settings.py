@@ -31,6 +31,9 @@ class Execution(Group):
     """Pods at a time."""
     watch_timeout: Duration = 2.0
     """How long to wait for the own watch to show a commit before reading it."""
+    binding_timeout: Duration = Field(default=600.0, gt=0)
+    """How long after its allocation a device may lack its binding conditions before the
+    allocation is taken back, as kube-scheduler's ``bindingTimeout``."""
     withdraw_after: Duration = 10.0
     """How long a pod may be unschedulable with an allocation before that is taken back."""
     scheduler_backoff: Duration = 10.0

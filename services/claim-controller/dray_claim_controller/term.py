@@ -101,6 +101,7 @@ class Term:
             Environment(self.epochs.current, self._keeps_timestamp, self._progress),
             concurrency=settings.execution.concurrency,
             watch_timeout_s=settings.execution.watch_timeout,
+            binding_timeout_s=settings.execution.binding_timeout,
             hook=means.hook,
         )
         self.followers = Followers(

@@ -74,7 +74,11 @@ def merge_update(resource: Resource, old: Object, new: Object, subresource: str)
         # ResetObjectMetaForStatus: labels, annotations, finalizers stay the old ones.
         result = {**old, "metadata": dict(old["metadata"])}
         result.pop("status", None)
-        return {**result, "status": new["status"]} if new.get("status") else result
+        status = new.get("status")
+        if status and resource == CLAIMS and not status.get("allocation"):
+            # dropDeallocatedStatusDevices: what was told of devices goes with them.
+            status = {name: value for name, value in status.items() if name != "devices"}
+        return {**result, "status": status} if status else result
     result = dict(new)
     if has_status(resource):
         result.pop("status", None)

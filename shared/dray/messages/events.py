@@ -65,7 +65,8 @@ class ExecutionStep(Message, frozen=True, kw_only=True):
     claim: str
     attempt: int
     step: str
-    """``committed``, ``bound``, ``ungated`` or ``failed``; ``detail`` says why it failed."""
+    """``committed``, ``awaiting`` (the devices), ``bound``, ``ungated`` or ``failed``; ``detail``
+    says what is waited for, and why it failed."""
     now_unix_s: float
     detail: str = ""
     traceparent: str = ""

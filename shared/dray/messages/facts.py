@@ -188,6 +188,9 @@ class ClusterObserved(Fact, frozen=True, kw_only=True):
     """Versions of resource.k8s.io that are served, the preferred one first."""
     allocating_scheduler: bool = True
     """Whether the cluster's kube-scheduler allocates devices; not probed, but a setting."""
+    waits_for_devices: bool = False
+    """Whether the claim-controller that says so waits for ``bindingConditions`` before it binds:
+    one of an earlier version does not."""
 
     def ids(self) -> tuple[str, ...]:
         return ()

@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from dray.domain.names import OWNER_KUBE_SCHEDULER
+from dray_claim_controller.execute.conditions import NeverReady, Unready
 from dray_claim_controller.execute.rules import (
+    AwaitDevices,
     AwaitWatch,
     Bind,
     Commit,
@@ -243,3 +245,47 @@ def test_a_bound_pod_keeps_what_it_has_whatever_it_says_itself(make: Any) -> Non
     observed = make.observed(make.pod(node="node-1"), committed, voids={"c": ATTEMPT})
 
     assert next_step(observed, make.decision()) == Done()
+
+
+def test_a_pod_is_bound_once_its_devices_are_ready(make: Any) -> None:
+    committed = make.claim(decision=ATTEMPT, allocation=make.allocation())
+    unready = Unready("device d lacks the condition attached", 700.0)
+
+    def step(devices: Unready | NeverReady | None, **pod: Any) -> Any:
+        return next_step(
+            make.observed(make.pod(**pod), committed, devices=devices), make.decision()
+        )
+
+    assert step(unready) == AwaitDevices(unready.detail, 700.0)
+    assert step(None) == Bind()
+    assert step(unready, node="node-1") == Done(), "somebody has bound it already"
+
+
+def test_devices_that_never_get_ready_are_taken_back_with_what_the_pod_had_before(
+    make: Any,
+) -> None:
+    committed = make.claim(decision=ATTEMPT, allocation=make.allocation())
+    earlier = make.claim(
+        uid="e", name="earlier", decision=ATTEMPT, allocation=make.allocation("gpu-1")
+    )
+    failed = NeverReady("binding-failed", "device d has the condition broken")
+    observed = make.observed(make.pod(), committed, siblings=(earlier.claim,), devices=failed)
+
+    step = next_step(observed, make.decision())
+
+    assert isinstance(step, Stop)
+    assert (step.reason, step.detail, step.withdraw) == (failed.reason, failed.detail, True)
+    assert [made.name for made in step.siblings] == ["earlier"]
+
+
+def test_where_kube_scheduler_binds_it_waits_for_the_devices_itself(make: Any) -> None:
+    gated = make.pod(gated=True, scheduler="default-scheduler")
+    allocation = make.allocation()
+    watched = make.claim(decision=ATTEMPT, allocation=allocation, revision=12, watched=12)
+    unready = Unready("device d lacks the condition attached", None)
+
+    step = next_step(
+        make.observed(gated, watched, devices=unready), make.decision(binder=OWNER_KUBE_SCHEDULER)
+    )
+
+    assert step == LiftGate()

@@ -44,10 +44,11 @@ def needs_lane(claim: KnownClaim) -> bool:
     return bool(spec.in_full) or not plain
 
 
-def rules_of(pod: Pod, *, list_attributes: bool) -> Rules:
-    """By which rules a pod is decided upon. Where dray binds, nobody waits for the conditions of
-    a device, so devices that have some are not for such pods."""
-    return _rules(pod.binder != names.OWNER_DRAY, list_attributes)
+def rules_of(pod: Pod, *, list_attributes: bool, binding_conditions: bool) -> Rules:
+    """By which rules a pod is decided upon. Where dray binds, it is ``binding_conditions`` that
+    says whether somebody waits for those of a device."""
+    waits = binding_conditions or pod.binder != names.OWNER_DRAY
+    return _rules(waits, list_attributes)
 
 
 @cache

@@ -170,7 +170,8 @@ class _Devices:
                 "",
             )
         if one.device.binding_conditions and not self.rules.device_binding:
-            yield "unsupported", "without binding conditions, where dray binds", ""
+            detail = "the API server or the claim-controller does not know them"
+            yield "unsupported", "without binding conditions, where dray binds", detail
         use = self.state.ledger.of(one.id)
         is_shared = one.device.allow_multiple_allocations
         if not ask.admin_access and (use.whole or (use.shares and not is_shared)):

@@ -56,8 +56,12 @@ class Trying:
     rules: Rules = field(init=False)
 
     def __post_init__(self) -> None:
-        lists = self.state.facts.list_attributes
-        self.rules = rules_of(self.wanted.pod, list_attributes=lists)
+        facts = self.state.facts
+        self.rules = rules_of(
+            self.wanted.pod,
+            list_attributes=facts.list_attributes,
+            binding_conditions=facts.binding_conditions,
+        )
 
     def outcomes(self) -> Iterator[Outcome]:
         """Of every node that takes the pod, its devices aside."""

@@ -6,6 +6,7 @@ from dray.domain.claims import Allocation
 from dray.messages.decisions import ClaimDecision, PodDecision
 from dray_claim_controller.deciding.seam import Question
 from dray_claim_controller.execute.adoption import adopted
+from dray_claim_controller.execute.conditions import readiness
 from dray_claim_controller.execute.defence import Holding
 from dray_claim_controller.execute.inflight import InFlight
 from dray_claim_controller.execute.orders import Order
@@ -26,6 +27,9 @@ class NextStep(Question[Step], frozen=True, kw_only=True, tag="next-step"):
     committed: tuple[str, ...] = ()
     """See ``Observed``; sorted."""
     marked: tuple[str, ...] = ()
+    now_unix_s: float = 0.0
+    binding_timeout_s: float = 600.0
+    """How long after its allocation a device may be unready for its pod."""
 
     def answer(self, picture: Picture) -> Step:
         seen = picture.pods.get(self.decision.pod_uid)
@@ -45,6 +49,11 @@ class NextStep(Question[Step], frozen=True, kw_only=True, tag="next-step"):
             siblings=tuple(held.claim for held in siblings if held.claim.uid not in claims),
             voids={} if seen is None else voids_of(seen),
             repelled="" if seen is None else repelled_by(picture, seen, self.decision.node),
+            devices=readiness(
+                [] if pod is None else picture.every_claim_of(pod),
+                now_unix_s=self.now_unix_s,
+                timeout_s=self.binding_timeout_s,
+            ),
         )
         return next_step(observed, self.decision)
 

@@ -8,6 +8,7 @@ from dray.domain.devices import DeviceId
 from dray.domain.errors import DrayError
 from dray.kube.convert import claim_from, revision_of, slice_from
 from dray.kube.ports import SLICES, Object
+from dray_claim_controller.observe.counters import counted
 from dray_claim_controller.observe.picture import Picture
 from dray_claim_controller.observe.seen import SeenClaim, SeenPod, is_ours
 
@@ -50,7 +51,7 @@ def restored(state: KnownPicture) -> Picture:
     for name, obj in state.plain[SLICES.plural].items():
         # What can't be read now could not be read then.
         with contextlib.suppress(KeyError, TypeError, ValueError, DrayError):
-            picture.cards.keep(name, slice_from(obj), revision_of(obj))
+            picture.cards.keep(name, slice_from(obj), revision_of(obj), counted(obj))
     picture.cards.holders = {device: dict.fromkeys(uids) for device, uids in state.holders}
     picture.node_revision = dict(state.node_revision)
     picture.revision = state.revision

@@ -1,7 +1,8 @@
 """The second line of defence: would this write sell a device twice? Pure.
 
 The API server checks no capacity. Right before an allocation is written, its devices are held
-against all claim statuses seen and against own writes whose outcome is not seen yet.
+against all claim statuses seen and against own writes whose outcome is not seen yet; ``counting``
+does so with the counters that devices share.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -71,7 +72,7 @@ def _overdrawn(device: Device, shares: Sequence[AllocatedDevice]) -> tuple[str, 
     """A capacity of which more is taken than the device has, and how much."""
     for name, capacity in device.capacity.items():
         taken = _sum(name, shares)
-        if taken.nano > _amount(capacity.value).nano:
+        if taken.nano > amount(capacity.value).nano:
             return name, taken
     return None
 
@@ -79,13 +80,14 @@ def _overdrawn(device: Device, shares: Sequence[AllocatedDevice]) -> tuple[str, 
 def _sum(capacity: str, shares: Sequence[AllocatedDevice]) -> Quantity:
     total = Quantity(0)
     for share in shares:
-        for name, amount in share.consumed.items():
+        for name, text in share.consumed.items():
             if name == capacity or name.rpartition("/")[2] == capacity.rpartition("/")[2]:
-                total = total + _amount(amount)
+                total = total + amount(text)
     return total
 
 
-def _amount(text: str) -> Quantity:
+def amount(text: str) -> Quantity:
+    """A quantity; nothing where it is none."""
     try:
         return parse_quantity(text)
     except InvalidQuantityError:

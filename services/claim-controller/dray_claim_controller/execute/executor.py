@@ -11,7 +11,9 @@ from dray.runtime.clock import Clock
 from dray_claim_controller.deciding.executing import NextStep
 from dray_claim_controller.execute.orders import Order
 from dray_claim_controller.execute.progress import Environment
+from dray_claim_controller.execute.resting import Resting
 from dray_claim_controller.execute.rules import (
+    AwaitDevices,
     AwaitWatch,
     Bind,
     Commit,
@@ -33,13 +35,19 @@ class _Memory:
     """What one execution has seen and done, by claim UID."""
 
     committed: set[str]
-    marked: set[str]
+    marked: set[str] = field(default_factory=set)
     asked_for: set[str] = field(default_factory=set)
     """Reasons of stopping after which the server was asked: the watch may be behind."""
+    awaited: str = ""
+    """What was last said to be waited for."""
 
 
 class Executor:
-    """Carries out the newest order of each pod until it is done or stopped."""
+    """Carries out the newest order of each pod until it is done or stopped.
+
+    Of those that wait for their devices there may be any number: they rest, and no other waits
+    for them.
+    """
 
     def __init__(
         self,
@@ -50,6 +58,7 @@ class Executor:
         *,
         concurrency: int = 16,
         watch_timeout_s: float = 2.0,
+        binding_timeout_s: float = 600.0,
         hook: Hook | None = None,
     ) -> None:
         self._steps = Steps(kube, watching, clock, environment, hook)
@@ -59,6 +68,8 @@ class Executor:
         self._environment = environment
         self._slots = asyncio.Semaphore(concurrency)
         self._watch_timeout_s = watch_timeout_s
+        self._binding_timeout_s = binding_timeout_s
+        self._resting = Resting(watching, clock)
         self._newest: dict[str, Order] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -72,6 +83,11 @@ class Executor:
         """Pods whose execution has not ended."""
         return len(self._tasks)
 
+    @property
+    def resting(self) -> int:
+        """Of these, pods whose devices aren't ready."""
+        return self._resting.number
+
     def executing(self) -> tuple[str, ...]:
         """UIDs of the pods whose execution has not ended."""
         return tuple(self._tasks)
@@ -83,6 +99,7 @@ class Executor:
         if known is not None and known.attempt > order.attempt:
             return
         self._newest[pod_uid] = order
+        self._resting.wake(pod_uid)
         if pod_uid not in self._tasks:
             task = asyncio.create_task(self._serve(pod_uid), name=f"execute-{pod_uid}")
             self._tasks[pod_uid] = task
@@ -113,35 +130,57 @@ class Executor:
     async def _serve(self, pod_uid: str) -> None:
         done: Order | None = None
         while (order := self._newest[pod_uid]) is not done:
-            try:
-                async with self._slots:
-                    await self._traced(order)
-            finally:
-                for claim in order.decision.claims:
-                    self._steps.in_flight.leave(claim.uid)
+            await self._follow(order)
             done = order
         del self._newest[pod_uid]
 
-    async def _traced(self, order: Order) -> None:
-        step = self._next(order, _Memory(set(order.committed), set()))
-        if isinstance(step, Done) or (isinstance(step, Stop) and step.reason in _MISSING):
-            # Read again after a restart: the trace was told long ago.
-            await self._carry_out(order)
-            return
-        with self._steps.spans.carrying_out(order, self._environment.epoch_of(order.domain)):
-            await self._carry_out(order)
+    async def _follow(self, order: Order) -> None:
+        """Carry out, rest while the devices aren't ready, carry on."""
+        memory = _Memory(set(order.committed))
+        while True:
+            try:
+                async with self._slots:
+                    awaited = await self._traced(order, memory)
+            finally:
+                for claim in order.decision.claims:
+                    self._steps.in_flight.leave(claim.uid)
+            # Nothing else runs from the question that was answered so to the beginning of the rest.
+            if awaited is None or not self._is_newest(order):
+                return
+            await self._resting.until_changed(self._subjects(order), awaited.until_unix_s)
 
-    async def _carry_out(self, order: Order) -> None:
+    async def _traced(self, order: Order, memory: _Memory) -> AwaitDevices | None:
+        step = self._next(order, memory)
+        if self._is_told_already(step, memory):
+            return await self._carry_out(order, memory)
+        with self._steps.spans.carrying_out(order, self._environment.epoch_of(order.domain)):
+            return await self._carry_out(order, memory)
+
+    @staticmethod
+    def _is_told_already(step: Step, memory: _Memory) -> bool:
+        """Whether there is nothing for the trace: read again after a restart, or still waiting."""
+        if isinstance(step, Stop):
+            return step.reason in _MISSING
+        if isinstance(step, AwaitDevices):
+            return step.detail == memory.awaited
+        return isinstance(step, Done)
+
+    async def _carry_out(self, order: Order, memory: _Memory) -> AwaitDevices | None:
+        """Until it is at its end, or replaced; or has to wait for devices."""
         backoff = Backoff(0.05, 5.0)
-        memory = _Memory(set(order.committed), set())
-        while self._newest.get(order.decision.pod_uid) is order:
+        while self._is_newest(order):
             step = self._next(order, memory)
+            if isinstance(step, AwaitDevices):
+                if step.detail != memory.awaited:
+                    memory.awaited = step.detail
+                    self._steps.report(order, "awaiting", detail=step.detail)
+                return step
             try:
                 if isinstance(step, Stop) and self._may_be_behind(step, memory):
                     await self._refresh_once(order)
                     continue
                 if await self._take(step, order):
-                    return
+                    return None
                 if isinstance(step, Mark):
                     memory.marked.add(step.claim.uid)
                 backoff.reset()
@@ -149,7 +188,19 @@ class Executor:
                 await self._refresh(order, backoff)
             except RefusedError as error:
                 await self._refuse(order, step, error, backoff)
-                return
+                return None
+        return None
+
+    def _is_newest(self, order: Order) -> bool:
+        return self._newest.get(order.decision.pod_uid) is order
+
+    def _subjects(self, order: Order) -> list[str]:
+        """UIDs of what is waited for: the pod and its claims."""
+        uids = [order.decision.pod_uid, *(claim.uid for claim in order.decision.claims)]
+        seen = self._picture.pods.get(order.decision.pod_uid)
+        if seen is not None and seen.pod is not None:
+            uids += [held.claim.uid for held in self._picture.every_claim_of(seen.pod)]
+        return uids
 
     def _next(self, order: Order, memory: _Memory) -> Step:
         decision = order.decision
@@ -165,6 +216,8 @@ class Executor:
                 epoch=self._environment.epoch_of(order.domain),
                 committed=tuple(sorted(memory.committed)),
                 marked=tuple(sorted(memory.marked)),
+                now_unix_s=self._clock.now_unix_s(),
+                binding_timeout_s=self._binding_timeout_s,
             )
         )
 

@@ -1,9 +1,11 @@
 """Allocations being written, held against all that the claims say. Nothing here awaits."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 
 from dray.domain.devices import Device, DeviceId
+from dray_claim_controller.execute.counting import PoolKey, overdrawn
 from dray_claim_controller.execute.defence import Holding, double_sale
+from dray_claim_controller.observe.counters import Counted
 from dray_claim_controller.observe.picture import Picture
 
 
@@ -28,24 +30,37 @@ class InFlight:
         self._writes.pop(claim_uid, None)
 
     def problem(self, holding: Holding) -> str | None:
-        """Why the allocation must not be written: see ``defence.double_sale``."""
-        return double_sale(holding, self._others(holding), self._devices(holding))
+        """Why the allocation must not be written: see ``double_sale`` and ``overdrawn``."""
+        ids = dict.fromkeys(device.id for device in holding.allocation.devices)
+        pools = self._counters(ids)
+        others = self._others([*ids, *_that_count(pools)])
+        return double_sale(holding, others, self._devices(ids)) or overdrawn(holding, others, pools)
 
     def is_shareable(self, device_id: DeviceId) -> bool:
         """Whether the device is published as one that several claims may use."""
         device = self._picture.cards.device(device_id)
         return device is not None and device.allow_multiple_allocations
 
-    def _others(self, holding: Holding) -> list[Holding]:
-        others: list[Holding] = []
-        for device in holding.allocation.devices:
-            for uid in self._picture.cards.holders.get(device.id, ()):
-                held = self._picture.claims[uid].claim.allocation
-                if held is not None:
-                    others.append(Holding(uid, held))
+    def _others(self, ids: Iterable[DeviceId]) -> list[Holding]:
+        uids = dict.fromkeys(
+            uid for device in ids for uid in self._picture.cards.holders.get(device, ())
+        )
+        held = [(uid, self._picture.claims[uid].claim.allocation) for uid in uids]
+        others = [Holding(uid, allocation) for uid, allocation in held if allocation is not None]
         return [*others, *self._writes.values()]
 
-    def _devices(self, holding: Holding) -> dict[DeviceId, Device]:
-        ids = [device.id for device in holding.allocation.devices]
+    def _devices(self, ids: Iterable[DeviceId]) -> dict[DeviceId, Device]:
         found = {device_id: self._picture.cards.device(device_id) for device_id in ids}
         return {name: device for name, device in found.items() if device is not None}
+
+    def _counters(self, ids: Iterable[DeviceId]) -> dict[PoolKey, Counted]:
+        keys = dict.fromkeys((device.driver, device.pool) for device in ids)
+        found = {key: self._picture.cards.counters_of(*key) for key in keys}
+        return {key: pool for key, pool in found.items() if pool is not None}
+
+
+def _that_count(pools: Mapping[PoolKey, Counted]) -> Iterator[DeviceId]:
+    """All devices that take of the pools' counters."""
+    for (driver, pool), counters in pools.items():
+        for name in counters.uses:
+            yield DeviceId(driver, pool, name)

@@ -14,7 +14,8 @@ class Progress:
 
     order: Order
     step: str
-    """``committed``, ``bound``, ``ungated``, ``done``, ``failed`` (taken back), ``stopped``."""
+    """``committed``, ``awaiting`` (the devices are not ready), ``bound``, ``ungated``, ``done``,
+    ``failed`` (taken back), ``stopped``."""
     claim: str = ""
     reason: str = ""
     detail: str = ""

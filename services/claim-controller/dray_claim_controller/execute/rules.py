@@ -1,9 +1,9 @@
 """The next step of a decision's execution, from what is observed now. Pure.
 
 The order is that of KEP-4381 for components other than kube-scheduler: finalizer, allocation
-(with ``reservedFor`` where dray binds), then the binding or the lifting of the gate. Every
-step can be asked for again after a restart: nothing is remembered but ``committed``, the
-claims that this very execution saw allocated.
+(with ``reservedFor`` where dray binds), then the lifting of the gate, or the binding once the
+devices are ready for it. Every step can be asked for again after a restart: nothing is remembered
+but ``committed``, the claims that this very execution saw allocated.
 """
 
 from collections.abc import Mapping
@@ -14,6 +14,7 @@ from dray.domain.names import OWNER_DRAY
 from dray.domain.pods import Pod
 from dray.domain.quantities import InvalidQuantityError, parse_quantity
 from dray.messages.decisions import ClaimDecision, PodDecision
+from dray_claim_controller.execute.conditions import NeverReady, Unready
 from dray_claim_controller.observe.seen import TERMINAL, SeenClaim
 
 
@@ -37,6 +38,8 @@ class Observed:
     """The pod's further claims of ours: an earlier decision allocated them."""
     voids: Mapping[str, int] = field(default_factory=dict)
     """By claim UID, the attempts that the pod itself says it must not be bound by."""
+    devices: Unready | NeverReady | None = None
+    """Why the devices of all the pod's claims are not ready for it; None where they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,15 @@ class Commit:
 @dataclass(frozen=True, slots=True)
 class AwaitWatch:
     """Wait until the watch has shown the allocations, so that others can see them too."""
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitDevices:
+    """Wait until the devices are ready for the pod, or something else is said of it."""
+
+    detail: str
+    until_unix_s: float | None
+    """When to look again at the latest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +97,7 @@ class Stop:
     """What an earlier decision gave the same pod, to be taken back together with this one."""
 
 
-Step = Mark | Commit | AwaitWatch | LiftGate | Bind | Done | Stop
+Step = Mark | Commit | AwaitWatch | AwaitDevices | LiftGate | Bind | Done | Stop
 
 
 def epoch_of(attempt: int) -> int:
@@ -107,11 +119,23 @@ def next_step(observed: Observed, decision: PodDecision) -> Step:
     if pod.node:
         return Done()
     if decision.binder == OWNER_DRAY:
-        return Bind()
+        return _bind(observed)
     if not pod.gated:
         return Done()
     watched = all(observed.claims[claim.uid].allocation_watched for claim in decision.claims)
     return LiftGate() if watched else AwaitWatch()
+
+
+def _bind(observed: Observed) -> Step:
+    # Where kube-scheduler binds, it waits for the devices itself.
+    match observed.devices:
+        case Unready(detail, until_unix_s):
+            return AwaitDevices(detail, until_unix_s)
+        case NeverReady(reason, detail):
+            # The pod's other claims keep it on this node: all together, anew.
+            return Stop(reason, detail, True, _decided_before(observed))
+        case None:
+            return Bind()
 
 
 def _pod_stops(observed: Observed, decision: PodDecision) -> Stop | None:
@@ -135,9 +159,13 @@ def _siblings_stop(observed: Observed) -> Stop | None:
         void = max(claim.void, observed.voids.get(claim.uid, 0))
         if claim.allocation is None or 0 < claim.decision <= void:
             where = f"claim {claim.namespace}/{claim.name}"
-            held = tuple(made for one in observed.siblings if (made := decided(one)) is not None)
+            held = _decided_before(observed)
             return Stop("sibling-void", f"{where} of the same pod is taken back", True, held)
     return None
+
+
+def _decided_before(observed: Observed) -> tuple[ClaimDecision, ...]:
+    return tuple(made for one in observed.siblings if (made := decided(one)) is not None)
 
 
 def decided(claim: Claim) -> ClaimDecision | None:

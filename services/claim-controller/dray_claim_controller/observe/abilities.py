@@ -53,7 +53,9 @@ class AbilityKeeper:
         """
         found = await probe(self._kube, self._namespace, revision=revision, classes=False)
         # No dry run tells whether somebody allocates; so that is a setting.
-        found = msgspec.structs.replace(found, allocating_scheduler=self._allocating_scheduler)
+        found = msgspec.structs.replace(
+            found, allocating_scheduler=self._allocating_scheduler, waits_for_devices=True
+        )
         await self._publisher.say(Key(found.NAME, ""), found)
         self._tell_change(found)
         self.known, self._asked_s = found, self._clock.monotonic_s()

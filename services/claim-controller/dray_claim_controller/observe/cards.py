@@ -4,6 +4,7 @@ from typing import Any
 
 from dray.domain.claims import Claim
 from dray.domain.devices import Device, DeviceId, ResourceSlice
+from dray_claim_controller.observe.counters import Counted, merged
 
 
 class Cards:
@@ -17,6 +18,8 @@ class Cards:
         self.sums: dict[tuple[str, str], dict[str, Any]] = {}
         """What was summed up of a pool's devices, by driver and pool, then by node; forgotten
         when one of them, or who holds it, changes."""
+        self._counted: dict[str, Counted] = {}
+        """What slices say of counters, by name; of those that say something."""
         self._slices_of_pool: dict[tuple[str, str], dict[str, None]] = {}
 
     def device(self, device_id: DeviceId) -> Device | None:
@@ -44,9 +47,23 @@ class Cards:
         """The slices of a pool, of all its generations."""
         return [self.slices[name][0] for name in self._slices_of_pool.get((driver, pool), ())]
 
-    def keep(self, name: str, observed: ResourceSlice, revision: int) -> None:
+    def counters_of(self, driver: str, pool: str) -> Counted | None:
+        """The counters that a pool's devices share, by its newest slices that have some."""
+        names = [
+            name for name in self._slices_of_pool.get((driver, pool), ()) if name in self._counted
+        ]
+        newest = max((self.slices[name][0].generation for name in names), default=0)
+        parts = [self._counted[name] for name in names if self.slices[name][0].generation == newest]
+        return merged(parts) if parts else None
+
+    def keep(
+        self, name: str, observed: ResourceSlice, revision: int, counters: Counted | None = None
+    ) -> None:
         """A slice was published, or changed."""
         self.slices[name] = (observed, revision)
+        self._counted.pop(name, None)
+        if counters is not None:
+            self._counted[name] = counters
         pool = (observed.driver, observed.pool)
         self._slices_of_pool.setdefault(pool, {})[name] = None
         self.sums.pop(pool, None)
@@ -54,6 +71,7 @@ class Cards:
     def forget(self, name: str) -> None:
         """A slice is gone."""
         observed, _ = self.slices.pop(name)
+        self._counted.pop(name, None)
         self._slices_of_pool[observed.driver, observed.pool].pop(name, None)
         self.sums.pop((observed.driver, observed.pool), None)
 

@@ -29,6 +29,7 @@ from dray.kube.ports import (
     WatchEvent,
 )
 from dray_claim_controller.observe.cards import Cards
+from dray_claim_controller.observe.counters import counted
 from dray_claim_controller.observe.kinds import FACTS_OF, WATCHED, name_of
 from dray_claim_controller.observe.repulsion import repulsions_of
 from dray_claim_controller.observe.seen import TERMINAL, Key, SeenClaim, SeenPod, is_ours, refers
@@ -117,10 +118,14 @@ class Picture:
 
     def claims_of(self, pod: Pod) -> list[SeenClaim]:
         """The pod's claims of ours that exist."""
+        return [seen for seen in self.every_claim_of(pod) if seen.ours]
+
+    def every_claim_of(self, pod: Pod) -> list[SeenClaim]:
+        """The pod's claims that exist, those of other drivers among them."""
         found = (
             self.claim_named(pod.namespace, entry.claim) for entry in pod.claims if entry.claim
         )
-        return [seen for seen in found if seen is not None and seen.ours]
+        return [seen for seen in found if seen is not None]
 
     def gone(self) -> list[str]:
         """UIDs of objects that were seen to be deleted, oldest first."""
@@ -191,7 +196,7 @@ class Picture:
             return
         self.plain[resource.plural][name] = obj
         if resource is SLICES:
-            self.cards.keep(name, slice_from(obj), revision)
+            self.cards.keep(name, slice_from(obj), revision, counted(obj))
             self.mark(Key("slice", name), revision)
         elif resource is NODES:
             self._touch_node(name, revision)

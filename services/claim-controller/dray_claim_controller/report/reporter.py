@@ -29,6 +29,7 @@ from dray.messages.decisions import PodDecision, Waiting
 from dray.messages.events import ExecutionStep
 from dray.reasons import in_words
 from dray.runtime.clock import Clock
+from dray_claim_controller.execute.conditions import NEVER_READY
 from dray_claim_controller.execute.orders import Order
 from dray_claim_controller.execute.progress import Progress
 from dray_claim_controller.execute.writes import ClaimWrites
@@ -39,7 +40,7 @@ from dray_claim_controller.report.containers import asks_by_container, container
 from dray_claim_controller.report.queue import ReportQueue, Work
 from dray_claim_controller.report.writes import ReportWrites
 
-_ON_THE_BUS = ("committed", "bound", "ungated", "failed")
+_ON_THE_BUS = ("committed", "awaiting", "bound", "ungated", "failed")
 
 
 class Reporter:
@@ -64,7 +65,8 @@ class Reporter:
         self._claims = ClaimWrites(kube)
         self._queue = ReportQueue(patience_s)
         self._waiting: dict[str, None] = {}
-        """Pods that nobody decided about since they were said to wait."""
+        """Pods that are not on their way: for nobody decided about them since they were said to
+        wait, or their devices aren't ready."""
         self._told: OrderedDict[str, None] = OrderedDict()
         """Pods that were reported as assigned."""
 
@@ -113,20 +115,36 @@ class Reporter:
         if progress.step in _ON_THE_BUS:
             key = (decision.pod_uid, f"step-{progress.step}-{progress.claim}")
             self._put(key, lambda: self._publish(progress))
-        if progress.step == "failed" and (pod := self._pod(decision.pod_uid)) is not None:
+        pod = self._pod(decision.pod_uid)
+        if progress.step == "awaiting" and pod is not None:
+            self._awaiting(pod, decision, progress.detail)
+        elif progress.step == "failed" and pod is not None:
             spec = stories.decided_spec(decision)
             self._put(
                 (pod.uid, "bindrequest"),
                 lambda: self._failed(pod, spec, progress.reason, progress.detail),
             )
+            if progress.reason in NEVER_READY:
+                said = stories.never_ready(decision.node, progress.detail)
+                self._tell(pod, "BindingConditionsFailed", said)
 
     def tell(self, seen: SeenPod, reason: str, message: str) -> None:
         """A warning event about the pod."""
-        if (pod := seen.pod) is not None:
-            self._put(
-                (pod.uid, f"event-{reason}"),
-                lambda: self._writes.event(pod, reason, message, warning=True),
-            )
+        if seen.pod is not None:
+            self._tell(seen.pod, reason, message)
+
+    def _tell(self, pod: Pod, reason: str, message: str, *, warning: bool = True) -> None:
+        self._put(
+            (pod.uid, f"event-{reason}"),
+            lambda: self._writes.event(pod, reason, message, warning=warning),
+        )
+
+    def _awaiting(self, pod: Pod, decision: PodDecision, detail: str) -> None:
+        self._waiting[pod.uid] = None
+        spec, status = stories.decided_spec(decision), stories.awaiting_status(detail)
+        self._put((pod.uid, "bindrequest"), lambda: self._writes.bind_request(pod, spec, status))
+        said = stories.awaiting_devices(decision.node, detail)
+        self._tell(pod, stories.AWAITING, said, warning=False)
 
     def look(self) -> None:
         """Find pods that run with devices and were not reported so, whoever allocated them."""

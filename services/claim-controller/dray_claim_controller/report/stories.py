@@ -13,6 +13,8 @@ from dray.reasons import in_words
 from dray_claim_controller.observe.seen import SeenClaim
 
 COMPONENT = "tensor-fusion.ai/claim-controller"
+AWAITING = "BindingConditionsPending"
+"""kube-scheduler's reason for the same."""
 _EVENT_MESSAGE_LIMIT = 1024
 """``NoteLengthLimit`` of events.k8s.io."""
 
@@ -63,6 +65,25 @@ def waiting_status(waiting: Waiting) -> dict[str, Any]:
 def binding_status() -> dict[str, Any]:
     """``BindRequest.status`` while the decision is carried out."""
     return {"phase": "Binding", "reason": "Decided", "explanation": None}
+
+
+def awaiting_status(detail: str) -> dict[str, Any]:
+    """``BindRequest.status`` while the devices are not ready for the pod."""
+    return {
+        "phase": "Binding",
+        "reason": AWAITING,
+        "explanation": detail[:EXPLANATION_LIMIT],
+    }
+
+
+def awaiting_devices(node: str, detail: str) -> str:
+    """An event's message while the devices are not ready for the pod."""
+    return f"waiting for binding conditions for device on node {node}: {detail}"
+
+
+def never_ready(node: str, detail: str) -> str:
+    """An event's message once the devices are waited for no more."""
+    return f"taking back the devices allocated on node {node}: {detail}"
 
 
 def succeeded_status() -> dict[str, Any]:

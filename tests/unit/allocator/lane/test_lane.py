@@ -3,13 +3,19 @@
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from dray.domain import names
 from dray.kube.convert import allocation_from, allocation_to
 from dray.kube.convert_dra_slices import taint_rule_from
 from dray.messages.decisions import decode_record, encode_record
-from dray.messages.facts import InventoryObserved, PodObserved, TaintRuleObserved
+from dray.messages.facts import (
+    ClusterObserved,
+    InventoryObserved,
+    PodObserved,
+    TaintRuleObserved,
+)
 from dray_allocator.events import Append
 from dray_allocator.lane import trying
 from dray_allocator.lane.seen import seen_by
@@ -193,17 +199,43 @@ def test_pods_that_share_a_claim_go_where_it_is(lane: Any) -> None:
     assert [one.uid for one in decided["q"].claims] == ["claim-q"]
 
 
-def test_devices_with_binding_conditions_are_for_pods_that_kube_scheduler_binds(lane: Any) -> None:
+CONDITIONS = {"bindingConditions": ["ready"], "bindingFailureConditions": ["broken"]}
+
+
+def conditions_of(lane: Any, pod: str) -> Any:
+    """What the pod's allocation says that its device is waited for by."""
+    written = allocation_to(lane.allocation(pod))["devices"]["results"][0]
+    return {name: written[name] for name in CONDITIONS}
+
+
+def test_devices_with_binding_conditions_are_for_everybody_where_the_server_keeps_them(
+    lane: Any,
+) -> None:
     lane.node("n1")
-    conditions = {"bindingConditions": ["ready"], "bindingFailureConditions": ["broken"]}
-    lane.publish("n1", lane.device("a", **conditions))
+    lane.world.see(ClusterObserved(revision=1, waits_for_devices=True))
+    lane.publish("n1", lane.device("a", **CONDITIONS), lane.device("b", **CONDITIONS))
+    lane.submit("alone", lane.request())
+    assert conditions_of(lane, "alone") == CONDITIONS
+
+    gated = replace(lane.world.a_pod("gated"), scheduler="default-scheduler", gated=True)
+    lane.submit("gated", lane.request(), pod=gated)
+    assert conditions_of(lane, "gated") == CONDITIONS
+
+
+@pytest.mark.parametrize(
+    "dropped", ["binding_conditions", "allocation_timestamp", "waits_for_devices"]
+)
+def test_elsewhere_they_are_for_pods_that_kube_scheduler_binds(lane: Any, dropped: str) -> None:
+    lane.node("n1")
+    says = ClusterObserved(revision=1, waits_for_devices=True)
+    lane.world.see(msgspec.structs.replace(says, **{dropped: False}))
+    lane.publish("n1", lane.device("a", **CONDITIONS))
     lane.submit("alone", lane.request())
     assert "without binding conditions, where dray binds" in lane.told("alone")
 
     gated = replace(lane.world.a_pod("gated"), scheduler="default-scheduler", gated=True)
     lane.submit("gated", lane.request(), pod=gated)
-    written = allocation_to(lane.allocation("gated"))["devices"]["results"][0]
-    assert {name: written[name] for name in conditions} == conditions
+    assert conditions_of(lane, "gated") == CONDITIONS
 
 
 def test_tolerations_are_repeated_in_the_result_with_their_seconds(lane: Any) -> None:

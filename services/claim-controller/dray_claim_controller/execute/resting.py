@@ -1,0 +1,69 @@
+"""Executions that rest until something they are about changes: none of them is polled."""
+
+import asyncio
+from collections.abc import Iterable
+
+from dray.kube.ports import CLAIMS, PODS, Changed, Deleted, Listed, Resource, WatchEvent
+from dray.runtime.clock import Clock
+from dray_claim_controller.observe.watching import Watching
+
+
+class Resting:
+    """Who waits for which pods and claims. Hears the watches only while somebody does."""
+
+    def __init__(self, watching: Watching, clock: Clock) -> None:
+        self.number = 0
+        """Of those who rest."""
+        self._watching = watching
+        self._clock = clock
+        self._alarms: dict[str, dict[asyncio.Event, None]] = {}
+        """By UID of what is waited for."""
+
+    async def until_changed(self, uids: Iterable[str], until_unix_s: float | None) -> None:
+        """Rest until the watch shows a change of one of these objects, or ``wake`` names it, or
+        until then at the latest."""
+        alarm, about = asyncio.Event(), tuple(dict.fromkeys(uids))
+        clock = None
+        if until_unix_s is not None:
+            delay_s = max(0.0, until_unix_s - self._clock.now_unix_s())
+            clock = asyncio.ensure_future(self._clock.sleep(delay_s))
+            clock.add_done_callback(lambda _: alarm.set())
+        self._enter(alarm, about)
+        try:
+            await alarm.wait()
+        finally:
+            self._leave(alarm, about)
+            if clock is not None:
+                clock.cancel()
+
+    def wake(self, uid: str) -> None:
+        """Have everybody look again who waits for this object."""
+        for alarm in self._alarms.get(uid, ()):
+            alarm.set()
+
+    def _enter(self, alarm: asyncio.Event, about: Iterable[str]) -> None:
+        if not self._alarms:
+            self._watching.listeners.append(self._heard)
+        self.number += 1
+        for uid in about:
+            self._alarms.setdefault(uid, {})[alarm] = None
+
+    def _leave(self, alarm: asyncio.Event, about: Iterable[str]) -> None:
+        self.number -= 1
+        for uid in about:
+            self._alarms[uid].pop(alarm)
+            if not self._alarms[uid]:
+                del self._alarms[uid]
+        if not self._alarms:
+            self._watching.listeners.remove(self._heard)
+
+    def _heard(self, resource: Resource, event: WatchEvent) -> None:
+        if resource not in (CLAIMS, PODS):
+            return
+        match event:
+            case Changed(obj) | Deleted(obj):
+                self.wake(obj["metadata"]["uid"])
+            case Listed():
+                # What happened while there was no watch is in no event.
+                for uid in self._alarms:
+                    self.wake(uid)

@@ -1,0 +1,128 @@
+"""Whether devices are ready for their pod, as the claims' statuses tell."""
+
+from typing import Any
+
+import pytest
+
+from dray.kube.convert import claim_from
+from dray_claim_controller.execute.conditions import NeverReady, Unready, readiness
+from dray_claim_controller.observe.seen import SeenClaim
+
+ALLOCATED_UNIX_S = 1_700_000_000.0
+ALLOCATED = "2023-11-14T22:13:20Z"
+TIMEOUT_S = 600.0
+
+
+def result(device: str = "nic", share: str = "", **terms: list[str]) -> dict[str, Any]:
+    named = {"request": "gpu", "driver": "fabric.dev", "pool": "rack", "device": device}
+    return {**named, **({"shareID": share} if share else {}), **terms}
+
+
+def waits(device: str = "nic", *, share: str = "") -> dict[str, Any]:
+    return result(
+        device,
+        share,
+        bindingConditions=["attached", "configured"],
+        bindingFailureConditions=["broken"],
+    )
+
+
+def told(device: str = "nic", *, share: str = "", **conditions: str) -> dict[str, Any]:
+    entry = result(device, share)
+    del entry["request"]
+    entry["conditions"] = [
+        {"type": name, "status": status, "reason": "Seen", "message": "by the driver"}
+        for name, status in conditions.items()
+    ]
+    return entry
+
+
+def claim(
+    *results: dict[str, Any], devices: tuple[dict[str, Any], ...] = (), stamp: str = ALLOCATED
+) -> SeenClaim:
+    allocation: dict[str, Any] = {"devices": {"results": list(results)}}
+    if stamp:
+        allocation["allocationTimestamp"] = stamp
+    name = "-".join(one["device"] for one in results)
+    obj = {
+        "metadata": {"name": name, "namespace": "ns", "uid": name, "resourceVersion": "1"},
+        "spec": {},
+        "status": {"allocation": allocation, "devices": list(devices)},
+    }
+    return SeenClaim(claim_from(obj), obj, ours=True, watched_revision=1)
+
+
+def ready(*claims: SeenClaim, after_s: float = 0.0) -> Unready | NeverReady | None:
+    return readiness(claims, now_unix_s=ALLOCATED_UNIX_S + after_s, timeout_s=TIMEOUT_S)
+
+
+def test_devices_without_conditions_are_ready_at_once() -> None:
+    assert ready() is None
+    assert ready(claim(result()), after_s=10 * TIMEOUT_S) is None
+
+
+def test_all_conditions_of_all_devices_must_be_true() -> None:
+    first = told("a", attached="True", configured="True")
+    second = told("b", attached="True", configured="False")
+    halfway = ready(claim(waits("a"), waits("b"), devices=(first, second)))
+    assert isinstance(halfway, Unready)
+    assert halfway.detail == "device fabric.dev/rack/b lacks the condition configured"
+    assert halfway.until_unix_s == ALLOCATED_UNIX_S + TIMEOUT_S
+
+    done = told("b", attached="True", configured="True")
+    assert ready(claim(waits("a"), waits("b"), devices=(first, done))) is None
+    assert ready(claim(waits("a"), devices=(first,)), claim(waits("b"), devices=(done,))) is None
+
+
+@pytest.mark.parametrize("status", ["False", "Unknown"])
+def test_a_condition_that_is_not_true_is_waited_for(status: str) -> None:
+    lacking = told(attached=status, configured="True")
+
+    assert isinstance(ready(claim(waits(), devices=(lacking,))), Unready)
+    assert isinstance(ready(claim(waits())), Unready), "nothing is told yet"
+
+
+def test_a_failure_counts_wherever_it_is_told() -> None:
+    broken = told("b", broken="True", attached="True", configured="True")
+    found = ready(claim(waits("a")), claim(waits("b"), devices=(broken,)))
+
+    assert found == NeverReady(
+        "binding-failed",
+        "device fabric.dev/rack/b has the condition broken (Seen: by the driver)",
+    )
+    whole = told("b", broken="False", attached="True", configured="True")
+    assert ready(claim(waits("b"), devices=(whole,))) is None
+
+
+def test_time_is_up_by_the_claims_own_time_of_allocation() -> None:
+    waiting = claim(waits())
+
+    assert isinstance(ready(waiting, after_s=TIMEOUT_S - 1), Unready)
+    late = ready(waiting, after_s=TIMEOUT_S)
+    assert isinstance(late, NeverReady)
+    assert late.reason == "binding-timeout"
+    assert late.detail == (
+        "after 600 s still device fabric.dev/rack/nic lacks the condition attached, configured"
+    )
+    assert isinstance(ready(claim(waits(), stamp=""), after_s=1e6), Unready), "nobody says since"
+
+
+def test_the_time_of_a_claim_whose_devices_are_ready_does_not_count() -> None:
+    old = claim(
+        waits("a"),
+        devices=(told("a", attached="True", configured="True"),),
+        stamp="2023-11-14T22:00:00Z",
+    )
+
+    found = ready(old, claim(waits("b")))
+
+    assert isinstance(found, Unready)
+    assert found.until_unix_s == ALLOCATED_UNIX_S + TIMEOUT_S
+
+
+def test_each_share_of_a_device_has_its_own_conditions() -> None:
+    one, two = "11111111-0000-0000-0000-000000000000", "22222222-0000-0000-0000-000000000000"
+    other = told(share=two, attached="True", configured="True")
+
+    assert isinstance(ready(claim(waits(share=one), devices=(other,))), Unready)
+    assert ready(claim(waits(share=two), devices=(other,))) is None
