@@ -22,6 +22,7 @@ from dray.kube.ports import (
     RefusedError,
 )
 from dray_cli.cards import Cluster, reasons_on_cards
+from dray_cli.decided_by import DecidedBy, decided_by
 from dray_cli.output import output_option, print_json
 from dray_cli.target import connect_kube, kubeconfig_option
 
@@ -39,6 +40,8 @@ class Explanation:
     """What fails on the pool's cards, where somebody else than dray decides."""
     strange: tuple[Object, ...] = ()
     """The pod's other claims: written by hand, or other drivers'."""
+    by: DecidedBy | None = None
+    """What the decision was taken by, where one was."""
 
     @property
     def decides(self) -> str:
@@ -98,7 +101,8 @@ class Explanation:
         pool = self.pool_asked_for
         head = f"Pod {metadata['namespace']}/{metadata['name']} is {self.phase}"
         if self.claims and self.allocated:
-            return [f"{head} and has its GPUs:", *_holdings(self.claims)]
+            by = _indent([self.by.line()]) if self.by is not None else ()
+            return [f"{head} and has its GPUs:", *_holdings(self.claims), *by]
         if self.allocated:
             holdings = _holdings(self._by_hand, names.DRIVER)
             return [f"{head} and has GPUs by claims written by hand:", *holdings]
@@ -160,6 +164,7 @@ class Explanation:
             "decides": self.decides,
             "schedulerSays": self.scheduler_says,
             "reasons": self.reasons,
+            "decidedBy": self.by.as_json() if self.by is not None else None,
             "bindRequest": (self.bind_request or {}).get("status"),
             "claims": [
                 {
@@ -208,7 +213,7 @@ async def explain_pod(kube: Kube, namespace: str, name: str) -> Explanation:
     claims, strange = await _claims(kube, pod)
     found = Explanation(pod, bind_request, claims, strange=strange)
     pool = await _pool(kube, found.pool_asked_for)
-    found = replace(found, pool=pool)
+    found = replace(found, pool=pool, by=await decided_by(kube, pod, pool, bind_request))
     if pool is None or found.allocated or found.decides == names.OWNER_DRAY:
         return found
     return replace(found, on_cards=await _on_cards(kube, pod, pool))

@@ -20,8 +20,7 @@ from dray_cli.doctor import bus as on_bus
 from dray_cli.doctor.capabilities import AREA as KUBERNETES
 from dray_cli.doctor.capabilities import capabilities, disagreement
 from dray_cli.doctor.cluster import look_at_cluster
-from dray_cli.doctor.deep.differences import Difference
-from dray_cli.doctor.deep.look import NOT_COMPARED, look_deep
+from dray_cli.doctor.deep.look import NOT_LOOKED, Deep, look_deep
 from dray_cli.doctor.findings import Finding, as_json, broken, lines
 from dray_cli.output import output_option, print_json
 from dray_cli.target import (
@@ -48,7 +47,8 @@ _NO_NAMESPACE = 404
 @click.option(
     "--deep",
     is_flag=True,
-    help="Compare decision logs, facts, allocators and claim statuses, and name each difference.",
+    help="Compare decision logs, facts, allocators and claim statuses, name each difference, and "
+    "say what FragmentationAware has learned.",
 )
 @kubeconfig_option
 @nats_option
@@ -61,10 +61,9 @@ def doctor(
     What Kubernetes can do is found by asking it, with dry runs, never from its version.
     Exit codes: 0 nothing is broken, 1 something is.
     """
-    findings, differences = asyncio.run(_look(kubeconfig, nats, namespace, deep=deep))
+    findings, looked = asyncio.run(_look(kubeconfig, nats, namespace, deep=deep))
     if output == "json":
-        told = {"differences": [one.as_json() for one in differences]} if deep else {}
-        print_json(as_json(findings) | told)
+        print_json(as_json(findings) | (looked.as_json() if looked is not None else {}))
     else:
         click.echo("\n".join(lines(findings)))
     raise SystemExit(1 if broken(findings) else 0)
@@ -72,15 +71,15 @@ def doctor(
 
 async def _look(
     kubeconfig: str | None, nats: str | None, namespace: str, *, deep: bool
-) -> tuple[list[Finding], list[Difference]]:
+) -> tuple[list[Finding], Deep | None]:
     kube = await connect_kube(kubeconfig)
     try:
         await kube.version()  # Without an API server there is nothing else to be said.
         probed, kept = await _kept(kube, namespace)
         found = [*kept, *await look_at_cluster(kube, namespace)]
         stack = stack_of(kubeconfig_of(kubeconfig))
-        on_the_bus, differences = await _bus(kube, nats, stack, probed, deep=deep)
-        return [*found, *on_the_bus], differences
+        on_the_bus, looked = await _bus(kube, nats, stack, probed, deep=deep)
+        return [*found, *on_the_bus], looked
     finally:
         await kube.close()
 
@@ -103,23 +102,28 @@ async def _bus(
     probed: ClusterObserved | None,
     *,
     deep: bool,
-) -> tuple[list[Finding], list[Difference]]:
+) -> tuple[list[Finding], Deep | None]:
     url = nats or (stack.nats_url if stack is not None else "")
     bus = await connect_bus(nats, stack)
     if bus is None:
-        return [on_bus.not_reached(url), *([NOT_COMPARED] if deep else [])], []
+        return _not_reached(on_bus.not_reached(url), deep)
     try:
         published = await on_bus.published_probe(bus)
         differing = disagreement(probed, published) if probed and published else None
         seen = await on_bus.look_at_bus(bus, await _pools(kube))
         leader = await on_bus.leader_finding(bus, time.time())
         found = [*([differing] if differing else []), leader, *seen]
-        told, differences = await look_deep(bus, kube) if deep else ([], [])
-        return [*found, *told], differences
+        looked = await look_deep(bus, kube) if deep else None
+        return [*found, *(looked.findings if looked is not None else ())], looked
     except BusUnavailableError as error:
-        return [on_bus.not_reached(url, str(error)), *([NOT_COMPARED] if deep else [])], []
+        return _not_reached(on_bus.not_reached(url, str(error)), deep)
     finally:
         await bus.close()
+
+
+def _not_reached(why: Finding, deep: bool) -> tuple[list[Finding], Deep | None]:
+    looked = NOT_LOOKED if deep else None
+    return [why, *(looked.findings if looked is not None else ())], looked
 
 
 async def _pools(kube: Kube) -> tuple[Object, ...]:

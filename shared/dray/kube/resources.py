@@ -297,6 +297,19 @@ class BindRequestSpec(Fields):
     )
 
 
+class DecidedBy(Fields):
+    """What a decision was taken by."""
+
+    policy_version: int = Field(
+        ge=0,
+        description="Generation of the pool's SchedulingConfigTemplate; 0: the pool had none.",
+    )
+    learned_version: int = Field(
+        ge=0,
+        description="Version of what FragmentationAware had learned; 0: nothing yet.",
+    )
+
+
 class BindRequestStatus(Fields):
     """How far it came, and why it waits."""
 
@@ -308,6 +321,9 @@ class BindRequestStatus(Fields):
     explanation: Annotated[str, Field(max_length=EXPLANATION_LIMIT)] | None = Field(
         default=None,
         description="Which clause, capacity or node predicate failed on how many devices.",
+    )
+    decided_by: DecidedBy | None = Field(
+        default=None, description="What the decision was taken by; absent while the pod waits."
     )
     conditions: Conditions = Field(default_factory=list)
 

@@ -13,9 +13,6 @@ class Nearest:
     seen: str = ""
     """What it has instead; empty where that is no amount and no value."""
 
-    def __str__(self) -> str:
-        return f"{self.where} has {self.seen}" if self.seen else self.where
-
 
 @dataclass(frozen=True, slots=True)
 class Reason:
@@ -40,7 +37,10 @@ class Reason:
         units = self.unit if self.of == 1 else self.unit + "s"
         text = f"{self.what}: fails on {self.failed} of {self.of} {units}"
         text = f"{text} ({self.detail})" if self.detail else text
-        return f"{text}; nearest: {self.nearest}" if self.nearest else text
+        # Of what is there or not nobody has more than the others: a name alone would say nothing.
+        if self.nearest is None or not self.nearest.seen:
+            return text
+        return f"{text}; nearest: {self.nearest.where} has {self.nearest.seen}"
 
 
 def in_words(reasons: Sequence[Reason], limit_bytes: int = 4096) -> str:

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from dray.messages.decisions import (
     AnyRecord,
     Checkpoint,
@@ -13,7 +15,7 @@ from dray.messages.decisions import (
     Waiting,
 )
 from dray.reasons import Reason
-from dray_claim_controller.execute.orders import Orders
+from dray_claim_controller.execute.orders import DecidedBy, Orders
 
 COMMON: dict[str, Any] = {
     "domain": "p",
@@ -45,6 +47,17 @@ def test_a_decision_is_open_until_it_is_finished(make: Any) -> None:
 
     orders.finish("p", 1_000_001)
     assert not orders.open
+
+
+def test_an_order_knows_what_its_decision_was_taken_by_where_the_record_is_at_hand(
+    make: Any,
+) -> None:
+    record = replace(decided(make.decision()), policy_version=2, learned_version=7)
+    summed_up = Checkpoint(**COMMON, in_flight=(make.decision(),))
+
+    assert folded(record).open["p"].by == DecidedBy(2, 7)
+    assert folded(record, summed_up).open["p"].by == DecidedBy(2, 7)
+    assert folded(summed_up).open["p"].by is None
 
 
 def test_a_committed_release_keeps_the_order_because_the_binding_may_be_missing(make: Any) -> None:

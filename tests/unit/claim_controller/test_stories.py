@@ -9,6 +9,7 @@ from dray.domain.names import OWNER_DRAY
 from dray.kube.resources import BindRequest, parse
 from dray.messages.decisions import Waiting
 from dray.reasons import Reason
+from dray_claim_controller.execute.orders import DecidedBy
 from dray_claim_controller.execute.shares import with_shares
 from dray_claim_controller.execute.withdrawal import Stuck
 from dray_claim_controller.report import stories
@@ -40,8 +41,9 @@ def test_a_decision_makes_a_valid_bind_request(make: Any) -> None:
 @pytest.mark.parametrize(
     "status",
     [
-        stories.binding_status(),
-        stories.succeeded_status(),
+        stories.binding_status(DecidedBy(2, 7)),
+        stories.succeeded_status(DecidedBy(2, 7)),
+        stories.succeeded_status(None),
         stories.failed_status("double-sale", "x" * 9000, 2),
         stories.waiting_status(waiting(*[Reason("clause", "c" * 100, 1, 1)] * 90)),
     ],

@@ -383,10 +383,10 @@ class Stack:
         serving = asyncio.create_task(self.bus.serve(DUMP_SUBJECT, answer, queue="replica-1"))
         await asyncio.sleep(0)
         try:
-            findings, told = await look_deep(self.bus, self.kube, pause=self.pause)
+            looked = await look_deep(self.bus, self.kube, pause=self.pause)
         finally:
             serving.cancel()
-        return [one.line() for one in findings], told
+        return [one.line() for one in looked.findings], looked.differences
 
     async def pause(self, by_s: float) -> None:
         self.paused.append(by_s)
@@ -442,22 +442,23 @@ async def test_a_pool_whose_replica_is_silent_is_told_beside_the_rest() -> None:
     stack = Stack()
     await stack.begin(ONE)
 
-    findings, told = await look_deep(stack.bus, stack.kube, pause=stack.pause)
+    looked = await look_deep(stack.bus, stack.kube, pause=stack.pause)
 
-    assert told == []
-    assert [one.grade for one in findings] == ["broken", "ok"]
-    assert findings[0].subject == f"allocator of pool {POOL}"
+    assert looked.differences == []
+    assert [one.grade for one in looked.findings] == ["broken", "ok"]
+    assert looked.findings[0].subject == f"allocator of pool {POOL}"
 
 
 @pytest.mark.parametrize("deep", [True, False])
 async def test_without_a_bus_it_does_not_look_as_if_all_agreed(deep: bool) -> None:
-    findings, told = await _bus(MemoryKube(), None, None, None, deep=deep)
-    assert told == []
+    findings, looked = await _bus(MemoryKube(), None, None, None, deep=deep)
+    assert (looked is not None) is deep
     assert [one.grade for one in findings] == ["unseen"] * (1 + deep)
     assert (findings[-1].subject == "comparison") is deep
 
 
 async def test_without_facts_nothing_was_compared() -> None:
-    (finding,), told = await look_deep(MemoryBus(), MemoryKube())
-    assert (finding.grade, told) == ("unseen", [])
+    looked = await look_deep(MemoryBus(), MemoryKube())
+    (finding,) = looked.findings
+    assert (finding.grade, looked.differences) == ("unseen", [])
     assert "DRAY_FACTS" in finding.text

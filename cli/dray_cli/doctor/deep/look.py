@@ -2,20 +2,22 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
 
 from dray.bus.ports import Bus, BusUnavailableError, StreamMissingError
 from dray.kube.ports import Kube, KubeUnavailableError, RefusedError
 from dray.messages.base import UndecodableMessageError
+from dray.messages.decisions import Learned
 from dray_cli.doctor.deep.compare import differences
 from dray_cli.doctor.deep.differences import AREA, Difference
+from dray_cli.doctor.deep.learned import as_json, learned_of, told
 from dray_cli.doctor.deep.sight import Sight, look
 from dray_cli.doctor.findings import Finding
 from dray_cli.wording import counted
 
 SETTLES_S = 5.0
 """What differs for a shorter time is under way: a fact, a record or a status is being written."""
-
-NOT_COMPARED = Finding(AREA, "comparison", "unseen", "nothing was compared, for want of the bus")
 
 _UNSEEN = (
     BusUnavailableError,
@@ -26,16 +28,41 @@ _UNSEEN = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Deep:
+    """What a deep look came to."""
+
+    findings: list[Finding]
+    """What was compared, or why it could not be."""
+    differences: list[Difference] = field(default_factory=list)
+    """Those that lasted."""
+    learned: dict[str, Learned] = field(default_factory=dict)
+    """Per pool, what FragmentationAware decides by."""
+
+    def as_json(self) -> dict[str, Any]:
+        """What the findings don't tell programs."""
+        return {
+            "differences": [one.as_json() for one in self.differences],
+            "learned": as_json(self.learned),
+        }
+
+
+NOT_LOOKED = Deep(
+    [Finding(AREA, "comparison", "unseen", "nothing was compared, for want of the bus")]
+)
+
+
 async def look_deep(
     bus: Bus, kube: Kube, *, pause: Callable[[float], Awaitable[object]] = asyncio.sleep
-) -> tuple[list[Finding], list[Difference]]:
-    """What was compared, or why it could not be, and the differences that lasted."""
+) -> Deep:
+    """Compare all sides."""
     try:
         sight, found = await _lasting(bus, kube, pause)
     except _UNSEEN as error:
-        return [Finding(AREA, "comparison", "unseen", str(error))], []
-    told = [one.finding() for one in found]
-    return [*unanswered(sight), *(told or [_all_equal(sight)])], found
+        return Deep([Finding(AREA, "comparison", "unseen", str(error))])
+    differing = [one.finding() for one in found] or [_all_equal(sight)]
+    learned = learned_of(sight)
+    return Deep([*unanswered(sight), *differing, *told(learned)], found, learned)
 
 
 async def _lasting(

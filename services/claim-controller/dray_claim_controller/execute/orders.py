@@ -17,6 +17,16 @@ COMMITTED = "committed"
 
 
 @dataclass(frozen=True, slots=True)
+class DecidedBy:
+    """What a decision was taken by, as its record says."""
+
+    policy_version: int
+    """Generation of the pool's SchedulingConfigTemplate."""
+    learned_version: int
+    """Of what FragmentationAware had learned; 0: nothing."""
+
+
+@dataclass(frozen=True, slots=True)
 class Order:
     """One pod's newest decision, and which of its claims the log calls committed."""
 
@@ -27,6 +37,8 @@ class Order:
     """Position of the decision in the pod's trace, from the record's header."""
     cause: str = ""
     """Id of the record's message."""
+    by: DecidedBy | None = None
+    """None where its record is not at hand: a checkpoint sums it up, or its log is over."""
 
     @property
     def attempt(self) -> int:
@@ -69,8 +81,9 @@ class Orders:
         self.sequence = sequence
         match record:
             case Decided():
+                by = DecidedBy(record.policy_version, record.learned_version)
                 for pod in record.pods:
-                    self._decide(pod, traceparent, cause)
+                    self._decide(Order(self.domain, pod, frozenset(), traceparent, cause, by))
             case Waiting():
                 self.waiting[record.pod_uid] = record
             case Released():
@@ -81,7 +94,7 @@ class Orders:
             case Checkpoint():
                 for pod in record.in_flight:
                     if pod.pod_uid not in self.open:
-                        self._decide(pod)
+                        self._decide(Order(self.domain, pod))
 
     def finish(self, pod_uid: str, attempt: int) -> None:
         """The decision of this attempt needs no more work."""
@@ -92,8 +105,8 @@ class Orders:
         for claim in order.decision.claims:
             self._pod_of_claim.pop(claim.uid, None)
 
-    def _decide(self, pod: PodDecision, traceparent: str = "", cause: str = "") -> None:
-        order = Order(self.domain, pod, traceparent=traceparent, cause=cause)
+    def _decide(self, order: Order) -> None:
+        pod = order.decision
         self.open[pod.pod_uid] = order
         self.waiting.pop(pod.pod_uid, None)
         for claim in pod.claims:

@@ -30,7 +30,7 @@ from dray.messages.events import ExecutionStep
 from dray.reasons import in_words
 from dray.runtime.clock import Clock
 from dray_claim_controller.execute.conditions import NEVER_READY
-from dray_claim_controller.execute.orders import Order
+from dray_claim_controller.execute.orders import DecidedBy, Order
 from dray_claim_controller.execute.progress import Progress
 from dray_claim_controller.execute.writes import ClaimWrites
 from dray_claim_controller.observe.seen import SeenClaim, SeenPod
@@ -67,6 +67,8 @@ class Reporter:
         self._waiting: dict[str, None] = {}
         """Pods that are not on their way: for nobody decided about them since they were said to
         wait, or their devices aren't ready."""
+        self._by: dict[str, DecidedBy] = {}
+        """What the decisions were taken by about pods that were not reported as assigned yet."""
         self._told: OrderedDict[str, None] = OrderedDict()
         """Pods that were reported as assigned."""
 
@@ -104,7 +106,9 @@ class Reporter:
         pod = self._pod(decision.pod_uid)
         if pod is None or pod.node:
             return
-        spec, status = stories.decided_spec(decision), stories.binding_status()
+        if order.by is not None:
+            self._by[pod.uid] = order.by
+        spec, status = stories.decided_spec(decision), stories.binding_status(order.by)
         self._put_off(
             (pod.uid, "bindrequest"), lambda: self._writes.bind_request(pod, spec, status)
         )
@@ -163,8 +167,9 @@ class Reporter:
             if len(self._told) > 100_000:
                 self._told.popitem(last=False)
             self._assigned(pod, claims)
-        for uid in [uid for uid in self._waiting if uid not in self._picture.pods]:
-            del self._waiting[uid]
+        for known in (self._waiting, self._by):
+            for uid in [uid for uid in known if uid not in self._picture.pods]:
+                del known[uid]
         self._queue.look(on_their_way, self._clock.monotonic_s())
 
     def _assigned(self, pod: Pod, claims: list[SeenClaim]) -> None:
@@ -189,7 +194,9 @@ class Reporter:
         # The phase last: it says that all of it was said.
         await self._tell_containers(pod, claims)
         await self._tell_assigned(pod, claims)
-        await self._writes.bind_request(pod, spec, stories.succeeded_status())
+        status = stories.succeeded_status(self._by.get(pod.uid))
+        await self._writes.bind_request(pod, spec, status)
+        self._by.pop(pod.uid, None)
 
     def _put_containers(self, pod: Pod, claims: list[SeenClaim]) -> None:
         if asks_by_container(self._picture.pods[pod.uid].object):

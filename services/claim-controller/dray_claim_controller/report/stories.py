@@ -10,6 +10,7 @@ from dray.kube.ports import BIND_REQUESTS, EVENTS, Object
 from dray.kube.resources import EXPLANATION_LIMIT
 from dray.messages.decisions import PodDecision, Waiting
 from dray.reasons import in_words
+from dray_claim_controller.execute.orders import DecidedBy
 from dray_claim_controller.observe.seen import SeenClaim
 
 COMPONENT = "tensor-fusion.ai/claim-controller"
@@ -59,12 +60,14 @@ def waiting_status(waiting: Waiting) -> dict[str, Any]:
         "phase": "Pending",
         "reason": "Waiting",
         "explanation": in_words(waiting.reasons, EXPLANATION_LIMIT),
+        "decidedBy": None,
     }
 
 
-def binding_status() -> dict[str, Any]:
-    """``BindRequest.status`` while the decision is carried out."""
-    return {"phase": "Binding", "reason": "Decided", "explanation": None}
+def binding_status(by: DecidedBy | None) -> dict[str, Any]:
+    """``BindRequest.status`` while the decision is carried out. Where its record is not at hand,
+    what the object says of it stays."""
+    return {"phase": "Binding", "reason": "Decided", "explanation": None} | _decided_by(by)
 
 
 def awaiting_status(detail: str) -> dict[str, Any]:
@@ -86,9 +89,16 @@ def never_ready(node: str, detail: str) -> str:
     return f"taking back the devices allocated on node {node}: {detail}"
 
 
-def succeeded_status() -> dict[str, Any]:
+def succeeded_status(by: DecidedBy | None) -> dict[str, Any]:
     """``BindRequest.status`` of a pod that is bound with its devices."""
-    return {"phase": "Succeeded", "reason": "Bound", "explanation": None}
+    return {"phase": "Succeeded", "reason": "Bound", "explanation": None} | _decided_by(by)
+
+
+def _decided_by(by: DecidedBy | None) -> dict[str, Any]:
+    if by is None:
+        return {}
+    said = {"policyVersion": by.policy_version, "learnedVersion": by.learned_version}
+    return {"decidedBy": said}
 
 
 def failed_status(reason: str, detail: str, failed_before: int) -> dict[str, Any]:

@@ -1,0 +1,91 @@
+"""By what a pod's decision was taken: the placement, its policy's version, and what was learned."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from dray.domain.names import FRAGMENTATION_AWARE, PLACEMENT
+from dray.domain.placement import MODES, Placement, overridden, placement_of
+from dray.kube.convert import policy_from
+from dray.kube.ports import POLICIES, Kube, NotFoundError, Object, RefusedError
+
+
+@dataclass(frozen=True, slots=True)
+class DecidedBy:
+    """As the pod's BindRequest says, beside what its pool's policy is now."""
+
+    policy_version: int
+    """Generation of the policy that was decided by; 0: the pool had none."""
+    learned_version: int
+    """Of what FragmentationAware had learned; 0: nothing yet."""
+    policy: str = ""
+    """The SchedulingConfigTemplate that the pool follows; empty: none, or it can't be read."""
+    newest_version: int = 0
+    """Its generation now."""
+    placement: str = ""
+    """What it and the pod ask for; empty where the policy has changed since."""
+
+    def line(self) -> str:
+        """As a person reads it."""
+        said = [self._policy(), *self._learned()]
+        return f"Decided by {self.placement or 'a policy'} ({', '.join(said)})"
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as data; absent is what is not known."""
+        known = {"placement": self.placement, "policy": self.policy}
+        return {
+            **{name: value for name, value in known.items() if value},
+            "policyVersion": self.policy_version,
+            "learnedVersion": self.learned_version,
+        }
+
+    def _policy(self) -> str:
+        if not self.policy_version:
+            return "the pool had no SchedulingConfigTemplate"
+        name = f"SchedulingConfigTemplate {self.policy or 'of its pool'}"
+        changed = self.policy and not self.placement
+        now = f", which is at {self.newest_version} now" if changed else ""
+        return f"{name} version {self.policy_version}{now}"
+
+    def _learned(self) -> list[str]:
+        """Of no matter where loads decided."""
+        if self.placement not in ("", FRAGMENTATION_AWARE):
+            return []
+        version = self.learned_version
+        return [f"learned version {version}" if version else "nothing was learned yet"]
+
+
+async def decided_by(
+    kube: Kube, pod: Object, pool: Object | None, bind_request: Object | None
+) -> DecidedBy | None:
+    """None where no decision is told."""
+    said = ((bind_request or {}).get("status") or {}).get("decidedBy")
+    if not said:
+        return None
+    version, learned = int(said["policyVersion"]), int(said["learnedVersion"])
+    if not version:
+        return DecidedBy(version, learned, placement=_placement(pod, placement_of()))
+    known = await _policy(kube, pool)
+    if known is None:
+        return DecidedBy(version, learned)
+    policy = policy_from(known)
+    levels = policy.placement_node, policy.placement_gpu
+    placement = placement_of(policy.placement, *levels, policy.placement_weights)
+    asked = _placement(pod, placement) if policy.version == version else ""
+    return DecidedBy(version, learned, policy.name, policy.version, asked)
+
+
+async def _policy(kube: Kube, pool: Object | None) -> Object | None:
+    name = ((pool or {}).get("spec") or {}).get("schedulingConfigTemplate")
+    try:
+        return await kube.get(POLICIES, name) if name else None
+    except (NotFoundError, RefusedError):
+        return None
+
+
+def _placement(pod: Object, policy: Placement) -> str:
+    """By its mode's name, else by its levels."""
+    says = pod["metadata"].get("annotations") or {}
+    found = overridden(policy, says.get(PLACEMENT, ""), "")
+    levels = (found.node, found.gpu)
+    by_levels = f"node={found.node},gpu={found.gpu}"
+    return next((mode for mode, its in MODES.items() if its == levels), by_levels)

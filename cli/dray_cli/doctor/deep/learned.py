@@ -1,0 +1,83 @@
+"""What each pool's FragmentationAware decides by, as its decision log has it. Pure."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from dray.messages.decisions import Learned, TypicalPod
+from dray_cli.doctor.deep.sight import Sight
+from dray_cli.doctor.findings import Finding
+from dray_cli.wording import counted
+
+AREA = "What was learned of pods"
+_SHOWN = 8
+_CARD = 1000
+
+
+def learned_of(sight: Sight) -> dict[str, Learned]:
+    """Per pool, what its last decisions were taken by; nothing of pools that learned nothing."""
+    learned = {one.name: one.current.learned for one in sight.state.domains.values()}
+    return {name: one for name, one in sorted(learned.items()) if one is not None}
+
+
+def told(learned: dict[str, Learned]) -> list[Finding]:
+    """One line per pool, and beneath it the classes of cards and the most frequent pods."""
+    return [
+        Finding(
+            AREA,
+            f"pool {name}",
+            "ok",
+            f"version {one.version}, {counted(len(one.pods), 'typical pod')} on "
+            f"{counted(len(one.classes), 'class of cards', 'classes of cards')}",
+            tuple(_beneath(one)),
+        )
+        for name, one in learned.items()
+    ]
+
+
+def as_json(learned: dict[str, Learned]) -> dict[str, Any]:
+    """All of it, as in the log, with each pod's share of all."""
+    return {
+        name: {
+            "version": one.version,
+            "classes": list(one.classes),
+            "pods": [
+                {"share": round(share, 6), **msgspec.to_builtins(pod)}
+                for share, pod in _by_share(one.pods)
+            ],
+        }
+        for name, one in learned.items()
+    }
+
+
+def _beneath(learned: Learned) -> Iterator[str]:
+    yield from (f"class {at}: {' '.join(name.split())}" for at, name in enumerate(learned.classes))
+    for share, pod in _by_share(learned.pods)[:_SHOWN]:
+        yield (
+            f"{share:6.1%} of pods: cpu {pod.cpu_milli / 1000:g}, {_cards(pod)}; "
+            f"gain {pod.gain}, waste {pod.waste}"
+        )
+    rest = len(learned.pods) - _SHOWN
+    if rest > 0:
+        yield f"and {rest} rarer; --output json has all"
+
+
+def _by_share(pods: Sequence[TypicalPod]) -> list[tuple[float, TypicalPod]]:
+    """The most frequent first."""
+    total = sum(pod.count for pod in pods) or 1
+    shares = [(pod.count / total, pod) for pod in pods]
+    return sorted(shares, key=lambda one: -one[0])
+
+
+def _cards(pod: TypicalPod) -> str:
+    """``2 cards: 50 % (class 0), whole (class 1)``: what it takes of each."""
+    if not pod.cards:
+        return "no card"
+    parts = [f"{_part(milli)} (class {at})" for at, milli in enumerate(pod.milli) if milli]
+    usable = ", ".join(parts) or "of none that is here"
+    return f"{counted(pod.cards, 'card')}: {usable}"
+
+
+def _part(milli: int) -> str:
+    return "whole" if milli >= _CARD else f"{milli / 10:g} %"

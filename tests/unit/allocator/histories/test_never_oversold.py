@@ -1,0 +1,47 @@
+"""Whatever is late, repeated, interleaved, lost or changed: no device is ever given to more than it
+has, and no history is forgotten. For cards, which the board decides about, and for what only the
+structured lane does."""
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dray.messages.decisions import Decided
+from dray.messages.facts import ClaimObserved
+
+
+def test_the_histories_commit_void_and_decide_on_all_replicas(
+    cluster_of: Callable[[int], Any], act: Callable[[Any, int], Any]
+) -> None:
+    """What the test below is worth: with nothing committed, nothing could be sold twice."""
+    cluster, draw = cluster_of(2), Random(0)
+    done = {act(cluster, draw.randrange(2**24)) for _ in range(400)}
+    claims = [fact.claim for fact in cluster.facts if isinstance(fact, ClaimObserved)]
+    records = [record for log in cluster.logs.values() for record in log]
+    assert {record.writer for record in records if isinstance(record, Decided)} == {"one", "two"}
+    assert sum(claim.allocation is not None for claim in claims) > 5
+    assert any(claim.void for claim in claims)
+    assert len(done) == 17, "every kind of action"
+
+
+@settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(steps=st.lists(st.integers(0, 2**24), min_size=80, max_size=160), replicas=st.integers(2, 4))
+def test_no_history_sells_a_device_twice(
+    cluster_of: Callable[[int], Any],
+    act: Callable[[Any, int], Any],
+    steps: list[int],
+    replicas: int,
+) -> None:
+    """Each step says what happens next, and to whom."""
+    cluster = cluster_of(replicas)
+    for step in steps:
+        act(cluster, step)
+        cluster.no_device_is_oversold()
+        cluster.counters_are_sums()
+    cluster.check_replays()
+    cluster.check_rebuilding()

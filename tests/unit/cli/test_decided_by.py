@@ -1,0 +1,138 @@
+"""``dray explain`` says what a pod's decision was taken by."""
+
+from typing import Any
+
+import pytest
+
+from dray.domain.names import PLACEMENT
+from dray.kube.memory import MemoryKube
+from dray.kube.ports import BIND_REQUESTS, CLAIMS, PODS, POLICIES, POOLS, Object
+from dray_cli.decided_by import DecidedBy, decided_by
+from dray_cli.explain import explain_pod
+
+POOL: Object = {"metadata": {"name": "fast"}, "spec": {"schedulingConfigTemplate": "standard"}}
+
+
+def a_pod(**annotations: str) -> Object:
+    return {"metadata": {"name": "train", "namespace": "default", "annotations": annotations}}
+
+
+def decided(policy: int = 1, learned: int = 7) -> Object:
+    return {"status": {"decidedBy": {"policyVersion": policy, "learnedVersion": learned}}}
+
+
+async def with_policy(**placement: Any) -> MemoryKube:
+    kube = MemoryKube()
+    policy = {"metadata": {"name": "standard"}, "spec": {"placement": placement}}
+    await kube.create(POLICIES, policy)
+    return kube
+
+
+@pytest.mark.parametrize(
+    ("placement", "own", "line"),
+    [
+        (
+            {},
+            {},
+            "Decided by FragmentationAware (SchedulingConfigTemplate standard version 1, learned "
+            "version 7)",
+        ),
+        (
+            {"mode": "CompactFirst"},
+            {},
+            "Decided by CompactFirst (SchedulingConfigTemplate standard version 1)",
+        ),
+        (
+            {"mode": "CompactFirst"},
+            {PLACEMENT: "node=spread,gpu=binpack"},
+            "Decided by node=spread,gpu=binpack (SchedulingConfigTemplate standard version 1)",
+        ),
+        (
+            {"mode": "CompactFirst"},
+            {PLACEMENT: "FragmentationAware"},
+            "Decided by FragmentationAware (SchedulingConfigTemplate standard version 1, learned "
+            "version 7)",
+        ),
+    ],
+)
+async def test_the_placement_is_the_policys_unless_the_pod_has_its_own(
+    placement: dict[str, str], own: dict[str, str], line: str
+) -> None:
+    kube = await with_policy(**placement)
+
+    found = await decided_by(kube, a_pod(**own), POOL, decided())
+
+    assert found is not None
+    assert found.line() == line
+
+
+async def test_of_a_policy_that_has_changed_only_the_versions_are_told() -> None:
+    kube = await with_policy(mode="CompactFirst")
+    changed = {"spec": {"placement": {"mode": "LowLoadFirst"}}}
+    await kube.patch(POLICIES, "standard", changed)
+
+    found = await decided_by(kube, a_pod(), POOL, decided())
+
+    assert found is not None
+    assert found.line() == (
+        "Decided by a policy (SchedulingConfigTemplate standard version 1, which is at 2 now, "
+        "learned version 7)"
+    )
+    assert found.as_json() == {"policy": "standard", "policyVersion": 1, "learnedVersion": 7}
+
+
+async def test_a_pool_without_a_policy_is_decided_by_the_default() -> None:
+    found = await decided_by(MemoryKube(), a_pod(), None, decided(policy=0, learned=0))
+
+    assert found is not None
+    assert found.line() == (
+        "Decided by FragmentationAware (the pool had no SchedulingConfigTemplate, nothing was "
+        "learned yet)"
+    )
+
+
+async def test_without_the_policy_the_versions_are_told() -> None:
+    found = await decided_by(MemoryKube(), a_pod(), POOL, decided())
+
+    assert found == DecidedBy(1, 7)
+    assert found.line() == (
+        "Decided by a policy (SchedulingConfigTemplate of its pool version 1, learned version 7)"
+    )
+
+
+@pytest.mark.parametrize("said", [None, {}, {"status": {"phase": "Pending"}}])
+async def test_where_no_decision_is_told_nothing_is(said: Object | None) -> None:
+    assert await decided_by(MemoryKube(), a_pod(), POOL, said) is None
+
+
+async def test_explain_shows_it_beside_the_cards() -> None:
+    kube = await with_policy()
+    await kube.create(POOLS, POOL)
+    named = {"name": "gpu", "resourceClaimName": "of-train"}
+    pod = a_pod(**{"tensor-fusion.ai/gpupool": "fast"})
+    await kube.create(PODS, {**pod, "spec": {"resourceClaims": [named]}}, "default")
+    bind: Object = {"metadata": {"name": "train"}, "spec": {"podUID": "p"}}
+    await kube.create(BIND_REQUESTS, bind, "default")
+    await kube.patch(BIND_REQUESTS, "train", decided(), "default", subresource="status")
+    labels = {"tensor-fusion.ai/gpupool": "fast"}
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu"}}
+    spec = {"devices": {"requests": [request]}}
+    claim: Object = {"metadata": {"name": "of-train", "labels": labels}, "spec": spec}
+    made = await kube.create(CLAIMS, claim, "default")
+    result = {"device": "gpu-1", "pool": "node-1", "driver": "d", "request": "gpu"}
+    made["status"] = {"allocation": {"devices": {"results": [result]}}}
+    await kube.update(CLAIMS, made, subresource="status")
+
+    found = await explain_pod(kube, "default", "train")
+
+    assert found.lines()[1:] == [
+        "  gpu-1 on node-1",
+        "  Decided by FragmentationAware (SchedulingConfigTemplate standard version 1, learned "
+        "version 7)",
+    ]
+    assert found.as_json()["decidedBy"] == {
+        "placement": "FragmentationAware",
+        "policy": "standard",
+        "policyVersion": 1,
+        "learnedVersion": 7,
+    }
