@@ -136,6 +136,8 @@ class Plan:
     """Per kind of node, whether the pod may run there as far as the kind tells."""
     may_run_at: Sequence[int] = ()
     """The same, for one kind."""
+    tells_node: bool = False
+    """Whether a node takes the pod, its cards aside, if, and only if, the board says so."""
     is_simple: bool = False
     """Whether a node fits if, and only if, enough of its cards do, one by one."""
     is_single: bool = False
@@ -169,6 +171,7 @@ class Plan:
     def _begin(self, board: Board, selectors: Selectors) -> None:
         self.may_run = np.zeros(0, np.bool_)
         self._told = _told(self.needs, board)
+        self.tells_node = _is_all(self._told, self.needs)
         self.cards = tuple(_need(need.ask, board, selectors) for need in self.cards)
         self.is_simple = len(self.cards) == 1 and self.cards[0].is_exact
         self.is_single = self.is_simple and self.cards[0].count == 1
@@ -210,6 +213,13 @@ def _told(needs: PodNeeds, board: Board) -> PodNeeds:
     )
     terms = needs.node_terms if is_told else ()
     return PodNeeds(node_selector=wanted, node_terms=terms, tolerations=needs.tolerations)
+
+
+def _is_all(told: PodNeeds, needs: PodNeeds) -> bool:
+    """Whether nothing is needed but what a node's kind tells, and amounts that columns hold."""
+    cpu_milli, memory_bytes = needs.cpu_milli, needs.memory_bytes
+    all_told = replace(told, cpu_milli=cpu_milli, memory_bytes=memory_bytes, unread=needs.unread)
+    return all_told == needs and max(cpu_milli, memory_bytes) < _MOST
 
 
 def roomy(node: Node) -> Node:
