@@ -45,9 +45,6 @@ class Index:
         self._scored_at = score.version
         self._tells = not isinstance(score, LoadScore)
         """Whether the score asks which cards have enough."""
-        self._suiting: dict[int, list[list[int]]] = {}
-        """Of rows looked at one by one since anything changed, per need the cards that have
-        enough of everything."""
         self._aside: dict[int, int] = {}
         """Rows that are passed over for one pod, and their keys."""
 
@@ -63,7 +60,6 @@ class Index:
             self._scored_at, void = scored_at, True
         if self._position == version and not void:
             return
-        self._suiting.clear()
         if not board.rows:
             self._keys[:] = self._least[:] = NONE
             self._best = None
@@ -132,8 +128,7 @@ class Index:
     def suiting_of(self, row: int) -> list[int]:
         """Which cards of a node have enough of everything for the plan's last need, by their
         index on it."""
-        known = self._suiting.get(row)
-        return known[-1] if known else self.plan.cards[-1].suiting_on(self.board, row)
+        return self.plan.cards[-1].suiting_on(self.board, row, self.board.count_at[row])
 
     def keys(self) -> Whole:
         """All keys, by row. A copy."""
@@ -145,7 +140,8 @@ class Index:
 
     def _look_at(self, changed: list[int]) -> None:
         rows = list(dict.fromkeys(changed))
-        self._fit_length()
+        if self.board.height > len(self._key_at):
+            self._fit_length()
         if len(rows) <= _ONE_BY_ONE:
             for row in rows:
                 self._set_key(row, self._key_of(row))
@@ -160,15 +156,15 @@ class Index:
             return NONE
         if not self._has_resources(row):
             return NONE
-        suiting = []
+        suiting: list[Flags] = []
         for need in plan.cards:
-            found = need.suiting_on(board, row)
+            count = board.count_at[row] if self._tells else need.count
+            found = need.suiting_on(board, row, count)
             if len(found) < need.count:
                 return NONE
-            suiting.append(found)
-        self._suiting[row] = suiting
-        told = [_flags(found, board.count_at[row]) for found in suiting] if self._tells else ()
-        return (self.score.of(board, row, told) << TIE_BITS) + board.tie_at[row]
+            if self._tells:
+                suiting.append(_flags(found, count))
+        return (self.score.of(board, row, suiting) << TIE_BITS) + board.tie_at[row]
 
     def _has_resources(self, row: int) -> bool:
         board, plan = self.board, self.plan

@@ -102,22 +102,23 @@ class CardNeed:
             found = found & (free >= (amount if amounts is None else amounts[board.kind[places]]))
         return found
 
-    def suiting_on(self, board: Board, row: int) -> list[int]:
-        """Which cards of one node have enough of everything, by their index on it: what
-        ``suiting`` says, without numpy, which takes longer for so few."""
-        first = board.first_at[row]
-        last = first + board.count_at[row]
-        found = [at for at, is_open in enumerate(board.open_at[first:last]) if is_open]
-        if not self.suits_all:
-            suits, kinds = self.suits_at, board.kind_at[first:last]
-            found = [at for at in found if suits[kinds[at]]] if suits else []
-        for column, amounts, amount in self.checks:
-            free = board.free_at[column][first:last]
-            if amounts is None:
-                found = [at for at in found if free[at] >= amount]
+    def suiting_on(self, board: Board, row: int, most: int) -> list[int]:
+        """Cards of one node that have enough of everything, by their index on it, and no more than
+        ``most``: what ``suiting`` says, without numpy, which takes longer for so few."""
+        first, found = board.first_at[row], []
+        open_at, kind_at, free_at = board.open_at, board.kind_at, board.free_at
+        suits_all, suits_at, checks = self.suits_all, self.suits_at, self.checks
+        for place in range(first, first + board.count_at[row]):
+            if not open_at[place] or not (suits_all or (suits_at and suits_at[kind_at[place]])):
+                continue
+            for column, amounts, amount in checks:
+                least = amount if amounts is None else amounts[kind_at[place]]
+                if free_at[column][place] < least:
+                    break
             else:
-                kinds = board.kind_at[first:last]
-                found = [at for at in found if free[at] >= amounts[kinds[at]]]
+                found.append(place - first)
+                if len(found) == most:
+                    break
         return found
 
 
