@@ -20,7 +20,7 @@ from dray_allocator.placement.scores import LoadScore, Look, NodeScore
 
 BLOCK: Final = 128
 NONE: Final = 2**63 - 1
-_ONE_BY_ONE: Final = 4
+_ONE_BY_ONE: Final = 16
 """Up to so many changed nodes are looked at one by one."""
 _WHOLE_SHARE: Final = 4
 """From one node in so many on, all are looked at: a gather costs more per card than a sweep."""
@@ -117,13 +117,16 @@ class Index:
             return
         self._key_at[row] = key
         self._stale[row // BLOCK] = None
+        self._best = self._best_beside(key, row)
+
+    def _best_beside(self, key: int, row: int) -> tuple[int, int] | None:
+        """The best node now that this one has another key; None where all must be compared."""
         best = self._best
         if best is None:
-            return
+            return None
         if key < best[0]:
-            self._best = key, row
-        elif key == best[0] or row == best[1]:
-            self._best = None
+            return key, row
+        return best if key > best[0] and self._key_at[best[1]] == best[0] else None
 
     def suiting_of(self, row: int) -> list[int]:
         """Which cards of a node have enough of everything for the plan's last need, by their
@@ -190,9 +193,11 @@ class Index:
             suiting = [need.suiting(board, places) for need in self.plan.cards]
             for need, found in zip(self.plan.cards, suiting, strict=True):
                 enough &= np.bincount(owner[found], minlength=len(rows)) >= need.count
-        self._keys[rows] = self._scored(Look(rows, places, suiting), enough)
+        self._keys[rows] = keys = self._scored(Look(rows, places, suiting), enough)
         self._stale.update(dict.fromkeys((rows // BLOCK).tolist()))
-        self._best = None
+        best = int(keys.argmin())
+        is_sure = not board.ties.twins
+        self._best = self._best_beside(keys.item(best), rows.item(best)) if is_sure else None
 
     def _rebuild(self) -> None:
         board = self.board
