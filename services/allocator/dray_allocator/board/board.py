@@ -176,6 +176,7 @@ class Board(Table):
         linked = sum(is_linked(card) for card in cards)
         self.linked += linked - self.linked_at[row]
         self.linked_at[row] = linked
+        self.cards_in[row] = cards
         here = self.stretch(row)
         uses = [self._source.use(card.id) for card in cards]
         loads = [card_load(card, use) for card, use in zip(cards, uses, strict=True)]
@@ -200,3 +201,4 @@ class Board(Table):
         self.cards -= count
         self.linked -= self.linked_at[row]
         self.count_at[row] = self.linked_at[row] = self.load_sum_at[row] = 0
+        self.cards_in[row] = ()

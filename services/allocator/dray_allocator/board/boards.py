@@ -1,7 +1,8 @@
 """The boards of all pools, kept true, and the indexes over them, within bounds.
 
-A change is only noted; it is applied when somebody asks, so that folding many facts in a row
-costs each node once. All of it is a cache: it changes no answer.
+What is used of a card or held on a node counts at once, while all about it is at hand. A node that
+changed is only noted and read again when somebody asks, so that folding many facts in a row costs
+each node once. All of it is a cache: it changes no answer.
 """
 
 from collections.abc import Callable, Hashable
@@ -48,8 +49,6 @@ class Boards:
         """The pool on whose board a node stands."""
         self._nodes: dict[str, bool] = {}
         """Nodes to be looked at, and whether at their cards too."""
-        self._held: dict[str, None] = {}
-        self._cards: dict[DeviceId, None] = {}
         self._indexes: dict[tuple[str, Hashable, bytes], Index] = {}
         self._scored: dict[tuple[str, Hashable, bytes], tuple[Plan, NodeScore]] = {}
 
@@ -60,13 +59,18 @@ class Boards:
 
     def hold_changed(self, node: str) -> None:
         """More or less is held on a node."""
-        if self._boards:
-            self._held[node] = None
+        pool = self._pool_of.get(node)
+        if pool is not None and node not in self._nodes:
+            self._boards[pool].hold_changed(node)
 
     def card_changed(self, device: DeviceId) -> None:
         """More or less of a device is used."""
-        if self._boards:
-            self._cards[device] = None
+        card = self._pools.card(device) if self._boards else None
+        if card is None or self._nodes.get(card.node):
+            return  # Its node is yet to be read, cards and all.
+        pool = self._pool_of.get(card.node)
+        if pool is not None:
+            self._boards[pool].use_changed(card)
 
     def forget_indexes(self) -> None:
         """What requests mean changed: a DeviceClass, or the language of selectors."""
@@ -78,15 +82,13 @@ class Boards:
         self._boards.clear()
         self._pool_of.clear()
         self._nodes.clear()
-        self._held.clear()
-        self._cards.clear()
         self._indexes.clear()
         self._scored.clear()
 
     def of(self, pool: str) -> Board:
         """A pool's board, as things are now."""
-        if self._nodes or self._cards or self._held:
-            self._apply()
+        if self._nodes:
+            self._read_again()
         board = self._boards.get(pool)
         if board is None:
             board = self._boards[pool] = Board(self._source)
@@ -149,26 +151,12 @@ class Boards:
         while len(self._indexes) >= most:
             del self._indexes[next(iter(self._indexes))]
 
-    def _apply(self) -> None:
-        if self._nodes:
-            for name, cards in self._nodes.items():
-                self._put(name, cards)
-            self._nodes.clear()
-            for board in self._boards.values():
-                board.renumber_if_outgrown()
-        boards, pool_of, card_of = self._boards, self._pool_of, self._pools.card
-        for name in self._held:
-            pool = pool_of.get(name)
-            if pool is not None:
-                boards[pool].hold_changed(name)
-        for device in self._cards:
-            card = card_of(device)
-            if card is not None:
-                pool = pool_of.get(card.node)
-                if pool is not None:
-                    boards[pool].use_changed(card)
-        self._held.clear()
-        self._cards.clear()
+    def _read_again(self) -> None:
+        for name, cards in self._nodes.items():
+            self._put(name, cards)
+        self._nodes.clear()
+        for board in self._boards.values():
+            board.renumber_if_outgrown()
 
     def _put(self, name: str, cards: bool) -> None:
         before, now = self._pool_of.pop(name, ""), self._pools.of(name)

@@ -20,7 +20,7 @@ from dray_allocator.placement.scores import LoadScore, Look, NodeScore
 
 BLOCK: Final = 128
 NONE: Final = 2**63 - 1
-_ONE_BY_ONE: Final = 4
+_ONE_BY_ONE: Final = 16
 """Up to so many changed nodes are looked at one by one."""
 _WHOLE_SHARE: Final = 4
 """From one node in so many on, all are looked at: a gather costs more per card than a sweep."""
@@ -45,9 +45,6 @@ class Index:
         self._scored_at = score.version
         self._tells = not isinstance(score, LoadScore)
         """Whether the score asks which cards have enough."""
-        self._suiting: dict[int, list[list[int]]] = {}
-        """Of rows looked at one by one since anything changed, per need the cards that have
-        enough of everything."""
         self._aside: dict[int, int] = {}
         """Rows that are passed over for one pod, and their keys."""
 
@@ -63,7 +60,6 @@ class Index:
             self._scored_at, void = scored_at, True
         if self._position == version and not void:
             return
-        self._suiting.clear()
         if not board.rows:
             self._keys[:] = self._least[:] = NONE
             self._best = None
@@ -121,19 +117,21 @@ class Index:
             return
         self._key_at[row] = key
         self._stale[row // BLOCK] = None
+        self._best = self._best_beside(key, row)
+
+    def _best_beside(self, key: int, row: int) -> tuple[int, int] | None:
+        """The best node now that this one has another key; None where all must be compared."""
         best = self._best
         if best is None:
-            return
+            return None
         if key < best[0]:
-            self._best = key, row
-        elif key == best[0] or row == best[1]:
-            self._best = None
+            return key, row
+        return best if key > best[0] and self._key_at[best[1]] == best[0] else None
 
     def suiting_of(self, row: int) -> list[int]:
         """Which cards of a node have enough of everything for the plan's last need, by their
         index on it."""
-        known = self._suiting.get(row)
-        return known[-1] if known else self.plan.cards[-1].suiting_on(self.board, row)
+        return self.plan.cards[-1].suiting_on(self.board, row, self.board.count_at[row])
 
     def keys(self) -> Whole:
         """All keys, by row. A copy."""
@@ -145,7 +143,8 @@ class Index:
 
     def _look_at(self, changed: list[int]) -> None:
         rows = list(dict.fromkeys(changed))
-        self._fit_length()
+        if self.board.height > len(self._key_at):
+            self._fit_length()
         if len(rows) <= _ONE_BY_ONE:
             for row in rows:
                 self._set_key(row, self._key_of(row))
@@ -160,15 +159,15 @@ class Index:
             return NONE
         if not self._has_resources(row):
             return NONE
-        suiting = []
+        suiting: list[Flags] = []
         for need in plan.cards:
-            found = need.suiting_on(board, row)
+            count = board.count_at[row] if self._tells else need.count
+            found = need.suiting_on(board, row, count)
             if len(found) < need.count:
                 return NONE
-            suiting.append(found)
-        self._suiting[row] = suiting
-        told = [_flags(found, board.count_at[row]) for found in suiting] if self._tells else ()
-        return (self.score.of(board, row, told) << TIE_BITS) + board.tie_at[row]
+            if self._tells:
+                suiting.append(_flags(found, count))
+        return (self.score.of(board, row, suiting) << TIE_BITS) + board.tie_at[row]
 
     def _has_resources(self, row: int) -> bool:
         board, plan = self.board, self.plan
@@ -194,9 +193,11 @@ class Index:
             suiting = [need.suiting(board, places) for need in self.plan.cards]
             for need, found in zip(self.plan.cards, suiting, strict=True):
                 enough &= np.bincount(owner[found], minlength=len(rows)) >= need.count
-        self._keys[rows] = self._scored(Look(rows, places, suiting), enough)
+        self._keys[rows] = keys = self._scored(Look(rows, places, suiting), enough)
         self._stale.update(dict.fromkeys((rows // BLOCK).tolist()))
-        self._best = None
+        best = int(keys.argmin())
+        is_sure = not board.ties.twins
+        self._best = self._best_beside(keys.item(best), rows.item(best)) if is_sure else None
 
     def _rebuild(self) -> None:
         board = self.board

@@ -102,22 +102,23 @@ class CardNeed:
             found = found & (free >= (amount if amounts is None else amounts[board.kind[places]]))
         return found
 
-    def suiting_on(self, board: Board, row: int) -> list[int]:
-        """Which cards of one node have enough of everything, by their index on it: what
-        ``suiting`` says, without numpy, which takes longer for so few."""
-        first = board.first_at[row]
-        last = first + board.count_at[row]
-        found = [at for at, is_open in enumerate(board.open_at[first:last]) if is_open]
-        if not self.suits_all:
-            suits, kinds = self.suits_at, board.kind_at[first:last]
-            found = [at for at in found if suits[kinds[at]]] if suits else []
-        for column, amounts, amount in self.checks:
-            free = board.free_at[column][first:last]
-            if amounts is None:
-                found = [at for at in found if free[at] >= amount]
+    def suiting_on(self, board: Board, row: int, most: int) -> list[int]:
+        """Cards of one node that have enough of everything, by their index on it, and no more than
+        ``most``: what ``suiting`` says, without numpy, which takes longer for so few."""
+        first, found = board.first_at[row], []
+        open_at, kind_at, free_at = board.open_at, board.kind_at, board.free_at
+        suits_all, suits_at, checks = self.suits_all, self.suits_at, self.checks
+        for place in range(first, first + board.count_at[row]):
+            if not open_at[place] or not (suits_all or (suits_at and suits_at[kind_at[place]])):
+                continue
+            for column, amounts, amount in checks:
+                least = amount if amounts is None else amounts[kind_at[place]]
+                if free_at[column][place] < least:
+                    break
             else:
-                kinds = board.kind_at[first:last]
-                found = [at for at in found if free[at] >= amounts[kinds[at]]]
+                found.append(place - first)
+                if len(found) == most:
+                    break
         return found
 
 
@@ -136,6 +137,8 @@ class Plan:
     """Per kind of node, whether the pod may run there as far as the kind tells."""
     may_run_at: Sequence[int] = ()
     """The same, for one kind."""
+    tells_node: bool = False
+    """Whether a node takes the pod, its cards aside, if, and only if, the board says so."""
     is_simple: bool = False
     """Whether a node fits if, and only if, enough of its cards do, one by one."""
     is_single: bool = False
@@ -169,6 +172,7 @@ class Plan:
     def _begin(self, board: Board, selectors: Selectors) -> None:
         self.may_run = np.zeros(0, np.bool_)
         self._told = _told(self.needs, board)
+        self.tells_node = _is_all(self._told, self.needs)
         self.cards = tuple(_need(need.ask, board, selectors) for need in self.cards)
         self.is_simple = len(self.cards) == 1 and self.cards[0].is_exact
         self.is_single = self.is_simple and self.cards[0].count == 1
@@ -210,6 +214,13 @@ def _told(needs: PodNeeds, board: Board) -> PodNeeds:
     )
     terms = needs.node_terms if is_told else ()
     return PodNeeds(node_selector=wanted, node_terms=terms, tolerations=needs.tolerations)
+
+
+def _is_all(told: PodNeeds, needs: PodNeeds) -> bool:
+    """Whether nothing is needed but what a node's kind tells, and amounts that columns hold."""
+    cpu_milli, memory_bytes = needs.cpu_milli, needs.memory_bytes
+    all_told = replace(told, cpu_milli=cpu_milli, memory_bytes=memory_bytes, unread=needs.unread)
+    return all_told == needs and max(cpu_milli, memory_bytes) < _MOST
 
 
 def roomy(node: Node) -> Node:

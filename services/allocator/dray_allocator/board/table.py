@@ -1,6 +1,7 @@
 """The columns of a board: a node has a row, its cards a stretch of places."""
 
 from array import array
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -15,6 +16,7 @@ from dray_allocator.board.columns import (
     longer,
     wholes,
 )
+from dray_allocator.fit.devices import Card
 
 _FIRST: Final = 64
 
@@ -27,6 +29,8 @@ class Table:
         self.rows: dict[str, int] = {}
         self.names: list[str] = []
         """By row; empty where the row is free."""
+        self.cards_in: list[Sequence[Card]] = []
+        """By row; that many, from ``first`` on."""
         self._free_rows: list[int] = []
         self._stretches = Stretches()
         self._make_columns()
@@ -89,6 +93,7 @@ class Table:
         else:
             row = len(self.names)
             self.names.append(name)
+            self.cards_in.append(())
             if row >= len(self.first):
                 self._grow_rows(row + 1)
         self.rows[name] = row

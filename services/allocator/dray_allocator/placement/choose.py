@@ -77,11 +77,13 @@ def choose(state: AllocatorState, domain: Domain, wanted: Wanted) -> Choice | No
 def _plain(state: AllocatorState, index: Index, wanted: Wanted) -> Choice | None:
     """For most pods, which want one card and nothing special: what is said below of all, in
     short."""
-    board, ask = index.board, wanted.asks[0]
+    board, ask, is_told = index.board, wanted.asks[0], index.plan.tells_node
     while (row := index.best()) >= 0:
         node = board.names[row]
-        if takes(state, wanted, node) and (found := picked(state, index, ask, row)) is not None:
-            return Choice(node, found.shares, board.cards, found.grade)
+        if is_told or takes(state, wanted, node):
+            found = picked(state, index, ask, row)
+            if found is not None:
+                return Choice(node, found.shares, board.cards, found.grade)
         index.rule_out(row)
     return None
 

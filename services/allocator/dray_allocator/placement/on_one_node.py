@@ -30,7 +30,7 @@ def picked(state: AllocatorState, index: Index, ask: Ask, row: int) -> Found | N
     Where amounts are rounded in the columns, the ledger has the last word.
     """
     board, need, ledger = index.board, index.plan.cards[0], state.ledger
-    cards = state.fleet.of(board.names[row]).cards
+    cards = board.cards_in[row]
     found: list[Share] = []
     for at in index.score.order(board, row, index.suiting_of(row)):
         card = cards[at]

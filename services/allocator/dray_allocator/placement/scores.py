@@ -105,7 +105,8 @@ class LoadScore(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
 
     def order(self, board: Board, row: int, cards: list[int]) -> list[int]:
         """By load, then tie."""
-        return by_load(board, row, cards, board.load_at[board.stretch(row)], self.card_fills)
+        loads = board.load_at[board.stretch(row)].tolist()
+        return by_load(board, row, cards, loads, self.card_fills)
 
     def rank(self, board: Board, row: int) -> Rank:
         """The load."""
@@ -119,6 +120,6 @@ def by_load(
     """Cards of a node, in ascending order, by load, least first or most, then by their tie."""
     found = list(cards)
     if len(found) > 1:
-        found.sort(key=board.card_tie_at[board.stretch(row)].__getitem__)
+        found.sort(key=board.card_tie_at[board.stretch(row)].tolist().__getitem__)
         found.sort(key=loads.__getitem__, reverse=fills)  # Both sorts are stable.
     return found

@@ -4,6 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from dray.domain import names
+from dray.domain.claims import AllocatedDevice, Allocation
+from dray.domain.devices import DeviceId
 from dray.domain.pods import NodeExpression, PodNeeds
 from dray.messages.facts import SliceObserved
 from dray_allocator.board import boards, columns, index, kinds
@@ -129,3 +132,42 @@ def test_a_board_without_nodes_offers_none(make_world):
     assert isinstance(world.state.boards.of("pool"), Board)
     world.submit(world.a_pod("p"))
     assert not world.decisions()
+
+
+def test_a_use_that_changes_before_its_node_is_read_again_lands_on_its_card(make_world):
+    """Read as it was, the node has no such card, and its neighbour is where it would be."""
+    world = make_world().open().nodes(*(make_world.a_node(f"n{i}") for i in range(2)), cards=2)
+    chosen(world, "a", world.ask("1", "1Gi"))
+    board = world.state.boards.of("pool")
+    first, other = sorted(board.rows, key=lambda name: board.first_at[board.rows[name]])
+    before = board.load[board.stretch(board.rows[other])].tolist()
+    cards = [world.a_card(f"{first}-gpu{i}") for i in range(4)]
+    world.see(SliceObserved(revision=world.next(), slice=world.a_slice(first, cards, generation=2)))
+    used = AllocatedDevice(
+        names.GPU_REQUEST,
+        DeviceId(names.DRIVER, first, cards[3].name),
+        consumed={"virtual_vram": "40Gi"},
+    )
+    claim = world.a_claim("full", world.ask())
+    world.claim(replace(claim, allocation=Allocation((used,))))
+    world.state.boards.of("pool")
+    assert board.load[board.stretch(board.rows[other])].tolist() == before
+    assert board.load[board.stretch(board.rows[first])].tolist()[3] == modes.FULL
+
+
+def test_the_best_node_stays_the_best_until_it_is_worse_or_another_one_is_better(make_world):
+    """The index remembers it; three fit on a node."""
+    world = make_world().open().nodes(*(make_world.a_node(f"n{i}") for i in range(4)), cards=1)
+    asked = world.ask("100", "10Gi")
+    nodes = [chosen(world, uid, asked) for uid in "abcd"]
+    assert nodes[0] == nodes[1] == nodes[2] != nodes[3]
+    world.node(world.a_node(nodes[3], unschedulable=True))
+    another = chosen(world, "e", asked)
+    assert another not in nodes
+    world.commit(world.decisions()["a"])
+    world.claim(world.state.facts.claims[world.a_claim("a", asked).uid], deleted=True)
+    assert chosen(world, "f", asked) == nodes[0]
+    world.node(world.a_node(nodes[0]), deleted=True)
+    assert chosen(world, "g", asked) == another
+    world.node(world.a_node(nodes[3]))
+    assert chosen(world, "h", asked) in (another, nodes[3])

@@ -69,13 +69,13 @@ def test_nodes_that_a_pod_names_go_by_the_same_scores(make_world, monkeypatch):
 
 def test_many_changed_nodes_are_rated_together_as_one_by_one(make_world, monkeypatch):
     world = make_world().open()
-    names = [f"n{i}" for i in range(40)]
+    names = [f"n{i}" for i in range(100)]
     for number, name in enumerate(names):
         world.nodes(world.a_node(name), cards=number % 3)
     score = rated(monkeypatch, world, {name: number for number, name in enumerate(names)})
     assert chosen(world, "a")[0] == "n1"
     before = score.swept
-    for name in names[5:12]:
+    for name in names[5:25]:
         world.node(world.a_node(name, pods=0))
     assert chosen(world, "b")[0] == "n1"
     assert score.swept == before + 1

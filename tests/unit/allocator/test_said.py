@@ -1,0 +1,64 @@
+"""What claims say is worked out once, and again when what they name is another thing."""
+
+from dataclasses import replace
+
+from dray.domain import names
+from dray.domain.devices import DeviceClass, OpaqueConfig
+from dray.domain.pods import PodNeeds
+from dray.messages.facts import DeviceClassObserved
+from dray_allocator.placement.ask import Wanted, wanted
+
+FALSE = 'device.driver == "nobody.example.com"'
+
+
+def said(world, uid, spec=None, **about):
+    world.submit(world.a_pod(uid, **about), spec or world.ask())
+    return wanted(world.state, "pool", world.state.facts.pods[uid])
+
+
+def waiting(make_world):
+    """Without nodes everything waits, so that it can be asked for again."""
+    return make_world().open()
+
+
+def test_pods_that_ask_for_the_same_share_all_but_whose_it_is(make_world):
+    world = waiting(make_world)
+    one, other = said(world, "a"), said(world, "b")
+    assert one.signature is other.signature
+    assert one.asks[0].amounts is other.asks[0].amounts
+    assert [one.asks[0].claim_uid, other.asks[0].claim_uid] == [
+        one.claims[0].uid,
+        other.claims[0].uid,
+    ]
+
+
+def test_needs_that_differ_in_more_than_amounts_have_signatures_of_their_own(make_world):
+    world = waiting(make_world)
+    plain = said(world, "a", needs=PodNeeds(cpu_milli=5))
+    picky = said(world, "b", needs=PodNeeds(cpu_milli=5, node_selector={"zone": "a"}))
+    again = said(world, "c", needs=PodNeeds(cpu_milli=5))
+    assert plain.signature == again.signature != picky.signature
+    assert plain.devices_signature == picky.devices_signature
+
+
+def test_a_class_that_changes_changes_what_a_claim_asks_for(make_world):
+    world = waiting(make_world)
+    assert FALSE not in said(world, "a").asks[0].selectors
+    named = DeviceClass(names.DEVICE_CLASS, selectors=(FALSE,))
+    world.see(DeviceClassObserved(revision=world.next(), device_class=named))
+    assert FALSE in said(world, "b").asks[0].selectors
+    world.see(DeviceClassObserved(revision=world.next(), device_class=named, deleted=True))
+    refused = said(world, "c")
+    assert not isinstance(refused, Wanted)
+    assert [one.what for one in refused] == [f"DeviceClass {names.DEVICE_CLASS} does not exist"]
+
+
+def test_what_a_claim_says_in_its_configuration_is_its_own(make_world):
+    world = waiting(make_world)
+    spec = world.ask()
+    limits = {"kind": names.LIMITS_KIND, names.PREFER_FIELD: "tflops desc"}
+    choosy = replace(spec, config=(OpaqueConfig(names.DRIVER, limits),))
+    plain, prefers = said(world, "a", spec), said(world, "b", choosy)
+    assert plain.devices_signature == prefers.devices_signature
+    assert not plain.prefers
+    assert prefers.prefers
