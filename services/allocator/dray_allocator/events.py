@@ -2,13 +2,14 @@
 
 from dataclasses import dataclass
 
+import msgspec
+
 from dray.messages.commands import VoidClaim
 from dray.messages.decisions import AnyRecord
 from dray.messages.facts import Fact
 
 
-@dataclass(frozen=True, slots=True)
-class FactSeen:
+class FactSeen(msgspec.Struct, frozen=True):
     """The next fact of the facts stream."""
 
     sequence: int
@@ -25,8 +26,7 @@ class FactsLost:
     """The facts stream was re-created: everything known from it is forgotten."""
 
 
-@dataclass(frozen=True, slots=True)
-class RecordSeen:
+class RecordSeen(msgspec.Struct, frozen=True):
     """The next record of a domain's decision log."""
 
     domain: str

@@ -150,8 +150,9 @@ def _pod(state: AllocatorState, fact: PodObserved) -> None:
         if pod.uid in domain.current.pods and not state.facts.pod_wants(pod.uid):
             domain.settle = True
     for reference in pod.claims:
-        uid = state.facts.claim_uids.get((pod.namespace, reference.claim))
-        if uid is not None:
+        uid = state.facts.claim_uids.get((pod.namespace, reference.claim), "")
+        claim = state.facts.claims.get(uid)
+        if claim is not None and not claim.pool:  # Its pool is that of the pods that refer to it.
             state.refresh_claim(uid)
     state.refresh_pod(pod.uid)
 

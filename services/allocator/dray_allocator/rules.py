@@ -20,10 +20,10 @@ class Rules:
     checkpoint_interval_s: float = 600.0
     waiting_repeat_s: float = 10.0
     """A waiting pod whose reasons differ only in their counts is told again after this."""
-    pods_per_record: int = 16
+    pods_per_record: int = 64
     unconfirmed_records: int = 256
     """Records appended ahead of their confirmation."""
-    searches_per_step: int = 32
+    searches_per_step: int = 64
     """Pods searched for before other work of the process may run."""
 
     def changed(self) -> dict[str, Any]:

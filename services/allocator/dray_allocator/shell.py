@@ -166,7 +166,7 @@ class Shell:
                     self._serving.give_up(domain)
                     await self._hand(LogShortened(domain, epoch))
                 async for delivered in self._bus.read(stream):
-                    record = self._own.record_of(delivered)
+                    record = self._own.record_of(domain, epoch, delivered)
                     self._traces.folded(record, delivered.headers, delivered.time_unix_s)
                     more = delivered.pending > 0
                     seen = RecordSeen(domain, epoch, delivered.sequence, record, more)
@@ -231,6 +231,7 @@ class Shell:
 
     def _unfollow(self, domain: str) -> None:
         self._serving.give_up(domain)
+        self._own.forget(domain)
         if (task := self._followers.pop(domain, None)) is not None:
             task.cancel()
 

@@ -29,18 +29,13 @@ from dray_allocator.referring import known_claims, pool_of
 from dray_allocator.rules import Rules
 
 
-def no_stopwatch() -> int:
-    """For replays: took_us is 0."""
-    return 0
-
-
 @dataclass(slots=True)
 class AllocatorState:
     """Everything the decisions depend on, and what is cached of it."""
 
     rules: Rules = field(default_factory=Rules)
-    stopwatch: Callable[[], int] = no_stopwatch
-    """Microseconds; measured for people, never decided upon."""
+    stopwatch: Callable[[], int] = int
+    """Microseconds; measured for people, never decided upon. ``int`` says 0, for replays."""
     facts: Facts = field(default_factory=Facts)
     fleet: Fleet = field(init=False)
     boards: Boards = field(init=False)
@@ -107,7 +102,7 @@ class AllocatorState:
         domain.late.pop(decision.pod_uid, None)
         self.refresh_hold(decision.pod_uid)
         for claim in decision.claims:
-            self._set_use(claim.uid, claim.allocation)
+            self._set_use(claim.uid, self._use(claim.uid))
             domain.unsettled[claim.uid] = None
             for pod_uid in self.facts.pods_named((claim.namespace, claim.name)):
                 if pod_uid != decision.pod_uid:

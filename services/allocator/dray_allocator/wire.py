@@ -12,14 +12,7 @@ from dray.messages.base import (
     encode,
     subject_prefix,
 )
-from dray.messages.decisions import (
-    AnyRecord,
-    Decided,
-    Waiting,
-    decode_record,
-    log_stream,
-    log_subject,
-)
+from dray.messages.decisions import AnyRecord, Decided, Waiting, decode_record, log_subject
 from dray.messages.facts import FACTS, Fact
 from dray.messages.rpc import Dump, DumpReply
 from dray_allocator.dump import served_page
@@ -54,25 +47,28 @@ def record_of(delivered: Delivered) -> AnyRecord:
 
 
 class OwnRecords:
-    """Records that this replica appends, until they are read back: what comes back the same need
-    not be decoded."""
+    """Records that this replica appends, until they are read back: what comes back as it was
+    written need not be decoded."""
 
     def __init__(self) -> None:
-        self._written: dict[tuple[str, int], tuple[bytes, AnyRecord]] = {}
+        self._written: dict[str, dict[tuple[int, int], tuple[bytes, AnyRecord]]] = {}
+        """By domain, then by epoch and sequence."""
 
     def written(self, sequence: int, payload: bytes, record: AnyRecord) -> None:
-        """A record is about to be appended, and will have this sequence if nobody else appends."""
-        self._written[log_stream(record.domain, record.epoch), sequence] = payload, record
+        """A record is about to be appended, and has this sequence if nobody else appends."""
+        written = self._written.setdefault(record.domain, {})
+        written[record.epoch, sequence] = payload, record
 
-    def record_of(self, delivered: Delivered) -> AnyRecord:
-        """The record that a log has, whoever wrote it. Raises as ``record_of``."""
-        payload, record = self._written.pop((delivered.stream, delivered.sequence), (b"", None))
-        return record if record and payload == delivered.payload else record_of(delivered)
+    def record_of(self, domain: str, epoch: int, delivered: Delivered) -> AnyRecord:
+        """The next record of a log, whoever wrote it. Raises as ``record_of``."""
+        written = self._written.get(domain, {}).pop((epoch, delivered.sequence), None)
+        if written is not None and written[0] == delivered.payload:
+            return written[1]
+        return record_of(delivered)
 
-    def forget(self, stream: str) -> None:
-        """A log is read no more."""
-        for written in [key for key in self._written if key[0] == stream]:
-            del self._written[written]
+    def forget(self, domain: str) -> None:
+        """Its log is read no more."""
+        self._written.pop(domain, None)
 
 
 def answer_to(state: AllocatorState, question: bytes) -> bytes | None:
