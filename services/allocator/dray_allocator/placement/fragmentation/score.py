@@ -39,6 +39,11 @@ class Landscapes:
         return Scoring(self, self._score)
 
     @property
+    def latest(self) -> Landscape | None:
+        """The one set last, if any was."""
+        return self._current
+
+    @property
     def current(self) -> Landscape:
         """The one set last.
 
