@@ -33,7 +33,10 @@ def relearn(state: AllocatorState, domain: Domain) -> None:
     """Learn anew: what is learned counts at once, and is written with the next decision."""
     board, nodes = state.boards.of(domain.name), state.facts.nodes
     learned = _learner(domain).learn(
-        board, state.selectors, lambda name: nodes[name].node.cpu_milli
+        board,
+        state.selectors,
+        lambda name: nodes[name].node.cpu_milli,
+        domain.landscapes.latest,
     )
     if learned is not None:
         domain.unwritten = learned

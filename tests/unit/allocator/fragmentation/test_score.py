@@ -11,11 +11,13 @@ from dray.domain.devices import DeviceId
 from dray.domain.pods import NodeExpression, PodNeeds
 from dray.messages.decisions import Learned, TypicalPod
 from dray.messages.facts import PodObserved
-from dray_allocator.board.index import Index
+from dray_allocator.board.index import NONE, Index
 from dray_allocator.board.plan import plan_of
 from dray_allocator.placement.ask import wanted
 from dray_allocator.placement.choose import choose, index_of
-from dray_allocator.placement.fragmentation.shapes import class_of, taken_of
+from dray_allocator.placement.fragmentation.losses import UNIT
+from dray_allocator.placement.fragmentation.shapes import CARD, class_of, taken_of
+from dray_allocator.placement.modes import FULL, TIE_BITS
 
 MODE = "FragmentationAware"
 
@@ -38,12 +40,13 @@ def cards_of(world):
     return [card for name in world.state.facts.nodes for card in world.state.fleet.of(name).cards]
 
 
-def look(world, uid, tflops, **about):
+def look(world, uid, tflops, needs=None, **about):
     """The choice for a pod, which nobody decides about."""
     domain = world.state.domains["pool"]
     domain.fence = None
     world.claim(world.a_claim(uid, world.ask(tflops, "1Gi", **about)))
-    world.see(PodObserved(revision=world.next(), pod=world.a_pod(uid)))
+    pod = world.a_pod(uid) if needs is None else world.a_pod(uid, needs=needs)
+    world.see(PodObserved(revision=world.next(), pod=pod))
     want = wanted(world.state, "pool", world.state.facts.pods[uid])
     return choose(world.state, domain, want), want
 
@@ -117,6 +120,56 @@ def test_one_by_one_is_as_many_together_and_as_from_nothing(make_world):
             if fresh.key(row) != 2**63 - 1:
                 score = fresh.score.of(index.board, row, suiting)
                 assert score == fresh.key(row) >> 40
+
+
+TYPICAL = {
+    "one card, no cpu": ((0, 1, 300, 40, 9), (0, 1, 1000, 20, 30)),
+    "one card, scarce cpu": ((9000, 1, 300, 40, 9), (500, 1, 100, 7, 2), (30_000, 1, 1000, 5, 9)),
+    "several cards, no cpu": ((0, 1, 500, 40, 9), (0, 2, 1000, 50, 3), (0, 4, 250, 3, 30)),
+    "several cards, scarce cpu": (
+        (9000, 1, 300, 40, 9),
+        (50_000, 4, 1000, 8, 40),
+        (8000, 2, 600, 9, 9),
+    ),
+}
+
+
+@pytest.mark.parametrize("typical", TYPICAL.values(), ids=TYPICAL)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_scores_are_what_nodes_lose_by_the_formula(make_world, by_hand, typical, seed):
+    world, chance = make_world().open(MODE), random.Random(seed)
+    for number in range(12):
+        node = world.a_node(f"n{number}", cpu_milli=chance.choice((2000, 16_000, 64_000)))
+        world.nodes(node, cards=chance.choice((1, 2, 8)))
+        for card in range(2 if number % 3 else 0):
+            left = chance.choice(("31", "100", "218", "312"))
+            used(world, f"u{number}-{card}", f"n{number}", f"n{number}-gpu{card}", left)
+    fixed(world, *((a, b, c, d * 1000, e * 1000) for a, b, c, d, e in typical))
+    pods = world.state.domains["pool"].learned.pods
+    for uid, cpu_milli in (("a", 0), ("b", 1500)):
+        _, want = look(world, uid, "90", needs=PodNeeds(cpu_milli=cpu_milli))
+        index = index_of(world.state, world.state.domains["pool"], want)
+        score, board = index.score, index.board
+        fitting = [row for row in board.rows.values() if index.key(row) != NONE]
+        assert len(fitting) > 5
+        for row in fitting:
+            cpu, cards = seen(world, row)
+            after = [
+                by_hand((cpu - cpu_milli, (*cards[:at], code - 289, *cards[at + 1 :])), pods)
+                for at, code in enumerate(cards)
+                if code >= 289  # 90 of 312
+            ]
+            expected = (by_hand((cpu, cards), pods) - max(after)) // UNIT
+            suiting = [index.plan.cards[0].suiting(board, board.stretch(row))]
+            assert score.of(board, row, suiting) == expected
+            assert index.key(row) >> TIE_BITS == expected
+
+
+def seen(world, row):
+    """A node as the score sees it: free cpu, and the codes of its cards."""
+    board = world.state.boards.of("pool")
+    left = [(FULL - load) * CARD // FULL for load in board.load[board.stretch(row)].tolist()]
+    return board.cpu_milli.item(row), tuple(left)
 
 
 def test_scores_are_void_when_something_else_was_learned(make_world):

@@ -1,16 +1,14 @@
 """What typical pods can use of a node: by hand, and against whole numbers of Python's own."""
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dray.messages.decisions import Learned, TypicalPod
-from dray_allocator.board.board import Board
-from dray_allocator.board.source import Source
-from dray_allocator.placement.fragmentation.landscape import Landscape
-from dray_allocator.placement.fragmentation.nodes import state_of
-from dray_allocator.placement.fragmentation.table import STRIDE, Table, code_of, uses_cards
+from dray.messages.decisions import TypicalPod
+from dray_allocator.placement.fragmentation.ample import Ample
+from dray_allocator.placement.fragmentation.table import STRIDE, Table, code_of
 
 
 def typical(cpu_milli: int, cards: int, *milli: int, gain: int = 0, waste: int = 0) -> TypicalPod:
@@ -20,7 +18,21 @@ def typical(cpu_milli: int, cards: int, *milli: int, gain: int = 0, waste: int =
 
 
 def on(cpu_milli: int, *left: int, of_class: int = 0):
-    return state_of(cpu_milli, [code_of(of_class, one) for one in left])
+    return cpu_milli, tuple(code_of(of_class, one) for one in left)
+
+
+def summed(table, states):
+    """The sums of nodes in these states, and their free cpu."""
+    cards = [codes or (0,) for _, codes in states]
+    count = np.array([len(codes) for codes in cards])
+    codes = np.array([code for some in cards for code in some], np.int64)
+    return table.sums(codes, np.cumsum(count) - count), np.array([cpu for cpu, _ in states])
+
+
+def wasted_of(pod, state):
+    """Idle milli that a copy of the pod can't use: what it costs where nothing else counts."""
+    table = Table(len(pod.milli), [msgspec.structs.replace(pod, waste=1)])
+    return -table.worth(*summed(table, [state])).item()
 
 
 SMALL, BIG, PAIR = typical(1000, 1, 400), typical(4000, 1, 700), typical(2000, 2, 1000)
@@ -41,45 +53,21 @@ SMALL, BIG, PAIR = typical(1000, 1, 400), typical(4000, 1, 700), typical(2000, 2
     ],
 )
 def test_usable_and_wasted_milli(state, usable, wasted):
-    found = Table(1, (SMALL, BIG, PAIR)).features([state])
+    table = Table(1, (SMALL, BIG, PAIR))
 
-    assert found[0].tolist() == [usable]
-    assert found[1].tolist() == [wasted]
+    assert table.usable(*summed(table, [state])).tolist() == usable
+    assert [wasted_of(pod, state) for pod in (SMALL, BIG, PAIR)] == wasted
 
 
 def test_a_class_that_a_pod_cannot_use_is_wasted_and_another_amount_counts():
-    table = Table(2, (typical(1000, 1, 400, 0), typical(1000, 1, 500, 1000)))
-    mixed = state_of(9000, [code_of(0, 1000), code_of(1, 1000)])
+    one, other = pods = typical(1000, 1, 400, 0), typical(1000, 1, 500, 1000)
+    table = Table(2, pods)
+    single, mixed = on(9000, 1000, of_class=1), (9000, (code_of(0, 1000), code_of(1, 1000)))
 
-    usable, wasted = table.features([on(9000, 1000, of_class=1), mixed])
-
-    assert usable.tolist() == [[0, 1000], [800, 2000]]
-    assert wasted.tolist() == [[1000, 0], [1000, 0]]
-
-
-def by_hand(state, pods):
-    """The same with whole numbers only, card by card."""
-    cpu, codes = state
-    cards = [divmod(code, STRIDE) for code in codes]
-    total = 0
-    for pod in pods:
-        idle = sum(left for _, left in cards)
-        if not uses_cards(pod):
-            total -= idle * pod.waste
-            continue
-        fit = [(c, left) for c, left in cards if 0 < pod.milli[c] <= left]
-        each = [1 if pod.cards > 1 else left // pod.milli[c] for c, left in fit]
-        held = sum(n * pod.milli[c] for n, (c, _) in zip(each, fit, strict=True))
-        copies = sum(each) // pod.cards
-        if copies:
-            held = held * copies * pod.cards // sum(each)
-            needed = copies * max(pod.cpu_milli, 1)
-            total += pod.gain * (held if needed <= cpu else held * cpu // needed)
-        runs = copies >= 1 and cpu >= max(pod.cpu_milli, 1)
-        total -= pod.waste * (
-            sum(left for c, left in cards if (c, left) not in fit) if runs else idle
-        )
-    return total
+    assert table.usable(*summed(table, [single])).tolist() == [0, 1000]
+    assert table.usable(*summed(table, [mixed])).tolist() == [800, 2000]
+    assert [wasted_of(pod, single) for pod in pods] == [1000, 0]
+    assert [wasted_of(one, mixed), wasted_of(other, mixed)] == [1000, 0]
 
 
 MILLI = st.sampled_from((0, 1, 90, 333, 400, 500, 810, 1000))
@@ -95,36 +83,47 @@ PODS = st.lists(
     min_size=1,
     max_size=12,
 )
-STATES = st.lists(
-    st.builds(
-        state_of,
-        st.integers(0, 300_000),
-        st.lists(st.builds(code_of, st.integers(0, 1), st.integers(0, 1000)), max_size=8),
-    ),
-    min_size=1,
+CODES = st.lists(
+    st.builds(code_of, st.integers(0, 1), st.sampled_from((0, 1, 90, 399, 500, 810, 1000))),
     max_size=8,
-)
-
-
-def landscape_of(pods) -> Landscape:
-    nothing = Source(*[None] * 4)  # type: ignore[arg-type]
-    return Landscape(Board(nothing), Learned(version=1, classes=("a", "b"), pods=tuple(pods)), 1)
+).map(tuple)
+STATES = st.lists(st.tuples(st.integers(0, 300_000), CODES), min_size=1, max_size=8)
 
 
 @settings(max_examples=200, deadline=None)
 @given(PODS, STATES)
-def test_worth_is_exact_whoever_adds_in_whatever_order(pods, states):
+def test_worth_is_exact_whoever_adds_in_whatever_order(by_hand, pods, states):
     expected = [by_hand(state, pods) for state in states]
+    table, turned = Table(2, pods), Table(2, pods[::-1])
 
-    assert landscape_of(pods).worth_of(states) == expected
-    assert landscape_of(pods[::-1]).worth_of(states[::-1]) == expected[::-1]
+    assert table.worth(*summed(table, states)).tolist() == expected
+    assert turned.worth(*summed(turned, states[::-1])).tolist() == expected[::-1]
 
 
-def test_the_largest_numbers_are_still_whole():
+@settings(max_examples=200, deadline=None)
+@given(PODS, st.tuples(st.integers(0, 300_000), CODES), st.integers(0, 1000))
+def test_where_cpu_is_ample_no_pod_needs_a_look(by_hand, pods, state, taken):
+    ample = Ample(Table(2, pods))
+    cpu, codes = state
+
+    found = ample.worth_of(codes, cpu)
+
+    assert found in (None, by_hand(state, pods))
+    assert ample.worth_of(codes, 10**9) == by_hand((10**9, codes), pods)
+    for code in codes if found is not None else ():
+        less = code - min(code % STRIDE, taken)
+        at = codes.index(code)
+        changed = by_hand((cpu, (*codes[:at], less, *codes[at + 1 :])), pods)
+        assert ample.worth_with(codes, code, less) == changed
+        if ample.is_by_card:
+            assert found + ample.gain(code, less) == changed
+
+
+def test_the_largest_numbers_are_still_whole(by_hand):
     pods = [typical(1, 1, 1, 1, gain=20_000_000_000 // 384, waste=10**6) for _ in range(384)]
     state = on(10**8, *[1000] * 32)
+    table = Table(2, pods)
 
-    landscape = landscape_of(pods)
-    assert landscape.worth_of([state]) == [by_hand(state, pods)]
+    assert table.worth(*summed(table, [state])).tolist() == [by_hand(state, pods)]
     assert abs(by_hand(state, pods)) < 2**53
     assert np.finfo(np.float64).nmant == 52

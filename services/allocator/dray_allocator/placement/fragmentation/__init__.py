@@ -3,7 +3,9 @@
 shapes      pods and cards as far as the score looks at them
 table       what the typical pods can use of a node, as columns of numbers
 learning    which pods are typical, and what they count for
-landscape   what each node of a board is worth by what was learned last
+landscape   one board by what was learned last
+ample       what nodes are worth as long as their cpu suffices for whatever they hold
+losses      what nodes lose in worth by a pod
 score       how pods of one signature rate nodes and cards
 
 ``docs/placement.md`` says what the score is and why.

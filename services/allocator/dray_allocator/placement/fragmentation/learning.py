@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+import numpy as np
+
 from dray.messages.decisions import Learned, TypicalPod
 from dray_allocator.board.board import Board
 from dray_allocator.fit.search import Ask
@@ -93,16 +95,23 @@ class Learner:
         return self.pods >= min(max(self.total // 2, 1), max(_OFTEN, cards // _CARDS_PER_POD))
 
     def learn(
-        self, board: Board, selectors: Selectors, cpu_of: Callable[[str], int]
+        self,
+        board: Board,
+        selectors: Selectors,
+        cpu_of: Callable[[str], int],
+        like: Landscape | None = None,
     ) -> Learned | None:
         """What to decide by from now on; None where it is as good as before, or nothing is there
-        to learn about. ``cpu_of``: all cpu of a node, in milli."""
+        to learn about. ``cpu_of``: all cpu of a node, in milli. ``like``: the landscape by now,
+        whose nodes need not be looked at again."""
         self.pods = 0
         tell_models_apart(board)
         fleet = _fleet(board, cpu_of)
         if not fleet.cards:
             return None
-        found = _learned(self._shapes(board, selectors, fleet), board, fleet)
+        if not self._prior:
+            self._prior = _cold_start(board, fleet, cpu_of)
+        found = _learned(self._shapes(board, selectors), board, fleet, like)
         if self.before is not None:
             found = _numbered(found, self.before.version + 1)
             if _is_same(found, self.before):
@@ -110,10 +119,8 @@ class Learner:
         self.before = found
         return found
 
-    def _shapes(self, board: Board, selectors: Selectors, fleet: "Fleet") -> dict[Shape, float]:
+    def _shapes(self, board: Board, selectors: Selectors) -> dict[Shape, float]:
         """The shapes seen and their counts: what is typical of the pool's cards."""
-        if not self._prior:
-            self._prior = _cold_start(fleet)
         kinds = (board.numbering, board.card_kinds.count)
         if kinds != self._kinds:
             self._kinds = kinds
@@ -142,50 +149,60 @@ class Learner:
 
 @dataclass(slots=True)
 class Fleet:
-    """All that a pool's nodes have, per class of cards."""
+    """All that a pool's nodes have."""
 
-    cards: int = 0
-    cpu_milli: int = 0
-    cards_of: dict[str, int] = field(default_factory=dict)
-    cpu_milli_of: dict[str, float] = field(default_factory=dict)
-    """A node's cpu is its cards', in equal parts."""
+    cards: int
+    cpu_milli: int
+    """Of nodes with cards."""
+    cards_of: dict[str, int]
+    """Per class."""
 
 
 def _fleet(board: Board, cpu_of: Callable[[str], int]) -> Fleet:
-    found = Fleet()
-    classes = [class_of(board.card_kinds.example(kind)) for kind in range(board.card_kinds.count)]
-    for name, row in sorted(board.rows.items()):
-        kinds = board.kind[board.stretch(row)].tolist()
-        if not kinds:
-            continue
-        cpu_milli = max(0, cpu_of(name))
-        found.cards += len(kinds)
-        found.cpu_milli += cpu_milli
-        for kind in kinds:
-            one = classes[kind]
-            found.cards_of[one] = found.cards_of.get(one, 0) + 1
-            found.cpu_milli_of[one] = found.cpu_milli_of.get(one, 0.0) + cpu_milli / len(kinds)
-    return found
+    kinds = board.card_kinds.count
+    there = board.kind[: board.places][board.there[: board.places]]
+    cards_of: dict[str, int] = {}
+    for kind, cards in enumerate(np.bincount(there, minlength=kinds).tolist()):
+        if cards:
+            name = class_of(board.card_kinds.example(kind))
+            cards_of[name] = cards_of.get(name, 0) + cards
+    counts = board.count.tolist()
+    cpu_milli = sum(max(0, cpu_of(name)) for name, row in board.rows.items() if counts[row])
+    return Fleet(len(there), cpu_milli, cards_of)
 
 
-def _cold_start(fleet: Fleet) -> dict[Shape, float]:
+def _cold_start(board: Board, fleet: Fleet, cpu_of: Callable[[str], int]) -> dict[Shape, float]:
     """Before anything was seen: a whole card of every class, as often as there are such cards."""
-    per_card = fleet.cpu_milli / fleet.cards
+    per_card, cpu_milli_of = fleet.cpu_milli / fleet.cards, _cpu_milli_of(board, cpu_of)
     return {
-        Shape(int(min(per_card, fleet.cpu_milli_of[name] / cards)), 1, ((name, CARD),)): PRIOR
+        Shape(int(min(per_card, cpu_milli_of[name] / cards)), 1, ((name, CARD),)): PRIOR
         * cards
         / fleet.cards
         for name, cards in sorted(fleet.cards_of.items())
     }
 
 
-def _learned(counts: Mapping[Shape, float], board: Board, fleet: Fleet) -> Learned:
+def _cpu_milli_of(board: Board, cpu_of: Callable[[str], int]) -> dict[str, float]:
+    """Per class, the cpu of its cards: a node's is theirs in equal parts."""
+    found: dict[str, float] = {}
+    classes = [class_of(board.card_kinds.example(kind)) for kind in range(board.card_kinds.count)]
+    for name, row in sorted(board.rows.items()):
+        kinds = board.kind[board.stretch(row)].tolist()
+        for kind in kinds:
+            one = classes[kind]
+            found[one] = found.get(one, 0.0) + max(0, cpu_of(name)) / len(kinds)
+    return found
+
+
+def _learned(
+    counts: Mapping[Shape, float], board: Board, fleet: Fleet, like: Landscape | None
+) -> Learned:
     classes = tuple(sorted(fleet.cards_of))
     shapes = sorted(counts)
     total = sum(counts[shape] for shape in shapes)
     shares = [counts[shape] / total for shape in shapes]
     alpha = _alpha(shapes, shares, fleet)
-    usable = _usable(shapes, classes, board)
+    usable = _usable(shapes, classes, board, like)
     pods = []
     for shape, share, could in zip(shapes, shares, usable, strict=True):
         gain = alpha * share * max(could, _LEAST_SHARE) ** _EXPONENT if could else 0.0
@@ -209,10 +226,12 @@ def _milli(shape: Shape, fleet: Fleet) -> float:
     return shape.cards * taken / cards if cards else 0.0
 
 
-def _usable(shapes: Sequence[Shape], classes: tuple[str, ...], board: Board) -> list[float]:
+def _usable(
+    shapes: Sequence[Shape], classes: tuple[str, ...], board: Board, like: Landscape | None
+) -> list[float]:
     """Per shape, the share of the idle milli on all nodes that such pods could have."""
     pods = tuple(_typical(shape, classes, 0, 0, 0) for shape in shapes)
-    landscape = Landscape(board, Learned(version=0, classes=classes, pods=pods), 0)
+    landscape = Landscape(board, Learned(version=0, classes=classes, pods=pods), 0, like)
     landscape.nodes.catch_up()
     return landscape.shares()
 
