@@ -19,9 +19,9 @@ class Version:
 AttributeValue = bool | int | str | Version
 
 
+# A dictionary's key far more often than it is made: its hash is computed once.
 class DeviceId(msgspec.Struct, frozen=True, order=True, gc=False, cache_hash=True):
-    """What identifies a device in the whole cluster. It is looked up by far more often than made,
-    so its hash is computed once."""
+    """What identifies a device in the whole cluster."""
 
     driver: str
     pool: str

@@ -115,13 +115,15 @@ def _is_alone(state: AllocatorState, domain: str, pod: Pod) -> bool:
 
 def named_nodes(needs: PodNeeds) -> tuple[str, ...] | None:
     """The only nodes whose names every term of the pod's affinity admits; None: any name may do."""
+    if not needs.node_terms:
+        return None
     found: dict[str, None] = {}
     for term in needs.node_terms:
         names_of = [one.values for one in term if one.is_field and one.operator == "In"]
         if not names_of:
             return None
         found.update(dict.fromkeys(names_of[0]))
-    return tuple(found) if needs.node_terms else None
+    return tuple(found)
 
 
 def config_of(state: AllocatorState, claim: Claim) -> tuple[OpaqueConfig, ...]:
