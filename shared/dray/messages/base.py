@@ -147,13 +147,14 @@ def decode(delivered: Delivered | bytes, message: type[M]) -> M:
     """
     payload = delivered if isinstance(delivered, bytes) else delivered.payload
     try:
-        return _decoder(message).decode(payload)
+        found: M = _decoder(message).decode(payload)
     except msgspec.MsgspecError as error:
         where = "" if isinstance(delivered, bytes) else f" on {delivered.subject}"
         raise UndecodableMessageError(
             f"{ce_type(message)}{where} can't be decoded: {error}; "
             "was it written by another version of dray?"
         ) from error
+    return found
 
 
 @cache
