@@ -21,6 +21,7 @@ GONE_KEPT_S = 600.0
 object without a fact counts as gone only where the facts are complete."""
 _FINISHED = ("Succeeded", "Failed")
 _SIGNED_KEPT = 1024
+_NONE_COUNTED: frozenset[str] = frozenset()
 ClaimName = tuple[str, str]
 """Namespace and name."""
 SpecPart = tuple[tuple[str, ...], tuple[tuple[str, str], ...]]
@@ -75,7 +76,8 @@ class Facts:
     """What policies say, read once."""
     _signed: dict[tuple[SpecPart, ...], tuple[ClaimSpec, bytes]] = field(default_factory=dict)
     """Specs and their signatures, by what tells most specs apart."""
-    _revisions: dict[tuple[str, str], int] = field(default_factory=dict)
+    _revisions: dict[str, dict[str, int]] = field(default_factory=dict)
+    """By kind and key."""
 
     def put_claim(self, fact: ClaimObserved) -> bool:
         """Take a claim or its tombstone in; False if it is old."""
@@ -133,7 +135,8 @@ class Facts:
         if fact.deleted:
             self.nodes.pop(node.name, None)
             return known
-        self.nodes[node.name] = NodeFact(node, fact.revision, frozenset(fact.counted_pods))
+        counted = frozenset(fact.counted_pods) if fact.counted_pods else _NONE_COUNTED
+        self.nodes[node.name] = NodeFact(node, fact.revision, counted)
         self.members.setdefault(node.pool, {})[node.name] = None
         return known
 
@@ -172,7 +175,7 @@ class Facts:
                 if self.now_unix_s - gone[uid] < GONE_KEPT_S:
                     break
                 del gone[uid]
-                self._revisions.pop((kind, uid), None)
+                self._revisions.get(kind, {}).pop(uid, None)
 
     def _date_deletions(self, now_unix_s: float) -> None:
         """Tombstones that were read before any time was known are as old as the reader."""
@@ -208,9 +211,10 @@ class Facts:
         return made
 
     def _is_news(self, kind: str, key: str, revision: int) -> bool:
-        if revision < self._revisions.get((kind, key), 0):
+        known = self._revisions.setdefault(kind, {})
+        if revision < known.get(key, 0):
             return False
-        self._revisions[kind, key] = revision
+        known[key] = revision
         return True
 
     def _refer(self, pod: Pod, refers: bool) -> None:

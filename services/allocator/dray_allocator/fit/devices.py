@@ -21,18 +21,22 @@ PoolKey = tuple[str, str]
 """Driver and name."""
 
 
+_NOTHING_YET: dict[bytes, tuple[Card, ...]] = {}
+
+
 @dataclass(slots=True)
 class NodeDevices:
     """The devices of one node, in the order of their slices, and caches that die with it."""
 
     cards: tuple[Card, ...] = ()
-    eligible: dict[bytes, tuple[Card, ...]] = field(default_factory=dict)
-    """Per signature of a request: devices that match and whose taints are tolerated."""
+    eligible: dict[bytes, tuple[Card, ...]] = field(default_factory=lambda: _NOTHING_YET)
+    """Per signature of a request: devices that match and whose taints are tolerated. To be
+    written by ``remember`` only: most nodes of a large fleet share an empty one."""
 
     def remember(self, signature: bytes, cards: tuple[Card, ...]) -> tuple[Card, ...]:
         """Keep what is eligible, within bounds."""
-        if len(self.eligible) >= _SIGNATURES_KEPT:
-            self.eligible.clear()
+        if self.eligible is _NOTHING_YET or len(self.eligible) >= _SIGNATURES_KEPT:
+            self.eligible = {}
         self.eligible[signature] = cards
         return cards
 
@@ -172,7 +176,7 @@ class Fleet:
     def forget_selected(self) -> None:
         """Drop what is cached about eligibility: a DeviceClass or the language changed."""
         for node in self._nodes.values():
-            node.eligible.clear()
+            node.eligible = _NOTHING_YET
 
     def _rebuild(self, pool: PoolKey) -> tuple[str, ...]:
         nodes = _distinct(self._slices[name].node for name in self._pools[pool])
