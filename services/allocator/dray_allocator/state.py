@@ -165,8 +165,8 @@ class AllocatorState:
         claim = self.facts.claims.get(claim_uid)
         reservation = domain.current.claims.get(claim_uid)
         if reservation is None:
-            open_ended = claim is not None and self.pool_of(claim) == domain.name
-            unsettled = open_ended and claim is not None and executed_unknown(claim, None)
+            open_ended = claim is not None and executed_unknown(claim, None)
+            unsettled = open_ended and claim is not None and self.pool_of(claim) == domain.name
         elif reservation.stage is Stage.HELD:
             unsettled = True
         elif reservation.stage is Stage.COMMITTED:
