@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from dray.domain.claims import Claim
+from dray.domain.claims import Claim, ClaimSpec, DeviceRequest
 from dray.domain.devices import DeviceClass
 from dray.domain.dra.slices import TaintRule
 from dray.domain.placement import Placement, placement_of
@@ -20,8 +20,12 @@ GONE_KEPT_S = 600.0
 """How long a deletion is remembered: longer than a log may lag behind the facts. After it an
 object without a fact counts as gone only where the facts are complete."""
 _FINISHED = ("Succeeded", "Failed")
+_SIGNED_KEPT = 1024
+_NONE_COUNTED: frozenset[str] = frozenset()
 ClaimName = tuple[str, str]
 """Namespace and name."""
+SpecPart = tuple[tuple[str, ...], tuple[tuple[str, str], ...]]
+"""Of a request: selectors and capacity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +77,10 @@ class Facts:
     _served: dict[str, list[str]] = field(default_factory=dict)
     _placements: dict[str, tuple[Policy, Placement]] = field(default_factory=dict)
     """What policies say, read once."""
-    _revisions: dict[tuple[str, str], int] = field(default_factory=dict)
+    _signed: dict[tuple[SpecPart, ...], tuple[ClaimSpec, bytes]] = field(default_factory=dict)
+    """Specs and their signatures, by what tells most specs apart."""
+    _revisions: dict[str, dict[str, int]] = field(default_factory=dict)
+    """By kind and key."""
 
     def put_claim(self, fact: ClaimObserved) -> bool:
         """Take a claim or its tombstone in; False if it is old."""
@@ -95,7 +102,7 @@ class Facts:
         self.claims[claim.uid] = claim
         self.claim_uids[name] = claim.uid
         if claim.uid not in self.signatures:
-            self.signatures[claim.uid] = signature(claim)
+            self.signatures[claim.uid] = self._sign(claim)
         return True
 
     def put_pod(self, fact: PodObserved) -> bool:
@@ -131,7 +138,8 @@ class Facts:
         if fact.deleted:
             self.nodes.pop(node.name, None)
             return known
-        self.nodes[node.name] = NodeFact(node, fact.revision, frozenset(fact.counted_pods))
+        counted = frozenset(fact.counted_pods) if fact.counted_pods else _NONE_COUNTED
+        self.nodes[node.name] = NodeFact(node, fact.revision, counted)
         self.members.setdefault(node.pool, {})[node.name] = None
         return known
 
@@ -170,7 +178,7 @@ class Facts:
                 if self.now_unix_s - gone[uid] < GONE_KEPT_S:
                     break
                 del gone[uid]
-                self._revisions.pop((kind, uid), None)
+                self._revisions.get(kind, {}).pop(uid, None)
 
     def _date_deletions(self, now_unix_s: float) -> None:
         """Tombstones that were read before any time was known are as old as the reader."""
@@ -192,10 +200,24 @@ class Facts:
         """The pods that refer to a claim."""
         return tuple(self.pods_of.get(claim, ()))
 
+    def _sign(self, claim: Claim) -> bytes:
+        """The claim's signature; that of an equal spec, where one was seen: a thousand pods of one
+        shape cost one."""
+        seen = tuple([_part(request) for request in claim.spec.requests])
+        known = self._signed.get(seen)
+        if known is not None and known[0] == claim.spec:
+            return known[1]
+        if len(self._signed) >= _SIGNED_KEPT:
+            self._signed.clear()
+        made = signature(claim)
+        self._signed[seen] = claim.spec, made
+        return made
+
     def _is_news(self, kind: str, key: str, revision: int) -> bool:
-        if revision < self._revisions.get((kind, key), 0):
+        known = self._revisions.setdefault(kind, {})
+        if revision < known.get(key, 0):
             return False
-        self._revisions[kind, key] = revision
+        known[key] = revision
         return True
 
     def _refer(self, pod: Pod, refers: bool) -> None:
@@ -226,6 +248,10 @@ def _placement(policy: Policy) -> Placement:
 
 def _membership(node: Node) -> tuple[str, str]:
     return node.pool, node.owner
+
+
+def _part(request: DeviceRequest) -> SpecPart:
+    return request.selectors, tuple(request.capacity.items())
 
 
 def signature(claim: Claim) -> bytes:

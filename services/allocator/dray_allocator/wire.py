@@ -18,7 +18,9 @@ from dray.messages.rpc import Dump, DumpReply
 from dray_allocator.dump import served_page
 from dray_allocator.state import AllocatorState
 
-_FACTS: dict[str, type[Fact]] = {subject_prefix(fact): fact for fact in FACTS}
+_FACTS: dict[tuple[str, ...], type[Fact]] = {
+    tuple(subject_prefix(fact).split(".")): fact for fact in FACTS
+}
 
 
 def fact_of(delivered: Delivered) -> Fact | None:
@@ -27,7 +29,7 @@ def fact_of(delivered: Delivered) -> Fact | None:
     Raises:
         UndecodableMessageError: the payload does not fit its type.
     """
-    kind = _FACTS.get(".".join(delivered.subject.split(".")[:4]))
+    kind = _FACTS.get(tuple(delivered.subject.split(".", 4)[:4]))
     return None if kind is None else decode(delivered, kind)
 
 

@@ -188,8 +188,7 @@ class Session:
             reply.set_result(message)
 
 
-async def _pass_over(message: Msg) -> None:
-    """Of a subscription whose messages are taken nothing comes this way."""
+async def _pass_over(message: Msg) -> None: ...
 
 
 class Link:

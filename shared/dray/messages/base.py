@@ -9,6 +9,7 @@ import time
 from abc import ABCMeta, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import ClassVar, Literal, TypeVar
 from uuid import UUID, uuid5
 
@@ -146,10 +147,16 @@ def decode(delivered: Delivered | bytes, message: type[M]) -> M:
     """
     payload = delivered if isinstance(delivered, bytes) else delivered.payload
     try:
-        return msgspec.json.decode(payload, type=message)
+        found: M = _decoder(message).decode(payload)
     except msgspec.MsgspecError as error:
         where = "" if isinstance(delivered, bytes) else f" on {delivered.subject}"
         raise UndecodableMessageError(
             f"{ce_type(message)}{where} can't be decoded: {error}; "
             "was it written by another version of dray?"
         ) from error
+    return found
+
+
+@cache
+def _decoder(message: type[M]) -> msgspec.json.Decoder[M]:
+    return msgspec.json.Decoder(message)

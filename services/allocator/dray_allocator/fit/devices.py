@@ -4,74 +4,24 @@ A pool of devices counts only when all slices of its newest generation are there
 name is used twice (``structured.GatherPools``).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import TypeVar, cast
 
-from dray.cel.device import DeviceView, view_of
-from dray.domain import names
-from dray.domain.devices import AttributeValue, Capacity, Device, DeviceId, ResourceSlice
+from dray.domain.devices import Capacity, Device, DeviceId, ResourceSlice
 from dray.domain.dra.slices import Slice, TaintRule
-from dray_allocator.fit.capacity import amount_of, quantities_of
+from dray_allocator.fit.cards import Card as Card
+from dray_allocator.fit.cards import Shape, shape_of
 from dray_allocator.fit.tainting import tainted
 
 _SIGNATURES_KEPT = 256
 _SLICES_REMEMBERED = 20_000
 T = TypeVar("T")
+PoolKey = tuple[str, str]
+"""Driver and name."""
 
 
-@dataclass(slots=True)
-class Card:
-    """A published device with what is computed from it, mostly once. Not to be changed."""
-
-    id: DeviceId
-    device: Device
-    node: str
-    capacity_shape: int = -1
-    """Equal for devices from which every request consumes the same; below 0: not known."""
-    index: int = 0
-    """Which of its node's cards it is."""
-    shared_totals: Mapping[str, int] | None = None
-    """``totals``, held once for all devices of one capacity shape."""
-    _fault: str | None = field(default=None, init=False, repr=False, compare=False)
-    _view: DeviceView | None = field(default=None, init=False, repr=False, compare=False)
-    _attributes: Mapping[str, AttributeValue] | None = field(
-        default=None, init=False, repr=False, compare=False
-    )
-
-    @property
-    def name(self) -> str:
-        """The identity as text."""
-        return str(self.id)
-
-    @property
-    def totals(self) -> Mapping[str, int]:
-        """Published capacity in billionths of a unit; nothing where it can't be read."""
-        if self.shared_totals is not None:
-            return self.shared_totals
-        return totals_of(self.device)
-
-    @property
-    def fault(self) -> str:
-        """Why it is never allocated: what of it can't be read; empty where all can."""
-        if self._fault is None:
-            self._fault = ", ".join(faults_of(self.device))
-        return self._fault
-
-    @property
-    def attributes(self) -> Mapping[str, AttributeValue]:
-        """Attributes by ``domain/name``."""
-        if self._attributes is None:
-            named = self.device.attributes.items()
-            self._attributes = {names.qualified(key, self.id.driver): one for key, one in named}
-        return self._attributes
-
-    @property
-    def view(self) -> DeviceView:
-        """What selectors see."""
-        if self._view is None:
-            self._view = view_of(self.id.driver, self.device)
-        return self._view
+_NOTHING_YET: dict[bytes, tuple[Card, ...]] = {}
 
 
 @dataclass(slots=True)
@@ -79,13 +29,14 @@ class NodeDevices:
     """The devices of one node, in the order of their slices, and caches that die with it."""
 
     cards: tuple[Card, ...] = ()
-    eligible: dict[bytes, tuple[Card, ...]] = field(default_factory=dict)
-    """Per signature of a request: devices that match and whose taints are tolerated."""
+    eligible: dict[bytes, tuple[Card, ...]] = field(default_factory=lambda: _NOTHING_YET)
+    """Per signature of a request: devices that match and whose taints are tolerated. To be
+    written by ``remember`` only: most nodes of a large fleet share an empty one."""
 
     def remember(self, signature: bytes, cards: tuple[Card, ...]) -> tuple[Card, ...]:
         """Keep what is eligible, within bounds."""
-        if len(self.eligible) >= _SIGNATURES_KEPT:
-            self.eligible.clear()
+        if self.eligible is _NOTHING_YET or len(self.eligible) >= _SIGNATURES_KEPT:
+            self.eligible = {}
         self.eligible[signature] = cards
         return cards
 
@@ -106,8 +57,10 @@ class Fleet:
         """As published, the slices on which rules put taints."""
         self._remembered: dict[str, object] = {}
         """What others made of slices; forgotten with them."""
-        self._pools: dict[tuple[str, str], dict[str, None]] = {}
-        self._pools_of: dict[str, dict[tuple[str, str], None]] = {}
+        # Tuples, as there may be a hundred thousand of them: a dictionary takes five times as much.
+        self._pools: dict[PoolKey, tuple[str, ...]] = {}
+        """Names of the slices of each."""
+        self._pools_of: dict[str, tuple[PoolKey, ...]] = {}
         self._unhealthy: dict[tuple[str, str], tuple[str, ...]] = {}
         self._nodes: dict[str, NodeDevices] = {}
         self.ill: dict[str, int] = {}
@@ -116,9 +69,10 @@ class Fleet:
         self._capacities: dict[tuple[tuple[str, Capacity], ...], dict[str, Capacity]] = {}
         self._latest: dict[str, Capacity] | None = None
         """That of ``_capacities`` which was met last."""
-        self._shapes: dict[tuple[int, bool], int] = {}
-        """Numbers by identity of one of ``_capacities``, and whether the device is shared."""
-        self._totals: list[Mapping[str, int]] = []
+        self._numbers: dict[tuple[int, bool, tuple[str, ...]], int] = {}
+        """Numbers of shapes by identity of one of ``_capacities``, whether the device is shared,
+        and what of it isn't read."""
+        self._shapes: list[Shape] = []
 
     def of(self, node: str) -> NodeDevices:
         """The usable devices of a node."""
@@ -140,7 +94,7 @@ class Fleet:
     def published_for(self, node: str) -> list[tuple[ResourceSlice, Slice | None]]:
         """The slices of every pool that has one of this node or of no single node, by name; with
         each all that it says, where that is more."""
-        pools = {**self._pools_of.get(node, {}), **self._pools_of.get("", {})}
+        pools = dict.fromkeys((*self._pools_of.get(node, ()), *self._pools_of.get("", ())))
         found = sorted({name: None for pool in pools for name in self._pools[pool]})
         return [(self._slices[name], self._in_full.get(name)) for name in found]
 
@@ -172,8 +126,9 @@ class Fleet:
         devices = tuple(self._lean(device) for device in slice_.devices)
         self._slices[slice_.name] = replace(slice_, devices=devices)
         pool = (slice_.driver, slice_.pool)
-        self._pools.setdefault(pool, {})[slice_.name] = None
-        self._pools_of.setdefault(slice_.node, {})[pool] = None
+        self._pools[pool] = (*self._pools.get(pool, ()), slice_.name)
+        if pool not in self._pools_of.get(slice_.node, ()):
+            self._pools_of[slice_.node] = (*self._pools_of.get(slice_.node, ()), pool)
         return _distinct((*touched, *self._rebuild(pool)))
 
     def taint(self, rules: tuple[TaintRule, ...]) -> tuple[str, ...]:
@@ -205,7 +160,7 @@ class Fleet:
         if slice_ is None:
             return ()
         pool = (slice_.driver, slice_.pool)
-        del self._pools[pool][name]
+        self._pools[pool] = tuple([one for one in self._pools[pool] if one != name])
         self._rebuild_node(slice_.node)
         return _distinct((slice_.node, *self._rebuild(pool)))
 
@@ -221,9 +176,9 @@ class Fleet:
     def forget_selected(self) -> None:
         """Drop what is cached about eligibility: a DeviceClass or the language changed."""
         for node in self._nodes.values():
-            node.eligible.clear()
+            node.eligible = _NOTHING_YET
 
-    def _rebuild(self, pool: tuple[str, str]) -> tuple[str, ...]:
+    def _rebuild(self, pool: PoolKey) -> tuple[str, ...]:
         nodes = _distinct(self._slices[name].node for name in self._pools[pool])
         for node in nodes:
             self._rebuild_node(node)
@@ -248,7 +203,7 @@ class Fleet:
             self.ill[node] = len(published) - len(cards)
         self._cards.update((card.id, card) for card in cards)
 
-    def _devices_of(self, pool: tuple[str, str], node: str) -> list[tuple[DeviceId, Device]]:
+    def _devices_of(self, pool: PoolKey, node: str) -> list[tuple[DeviceId, Device]]:
         slices = [self._slices[name] for name in sorted(self._pools[pool])]
         newest = max(slice_.generation for slice_ in slices)
         current = [slice_ for slice_ in slices if slice_.generation == newest]
@@ -272,32 +227,14 @@ class Fleet:
         return device if shared is device.capacity else replace(device, capacity=shared)
 
     def _card(self, node: str, index: int, id_: DeviceId, device: Device) -> Card:
-        shape = (id(device.capacity), device.allow_multiple_allocations)
-        number = self._shapes.setdefault(shape, len(self._shapes))
-        if number == len(self._totals):
-            self._totals.append(totals_of(device))
-        return Card(id_, device, node, number, index, self._totals[number])
+        key = (id(device.capacity), device.allow_multiple_allocations, device.unsupported)
+        number = self._numbers.setdefault(key, len(self._numbers))
+        if number == len(self._shapes):
+            self._shapes.append(shape_of(device))
+        return Card(id_, device, node, number, index, self._shapes[number])
 
     def _is_unhealthy(self, node: str, device: DeviceId) -> bool:
         return device.device in self._unhealthy.get((node, device.driver), ())
-
-
-def totals_of(device: Device) -> Mapping[str, int]:
-    """Published capacity in billionths of a unit; none where it is no amount."""
-    return {key: amount_of(one.value) or 0 for key, one in device.capacity.items()}
-
-
-def faults_of(device: Device) -> Iterator[str]:
-    """What of a device can't be read."""
-    for what in device.unsupported:
-        yield f"has {what}"
-    for key, one in sorted(device.capacity.items()):
-        yield from (f"{key} is {text}" for text in quantities_of(one) if not _is_sound(text))
-
-
-def _is_sound(text: str) -> bool:
-    amount = amount_of(text)
-    return amount is not None and amount >= 0
 
 
 def _distinct(nodes: Iterable[str]) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from dray.domain.claims import AllocatedDevice, Allocation
 from dray.domain.devices import DeviceId
@@ -57,7 +58,7 @@ class Ledger:
     def set(self, claim_uid: str, allocation: Allocation | None) -> Change:
         """Replace what a claim uses; which devices it takes more of, and which less."""
         before = self._claims.get(claim_uid)
-        if before == allocation:
+        if before is allocation or before == allocation:
             return NO_CHANGE
         if allocation is None:
             del self._claims[claim_uid]
@@ -72,8 +73,8 @@ class Ledger:
         for weight in new:
             self._add(weight, 1)
         return Change(
-            tuple(weight[0] for weight in new if weight not in old),
-            tuple(weight[0] for weight in old if weight not in new),
+            tuple([weight[0] for weight in new if weight not in old]),
+            tuple([weight[0] for weight in old if weight not in new]),
         )
 
     def _add(self, weight: "Weight", sign: int) -> None:
@@ -97,14 +98,19 @@ def _weights(allocation: Allocation | None) -> list[Weight]:
     without using anything."""
     if allocation is None:
         return []
-    return sorted(_weight(share) for share in allocation.devices if not share.admin_access)
+    found = [_weight(share) for share in allocation.devices if not share.admin_access]
+    return sorted(found) if len(found) > 1 else found
 
 
 def _weight(share: AllocatedDevice) -> Weight:
-    """Where a status says something that can't be read, nobody else gets any of the device; one
-    that says less than nothing gives nobody else more."""
-    amounts = sorted((key, amount_of(text)) for key, text in share.consumed.items())
-    whole = not amounts and share.share_id is None
-    for _, amount in amounts:
-        whole = whole or amount is None
-    return share.id, whole, tuple([(key, max(0, amount or 0)) for key, amount in amounts])
+    whole, amounts = _taken(tuple(share.consumed.items()))
+    return share.id, whole or (not amounts and share.share_id is None), amounts
+
+
+@lru_cache(maxsize=4096)
+def _taken(consumed: tuple[tuple[str, str], ...]) -> tuple[bool, tuple[tuple[str, int], ...]]:
+    """Whether nobody else may have any of the device, as where a status says something that can't
+    be read, and amounts by capacity; one that says less than nothing gives nobody else more."""
+    amounts = sorted([(key, amount_of(text)) for key, text in consumed])
+    whole = any(amount is None for _, amount in amounts)
+    return whole, tuple([(key, max(0, amount or 0)) for key, amount in amounts])

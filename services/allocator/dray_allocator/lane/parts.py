@@ -7,7 +7,7 @@ from dray.domain import names
 from dray.domain.devices import DeviceId, ResourceSlice
 from dray.domain.dra.nodes import Reach
 from dray.domain.dra.slices import Device, Slice
-from dray_allocator.fit.devices import faults_of
+from dray_allocator.fit.cards import faults_of
 
 
 @dataclass(frozen=True, slots=True)

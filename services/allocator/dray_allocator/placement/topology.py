@@ -57,17 +57,21 @@ def has_joints(cards: Sequence[Card]) -> bool:
 
 def is_linked(card: Card) -> bool:
     """Whether NVLink joins the card to another one."""
-    return joints(card)[_NVLINK] is not None
+    return _of_driver(card, NVLINK_DOMAIN) is not None
 
 
 def joints(card: Card) -> tuple[AttributeValue | None, ...]:
     """What is equal for cards that are joined: by NVLink, by NUMA node, by PCIe root."""
-    attributes, driver = card.device.attributes, card.id.driver
-    own = (
-        attributes.get(name, attributes.get(qualified(name, driver)))
-        for name in (NVLINK_DOMAIN, NUMA_NODE)
-    )
-    return (*own, attributes.get(PCIE_ROOT))
+    nvlink, numa = _of_driver(card, NVLINK_DOMAIN), _of_driver(card, NUMA_NODE)
+    return nvlink, numa, card.device.attributes.get(PCIE_ROOT)
+
+
+def _of_driver(card: Card, name: str) -> AttributeValue | None:
+    """An attribute in the driver's own domain, which a slice may leave out."""
+    attributes = card.device.attributes
+    if name in attributes:
+        return attributes[name]
+    return attributes.get(qualified(name, card.id.driver))
 
 
 def best_set(search: Search, asks: Sequence[Ask], found: Candidates, topology: str) -> Found | None:

@@ -171,4 +171,5 @@ class _Mean:
 
 
 def _milli(nano: Sequence[int]) -> Whole:
-    return np.array([min(one // _NANO_PER_MILLI, _MOST_MILLI) for one in nano], np.int64)
+    """With a nought at the end: places without a card say kind 0, of which there may be none."""
+    return np.array([*(min(one // _NANO_PER_MILLI, _MOST_MILLI) for one in nano), 0], np.int64)
