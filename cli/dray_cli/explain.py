@@ -86,6 +86,14 @@ class Explanation:
         status = (self.bind_request or {}).get("status", {})
         return [] if self.allocated else str(status.get("explanation", "")).splitlines()
 
+    def _lacking(self) -> list[str]:
+        """What its devices lack for it to be bound."""
+        status = (self.bind_request or {}).get("status", {})
+        if status.get("reason") != names.CONDITIONS_PENDING or self.pod["spec"].get("nodeName"):
+            return []
+        told = str(status.get("explanation", "")).split("; ")
+        return ["  and is bound once they are ready:", *_indent(_indent(told))]
+
     def lines(self) -> list[str]:
         """The explanation as a person reads it."""
         lines = [*self._of_dray(), *self._of_strange_claims()]
@@ -98,7 +106,7 @@ class Explanation:
         pool = self.pool_asked_for
         head = f"Pod {metadata['namespace']}/{metadata['name']} is {self.phase}"
         if self.claims and self.allocated:
-            return [f"{head} and has its GPUs:", *_holdings(self.claims)]
+            return [f"{head} and has its GPUs:", *_holdings(self.claims), *self._lacking()]
         if self.allocated:
             holdings = _holdings(self._by_hand, names.DRIVER)
             return [f"{head} and has GPUs by claims written by hand:", *holdings]
