@@ -131,12 +131,14 @@ def test_each_share_of_a_device_has_its_own_conditions() -> None:
 
 
 STATUSES = st.sampled_from(["True", "False", "Unknown", None])
-TOLD = st.fixed_dictionaries({name: STATUSES for name in ("attached", "configured", "broken")})
+TOLD = st.fixed_dictionaries(dict.fromkeys(("attached", "configured", "broken"), STATUSES))
 
 
-@given(st.lists(st.lists(TOLD, min_size=1, max_size=2), min_size=1, max_size=2), st.floats(0, 1e4))
+@given(
+    st.lists(st.lists(TOLD, min_size=1, max_size=2), min_size=1, max_size=2), st.integers(0, 10_000)
+)
 def test_ready_are_those_of_which_all_is_true_and_nothing_failed(
-    claims: list[list[dict[str, str | None]]], after_s: float
+    claims: list[list[dict[str, str | None]]], after_s: int
 ) -> None:
     held, every = [], [device for devices in claims for device in devices]
     for number, devices in enumerate(claims):
