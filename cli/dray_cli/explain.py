@@ -89,6 +89,14 @@ class Explanation:
         status = (self.bind_request or {}).get("status", {})
         return [] if self.allocated else str(status.get("explanation", "")).splitlines()
 
+    def _lacking(self) -> list[str]:
+        """What its devices lack for it to be bound."""
+        status = (self.bind_request or {}).get("status", {})
+        if status.get("reason") != names.CONDITIONS_PENDING or self.pod["spec"].get("nodeName"):
+            return []
+        told = str(status.get("explanation", "")).split("; ")
+        return ["  and is bound once they are ready:", *_indent(_indent(told))]
+
     def lines(self) -> list[str]:
         """The explanation as a person reads it."""
         lines = [*self._of_dray(), *self._of_strange_claims()]
@@ -102,7 +110,8 @@ class Explanation:
         head = f"Pod {metadata['namespace']}/{metadata['name']} is {self.phase}"
         if self.claims and self.allocated:
             by = _indent([self.by.line()]) if self.by is not None else ()
-            return [f"{head} and has its GPUs:", *_holdings(self.claims), *by]
+            holdings = _holdings(self.claims)
+            return [f"{head} and has its GPUs:", *holdings, *self._lacking(), *by]
         if self.allocated:
             holdings = _holdings(self._by_hand, names.DRIVER)
             return [f"{head} and has GPUs by claims written by hand:", *holdings]

@@ -103,6 +103,10 @@ OWNER_TAINT: Final = PREFIX + "owner"
 OWNER_DRAY: Final = "dray"
 OWNER_KUBE_SCHEDULER: Final = "kube-scheduler"
 
+CONDITIONS_PENDING: Final = "BindingConditionsPending"
+"""Reason of the event, as kube-scheduler has it, and of the BindRequest's status, while a pod is
+not bound because its devices aren't ready."""
+
 # Capacities of a card. Requests always consume the virtual pair.
 TFLOPS: Final = "tflops"
 VRAM: Final = "vram"

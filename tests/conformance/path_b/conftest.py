@@ -70,11 +70,12 @@ class Cluster:
         self, name: str, pool: str = "", *, cpu: str = "100m", tflops: int = 100, **spec: Any
     ) -> None:
         """Create a pod; one of a pool asks for a fraction of a card. ``spec`` goes into its spec,
-        ``labels`` into its metadata."""
+        ``labels`` and, of one of a pool, ``annotations`` into its metadata."""
         annotations = {
             names.GPUPOOL: pool,
             names.TFLOPS_REQUEST: str(tflops),
             names.VRAM_REQUEST: "16Gi",
+            **spec.pop("annotations", {}),
         }
         container = {
             "name": "app",

@@ -10,7 +10,7 @@ import pytest
 from dray.domain.claims import DeviceTerms
 from dray.domain.names import VOID
 from dray.kube.convert import claim_from
-from dray.kube.ports import BIND_REQUESTS, CLAIMS, EVENTS, LEASES, PODS
+from dray.kube.ports import BIND_REQUESTS, CLAIMS, EVENTS, LEASES, NODES, PODS
 from dray_claim_controller.settings import Execution
 
 TERMS = DeviceTerms(
@@ -190,3 +190,15 @@ async def test_a_deleted_pod_is_waited_for_no_more(world: Any) -> None:
 
     await running.controller.term.executor.idle()
     assert world.bindings() == []
+
+
+async def test_a_node_that_goes_is_waited_for_no_more(world: Any) -> None:
+    await world.ready(await world.start())
+    await decided(world)
+    await awaited(world)
+
+    await world.kube.delete(NODES, "node-1")
+
+    await taken_back(world)
+    assert world.bindings() == []
+    await world.until(lambda: events(world, "BindingConditionsFailed"), "people are told")

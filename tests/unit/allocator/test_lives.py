@@ -147,6 +147,19 @@ def test_a_withdrawn_allocation_is_decided_again_elsewhere(world):
     assert second.claims[0].attempt > first.claims[0].attempt
 
 
+def test_a_pod_that_waits_for_its_devices_is_committed_and_keeps_what_it_has(world):
+    """It is not bound for minutes, and nobody voids its attempt or gives its room to others."""
+    _full(world)
+    for name in ("a", "b"):
+        world.commit(world.decisions()[name])
+    world.tick(31)
+    world.tick(600)
+    assert not world.sent()
+    assert {why for _, why, _ in world.released()} == {"committed"}
+    assert all(world.state.holds.has(name) for name in ("a", "b"))
+    assert "c" not in world.decisions()
+
+
 def test_an_excluded_node_is_tried_again_after_a_while(make_world):
     world = make_world(Rules(exclusion_s=300)).open().nodes(make_world.a_node("n1"))
     world.submit(world.a_pod("p"))

@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dray.kube.convert import claim_from
 from dray_claim_controller.execute.conditions import NeverReady, Unready, readiness
@@ -126,3 +128,30 @@ def test_each_share_of_a_device_has_its_own_conditions() -> None:
 
     assert isinstance(ready(claim(waits(share=one), devices=(other,))), Unready)
     assert ready(claim(waits(share=two), devices=(other,))) is None
+
+
+STATUSES = st.sampled_from(["True", "False", "Unknown", None])
+TOLD = st.fixed_dictionaries(dict.fromkeys(("attached", "configured", "broken"), STATUSES))
+
+
+@given(
+    st.lists(st.lists(TOLD, min_size=1, max_size=2), min_size=1, max_size=2), st.integers(0, 10_000)
+)
+def test_ready_are_those_of_which_all_is_true_and_nothing_failed(
+    claims: list[list[dict[str, str | None]]], after_s: int
+) -> None:
+    held, every = [], [device for devices in claims for device in devices]
+    for number, devices in enumerate(claims):
+        names = [f"{number}-{index}" for index in range(len(devices))]
+        statuses = tuple(
+            told(name, **{kind: status for kind, status in one.items() if status is not None})
+            for name, one in zip(names, devices, strict=True)
+        )
+        held.append(claim(*map(waits, names), devices=statuses))
+
+    found = ready(*held, after_s=after_s)
+
+    failed = any(one["broken"] == "True" for one in every)
+    true = all(one["attached"] == one["configured"] == "True" for one in every)
+    assert (found is None) == (true and not failed)
+    assert isinstance(found, Unready) == (not true and not failed and after_s < TIMEOUT_S)

@@ -289,3 +289,15 @@ def test_where_kube_scheduler_binds_it_waits_for_the_devices_itself(make: Any) -
     )
 
     assert step == LiftGate()
+
+
+def test_devices_are_not_waited_for_on_a_node_that_is_gone(make: Any) -> None:
+    committed = make.claim(decision=ATTEMPT, allocation=make.allocation())
+    unready = Unready("device d lacks the condition attached", 700.0)
+
+    step = next_step(
+        make.observed(make.pod(), committed, devices=unready, node_gone=True), make.decision()
+    )
+
+    assert isinstance(step, Stop)
+    assert (step.reason, step.withdraw) == ("node-gone", True)

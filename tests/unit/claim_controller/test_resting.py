@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dray.kube.memory import MemoryKube
-from dray.kube.ports import CLAIMS, NODES, PODS, Changed, Deleted, Listed, Resource, WatchEvent
+from dray.kube.ports import CLAIMS, PODS, SLICES, Changed, Deleted, Listed, Resource, WatchEvent
 from dray.runtime.clock import ManualClock
 from dray_claim_controller.execute.resting import Resting
 from dray_claim_controller.observe.picture import Picture
@@ -69,8 +69,7 @@ async def test_a_change_of_what_is_waited_for_wakes(
 
 async def test_changes_of_others_do_not(rest: Any) -> None:
     rest.hear(CLAIMS, Changed(named("other")))
-    rest.hear(NODES, Changed(named("c")))
-    rest.hear(NODES, Listed((), 1))
+    rest.hear(SLICES, Listed((), 1))
     rest.resting.wake("other")
 
     assert not await rest.over()

@@ -39,6 +39,19 @@ def test_a_placed_pod_shows_what_it_holds_and_no_old_reasons() -> None:
     assert explanation.as_json()["reasons"] == []
 
 
+def test_a_pod_whose_devices_are_not_ready_shows_what_they_lack_until_it_is_bound() -> None:
+    told = "device d/n/a lacks the condition attached; device d/n/b lacks the condition attached"
+    awaits = {"status": {"reason": "BindingConditionsPending", "explanation": told}}
+    unbound, bound = {**POD, "spec": {}}, {**POD, "spec": {"nodeName": "node-1"}}
+
+    assert Explanation(unbound, awaits, (ALLOCATED,)).lines()[2:] == [
+        "  and is bound once they are ready:",
+        "    device d/n/a lacks the condition attached",
+        "    device d/n/b lacks the condition attached",
+    ]
+    assert len(Explanation(bound, awaits, (ALLOCATED,)).lines()) == 2
+
+
 def test_a_pod_without_annotations_is_not_ours() -> None:
     plain = {**POD, "metadata": {"namespace": "default", "name": "web"}}
 

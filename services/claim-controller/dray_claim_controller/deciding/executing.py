@@ -3,6 +3,7 @@
 import msgspec
 
 from dray.domain.claims import Allocation
+from dray.kube.ports import NODES
 from dray.messages.decisions import ClaimDecision, PodDecision
 from dray_claim_controller.deciding.seam import Question
 from dray_claim_controller.execute.adoption import adopted
@@ -49,6 +50,7 @@ class NextStep(Question[Step], frozen=True, kw_only=True, tag="next-step"):
             siblings=tuple(held.claim for held in siblings if held.claim.uid not in claims),
             voids={} if seen is None else voids_of(seen),
             repelled="" if seen is None else repelled_by(picture, seen, self.decision.node),
+            node_gone=self.decision.node not in picture.plain[NODES.plural],
             devices=readiness(
                 [] if pod is None else picture.every_claim_of(pod),
                 now_unix_s=self.now_unix_s,

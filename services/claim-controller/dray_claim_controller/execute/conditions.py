@@ -16,8 +16,8 @@ from dray.domain.claims import AllocatedDevice
 from dray.kube.convert_metadata import time_from
 from dray_claim_controller.observe.seen import SeenClaim
 
-FAILED, TIMED_OUT = "binding-failed", "binding-timeout"
-NEVER_READY = (FAILED, TIMED_OUT)
+FAILED, TIMED_OUT, NODE_GONE = "binding-failed", "binding-timeout", "node-gone"
+NEVER_READY = (FAILED, TIMED_OUT, NODE_GONE)
 """Why devices are not waited for (any more)."""
 
 

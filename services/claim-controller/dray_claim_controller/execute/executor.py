@@ -11,7 +11,7 @@ from dray.runtime.clock import Clock
 from dray_claim_controller.deciding.executing import NextStep
 from dray_claim_controller.execute.orders import Order
 from dray_claim_controller.execute.progress import Environment
-from dray_claim_controller.execute.resting import Resting
+from dray_claim_controller.execute.resting import Resting, subjects
 from dray_claim_controller.execute.rules import (
     AwaitDevices,
     AwaitWatch,
@@ -147,7 +147,8 @@ class Executor:
             # Nothing else runs from the question that was answered so to the beginning of the rest.
             if awaited is None or not self._is_newest(order):
                 return
-            await self._resting.until_changed(self._subjects(order), awaited.until_unix_s)
+            about = subjects(self._picture, order.decision)
+            await self._resting.until_changed(about, awaited.until_unix_s)
 
     async def _traced(self, order: Order, memory: _Memory) -> AwaitDevices | None:
         step = self._next(order, memory)
@@ -193,14 +194,6 @@ class Executor:
 
     def _is_newest(self, order: Order) -> bool:
         return self._newest.get(order.decision.pod_uid) is order
-
-    def _subjects(self, order: Order) -> list[str]:
-        """UIDs of what is waited for: the pod and its claims."""
-        uids = [order.decision.pod_uid, *(claim.uid for claim in order.decision.claims)]
-        seen = self._picture.pods.get(order.decision.pod_uid)
-        if seen is not None and seen.pod is not None:
-            uids += [held.claim.uid for held in self._picture.every_claim_of(seen.pod)]
-        return uids
 
     def _next(self, order: Order, memory: _Memory) -> Step:
         decision = order.decision

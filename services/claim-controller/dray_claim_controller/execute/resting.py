@@ -3,13 +3,15 @@
 import asyncio
 from collections.abc import Iterable
 
-from dray.kube.ports import CLAIMS, PODS, Changed, Deleted, Listed, Resource, WatchEvent
+from dray.kube.ports import CLAIMS, NODES, PODS, Changed, Deleted, Listed, Resource, WatchEvent
+from dray.messages.decisions import PodDecision
 from dray.runtime.clock import Clock
+from dray_claim_controller.observe.picture import Picture
 from dray_claim_controller.observe.watching import Watching
 
 
 class Resting:
-    """Who waits for which pods and claims. Hears the watches only while somebody does."""
+    """Who waits for which objects. Hears the watches only while somebody does."""
 
     def __init__(self, watching: Watching, clock: Clock) -> None:
         self.number = 0
@@ -58,12 +60,20 @@ class Resting:
             self._watching.listeners.remove(self._heard)
 
     def _heard(self, resource: Resource, event: WatchEvent) -> None:
-        if resource not in (CLAIMS, PODS):
-            return
         match event:
             case Changed(obj) | Deleted(obj):
                 self.wake(obj["metadata"]["uid"])
-            case Listed():
+            case Listed() if resource in (CLAIMS, NODES, PODS):
                 # What happened while there was no watch is in no event.
                 for uid in self._alarms:
                     self.wake(uid)
+
+
+def subjects(picture: Picture, decision: PodDecision) -> list[str]:
+    """UIDs of what is waited for: the pod, its claims, and its node to stay."""
+    uids = [decision.pod_uid, *(claim.uid for claim in decision.claims)]
+    if (seen := picture.pods.get(decision.pod_uid)) is not None and seen.pod is not None:
+        uids += [held.claim.uid for held in picture.every_claim_of(seen.pod)]
+    if (node := picture.plain[NODES.plural].get(decision.node)) is not None:
+        uids.append(node["metadata"]["uid"])
+    return uids

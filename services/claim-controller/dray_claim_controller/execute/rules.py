@@ -14,7 +14,7 @@ from dray.domain.names import OWNER_DRAY
 from dray.domain.pods import Pod
 from dray.domain.quantities import InvalidQuantityError, parse_quantity
 from dray.messages.decisions import ClaimDecision, PodDecision
-from dray_claim_controller.execute.conditions import NeverReady, Unready
+from dray_claim_controller.execute.conditions import NODE_GONE, NeverReady, Unready
 from dray_claim_controller.observe.seen import TERMINAL, SeenClaim
 
 
@@ -40,6 +40,8 @@ class Observed:
     """By claim UID, the attempts that the pod itself says it must not be bound by."""
     devices: Unready | NeverReady | None = None
     """Why the devices of all the pod's claims are not ready for it; None where they are."""
+    node_gone: bool = False
+    """Whether the decision's node does not exist (any more)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,20 +121,23 @@ def next_step(observed: Observed, decision: PodDecision) -> Step:
     if pod.node:
         return Done()
     if decision.binder == OWNER_DRAY:
-        return _bind(observed)
+        return _bind(observed, decision)
     if not pod.gated:
         return Done()
     watched = all(observed.claims[claim.uid].allocation_watched for claim in decision.claims)
     return LiftGate() if watched else AwaitWatch()
 
 
-def _bind(observed: Observed) -> Step:
-    # Where kube-scheduler binds, it waits for the devices itself.
+def _bind(observed: Observed, decision: PodDecision) -> Step:
+    # Where kube-scheduler binds, it waits for the devices itself. What is taken back is everything:
+    # the pod's other claims would keep it on this node.
     match observed.devices:
+        case Unready() if observed.node_gone:
+            why = f"node {decision.node} is gone"
+            return Stop(NODE_GONE, why, True, _decided_before(observed))
         case Unready(detail, until_unix_s):
             return AwaitDevices(detail, until_unix_s)
         case NeverReady(reason, detail):
-            # The pod's other claims keep it on this node: all together, anew.
             return Stop(reason, detail, True, _decided_before(observed))
         case None:
             return Bind()

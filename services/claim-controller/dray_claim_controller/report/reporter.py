@@ -15,7 +15,7 @@ import structlog
 
 from dray.bus.ports import Bus, BusUnavailableError, StreamMissingError
 from dray.domain.errors import DrayError, TemporaryError
-from dray.domain.names import ALLOCATED, DERIVED_FROM_LABEL
+from dray.domain.names import ALLOCATED, CONDITIONS_PENDING, DERIVED_FROM_LABEL
 from dray.domain.pods import Pod
 from dray.kube.ports import (
     BIND_REQUESTS,
@@ -148,7 +148,7 @@ class Reporter:
         spec, status = stories.decided_spec(decision), stories.awaiting_status(detail)
         self._put((pod.uid, "bindrequest"), lambda: self._writes.bind_request(pod, spec, status))
         said = stories.awaiting_devices(decision.node, detail)
-        self._tell(pod, stories.AWAITING, said, warning=False)
+        self._tell(pod, CONDITIONS_PENDING, said, warning=False)
 
     def look(self) -> None:
         """Find pods that run with devices and were not reported so, whoever allocated them."""

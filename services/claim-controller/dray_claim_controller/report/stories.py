@@ -4,6 +4,7 @@ import hashlib
 from typing import Any
 
 from dray.domain.claims import Allocation
+from dray.domain.names import CONDITIONS_PENDING
 from dray.domain.pods import Pod
 from dray.kube.convert import allocation_to, time_to
 from dray.kube.ports import BIND_REQUESTS, EVENTS, Object
@@ -14,8 +15,6 @@ from dray_claim_controller.execute.orders import DecidedBy
 from dray_claim_controller.observe.seen import SeenClaim
 
 COMPONENT = "tensor-fusion.ai/claim-controller"
-AWAITING = "BindingConditionsPending"
-"""kube-scheduler's reason for the same."""
 _EVENT_MESSAGE_LIMIT = 1024
 """``NoteLengthLimit`` of events.k8s.io."""
 
@@ -74,7 +73,7 @@ def awaiting_status(detail: str) -> dict[str, Any]:
     """``BindRequest.status`` while the devices are not ready for the pod."""
     return {
         "phase": "Binding",
-        "reason": AWAITING,
+        "reason": CONDITIONS_PENDING,
         "explanation": detail[:EXPLANATION_LIMIT],
     }
 
