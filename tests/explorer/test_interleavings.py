@@ -5,6 +5,7 @@ import pytest
 
 from dray_sandbox.explorer.bound import Bound, PodKind
 from dray_sandbox.explorer.bounds import (
+    GANG_CRASH_TIME,
     GANG_HASTY,
     GANG_HASTY_ONE,
     GANG_REPLACED_ONCE,
@@ -15,7 +16,7 @@ from dray_sandbox.explorer.search import explore
 TWO_FOR_ONE = Bound("two for one card", (PodKind("P", (312,)), PodKind("Q", (1,))), ("n0",))
 
 
-BOUNDS = [*SMALL, GANG_HASTY, GANG_HASTY_ONE, GANG_REPLACED_ONCE]
+BOUNDS = [*SMALL, GANG_HASTY, GANG_HASTY_ONE, GANG_REPLACED_ONCE, GANG_CRASH_TIME]
 
 
 @pytest.mark.parametrize("bound", BOUNDS, ids=lambda bound: bound.name)

@@ -17,7 +17,9 @@ What keeps the search small, and what it costs:
   server takes the write. So any number of executors carries out every decision of the log, each
   asleep or dead at any step. They all bind for dray: what an executor of a gated pod remembers is
   not modelled, nor are epochs.
-- **Who wrote a record is forgotten** once everybody has read it: it is the same to all by then.
+- **Who wrote a record is forgotten** once everybody has read it: it is the same to all by then. So
+  is how many facts its writer had read: here nobody ever has fewer. It divides states by ten.
+- **A command that can do nothing any more is forgotten**: claims never lose what voids attempts.
 - **A refusal that is sure is heard at once**: until then a replica could only send more of what
   is refused.
 - **Once only time is left to pass**, one fair way on is followed, not all.

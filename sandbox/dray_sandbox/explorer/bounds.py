@@ -62,16 +62,23 @@ GANG_HASTY_ONE = replace(
     ahead=0,
 )
 GANG_REPLACED = Bound(
-    "two claims of one pod, a leader was replaced, 31 s pass at any time, one replica",
+    "two claims of one pod, a leader was replaced, 31 s pass at any time",
     (_GANG,),
     ("n0",),
-    replicas=1,
     early_ticks=1,
     attempts=2,
     ahead=0,
     replaced_leaders=True,
 )
 GANG_REPLACED_ONCE = replace(GANG_REPLACED, name=f"{GANG_REPLACED.name}, no second try", attempts=1)
+GANG_CRASH_TIME = Bound(
+    "two claims of one pod, a replica dies, 31 s pass at any time, no second try",
+    (_GANG,),
+    crashes=1,
+    early_ticks=1,
+    attempts=1,
+    ahead=0,
+)
 
 SMALL = (CRASH, GANG, TIME, HASTY)
 FULL = (
@@ -80,6 +87,7 @@ FULL = (
     NODE,
     POD,
     GANG_CRASH,
+    GANG_CRASH_TIME,
     GANG_TIME,
     GANG_HASTY,
     GANG_HASTY_LATE,

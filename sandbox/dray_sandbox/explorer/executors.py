@@ -76,15 +76,19 @@ class Executors:
 
     def void(self, claim: int, attempt: int, now: int) -> int | None:
         """The claim after the command to void it was carried out, on a picture just read."""
-        if now == self._subjects.gone:
+        if self.is_void(claim, attempt, now):
             return None
         uid = self._subjects.all[claim].name
-        picture = self._picture({claim: now})
-        if not MayVoid(claim_uid=uid, attempt=attempt).answer(picture):
-            return None
-        if picture.claims[uid].claim.void >= attempt:
+        if not MayVoid(claim_uid=uid, attempt=attempt).answer(self._picture({claim: now})):
             return None
         return self._void(claim, now, now, attempt)
+
+    def is_void(self, claim: int, attempt: int, now: int) -> bool:
+        """Whether the attempt can never be carried out any more."""
+        if now == self._subjects.gone:
+            return True
+        uid = self._subjects.all[claim].name
+        return self._picture({claim: now}).claims[uid].claim.void >= attempt
 
     def _find(
         self, number: int, decision: PodDecision, committed: tuple[str, ...], histories: Histories

@@ -32,8 +32,8 @@ EXCLUSION_S = 60.0
 """Shorter than the ticks that close a search."""
 ME, OTHER = "me", "other"
 """Names of replicas, as each sees itself: so that both are alike."""
-Sequenced = tuple[int, int, int, int]
-"""A fact: its sequence, subject, version, and the version published before."""
+Told = tuple[int, int, int]
+"""A fact: its subject, version, and the version published before."""
 Folded = tuple[int, int, bool]
 """A record: its sequence, number, and whether the reader wrote it itself."""
 
@@ -83,11 +83,6 @@ class Replicas:
         """A replica that has read the configuration and the log's opening."""
         return self.restarted((), ((1, self.opened, False),))
 
-    @property
-    def configured(self) -> int:
-        """Sequence of the configuration's last fact."""
-        return len(self._configuration)
-
     def act(self, local: int, end: int) -> Acted:
         """It decides; where it does not serve, it begins to, the log's last record being
         ``end``."""
@@ -99,7 +94,7 @@ class Replicas:
             known = self._acted[local, end] = self._decide(state, event)
         return known
 
-    def read(self, local: int, facts: tuple[Sequenced, ...], records: tuple[Folded, ...]) -> int:
+    def read(self, local: int, facts: tuple[Told, ...], records: tuple[Folded, ...]) -> int:
         """It folds these facts and records and decides nothing yet."""
         key = (local, facts, records)
         known = self._read.get(key)
@@ -118,7 +113,7 @@ class Replicas:
             known = self._read[local,] = self._keep(state)
         return known
 
-    def restarted(self, facts: tuple[Sequenced, ...], records: tuple[Folded, ...]) -> int:
+    def restarted(self, facts: tuple[Told, ...], records: tuple[Folded, ...]) -> int:
         """A new process that has read everything there is and serves nothing yet."""
         key = ("restarted", facts, records)
         known = self._read.get(key)
@@ -138,11 +133,14 @@ class Replicas:
         return self._state(local).domains[POOL].confirmed
 
     def _fold(
-        self, state: AllocatorState, facts: tuple[Sequenced, ...], records: tuple[Folded, ...]
+        self, state: AllocatorState, facts: tuple[Told, ...], records: tuple[Folded, ...]
     ) -> None:
-        for sequence, subject, version, before in facts:
+        """All replicas have read the same facts at any time, so that none ever lacks what a record
+        was decided by: how many there were is forgotten."""
+        for subject, version, before in facts:
             fact: Fact = self._subjects.fact(subject, version, before)
-            handle(state, FactSeen(sequence, fact, more=True))
+            handle(state, FactSeen(state.facts.position + 1, fact, more=True))
+            state.facts.position = len(self._configuration)
         for sequence, number, mine in records:
             record = self._as_seen(number, mine)
             handle(state, RecordSeen(POOL, EPOCH, sequence, record, more=True))

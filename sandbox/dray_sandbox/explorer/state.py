@@ -7,6 +7,10 @@ UNCHAINED, UNSENT, ORPHAN = -1, -2, -3
 """What an append must follow: nothing, one that is still before it, one that was refused."""
 
 
+Commands = tuple[tuple[int, int], ...]
+"""Claims (subjects) and attempts to be voided."""
+
+
 class Sent(NamedTuple):
     """An append on its way: the record, the last sequence it expects, and the sequence of the
     record that it must follow directly."""
@@ -45,8 +49,8 @@ class State(NamedTuple):
     log: tuple[int, ...]
     """Records; who wrote one is forgotten once everybody has read it."""
     replicas: tuple[ReplicaAt, ...]
-    voids: tuple[tuple[int, int], ...]
-    """Commands ever sent: claim and attempt. Each may arrive at any time, and again."""
+    voids: Commands
+    """Sent, and not without effect yet. Each may arrive at any time, and again."""
     spent: Spent
 
 

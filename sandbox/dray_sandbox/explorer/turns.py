@@ -13,6 +13,7 @@ from dray_sandbox.explorer.state import (
     UNSENT,
     Action,
     Bus,
+    Commands,
     Next,
     ReplicaAt,
     Sent,
@@ -39,7 +40,7 @@ class Turns:
         if len(one.sent) > self._bound.ahead:
             return
         acted = self.replicas.act(one.local, len(state.log))
-        voids = tuple(sorted({*state.voids, *acted.voids}))
+        voids = self._commands(state, acted.voids)
         if acted.appends or acted.alarms or voids != state.voids:
             sent = (*one.sent, *(_sent(append) for append in acted.appends))
             after = with_replica(state._replace(voids=voids), index, ReplicaAt(acted.local, sent))
@@ -52,7 +53,7 @@ class Turns:
         spent = state.spent._replace(hasty_voids=state.spent.hasty_voids + 1)
         for end in range(1, len(state.log)):
             acted = self.replicas.act(self._fresh(state, end), end)
-            voids = tuple(sorted({*state.voids, *acted.voids}))
+            voids = self._commands(state, acted.voids)
             if voids != state.voids:
                 after = state._replace(voids=voids, spent=spent)
                 yield Next(Action("hasty", what=end), after, True)
@@ -106,11 +107,12 @@ class Turns:
 
     def _rested(self, state: State) -> State:
         """Replicas that have nothing to say now have seen to it."""
-        end, known = len(state.log), set(state.voids)
+        end = len(state.log)
         replicas = []
         for one in state.replicas:
             acted = self.replicas.act(one.local, end)
-            quiet = not (acted.appends or acted.alarms or set(acted.voids) - known)
+            asks = self._commands(state, acted.voids) != state.voids
+            quiet = not (acted.appends or acted.alarms or asks)
             replicas.append(one._replace(local=acted.local) if quiet else one)
         return state._replace(replicas=tuple(replicas))
 
@@ -133,17 +135,12 @@ class Turns:
 
     def _fresh(self, state: State, end: int) -> int:
         """A replica that has just read what is published, and the log up to there."""
-        start = self.replicas.configured
-        published = sum(state.published)
-        changed = [subject for subject, at in enumerate(state.published) if at]
         facts = tuple(
-            (
-                start + published - left,
-                subject,
-                state.objects[subject][state.published[subject]],
-                self._lived(state.objects[subject]),
+            (subject, history[at], self._lived(history))
+            for subject, (history, at) in enumerate(
+                zip(state.objects, state.published, strict=True)
             )
-            for left, subject in zip(range(len(changed) - 1, -1, -1), changed, strict=True)
+            if at
         )
         records = tuple((at, record, False) for at, record in enumerate(state.log[:end], 1))
         return self.replicas.restarted(facts, records)
@@ -174,14 +171,12 @@ class Turns:
         )
 
     def _publish(self, state: State, subjects: tuple[int, ...]) -> State:
-        """The newest version of each of these subjects. A fact's sequence is the sum of what is
-        published: it grows with each, and is the same whatever the order was."""
+        """The newest version of each of these subjects."""
         facts, published = [], list(state.published)
         for subject in subjects:
             history = state.objects[subject]
             published[subject] = len(history) - 1
-            sequence = self.replicas.configured + sum(published)
-            facts.append((sequence, subject, history[-1], self._lived(history)))
+            facts.append((subject, history[-1], self._lived(history)))
         replicas = tuple(
             one._replace(local=self.replicas.read(one.local, tuple(facts), ()))
             for one in state.replicas
@@ -197,9 +192,18 @@ class Turns:
         objects = state.objects
         history = (*objects[subject], version)
         made = state._replace(objects=(*objects[:subject], history, *objects[subject + 1 :]))
+        made = made._replace(voids=self._commands(made))
         if self._bound.publication is Publication.IN_ORDER:
             return self._publish(made, (subject,))
         return made
+
+    def _commands(self, state: State, sent: tuple[tuple[int, int], ...] = ()) -> Commands:
+        """Those sent and those on their way; one that can do nothing any more is forgotten."""
+        return tuple(
+            (claim, attempt)
+            for claim, attempt in sorted({*state.voids, *sent})
+            if not self._executors.is_void(claim, attempt, state.objects[claim][-1])
+        )
 
     def decisions_of(self, record: int) -> tuple[int, ...]:
         known = self._decisions.get(record)

@@ -23,12 +23,13 @@ from dray.runtime.lifetime import serve
 from dray_claim_controller.deciding.known import known
 from dray_claim_controller.execute.steps import Hook
 from dray_claim_controller.leading.election import Election, Timing
+from dray_claim_controller.leading.terms import lead
 from dray_claim_controller.lookup import QUEUE, LookupServer
 from dray_claim_controller.metrics import Metrics
 from dray_claim_controller.observe.picture import Picture
 from dray_claim_controller.observe.watching import Watching
 from dray_claim_controller.settings import ControllerSettings
-from dray_claim_controller.term import Means, Term, lead
+from dray_claim_controller.term import Means, Term
 
 SERVICE = "claim-controller"
 

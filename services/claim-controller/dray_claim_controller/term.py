@@ -13,7 +13,7 @@ import structlog
 
 from dray.bus.ports import Bus, BusUnavailableError
 from dray.bus.topology import FACTS_STREAM, STREAMS
-from dray.domain.errors import DrayError, TemporaryError
+from dray.domain.errors import TemporaryError
 from dray.kube.ports import Kube
 from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock
@@ -28,7 +28,7 @@ from dray_claim_controller.execute.stuck import StuckPods
 from dray_claim_controller.garbage.collector import Collector
 from dray_claim_controller.observe.abilities import AbilityKeeper
 from dray_claim_controller.observe.keeper import PoolKeeper
-from dray_claim_controller.observe.publisher import Moves, Publisher, SupersededError
+from dray_claim_controller.observe.publisher import Moves, Publisher
 from dray_claim_controller.observe.watching import Watching
 from dray_claim_controller.owners.keeper import OwnerKeeper
 from dray_claim_controller.report.reporter import Reporter
@@ -281,31 +281,3 @@ class Term:
 
     def _revision(self) -> int:
         return max(self._means.watching.picture.revision, 1)
-
-
-async def lead(begin: Callable[[], Term], clock: Clock) -> None:
-    """Term after term, until cancelled, or until another leads by the facts: then the Lease is
-    looked at before the next term, which would end the other's."""
-    backoff = Backoff(0.1, 5.0)
-    while True:
-        term = begin()
-        started_s = clock.monotonic_s()
-        superseded = False
-        try:
-            # In a task of its own: a failed task group leaves its task marked as cancelled.
-            await asyncio.create_task(term.run(), name="term")
-        except* SupersededError as group:
-            superseded = True
-            structlog.get_logger().warning("the term ended", error=str(group.exceptions[0]))
-        except* DrayError as group:
-            for error in group.exceptions:
-                structlog.get_logger().warning("the term ended", error=str(error))
-        # A task group whose members fail while it is cancelled raises their errors alone.
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            raise asyncio.CancelledError
-        if superseded:
-            return
-        if clock.monotonic_s() - started_s > 30:
-            backoff.reset()
-        await clock.sleep(backoff.next_s())

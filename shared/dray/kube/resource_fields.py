@@ -7,6 +7,9 @@ from pydantic.alias_generators import to_camel
 
 from dray.kube.ports import Resource
 
+Owner = Literal["dray", "kube-scheduler"]
+"""Who decides, or binds."""
+
 
 class Fields(BaseModel):
     """A part of a custom resource: snake_case here, camelCase in the manifest."""

@@ -59,6 +59,7 @@ async def test_people_see_what_happened(world: Any) -> None:
     events = [event["message"] for event in world.kube.store.of(EVENTS).values()]
 
     assert request["spec"]["selectedNode"] == "node-1"
+    assert request["status"]["decidedBy"] == {"policyVersion": 2, "learnedVersion": 7}
     assert request["metadata"]["name"] == "workload"
     assert request["metadata"]["ownerReferences"][0]["kind"] == "Pod"
     assert any("Successfully assigned resources" in message for message in events)

@@ -8,8 +8,9 @@ import pytest
 from dray.domain.errors import TemporaryError
 from dray.kube.ports import LEASES
 from dray.runtime.clock import SystemClock
+from dray_claim_controller.leading.terms import lead
 from dray_claim_controller.observe.publisher import SupersededError
-from dray_claim_controller.term import Term, lead
+from dray_claim_controller.term import Term
 
 
 class FailingAtTheEnd:

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from dray.domain.names import OWNER_DRAY
-from dray.kube.resources import BindRequest, parse
+from dray.kube.bind_request import BindRequest
+from dray.kube.resources import parse
 from dray.messages.decisions import Waiting
 from dray.reasons import Reason
 from dray_claim_controller.execute.orders import DecidedBy

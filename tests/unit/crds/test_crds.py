@@ -11,11 +11,11 @@ from pydantic import ValidationError
 
 from dray.domain.names import DEVICE_CLASS, DRIVER
 from dray.kube import crds
+from dray.kube.bind_request import BindRequest
 from dray.kube.convert import policy_from, pool_from
 from dray.kube.resource_fields import CustomResource
 from dray.kube.resources import (
     CUSTOM_RESOURCES,
-    BindRequest,
     GPUPool,
     SchedulingConfigTemplate,
     parse,

@@ -6,9 +6,9 @@ from typing import Any
 from dray.domain.claims import Allocation
 from dray.domain.names import CONDITIONS_PENDING
 from dray.domain.pods import Pod
+from dray.kube.bind_request import EXPLANATION_LIMIT
 from dray.kube.convert import allocation_to, time_to
 from dray.kube.ports import BIND_REQUESTS, EVENTS, Object
-from dray.kube.resources import EXPLANATION_LIMIT
 from dray.messages.decisions import PodDecision, Waiting
 from dray.reasons import in_words
 from dray_claim_controller.execute.orders import DecidedBy

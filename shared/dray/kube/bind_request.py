@@ -1,0 +1,92 @@
+"""The BindRequest: what people read of the decision about one pod."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from dray.kube.ports import BIND_REQUESTS
+from dray.kube.resource_fields import Column, Conditions, CustomResource, Fields, Owner
+
+BindPhase = Literal["Pending", "Binding", "Succeeded", "Failed"]
+EXPLANATION_LIMIT = 4096
+"""Characters that ``BindRequest.status.explanation`` may have."""
+
+
+class ClaimAllocation(Fields):
+    """What one claim of the pod gets."""
+
+    name: str = Field(description="Name of the ResourceClaim.")
+    allocation: dict[str, Any] | None = Field(
+        default=None, description="resource.k8s.io/v1 AllocationResult, as written to the claim."
+    )
+
+
+class BindRequestSpec(Fields):
+    """One attempt to give a pod its devices and its node; replaced per attempt."""
+
+    pod_uid: str = Field(alias="podUID", description="UID of the pod of the same name.")
+    selected_node: str = Field(
+        default="", description="Node decided upon; empty while the pod waits."
+    )
+    resource_claim_allocations: list[ClaimAllocation] | None = Field(
+        default=None, description="What each claim gets."
+    )
+    attempt: int = Field(
+        default=0, ge=0, description="Highest attempt; 0 before the first decision."
+    )
+    binder: Owner | None = Field(default=None, description="Who binds the pod to the node.")
+    backoff_limit: int = Field(
+        default=0,
+        ge=0,
+        description="Failed attempts after which no more are made; 0: no limit. Always 0 so far: "
+        "dray tries until the pod is placed or gone, whatever is written here.",
+    )
+
+
+class DecidedBy(Fields):
+    """What a decision was taken by."""
+
+    policy_version: int = Field(
+        ge=0,
+        description="Generation of the pool's SchedulingConfigTemplate; 0: the pool had none.",
+    )
+    learned_version: int = Field(
+        ge=0,
+        description="Version of what FragmentationAware had learned; 0: nothing yet.",
+    )
+
+
+class BindRequestStatus(Fields):
+    """How far it came, and why it waits."""
+
+    phase: BindPhase = Field(default="Pending", description="How far the attempt came.")
+    reason: str | None = Field(
+        default=None, description="Why the phase is what it is, in one word."
+    )
+    failed_attempts: int = Field(default=0, ge=0, description="Attempts that came to nothing.")
+    explanation: Annotated[str, Field(max_length=EXPLANATION_LIMIT)] | None = Field(
+        default=None,
+        description="Which clause, capacity or node predicate failed on how many devices.",
+    )
+    decided_by: DecidedBy | None = Field(
+        default=None, description="What the decision was taken by; absent while the pod waits."
+    )
+    conditions: Conditions = Field(default_factory=list)
+
+
+class BindRequest(CustomResource):
+    """The decision about one pod and its execution; same name as the pod, owned by it."""
+
+    RESOURCE = BIND_REQUESTS
+    SINGULAR = "bindrequest"
+    COLUMNS = (
+        Column(name="Node", path=".spec.selectedNode"),
+        Column(name="Phase", path=".status.phase"),
+        Column(name="Binder", path=".spec.binder"),
+        Column(name="Attempt", path=".spec.attempt", kind="integer", wide=True),
+        Column(name="Reason", path=".status.reason", wide=True),
+        Column(name="Age", path=".metadata.creationTimestamp", kind="date"),
+    )
+
+    spec: BindRequestSpec = Field(description="What is to be done.")
+    status: BindRequestStatus | None = Field(default=None, description="What was done.")
