@@ -45,6 +45,8 @@ class AllocatorState:
     holds: Holds = field(default_factory=Holds)
     selectors: Selectors = field(default_factory=Selectors)
     domains: dict[str, Domain] = field(default_factory=dict)
+    shared_version: int = 0
+    """Moves when devices that many nodes see change, or what is in use of them."""
     suspects: dict[DeviceId, str] = field(default_factory=dict)
     """Devices of which more is used than before, with the claim; to be checked."""
 
@@ -76,11 +78,10 @@ class AllocatorState:
 
     def ready(self, domain: Domain) -> bool:
         """Whether this replica may append to the domain's log now."""
-        current = domain.current
         return (
             domain.fence is not None
             and not domain.lost
-            and current.sequence >= max(1, domain.fence)
+            and domain.current.sequence >= max(1, domain.fence)
             and self.complete(domain)
             and len(domain.appended) < self.rules.unconfirmed_records
         )
@@ -88,7 +89,7 @@ class AllocatorState:
     @property
     def unfinished(self) -> bool:
         """Whether ``Continue`` would go on with something."""
-        return any(domain.due and self.ready(domain) for domain in self.domains.values())
+        return any((one.due or one.paused) and self.ready(one) for one in self.domains.values())
 
     def touch(self, touched: Touched) -> None:
         """Recompute what a record was about."""
@@ -127,13 +128,18 @@ class AllocatorState:
     def _refresh_use(self, claim_uid: str) -> None:
         change = self.ledger.set(claim_uid, self._use(claim_uid))
         for device in change.taken:
-            self.boards.card_changed(device)
+            self._use_changed(device)
             self.suspects[device] = claim_uid
         for device in change.freed:
-            self.boards.card_changed(device)
+            self._use_changed(device)
             self.supply_on(device)
         for domain in self.domains.values():
             self._refresh_unsettled(domain, claim_uid)
+
+    def _use_changed(self, device: DeviceId) -> None:
+        self.boards.card_changed(device)
+        if self.fleet.card(device) is None and device.driver in self.rules.drivers:
+            self.shared_version += 1  # No board tells who sees it.
 
     def _pods_of(self, claim_uid: str) -> tuple[str, ...]:
         """The pods that refer to a claim, while it is known."""
@@ -196,13 +202,8 @@ class AllocatorState:
             decision = domain.current.pods.get(pod_uid)
             if decision is not None and self._is_held(pod_uid, decision.node):
                 node = decision.node
-                held = Held(
-                    decision.cpu_milli,
-                    decision.memory_bytes,
-                    1,
-                    decision.resources,
-                    decision.ports,
-                )
+                sums = decision.cpu_milli, decision.memory_bytes, 1
+                held = Held(*sums, decision.resources, decision.ports)
         version = self.holds.version
         freed_on = self.holds.set(pod_uid, node, held)
         if version == self.holds.version:
@@ -281,7 +282,10 @@ class AllocatorState:
     def supply_on(self, device: DeviceId) -> None:
         """Something of a device was freed."""
         card = self.fleet.card(device)
-        self.supply_of_node(card.node if card else device.pool)
+        if card is None and device.driver in self.rules.drivers:
+            self.supply_everywhere()
+        else:
+            self.supply_of_node(card.node if card else device.pool)
 
     def supply_of_node(self, node: str) -> None:
         """Something of a node was freed, added or changed."""
