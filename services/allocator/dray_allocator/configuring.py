@@ -35,6 +35,7 @@ def configure(state: AllocatorState, fact: Fact) -> None:
                 else:
                     state.shared_version += 1
         case ClusterObserved():
+            facts.cluster = fact
             facts.list_attributes = fact.list_attributes
             if not state.selectors.read_in(_stored_language(fact)):
                 return

@@ -1,12 +1,13 @@
 """What a pod asks of the lane, and by which rules it is decided."""
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dray.domain.devices import DeviceId
 from dray.domain.dra.asks import Claim
 from dray.domain.dra.slices import Device, Slice
 from dray.domain.preference import Preference
+from dray.messages.facts import ClusterObserved
 from dray_allocator.lane.asking import claim_of, rules_of
 from dray_allocator.lane.seen import Rate, load_of
 from dray_allocator.placement.ask import Wanted
@@ -14,7 +15,16 @@ from dray_allocator.placement.policies import by_load
 from dray_allocator.placement.preference import Key, card_key, preference_of
 from dray_allocator.placement.scores import LoadScore
 from dray_allocator.state import AllocatorState
-from dray_allocator.structured.rules import Rules
+from dray_allocator.structured.rules import (
+    CONSUMABLE_CAPACITY,
+    DEVICE_BINDING,
+    DEVICE_TAINTS,
+    LIST_ATTRIBUTES,
+    PARTITIONABLE,
+    PRIORITIZED_LIST,
+    Rules,
+    rules_for,
+)
 
 Preferences = tuple[tuple[tuple[str, Preference], ...], ...]
 """Per claim, the preferences of its requests that have one."""
@@ -53,6 +63,8 @@ class Asked:
 def asked_of(state: AllocatorState, wanted: Wanted) -> Asked:
     """The pod's open claims, with the rules that hold for it now."""
     rules = rules_of(wanted.pod, list_attributes=state.facts.list_attributes)
+    if wanted.placement.is_compatible:
+        return Asked(tuple(map(claim_of, wanted.claims)), _of_server(state, rules), None)
     claims = tuple(map(claim_of, wanted.claims))
     preferences = tuple(
         tuple(
@@ -65,6 +77,30 @@ def asked_of(state: AllocatorState, wanted: Wanted) -> Asked:
     if not any(preferences):
         preferences = ()
     return Asked(claims, rules, by_load(wanted.placement), preferences)
+
+
+def _of_server(state: AllocatorState, rules: Rules) -> Rules:
+    """The rules of the server's version, with the features that were found to be on; conditions of
+    devices only where somebody waits for them, as in ``rules``."""
+    seen = state.facts.cluster
+    known = rules_for(f"1.{state.selectors.minor}")
+    features = known.features
+    if seen is not None:
+        features |= {name for name, is_on in _features(seen) if is_on}
+    if not rules.device_binding:
+        features -= {DEVICE_BINDING}
+    return replace(known, features=features)
+
+
+def _features(seen: ClusterObserved) -> tuple[tuple[str, bool], ...]:
+    return (
+        (CONSUMABLE_CAPACITY, seen.consumable_capacity),
+        (DEVICE_BINDING, seen.binding_conditions),
+        (DEVICE_TAINTS, seen.device_taints),
+        (LIST_ATTRIBUTES, seen.list_attributes),
+        (PARTITIONABLE, seen.partitionable_devices),
+        (PRIORITIZED_LIST, seen.prioritized_list),
+    )
 
 
 def worth(preference: Preference, device: Device) -> Key:

@@ -145,8 +145,11 @@ class _Account:
 
 
 def _of_error(walk: Walk, node: str, failed: int, nodes: int) -> Iterator[Reason]:
-    """Why it can't be decided on a node, in the allocator's words."""
+    """Why it can't be decided on a node, in the allocator's words; pods that ask for the same share
+    them, so that no claim is named."""
     error = walk.trial(node, FIRST_LOOKS).error
+    for claim in walk.asked.claims:
+        error = error.replace(f"claim {claim}", "the claim")
     yield Reason("count", "devices that can be allocated", failed, nodes, "node", error)
 
 

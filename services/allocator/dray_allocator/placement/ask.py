@@ -8,7 +8,7 @@ from dray.domain import names
 from dray.domain.claims import Claim, DeviceRequest
 from dray.domain.devices import DeviceClass, OpaqueConfig
 from dray.domain.dra.nodes import NodeSelector
-from dray.domain.names import PLACEMENT_FIELD, TOPOLOGY_FIELD
+from dray.domain.names import KUBERNETES_COMPATIBLE, PLACEMENT_FIELD, TOPOLOGY_FIELD
 from dray.domain.placement import HARD, Placement, overridden
 from dray.domain.pods import Pod, PodNeeds
 from dray.reasons import Reason
@@ -60,15 +60,16 @@ class Wanted:
 def wanted(state: AllocatorState, domain: str, pod: Pod) -> Wanted | tuple[Reason, ...]:
     """What the pod wants of dray, or the reasons why it can't be given anything."""
     claims = state.open_claims(pod)
-    in_full = any(needs_lane(claim) for claim in claims)
+    placement = _placement(state, domain, claims)
+    in_full = placement.is_compatible or any(needs_lane(claim) for claim in claims)
     if refused := tuple(_refusals(state, pod, claims, in_full)):
         return refused
     asks = () if in_full else tuple(ask for claim in claims for ask in _asks(state, claim))
     devices_signature = b"|".join(state.facts.signatures[claim.uid] for claim in claims)
     alone = _is_alone(state, domain, pod)
-    placement = _placement(state, domain, claims)
-    told = (pod.needs, alone, HARD) if placement.topology == HARD else (pod.needs, alone)
-    needs = msgspec.json.encode(told, order="deterministic")
+    needs = msgspec.json.encode(
+        (pod.needs, alone, *_told(state, pod, placement, in_full)), order="deterministic"
+    )
     return Wanted(
         pod,
         claims,
@@ -83,6 +84,14 @@ def wanted(state: AllocatorState, domain: str, pod: Pod) -> Wanted | tuple[Reaso
         in_full,
         alone,
     )
+
+
+def _told(state: AllocatorState, pod: Pod, placement: Placement, in_full: bool) -> tuple[str, ...]:
+    """What else of a pod tells where its claims may be met: also the binder, where devices may
+    have conditions that not every one waits for."""
+    modes = [placement.topology] if placement.topology == HARD else []
+    modes += [KUBERNETES_COMPATIBLE] if placement.is_compatible else []
+    return (*modes, pod.binder) if in_full or state.fleet.says_more else tuple(modes)
 
 
 def _placement(state: AllocatorState, domain: str, claims: tuple[Claim, ...]) -> Placement:
