@@ -29,9 +29,13 @@ def configure(state: AllocatorState, fact: Fact) -> None:
             state.boards.forget_indexes()
         case TaintRuleObserved(rule=rule):
             _keep(facts.taint_rules, rule.name, rule, fact.deleted)
-            for node in filter(None, state.fleet.taint(tuple(facts.taint_rules.values()))):
-                state.boards.node_changed(node, cards=True)
+            for node in state.fleet.taint(tuple(facts.taint_rules.values())):
+                if node:
+                    state.boards.node_changed(node, cards=True)
+                else:
+                    state.shared_version += 1
         case ClusterObserved():
+            facts.cluster = fact
             facts.list_attributes = fact.list_attributes
             facts.binding_conditions = _waits(fact)
             if not state.selectors.read_in(_stored_language(fact)):

@@ -8,11 +8,11 @@ from dray.reasons import Reason
 from dray_allocator import records
 from dray_allocator.domain import Domain
 from dray_allocator.events import Append, Effect, Send
+from dray_allocator.lane.choose import Effort, Pause
 from dray_allocator.log.settle import due_releases, leaving
 from dray_allocator.placement.ask import Wanted, wanted
-from dray_allocator.placement.choose import index_of
 from dray_allocator.placement.decision import decision_of
-from dray_allocator.placement.lanes import find, may_be_in_full, why_not
+from dray_allocator.placement.lanes import find_with, may_fit, why_not
 from dray_allocator.placement.policy import is_due, relearn, see
 from dray_allocator.state import AllocatorState
 
@@ -24,8 +24,11 @@ tenths of a second at most."""
 class Step:
     """What one domain appends and sends in answer to one event."""
 
-    def __init__(self, state: AllocatorState, domain: Domain) -> None:
+    def __init__(self, state: AllocatorState, domain: Domain, *, goes_on: bool = False) -> None:
+        """``goes_on``: nothing happened, so there is time for searches that were not finished."""
         self.effects: list[Effect] = []
+        self._goes_on = goes_on
+        self._effort = Effort()
         self._state = state
         self._domain = domain
         self._batch: list[PodDecision] = []
@@ -71,13 +74,15 @@ class Step:
         if domain.passed != domain.supply:
             self._put_up()
             domain.passed = domain.supply
+        if self._goes_on:
+            domain.resume()
         searches = 0
         most, per_record = state.rules.searches_per_step, state.rules.pods_per_record
         while domain.due and searches < most and state.has_room(domain):
             turn = heapq.heappop(domain.due)
             if domain.due and domain.due[0] == turn:
                 continue  # Put up more than once: by its own fact and by each claim's.
-            if domain.pending.get(turn[2]) == turn:
+            if domain.pending.get(turn[2]) == turn and turn[2] not in domain.paused:
                 searches += self._try(state.facts.pods[turn[2]])
             if len(self._batch) >= per_record:
                 self._flush()
@@ -106,9 +111,7 @@ class Step:
         want = wanted(self._state, self._domain.name, pod)
         if not isinstance(want, Wanted) or not want.ordinary or want.signature != signature:
             return True
-        if want.in_full or may_be_in_full(self._state, want):
-            return True
-        return index_of(self._state, self._domain, want).best() >= 0
+        return may_fit(self._state, self._domain, want)
 
     def _tell_doubted(self) -> None:
         """Where the reasons of the first pod of a signature are other ones, all are told again.
@@ -139,9 +142,12 @@ class Step:
             self._wait(pod, want)
             return 0
         started_us = state.stopwatch()
-        if want.placement.is_aware:
+        if want.placement.is_aware and pod.uid not in domain.resumed:
             self._learn(want)
-        choice = find(state, domain, want)
+        choice = find_with(state, domain, want, self._effort)
+        if isinstance(choice, Pause):
+            domain.paused[pod.uid] = None
+            return 1
         if choice is None:
             domain.park(pod.uid, want.signature if want.ordinary else b"")
             self._wait(pod, self._reasons(want))

@@ -53,6 +53,10 @@ class Domain:
     none tells; they are tried with every change."""
     parked_as: dict[str, tuple[bytes, Turn]] = field(default_factory=dict)
     """Per pod, the entry of ``parked`` that counts."""
+    paused: dict[str, None] = field(default_factory=dict)
+    """Pods whose search goes on when there is time."""
+    resumed: dict[str, None] = field(default_factory=dict)
+    """Those of them that are being tried again."""
     doubted: dict[bytes, None] = field(default_factory=dict)
     """Signatures of parked pods whose reasons may be other ones by now."""
     explained: dict[bytes, tuple[tuple[int, ...], tuple[Reason, ...]]] = field(default_factory=dict)
@@ -130,8 +134,16 @@ class Domain:
             del self.parked_as[turn[2]]
             heapq.heappush(self.due, turn)
 
+    def resume(self) -> None:
+        """Let the pods be tried whose search is not finished."""
+        self.resumed, self.paused = self.paused, {}
+        for uid in self.resumed:
+            if uid in self.pending:
+                heapq.heappush(self.due, self.pending[uid])
+
     def put_up_all(self) -> None:
         """Let every pending pod be tried."""
+        self.paused.clear()
         self.parked.clear()
         self.parked_as.clear()
         self.doubted.clear()

@@ -13,7 +13,7 @@ from dray.domain.devices import DeviceClass
 from dray.domain.dra.slices import TaintRule
 from dray.domain.placement import Placement, placement_of
 from dray.domain.pods import Node, Pod, Policy, Pool
-from dray.messages.facts import ClaimObserved, NodeObserved, PodObserved
+from dray.messages.facts import ClaimObserved, ClusterObserved, NodeObserved, PodObserved
 from dray_allocator.fit.percent import percents
 
 GONE_KEPT_S = 600.0
@@ -67,6 +67,8 @@ class Facts:
     taint_rules: dict[str, TaintRule] = field(default_factory=dict)
     given: frozenset[str] = frozenset()
     """Extended resources for which kube-scheduler allocates devices of a class."""
+    cluster: ClusterObserved | None = None
+    """What the server keeps; None: not told yet."""
     list_attributes: bool = False
     """Whether the server keeps attributes of several values."""
     binding_conditions: bool = False

@@ -216,6 +216,7 @@ def _slice(state: AllocatorState, fact: SliceObserved) -> None:
             state.boards.node_changed(node, cards=True)
             state.supply_of_node(node)
         else:
+            state.shared_version += 1
             state.supply_everywhere()
 
 

@@ -61,10 +61,18 @@ def handle(state: AllocatorState, event: Event) -> list[Effect]:
     effects = _fold(state, event)
     if isinstance(event, READ) and event.more:
         return effects
+    goes_on = isinstance(event, Continue)
     for domain in tuple(state.domains.values()):
         if state.ready(domain):
-            effects += Step(state, domain).take()
+            effects += Step(state, domain, goes_on=goes_on).take()
     return [*effects, *_checked(state)]
+
+
+def is_searching(state: AllocatorState) -> bool:
+    """Whether all that ``Continue`` would go on with are long searches, for which others need not
+    wait."""
+    due = any(domain.due and state.ready(domain) for domain in state.domains.values())
+    return state.unfinished and not due
 
 
 def recompute(state: AllocatorState, record: AnyRecord) -> AnyRecord:
@@ -141,6 +149,7 @@ def _serving(state: AllocatorState, event: Serve | StandBy | AppendFailed) -> No
         case StandBy():
             domain.fence = None
             domain.due.clear()
+            domain.paused.clear()
         case Serve(epoch=epoch, last_sequence=last) if epoch == domain.epoch:
             forget_appended(state, domain)
             domain.forget_learned()

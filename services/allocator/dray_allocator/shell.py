@@ -41,7 +41,7 @@ from dray_allocator.events import (
     Send,
     Unfollow,
 )
-from dray_allocator.handle import handle
+from dray_allocator.handle import handle, is_searching
 from dray_allocator.metrics import Metrics
 from dray_allocator.serving import Serving
 from dray_allocator.state import AllocatorState
@@ -74,6 +74,7 @@ class Shell:
         self._log = structlog.get_logger()
         self._followers: dict[str, asyncio.Task[None]] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
+        self._searching: asyncio.Task[None] | None = None
         self._serving = Serving(
             bus, state, self._hand, lease_ttl_s=lease_ttl_s, lease_renewal_s=lease_renewal_s
         )
@@ -197,9 +198,22 @@ class Shell:
         self._perform(handle(self._state, event), cause)
         is_last = not (isinstance(event, READ) and event.more)
         while is_last and self._state.unfinished:
+            if is_searching(self._state):
+                self._search()
+                break
             await asyncio.sleep(0)
             self._perform(handle(self._state, Continue()), cause)
         self._serving.look()
+
+    def _search(self) -> None:
+        """Go on with long searches, a step at a time, beside what else happens."""
+        if self._searching is None or self._searching.done():
+            self._searching = self._spawn(self._search_on())
+
+    async def _search_on(self) -> None:
+        while self._state.unfinished:
+            await asyncio.sleep(0)
+            self._perform(handle(self._state, Continue()), "")
 
     def _perform(self, effects: list[Effect], cause: str) -> None:
         for effect in effects:
@@ -235,10 +249,11 @@ class Shell:
         if (task := self._followers.pop(domain, None)) is not None:
             task.cancel()
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._tasks[task] = None
         task.add_done_callback(self._ended)
+        return task
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task, None)

@@ -45,6 +45,8 @@ class AllocatorState:
     sayings: Sayings = field(default_factory=Sayings)
     signatures: Signatures = field(default_factory=Signatures)
     domains: dict[str, Domain] = field(default_factory=dict)
+    shared_version: int = 0
+    """Moves when devices that many nodes see change, or what is in use of them."""
     suspects: dict[DeviceId, str] = field(default_factory=dict)
     """Devices of which more is used than before, with the claim; to be checked."""
 
@@ -92,7 +94,7 @@ class AllocatorState:
     @property
     def unfinished(self) -> bool:
         """Whether ``Continue`` would go on with something."""
-        return any(domain.due and self.ready(domain) for domain in self.domains.values())
+        return any((one.due or one.paused) and self.ready(one) for one in self.domains.values())
 
     def count(self, domain: Domain, decision: PodDecision) -> None:
         """Let a decision about open claims count, as ``touch`` would find once it is written:
@@ -150,11 +152,16 @@ class AllocatorState:
     def _set_use(self, claim_uid: str, allocation: Allocation | None) -> None:
         change = self.ledger.set(claim_uid, allocation)
         for device in change.taken:
-            self.boards.card_changed(device)
+            self._use_changed(device)
             self.suspects[device] = claim_uid
         for device in change.freed:
-            self.boards.card_changed(device)
+            self._use_changed(device)
             self.supply_on(device)
+
+    def _use_changed(self, device: DeviceId) -> None:
+        self.boards.card_changed(device)
+        if self.fleet.card(device) is None and device.driver in self.rules.drivers:
+            self.shared_version += 1  # No board tells who sees it.
 
     def _pods_of(self, claim_uid: str) -> tuple[str, ...]:
         """The pods that refer to a claim, while it is known."""
@@ -288,7 +295,10 @@ class AllocatorState:
     def supply_on(self, device: DeviceId) -> None:
         """Something of a device was freed."""
         card = self.fleet.card(device)
-        self.supply_of_node(card.node if card else device.pool)
+        if card is None and device.driver in self.rules.drivers:
+            self.supply_everywhere()
+        else:
+            self.supply_of_node(card.node if card else device.pool)
 
     def supply_of_node(self, node: str) -> None:
         """Something of a node was freed, added or changed."""

@@ -125,6 +125,8 @@ COMPACT_FIRST: Final = "CompactFirst"
 LOW_LOAD_FIRST: Final = "LowLoadFirst"
 NODE_COMPACT_GPU_LOW_LOAD: Final = "NodeCompactGPULowLoad"
 FRAGMENTATION_AWARE: Final = "FragmentationAware"
+KUBERNETES_COMPATIBLE: Final = "KubernetesCompatible"
+"""As kube-scheduler's allocator decides: the first devices that fit."""
 DEFAULT_PLACEMENT: Final = FRAGMENTATION_AWARE
 """``placement.mode`` where a SchedulingConfigTemplate names none."""
 

@@ -13,6 +13,7 @@ from dray.domain.names import (
     COMPACT_FIRST,
     DEFAULT_PLACEMENT,
     FRAGMENTATION_AWARE,
+    KUBERNETES_COMPATIBLE,
     LOW_LOAD_FIRST,
     NODE_COMPACT_GPU_LOW_LOAD,
 )
@@ -25,8 +26,10 @@ MODES: Final = {
     LOW_LOAD_FIRST: (SPREAD, SPREAD),
     NODE_COMPACT_GPU_LOW_LOAD: (BINPACK, SPREAD),
     FRAGMENTATION_AWARE: ("", ""),
+    KUBERNETES_COMPATIBLE: ("", ""),
 }
-"""What a mode means for nodes and for cards; empty: both are chosen together."""
+"""What a mode means for nodes and for cards; empty: both are chosen together, or the first that
+fit."""
 
 SOFT: Final = "soft"
 HARD: Final = "hard"
@@ -40,17 +43,19 @@ class Placement:
     """How nodes and cards are chosen among those that fit."""
 
     node: str = ""
-    """``binpack`` or ``spread``; empty, as ``gpu`` then is: FragmentationAware."""
+    """``binpack`` or ``spread``; empty, as ``gpu`` then is: the mode has no levels."""
     gpu: str = ""
     weights: tuple[tuple[str, int], ...] = ()
     """Of resources, by name; empty: what is used most of a card stands for it."""
     topology: str = DEFAULT_TOPOLOGY
     """What becomes of pods whose cards are not joined."""
+    is_compatible: bool = False
+    """Whether kube-scheduler's allocator is followed, and nothing is scored."""
 
     @property
     def is_aware(self) -> bool:
         """Whether fragmentation decides."""
-        return not self.node
+        return not self.node and not self.is_compatible
 
 
 def placement_of(
@@ -64,9 +69,13 @@ def placement_of(
     weighed = tuple(sorted((name, one) for name, one in (weights or {}).items() if one > 0))
     is_load = bool({node, gpu} & {*LEVELS} or weighed)
     by_mode = MODES.get(mode) or MODES[COMPACT_FIRST if is_load else DEFAULT_PLACEMENT]
-    found = Placement(*by_mode, topology=topology if topology in TOPOLOGIES else DEFAULT_TOPOLOGY)
+    found = Placement(
+        *by_mode,
+        topology=topology if topology in TOPOLOGIES else DEFAULT_TOPOLOGY,
+        is_compatible=mode == KUBERNETES_COMPATIBLE,
+    )
     found = _with_levels(found, node, gpu)
-    return found if found.is_aware else replace(found, weights=weighed)
+    return replace(found, weights=weighed) if found.node else found
 
 
 def overridden(policy: Placement, placement: str, topology: str) -> Placement:
@@ -78,7 +87,13 @@ def overridden(policy: Placement, placement: str, topology: str) -> Placement:
         mode = node = gpu = ""
     if mode:
         node, gpu = MODES[mode]
-        policy = replace(policy, node=node, gpu=gpu, weights=policy.weights if node else ())
+        policy = replace(
+            policy,
+            node=node,
+            gpu=gpu,
+            weights=policy.weights if node else (),
+            is_compatible=mode == KUBERNETES_COMPATIBLE,
+        )
     else:
         policy = _with_levels(policy, node, gpu)
     return replace(policy, topology=topology) if topology in TOPOLOGIES else policy
@@ -89,7 +104,10 @@ def _with_levels(placement: Placement, node: str, gpu: str) -> Placement:
     if not node and not gpu:
         return placement
     return replace(
-        placement, node=node or placement.node or BINPACK, gpu=gpu or placement.gpu or BINPACK
+        placement,
+        node=node or placement.node or BINPACK,
+        gpu=gpu or placement.gpu or BINPACK,
+        is_compatible=False,
     )
 
 

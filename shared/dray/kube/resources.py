@@ -15,6 +15,7 @@ from dray.domain.names import (
     DEFAULT_PLACEMENT,
     DEFAULT_QOS,
     FRAGMENTATION_AWARE,
+    KUBERNETES_COMPATIBLE,
     OWNER_DRAY,
 )
 from dray.kube.bind_request import BindRequest
@@ -24,7 +25,11 @@ from dray.kube.resource_fields import Column, Conditions, CustomResource, Fields
 QoS = Literal["low", "medium", "high", "critical"]
 Isolation = Literal["shared", "soft", "hard", "partitioned"]
 PlacementMode = Literal[
-    "CompactFirst", "LowLoadFirst", "NodeCompactGPULowLoad", "FragmentationAware"
+    "CompactFirst",
+    "LowLoadFirst",
+    "NodeCompactGPULowLoad",
+    "FragmentationAware",
+    "KubernetesCompatible",
 ]
 Level = Literal["binpack", "spread"]
 Topology = Literal["soft", "hard", "none"]
@@ -36,6 +41,14 @@ _NOT_AWARE = (
 _AWARE_ALONE = (
     "FragmentationAware chooses node and card together and weighs by itself: leave out node, gpu "
     "and weights, or choose another mode"
+)
+_NOT_COMPATIBLE = (
+    "!has(self.mode) || self.mode != 'KubernetesCompatible' || "
+    "(!has(self.node) && !has(self.gpu) && !has(self.weights) && !has(self.topology))"
+)
+_COMPATIBLE_ALONE = (
+    "KubernetesCompatible decides as kube-scheduler's allocator does, which scores nothing: leave "
+    "out node, gpu, weights and topology, or choose another mode"
 )
 _NAMES_LEVELS = "!has(self.weights) || has(self.mode) || has(self.node) || has(self.gpu)"
 _WEIGHTS_OF_WHAT = (
@@ -201,6 +214,7 @@ class Placement(Fields):
         json_schema_extra={
             "x-kubernetes-validations": [
                 {"rule": _NOT_AWARE, "message": _AWARE_ALONE},
+                {"rule": _NOT_COMPATIBLE, "message": _COMPATIBLE_ALONE},
                 {"rule": _NAMES_LEVELS, "message": _WEIGHTS_OF_WHAT},
             ]
         }
@@ -234,6 +248,9 @@ class Placement(Fields):
         levels = self.node is not None or self.gpu is not None
         if self.mode == FRAGMENTATION_AWARE and (levels or self.weights is not None):
             raise ValueError(_AWARE_ALONE)
+        scored = levels or self.weights is not None or self.topology is not None
+        if self.mode == KUBERNETES_COMPATIBLE and scored:
+            raise ValueError(_COMPATIBLE_ALONE)
         if self.weights is not None and self.mode is None and not levels:
             raise ValueError(_WEIGHTS_OF_WHAT)
         return self

@@ -44,7 +44,9 @@ CPUS = 8
 CARDS = 2
 PATIENCE_S = 60.0
 WITHDRAW_AFTER_S = 2.0
+OTHER_DRIVER = "gpu.example.com"
 SETTINGS = {
+    "DRAY_ALLOCATOR__DRIVERS": f"{names.DRIVER},{OTHER_DRIVER}",
     "DRAY_EXECUTION__WITHDRAW_AFTER": f"{WITHDRAW_AFTER_S:g}s",
     "DRAY_EXECUTION__WITHDRAW_EVERY": "200ms",
     "DRAY_ALLOCATOR__EXCLUSION": "20s",
@@ -109,7 +111,9 @@ class Cluster:
     async def keeps_taints(self) -> bool:
         """Whether the server keeps the taints of devices: else nothing is gated."""
         slices = (await self.kube.list(SLICES)).objects
-        return any(device.get("taints") for one in slices for device in one["spec"]["devices"])
+        return any(
+            device.get("taints") for one in slices for device in one["spec"].get("devices", ())
+        )
 
     async def until(
         self, name: str, condition: Condition, what: str, *, within_s: float = PATIENCE_S

@@ -293,9 +293,7 @@ def test_ten_thousand_devices_in_a_slice_are_one_node_among_others(
     submit(world, "bad", written(devices_of(of_capacity(virtual_vram="41Gi"))))
 
     assert world.decisions()["many"].node == "n1"
-    # The structured lane looks at the first 5 000 to find out what fails.
-    seen = "10001" if world.state.facts.claims["claim-bad"].spec.requests else "5000"
-    assert f"fails on {seen} of {seen} devices" in told(world, "bad")
+    assert "fails on 10001 of 10001 devices" in told(world, "bad")
     others_go_on(world)
 
 

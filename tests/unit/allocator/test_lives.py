@@ -28,7 +28,7 @@ from dray_allocator.events import (
 )
 from dray_allocator.handle import handle, reasons, recompute
 from dray_allocator.log.fold import LogFold
-from dray_allocator.placement.lanes import find
+from dray_allocator.placement.lanes import find_with
 from dray_allocator.rules import Rules
 from dray_allocator.state import AllocatorState
 
@@ -72,11 +72,11 @@ def test_of_the_pods_that_wait_only_those_are_tried_that_could_fit_now(make_worl
         world.submit(world.a_pod(f"many-{number}"), world.ask("10", "1Gi", count=2))
     tried = []
 
-    def noted(state, domain, want):
+    def noted(state, domain, want, effort):
         tried.append(want.pod.uid)
-        return find(state, domain, want)
+        return find_with(state, domain, want, effort)
 
-    monkeypatch.setattr(deciding, "find", noted)
+    monkeypatch.setattr(deciding, "find_with", noted)
     world.claim(world.state.facts.claims["claim-holder"], deleted=True)
     assert list(world.decisions()) == ["holder", "other", "small-0"]
     assert tried == ["small-0", "small-1"]

@@ -146,6 +146,10 @@ def test_a_policy_s_words_and_what_they_mean():
     assert placement_of("CompactFirst", weights={"cpu": 1, "vram": 0}).weights == (("cpu", 1),)
     assert placement_of("FragmentationAware", weights={"cpu": 1}).is_aware
     assert placement_of(weights={"cpu": 1}) == Placement("binpack", "binpack", (("cpu", 1),))
+    as_kubernetes = Placement(is_compatible=True)
+    assert placement_of("KubernetesCompatible", weights={"cpu": 1}) == as_kubernetes
+    assert not as_kubernetes.is_aware
+    assert placement_of("KubernetesCompatible", gpu="spread") == Placement("binpack", "spread")
     assert placement_of("Unknown", "diagonal", "", None, "tree") == placement_of()
 
 
@@ -155,4 +159,7 @@ def test_what_a_pod_says_replaces_the_pool_s_words():
     assert overridden(pool, "node=binpack", "").node == "binpack"
     assert overridden(pool, "CompactFirst", "soft").weights == pool.weights
     assert overridden(pool, "FragmentationAware", "none") == Placement("", "", (), "none")
+    as_kubernetes = overridden(pool, "KubernetesCompatible", "")
+    assert (as_kubernetes.is_compatible, as_kubernetes.weights) == (True, ())
+    assert overridden(as_kubernetes, "gpu=spread", "") == Placement("binpack", "spread", (), "hard")
     assert overridden(placement_of(), "gpu=spread", "") == Placement("binpack", "spread")

@@ -27,6 +27,9 @@ def refusals(placement: dict[str, Any]) -> list[str]:
         ({"mode": "FragmentationAware", "node": "spread"}, "chooses node and card together"),
         ({"mode": "FragmentationAware", "gpu": "binpack"}, "chooses node and card together"),
         ({"mode": "FragmentationAware", "weights": {"cpu": 1}}, "weighs by itself"),
+        ({"mode": "KubernetesCompatible", "node": "spread"}, "which scores nothing"),
+        ({"mode": "KubernetesCompatible", "topology": "soft"}, "which scores nothing"),
+        ({"mode": "KubernetesCompatible", "weights": {"cpu": 1}}, "which scores nothing"),
         ({"weights": {"cpu": 1}}, "name a mode, node or gpu beside them"),
     ],
 )
@@ -43,6 +46,7 @@ def test_what_contradicts_itself_is_refused(placement: dict[str, Any], because: 
         {},
         {"mode": "FragmentationAware", "topology": "hard"},
         {"mode": "LowLoadFirst", "node": "binpack"},
+        {"mode": "KubernetesCompatible"},
         {"node": "spread", "weights": {"cpu": 1, "vram": 1000, "gpu.example.com": 0}},
         {"mode": "CompactFirst", "weights": {"memory": 3}},
     ],

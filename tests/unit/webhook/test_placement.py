@@ -24,6 +24,7 @@ def parameters_of(cluster, pod, patched):
     ("annotation", "field", "text"),
     [
         ("placement", "placement", "NodeCompactGPULowLoad"),
+        ("placement", "placement", "KubernetesCompatible"),
         ("placement", "placement", "node=binpack,gpu=spread"),
         ("placement", "placement", "gpu=binpack"),
         ("gpu-topology", "gpuTopology", "hard"),
@@ -62,7 +63,7 @@ def test_a_placement_that_is_none_is_refused_with_those_there_are(cluster, text)
     message = cluster.errors({P + "placement": text})
 
     assert f"annotation {P}placement is " in message
-    assert '"NodeCompactGPULowLoad", "FragmentationAware", or binpack or spread' in message
+    assert '"FragmentationAware", "KubernetesCompatible", or binpack or spread' in message
 
 
 @pytest.mark.parametrize("text", ["", "nvlink", "Hard"])

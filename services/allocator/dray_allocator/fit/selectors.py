@@ -44,6 +44,11 @@ class Selectors:
         self._environment = environment
         self._selectors: dict[str, _Selector] = {}
 
+    @property
+    def minor(self) -> int:
+        """The x of the server's Kubernetes 1.x, or of the nearest that is known."""
+        return self._environment.minor
+
     def read_in(self, environment: Environment) -> bool:
         """Read selectors as another server does; whether that may change answers."""
         if environment == self._environment:

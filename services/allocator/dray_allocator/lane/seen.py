@@ -1,8 +1,9 @@
 """What one node sees: the slices that concern it, and who holds their devices."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Final
 
 from dray.domain.devices import Capacity, DeviceId
 from dray.domain.dra.asks import Holding
@@ -13,39 +14,56 @@ from dray_allocator.lane.parts import part_of
 from dray_allocator.placement.modes import FULL
 from dray_allocator.state import AllocatorState
 
+Rate = Callable[[Slice, Device], tuple[object, ...]]
+"""What a device of a slice is worth, as it is now; the lowest is tried first."""
+Use = str | tuple[tuple[str, int], ...] | None
+"""Of a device: ``HELD`` as a whole, ``ILL``, what its shares take in billionths, or nothing."""
+HELD: Final = "held"
+ILL: Final = "ill"
+
 
 @dataclass(frozen=True, slots=True)
 class Seen:
     """The slices and the holdings for one node."""
 
     slices: tuple[Slice, ...]
-    holdings: tuple[Holding, ...]
-    devices: int
-    """How many there are on the slices."""
+    uses: tuple[tuple[Use, ...], ...]
+    """Of the devices of each slice, in their order."""
     unread: tuple[tuple[DeviceId, str], ...] = ()
     """Devices that are left out because something of them can't be read, and what."""
 
+    @property
+    def devices(self) -> int:
+        """How many there are on the slices."""
+        return sum(map(len, self.uses))
 
-def seen_by(state: AllocatorState, node: str, *, fills: bool) -> Seen:
-    """What ``node`` sees. Within a slice the devices are in the order of the placement: the
-    fullest first, or the emptiest; those that are alike stay as the driver has them."""
+    def holdings(self) -> Iterator[Holding]:
+        """Who holds the devices, in sums; an ill one counts as held."""
+        for part, uses in zip(self.slices, self.uses, strict=True):
+            for device, use in zip(part.devices, uses, strict=True):
+                if isinstance(use, str):
+                    yield Holding(part.driver, part.pool, device.name)
+                elif use is not None:
+                    consumed = {name: f"{nano}n" for name, nano in use}
+                    yield Holding(
+                        part.driver, part.pool, device.name, is_share=True, consumed=consumed
+                    )
+
+
+def seen_by(state: AllocatorState, node: str, rate: Rate | None) -> Seen:
+    """What ``node`` sees. Within a slice the devices are in the order of ``rate``; those that are
+    rated alike, and all where there is none, stay as the driver has them."""
     parts = [
         state.fleet.remembered(known.name, partial(part_of, known, full))
         for known, full in state.fleet.published_for(node)
     ]
-    slices = tuple(_ordered(state, one.slice, fills) for one in parts)
-    holdings = tuple(_holdings(state, slices))
+    slices = tuple(_ordered(one.slice, rate) if rate else one.slice for one in parts)
     unread = tuple(fault for one in parts for fault in one.unread)
-    return Seen(slices, holdings, sum(len(part.devices) for part in slices), unread)
+    return Seen(slices, tuple(tuple(_uses(state, part)) for part in slices), unread)
 
 
-def _ordered(state: AllocatorState, part: Slice, fills: bool) -> Slice:
-    def key(device: Device) -> int:
-        use = state.ledger.of(DeviceId(part.driver, part.pool, device.name))
-        load = load_of(device.capacity, use)
-        return -load if fills else load
-
-    return replace(part, devices=tuple(sorted(part.devices, key=key)))
+def _ordered(part: Slice, rate: Rate) -> Slice:
+    return replace(part, devices=tuple(sorted(part.devices, key=partial(rate, part))))
 
 
 def load_of(capacity: Mapping[str, Capacity], use: DeviceUse) -> int:
@@ -60,14 +78,15 @@ def load_of(capacity: Mapping[str, Capacity], use: DeviceUse) -> int:
     return load
 
 
-def _holdings(state: AllocatorState, slices: Sequence[Slice]) -> Iterator[Holding]:
-    """Who holds the devices of ``slices``, in sums; an ill device counts as held."""
-    for part in slices:
-        ill = dict.fromkeys(state.fleet.unhealthy(part.reach.node, part.driver))
-        for device in part.devices:
-            use = state.ledger.of(DeviceId(part.driver, part.pool, device.name))
-            if use.whole or device.name in ill:
-                yield Holding(part.driver, part.pool, device.name)
-            elif use.shares:
-                consumed = {name: f"{nano}n" for name, nano in use.used.items()}
-                yield Holding(part.driver, part.pool, device.name, is_share=True, consumed=consumed)
+def _uses(state: AllocatorState, part: Slice) -> Iterator[Use]:
+    ill = state.fleet.unhealthy(part.reach.node, part.driver)
+    for device in part.devices:
+        use = state.ledger.of(DeviceId(part.driver, part.pool, device.name))
+        if device.name in ill:
+            yield ILL
+        elif use.whole:
+            yield HELD
+        elif use.shares:
+            yield tuple(sorted(entry for entry in use.used.items() if entry[1]))
+        else:
+            yield None

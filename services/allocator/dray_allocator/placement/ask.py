@@ -8,6 +8,7 @@ from dray.domain import names
 from dray.domain.claims import Claim
 from dray.domain.devices import OpaqueConfig
 from dray.domain.dra.nodes import NodeSelector
+from dray.domain.names import KUBERNETES_COMPATIBLE
 from dray.domain.placement import HARD, Placement, overridden
 from dray.domain.pods import Pod, PodNeeds
 from dray.reasons import Reason
@@ -53,20 +54,21 @@ def wanted(state: AllocatorState, domain: str, pod: Pod) -> Wanted | tuple[Reaso
     """What the pod wants of dray, or the reasons why it can't be given anything."""
     claims = state.open_claims(pod)
     said = [state.sayings.of(state.facts, state.fleet, claim) for claim in claims]
-    in_full = any(one.needs_lane for one in said)
+    placement = _placement(state, domain, said)
+    in_full = placement.is_compatible or any(one.needs_lane for one in said)
     if refused := tuple(_refusals(pod, claims, said, in_full)):
         return refused
     asks = () if in_full else _asks(claims, said)
     devices_signature = b"|".join([state.facts.signatures[claim.uid] for claim in claims])
     alone = _is_alone(state, domain, pod)
-    placement = _placement(state, domain, said)
+    told = _told(state, pod, placement, in_full)
     are_all_open = len(claims) == len(pod.claims)
     return Wanted(
         pod,
         claims,
         asks,
         devices_signature,
-        state.signatures.of(pod.needs, alone, placement.topology == HARD, devices_signature),
+        state.signatures.of(pod.needs, alone, told, devices_signature),
         placement,
         "" if are_all_open else _fixed_node(state, pod),
         named_nodes(pod.needs),
@@ -95,6 +97,14 @@ def _asks(claims: Sequence[Claim], said: Sequence[Said]) -> tuple[Ask, ...]:
             for ask in one.asks
         ]
     )
+
+
+def _told(state: AllocatorState, pod: Pod, placement: Placement, in_full: bool) -> tuple[str, ...]:
+    """What else of a pod tells where its claims may be met: also the binder, where devices may
+    have conditions that not every one waits for."""
+    modes = [placement.topology] if placement.topology == HARD else []
+    modes += [KUBERNETES_COMPATIBLE] if placement.is_compatible else []
+    return (*modes, pod.binder) if in_full or state.fleet.says_more else tuple(modes)
 
 
 def _placement(state: AllocatorState, domain: str, said: Sequence[Said]) -> Placement:

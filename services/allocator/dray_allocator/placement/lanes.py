@@ -2,16 +2,24 @@
 
 from dray.reasons import Reason
 from dray_allocator.domain import Domain
-from dray_allocator.lane.choose import choose_in_full
+from dray_allocator.lane.choose import Effort, Pause, choose_in_full, may_fit_in_full
 from dray_allocator.lane.reasons import explain_in_full
 from dray_allocator.placement.ask import Wanted
-from dray_allocator.placement.choose import Choice, choose
+from dray_allocator.placement.choose import Choice, choose, index_of
 from dray_allocator.placement.explain import explain
 from dray_allocator.state import AllocatorState
 
 
 def find(state: AllocatorState, domain: Domain, wanted: Wanted) -> Choice | None:
-    """The best node on which everything fits, or None.
+    """The best node on which everything fits, or None."""
+    choice = find_with(state, domain, wanted, None)
+    return None if isinstance(choice, Pause) else choice
+
+
+def find_with(
+    state: AllocatorState, domain: Domain, wanted: Wanted, effort: Effort | None
+) -> Choice | Pause | None:
+    """The same, or no answer yet where the structured lane has used up the effort.
 
     What the board reads it decides; where it finds nothing, there may still be devices that it
     does not read.
@@ -20,7 +28,18 @@ def find(state: AllocatorState, domain: Domain, wanted: Wanted) -> Choice | None
         choice = choose(state, domain, wanted)
         if choice is not None or not may_be_in_full(state, wanted):
             return choice
-    return choose_in_full(state, domain, wanted)
+    return choose_in_full(state, domain, wanted, effort)
+
+
+def may_fit(state: AllocatorState, domain: Domain, wanted: Wanted) -> bool:
+    """Whether a node looks as if it fitted a pod that fitted nowhere: it changed since, or what
+    was told of it is not certain."""
+    if not wanted.in_full:
+        if index_of(state, domain, wanted).best() >= 0:
+            return True
+        if not may_be_in_full(state, wanted):
+            return False
+    return may_fit_in_full(state, domain, wanted)
 
 
 def why_not(state: AllocatorState, domain: Domain, wanted: Wanted) -> tuple[Reason, ...]:

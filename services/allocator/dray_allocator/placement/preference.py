@@ -4,10 +4,11 @@ A preference never refuses a card. Keys are tuples of whole numbers, the lowest 
 criteria all keys are equal, and the score alone decides.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Protocol
 
 from dray.domain.claims import Claim
-from dray.domain.devices import Device
+from dray.domain.devices import Capacity
 from dray.domain.names import DRIVER, PREFER_FIELD
 from dray.domain.preference import ByAmount, ByModel, Preference, parse_preference
 from dray.domain.quantities import parse_quantity
@@ -15,6 +16,16 @@ from dray_allocator.fit.parameters import own_parameters
 
 Key = tuple[int, ...]
 MODEL = "model"
+
+
+class Device(Protocol):
+    """What is read of a device."""
+
+    @property
+    def attributes(self) -> Mapping[str, object]: ...
+
+    @property
+    def capacity(self) -> Mapping[str, Capacity]: ...
 
 
 def preference_of(claim: Claim, request: str) -> Preference:

@@ -7,7 +7,6 @@ import msgspec
 from dray.domain.claims import Claim, DeviceRequest
 from dray.domain.devices import DeviceClass, OpaqueConfig
 from dray.domain.names import PLACEMENT_FIELD, TOPOLOGY_FIELD
-from dray.domain.placement import HARD
 from dray.domain.pods import PodNeeds
 from dray_allocator.facts import Facts
 from dray_allocator.fit.devices import Fleet
@@ -135,20 +134,26 @@ def _class(facts: Facts, name: str) -> DeviceClass:
     return facts.classes.get(name) or DeviceClass(name)
 
 
+_Key = tuple[int, int, bool, tuple[str, ...], bytes]
+
+
 class Signatures:
     """Signatures of pods, within bounds. A cache, too: equal ones are one object."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, int, bool, bool, bytes], tuple[PodNeeds, bytes]] = {}
+        self._known: dict[
+            tuple[int, int, bool, tuple[str, ...], bytes], tuple[PodNeeds, bytes]
+        ] = {}
 
-    def of(self, needs: PodNeeds, alone: bool, is_hard: bool, devices: bytes) -> bytes:
-        """Equal for pods that may go to the same nodes for the same devices."""
-        key = (needs.cpu_milli, needs.memory_bytes, alone, is_hard, devices)
+    def of(self, needs: PodNeeds, alone: bool, told: tuple[str, ...], devices: bytes) -> bytes:
+        """Equal for pods that may go to the same nodes for the same devices. ``told`` is what
+        else tells where that may be."""
+        key = (needs.cpu_milli, needs.memory_bytes, alone, told, devices)
         known = self._known.get(key)
         if known is None or known[0] != needs:
             if len(self._known) >= _MOST:
                 self._known.clear()
-            told = (needs, alone, HARD) if is_hard else (needs, alone)
-            signature = msgspec.json.encode(told, order="deterministic") + b"|" + devices
+            encoded = msgspec.json.encode((needs, alone, *told), order="deterministic")
+            signature = encoded + b"|" + devices
             known = self._known[key] = (needs, signature)
         return known[1]

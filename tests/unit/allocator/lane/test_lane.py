@@ -17,7 +17,7 @@ from dray.messages.facts import (
     TaintRuleObserved,
 )
 from dray_allocator.events import Append
-from dray_allocator.lane import trying
+from dray_allocator.lane import prospect
 from dray_allocator.lane.seen import seen_by
 from dray_sandbox.apiserver.claimstatus import status_errors
 
@@ -110,11 +110,11 @@ def test_where_the_board_has_looked_only_odd_nodes_are_tried_again(
 ) -> None:
     tried = []
 
-    def noted(state: Any, node: str, **order: Any) -> Any:
+    def noted(state: Any, node: str, *order: Any) -> Any:
         tried.append(node)
-        return seen_by(state, node, **order)
+        return seen_by(state, node, *order)
 
-    monkeypatch.setattr(trying, "seen_by", noted)
+    monkeypatch.setattr(prospect, "seen_by", noted)
     for node in ("n1", "n2", "n3"):
         lane.node(node)
         lane.publish(node, lane.device("plain"))

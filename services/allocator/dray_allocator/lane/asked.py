@@ -1,0 +1,113 @@
+"""What a pod asks of the lane, and by which rules it is decided."""
+
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+
+from dray.domain.devices import DeviceId
+from dray.domain.dra.asks import Claim
+from dray.domain.dra.slices import Device, Slice
+from dray.domain.preference import Preference
+from dray.messages.facts import ClusterObserved
+from dray_allocator.lane.asking import claim_of, rules_of
+from dray_allocator.lane.seen import Rate, load_of
+from dray_allocator.placement.ask import Wanted
+from dray_allocator.placement.policies import by_load
+from dray_allocator.placement.preference import Key, card_key, preference_of
+from dray_allocator.placement.scores import LoadScore
+from dray_allocator.state import AllocatorState
+from dray_allocator.structured.rules import (
+    CONSUMABLE_CAPACITY,
+    DEVICE_BINDING,
+    DEVICE_TAINTS,
+    LIST_ATTRIBUTES,
+    PARTITIONABLE,
+    PRIORITIZED_LIST,
+    Rules,
+    rules_for,
+)
+
+Preferences = tuple[tuple[tuple[str, Preference], ...], ...]
+"""Per claim, the preferences of its requests that have one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The claims of a pod as structured parameters read them."""
+
+    claims: tuple[Claim, ...]
+    rules: Rules
+    load: LoadScore | None
+    """How nodes and devices are ordered; None: as kube-scheduler's allocator has them."""
+    preferences: Preferences = ()
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for pods of one signature that are decided alike."""
+        return self.rules, self.load, self.preferences
+
+    def rate(self, state: AllocatorState) -> Rate | None:
+        """The order of a slice's devices: the most liked, of them the fullest or the emptiest."""
+        load = self.load
+        if load is None:
+            return None
+        sign = -1 if load.card_fills else 1
+        liked = next((one for some in self.preferences for _, one in some), ())
+
+        def rate(part: Slice, device: Device) -> tuple[object, ...]:
+            use = state.ledger.of(DeviceId(part.driver, part.pool, device.name))
+            return worth(liked, device), sign * load_of(device.capacity, use)
+
+        return rate
+
+
+def asked_of(state: AllocatorState, wanted: Wanted) -> Asked:
+    """The pod's open claims, with the rules that hold for it now."""
+    facts = state.facts
+    rules = rules_of(
+        wanted.pod,
+        list_attributes=facts.list_attributes,
+        binding_conditions=facts.binding_conditions,
+    )
+    if wanted.placement.is_compatible:
+        return Asked(tuple(map(claim_of, wanted.claims)), _of_server(state, rules), None)
+    claims = tuple(map(claim_of, wanted.claims))
+    preferences = tuple(
+        tuple(
+            (request.name, found)
+            for request in claim.requests
+            if (found := preference_of(known, request.name))
+        )
+        for known, claim in zip(wanted.claims, claims, strict=True)
+    )
+    if not any(preferences):
+        preferences = ()
+    return Asked(claims, rules, by_load(wanted.placement), preferences)
+
+
+def _of_server(state: AllocatorState, rules: Rules) -> Rules:
+    """The rules of the server's version, with the features that were found to be on; conditions of
+    devices only where somebody waits for them, as in ``rules``."""
+    seen = state.facts.cluster
+    known = rules_for(f"1.{state.selectors.minor}")
+    features = known.features
+    if seen is not None:
+        features |= {name for name, is_on in _features(seen) if is_on}
+    if not rules.device_binding:
+        features -= {DEVICE_BINDING}
+    return replace(known, features=features)
+
+
+def _features(seen: ClusterObserved) -> tuple[tuple[str, bool], ...]:
+    return (
+        (CONSUMABLE_CAPACITY, seen.consumable_capacity),
+        (DEVICE_BINDING, seen.binding_conditions),
+        (DEVICE_TAINTS, seen.device_taints),
+        (LIST_ATTRIBUTES, seen.list_attributes),
+        (PARTITIONABLE, seen.partitionable_devices),
+        (PRIORITIZED_LIST, seen.prioritized_list),
+    )
+
+
+def worth(preference: Preference, device: Device) -> Key:
+    """What a device is worth to a preference; the lowest is liked most."""
+    return card_key(preference, device) if preference else ()

@@ -1,0 +1,248 @@
+"""KubernetesCompatible: what the service decides is what kube-scheduler's allocator decides, node
+by node; which node it is follows from a stated tie."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dray.domain import names
+from dray.domain.dra.asks import Holding
+from dray.domain.dra.nodes import Node
+from dray.messages.facts import ClusterObserved, PodObserved
+from dray_allocator.lane.asking import claim_of
+from dray_allocator.lane.parts import part_of
+from dray_allocator.placement.modes import tie
+from dray_allocator.rules import Rules
+from dray_allocator.structured.allocate import Problem, allocate
+from dray_allocator.structured.errors import AllocationError, NodeAllocationError
+from dray_allocator.structured.rules import DEVICE_BINDING, rules_for
+
+NVIDIA = "gpu.nvidia.com"
+KINDS = ("plain", "shared", "other", "counting", "nameless")
+WISHES = ("one", "two", "every", "either", "memory", "model", "pair")
+VERSIONS = ("v1.36.3", "v1.37.0")
+
+
+@pytest.fixture
+def compatible(make_world: Any, lane: Any) -> Any:
+    """A world that decides as kube-scheduler does."""
+    rules = Rules(writer="one", drivers=(names.DRIVER, NVIDIA))
+    return lambda: type(lane)(make_world(rules).open("KubernetesCompatible"))
+
+
+def observed(lane: Any, version: str) -> None:
+    """The API server says who it is."""
+    lane.world.see(ClusterObserved(revision=1, version=version))
+
+
+def requests_of(lane: Any, wish: str) -> tuple[list[Any], dict[str, Any]]:
+    """What a pod asks for, and the constraints beside it."""
+    one = lane.request("a", NVIDIA)
+    memory = {"capacity": {"requests": {"memory": "15Gi"}}}
+    model = {"selectors": [{"cel": {"expression": f'device.attributes["{NVIDIA}"].model == "B"'}}]}
+    pair = {"constraints": [{"matchAttribute": f"{NVIDIA}/model"}]}
+    return {
+        "one": ([one], {}),
+        "two": ([lane.request("a", NVIDIA, count=2)], {}),
+        "every": ([lane.request("a", NVIDIA, allocationMode="All")], {}),
+        "either": ([lane.first_of(lane.request("a", NVIDIA, count=2, **memory), one)], {}),
+        "memory": ([lane.request("b", NVIDIA, **memory)], {}),
+        "model": ([lane.request("b", NVIDIA, **model)], {}),
+        "pair": ([lane.request("a", NVIDIA, count=2)], pair),
+    }[wish]
+
+
+def device_of(lane: Any, name: str, kind: str) -> Any:
+    """A device of a kind."""
+    memory = {"memory": {"value": "40Gi"}}
+    uses = [{"counterSet": "card", "counters": {"memory": {"value": "40Gi"}}}]
+    return {
+        "plain": lane.device(name, capacity=memory),
+        "shared": lane.device(name, capacity=memory, allowMultipleAllocations=True),
+        "other": lane.device(name, "B"),
+        "counting": lane.device(name, capacity=memory, consumesCounters=uses),
+        "nameless": {"name": name},
+    }[kind]
+
+
+def publish(lane: Any, node: str, kinds: list[str]) -> None:
+    """A node and its slices: a card of 80Gi, and devices."""
+    lane.node(node)
+    sets = [{"name": "card", "counters": {"memory": {"value": "80Gi"}}}]
+    of_pool = {"driver": NVIDIA, "pool": node, "count": 2, "nodeName": node}
+    lane.publish(f"{node}-sets", sharedCounters=sets, **of_pool)
+    devices = [device_of(lane, f"{node}-{at}", kind) for at, kind in enumerate(kinds)]
+    lane.publish(node, *devices, **of_pool)
+
+
+def expected(lane: Any, uid: str, version: str) -> tuple[str, list[Any]] | str | None:
+    """Node and devices, kube-scheduler's error, or nothing: every node is asked, in the order of
+    the tie, with everything that there is."""
+    state = lane.world.state
+    known = rules_for(version.removeprefix("v").rpartition(".")[0])
+    rules = replace(known, features=known.features - {DEVICE_BINDING})
+    slices = [
+        part_of(part, full).slice
+        for node in (*sorted(state.facts.nodes), "")
+        for part, full in state.fleet.published_for(node)
+        if part.node == node
+    ]
+    held = [
+        Holding(
+            one.id.driver,
+            one.id.pool,
+            one.id.device,
+            is_share=one.share_id is not None,
+            consumed=one.consumed or None,
+        )
+        for _, allocation in state.ledger.claims()
+        for one in allocation.devices
+    ]
+    claims = [claim_of(state.facts.claims[f"claim-{uid}"])]
+    classes = tuple(state.facts.classes.values())
+    best: tuple[int, str, list[Any]] | None = None
+    for node in sorted(state.facts.nodes, key=lambda name: tie(f"uid-{name}")):
+        try:
+            found = allocate(Problem(Node(node), slices, classes, held, claims), rules)
+        except NodeAllocationError:
+            continue
+        except AllocationError as error:
+            return str(error)
+        if found is None:
+            continue
+        devices = [(one.request, one.id, one.consumed) for one in found[0].devices]
+        alternatives = [one.name for one in claims[0].requests[0].first_available]
+        rank = alternatives.index(devices[0][0].partition("/")[2]) if alternatives else 0
+        if best is None or rank < best[0]:
+            best = rank, node, devices
+        if not rank:
+            break
+    return None if best is None else best[1:]
+
+
+def got(lane: Any, uid: str) -> tuple[str, list[Any]]:
+    """Node and devices that were decided."""
+    allocation = lane.allocation(uid)
+    return lane.world.decisions()[uid].node, [
+        (one.request, one.id, one.consumed) for one in allocation.devices
+    ]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@settings(
+    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    clusters=st.lists(
+        st.lists(st.sampled_from(KINDS), min_size=1, max_size=3), min_size=1, max_size=4
+    ),
+    steps=st.lists(st.tuples(st.sampled_from(WISHES), st.booleans()), min_size=1, max_size=8),
+)
+def test_the_service_decides_what_kube_scheduler_s_allocator_decides(
+    compatible: Any, version: str, clusters: list[list[str]], steps: list[tuple[str, bool]]
+) -> None:
+    now = compatible()
+    observed(now, version)
+    for number, kinds in enumerate(clusters):
+        publish(now, f"n{number}", kinds)
+    for number, (wish, frees) in enumerate(steps):
+        uid = f"p{number}"
+        requests, constraints = requests_of(now, wish)
+        now.claim(uid, {"spec": {"devices": {"requests": requests, **constraints}}})
+        answer = expected(now, uid, version)
+        now.world.see(PodObserved(revision=now.world.next(), pod=now.world.a_pod(uid)))
+        if isinstance(answer, tuple):
+            assert got(now, uid) == answer
+        else:
+            assert now.waits(uid)
+            named = (answer or "").replace(f"claim ns/{uid}-gpu", "the claim")
+            assert named in now.told(uid)
+        held = sorted(one for one, _ in now.world.state.ledger.claims())
+        if frees and held:
+            now.world.claim(now.world.state.facts.claims[held[0]], deleted=True)
+
+
+def odd_selector(lane: Any) -> Any:
+    """A request with a selector that not every device can answer."""
+    says = f'device.attributes["{NVIDIA}"].model == "A100"'
+    return lane.request(of=NVIDIA, selectors=[{"cel": {"expression": says}}])
+
+
+def test_a_selector_that_fails_ends_the_attempt_with_the_error(compatible: Any) -> None:
+    now = compatible()
+    now.node("n1")
+    now.publish("n1", {"name": "bare"}, now.device("a"), driver=NVIDIA)
+    now.submit("p", odd_selector(now))
+    told = now.told("p")
+    assert "devices that can be allocated" in told
+    assert "the claim: selector #0 on device gpu.nvidia.com/n1/bare" in told
+    assert "no such key: model" in told
+
+    now.publish("n1", now.device("a"), driver=NVIDIA)
+    assert now.got("p") == ["gpu=a"]
+
+
+def test_scored_placements_forgive_such_a_selector(lane: Any) -> None:
+    lane.node("n1")
+    lane.publish("n1", {"name": "bare"}, lane.device("a"), driver=NVIDIA)
+    lane.submit("p", odd_selector(lane))
+    assert lane.got("p") == ["gpu=a"]
+
+
+def test_devices_come_as_the_driver_lists_them_whatever_is_in_use(compatible: Any) -> None:
+    now = compatible()
+    now.node("n1")
+    shared = {"capacity": {"memory": {"value": "40Gi"}}, "allowMultipleAllocations": True}
+    now.publish("n1", *(now.device(name, **shared) for name in ("a", "b")), driver=NVIDIA)
+    large = {"capacity": {"requests": {"memory": "30Gi"}}}
+    small = {"capacity": {"requests": {"memory": "5Gi"}}}
+    for name, amount in (("p", small), ("q", large), ("r", large), ("s", small)):
+        now.submit(name, now.request(of=NVIDIA, **amount))
+    assert [now.got(name) for name in "pqrs"] == [["gpu=a"], ["gpu=a"], ["gpu=b"], ["gpu=a"]]
+
+
+def test_nodes_come_by_their_tie_not_by_load_or_name(compatible: Any) -> None:
+    now = compatible()
+    nodes = [f"n{number}" for number in range(5)]
+    for node in nodes:
+        now.node(node)
+        now.publish(node, now.device("a"), now.device("b"), driver=NVIDIA)
+    for number in range(10):
+        now.submit(f"p{number}", now.request(of=NVIDIA))
+    decided = now.world.decisions()
+    in_order = sorted(nodes, key=lambda name: tie(f"uid-{name}"))
+    assert in_order != nodes
+    expected_nodes = [node for node in in_order for _ in range(2)]
+    assert [decided[f"p{number}"].node for number in range(10)] == expected_nodes
+
+
+@pytest.mark.parametrize(("pool", "own"), [("KubernetesCompatible", ""), ("", "Kubernetes")])
+def test_a_pod_may_ask_for_it_or_for_something_else(
+    make_world: Any, lane: Any, pool: str, own: str
+) -> None:
+    """Whose claim says ``placement`` is decided by that."""
+    rules = Rules(writer="one", drivers=(names.DRIVER, NVIDIA))
+    now = type(lane)(make_world(rules).open(pool or "CompactFirst"))
+    now.node("n1")
+    now.publish("n1", {"name": "bare"}, now.device("a"), driver=NVIDIA)
+    says = "KubernetesCompatible" if own else "LowLoadFirst"
+    parameters = {"kind": names.LIMITS_KIND, names.PLACEMENT_FIELD: says}
+    config = [{"opaque": {"driver": names.DRIVER, "parameters": parameters}}]
+    now.submit("own", odd_selector(now), config=config)
+    now.submit("pools", odd_selector(now))
+    waits = {name: now.waits(name) for name in ("own", "pools")}
+    assert waits == {"own": bool(own), "pools": bool(pool)}
+
+
+def test_a_percent_of_a_card_is_refused_with_the_reason(compatible: Any) -> None:
+    now = compatible()
+    now.node("n1")
+    now.publish("n1", now.device("a"))
+    parameters = {"kind": names.LIMITS_KIND, "computePercentRequest": "30"}
+    config = [{"opaque": {"driver": names.DRIVER, "parameters": parameters}}]
+    now.submit("p", now.request(), config=config)
+    assert "a percent of a card" in now.told("p")
+    assert "KubernetesCompatible" in now.told("p")

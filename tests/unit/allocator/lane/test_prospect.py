@@ -1,0 +1,270 @@
+"""What the lane remembers changes no answer; it decides who is tried again, and how long others
+wait."""
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dray.domain import names
+from dray_allocator.deciding import Step
+from dray_allocator.events import Continue
+from dray_allocator.handle import handle
+from dray_allocator.lane import choose, prospect, reasons
+from dray_allocator.lane.choose import Effort, Pause, Walk
+from dray_allocator.lane.trial import tried
+from dray_allocator.placement.ask import wanted
+from dray_allocator.placement.lanes import find, find_with, may_fit, why_not
+from dray_allocator.rules import Rules
+
+NVIDIA = "gpu.nvidia.com"
+MEMORY = {"capacity": {"requests": {"memory": "15Gi"}}}
+KINDS = ("plain", "shared", "other", "counting")
+WISHES = ("one", "two", "every", "either", "memory", "model", "pair")
+
+
+def requests_of(lane: Any, wish: str) -> tuple[list[Any], dict[str, Any]]:
+    """What a pod asks for, and the constraints beside it."""
+    one = lane.request("a", NVIDIA)
+    model = {"selectors": [{"cel": {"expression": f'device.attributes["{NVIDIA}"].model == "B"'}}]}
+    pair = {"constraints": [{"matchAttribute": f"{NVIDIA}/model"}]}
+    return {
+        "one": ([lane.first_of(one)], {}),
+        "two": ([lane.first_of(lane.request("a", NVIDIA, count=2))], {}),
+        "every": ([lane.request("a", NVIDIA, allocationMode="All")], {}),
+        "either": ([lane.first_of(lane.request("a", NVIDIA, count=2, **MEMORY), one)], {}),
+        "memory": ([lane.first_of(lane.request("b", NVIDIA, **MEMORY))], {}),
+        "model": ([lane.first_of(lane.request("b", NVIDIA, **model))], {}),
+        "pair": ([lane.first_of(lane.request("a", NVIDIA, count=2))], pair),
+    }[wish]
+
+
+def device_of(lane: Any, name: str, kind: str) -> Any:
+    """A device of a kind."""
+    memory = {"memory": {"value": "40Gi"}}
+    uses = [{"counterSet": "card", "counters": {"memory": {"value": "40Gi"}}}]
+    return {
+        "plain": lane.device(name, capacity=memory),
+        "shared": lane.device(name, capacity=memory, allowMultipleAllocations=True),
+        "other": lane.device(name, "B"),
+        "counting": lane.device(name, capacity=memory, consumesCounters=uses),
+    }[kind]
+
+
+def publish(lane: Any, node: str, kinds: list[str]) -> None:
+    """The slices of a node: a card of 80Gi, and devices."""
+    sets = [{"name": "card", "counters": {"memory": {"value": "80Gi"}}}]
+    of_pool = {"driver": NVIDIA, "pool": node, "count": 2, "nodeName": node}
+    lane.publish(f"{node}-sets", sharedCounters=sets, **of_pool)
+    devices = [device_of(lane, f"{node}-{at}", kind) for at, kind in enumerate(kinds)]
+    lane.publish(node, *devices, **of_pool)
+
+
+def answers(lane: Any) -> list[Any]:
+    """What every pod that waits would get now, or why it would get nothing."""
+    state = lane.world.state
+    domain, found = state.domains["pool"], []
+    for uid in sorted(domain.pending):
+        want = wanted(state, "pool", state.facts.pods[uid])
+        choice = find(state, domain, want)
+        if choice is None:
+            found.append(why_not(state, domain, want))
+        else:
+            devices = [[(d.request, d.id) for d in one.devices] for one in choice.results]
+            found.append((choice.node, devices, choice.considered_devices))
+    return found
+
+
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    clusters=st.lists(
+        st.lists(st.sampled_from(KINDS), min_size=1, max_size=3), min_size=1, max_size=4
+    ),
+    steps=st.lists(
+        st.tuples(st.sampled_from(WISHES), st.sampled_from(["", "free", "slice", "fabric"])),
+        min_size=1,
+        max_size=8,
+    ),
+)
+def test_nothing_that_is_remembered_changes_an_answer(
+    make_world: Any, lane: Any, clusters: list[list[str]], steps: list[tuple[str, str]]
+) -> None:
+    rules = Rules(writer="one", drivers=(names.DRIVER, NVIDIA))
+    now = type(lane)(make_world(rules).open())
+    for number, kinds in enumerate(clusters):
+        now.node(f"n{number}")
+        publish(now, f"n{number}", kinds)
+    for number, (wish, then) in enumerate(steps):
+        requests, constraints = requests_of(now, wish)
+        now.submit(f"p{number}", *requests, **constraints)
+        claims = now.world.state.ledger.claims()
+        if then == "free" and (held := sorted(uid for uid, _ in claims)):
+            now.world.claim(now.world.state.facts.claims[held[0]], deleted=True)
+        elif then == "slice":
+            publish(now, f"n{number % len(clusters)}", [*clusters[0], "shared"])
+        elif then == "fabric":
+            now.publish("fabric", now.device(f"port-{number}"), driver=NVIDIA, allNodes=True)
+        remembered = answers(now)
+        now.world.state.boards.forget_indexes()
+        assert answers(now) == remembered
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(prospect, "key_of", lambda *about: object())
+            now.world.state.boards.forget_indexes()
+            assert answers(now) == remembered
+        now.world.state.boards.forget_indexes()
+
+
+@pytest.fixture
+def looked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The nodes that the search was made on."""
+    found: list[str] = []
+
+    def noted(state: Any, asked: Any, node: Any, *more: Any) -> Any:
+        found.append(node.name)
+        return tried(state, asked, node, *more)
+
+    monkeypatch.setattr(choose, "tried", noted)
+    return found
+
+
+def fleet_of(lane: Any, nodes: int, model: str = "A100") -> None:
+    """Nodes that differ by name alone."""
+    for number in range(nodes):
+        lane.node(f"n{number:03}")
+        lane.publish(f"n{number:03}", lane.device(f"of-{number}", model), driver=NVIDIA)
+
+
+def of_model(lane: Any, model: str) -> Any:
+    """A request for one device of a model, as an alternative."""
+    is_it = f'device.attributes["{NVIDIA}"].model == "{model}"'
+    return lane.first_of(lane.request("a", NVIDIA, selectors=[{"cel": {"expression": is_it}}]))
+
+
+def test_nodes_that_are_alike_are_searched_once(lane: Any, looked: list[str]) -> None:
+    fleet_of(lane, 50)
+    lane.submit("p", of_model(lane, "H100"))
+    assert "fails on 50 of 50 devices" in lane.told("p")
+    assert "fails on 50 of 50 nodes" in lane.told("p")
+    assert len(looked) == 1
+
+
+def test_who_waits_is_tried_again_where_something_changed(lane: Any, looked: list[str]) -> None:
+    fleet_of(lane, 20)
+    lane.submit("p", of_model(lane, "H100"))
+    looked.clear()
+
+    lane.publish("n007", lane.device("new", "B200"), driver=NVIDIA)
+    assert (looked, lane.waits("p")) == (["n007"], True)
+    assert "fails on 20 of 20 devices" in lane.told("p")
+
+    lane.publish("n007", lane.device("new", "H100"), driver=NVIDIA)
+    assert lane.got("p") == ["gpu/a=new"]
+
+
+def test_who_waits_is_parked_until_a_node_may_fit(lane: Any) -> None:
+    fleet_of(lane, 4)
+    lane.submit("p", of_model(lane, "H100"))
+    state = lane.world.state
+    domain = state.domains["pool"]
+    want = wanted(state, "pool", state.facts.pods["p"])
+    assert list(domain.parked) == [want.signature]
+    assert not may_fit(state, domain, want)
+
+    lane.node("n004")
+    lane.publish("n004", lane.device("new", "A100"), driver=NVIDIA)
+    assert not may_fit(state, domain, want), "looked at, and known not to fit"
+    lane.publish("fabric", lane.device("port", "H100"), driver=NVIDIA, allNodes=True)
+    assert lane.got("p") == ["gpu/a=port"]
+
+
+def test_a_device_of_many_nodes_that_is_given_back_serves_who_waits(lane: Any) -> None:
+    lane.node("n1")
+    lane.publish("fabric", lane.device("port"), driver=NVIDIA, allNodes=True)
+    for name in ("p", "q"):
+        lane.submit(name, lane.first_of(lane.request("a", NVIDIA)))
+    assert lane.waits("q")
+    lane.world.claim(lane.world.state.facts.claims["claim-p"], deleted=True)
+    assert lane.got("q") == ["gpu/a=port"]
+
+
+def odd_fleet(lane: Any, nodes: int) -> None:
+    """Nodes that no two are alike."""
+    for number in range(nodes):
+        lane.node(f"n{number:03}")
+        lane.publish(f"n{number:03}", lane.device("a", f"model-{number}"), driver=NVIDIA)
+
+
+def test_a_long_search_stops_and_goes_on_where_it_was(lane: Any, looked: list[str]) -> None:
+    odd_fleet(lane, 12)
+    lane.submit("p", of_model(lane, "none"))
+    state = lane.world.state
+    domain = state.domains["pool"]
+    state.boards.forget_indexes()
+    looked.clear()
+
+    want, pauses = wanted(state, "pool", state.facts.pods["p"]), 0
+    while isinstance(found := find_with(state, domain, want, Effort(8)), Pause):
+        pauses += 1
+    assert found is None
+    assert pauses > 2
+    assert sorted(looked) == [f"n{number:03}" for number in range(12)], "each once"
+
+
+def test_others_are_decided_while_a_long_search_goes_on(
+    lane: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    odd_fleet(lane, 12)
+    lane.publish("n000", lane.device("plain"))
+    monkeypatch.setattr(choose.Effort, "__init__", lambda self, left=4: setattr(self, "left", left))
+    state, done = lane.world.state, []
+
+    def stepwise(event: Any) -> Any:
+        effects = handle(state, event)
+        done.append(isinstance(event, Continue))
+        return effects
+
+    monkeypatch.setattr(type(lane.world), "do", lambda self, event: stepwise(event))
+    lane.submit("long", of_model(lane, "none"))
+    domain = state.domains["pool"]
+    assert list(domain.paused) == ["long"]
+    lane.submit("short", lane.request())
+    assert "short" in domain.current.pods, "it did not wait for the long search"
+    assert list(domain.paused) == ["long"]
+    while state.unfinished:
+        stepwise(Continue())
+    assert not domain.paused
+    assert "long" in domain.current.waiting
+
+
+def test_a_search_that_is_paused_ends_with_its_pod(lane: Any) -> None:
+    odd_fleet(lane, 4)
+    state = lane.world.state
+    domain = state.domains["pool"]
+    domain.paused["gone"] = None
+    Step(state, domain, goes_on=True).take()
+    assert not domain.paused
+    assert not state.unfinished
+
+
+def test_nodes_hard_to_search_are_tried_last_and_few_of_them_long(
+    lane: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A claim whose search on a node is exponential: pairs of devices that never match."""
+    for number in range(6):
+        lane.node(f"n{number}")
+        devices = [lane.device(f"d{number}-{at}", f"m{at}-{number}") for at in range(12)]
+        lane.publish(f"n{number}", *devices, driver=NVIDIA)
+    for module in (choose, reasons):
+        monkeypatch.setattr(module, "FIRST_LOOKS", 5)
+        monkeypatch.setattr(module, "NODE_LOOKS", 10)
+    wish = lane.first_of(lane.request("a", NVIDIA, count=2))
+    lane.submit("p", wish, constraints=[{"matchAttribute": f"{NVIDIA}/model"}])
+    assert "a choice of devices among the first 10 tried: fails on 4 of 6 nodes" in lane.told("p")
+    assert "a choice of devices among the first 5 tried: fails on 2 of 6 nodes" in lane.told("p")
+
+    state = lane.world.state
+    walk = Walk(state, state.domains["pool"], wanted(state, "pool", state.facts.pods["p"]))
+    assert walk.is_open(), "it may be elsewhere with the next change"
