@@ -130,9 +130,12 @@ class FragmentationScore:
 
     def order(self, board: Board, row: int, cards: list[int]) -> list[int]:
         """The card that leaves most first; of several cards those with the least left."""
-        if len(cards) < 2:
-            return cards
-        rates = self._up_to_date().rates(row)
+        losses = self._up_to_date()
+        _, codes = losses.nodes.sight(row)
+        if len({codes[at] for at in cards}) > 1:
+            rates = losses.rates(row)
+        else:  # They leave the same.
+            rates = [0] * len(codes)
         ties = board.card_tie[board.stretch(row)].tolist()
         return sorted(cards, key=lambda at: (rates[at], ties[at], at))
 
