@@ -7,7 +7,7 @@ function of the two maps, not of the order in which they were filled.
 
 import heapq
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from dray.domain import names
 from dray.domain.claims import Allocation, Claim
@@ -27,6 +27,8 @@ from dray_allocator.node.holds import Held, Holds
 from dray_allocator.placement.said import Sayings, Signatures
 from dray_allocator.referring import known_claims, pool_of
 from dray_allocator.rules import Rules
+
+_CACHES = ("boards", "sayings", "signatures")
 
 
 @dataclass(slots=True)
@@ -52,6 +54,20 @@ class AllocatorState:
 
     def __post_init__(self) -> None:
         self.fleet = Fleet(self.rules.drivers)
+        self._make_boards()
+
+    def __getstate__(self) -> dict[str, object]:
+        """For copies, without caches: boards read this very state, a copy's must read the copy."""
+        named = [one.name for one in fields(self) if one.name not in _CACHES]
+        return {name: getattr(self, name) for name in named}
+
+    def __setstate__(self, copied: dict[str, object]) -> None:
+        for name, value in copied.items():
+            setattr(self, name, value)
+        self.sayings, self.signatures = Sayings(), Signatures()
+        self._make_boards()
+
+    def _make_boards(self) -> None:
         source = Source(
             node=lambda name: self.facts.nodes[name].node,
             held=self.holds.on,

@@ -1,5 +1,6 @@
 """What the boards remember, and for how long."""
 
+from copy import deepcopy
 from dataclasses import replace
 
 import pytest
@@ -171,3 +172,16 @@ def test_the_best_node_stays_the_best_until_it_is_worse_or_another_one_is_better
     assert chosen(world, "g", asked) == another
     world.node(world.a_node(nodes[3]))
     assert chosen(world, "h", asked) in (another, nodes[3])
+
+
+def test_a_copy_of_the_state_has_boards_of_its_own(make_world):
+    """Boards read the state that they are of; the copy's must not read the other one's."""
+    world = make_world().open().nodes(*(make_world.a_node(f"n{i}") for i in range(2)))
+    node = chosen(world, "a")
+    copy = deepcopy(world.state)
+    board = copy.boards.of("pool")
+    assert board is not world.state.boards.of("pool")
+    copy.facts.nodes.pop(node)
+    copy.boards.node_changed(node)
+    assert node not in copy.boards.of("pool").rows
+    assert node in world.state.boards.of("pool").rows
