@@ -132,10 +132,8 @@ class FragmentationScore:
         """The card that leaves most first; of several cards those with the least left."""
         losses = self._up_to_date()
         _, codes = losses.nodes.sight(row)
-        if len({codes[at] for at in cards}) > 1:
-            rates = losses.rates(row)
-        else:  # They leave the same.
-            rates = [0] * len(codes)
+        differ = len({codes[at] for at in cards}) > 1
+        rates = losses.rates(row) if differ else [0] * len(codes)
         ties = board.card_tie[board.stretch(row)].tolist()
         return sorted(cards, key=lambda at: (rates[at], ties[at], at))
 
