@@ -21,6 +21,29 @@ class FactSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class Attend:
+    """From now on the facts and logs of these pools are taken in, and no others; None: of all."""
+
+    pools: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierFact:
+    """A fact of a pool that is attended anew, beside those that are read in order."""
+
+    sequence: int
+    fact: Fact
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierFactsRead:
+    """What there was of these pools, or of all, was read; the last one had ``sequence``."""
+
+    pools: tuple[str, ...] | None
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
 class FactsLost:
     """The facts stream was re-created: everything known from it is forgotten."""
 
@@ -84,6 +107,9 @@ class Continue:
 
 Event = (
     FactSeen
+    | Attend
+    | EarlierFact
+    | EarlierFactsRead
     | FactsLost
     | RecordSeen
     | LogLost
@@ -120,7 +146,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """Read the domain's log of this epoch from its start, and no older one."""
+    """Read the domain's log of this epoch from its start, and no other one."""
 
     domain: str
     epoch: int
@@ -128,7 +154,7 @@ class Follow:
 
 @dataclass(frozen=True, slots=True)
 class Unfollow:
-    """The domain is gone."""
+    """The domain is gone, or others serve it."""
 
     domain: str
 

@@ -28,6 +28,7 @@ from dray_allocator.fit.devices import Fleet
 from dray_allocator.fit.selectors import Selectors
 from dray_allocator.log.fold import Touched
 from dray_allocator.state import AllocatorState
+from dray_allocator.ties import Ties
 
 
 def fold_fact(state: AllocatorState, event: FactSeen) -> list[Effect]:
@@ -36,13 +37,15 @@ def fold_fact(state: AllocatorState, event: FactSeen) -> list[Effect]:
         return []
     state.facts.position = event.sequence
     state.facts.whole = event.whole
-    return _apply(state, event.fact)
+    return apply(state, event.sequence, event.fact)
 
 
 def forget_facts(state: AllocatorState) -> None:
     """The facts stream was re-created: start from nothing; the logs stay until new epochs."""
     now_unix_s = state.facts.now_unix_s
     state.facts = Facts(now_unix_s=now_unix_s)
+    state.ties = Ties()
+    state.attended.begin_anew()
     state.fleet = Fleet(state.rules.drivers)
     state.boards.forget()
     state.selectors = Selectors()
@@ -77,7 +80,7 @@ def lose_log(state: AllocatorState, event: LogLost) -> list[Effect]:
 def fold_record(state: AllocatorState, event: RecordSeen) -> None:
     """Apply a record of the epoch that is followed, unless it was applied before."""
     domain = state.domains.get(event.domain)
-    if domain is None or domain.epoch != event.epoch:
+    if domain is None or domain.epoch != event.epoch or not state.attended.takes(domain.name):
         return
     domain.read = domain.read or not event.more
     if event.sequence <= domain.confirmed.sequence:
@@ -112,10 +115,32 @@ def subjects(record: AnyRecord) -> Touched:
             return Touched()
 
 
+def apply(state: AllocatorState, sequence: int, fact: Fact) -> list[Effect]:
+    """Take a fact in, if it is of a pool that is attended or of none."""
+    pool = _pool_of(fact)
+    if not state.attended.takes(pool):
+        return []
+    reached = state.facts.reached
+    reached[pool] = max(sequence, reached.get(pool, 0))
+    return _apply(state, fact)
+
+
+def _pool_of(fact: Fact) -> str:
+    """As in the fact's subject."""
+    match fact:
+        case ClaimObserved(claim=claim):
+            return claim.pool
+        case PodObserved(pod=pod):
+            return pod.pool
+        case _:
+            return ""
+
+
 def _apply(state: AllocatorState, fact: Fact) -> list[Effect]:
     match fact:
         case ClaimObserved():
             if state.facts.put_claim(fact):
+                state.ties.claim(fact)
                 state.refresh_claim(fact.claim.uid)
                 if fact.claim.uid not in state.facts.claims:
                     state.refresh_pods_of((fact.claim.namespace, fact.claim.name))
@@ -144,6 +169,7 @@ def _apply(state: AllocatorState, fact: Fact) -> list[Effect]:
 def _pod(state: AllocatorState, fact: PodObserved) -> None:
     if not state.facts.put_pod(fact):
         return
+    state.ties.pod(fact)
     pod = fact.pod
     state.refresh_hold(pod.uid)
     for domain in state.domains.values():
@@ -160,6 +186,8 @@ def _node(state: AllocatorState, fact: NodeObserved) -> None:
     name = fact.node.name
     before = state.facts.put_node(fact)
     after = state.facts.nodes.get(name)
+    if after is None or after.revision == fact.revision:
+        state.ties.node(fact)
     state.boards.node_changed(name)
     for pod_uid in state.holds.pods_on(name):
         state.refresh_hold(pod_uid)
@@ -246,4 +274,4 @@ def _domain(state: AllocatorState, fact: DomainObserved) -> list[Effect]:
 def _follow(state: AllocatorState, name: str, epoch: int) -> list[Effect]:
     state.domains[name] = Domain(name, epoch)
     state.refresh_all()
-    return [Follow(name, epoch)]
+    return [Follow(name, epoch)] if state.attended.takes(name) else []

@@ -6,6 +6,7 @@ state into which facts and records were folded by ``handle``.
 
 import msgspec
 
+from dray.domain.devices import DeviceId
 from dray.messages.decisions import (
     AnyRecord,
     Checkpoint,
@@ -17,11 +18,15 @@ from dray.messages.decisions import (
 )
 from dray.reasons import Reason
 from dray_allocator import records
+from dray_allocator.attending import attend, earlier_read, fold_earlier
 from dray_allocator.deciding import Step
 from dray_allocator.domain import Domain
 from dray_allocator.events import (
     AppendFailed,
+    Attend,
     Continue,
+    EarlierFact,
+    EarlierFactsRead,
     Effect,
     Event,
     FactSeen,
@@ -58,11 +63,18 @@ def handle(state: AllocatorState, event: Event) -> list[Effect]:
     other events.
     """
     effects = _fold(state, event)
-    if not (isinstance(event, FactSeen | RecordSeen) and event.more):
+    if not is_followed_by_more(event):
         for domain in tuple(state.domains.values()):
             if state.ready(domain):
                 effects += Step(state, domain).take()
     return [*effects, *_checked(state)]
+
+
+def is_followed_by_more(event: Event) -> bool:
+    """Whether nothing is decided in answer: more of its kind is at hand, or is being read."""
+    return isinstance(event, EarlierFact) or (
+        isinstance(event, FactSeen | RecordSeen) and event.more
+    )
 
 
 def recompute(state: AllocatorState, record: AnyRecord) -> AnyRecord:
@@ -116,6 +128,12 @@ def _fold(state: AllocatorState, event: Event) -> list[Effect]:
     match event:
         case FactSeen():
             return fold_fact(state, event)
+        case Attend():
+            return attend(state, event)
+        case EarlierFact():
+            fold_earlier(state, event)
+        case EarlierFactsRead():
+            earlier_read(state, event)
         case FactsLost():
             forget_facts(state)
         case RecordSeen():
@@ -161,17 +179,31 @@ def _checked(state: AllocatorState) -> list[Effect]:
     """
     if not state.suspects or not state.facts.synced:
         return []
-    if not all(state.complete(domain) for domain in state.domains.values()):
+    attended = [one for one in state.domains.values() if state.attended.takes(one.name)]
+    if not all(state.complete(domain) for domain in attended):
         return []
-    confirmed = not any(domain.appended for domain in state.domains.values())
+    confirmed = not any(domain.appended for domain in attended)
     found: list[Effect] = []
     for device, claim_uid in tuple(state.suspects.items()):
+        if not _is_known(state, device):
+            del state.suspects[device]
+            continue
         detail = oversold(state.ledger, state.fleet.card(device), device)
         if detail and confirmed:
             found.append(Oversold(str(device), claim_uid, detail))
         if confirmed or not detail:
             del state.suspects[device]
     return found
+
+
+def _is_known(state: AllocatorState, device: DeviceId) -> bool:
+    """Whether all that may use a device is known here; another replica looks at what isn't."""
+    if state.attended.everything:
+        return True
+    card = state.fleet.card(device)
+    fact = state.facts.nodes.get(card.node if card else device.pool)
+    pool = fact.node.pool or fact.node.leaving if fact is not None else ""
+    return bool(pool) and state.knows(pool)
 
 
 def _decide_again(

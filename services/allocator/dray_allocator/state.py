@@ -13,6 +13,7 @@ from dray.domain import names
 from dray.domain.claims import Allocation, Claim
 from dray.domain.devices import DeviceId
 from dray.domain.pods import Pod
+from dray_allocator.attended import Attended
 from dray_allocator.board.boards import Boards, Pools
 from dray_allocator.board.source import Source
 from dray_allocator.domain import Domain
@@ -24,6 +25,7 @@ from dray_allocator.log.fold import Reservation, Stage, Touched
 from dray_allocator.log.lives import counts, executed_unknown, merely_held
 from dray_allocator.node.holds import Held, Holds
 from dray_allocator.rules import Rules
+from dray_allocator.ties import Ties
 
 
 def no_stopwatch() -> int:
@@ -39,6 +41,9 @@ class AllocatorState:
     stopwatch: Callable[[], int] = no_stopwatch
     """Microseconds; measured for people, never decided upon."""
     facts: Facts = field(default_factory=Facts)
+    attended: Attended = field(default_factory=Attended)
+    """Of which pools claims, pods and logs are folded."""
+    ties: Ties = field(default_factory=Ties)
     fleet: Fleet = field(init=False)
     boards: Boards = field(init=False)
     ledger: Ledger = field(default_factory=Ledger)
@@ -67,12 +72,36 @@ class AllocatorState:
         """Whether nothing is known to be missing of what earlier records were based on."""
         facts, needed = self.facts, domain.current.facts_sequence
         whole = facts.synced and facts.whole and not domain.unnamed
-        return whole and facts.position >= needed and self.has_read_all_logs()
+        return whole and self.knows(domain.name) and self.reached(domain.name) >= needed
+
+    def knows(self, pool: str) -> bool:
+        """Whether facts and logs of all that has a say in the pool were read.
+
+        A node may hold what only the log of the pool that it left knows: an allocation that
+        was cleared and not voided. A log that is lost says nothing; its epoch is voided."""
+        position = self.facts.position
+        if self.attended.knows_all(position):
+            return self.has_read_all_logs()
+        return not self.fleet.spans_nodes and all(
+            self.attended.knows(one, position) and self._has_read_log(one)
+            for one in self.ties.of(pool)
+        )
+
+    def reached(self, pool: str) -> int:
+        """Sequence of the last fact applied that has a say in the pool. Replicas that read
+        different pools say the same."""
+        if self.fleet.spans_nodes:
+            return self.facts.position
+        reached = self.facts.reached
+        return max(reached.get(one, 0) for one in ("", *self.ties.of(pool)))
 
     def has_read_all_logs(self) -> bool:
-        """A node may hold what only the log of the pool that it left knows: an allocation that
-        was cleared and not voided. A log that is lost says nothing; its epoch is voided."""
+        """Whether all logs were folded to their end once, or are lost."""
         return all(domain.read or domain.lost for domain in self.domains.values())
+
+    def _has_read_log(self, pool: str) -> bool:
+        domain = self.domains.get(pool)
+        return domain is None or domain.read or domain.lost
 
     def ready(self, domain: Domain) -> bool:
         """Whether this replica may append to the domain's log now."""

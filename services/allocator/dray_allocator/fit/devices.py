@@ -108,6 +108,8 @@ class Fleet:
         """What others made of slices; forgotten with them."""
         self._pools: dict[tuple[str, str], dict[str, None]] = {}
         self._pools_of: dict[str, dict[tuple[str, str], None]] = {}
+        self._wide: dict[tuple[str, str], None] = {}
+        """Pools with devices of several nodes, or of no single one."""
         self._unhealthy: dict[tuple[str, str], tuple[str, ...]] = {}
         self._nodes: dict[str, NodeDevices] = {}
         self.ill: dict[str, int] = {}
@@ -127,6 +129,11 @@ class Fleet:
     def card(self, device: DeviceId) -> Card | None:
         """A device by identity, if it is published and its pool is complete."""
         return self._cards.get(device)
+
+    @property
+    def spans_nodes(self) -> bool:
+        """Whether what claims on one node hold may be missing on another."""
+        return bool(self._wide)
 
     @property
     def says_more(self) -> bool:
@@ -225,6 +232,10 @@ class Fleet:
 
     def _rebuild(self, pool: tuple[str, str]) -> tuple[str, ...]:
         nodes = _distinct(self._slices[name].node for name in self._pools[pool])
+        if len(nodes) > 1 or "" in nodes:
+            self._wide[pool] = None
+        else:
+            self._wide.pop(pool, None)
         for node in nodes:
             self._rebuild_node(node)
         return nodes
