@@ -1,7 +1,7 @@
 """The picture: every observed object, and which facts changed since somebody asked. Pure."""
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from dray.domain.claims import Claim
 from dray.domain.errors import DrayError
@@ -28,7 +28,7 @@ from dray.kube.ports import (
     Resource,
     WatchEvent,
 )
-from dray_claim_controller.observe.cards import Cards
+from dray_claim_controller.observe.cards import Cards, places_of
 from dray_claim_controller.observe.kinds import FACTS_OF, WATCHED, name_of
 from dray_claim_controller.observe.repulsion import repulsions_of
 from dray_claim_controller.observe.seen import TERMINAL, Key, SeenClaim, SeenPod, is_ours, refers
@@ -56,6 +56,8 @@ class Picture:
         self.pools: tuple[tuple[tuple[str, Object], ...], dict[str, Pool]] | None = None
         """The pools as they were last read, and the objects they were read from."""
         self._claim_uids: dict[tuple[str, str], str] = {}
+        self._users: dict[tuple[str, str], dict[str, None]] = {}
+        """UIDs of our pods, by namespace and name of a claim that they refer to."""
         self.repelling: dict[str, None] = {}
         """Pods that keep others away, by required anti-affinity."""
         self._pods_of_node: dict[str, dict[str, None]] = {}
@@ -122,17 +124,27 @@ class Picture:
         )
         return [seen for seen in found if seen is not None and seen.ours]
 
+    def users_of(self, claim: Claim) -> Iterator[Pod]:
+        """Pods of ours that refer to the claim."""
+        for uid in self._users.get((claim.namespace, claim.name), ()):
+            pod = self.pods[uid].pod
+            if pod is not None:
+                yield pod
+
     def gone(self) -> list[str]:
         """UIDs of objects that were seen to be deleted, oldest first."""
         return list(self._gone)
 
     def restore_claim(self, seen: SeenClaim) -> None:
         """Take a claim out of a recording; what it holds is told apart."""
+        known = self.claims.get(seen.claim.uid)
+        self.cards.place(known.claim if known is not None else None, seen.claim)
         self.claims[seen.claim.uid] = seen
         self._claim_uids[seen.claim.namespace, seen.claim.name] = seen.claim.uid
 
     def restore_pod(self, seen: SeenPod) -> None:
         """Take a pod out of a recording."""
+        self._use(self.pods.get(seen.uid), seen)
         self.pods[seen.uid] = seen
         if seen.repels:
             self.repelling[seen.uid] = None
@@ -217,8 +229,19 @@ class Picture:
         self.claims[uid] = SeenClaim(claim, obj, ours, watched_revision)
         self._claim_uids[claim.namespace, claim.name] = uid
         self.mark(Key("claim", uid), revision)
+        self._mark_tied(known.claim if known is not None else None, claim)
         if ours and (known is None or not known.ours):
             self._adopt_pods(claim)
+
+    def _mark_tied(self, before: Claim | None, claim: Claim) -> None:
+        """What a claim of another pool, or one that dray didn't allocate, is news for."""
+        if before is None or before.pool != claim.pool:
+            for pod in self.users_of(claim):
+                if pod.pool != claim.pool:
+                    self.mark(Key("pod", pod.uid))
+        if claim.allocation is not None and not claim.decision:
+            for node in places_of(claim):
+                self.mark(Key("node", node))
 
     def _adopt_pods(self, claim: Claim) -> None:
         # A pod may be seen before the claim that makes it one of ours.
@@ -249,6 +272,7 @@ class Picture:
             resources=taken.resources,
             ports=host_ports(spec),
         )
+        self._use(known, seen)
         self.pods[uid] = seen
         if seen.repels:
             self.repelling[uid] = None
@@ -257,6 +281,25 @@ class Picture:
             self._touch_node(seen.node, revision)
         if ours:
             self.mark(Key("pod", uid), revision)
+
+    def _use(self, before: SeenPod | None, after: SeenPod | None) -> None:
+        """A pod refers to claims, or does no more; those of other pools than its are told anew."""
+        old = before.pod if before is not None else None
+        new = after.pod if after is not None else None
+        if old is not None and new is not None and (old.claims, old.pool) == (new.claims, new.pool):
+            return
+        for pod in filter(None, (old, new)):
+            for name in (entry.claim for entry in pod.claims if entry.claim):
+                users = self._users.setdefault((pod.namespace, name), {})
+                if pod is new:
+                    users[pod.uid] = None
+                else:
+                    users.pop(pod.uid, None)
+                seen = self.claim_named(pod.namespace, name)
+                if seen is not None and seen.claim.pool != pod.pool:
+                    self.mark(Key("claim", seen.claim.uid))
+                if not users:
+                    del self._users[pod.namespace, name]
 
     def _is_our_pod(self, obj: Object, pod: Pod) -> bool:
         annotations = obj["metadata"].get("annotations") or {}
@@ -290,6 +333,7 @@ class Picture:
         known = self.pods.pop(uid, None)
         if known is None:
             return
+        self._use(known, None)
         self.repelling.pop(uid, None)
         if known.node:
             self._pods_of_node.get(known.node, {}).pop(uid, None)
