@@ -11,12 +11,14 @@ def attend(state: AllocatorState, event: Attend) -> list[Effect]:
 
     What is forgotten is neither gone nor void: another replica decides upon it.
     """
-    before = [name for name in state.domains if state.attended.takes(name)]
     state.attended.attend(event.pools, state.facts.position)
-    left = [name for name in before if not state.attended.takes(name)]
-    come = [name for name in state.domains if state.attended.takes(name) and name not in before]
+    takes = state.attended.takes
+    left = [name for name in state.domains if not takes(name)]
+    come = [name for name in state.elsewhere if takes(name)]
     if event.pools is not None:
         _forget(state, left)
+    for name in come:
+        state.domains[name] = state.elsewhere.pop(name)
     effects: list[Effect] = [Unfollow(name) for name in left]
     return [*effects, *(Follow(name, state.domains[name].epoch) for name in come)]
 
@@ -36,10 +38,10 @@ def _forget(state: AllocatorState, left: list[str]) -> None:
     for uid in (*claims, *pods):
         state.ties.forget(uid)
     for name in left:
-        known = state.domains[name]
+        known = state.domains.pop(name)
         claims += known.current.claims
         pods += known.current.pods
-        state.domains[name] = Domain(
+        state.elsewhere[name] = Domain(
             name, known.epoch, unnamed=known.unnamed, renamed=known.renamed
         )
     for uid in dict.fromkeys(claims):

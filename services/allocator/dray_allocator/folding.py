@@ -49,7 +49,7 @@ def forget_facts(state: AllocatorState) -> None:
     state.fleet = Fleet(state.rules.drivers)
     state.boards.forget()
     state.selectors = Selectors()
-    for domain in state.domains.values():
+    for domain in (*state.domains.values(), *state.elsewhere.values()):
         domain.passed = -1
         domain.unnamed = True
         domain.renamed = 0
@@ -80,7 +80,7 @@ def lose_log(state: AllocatorState, event: LogLost) -> list[Effect]:
 def fold_record(state: AllocatorState, event: RecordSeen) -> None:
     """Apply a record of the epoch that is followed, unless it was applied before."""
     domain = state.domains.get(event.domain)
-    if domain is None or domain.epoch != event.epoch or not state.attended.takes(domain.name):
+    if domain is None or domain.epoch != event.epoch:
         return
     domain.read = domain.read or not event.more
     if event.sequence <= domain.confirmed.sequence:
@@ -255,11 +255,13 @@ def _tick(state: AllocatorState, fact: Tick) -> None:
 def _domain(state: AllocatorState, fact: DomainObserved) -> list[Effect]:
     """An epoch that is not above the known one is news only where facts and log are lost both:
     the pool was deleted meanwhile and made again, and begins anew."""
-    known = state.domains.get(fact.domain)
+    known = state.domains.get(fact.domain) or state.elsewhere.get(fact.domain)
     if fact.deleted:
         if known is None or fact.epoch < known.epoch:
             if known is not None:
                 known.renamed = 0
+            return []
+        if state.elsewhere.pop(fact.domain, None) is not None:
             return []
         del state.domains[fact.domain]
         state.refresh_all()
@@ -272,6 +274,9 @@ def _domain(state: AllocatorState, fact: DomainObserved) -> list[Effect]:
 
 
 def _follow(state: AllocatorState, name: str, epoch: int) -> list[Effect]:
+    if not state.attended.takes(name):
+        state.elsewhere[name] = Domain(name, epoch)
+        return []
     state.domains[name] = Domain(name, epoch)
     state.refresh_all()
-    return [Follow(name, epoch)] if state.attended.takes(name) else []
+    return [Follow(name, epoch)]

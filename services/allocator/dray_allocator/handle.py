@@ -179,10 +179,9 @@ def _checked(state: AllocatorState) -> list[Effect]:
     """
     if not state.suspects or not state.facts.synced:
         return []
-    attended = [one for one in state.domains.values() if state.attended.takes(one.name)]
-    if not all(state.complete(domain) for domain in attended):
+    if not all(state.complete(domain) for domain in state.domains.values()):
         return []
-    confirmed = not any(domain.appended for domain in attended)
+    confirmed = not any(domain.appended for domain in state.domains.values())
     found: list[Effect] = []
     for device, claim_uid in tuple(state.suspects.items()):
         if not _is_known(state, device):

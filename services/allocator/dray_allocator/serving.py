@@ -76,7 +76,9 @@ class Serving:
 
     def look(self) -> None:
         """After an event: hurry where a domain that was passed over can be served now."""
-        domains = self._state.domains
+        if not self._passed_over:
+            return
+        domains = self._domains()
         if any(name in domains and self._may_serve(domains[name]) for name in self._passed_over):
             self._passed_over = ()
             self._wake.set()
@@ -88,7 +90,7 @@ class Serving:
             await self._turn()
             if self._others is not None:
                 self._attend(self._wanted(self._others))
-            domains = self._state.domains.items()
+            domains = self._domains().items()
             self._passed_over = tuple(name for name, one in domains if not self._may_serve(one))
             try:
                 async with asyncio.timeout(self._lease_renewal_s / _LOOKS):
@@ -107,6 +109,10 @@ class Serving:
             await self._bus.release(_lease(domain), self._instance)
         await self._bus.release(self._seat, self._instance)
 
+    def _domains(self) -> dict[str, Domain]:
+        """All there are, whoever serves them."""
+        return {**self._state.domains, **self._state.elsewhere}
+
     def _may_serve(self, domain: Domain) -> bool:
         """A replica that has not read facts and the log's beginning leaves it to others."""
         readable = self._state.facts.synced and not self.fault
@@ -123,7 +129,7 @@ class Serving:
         if now_s >= self._counted_s + self._lease_renewal_s / _LOOKS:
             self._counted_s = now_s
             await self._count_replicas(is_due)
-        for domain in tuple(self._state.domains.values()):
+        for domain in self._domains().values():
             if not self._may_serve(domain):
                 if not (domain.lost and await self._holds_on(domain, is_due)):
                     self._leased.pop(domain.name, None)
@@ -162,7 +168,7 @@ class Serving:
         Everything, where nobody shares the work, or others have all of it: who serves nothing
         stands by with all in mind. Also where it can't be told what has a say.
         """
-        state, domains = self._state, self._state.domains
+        state, domains = self._state, self._domains()
         served = [name for name in domains if name in self._leased or name in self._leaving]
         idle = not served and 0 < len(domains) <= others
         unclear = state.fleet.spans_nodes or any(one.unnamed for one in domains.values())
@@ -187,15 +193,15 @@ class Serving:
         """Below its fair share a replica asks often, and up to it now and then."""
         if not self._is_able:
             return False
-        held, domains = len(self._held()), len(self._state.domains)
+        held, domains = len(self._held()), len(self._domains())
         return held < domains // self._replicas or (is_due and held < self._most())
 
     def _most(self) -> int:
-        return -(-len(self._state.domains) // self._replicas)
+        return -(-len(self._domains()) // self._replicas)
 
     def _held(self) -> list[str]:
         """The domains that this replica serves or may serve, save those that it hands over."""
-        domains = self._state.domains
+        domains = self._domains()
         return [name for name in self._leased if name in domains and name not in self._leaving]
 
     async def _hand_over(self) -> None:
@@ -223,7 +229,7 @@ class Serving:
                 await self._stand_by(domain.name)
                 return
             self._leased[domain.name] = None
-            if domain.name not in self._served and self._state.attended.takes(domain.name):
+            if domain.name not in self._served and domain.name in self._state.domains:
                 await self._serve(domain)
         except BusUnavailableError as error:
             self._log.warning("the lease can't be kept", domain=domain.name, why=str(error))

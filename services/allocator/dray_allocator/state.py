@@ -50,6 +50,9 @@ class AllocatorState:
     holds: Holds = field(default_factory=Holds)
     selectors: Selectors = field(default_factory=Selectors)
     domains: dict[str, Domain] = field(default_factory=dict)
+    """Those whose pools are attended."""
+    elsewhere: dict[str, Domain] = field(default_factory=dict)
+    """All others, of which no more than the epoch is known."""
     suspects: dict[DeviceId, str] = field(default_factory=dict)
     """Devices of which more is used than before, with the claim; to be checked."""
 
