@@ -75,7 +75,7 @@ class AllocatorState:
         """Whether nothing is known to be missing of what earlier records were based on."""
         facts, needed = self.facts, domain.current.facts_sequence
         whole = facts.synced and facts.whole and not domain.unnamed
-        return whole and self.knows(domain.name) and self.reached(domain.name) >= needed
+        return whole and facts.position >= needed and self.knows(domain.name)
 
     def knows(self, pool: str) -> bool:
         """Whether facts and logs of all that has a say in the pool were read.

@@ -1,7 +1,7 @@
 """The picture: every observed object, and which facts changed since somebody asked. Pure."""
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from dray.domain.claims import Claim
 from dray.domain.errors import DrayError
@@ -32,6 +32,7 @@ from dray_claim_controller.observe.cards import Cards, places_of
 from dray_claim_controller.observe.kinds import FACTS_OF, WATCHED, name_of
 from dray_claim_controller.observe.repulsion import repulsions_of
 from dray_claim_controller.observe.seen import TERMINAL, Key, SeenClaim, SeenPod, is_ours, refers
+from dray_claim_controller.observe.users import Users
 
 _REMEMBERED_GONE = 10_000
 
@@ -56,8 +57,7 @@ class Picture:
         self.pools: tuple[tuple[tuple[str, Object], ...], dict[str, Pool]] | None = None
         """The pools as they were last read, and the objects they were read from."""
         self._claim_uids: dict[tuple[str, str], str] = {}
-        self._users: dict[tuple[str, str], dict[str, None]] = {}
-        """UIDs of our pods, by namespace and name of a claim that they refer to."""
+        self.users = Users()
         self.repelling: dict[str, None] = {}
         """Pods that keep others away, by required anti-affinity."""
         self._pods_of_node: dict[str, dict[str, None]] = {}
@@ -123,13 +123,6 @@ class Picture:
             self.claim_named(pod.namespace, entry.claim) for entry in pod.claims if entry.claim
         )
         return [seen for seen in found if seen is not None and seen.ours]
-
-    def users_of(self, claim: Claim) -> Iterator[Pod]:
-        """Pods of ours that refer to the claim."""
-        for uid in self._users.get((claim.namespace, claim.name), ()):
-            pod = self.pods[uid].pod
-            if pod is not None:
-                yield pod
 
     def gone(self) -> list[str]:
         """UIDs of objects that were seen to be deleted, oldest first."""
@@ -236,7 +229,7 @@ class Picture:
     def _mark_tied(self, before: Claim | None, claim: Claim) -> None:
         """What a claim of another pool, or one that dray didn't allocate, is news for."""
         if before is None or before.pool != claim.pool:
-            for pod in self.users_of(claim):
+            for pod in self.users.of(claim):
                 if pod.pool != claim.pool:
                     self.mark(Key("pod", pod.uid))
         if claim.allocation is not None and not claim.decision:
@@ -283,23 +276,12 @@ class Picture:
             self.mark(Key("pod", uid), revision)
 
     def _use(self, before: SeenPod | None, after: SeenPod | None) -> None:
-        """A pod refers to claims, or does no more; those of other pools than its are told anew."""
-        old = before.pod if before is not None else None
-        new = after.pod if after is not None else None
-        if old is not None and new is not None and (old.claims, old.pool) == (new.claims, new.pool):
-            return
-        for pod in filter(None, (old, new)):
-            for name in (entry.claim for entry in pod.claims if entry.claim):
-                users = self._users.setdefault((pod.namespace, name), {})
-                if pod is new:
-                    users[pod.uid] = None
-                else:
-                    users.pop(pod.uid, None)
-                seen = self.claim_named(pod.namespace, name)
-                if seen is not None and seen.claim.pool != pod.pool:
-                    self.mark(Key("claim", seen.claim.uid))
-                if not users:
-                    del self._users[pod.namespace, name]
+        """Claims of another pool than a pod that refers to them are told anew with it."""
+        pods = [seen.pod if seen is not None else None for seen in (before, after)]
+        for name in self.users.put(*pods):
+            claim = self.claim_named(*name)
+            if claim is not None and any(pod and pod.pool != claim.claim.pool for pod in pods):
+                self.mark(Key("claim", claim.claim.uid))
 
     def _is_our_pod(self, obj: Object, pod: Pod) -> bool:
         annotations = obj["metadata"].get("annotations") or {}

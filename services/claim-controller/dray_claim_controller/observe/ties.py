@@ -35,7 +35,7 @@ def pools_beside(picture: Picture, about: Claim | Pod) -> tuple[str, ...]:
     if isinstance(about, Pod):
         found = {seen.claim.pool: None for seen in picture.claims_of(about)}
     else:
-        found = {pod.pool: None for pod in picture.users_of(about)}
+        found = {pod.pool: None for pod in picture.users.of(about)}
         found.pop("", None)
         if not about.pool and len(found) == 1:
             return ()
@@ -44,7 +44,7 @@ def pools_beside(picture: Picture, about: Claim | Pod) -> tuple[str, ...]:
 
 def _pools_of(picture: Picture, claim: Claim) -> Iterator[str]:
     yield claim.pool
-    yield from (pod.pool for pod in picture.users_of(claim))
+    yield from (pod.pool for pod in picture.users.of(claim))
 
 
 def _may_return(picture: Picture, pool: str, held: Iterable[Claim]) -> bool:
