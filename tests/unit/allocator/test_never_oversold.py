@@ -435,7 +435,9 @@ class Sharing(Cluster):
         """A replica attends other pools than before."""
         replica = random.choice(self.replicas)
         name = replica.state.rules.writer
-        pools: tuple[str, ...] | None = random.choice([("a",), ("b",), ("a", "b"), (), None])
+        pools: tuple[str, ...] | None = random.choice(
+            [("a",), ("a",), ("b",), ("b",), ("a", "b"), None]
+        )
         self.hand(replica, Attend(pools))
         attended = replica.state.attended
         if attended.everything:
@@ -545,12 +547,15 @@ def test_no_interleaving_sells_a_device_twice(make_world, steps, replicas):
 
 SHARING: dict[Action, int] = {
     **ACTIONS,
-    Sharing.attend: 4,  # type: ignore[dict-item]
-    Sharing.read_earlier: 8,  # type: ignore[dict-item]
-    Cluster.turn: 20,
-    Cluster.clear: 4,
+    Sharing.attend: 2,  # type: ignore[dict-item]
+    Sharing.read_earlier: 12,  # type: ignore[dict-item]
+    Cluster.submit: 8,
+    Cluster.turn: 24,
+    Cluster.commit: 12,
+    Cluster.clear: 2,
+    Cluster.delete_claim: 1,
     Cluster.move: 3,
-    Cluster.moved: 6,
+    Cluster.moved: 8,
 }
 
 
