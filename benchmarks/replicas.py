@@ -16,7 +16,7 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -45,7 +45,9 @@ from dray.messages.facts import (
 
 NODES = 8
 _WITHIN_S = 60.0
-_IN_FLIGHT = 64
+_IN_FLIGHT = 192
+"""Claims on their way at a time, so that every allocator has always something to do."""
+_TOGETHER = 64
 _TFLOPS = 312
 
 
@@ -99,13 +101,15 @@ class Fleet:
         known = replace(self.claims[claim.uid], allocation=claim.allocation)
         return ClaimObserved(revision=2, claim=known)
 
-    async def submit(self, pool: str, uid: str) -> None:
-        """A pod and its claim."""
-        claim_fact, pod_fact = decision.pod_facts(uid)
-        claim = self.claims[f"claim-{uid}"] = replace(claim_fact.claim, pool=pool)
-        claim_fact = ClaimObserved(revision=1, claim=claim)
-        pod_fact = PodObserved(revision=1, pod=replace(pod_fact.pod, pool=pool))
-        await self.made.publish((claim_fact, pod_fact))
+    async def submit(self, pods: Sequence[tuple[str, str]]) -> None:
+        """Pods by pool and uid, each with a claim."""
+        facts: list[Message] = []
+        for pool, uid in pods:
+            claim_fact, pod_fact = decision.pod_facts(uid)
+            claim = self.claims[f"claim-{uid}"] = replace(claim_fact.claim, pool=pool)
+            facts.append(ClaimObserved(revision=1, claim=claim))
+            facts.append(PodObserved(revision=1, pod=replace(pod_fact.pod, pool=pool)))
+        await self.made.publish(facts)
 
     async def until(self, *uids: str) -> None:
         """Until these pods are decided."""
@@ -115,18 +119,17 @@ class Fleet:
     async def round(self, name: str) -> dict[str, str]:
         """One pod in every pool, decided; who decided, by pool."""
         uids = {pool: f"{name}-{pool}" for pool in self.pools}
-        for pool, uid in uids.items():
-            await self.submit(pool, uid)
+        await self.submit(tuple(uids.items()))
         await self.until(*uids.values())
         return {pool: self.decided[f"claim-{uid}"] for pool, uid in uids.items()}
 
     async def load(self, name: str, claims: int) -> None:
-        """Pods in all pools in turn, some of them on their way at any time."""
+        """Pods in all pools in turn, many of them on their way at any time."""
         uids = [f"{name}-{number}" for number in range(claims)]
-        for number, uid in enumerate(uids):
-            await self.submit(self.pools[number % len(self.pools)], uid)
-            if number >= _IN_FLIGHT:
-                await self.until(uids[number - _IN_FLIGHT])
+        for first in range(0, claims, _TOGETHER):
+            ahead = range(first, min(claims, first + _TOGETHER))
+            await self.submit([(self.pools[n % len(self.pools)], uids[n]) for n in ahead])
+            await self.until(*uids[: max(0, ahead.stop - _IN_FLIGHT)])
         await self.until(*uids)
 
 

@@ -22,6 +22,29 @@ class FactSeen(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
+class Attend:
+    """From now on the facts and logs of these pools are taken in, and no others; None: of all."""
+
+    pools: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierFact:
+    """A fact of a pool that is attended anew, beside those that are read in order."""
+
+    sequence: int
+    fact: Fact
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierFactsRead:
+    """What there was of these pools, or of all, was read; the last one had ``sequence``."""
+
+    pools: tuple[str, ...] | None
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
 class FactsLost:
     """The facts stream was re-created: everything known from it is forgotten."""
 
@@ -87,6 +110,9 @@ READ = (FactSeen, RecordSeen)
 
 Event = (
     FactSeen
+    | Attend
+    | EarlierFact
+    | EarlierFactsRead
     | FactsLost
     | RecordSeen
     | LogLost
@@ -123,7 +149,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """Read the domain's log of this epoch from its start, and no older one."""
+    """Read the domain's log of this epoch from its start, and no other one."""
 
     domain: str
     epoch: int
@@ -131,7 +157,7 @@ class Follow:
 
 @dataclass(frozen=True, slots=True)
 class Unfollow:
-    """The domain is gone."""
+    """The domain is gone, or others serve it."""
 
     domain: str
 

@@ -4,7 +4,8 @@ A fact never takes an object back: an older revision, and a tombstone of a subje
 object has left (its pool changed), are ignored.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -43,6 +44,8 @@ class Facts:
 
     position: int = 0
     """Sequence of the last fact applied."""
+    reached: dict[str, int] = field(default_factory=dict)
+    """The same, of each pool's claims and pods; under "" of all other facts."""
     synced: bool = False
     whole: bool = True
     """Whether nothing is missing of what the stream held at ``position``."""
@@ -92,6 +95,10 @@ class Facts:
             return False
         if fact.deleted and known is not None and known.pool != claim.pool:
             return False
+        if fact.moved_to is not None:
+            if known is not None:
+                self.claims[claim.uid] = replace(known, pool=fact.moved_to)
+            return True
         name = (claim.namespace, claim.name)
         if fact.deleted:
             self.claims.pop(claim.uid, None)
@@ -115,6 +122,10 @@ class Facts:
             return False
         if fact.deleted and known is not None and known.pool != pod.pool:
             return False
+        if fact.moved_to is not None:
+            if known is not None:
+                self.pods[pod.uid] = replace(known, pool=fact.moved_to)
+            return True
         if known is not None:
             self._refer(known, False)
         if fact.deleted:
@@ -125,6 +136,21 @@ class Facts:
             self.pods[pod.uid] = pod
             self._refer(pod, True)
         return True
+
+    def forget_pools(self, keep: Callable[[str], bool]) -> tuple[list[str], list[str]]:
+        """Forget the claims and pods of all pools but those kept; their uids. They are not gone."""
+        claims = [claim for claim in self.claims.values() if not keep(claim.pool)]
+        pods = [pod for pod in self.pods.values() if not keep(pod.pool)]
+        for claim in claims:
+            del self.claims[claim.uid], self.signatures[claim.uid]
+            self._revisions["claim"].pop(claim.uid, None)
+            if self.claim_uids.get((claim.namespace, claim.name)) == claim.uid:
+                del self.claim_uids[claim.namespace, claim.name]
+        for pod in pods:
+            del self.pods[pod.uid]
+            self._revisions["pod"].pop(pod.uid, None)
+            self._refer(pod, False)
+        return [claim.uid for claim in claims], [pod.uid for pod in pods]
 
     def put_node(self, fact: NodeObserved) -> NodeFact | None:
         """Take a node or its tombstone in; what was known of it before."""

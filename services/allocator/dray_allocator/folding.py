@@ -28,6 +28,7 @@ from dray_allocator.fit.devices import Fleet
 from dray_allocator.fit.selectors import Selectors
 from dray_allocator.log.fold import Touched
 from dray_allocator.state import AllocatorState
+from dray_allocator.ties import Ties
 
 
 def fold_fact(state: AllocatorState, event: FactSeen) -> list[Effect]:
@@ -36,17 +37,19 @@ def fold_fact(state: AllocatorState, event: FactSeen) -> list[Effect]:
         return []
     state.facts.position = event.sequence
     state.facts.whole = event.whole
-    return _apply(state, event.fact)
+    return apply(state, event.sequence, event.fact)
 
 
 def forget_facts(state: AllocatorState) -> None:
     """The facts stream was re-created: start from nothing; the logs stay until new epochs."""
     now_unix_s = state.facts.now_unix_s
     state.facts = Facts(now_unix_s=now_unix_s)
+    state.ties = Ties()
+    state.attended.begin_anew()
     state.fleet = Fleet(state.rules.drivers)
     state.boards.forget()
     state.selectors = Selectors()
-    for domain in state.domains.values():
+    for domain in (*state.domains.values(), *state.elsewhere.values()):
         domain.passed = -1
         domain.unnamed = True
         domain.renamed = 0
@@ -112,10 +115,32 @@ def subjects(record: AnyRecord) -> Touched:
             return Touched()
 
 
+def apply(state: AllocatorState, sequence: int, fact: Fact) -> list[Effect]:
+    """Take a fact in, if it is of a pool that is attended or of none."""
+    pool = _pool_of(fact)
+    if not state.attended.takes(pool):
+        return []
+    reached = state.facts.reached
+    reached[pool] = max(sequence, reached.get(pool, 0))
+    return _apply(state, fact)
+
+
+def _pool_of(fact: Fact) -> str:
+    """As in the fact's subject."""
+    match fact:
+        case ClaimObserved(claim=claim):
+            return claim.pool
+        case PodObserved(pod=pod):
+            return pod.pool
+        case _:
+            return ""
+
+
 def _apply(state: AllocatorState, fact: Fact) -> list[Effect]:
     match fact:
         case ClaimObserved():
             if state.facts.put_claim(fact):
+                state.ties.claim(fact)
                 state.refresh_claim(fact.claim.uid)
                 if fact.claim.uid not in state.facts.claims:
                     state.refresh_pods_of((fact.claim.namespace, fact.claim.name))
@@ -144,6 +169,7 @@ def _apply(state: AllocatorState, fact: Fact) -> list[Effect]:
 def _pod(state: AllocatorState, fact: PodObserved) -> None:
     if not state.facts.put_pod(fact):
         return
+    state.ties.pod(fact)
     pod = fact.pod
     state.refresh_hold(pod.uid)
     for domain in state.domains.values():
@@ -161,6 +187,8 @@ def _node(state: AllocatorState, fact: NodeObserved) -> None:
     name = fact.node.name
     before = state.facts.put_node(fact)
     after = state.facts.nodes.get(name)
+    if after is None or after.revision == fact.revision:
+        state.ties.node(fact)
     state.boards.node_changed(name)
     for pod_uid in state.holds.pods_on(name):
         state.refresh_hold(pod_uid)
@@ -229,11 +257,13 @@ def _tick(state: AllocatorState, fact: Tick) -> None:
 def _domain(state: AllocatorState, fact: DomainObserved) -> list[Effect]:
     """An epoch that is not above the known one is news only where facts and log are lost both:
     the pool was deleted meanwhile and made again, and begins anew."""
-    known = state.domains.get(fact.domain)
+    known = state.domains.get(fact.domain) or state.elsewhere.get(fact.domain)
     if fact.deleted:
         if known is None or fact.epoch < known.epoch:
             if known is not None:
                 known.renamed = 0
+            return []
+        if state.elsewhere.pop(fact.domain, None) is not None:
             return []
         del state.domains[fact.domain]
         state.refresh_all()
@@ -246,6 +276,9 @@ def _domain(state: AllocatorState, fact: DomainObserved) -> list[Effect]:
 
 
 def _follow(state: AllocatorState, name: str, epoch: int) -> list[Effect]:
+    if not state.attended.takes(name):
+        state.elsewhere[name] = Domain(name, epoch)
+        return []
     state.domains[name] = Domain(name, epoch)
     state.refresh_all()
     return [Follow(name, epoch)]

@@ -6,6 +6,7 @@ state into which facts and records were folded by ``handle``.
 
 import msgspec
 
+from dray.domain.devices import DeviceId
 from dray.messages.decisions import (
     AnyRecord,
     Checkpoint,
@@ -17,12 +18,16 @@ from dray.messages.decisions import (
 )
 from dray.reasons import Reason
 from dray_allocator import records
+from dray_allocator.attending import attend, earlier_read, fold_earlier
 from dray_allocator.deciding import Step
 from dray_allocator.domain import Domain
 from dray_allocator.events import (
     READ,
     AppendFailed,
+    Attend,
     Continue,
+    EarlierFact,
+    EarlierFactsRead,
     Effect,
     Event,
     FactSeen,
@@ -59,13 +64,18 @@ def handle(state: AllocatorState, event: Event) -> list[Effect]:
     other events.
     """
     effects = _fold(state, event)
-    if isinstance(event, READ) and event.more:
+    if is_followed_by_more(event):
         return effects
     goes_on = isinstance(event, Continue)
     for domain in tuple(state.domains.values()):
         if state.ready(domain):
             effects += Step(state, domain, goes_on=goes_on).take()
     return [*effects, *_checked(state)]
+
+
+def is_followed_by_more(event: Event) -> bool:
+    """Whether nothing is decided in answer: more of its kind is at hand, or is being read."""
+    return isinstance(event, EarlierFact) or (isinstance(event, READ) and event.more)
 
 
 def is_searching(state: AllocatorState) -> bool:
@@ -126,6 +136,12 @@ def _fold(state: AllocatorState, event: Event) -> list[Effect]:
     match event:
         case FactSeen():
             return fold_fact(state, event)
+        case Attend():
+            return attend(state, event)
+        case EarlierFact():
+            fold_earlier(state, event)
+        case EarlierFactsRead():
+            earlier_read(state, event)
         case FactsLost():
             forget_facts(state)
         case RecordSeen():
@@ -177,12 +193,25 @@ def _checked(state: AllocatorState) -> list[Effect]:
     confirmed = not any(domain.appended for domain in state.domains.values())
     found: list[Effect] = []
     for device, claim_uid in tuple(state.suspects.items()):
+        if not _is_known(state, device):
+            del state.suspects[device]
+            continue
         detail = oversold(state.ledger, state.fleet.card(device), device)
         if detail and confirmed:
             found.append(Oversold(str(device), claim_uid, detail))
         if confirmed or not detail:
             del state.suspects[device]
     return found
+
+
+def _is_known(state: AllocatorState, device: DeviceId) -> bool:
+    """Whether all that may use a device is known here; another replica looks at what isn't."""
+    if state.attended.everything:
+        return True
+    card = state.fleet.card(device)
+    fact = state.facts.nodes.get(card.node if card else device.pool)
+    pool = fact.node.pool or fact.node.leaving if fact is not None else ""
+    return bool(pool) and state.knows(pool)
 
 
 def _decide_again(

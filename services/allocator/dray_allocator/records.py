@@ -32,7 +32,7 @@ def _head(state: AllocatorState, domain: Domain) -> _Head:
         domain=domain.name,
         epoch=domain.epoch,
         writer=state.rules.writer,
-        facts_sequence=state.facts.position,
+        facts_sequence=state.reached(domain.name),
         now_unix_s=state.facts.now_unix_s,
         settings=state.rules.changed(),
     )

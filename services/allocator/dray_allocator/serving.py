@@ -23,7 +23,8 @@ _LOOKS: Final = 4
 
 
 class Serving:
-    """The leases of one replica. ``hand`` gives the core an event."""
+    """The leases of one replica. ``hand`` gives the core an event; ``attend`` is told, after each
+    turn, of which pools facts and logs are to be read (None: of all)."""
 
     def __init__(
         self,
@@ -31,6 +32,7 @@ class Serving:
         state: AllocatorState,
         hand: Callable[[Event], Awaitable[None]],
         *,
+        attend: Callable[[tuple[str, ...] | None], None] = lambda _: None,
         lease_ttl_s: float,
         lease_renewal_s: float,
     ) -> None:
@@ -39,6 +41,7 @@ class Serving:
         self._bus = bus
         self._state = state
         self._hand = hand
+        self._attend = attend
         self._instance = state.rules.writer
         self._lease_ttl_s = lease_ttl_s
         self._lease_renewal_s = lease_renewal_s
@@ -51,6 +54,8 @@ class Serving:
         self._is_able = False
         """Whether everything was read, so that it could decide."""
         self._replicas = 1
+        self._others: int | None = None
+        """Other replicas that can serve; None: they were not counted yet."""
         self._due_s = 0.0
         """When the leases are to be renewed, by the loop's clock."""
         self._counted_s = -lease_renewal_s
@@ -71,7 +76,9 @@ class Serving:
 
     def look(self) -> None:
         """After an event: hurry where a domain that was passed over can be served now."""
-        domains = self._state.domains
+        if not self._passed_over:
+            return
+        domains = self._domains()
         if any(name in domains and self._may_serve(domains[name]) for name in self._passed_over):
             self._passed_over = ()
             self._wake.set()
@@ -81,7 +88,9 @@ class Serving:
         while True:
             self._wake.clear()
             await self._turn()
-            domains = self._state.domains.items()
+            if self._others is not None:
+                self._attend(self._wanted(self._others))
+            domains = self._domains().items()
             self._passed_over = tuple(name for name, one in domains if not self._may_serve(one))
             try:
                 async with asyncio.timeout(self._lease_renewal_s / _LOOKS):
@@ -100,10 +109,16 @@ class Serving:
             await self._bus.release(_lease(domain), self._instance)
         await self._bus.release(self._seat, self._instance)
 
+    def _domains(self) -> dict[str, Domain]:
+        """All there are, whoever serves them."""
+        return {**self._state.domains, **self._state.elsewhere}
+
     def _may_serve(self, domain: Domain) -> bool:
         """A replica that has not read facts and the log's beginning leaves it to others."""
         readable = self._state.facts.synced and not self.fault
-        return readable and not domain.lost and domain.current.sequence > 0
+        if not readable or domain.lost:
+            return False
+        return not self._state.attended.everything or domain.current.sequence > 0
 
     async def _turn(self) -> None:
         """Renew what is due, hand over what is more than a fair share, take what is less."""
@@ -114,9 +129,10 @@ class Serving:
         if now_s >= self._counted_s + self._lease_renewal_s / _LOOKS:
             self._counted_s = now_s
             await self._count_replicas(is_due)
-        for domain in tuple(self._state.domains.values()):
+        for domain in self._domains().values():
             if not self._may_serve(domain):
-                self._leased.pop(domain.name, None)
+                if not (domain.lost and await self._holds_on(domain, is_due)):
+                    self._leased.pop(domain.name, None)
             elif domain.name in self._leaving:
                 continue
             elif domain.name in self._leased or domain.name in self._served:
@@ -130,27 +146,62 @@ class Serving:
         """Who can serve says so by a lease of its own; who can't isn't counted."""
         try:
             was_able = self._is_able
-            reads = self._state.facts.synced and self._state.has_read_all_logs()
-            self._is_able = reads and not self.fault
+            self._is_able = self._can_serve()
             if self._is_able and (is_due or not was_able):
                 await self._bus.acquire(self._seat, self._instance, ttl_s=self._lease_ttl_s)
-            self._replicas = max(1, len(await self._bus.leases(_SEATS)))
+            seats = await self._bus.leases(_SEATS)
+            self._replicas = max(1, len(seats))
+            self._others = len([seat for seat in seats if seat != self._seat])
         except BusUnavailableError as error:
             self._log.debug("the other replicas can't be counted", why=str(error))
+
+    def _can_serve(self) -> bool:
+        """Who attends everything reads all of it before it is given anything."""
+        if self.fault or not self._state.facts.synced:
+            return False
+        partial = not self._state.attended.everything
+        return partial or self._is_able or self._state.has_read_all_logs()
+
+    def _wanted(self, others: int) -> tuple[str, ...] | None:
+        """The pools that are served, or are about to be, and all that have a say in them.
+
+        Everything, where nobody shares the work, or others have all of it: who serves nothing
+        stands by with all in mind. Also where it can't be told what has a say.
+        """
+        state, domains = self._state, self._domains()
+        served = [name for name in domains if name in self._leased or name in self._leaving]
+        idle = not served and 0 < len(domains) <= others
+        unclear = state.fleet.spans_nodes or any(one.unnamed for one in domains.values())
+        if not others or idle or unclear or 0 < len(served) == len(domains):
+            return None
+        return tuple(sorted({pool for name in served for pool in state.ties.of(name)}))
+
+    async def _holds_on(self, domain: Domain, is_due: bool) -> bool:
+        """Whether the lease on a domain whose log is lost is still this replica's: who served it
+        waits for its next log."""
+        if domain.name not in self._leased or self._state.attended.everything:
+            return False
+        if not is_due:
+            return True
+        try:
+            lease = _lease(domain.name)
+            return await self._bus.acquire(lease, self._instance, ttl_s=self._lease_ttl_s)
+        except BusUnavailableError:
+            return False
 
     def _wants(self, is_due: bool) -> bool:
         """Below its fair share a replica asks often, and up to it now and then."""
         if not self._is_able:
             return False
-        held, domains = len(self._held()), len(self._state.domains)
+        held, domains = len(self._held()), len(self._domains())
         return held < domains // self._replicas or (is_due and held < self._most())
 
     def _most(self) -> int:
-        return -(-len(self._state.domains) // self._replicas)
+        return -(-len(self._domains()) // self._replicas)
 
     def _held(self) -> list[str]:
         """The domains that this replica serves or may serve, save those that it hands over."""
-        domains = self._state.domains
+        domains = self._domains()
         return [name for name in self._leased if name in domains and name not in self._leaving]
 
     async def _hand_over(self) -> None:
@@ -178,7 +229,7 @@ class Serving:
                 await self._stand_by(domain.name)
                 return
             self._leased[domain.name] = None
-            if domain.name not in self._served:
+            if domain.name not in self._served and domain.name in self._state.domains:
                 await self._serve(domain)
         except BusUnavailableError as error:
             self._log.warning("the lease can't be kept", domain=domain.name, why=str(error))

@@ -12,27 +12,22 @@ from uuid import uuid4
 
 import structlog
 
-from dray.bus.catching_up import CatchingUp
 from dray.bus.ports import (
     Bus,
     BusUnavailableError,
     StaleSequenceError,
     StreamMissingError,
 )
-from dray.bus.topology import FACTS_STREAM
-from dray.messages.base import Delivered, UndecodableMessageError, encode
+from dray.messages.base import UndecodableMessageError, encode
 from dray.messages.commands import VoidClaim
 from dray.messages.decisions import log_stream
 from dray.runtime.backoff import Backoff
 from dray_allocator.events import (
-    READ,
     Append,
     AppendFailed,
     Continue,
     Effect,
     Event,
-    FactSeen,
-    FactsLost,
     Follow,
     LogLost,
     LogShortened,
@@ -41,15 +36,14 @@ from dray_allocator.events import (
     Send,
     Unfollow,
 )
-from dray_allocator.handle import handle, is_searching
+from dray_allocator.handle import handle, is_followed_by_more, is_searching
 from dray_allocator.metrics import Metrics
+from dray_allocator.reading import FactsReader, id_of
 from dray_allocator.serving import Serving
 from dray_allocator.state import AllocatorState
 from dray_allocator.tracing import Traces
-from dray_allocator.wire import OwnRecords, fact_of, outgoing
+from dray_allocator.wire import OwnRecords, outgoing
 
-_MOST_FOLDED = 256
-"""Facts folded in a row before deciding, while more are at hand."""
 _WIND_UP_S = 3.0
 """How long appends under way may take once the process is to end."""
 
@@ -75,8 +69,14 @@ class Shell:
         self._followers: dict[str, asyncio.Task[None]] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._searching: asyncio.Task[None] | None = None
+        self._facts = FactsReader(bus, state, self._fold, self._hand, self._stand_by_for_good)
         self._serving = Serving(
-            bus, state, self._hand, lease_ttl_s=lease_ttl_s, lease_renewal_s=lease_renewal_s
+            bus,
+            state,
+            self._hand,
+            attend=self._facts.attend,
+            lease_ttl_s=lease_ttl_s,
+            lease_renewal_s=lease_renewal_s,
         )
         self._identities = (f"{self._instance}.{uuid4().hex}.{n}" for n in count(1))
         self._traces = Traces()
@@ -95,7 +95,7 @@ class Shell:
         """Fold and serve until cancelled; then finish what is on its way to the bus."""
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._read_facts(), name="facts")
+                group.create_task(self._facts.run(), name="facts")
                 group.create_task(self._serving.run(), name="leases")
         finally:
             await self._wind_up()
@@ -112,44 +112,6 @@ class Shell:
             _, late = await asyncio.wait(ending, timeout=_WIND_UP_S)
             for task in late:
                 task.cancel()
-
-    async def _read_facts(self) -> None:
-        backoff, waits = Backoff(0.05, 2.0), False
-        while True:
-            try:
-                await self._follow_facts(backoff)
-            except StreamMissingError as error:
-                if self._state.facts.position:
-                    self._log.warning("the facts are lost; reads them anew", why=str(error))
-                elif not waits:
-                    self._log.info("waits for a claim-controller to publish the first facts")
-                waits = True
-                await self._hand(FactsLost())
-            except BusUnavailableError as error:
-                self._log.warning("facts can't be read", why=str(error))
-            await backoff.pause()
-
-    async def _follow_facts(self, backoff: Backoff) -> None:
-        folded = 0
-        catching_up = CatchingUp()
-        async for delivered in self._bus.read(FACTS_STREAM):
-            backoff.reset()
-            catching_up.read(delivered.sequence, delivered.pending)
-            try:
-                fact = fact_of(delivered)
-            except UndecodableMessageError as error:
-                await self._stand_by_for_good(str(error))
-                continue
-            if fact is None:
-                await self._hand(Continue())  # It may be the last at hand, for which others wait.
-                continue
-            folded += 1
-            more = delivered.pending > 0 and folded % _MOST_FOLDED != 0
-            seen = FactSeen(delivered.sequence, fact, more, catching_up.whole)
-            if more:
-                self._perform(handle(self._state, seen), "")
-            else:
-                await self._hand(seen, _id_of(delivered))
 
     async def _follow_log(self, domain: str, epoch: int) -> None:
         stream = log_stream(domain, epoch)
@@ -171,7 +133,7 @@ class Shell:
                     self._traces.folded(record, delivered.headers, delivered.time_unix_s)
                     more = delivered.pending > 0
                     seen = RecordSeen(domain, epoch, delivered.sequence, record, more)
-                    await self._hand(seen, _id_of(delivered))
+                    await self._hand(seen, id_of(delivered))
             except StreamMissingError as error:
                 self._log.error("a decision log is lost", stream=stream, why=str(error))
                 lost = True
@@ -190,13 +152,17 @@ class Shell:
         self._serving.fault = fault
         await self._serving.stand_by()
 
+    def _fold(self, event: Event) -> None:
+        """Hand an event to the core that is followed by more."""
+        self._perform(handle(self._state, event), "")
+
     async def _hand(self, event: Event, cause: str = "") -> None:
         """Hand an event to the core, and go on until it has nothing left to try.
 
         ``cause``: id of the message that the event was.
         """
         self._perform(handle(self._state, event), cause)
-        is_last = not (isinstance(event, READ) and event.more)
+        is_last = not is_followed_by_more(event)
         while is_last and self._state.unfinished:
             if is_searching(self._state):
                 self._search()
@@ -298,7 +264,3 @@ class Shell:
             await self._bus.publish(message)
         except (BusUnavailableError, StreamMissingError) as error:
             self._log.warning("a command was not sent; it is repeated", why=str(error))
-
-
-def _id_of(delivered: Delivered) -> str:
-    return delivered.headers.get("ce-id", "")

@@ -14,6 +14,7 @@ from dray.domain.claims import Allocation, Claim
 from dray.domain.devices import DeviceId
 from dray.domain.pods import Pod
 from dray.messages.decisions import PodDecision
+from dray_allocator.attended import Attended
 from dray_allocator.board.boards import Boards, Pools
 from dray_allocator.board.source import Source
 from dray_allocator.domain import Domain
@@ -27,6 +28,7 @@ from dray_allocator.node.holds import Held, Holds
 from dray_allocator.placement.said import Sayings, Signatures
 from dray_allocator.referring import known_claims, pool_of
 from dray_allocator.rules import Rules
+from dray_allocator.ties import Ties
 
 _CACHES = ("boards", "sayings", "signatures")
 
@@ -39,6 +41,9 @@ class AllocatorState:
     stopwatch: Callable[[], int] = int
     """Microseconds; measured for people, never decided upon. ``int`` says 0, for replays."""
     facts: Facts = field(default_factory=Facts)
+    attended: Attended = field(default_factory=Attended)
+    """Of which pools claims, pods and logs are folded."""
+    ties: Ties = field(default_factory=Ties)
     fleet: Fleet = field(init=False)
     boards: Boards = field(init=False)
     ledger: Ledger = field(default_factory=Ledger)
@@ -47,6 +52,9 @@ class AllocatorState:
     sayings: Sayings = field(default_factory=Sayings)
     signatures: Signatures = field(default_factory=Signatures)
     domains: dict[str, Domain] = field(default_factory=dict)
+    """Those whose pools are attended."""
+    elsewhere: dict[str, Domain] = field(default_factory=dict)
+    """All others, of which no more than the epoch is known."""
     shared_version: int = 0
     """Moves when devices that many nodes see change, or what is in use of them."""
     suspects: dict[DeviceId, str] = field(default_factory=dict)
@@ -85,12 +93,36 @@ class AllocatorState:
         """Whether nothing is known to be missing of what earlier records were based on."""
         facts, needed = self.facts, domain.current.facts_sequence
         whole = facts.synced and facts.whole and not domain.unnamed
-        return whole and facts.position >= needed and self.has_read_all_logs()
+        return whole and facts.position >= needed and self.knows(domain.name)
+
+    def knows(self, pool: str) -> bool:
+        """Whether facts and logs of all that has a say in the pool were read.
+
+        A node may hold what only the log of the pool that it left knows: an allocation that
+        was cleared and not voided. A log that is lost says nothing; its epoch is voided."""
+        position = self.facts.position
+        if self.attended.knows_all(position):
+            return self.has_read_all_logs()
+        return not self.fleet.spans_nodes and all(
+            self.attended.knows(one, position) and self._has_read_log(one)
+            for one in self.ties.of(pool)
+        )
+
+    def reached(self, pool: str) -> int:
+        """Sequence of the last fact applied that has a say in the pool. Replicas that read
+        different pools say the same."""
+        if self.fleet.spans_nodes:
+            return self.facts.position
+        reached = self.facts.reached
+        return max(reached.get(one, 0) for one in ("", *self.ties.of(pool)))
 
     def has_read_all_logs(self) -> bool:
-        """A node may hold what only the log of the pool that it left knows: an allocation that
-        was cleared and not voided. A log that is lost says nothing; its epoch is voided."""
+        """Whether all logs were folded to their end once, or are lost."""
         return all(domain.read or domain.lost for domain in self.domains.values())
+
+    def _has_read_log(self, pool: str) -> bool:
+        domain = self.domains.get(pool)
+        return domain is None or domain.read or domain.lost
 
     def ready(self, domain: Domain) -> bool:
         """Whether this replica may append to the domain's log now."""

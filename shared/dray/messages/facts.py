@@ -38,6 +38,10 @@ class ClaimObserved(Fact, frozen=True, kw_only=True):
 
     NAME: ClassVar[str] = "claim"
     claim: Claim
+    beside: tuple[str, ...] = ()
+    """Other pools than the claim's whose pods refer to it: their logs may reserve for it."""
+    moved_to: str | None = None
+    """Of a tombstone: the claim is not gone, but has another pool by now."""
 
     def ids(self) -> tuple[str, ...]:
         return (self.claim.pool, self.claim.uid)
@@ -48,6 +52,10 @@ class PodObserved(Fact, frozen=True, kw_only=True):
 
     NAME: ClassVar[str] = "pod"
     pod: Pod
+    beside: tuple[str, ...] = ()
+    """Other pools than the pod's that its claims name."""
+    moved_to: str | None = None
+    """Of a tombstone: the pod is not gone, but has another pool by now."""
 
     def ids(self) -> tuple[str, ...]:
         return (self.pod.pool, self.pod.uid)
@@ -66,6 +74,8 @@ class NodeObserved(Fact, frozen=True, kw_only=True):
     recalled_unix_s: float | None = None
     """When all its devices were seen with the owner taint after kube-scheduler had them, as long
     as they are dray's; None: never, or not yet."""
+    former: tuple[str, ...] = ()
+    """Other pools whose claims hold devices of it, or may yet: pools that it left, mostly."""
 
     def ids(self) -> tuple[str, ...]:
         return (self.node.name,)

@@ -11,6 +11,7 @@ from dray.bus.memory import MemoryBus
 from dray.bus.topology import STREAMS, log_spec
 from dray.messages.base import encode
 from dray.messages.decisions import Opened, log_subject
+from dray.messages.facts import NodeObserved
 from dray_allocator.domain import Domain
 from dray_allocator.events import Event, Serve, StandBy
 from dray_allocator.rules import Rules
@@ -31,8 +32,14 @@ class Replica:
             made.current.sequence = 1
         self.serves: dict[str, None] = {}
         self.moves: Counter[str] = Counter()
+        self.attends: tuple[str, ...] | None = ()
         self._serving = Serving(
-            bus.peer(), self.state, self._hand, lease_ttl_s=1.0, lease_renewal_s=0.2
+            bus.peer(),
+            self.state,
+            self._hand,
+            attend=self._attend,
+            lease_ttl_s=1.0,
+            lease_renewal_s=0.2,
         )
         self._task = asyncio.create_task(self._serving.run())
 
@@ -42,6 +49,9 @@ class Replica:
         elif isinstance(event, StandBy):
             self.serves.pop(event.domain, None)
             self.moves[event.domain] += 1
+
+    def _attend(self, pools: tuple[str, ...] | None) -> None:
+        self.attends = pools
 
     async def die(self) -> None:
         """Without a word."""
@@ -130,5 +140,36 @@ async def test_a_lease_is_kept_while_appends_are_under_way(bus):
     for domain in one.state.domains.values():
         domain.appended.clear()
     await until(lambda: evenly(one, two))
+    await one.stop()
+    await two.stop()
+
+
+async def test_who_shares_the_work_attends_what_it_serves_and_who_is_alone_everything(bus):
+    one = Replica("one", bus)
+    await until(lambda: evenly(one) and one.attends is None)
+    two = Replica("two", bus)
+    await until(lambda: one.attends == tuple(sorted(one.serves)) and evenly(one, two))
+    await until(lambda: two.attends == tuple(sorted(two.serves)))
+    await two.die()
+    await until(lambda: evenly(one) and one.attends is None)
+    await one.stop()
+
+
+async def test_what_has_a_say_in_a_pool_is_attended_with_it(bus, make_world):
+    one, two = Replica("one", bus), Replica("two", bus)
+    await until(lambda: evenly(one, two) and one.attends == tuple(sorted(one.serves)))
+    mine, other = next(iter(one.serves)), next(iter(two.serves))
+    moved = NodeObserved(revision=1, node=make_world.a_node("n", mine), former=(other,))
+    one.state.ties.node(moved)
+    await until(lambda: one.attends == tuple(sorted([*one.serves, other])))
+    await one.stop()
+    await two.stop()
+
+
+async def test_who_has_nothing_to_serve_stands_by_with_everything_in_mind(bus):
+    one = Replica("one", bus, DOMAINS[:1])
+    await until(lambda: evenly(one, domains=DOMAINS[:1]))
+    two = Replica("two", bus, DOMAINS[:1])
+    await until(lambda: two.attends is None and not two.serves)
     await one.stop()
     await two.stop()

@@ -61,6 +61,8 @@ class Fleet:
         self._pools: dict[PoolKey, tuple[str, ...]] = {}
         """Names of the slices of each."""
         self._pools_of: dict[str, tuple[PoolKey, ...]] = {}
+        self._wide: dict[PoolKey, None] = {}
+        """Pools with devices of several nodes, or of no single one."""
         self._unhealthy: dict[tuple[str, str], tuple[str, ...]] = {}
         self._nodes: dict[str, NodeDevices] = {}
         self.ill: dict[str, int] = {}
@@ -81,6 +83,11 @@ class Fleet:
     def card(self, device: DeviceId) -> Card | None:
         """A device by identity, if it is published and its pool is complete."""
         return self._cards.get(device)
+
+    @property
+    def spans_nodes(self) -> bool:
+        """Whether what claims on one node hold may be missing on another."""
+        return bool(self._wide)
 
     @property
     def says_more(self) -> bool:
@@ -180,6 +187,10 @@ class Fleet:
 
     def _rebuild(self, pool: PoolKey) -> tuple[str, ...]:
         nodes = _distinct(self._slices[name].node for name in self._pools[pool])
+        if len(nodes) > 1 or "" in nodes:
+            self._wide[pool] = None
+        else:
+            self._wide.pop(pool, None)
         for node in nodes:
             self._rebuild_node(node)
         return nodes

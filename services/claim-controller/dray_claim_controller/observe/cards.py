@@ -1,5 +1,6 @@
 """Published devices, and which claims hold them. Pure."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from dray.domain.claims import Claim
@@ -21,6 +22,8 @@ class Cards:
         self._counted: dict[str, Counted] = {}
         """What slices say of counters, by name; of those that say something."""
         self._slices_of_pool: dict[tuple[str, str], dict[str, None]] = {}
+        self._on: dict[str, dict[str, None]] = {}
+        """UIDs of the claims that hold something on a node, whether or not it is published."""
 
     def device(self, device_id: DeviceId) -> Device | None:
         """A published device; of several generations of its pool the newest."""
@@ -46,6 +49,10 @@ class Cards:
     def slices_of(self, driver: str, pool: str) -> list[ResourceSlice]:
         """The slices of a pool, of all its generations."""
         return [self.slices[name][0] for name in self._slices_of_pool.get((driver, pool), ())]
+
+    def holders_on(self, node: str) -> Iterable[str]:
+        """UIDs of the claims that hold devices of a node."""
+        return self._on.get(node, ())
 
     def counters_of(self, driver: str, pool: str) -> Counted | None:
         """The counters that a pool's devices share, by its newest slices that have some."""
@@ -78,6 +85,7 @@ class Cards:
     def hold(self, before: Claim | None, after: Claim | None) -> None:
         """A claim changed, and with it perhaps what it holds; None: it did not or does not
         exist."""
+        self.place(before, after)
         for claim, holds in ((before, False), (after, True)):
             if claim is None or claim.allocation is None:
                 continue
@@ -87,3 +95,23 @@ class Cards:
                     self.holders.setdefault(device.id, {})[claim.uid] = None
                 else:
                     self.holders.get(device.id, {}).pop(claim.uid, None)
+
+    def place(self, before: Claim | None, after: Claim | None) -> None:
+        """A claim holds something on other nodes than before."""
+        for claim, holds in ((before, False), (after, True)):
+            if claim is None:
+                continue
+            for node in places_of(claim):
+                if holds:
+                    self._on.setdefault(node, {})[claim.uid] = None
+                else:
+                    self._on.get(node, {}).pop(claim.uid, None)
+
+
+def places_of(claim: Claim) -> tuple[str, ...]:
+    """The nodes on which a claim holds devices. A pool of devices has its node's name, but for
+    drivers that name them otherwise: then the allocation tells."""
+    if claim.allocation is None:
+        return ()
+    pools = (device.id.pool for device in claim.allocation.devices)
+    return tuple(dict.fromkeys((*pools, claim.allocation.node)))

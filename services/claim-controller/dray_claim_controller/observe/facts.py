@@ -33,6 +33,7 @@ from dray_claim_controller.observe.membership import Place
 from dray_claim_controller.observe.owners import Movement, Recall, wanted_pool, whereabouts
 from dray_claim_controller.observe.picture import Picture
 from dray_claim_controller.observe.seen import Key, SeenPod
+from dray_claim_controller.observe.ties import former_pools, pools_beside
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +84,20 @@ def fact_of(picture: Picture, key: Key, known: Known) -> Fact | None:
             # What others hold counts too: nobody else may get it.
             if seen is None or not (seen.ours or seen.claim.allocation is not None):
                 return None
-            return ClaimObserved(revision=seen.claim.resource_version, claim=seen.claim)
+            return ClaimObserved(
+                revision=seen.claim.resource_version,
+                claim=seen.claim,
+                beside=pools_beside(picture, seen.claim),
+            )
         case "pod":
             pod = picture.pods.get(key.identity)
             if pod is None or pod.pod is None:
                 return None
-            return PodObserved(revision=pod.pod.resource_version, pod=pod.pod)
+            return PodObserved(
+                revision=pod.pod.resource_version,
+                pod=pod.pod,
+                beside=pools_beside(picture, pod.pod),
+            )
         case "slice":
             if key.identity not in picture.cards.slices:
                 return None
@@ -193,6 +202,7 @@ def _node_fact(picture: Picture, name: str, known: Known) -> NodeObserved | None
         counted_pods=tuple(sorted(seen.uid for seen in running if seen.pod is not None)),
         quarantined=where.quarantined,
         recalled_unix_s=where.recalled_unix_s,
+        former=former_pools(picture, node, known.published or known.buried),
     )
 
 

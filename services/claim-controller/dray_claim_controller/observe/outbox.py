@@ -7,7 +7,7 @@ of subject and revision, and the bus drops what it has seen.
 import msgspec
 
 from dray.messages.base import subject_of
-from dray.messages.facts import Fact
+from dray.messages.facts import ClaimObserved, Fact, PodObserved
 from dray_claim_controller.observe.facts import key_of, uid_of
 from dray_claim_controller.observe.seen import Key
 
@@ -59,11 +59,24 @@ def plan(key: Key, before: Fact | None, fact: Fact | None, revision: int) -> lis
     moved = subject_of(before) != subject_of(fact) and not before.deleted
     if fact.revision > before.revision:
         newer = fact
-    return [_tombstone(before, newer.revision), newer] if moved else [newer]
+    return [_moved(before, newer), newer] if moved else [newer]
 
 
 def _same(before: Fact, fact: Fact) -> bool:
     return msgspec.structs.replace(before, revision=fact.revision) == fact
+
+
+def _moved(before: Fact, newer: Fact) -> Fact:
+    """The tombstone of a subject that an object has left: who reads no other must not think that
+    it is gone."""
+    grave = _tombstone(before, newer.revision)
+    match newer:
+        case ClaimObserved(claim=claim):
+            return msgspec.structs.replace(grave, moved_to=claim.pool)
+        case PodObserved(pod=pod):
+            return msgspec.structs.replace(grave, moved_to=pod.pool)
+        case _:
+            return grave
 
 
 def _tombstone(fact: Fact, revision: int) -> Fact:

@@ -28,11 +28,12 @@ from dray.kube.ports import (
     Resource,
     WatchEvent,
 )
-from dray_claim_controller.observe.cards import Cards
+from dray_claim_controller.observe.cards import Cards, places_of
 from dray_claim_controller.observe.counters import counted
 from dray_claim_controller.observe.kinds import FACTS_OF, WATCHED, name_of
 from dray_claim_controller.observe.repulsion import repulsions_of
 from dray_claim_controller.observe.seen import TERMINAL, Key, SeenClaim, SeenPod, is_ours, refers
+from dray_claim_controller.observe.users import Users
 
 _REMEMBERED_GONE = 10_000
 
@@ -57,6 +58,7 @@ class Picture:
         self.pools: tuple[tuple[tuple[str, Object], ...], dict[str, Pool]] | None = None
         """The pools as they were last read, and the objects they were read from."""
         self._claim_uids: dict[tuple[str, str], str] = {}
+        self.users = Users()
         self.repelling: dict[str, None] = {}
         """Pods that keep others away, by required anti-affinity."""
         self._pods_of_node: dict[str, dict[str, None]] = {}
@@ -133,11 +135,14 @@ class Picture:
 
     def restore_claim(self, seen: SeenClaim) -> None:
         """Take a claim out of a recording; what it holds is told apart."""
+        known = self.claims.get(seen.claim.uid)
+        self.cards.place(known.claim if known is not None else None, seen.claim)
         self.claims[seen.claim.uid] = seen
         self._claim_uids[seen.claim.namespace, seen.claim.name] = seen.claim.uid
 
     def restore_pod(self, seen: SeenPod) -> None:
         """Take a pod out of a recording."""
+        self._use(self.pods.get(seen.uid), seen)
         self.pods[seen.uid] = seen
         if seen.repels:
             self.repelling[seen.uid] = None
@@ -222,8 +227,19 @@ class Picture:
         self.claims[uid] = SeenClaim(claim, obj, ours, watched_revision)
         self._claim_uids[claim.namespace, claim.name] = uid
         self.mark(Key("claim", uid), revision)
+        self._mark_tied(known.claim if known is not None else None, claim)
         if ours and (known is None or not known.ours):
             self._adopt_pods(claim)
+
+    def _mark_tied(self, before: Claim | None, claim: Claim) -> None:
+        """What a claim of another pool, or one that dray didn't allocate, is news for."""
+        if before is None or before.pool != claim.pool:
+            for pod in self.users.of(claim):
+                if pod.pool != claim.pool:
+                    self.mark(Key("pod", pod.uid))
+        if claim.allocation is not None and not claim.decision:
+            for node in places_of(claim):
+                self.mark(Key("node", node))
 
     def _adopt_pods(self, claim: Claim) -> None:
         # A pod may be seen before the claim that makes it one of ours.
@@ -254,6 +270,7 @@ class Picture:
             resources=taken.resources,
             ports=host_ports(spec),
         )
+        self._use(known, seen)
         self.pods[uid] = seen
         if seen.repels:
             self.repelling[uid] = None
@@ -262,6 +279,14 @@ class Picture:
             self._touch_node(seen.node, revision)
         if ours:
             self.mark(Key("pod", uid), revision)
+
+    def _use(self, before: SeenPod | None, after: SeenPod | None) -> None:
+        """Claims of another pool than a pod that refers to them are told anew with it."""
+        pods = [seen.pod if seen is not None else None for seen in (before, after)]
+        for name in self.users.put(*pods):
+            claim = self.claim_named(*name)
+            if claim is not None and any(pod and pod.pool != claim.claim.pool for pod in pods):
+                self.mark(Key("claim", claim.claim.uid))
 
     def _is_our_pod(self, obj: Object, pod: Pod) -> bool:
         annotations = obj["metadata"].get("annotations") or {}
@@ -295,6 +320,7 @@ class Picture:
         known = self.pods.pop(uid, None)
         if known is None:
             return
+        self._use(known, None)
         self.repelling.pop(uid, None)
         if known.node:
             self._pods_of_node.get(known.node, {}).pop(uid, None)

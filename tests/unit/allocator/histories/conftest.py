@@ -43,12 +43,17 @@ from dray.messages.facts import (
 from dray_allocator.events import (
     Append,
     AppendFailed,
+    Attend,
     Continue,
+    EarlierFact,
+    EarlierFactsRead,
     FactSeen,
+    Follow,
     Oversold,
     RecordSeen,
     Send,
     Serve,
+    Unfollow,
 )
 from dray_allocator.fit.ledger import Ledger
 from dray_allocator.fit.search import oversold
@@ -102,6 +107,8 @@ class Cluster:
         self.pods: dict[str, Pod] = {}
         self.membership = dict.fromkeys(NODES, "a")
         self.leaving: dict[str, tuple[str, str, int]] = {}
+        self.was = dict.fromkeys(NODES, "")
+        self.former: dict[str, tuple[str, ...]] = dict.fromkeys(NODES, ())
         self.executed = dict.fromkeys(POOLS, 0)
         self.running: list[tuple[str, int]] = []
         """Executions begun and not finished: pod and attempt; they may sleep for ever."""
@@ -158,9 +165,18 @@ class Cluster:
 
     def publish_node(self, node: str) -> None:
         leaving, _, since = self.leaving.get(node, ("", "", 0))
-        made = self.make.a_node(node, self.membership[node], leaving=leaving, leaving_since=since)
-        gone = node in self.gone_nodes
-        self.see(NodeObserved(revision=self.next(), node=made, deleted=gone))
+        pool = self.membership[node]
+        made = self.make.a_node(node, pool, leaving=leaving, leaving_since=since)
+        self.former[node] = tuple(
+            one
+            for one in POOLS
+            if one != pool
+            and (one in self.former[node] or one == self.was[node])
+            and any(_may_be_on(node, claim) for claim in self.claims.values() if claim.pool == one)
+        )
+        self.was[node] = pool or leaving
+        gone, former = node in self.gone_nodes, self.former[node]
+        self.see(NodeObserved(revision=self.next(), node=made, former=former, deleted=gone))
 
     def publish_devices(self, node: str, flaw: str = "") -> None:
         """Its slices, in a new generation; ``flaw``: what is not as it should be."""
@@ -301,7 +317,9 @@ class Cluster:
         while replica.state.unfinished:
             effects += handle(replica.state, Continue())
         for effect in effects:
-            if isinstance(effect, Append):
+            if isinstance(effect, Follow | Unfollow):
+                replica.records[effect.domain] = 0
+            elif isinstance(effect, Append):
                 after = replica.last[effect.domain] if effect.chained else None
                 replica.last[effect.domain] = object()
                 replica.outbox.append((effect, replica.last[effect.domain], after))
@@ -607,6 +625,76 @@ WISHES: dict[str, list[dict[str, Any]]] = {
 }
 
 
+class Sharing(Cluster):
+    """Replicas that attend what they choose, now these pools and then others, and believe that
+    they serve all of it."""
+
+    def __init__(self, make: type, replicas: int = 2) -> None:
+        super().__init__(make, replicas)
+        self.earlier: dict[str, list[tuple[tuple[str, ...] | None, int]]] = {}
+        """Per replica, the readings of earlier facts under way: of which pools, and how far."""
+
+    def attend(self, random: Random) -> None:
+        """A replica attends other pools than before."""
+        replica = random.choice(self.replicas)
+        name = replica.state.rules.writer
+        pools: tuple[str, ...] | None = random.choice(
+            [("a",), ("a",), ("b",), ("b",), ("a", "b"), None]
+        )
+        self.hand(replica, Attend(pools))
+        attended = replica.state.attended
+        if attended.everything:
+            self.earlier[name] = [(None, 0)] if attended.whole_from is None else []
+            return
+        under_way = [(these, at) for these, at in self.earlier.get(name, ()) if these is not None]
+        kept = [(these, at) for these, at in under_way if set(these) <= set(attended.pools)]
+        begun = {pool for these, _ in kept for pool in these}
+        new = tuple(pool for pool in attended.unread() if pool not in begun)
+        self.earlier[name] = [*kept, (new, 0)] if new else kept
+
+    def read_earlier(self, random: Random) -> None:
+        """A replica reads some more of what there was, as the stream has it by now."""
+        replica = random.choice(self.replicas)
+        readings = self.earlier.get(replica.state.rules.writer, [])
+        if not readings:
+            return
+        pools, at = readings.pop(0)
+        last = {fact.ids(): n for n, fact in enumerate(self.facts, 1) if _is_of(fact, pools)}
+        left = [sequence for sequence in sorted(last.values()) if sequence > at]
+        taken = left[: random.choice([1, 3, 1000])]
+        for sequence in taken:
+            self.hand(replica, EarlierFact(sequence, self.facts[sequence - 1]))
+        at = max([at, *taken])
+        if taken == left:
+            self.hand(replica, EarlierFactsRead(pools, at))
+        else:
+            readings.append((pools, at))
+
+    def read_facts(self, replica: Replica, lag: int) -> None:
+        attended = replica.state.attended
+        for sequence in range(replica.facts + 1, len(self.facts) - lag + 1):
+            fact = self.facts[sequence - 1]
+            if attended.everything or _is_of(fact, ("", *attended.pools), others=True):
+                self.hand(replica, FactSeen(sequence, fact))
+            replica.facts = sequence
+
+
+def _is_of(fact: Fact, pools: tuple[str, ...] | None, *, others: bool = False) -> bool:
+    """Whether a claim or pod is of one of the pools; of other facts, ``others``."""
+    match fact:
+        case ClaimObserved(claim=claim):
+            return pools is None or claim.pool in pools
+        case PodObserved(pod=pod):
+            return pools is None or pod.pool in pools
+        case _:
+            return others
+
+
+def _may_be_on(node: str, claim: Claim) -> bool:
+    """As the claim-controller says it: a claim of a pool that the node has left."""
+    return claim.allocation is None or any(d.id.pool == node for d in claim.allocation.devices)
+
+
 def _something(used: dict[str, int]) -> dict[str, int]:
     return {key: amount for key, amount in used.items() if amount}
 
@@ -633,10 +721,10 @@ ACTIONS: dict[Action, int] = {
 }
 
 
-def acted(cluster: Cluster, step: int) -> Action:
+def acted(cluster: Cluster, step: int, actions: dict[Action, int] | None = None) -> Action:
     """One more step of a history; it says what happens, and to whom."""
-    random = Random(step)
-    (action,) = random.choices(list(ACTIONS), list(ACTIONS.values()))
+    random, among = Random(step), ACTIONS if actions is None else actions
+    (action,) = random.choices(list(among), list(among.values()))
     action(cluster, random)
     return action
 
@@ -651,3 +739,29 @@ def cluster_of(request: pytest.FixtureRequest, make_world: type) -> Callable[[in
 def act() -> Callable[[Cluster, int], Action]:
     """One more step of a history."""
     return acted
+
+
+SHARING: dict[Action, int] = {
+    **ACTIONS,
+    Sharing.attend: 2,  # type: ignore[dict-item]
+    Sharing.read_earlier: 12,  # type: ignore[dict-item]
+    Cluster.submit: 8,
+    Cluster.turn: 24,
+    Cluster.commit: 12,
+    Cluster.clear: 2,
+    Cluster.delete_claim: 1,
+    Cluster.move: 3,
+    Cluster.moved: 8,
+}
+
+
+@pytest.fixture
+def sharing_of(make_world: type) -> Callable[[int], Sharing]:
+    """Clusters of so many replicas that each read some pools."""
+    return lambda replicas: Sharing(make_world, replicas)
+
+
+@pytest.fixture
+def act_sharing() -> Callable[[Cluster, int], Action]:
+    """One more step of a history of those."""
+    return lambda cluster, step: acted(cluster, step, SHARING)

@@ -45,3 +45,26 @@ def test_no_history_sells_a_device_twice(
         cluster.counters_are_sums()
     cluster.check_replays()
     cluster.check_rebuilding()
+
+
+@settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    steps=st.lists(st.integers(0, 2**24), min_size=100, max_size=300), replicas=st.integers(2, 4)
+)
+def test_replicas_that_each_read_some_pools_sell_no_device_twice(
+    sharing_of: Callable[[int], Any],
+    act_sharing: Callable[[Any, int], Any],
+    steps: list[int],
+    replicas: int,
+) -> None:
+    """Nodes move, and carry along what only their former pool's claims and log tell. What is
+    decided by those who read little follows from all facts, too."""
+    cluster = sharing_of(replicas)
+    for step in steps:
+        act_sharing(cluster, step)
+        cluster.no_device_is_oversold()
+        cluster.counters_are_sums()
+    for pool in cluster.logs:
+        cluster.replay(pool)

@@ -1,0 +1,268 @@
+"""Reads the facts of the pools that this replica attends, in order, and hands them to the core.
+
+One reading at a time follows the stream, of everything or with a filter. When other pools are
+attended it ends after a fact, and the next one goes on behind it with another filter; what the
+stream already held of the pools that are new is read beside it. See
+docs/adr/0026-replicas-read-what-they-decide-upon.md.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from contextlib import aclosing
+from typing import Final, cast
+
+import structlog
+
+from dray.bus.catching_up import CatchingUp
+from dray.bus.ports import Bus, BusUnavailableError, StreamMissingError
+from dray.bus.topology import FACTS_STREAM
+from dray.messages.base import Delivered, UndecodableMessageError, subject_prefix, token
+from dray.messages.facts import FACTS, ClaimObserved, Fact, PodObserved, Synced
+from dray.runtime.backoff import Backoff
+from dray_allocator.events import (
+    Attend,
+    Continue,
+    EarlierFact,
+    EarlierFactsRead,
+    Event,
+    FactSeen,
+    FactsLost,
+)
+from dray_allocator.state import AllocatorState
+from dray_allocator.wire import fact_of
+
+_MOST_FOLDED: Final = 256
+"""Facts folded in a row before deciding, while more are at hand."""
+_OF_POOLS: Final = (ClaimObserved, PodObserved)
+"""Facts whose subjects name a pool; all others are read by every replica."""
+Pools = tuple[str, ...] | None
+"""None: all there are."""
+
+
+class FactsReader:
+    """The facts of one replica. ``hand`` gives the core an event and the id of its message,
+    ``fold`` one that is followed by more; ``give_up`` is told what could not be read, after which
+    nothing is decided any more."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        state: AllocatorState,
+        fold: Callable[[Event], None],
+        hand: Callable[[Event, str], Awaitable[None]],
+        give_up: Callable[[str], Awaitable[None]],
+    ) -> None:
+        self._bus = bus
+        self._state = state
+        self._fold = fold
+        self._hand = hand
+        self._give_up = give_up
+        self._log = structlog.get_logger()
+        self._pools: Pools = ()
+        self._asked = asyncio.Event()
+        """Whether it was said what is to be read."""
+        self._is_stale = False
+        """Other pools are to be attended than those that are read."""
+        self._is_waiting = True
+        """Whether the reading may be interrupted: no fact is being handed over."""
+        self._reading: asyncio.Task[None] | None = None
+        self._catching = CatchingUp()
+        self._created = ""
+        """Of the stream, as far as it was read."""
+        self._earlier: dict[asyncio.Task[None], Pools] = {}
+
+    def attend(self, pools: Pools) -> None:
+        """Read the facts of these pools from now on."""
+        if self._asked.is_set() and pools == self._pools:
+            return
+        self._pools = pools
+        self._asked.set()
+        self._is_stale = True
+        if self._reading is not None and self._is_waiting:
+            self._reading.cancel()
+
+    async def run(self) -> None:
+        """Read until cancelled."""
+        await self._asked.wait()
+        try:
+            while True:
+                self._reading = asyncio.create_task(self._read(), name="facts of pools")
+                await asyncio.wait([self._reading])
+                if not self._reading.cancelled():
+                    self._reading.result()
+        finally:
+            ending = [*self._earlier, *([self._reading] if self._reading is not None else [])]
+            for task in ending:
+                task.cancel()
+            if ending:
+                await asyncio.wait(ending)
+
+    async def _read(self) -> None:
+        backoff, waits = Backoff(0.05, 2.0), False
+        while True:
+            try:
+                await self._switch()
+                await self._follow(backoff)
+                continue
+            except StreamMissingError as error:
+                if self._state.facts.position:
+                    self._log.warning("the facts are lost; reads them anew", why=str(error))
+                elif not waits:
+                    self._log.info("waits for a claim-controller to publish the first facts")
+                waits = True
+                await self._lose()
+            except BusUnavailableError as error:
+                self._log.warning("facts can't be read", why=str(error))
+            await backoff.pause()
+
+    async def _lose(self) -> None:
+        self._catching, self._created = CatchingUp(), ""
+        for task in self._earlier:
+            task.cancel()
+        await self._tell(FactsLost())
+
+    async def _switch(self) -> None:
+        """Attend what is wanted now, from behind the last fact that was read on. Raises
+        StreamMissingError: the stream is not the one that was read."""
+        self._is_stale = False
+        await self._tell(Attend(self._pools))
+        await self._check_life()
+        self._read_earlier()
+
+    async def _check_life(self) -> None:
+        state = await self._bus.state(FACTS_STREAM)
+        if state is None:
+            raise StreamMissingError(f"there is no stream {FACTS_STREAM}")
+        self._created = self._created or state.created
+        if state.created != self._created or state.last_sequence < self._catching.position:
+            raise StreamMissingError(
+                f"the stream {FACTS_STREAM} was made anew, or its end was lost; fact "
+                f"{self._catching.position} was read from the one of {self._created}"
+            )
+
+    async def _follow(self, backoff: Backoff) -> None:
+        """Hand over every fact, until others are wanted."""
+        folded, checked = 0, False
+        async with aclosing(self._messages(_subjects(self._pools))) as messages:
+            async for delivered in messages:
+                backoff.reset()
+                if not checked:
+                    await self._check_life()
+                    checked = True
+                self._catching.read(delivered.sequence, delivered.pending)
+                folded += 1
+                await self._take(delivered, more=folded % _MOST_FOLDED != 0)
+                if self._is_stale:
+                    return
+
+    async def _take(self, delivered: Delivered, *, more: bool) -> None:
+        try:
+            fact = fact_of(delivered)
+        except UndecodableMessageError as error:
+            self._is_waiting = False
+            await self._give_up(str(error))
+            self._is_waiting = True
+            return
+        if fact is None:
+            await self._tell(Continue())  # It may be the last at hand, for which others wait.
+            return
+        more = more and delivered.pending > 0
+        seen = FactSeen(delivered.sequence, fact, more, self._catching.whole)
+        if more:
+            self._fold(seen)
+        else:
+            await self._tell(seen, id_of(delivered))
+
+    def _read_earlier(self) -> None:
+        """Begin to read what the stream holds already of pools that are new."""
+        attended = self._state.attended
+        for task, pools in self._earlier.items():
+            if pools is None or not all(pool in attended.pools for pool in pools):
+                task.cancel()
+        if attended.everything:
+            wanted: Pools = None if attended.whole_from is None else ()
+        else:
+            begun = {
+                pool
+                for task, pools in self._earlier.items()
+                if not task.cancelling()
+                for pool in pools or ()
+            }
+            wanted = tuple(pool for pool in attended.unread() if pool not in begun)
+        if wanted == ():
+            return
+        task = asyncio.create_task(self._catch_up(wanted), name="earlier facts of pools")
+        self._earlier[task] = wanted
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._earlier.pop(task, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._log.error("earlier facts can't be read", error=repr(error))
+
+    async def _catch_up(self, pools: Pools) -> None:
+        backoff = Backoff(0.05, 2.0)
+        while True:
+            try:
+                last = await self._hand_earlier(pools)
+            except StreamMissingError:
+                return  # Whoever follows the facts finds it, too.
+            except UndecodableMessageError as error:
+                await self._give_up(str(error))
+                return
+            except BusUnavailableError:
+                await backoff.pause()
+                continue
+            await self._hand(EarlierFactsRead(pools, last), "")
+            return
+
+    async def _hand_earlier(self, pools: Pools) -> int:
+        """Sequence of the last fact that the stream holds of the pools. ``Synced`` is among what
+        is read so that there is an end to be seen also where a pool has no facts."""
+        last = 0
+        subjects = [*_subjects_of(pools), subject_prefix(Synced)]
+        async with aclosing(self._messages(subjects, start=1)) as messages:
+            async for delivered in messages:
+                last = delivered.sequence
+                fact = fact_of(delivered)
+                if isinstance(fact, _OF_POOLS):
+                    self._fold(EarlierFact(last, fact))
+                if delivered.pending == 0:
+                    break
+        await self._check_life()
+        return last
+
+    def _messages(self, subjects: Iterable[str], start: int = 0) -> AsyncGenerator[Delivered, None]:
+        begin = start or self._catching.position + 1
+        reading = self._bus.read(FACTS_STREAM, subjects=tuple(subjects), start=begin)
+        return cast("AsyncGenerator[Delivered, None]", reading)
+
+    async def _tell(self, event: Event, cause: str = "") -> None:
+        self._is_waiting = False
+        try:
+            await self._hand(event, cause)
+        finally:
+            self._is_waiting = True
+
+
+def _subjects(pools: Pools) -> tuple[str, ...]:
+    """What a replica reads that attends these pools."""
+    if pools is None:
+        return ()
+    every = tuple(subject for kind in FACTS if kind not in _OF_POOLS for subject in _all_of(kind))
+    return (*every, *_subjects_of(("", *pools)))
+
+
+def _all_of(kind: type[Fact]) -> tuple[str, ...]:
+    return subject_prefix(kind), f"{subject_prefix(kind)}.>"
+
+
+def _subjects_of(pools: Pools) -> tuple[str, ...]:
+    """Claims and pods of these pools."""
+    names = (">",) if pools is None else tuple(f"{token(pool)}.>" for pool in pools)
+    return tuple(f"{subject_prefix(kind)}.{name}" for kind in _OF_POOLS for name in names)
+
+
+def id_of(delivered: Delivered) -> str:
+    """Of the message, for those that it causes."""
+    return delivered.headers.get("ce-id", "")

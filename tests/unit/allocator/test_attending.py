@@ -1,0 +1,217 @@
+"""Replicas that take in the pools that they serve, and what else has a say in these."""
+
+from dataclasses import replace
+
+import pytest
+
+from dray.messages.decisions import Decided, Released, Waiting
+from dray.messages.facts import ClaimObserved, Fact, NodeObserved, PodObserved, SliceObserved
+from dray_allocator.attended import Attended
+from dray_allocator.events import (
+    Append,
+    Attend,
+    EarlierFact,
+    EarlierFactsRead,
+    FactSeen,
+    Follow,
+    RecordSeen,
+    Serve,
+    Unfollow,
+)
+from dray_allocator.handle import handle
+from dray_allocator.rules import Rules
+from dray_allocator.state import AllocatorState
+from dray_allocator.ties import Ties
+
+WHOLE_CARD = ("312", "40Gi")
+
+
+class Partial:
+    """A replica beside the world's own, that begins by attending some pools."""
+
+    def __init__(self, world, *pools: str) -> None:
+        self.world = world
+        self.state = AllocatorState(Rules(writer="two"))
+        self.at = 0
+        self.attend(*pools)
+        self.read_on()
+
+    def attend(self, *pools: str) -> list[object]:
+        return handle(self.state, Attend(pools))
+
+    def read_on(self) -> list[object]:
+        """What is new of the facts that it attends."""
+        effects: list[object] = []
+        for sequence in range(self.at + 1, len(self.world.facts) + 1):
+            fact = self.world.facts[sequence - 1]
+            if self.state.attended.takes(pool_of(fact)):
+                effects += handle(self.state, FactSeen(sequence, fact))
+        self.at = len(self.world.facts)
+        return effects
+
+    def read_earlier(self, pool: str) -> None:
+        last = 0
+        for sequence, fact in enumerate(self.world.facts, 1):
+            if pool_of(fact) == pool:
+                handle(self.state, EarlierFact(sequence, fact))
+                last = sequence
+        handle(self.state, EarlierFactsRead((pool,), last))
+
+    def read_log(self, pool: str) -> list[object]:
+        effects: list[object] = []
+        for sequence, record in enumerate(self.world.logs[pool], 1):
+            more = sequence < len(self.world.logs[pool])
+            effects += handle(self.state, RecordSeen(pool, 1, sequence, record, more))
+        return effects
+
+    def serve(self, pool: str) -> list[object]:
+        return handle(self.state, Serve(pool, 1, len(self.world.logs[pool])))
+
+
+def pool_of(fact: Fact) -> str:
+    match fact:
+        case ClaimObserved(claim=claim):
+            return claim.pool
+        case PodObserved(pod=pod):
+            return pod.pool
+        case _:
+            return ""
+
+
+def records(effects) -> list[object]:
+    return [effect.record for effect in effects if isinstance(effect, Append)]
+
+
+@pytest.fixture
+def world(make_world):
+    return make_world(pools=("a", "b")).open()
+
+
+def placed(world, uid: str, pool: str) -> None:
+    """A pod that takes a whole card, committed."""
+    world.submit(world.a_pod(uid, pool), world.ask(*WHOLE_CARD))
+    world.commit(world.decisions()[uid])
+    world.tick()
+
+
+def test_facts_and_records_of_other_pools_are_not_taken_in(world):
+    world.nodes(world.a_node("n1", "a"), world.a_node("n2", "b"))
+    placed(world, "p", "a")
+    placed(world, "q", "b")
+    two = Partial(world, "b")
+    assert list(two.state.facts.claims) == ["claim-q"]
+    assert list(two.state.facts.pods) == ["q"]
+    assert (list(two.state.domains), list(two.state.elsewhere)) == (["b"], ["a"])
+    assert len(two.state.facts.nodes) == 2
+
+
+def test_a_node_that_moved_is_not_decided_upon_before_its_former_pool_is_known(world):
+    """Its allocation was cleared and not voided: an executor that sleeps may write it again, which
+    only the former pool's log tells."""
+    world.nodes(world.a_node("n1", "a"))
+    placed(world, "p", "a")
+    leaving = world.a_node("n1", "", leaving="a", leaving_since=world.next())
+    world.node(leaving)
+    moved = NodeObserved(revision=world.next(), node=world.a_node("n1", "b"), former=("a",))
+    world.see(moved)
+    world.clear("claim-p")
+    two = Partial(world, "b")
+    two.read_log("b")
+    two.serve("b")
+    pod = world.a_pod("q", "b")
+    world.facts += [
+        ClaimObserved(revision=world.next(), claim=world.a_claim("q", world.ask(*WHOLE_CARD), "b")),
+        PodObserved(revision=world.next(), pod=pod),
+    ]
+    assert records(two.read_on()) == []
+
+    assert two.attend("a", "b") == [Follow("a", 1)]
+    two.read_earlier("a")
+    assert not two.state.ready(two.state.domains["b"]), "the former pool's log was not read"
+    (told,) = records(two.read_log("a"))
+    assert isinstance(told, Waiting)
+
+    world.see(moved)
+    world.clear("claim-p", void=world.decisions()["p"].claims[0].attempt)
+    (decided,) = [one for one in records(two.read_on()) if isinstance(one, Decided)]
+    assert [one.pod_uid for one in decided.pods] == ["q"]
+
+
+def test_what_is_forgotten_is_not_gone(world):
+    world.nodes(world.a_node("n1", "a"), world.a_node("n2", "b"))
+    world.submit(world.a_pod("p", "a"), world.ask(*WHOLE_CARD))
+    two = Partial(world, "a", "b")
+    for pool in ("a", "b"):
+        two.read_log(pool)
+    assert [uid for uid, _ in two.state.ledger.claims()] == ["claim-p"]
+    assert two.attend("b") == [Unfollow("a")]
+    assert (two.state.facts.claims, two.state.facts.gone_claims) == ({}, {})
+    assert [uid for uid, _ in two.state.ledger.claims()] == []
+
+    two.attend("a", "b")
+    two.serve("a")
+    assert not two.state.ready(two.state.domains["a"])
+    two.read_earlier("a")
+    assert not any(isinstance(one, Released) for one in records(two.read_log("a")))
+    assert [uid for uid, _ in two.state.ledger.claims()] == ["claim-p"]
+
+
+def test_a_pool_is_whole_once_the_facts_have_reached_what_was_met_of_it():
+    attended = Attended()
+    attended.attend(("a",), 0)
+    attended.attend(("a", "b"), 10)
+    attended.read(("b",), 14)
+    assert [attended.knows("b", at) for at in (10, 13, 14)] == [False, False, True]
+    assert attended.knows("a", 10)
+
+
+def test_who_attends_everything_again_knows_what_it_knew_meanwhile():
+    attended = Attended()
+    attended.attend(("a",), 0)
+    attended.attend(None, 10)
+    assert (attended.knows("a", 10), attended.knows("b", 10)) == (True, False)
+    attended.read(None, 12)
+    assert (attended.knows("b", 11), attended.knows("b", 12)) == (False, True)
+    attended.attend(("b",), 12)
+    assert (attended.knows("b", 12), attended.knows("a", 12)) == (True, False)
+
+
+def test_a_claim_of_pods_of_two_pools_ties_them_both_ways(world):
+    claim = world.a_claim("p", world.ask(), "a")
+    ties = Ties()
+    ties.claim(ClaimObserved(revision=1, claim=claim, beside=("b",)))
+    ties.node(NodeObserved(revision=1, node=world.a_node("n", "c"), former=("b",)))
+    assert ties.of("a") == ("a", "b")
+    assert ties.of("b") == ("b", "a")
+    assert ties.of("c") == ("c", "b", "a")
+    ties.claim(ClaimObserved(revision=2, claim=claim, deleted=True))
+    assert (ties.of("a"), ties.of("c")) == (("a",), ("c", "b"))
+
+
+def test_a_claim_that_changed_its_pool_is_not_gone(world):
+    world.nodes(world.a_node("n1", "a"))
+    world.submit(world.a_pod("p", "a"), world.ask(*WHOLE_CARD))
+    two = Partial(world, "a")
+    two.read_log("a")
+    two.serve("a")
+    claim = replace(world.state.facts.claims["claim-p"], pool="b")
+    grave = ClaimObserved(
+        revision=world.next(),
+        claim=replace(claim, pool="a"),
+        deleted=True,
+        moved_to="b",
+    )
+    world.facts.append(grave)
+    assert records(two.read_on()) == []
+    assert two.state.ties.of("a") == ("a", "b")
+    assert [uid for uid, _ in two.state.ledger.claims()] == ["claim-p"]
+
+
+def test_devices_of_no_single_node_make_every_pool_have_a_say(world):
+    two = Partial(world, "b")
+    two.read_log("b")
+    assert two.state.knows("b")
+    wide = replace(world.a_slice("x", [world.a_card("net")]), node="")
+    world.facts.append(SliceObserved(revision=world.next(), slice=wide))
+    two.read_on()
+    assert not two.state.knows("b")

@@ -1,0 +1,125 @@
+"""Facts as a replica reads them from the bus: of the pools it attends, in order, none missing."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from dray.bus.memory import MemoryBus
+from dray.bus.topology import FACTS_STREAM, STREAMS
+from dray.messages.base import Message, encode
+from dray.messages.facts import ClaimObserved, DomainObserved, PodObserved, Synced
+from dray_allocator.events import Event, FactsLost
+from dray_allocator.handle import handle
+from dray_allocator.reading import FactsReader
+from dray_allocator.state import AllocatorState
+
+
+class Reading:
+    """A reader and the state that it fills."""
+
+    def __init__(self, bus: MemoryBus) -> None:
+        self.state = AllocatorState()
+        self.lost = 0
+        self.reader = FactsReader(bus, self.state, self.hand, self.give_up)
+        self.task = asyncio.create_task(self.reader.run())
+
+    async def hand(self, event: Event, cause: str = "") -> None:
+        self.lost += isinstance(event, FactsLost)
+        handle(self.state, event)
+        await asyncio.sleep(0)
+
+    async def give_up(self, fault: str) -> None:
+        raise AssertionError(fault)
+
+    @property
+    def claims(self) -> list[str]:
+        return sorted(self.state.facts.claims)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def publish(bus: MemoryBus, *facts: Message) -> None:
+    for fact in facts:
+        await bus.publish(encode(fact, source="/c"))
+
+
+async def submit(bus: MemoryBus, make, uid: str, pool: str, revision: int = 1) -> None:
+    claim = make.a_claim(uid, make.ask(), pool)
+    pod = make.a_pod(uid, pool)
+    await publish(
+        bus,
+        ClaimObserved(revision=revision, claim=claim),
+        PodObserved(revision=revision, pod=pod),
+    )
+
+
+@pytest.fixture
+async def bus() -> MemoryBus:
+    made = MemoryBus()
+    for spec in STREAMS:
+        await made.ensure(spec)
+    for pool in ("a", "b"):
+        await publish(made, DomainObserved(revision=1, domain=pool, epoch=1))
+    await publish(made, Synced(revision=1, instance="c"))
+    return made
+
+
+@pytest.fixture
+async def reading(bus):
+    made = Reading(bus)
+    yield made
+    made.task.cancel()
+    await asyncio.wait([made.task])
+
+
+async def test_a_pool_that_is_attended_anew_is_read_from_its_beginning(bus, reading, make_world):
+    await submit(bus, make_world, "p", "a")
+    await submit(bus, make_world, "q", "b")
+    reading.reader.attend(("a",))
+    await until(lambda: reading.claims == ["claim-p"])
+    reading.reader.attend(("a", "b"))
+    await until(lambda: reading.state.attended.knows("b", reading.state.facts.position))
+    assert reading.claims == ["claim-p", "claim-q"]
+    await submit(bus, make_world, "r", "b")
+    await until(lambda: reading.claims == ["claim-p", "claim-q", "claim-r"])
+    reading.reader.attend(("a",))
+    await until(lambda: reading.claims == ["claim-p"])
+
+
+async def test_a_pool_without_facts_is_known_as_well(bus, reading):
+    reading.reader.attend(("a",))
+    await until(lambda: reading.state.facts.synced)
+    reading.reader.attend(("a", "b"))
+    await until(lambda: reading.state.attended.knows("b", reading.state.facts.position))
+
+
+async def test_facts_that_come_while_others_are_attended_are_not_missed(bus, reading, make_world):
+    reading.reader.attend(())
+    wanted = [(), ("a",), ("a", "b"), ("b",), None]
+    for number in range(60):
+        await submit(bus, make_world, f"p{number}", "ab"[number % 2])
+        reading.reader.attend(wanted[number % len(wanted)])
+        await asyncio.sleep(0)
+    reading.reader.attend(None)
+    await until(lambda: reading.state.attended.knows_all(reading.state.facts.position))
+    await until(lambda: len(reading.claims) == 60)
+    assert len(reading.state.facts.pods) == 60
+
+
+async def test_facts_made_anew_are_noticed_between_two_readings(bus, reading, make_world):
+    await submit(bus, make_world, "p", "a")
+    reading.reader.attend(("a",))
+    await until(lambda: reading.claims == ["claim-p"])
+    await bus.delete_stream(FACTS_STREAM)
+    for spec in STREAMS:
+        await bus.ensure(spec)
+    await publish(bus, DomainObserved(revision=1, domain="a", epoch=1))
+    await submit(bus, make_world, "q", "a")
+    reading.reader.attend(("a", "b"))
+    await until(lambda: reading.claims == ["claim-q"])
+    assert reading.lost > 0

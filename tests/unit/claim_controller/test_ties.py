@@ -1,0 +1,127 @@
+"""Which other pools have a say in a node, a claim or a pod: named too long, never too short."""
+
+from typing import Any
+
+from dray.domain.names import DEVICE_CLASS, DRIVER, GPUPOOL, POOL_LABEL
+from dray.domain.pods import Node
+from dray.kube.ports import CLAIMS, PODS, Changed, Deleted, Object
+from dray.messages.facts import ClaimObserved, NodeObserved
+from dray_claim_controller.observe.facts import Known, fact_of, key_of
+from dray_claim_controller.observe.outbox import Outbox
+from dray_claim_controller.observe.picture import Picture
+from dray_claim_controller.observe.seen import Key
+from dray_claim_controller.observe.ties import former_pools, pools_beside
+
+
+def claim(revision: int, pool: str, *, node: str = "", name: str = "c", **marks: str) -> Object:
+    labels = {POOL_LABEL: pool} if pool else {}
+    annotations = {f"tensor-fusion.ai/{mark}": value for mark, value in marks.items()}
+    metadata = {
+        "uid": name,
+        "name": name,
+        "namespace": "ns",
+        "resourceVersion": str(revision),
+        "labels": labels,
+        "annotations": annotations,
+    }
+    exactly = {"deviceClassName": DEVICE_CLASS}
+    spec = {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}
+    result = {"request": "r", "driver": DRIVER, "pool": node, "device": "gpu-0"}
+    status: Any = {"allocation": {"devices": {"results": [result]}}} if node else {}
+    return {"metadata": metadata, "spec": spec, "status": status}
+
+
+def pod(uid: str, pool: str, *claims: str, revision: int = 5) -> Object:
+    metadata = {
+        "uid": uid,
+        "name": uid,
+        "namespace": "ns",
+        "resourceVersion": str(revision),
+        "annotations": {GPUPOOL: pool},
+    }
+    entries = [{"name": name, "resourceClaimName": name} for name in claims]
+    return {"metadata": metadata, "spec": {"containers": [], "resourceClaims": entries}}
+
+
+def node(pool: str, *, leaving: str = "", former: tuple[str, ...] = ()) -> NodeObserved:
+    return NodeObserved(revision=1, node=Node("n", "u", pool, leaving=leaving), former=former)
+
+
+def seen(*objects: Object) -> Picture:
+    picture = Picture()
+    for obj in objects:
+        picture.apply(PODS if "containers" in obj["spec"] else CLAIMS, Changed(obj))
+    return picture
+
+
+MOVED = Node("n", "u", "b")
+
+
+def test_a_pool_whose_claims_are_on_the_node_has_a_say_however_they_got_there() -> None:
+    assert former_pools(seen(claim(5, "a", node="n")), MOVED, None) == ("a",)
+    assert former_pools(seen(claim(5, "b", node="n")), MOVED, None) == ()
+    assert former_pools(seen(claim(5, "a", node="m")), MOVED, None) == ()
+
+
+def test_a_pool_that_was_left_has_a_say_while_one_of_its_claims_is_without_allocation() -> None:
+    """It may have been cleared, and be written again."""
+    for before in (
+        node("", leaving="a"),
+        node("a"),
+        node("b", former=("a",)),
+        node("", former=("a",)),
+    ):
+        assert former_pools(seen(claim(5, "a", decision="7")), MOVED, before) == ("a",)
+        assert former_pools(seen(claim(5, "a", node="m")), MOVED, before) == ()
+        assert former_pools(seen(claim(5, "z")), MOVED, before) == ()
+
+
+def test_a_claim_without_a_pool_may_be_of_the_one_that_was_left() -> None:
+    assert former_pools(seen(claim(5, "", node="n")), MOVED, node("", leaving="a")) == ("a",)
+    assert former_pools(seen(claim(5, "", node="n")), MOVED, node("b")) == ()
+
+
+def test_a_claim_of_another_pool_than_its_pod_names_both() -> None:
+    picture = seen(claim(5, "a"), pod("p", "b", "c"))
+    held, user = picture.claims["c"].claim, picture.pods["p"].pod
+    assert user is not None
+    assert (pools_beside(picture, held), pools_beside(picture, user)) == (("b",), ("a",))
+
+
+def test_pods_of_one_pool_need_no_word_about_a_claim_without_a_pool() -> None:
+    picture = seen(claim(5, ""), pod("p", "b", "c"))
+    assert pools_beside(picture, picture.claims["c"].claim) == ()
+    picture = seen(claim(5, ""), pod("p", "b", "c"), pod("q", "a", "c"))
+    assert pools_beside(picture, picture.claims["c"].claim) == ("a", "b")
+
+
+def test_both_are_told_anew_whichever_comes_last_and_when_one_goes() -> None:
+    picture = seen(claim(5, "a"))
+    picture.take_dirty()
+    picture.apply(PODS, Changed(pod("p", "b", "c")))
+    assert {key for key, _ in picture.take_dirty()} == {Key("pod", "p"), Key("claim", "c")}
+    picture.apply(PODS, Deleted(pod("p", "b", "c", revision=9)))
+    assert Key("claim", "c") in dict(picture.take_dirty())
+    fact = fact_of(picture, Key("claim", "c"), Known())
+    assert isinstance(fact, ClaimObserved)
+    assert fact.beside == ()
+
+
+def test_what_kube_scheduler_allocates_is_news_for_its_node() -> None:
+    picture = seen(claim(5, "a"))
+    picture.take_dirty()
+    picture.apply(CLAIMS, Changed(claim(6, "a", node="n")))
+    assert Key("node", "n") in dict(picture.take_dirty())
+
+
+def test_a_claim_that_moved_to_another_pool_does_not_look_gone() -> None:
+    picture = seen(claim(5, ""))
+    before = fact_of(picture, Key("claim", "c"), Known())
+    assert before is not None
+    outbox = Outbox()
+    outbox.published(before)
+    picture.apply(CLAIMS, Changed(claim(6, "a")))
+    after = fact_of(picture, Key("claim", "c"), Known())
+    grave, newer = outbox.plan(key_of(before), after, 6)
+    assert isinstance(grave, ClaimObserved)
+    assert (grave.deleted, grave.moved_to, newer) == (True, "a", after)
