@@ -141,6 +141,7 @@ class Replicas:
             fact: Fact = self._subjects.fact(subject, version, before)
             handle(state, FactSeen(state.facts.position + 1, fact, more=True))
             state.facts.position = len(self._configuration)
+            state.facts.reached.clear()
         for sequence, number, mine in records:
             record = self._as_seen(number, mine)
             handle(state, RecordSeen(POOL, EPOCH, sequence, record, more=True))
