@@ -1,6 +1,7 @@
 """One stack for all tests of this folder: a dedicated pool, a shared one, and little room."""
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -308,8 +309,9 @@ async def arena(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
 
 
 def _kind(control_plane: ControlPlane) -> str:
-    """Runs of several minors may go on side by side."""
-    return control_plane if control_plane == "sandbox" else wanted_minor().replace(".", "-")
+    """Runs of several minors may go on side by side, and workers of one run."""
+    kind = control_plane if control_plane == "sandbox" else wanted_minor().replace(".", "-")
+    return "-".join(filter(None, (kind, os.environ.get("PYTEST_XDIST_WORKER"))))
 
 
 @pytest_asyncio.fixture(loop_scope="session")
