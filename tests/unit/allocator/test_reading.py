@@ -21,8 +21,11 @@ class Reading:
     def __init__(self, bus: MemoryBus) -> None:
         self.state = AllocatorState()
         self.lost = 0
-        self.reader = FactsReader(bus, self.state, self.hand, self.give_up)
+        self.reader = FactsReader(bus, self.state, self.fold, self.hand, self.give_up)
         self.task = asyncio.create_task(self.reader.run())
+
+    def fold(self, event: Event) -> None:
+        handle(self.state, event)
 
     async def hand(self, event: Event, cause: str = "") -> None:
         self.lost += isinstance(event, FactsLost)
