@@ -1,5 +1,7 @@
 """Facts and records into the state. Nothing is decided here."""
 
+from collections.abc import Container
+
 from dray.messages.decisions import AnyRecord, Decided, Released, Waiting
 from dray.messages.facts import (
     ClaimObserved,
@@ -139,8 +141,10 @@ def _pool_of(fact: Fact) -> str:
 def _apply(state: AllocatorState, fact: Fact) -> list[Effect]:
     match fact:
         case ClaimObserved():
-            if state.facts.put_claim(fact):
+            is_news = state.facts.put_claim(fact)
+            if is_news or _was_moved(fact, fact.claim.uid, state.facts.claims):
                 state.ties.claim(fact)
+            if is_news:
                 state.refresh_claim(fact.claim.uid)
                 if fact.claim.uid not in state.facts.claims:
                     state.refresh_pods_of((fact.claim.namespace, fact.claim.name))
@@ -166,11 +170,17 @@ def _apply(state: AllocatorState, fact: Fact) -> list[Effect]:
     return []
 
 
+def _was_moved(fact: ClaimObserved | PodObserved, uid: str, known: Container[str]) -> bool:
+    """Whether a tombstone says what is known in another pool already: then it ties the pools."""
+    return fact.moved_to is not None and uid in known
+
+
 def _pod(state: AllocatorState, fact: PodObserved) -> None:
-    if not state.facts.put_pod(fact):
+    pod, is_news = fact.pod, state.facts.put_pod(fact)
+    if is_news or _was_moved(fact, pod.uid, state.facts.pods):
+        state.ties.pod(fact)
+    if not is_news:
         return
-    state.ties.pod(fact)
-    pod = fact.pod
     state.refresh_hold(pod.uid)
     for domain in state.domains.values():
         if pod.uid in domain.current.pods and not state.facts.pod_wants(pod.uid):

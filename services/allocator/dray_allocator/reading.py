@@ -70,6 +70,8 @@ class FactsReader:
         self._created = ""
         """Of the stream, as far as it was read."""
         self._earlier: dict[asyncio.Task[None], Pools] = {}
+        self._error: BaseException | None = None
+        """What ended one of them."""
 
     def attend(self, pools: Pools) -> None:
         """Read the facts of these pools from now on."""
@@ -88,6 +90,8 @@ class FactsReader:
             while True:
                 self._reading = asyncio.create_task(self._read(), name="facts of pools")
                 await asyncio.wait([self._reading])
+                if self._error is not None:
+                    raise self._error
                 if not self._reading.cancelled():
                     self._reading.result()
         finally:
@@ -101,8 +105,9 @@ class FactsReader:
         backoff, waits = Backoff(0.05, 2.0), False
         while True:
             try:
-                await self._switch()
-                await self._follow(backoff)
+                pools = await self._switch()
+                if not self._is_stale:
+                    await self._follow(pools, backoff)
                 continue
             except StreamMissingError as error:
                 if self._state.facts.position:
@@ -121,13 +126,23 @@ class FactsReader:
             task.cancel()
         await self._tell(FactsLost())
 
-    async def _switch(self) -> None:
-        """Attend what is wanted now, from behind the last fact that was read on. Raises
-        StreamMissingError: the stream is not the one that was read."""
+    async def _switch(self) -> Pools:
+        """Attend what is wanted now, from behind the last fact that was read on; what that is.
+        Raises StreamMissingError: the stream is not the one that was read."""
         self._is_stale = False
-        await self._tell(Attend(self._pools))
+        pools = self._pools
+        # Before anything is forgotten: half of a reading that went on would pass for all of it.
+        self._stop_reading(pools)
+        await self._tell(Attend(pools))
         await self._check_life()
         self._read_earlier()
+        return pools
+
+    def _stop_reading(self, wanted: Pools) -> None:
+        """Of earlier facts, what is of other pools than are wanted."""
+        for task, pools in self._earlier.items():
+            if wanted is not None and (pools is None or not set(pools) <= set(wanted)):
+                task.cancel()
 
     async def _check_life(self) -> None:
         state = await self._bus.state(FACTS_STREAM)
@@ -140,10 +155,10 @@ class FactsReader:
                 f"{self._catching.position} was read from the one of {self._created}"
             )
 
-    async def _follow(self, backoff: Backoff) -> None:
+    async def _follow(self, pools: Pools, backoff: Backoff) -> None:
         """Hand over every fact, until others are wanted."""
         folded, checked = 0, False
-        async with aclosing(self._messages(_subjects(self._pools))) as messages:
+        async with aclosing(self._messages(_subjects(pools))) as messages:
             async for delivered in messages:
                 backoff.reset()
                 if not checked:
@@ -176,9 +191,6 @@ class FactsReader:
     def _read_earlier(self) -> None:
         """Begin to read what the stream holds already of pools that are new."""
         attended = self._state.attended
-        for task, pools in self._earlier.items():
-            if pools is None or not all(pool in attended.pools for pool in pools):
-                task.cancel()
         if attended.everything:
             wanted: Pools = None if attended.whole_from is None else ()
         else:
@@ -198,20 +210,20 @@ class FactsReader:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._earlier.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._log.error("earlier facts can't be read", error=repr(error))
+            self._error = error
+            if self._reading is not None:
+                self._reading.cancel()
 
     async def _catch_up(self, pools: Pools) -> None:
         backoff = Backoff(0.05, 2.0)
         while True:
             try:
                 last = await self._hand_earlier(pools)
-            except StreamMissingError:
-                return  # Whoever follows the facts finds it, too.
             except UndecodableMessageError as error:
                 await self._give_up(str(error))
                 return
-            except BusUnavailableError:
-                await backoff.pause()
+            except (BusUnavailableError, StreamMissingError):
+                await backoff.pause()  # Whoever follows the facts finds out, and ends this.
                 continue
             await self._hand(EarlierFactsRead(pools, last), "")
             return

@@ -169,7 +169,8 @@ class Serving:
         stands by with all in mind. Also where it can't be told what has a say.
         """
         state, domains = self._state, self._domains()
-        served = [name for name in domains if name in self._leased or name in self._leaving]
+        ours = {**self._leased, **self._served, **self._leaving}
+        served = [name for name in domains if name in ours]
         idle = not served and 0 < len(domains) <= others
         unclear = state.fleet.spans_nodes or any(one.unnamed for one in domains.values())
         if not others or idle or unclear or 0 < len(served) == len(domains):

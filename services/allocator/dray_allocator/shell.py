@@ -252,7 +252,7 @@ class Shell:
 
     async def _failed(self, effect: Append, take: int, reason: str) -> None:
         """Forget what was built on it, once per time of serving; then read and serve again."""
-        if self._serving.take_of(effect.domain) != take:
+        if self._serving.take_of(effect.domain) not in (take, 0):  # 0: stands by, and waits for it.
             return
         self._log.warning("an append failed; reads the log again", why=reason)
         self._serving.give_up(effect.domain)

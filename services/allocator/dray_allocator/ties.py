@@ -15,7 +15,8 @@ Object = tuple[str, str]
 Pair = tuple[str, str]
 """To decide in the first pool, the second must be known."""
 
-_MEMBERS: Final = ("beside", "moved")
+_BESIDE: Final = "beside"
+_MOVED: Final = "moved from"
 
 
 @dataclass(slots=True)
@@ -23,6 +24,8 @@ class Ties:
     """Pairs of pools, by the object that ties them, and what follows."""
 
     _pairs: dict[Object, tuple[Pair, ...]] = field(default_factory=dict)
+    _moved: dict[str, dict[str, None]] = field(default_factory=dict)
+    """Per claim or pod, the pools that it was in."""
     _closures: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def of(self, pool: str) -> tuple[str, ...]:
@@ -50,18 +53,22 @@ class Ties:
 
     def forget(self, uid: str) -> None:
         """The claim or pod is not looked at any more."""
-        for kind in _MEMBERS if self._pairs else ():
-            self._set((kind, uid), ())
+        if not self._pairs:
+            return
+        self._set((_BESIDE, uid), ())
+        for pool in self._moved.pop(uid, ()):
+            self._set((f"{_MOVED} {pool}", uid), ())
 
     def _member(self, uid: str, pool: str, fact: ClaimObserved | PodObserved) -> None:
         """Whoever knows of one of the pools must know of all; where it was moved, until it ends."""
         if fact.moved_to is not None:
-            self._set(("moved", uid), ((pool, fact.moved_to),))
+            self._moved.setdefault(uid, {})[pool] = None
+            self._set((f"{_MOVED} {pool}", uid), ((pool, fact.moved_to),))
         elif fact.deleted:
             self.forget(uid)
         elif fact.beside or self._pairs:
             pools = (pool, *fact.beside)
-            self._set(("beside", uid), ((one, other) for one in pools for other in pools))
+            self._set((_BESIDE, uid), ((one, other) for one in pools for other in pools))
 
     def _set(self, what: Object, pairs: Iterable[Pair]) -> None:
         told = tuple((one, other) for one, other in pairs if one and other and one != other)

@@ -215,3 +215,19 @@ def test_devices_of_no_single_node_make_every_pool_have_a_say(world):
     world.facts.append(SliceObserved(revision=world.next(), slice=wide))
     two.read_on()
     assert not two.state.knows("b")
+
+
+def test_whatever_is_read_first_a_claim_that_moved_ties_the_pools_that_it_was_in(world):
+    """The new pool's fact may be known before the old one's tombstone; it may move again."""
+    claim = world.a_claim("c", world.ask(), "b")
+    state = AllocatorState()
+    handle(state, Attend(("b",)))
+    handle(state, FactSeen(1, ClaimObserved(revision=2, claim=claim)))
+    handle(state, Attend(("a", "b")))
+    grave = ClaimObserved(revision=2, claim=replace(claim, pool="a"), deleted=True, moved_to="b")
+    handle(state, EarlierFact(1, grave))
+    assert state.ties.of("a") == ("a", "b")
+    state.ties.claim(ClaimObserved(revision=3, claim=claim, deleted=True, moved_to="c"))
+    assert state.ties.of("a") == ("a", "b", "c")
+    state.ties.forget(claim.uid)
+    assert state.ties.of("a") == ("a",)

@@ -21,6 +21,8 @@ class Reading:
     def __init__(self, bus: MemoryBus) -> None:
         self.state = AllocatorState()
         self.lost = 0
+        self.may_go_on = asyncio.Event()
+        self.may_go_on.set()
         self.reader = FactsReader(bus, self.state, self.fold, self.hand, self.give_up)
         self.task = asyncio.create_task(self.reader.run())
 
@@ -31,6 +33,7 @@ class Reading:
         self.lost += isinstance(event, FactsLost)
         handle(self.state, event)
         await asyncio.sleep(0)
+        await self.may_go_on.wait()
 
     async def give_up(self, fault: str) -> None:
         raise AssertionError(fault)
@@ -38,6 +41,29 @@ class Reading:
     @property
     def claims(self) -> list[str]:
         return sorted(self.state.facts.claims)
+
+
+class SlowBus(MemoryBus):
+    """Whose readings of what was there before stop after some messages, and whose answer about
+    streams takes its time, as it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stops_after: int | None = None
+        self.reads_on, self.answers = asyncio.Event(), asyncio.Event()
+        self.answers.set()
+
+    async def state(self, stream):
+        await self.answers.wait()
+        return await super().state(stream)
+
+    async def read(self, stream, *, subjects=(), start=1):
+        stops_after, count = self.stops_after if start == 1 else None, 0
+        async for delivered in super().read(stream, subjects=subjects, start=start):
+            if count == stops_after:
+                await self.reads_on.wait()
+            count += 1
+            yield delivered
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -63,7 +89,7 @@ async def submit(bus: MemoryBus, make, uid: str, pool: str, revision: int = 1) -
 
 @pytest.fixture
 async def bus() -> MemoryBus:
-    made = MemoryBus()
+    made = SlowBus()
     for spec in STREAMS:
         await made.ensure(spec)
     for pool in ("a", "b"):
@@ -126,3 +152,49 @@ async def test_facts_made_anew_are_noticed_between_two_readings(bus, reading, ma
     reading.reader.attend(("a", "b"))
     await until(lambda: reading.claims == ["claim-q"])
     assert reading.lost > 0
+
+
+async def turns(count: int = 300) -> None:
+    """What is under way goes on as far as it can."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_half_of_a_reading_that_was_given_up_does_not_pass_for_all(bus, reading, make_world):
+    for number in range(20):
+        await submit(bus, make_world, f"b{number}", "b")
+    reading.reader.attend(("a",))
+    await until(lambda: reading.state.facts.synced)
+    bus.stops_after = 10
+    reading.reader.attend(("a", "b"))
+    await until(lambda: len(reading.claims) > 3)
+    bus.answers.clear()
+    reading.reader.attend(("a",))
+    await until(lambda: reading.claims == [])
+    reading.reader.attend(("a", "b"))
+    await turns()
+    bus.stops_after = None
+    bus.answers.set()
+    await turns()
+    bus.reads_on.set()
+    await until(lambda: reading.state.attended.knows("b", reading.state.facts.position))
+    assert len(reading.claims) == len(reading.state.facts.pods) == 20
+
+
+async def test_what_is_read_is_what_the_core_was_told(bus, reading, make_world):
+    """Less is wanted while the core is still told of more."""
+    reading.reader.attend(("a", "b"))
+    await until(lambda: reading.state.attended.knows("b", reading.state.facts.position))
+    reading.may_go_on.clear()
+    reading.reader.attend(("a", "b", "c"))
+    await turns()
+    reading.reader.attend(("a",))
+    await submit(bus, make_world, "p", "b")
+    await submit(bus, make_world, "q", "a")
+    reading.may_go_on.set()
+    await asyncio.sleep(0)
+    reading.may_go_on.clear()
+    await turns()
+    reading.reader.attend(("a", "b"))
+    reading.may_go_on.set()
+    await until(lambda: reading.claims == ["claim-p", "claim-q"])
