@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from dray.domain.names import FRAGMENTATION_AWARE, PLACEMENT
+from dray.domain.names import FRAGMENTATION_AWARE, KUBERNETES_COMPATIBLE, PLACEMENT
 from dray.domain.placement import MODES, Placement, overridden, placement_of
 from dray.kube.convert import policy_from
 from dray.kube.ports import POLICIES, Kube, NotFoundError, Object, RefusedError
@@ -51,7 +51,9 @@ class DecidedBy:
         if self.placement not in ("", FRAGMENTATION_AWARE):
             return []
         version = self.learned_version
-        return [f"learned version {version}" if version else "nothing was learned yet"]
+        if not version:  # Whatever decided, nothing may have been learned.
+            return ["nothing was learned yet"] if self.placement else []
+        return [f"learned version {version}"]
 
 
 async def decided_by(
@@ -86,6 +88,8 @@ def _placement(pod: Object, policy: Placement) -> str:
     """By its mode's name, else by its levels."""
     says = pod["metadata"].get("annotations") or {}
     found = overridden(policy, says.get(PLACEMENT, ""), "")
+    if found.is_compatible:
+        return KUBERNETES_COMPATIBLE
     levels = (found.node, found.gpu)
     by_levels = f"node={found.node},gpu={found.gpu}"
     return next((mode for mode, its in MODES.items() if its == levels), by_levels)

@@ -44,6 +44,16 @@ async def with_policy(**placement: Any) -> MemoryKube:
         ),
         (
             {"mode": "CompactFirst"},
+            {PLACEMENT: "KubernetesCompatible"},
+            "Decided by KubernetesCompatible (SchedulingConfigTemplate standard version 1)",
+        ),
+        (
+            {"mode": "KubernetesCompatible"},
+            {},
+            "Decided by KubernetesCompatible (SchedulingConfigTemplate standard version 1)",
+        ),
+        (
+            {"mode": "CompactFirst"},
             {PLACEMENT: "node=spread,gpu=binpack"},
             "Decided by node=spread,gpu=binpack (SchedulingConfigTemplate standard version 1)",
         ),

@@ -17,8 +17,9 @@ def senseless(claim: Claim, *, in_full: bool) -> list[str]:
         found += _of_ask(ask)
         if in_full and percents(claim, ask.name):
             found.append(
-                f"request {ask.name}: a percent of a card, beside what needs all devices alike or "
-                f"with placement {names.KUBERNETES_COMPATIBLE}: ask for amounts"
+                f"request {ask.name}: a percent of a card can't be asked for with placement "
+                f"{names.KUBERNETES_COMPATIBLE}, or beside what Kubernetes' allocation alone can "
+                "decide; ask for amounts"
             )
     if sum(map(_fewest, claim_of(claim).requests)) > names.MAX_GPUS_PER_CLAIM:
         found.append(f"more than {names.MAX_GPUS_PER_CLAIM} devices")
