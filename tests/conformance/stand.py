@@ -23,7 +23,7 @@ from dray_sandbox.patience import connect_patiently
 from dray_sandbox.stack import Stack
 
 NAMESPACE = "default"
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 """A busy machine does everything within that."""
 T = TypeVar("T")
 
