@@ -34,6 +34,14 @@ class Attended:
         known = whole_from is not None and position >= whole_from
         return known or not pool or self.knows_all(position)
 
+    def awaits(self, pool: str) -> bool:
+        """Whether facts of the pool are wanted out of turn. Where they were read, or need not be,
+        a reading for the sake of others must not bring any before the facts of no pool that
+        precede them: nobody who reads all in order could decide the same."""
+        if not pool or self.pools.get(pool) is not None:
+            return False
+        return self.whole_from is None if self.everything else pool in self.pools
+
     def unread(self) -> tuple[str, ...]:
         """Pools whose earlier facts are still to be read."""
         return tuple(pool for pool, whole_from in self.pools.items() if whole_from is None)

@@ -25,7 +25,8 @@ def attend(state: AllocatorState, event: Attend) -> list[Effect]:
 
 def fold_earlier(state: AllocatorState, event: EarlierFact) -> None:
     """Take a fact in out of turn; newer ones of the same object stay."""
-    apply(state, event.sequence, event.fact)
+    if state.attended.awaits(event.fact.subject_pool()):
+        apply(state, event.sequence, event.fact)
 
 
 def earlier_read(state: AllocatorState, event: EarlierFactsRead) -> None:

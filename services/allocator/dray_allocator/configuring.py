@@ -36,8 +36,6 @@ def configure(state: AllocatorState, fact: Fact) -> None:
                     state.shared_version += 1
         case ClusterObserved():
             facts.cluster = fact
-            facts.list_attributes = fact.list_attributes
-            facts.binding_conditions = _waits(fact)
             if not state.selectors.read_in(_stored_language(fact)):
                 return
             state.fleet.forget_selected()
@@ -52,12 +50,6 @@ def configure(state: AllocatorState, fact: Fact) -> None:
         case _:
             return
     state.supply_everywhere()
-
-
-def _waits(cluster: ClusterObserved) -> bool:
-    """Whether somebody waits for the conditions of devices where dray binds."""
-    kept = cluster.binding_conditions and cluster.allocation_timestamp
-    return kept and cluster.waits_for_devices
 
 
 def _stored_language(cluster: ClusterObserved) -> Environment:

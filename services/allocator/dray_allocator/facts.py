@@ -72,11 +72,6 @@ class Facts:
     """Extended resources for which kube-scheduler allocates devices of a class."""
     cluster: ClusterObserved | None = None
     """What the server keeps; None: not told yet."""
-    list_attributes: bool = False
-    """Whether the server keeps attributes of several values."""
-    binding_conditions: bool = False
-    """Whether the conditions of devices are waited for where dray binds: the server keeps them,
-    and since when, and the claim-controller knows of them."""
     pools: dict[str, Pool] = field(default_factory=dict)
     policies: dict[str, Policy] = field(default_factory=dict)
     _served: dict[str, list[str]] = field(default_factory=dict)
@@ -223,6 +218,23 @@ class Facts:
         if read is None or read[0] is not policy:
             read = self._placements[policy.name] = (policy, _placement(policy))
         return read[1], policy.version
+
+    @property
+    def list_attributes(self) -> bool:
+        """Whether the server keeps attributes of several values."""
+        return self.cluster is not None and self.cluster.list_attributes
+
+    @property
+    def binding_conditions(self) -> bool:
+        """Whether the conditions of devices are waited for where dray binds: the server keeps
+        them, and since when, and the claim-controller knows of them."""
+        told = self.cluster
+        return (
+            told is not None
+            and told.binding_conditions
+            and told.allocation_timestamp
+            and told.waits_for_devices
+        )
 
     def pods_named(self, claim: ClaimName) -> tuple[str, ...]:
         """The pods that refer to a claim."""

@@ -119,23 +119,12 @@ def subjects(record: AnyRecord) -> Touched:
 
 def apply(state: AllocatorState, sequence: int, fact: Fact) -> list[Effect]:
     """Take a fact in, if it is of a pool that is attended or of none."""
-    pool = _pool_of(fact)
+    pool = fact.subject_pool()
     if not state.attended.takes(pool):
         return []
     reached = state.facts.reached
     reached[pool] = max(sequence, reached.get(pool, 0))
     return _apply(state, fact)
-
-
-def _pool_of(fact: Fact) -> str:
-    """As in the fact's subject."""
-    match fact:
-        case ClaimObserved(claim=claim):
-            return claim.pool
-        case PodObserved(pod=pod):
-            return pod.pool
-        case _:
-            return ""
 
 
 def _apply(state: AllocatorState, fact: Fact) -> list[Effect]:

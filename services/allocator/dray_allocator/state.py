@@ -14,54 +14,41 @@ from dray.domain.claims import Allocation, Claim
 from dray.domain.devices import DeviceId
 from dray.domain.pods import Pod
 from dray.messages.decisions import PodDecision
-from dray_allocator.attended import Attended
 from dray_allocator.board.boards import Boards, Pools
 from dray_allocator.board.source import Source
 from dray_allocator.domain import Domain
-from dray_allocator.facts import ClaimName, Facts
-from dray_allocator.fit.devices import Fleet
+from dray_allocator.facts import ClaimName
 from dray_allocator.fit.ledger import Ledger
 from dray_allocator.fit.selectors import Selectors
+from dray_allocator.known import Known
 from dray_allocator.log.fold import Reservation, Stage, Touched
 from dray_allocator.log.lives import counts, executed_unknown, merely_held
 from dray_allocator.node.holds import Held, Holds
 from dray_allocator.placement.said import Sayings, Signatures
 from dray_allocator.referring import known_claims, pool_of
-from dray_allocator.rules import Rules
-from dray_allocator.ties import Ties
 
 _CACHES = ("boards", "sayings", "signatures")
 
 
 @dataclass(slots=True)
-class AllocatorState:
+class AllocatorState(Known):
     """Everything the decisions depend on, and what is cached of it."""
 
-    rules: Rules = field(default_factory=Rules)
     stopwatch: Callable[[], int] = int
     """Microseconds; measured for people, never decided upon. ``int`` says 0, for replays."""
-    facts: Facts = field(default_factory=Facts)
-    attended: Attended = field(default_factory=Attended)
-    """Of which pools claims, pods and logs are folded."""
-    ties: Ties = field(default_factory=Ties)
-    fleet: Fleet = field(init=False)
     boards: Boards = field(init=False)
     ledger: Ledger = field(default_factory=Ledger)
     holds: Holds = field(default_factory=Holds)
     selectors: Selectors = field(default_factory=Selectors)
     sayings: Sayings = field(default_factory=Sayings)
     signatures: Signatures = field(default_factory=Signatures)
-    domains: dict[str, Domain] = field(default_factory=dict)
-    """Those whose pools are attended."""
-    elsewhere: dict[str, Domain] = field(default_factory=dict)
-    """All others, of which no more than the epoch is known."""
     shared_version: int = 0
     """Moves when devices that many nodes see change, or what is in use of them."""
     suspects: dict[DeviceId, str] = field(default_factory=dict)
     """Devices of which more is used than before, with the claim; to be checked."""
 
     def __post_init__(self) -> None:
-        self.fleet = Fleet(self.rules.drivers)
+        Known.__post_init__(self)  # "super" knows the class before its slots were made
         self._make_boards()
 
     def __getstate__(self) -> dict[str, object]:
@@ -88,61 +75,6 @@ class AllocatorState:
             card=lambda device: self.fleet.card(device),
         )
         self.boards = Boards(source, pools)
-
-    def complete(self, domain: Domain) -> bool:
-        """Whether nothing is known to be missing of what earlier records were based on."""
-        facts, needed = self.facts, domain.current.facts_sequence
-        whole = facts.synced and facts.whole and not domain.unnamed
-        return whole and facts.position >= needed and self.knows(domain.name)
-
-    def knows(self, pool: str) -> bool:
-        """Whether facts and logs of all that has a say in the pool were read.
-
-        A node may hold what only the log of the pool that it left knows: an allocation that
-        was cleared and not voided. A log that is lost says nothing; its epoch is voided."""
-        position = self.facts.position
-        if self.attended.knows_all(position):
-            return self.has_read_all_logs()
-        return not self.fleet.spans_nodes and all(
-            self.attended.knows(one, position) and self._has_read_log(one)
-            for one in self.ties.of(pool)
-        )
-
-    def reached(self, pool: str) -> int:
-        """Sequence of the last fact applied that has a say in the pool. Replicas that read
-        different pools say the same."""
-        if self.fleet.spans_nodes:
-            return self.facts.position
-        reached = self.facts.reached
-        return max(reached.get(one, 0) for one in ("", *self.ties.of(pool)))
-
-    def has_read_all_logs(self) -> bool:
-        """Whether all logs were folded to their end once, or are lost."""
-        return all(domain.read or domain.lost for domain in self.domains.values())
-
-    def _has_read_log(self, pool: str) -> bool:
-        domain = self.domains.get(pool)
-        return domain is None or domain.read or domain.lost
-
-    def ready(self, domain: Domain) -> bool:
-        """Whether this replica may append to the domain's log now."""
-        return (
-            domain.fence is not None
-            and not domain.lost
-            and domain.current.sequence >= max(1, domain.fence)
-            and self.has_room(domain)
-            and self.complete(domain)
-        )
-
-    def has_room(self, domain: Domain) -> bool:
-        """Whether another record may be appended ahead of those not read back yet. While a ready
-        domain is decided upon, nothing else of being ready changes."""
-        return len(domain.appended) < self.rules.unconfirmed_records
-
-    @property
-    def unfinished(self) -> bool:
-        """Whether ``Continue`` would go on with something."""
-        return any((one.due or one.paused) and self.ready(one) for one in self.domains.values())
 
     def count(self, domain: Domain, decision: PodDecision) -> None:
         """Let a decision about open claims count, as ``touch`` would find once it is written:

@@ -26,6 +26,10 @@ class Fact(Message, frozen=True, kw_only=True):
     """resourceVersion the fact was computed from (the highest, if from several objects)."""
     deleted: bool = False
 
+    def subject_pool(self) -> str:
+        """The pool that the subject names; empty for facts that are of no single pool."""
+        return ""
+
     def expires_s(self) -> int | None:
         return TOMBSTONE_S if self.deleted else None
 
@@ -43,6 +47,9 @@ class ClaimObserved(Fact, frozen=True, kw_only=True):
     moved_to: str | None = None
     """Of a tombstone: the claim is not gone, but has another pool by now."""
 
+    def subject_pool(self) -> str:
+        return self.claim.pool
+
     def ids(self) -> tuple[str, ...]:
         return (self.claim.pool, self.claim.uid)
 
@@ -56,6 +63,9 @@ class PodObserved(Fact, frozen=True, kw_only=True):
     """Other pools than the pod's that its claims name."""
     moved_to: str | None = None
     """Of a tombstone: the pod is not gone, but has another pool by now."""
+
+    def subject_pool(self) -> str:
+        return self.pod.pool
 
     def ids(self) -> tuple[str, ...]:
         return (self.pod.pool, self.pod.uid)

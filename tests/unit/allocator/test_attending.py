@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from dray.messages.decisions import Decided, Released, Waiting
-from dray.messages.facts import ClaimObserved, Fact, NodeObserved, PodObserved, SliceObserved
+from dray.messages.facts import ClaimObserved, NodeObserved, PodObserved, SliceObserved
 from dray_allocator.attended import Attended
 from dray_allocator.events import (
     Append,
@@ -44,7 +44,7 @@ class Partial:
         effects: list[object] = []
         for sequence in range(self.at + 1, len(self.world.facts) + 1):
             fact = self.world.facts[sequence - 1]
-            if self.state.attended.takes(pool_of(fact)):
+            if self.state.attended.takes(fact.subject_pool()):
                 effects += handle(self.state, FactSeen(sequence, fact))
         self.at = len(self.world.facts)
         return effects
@@ -52,7 +52,7 @@ class Partial:
     def read_earlier(self, pool: str) -> None:
         last = 0
         for sequence, fact in enumerate(self.world.facts, 1):
-            if pool_of(fact) == pool:
+            if fact.subject_pool() == pool:
                 handle(self.state, EarlierFact(sequence, fact))
                 last = sequence
         handle(self.state, EarlierFactsRead((pool,), last))
@@ -66,16 +66,6 @@ class Partial:
 
     def serve(self, pool: str) -> list[object]:
         return handle(self.state, Serve(pool, 1, len(self.world.logs[pool])))
-
-
-def pool_of(fact: Fact) -> str:
-    match fact:
-        case ClaimObserved(claim=claim):
-            return claim.pool
-        case PodObserved(pod=pod):
-            return pod.pool
-        case _:
-            return ""
 
 
 def records(effects) -> list[object]:
@@ -174,6 +164,18 @@ def test_who_attends_everything_again_knows_what_it_knew_meanwhile():
     assert (attended.knows("b", 11), attended.knows("b", 12)) == (False, True)
     attended.attend(("b",), 12)
     assert (attended.knows("b", 12), attended.knows("a", 12)) == (True, False)
+
+
+def test_a_reading_for_other_pools_brings_nothing_of_a_pool_that_is_known():
+    """It runs ahead of the facts of all nodes: what is decided on both, nobody decides again."""
+    attended = Attended()
+    attended.attend(("a",), 0)
+    attended.attend(("a", "b"), 10)
+    assert [attended.awaits(pool) for pool in ("", "a", "b", "c")] == [False, False, True, False]
+    attended.attend(None, 10)
+    assert [attended.awaits(pool) for pool in ("", "a", "b", "c")] == [False, False, True, True]
+    attended.read(None, 12)
+    assert [attended.awaits(pool) for pool in ("", "a", "b", "c")] == [False] * 4
 
 
 def test_a_claim_of_pods_of_two_pools_ties_them_both_ways(world):

@@ -40,6 +40,19 @@ class Lane:
         """A device that is given as a whole."""
         return {"name": name, "attributes": {"model": {"string": model}}, **fields}
 
+    def device_of(self, name: str, kind: str) -> Object:
+        """A device of a kind: plain, shared, of another model, drawing on a counter, or without
+        attributes."""
+        memory = {"memory": {"value": "40Gi"}}
+        uses = [{"counterSet": "card", "counters": memory}]
+        return {
+            "plain": self.device(name, capacity=memory),
+            "shared": self.device(name, capacity=memory, allowMultipleAllocations=True),
+            "other": self.device(name, "B"),
+            "counting": self.device(name, capacity=memory, consumesCounters=uses),
+            "nameless": {"name": name},
+        }[kind]
+
     def node(self, name: str, **changes: Any) -> None:
         """A roomy node of the pool."""
         self.world.node(self.world.a_node(name, **changes))

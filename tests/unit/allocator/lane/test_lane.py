@@ -313,8 +313,8 @@ def test_an_ill_device_is_given_to_nobody(lane: Any) -> None:
 
 def test_a_list_attribute_can_be_matched(lane: Any) -> None:
     lane.node("n1")
+    lane.world.see(ClusterObserved(revision=1, list_attributes=True))
     for name, links in (("a", [1, 2]), ("b", [3]), ("c", [2, 3])):
-        lane.world.state.facts.list_attributes = True
         device = {"name": name, "attributes": {"links": {"ints": links}}}
         lane.publish(f"n1-{name}", device, nodeName="n1", pool=name)
     lane.submit(

@@ -40,24 +40,12 @@ def requests_of(lane: Any, wish: str) -> tuple[list[Any], dict[str, Any]]:
     }[wish]
 
 
-def device_of(lane: Any, name: str, kind: str) -> Any:
-    """A device of a kind."""
-    memory = {"memory": {"value": "40Gi"}}
-    uses = [{"counterSet": "card", "counters": {"memory": {"value": "40Gi"}}}]
-    return {
-        "plain": lane.device(name, capacity=memory),
-        "shared": lane.device(name, capacity=memory, allowMultipleAllocations=True),
-        "other": lane.device(name, "B"),
-        "counting": lane.device(name, capacity=memory, consumesCounters=uses),
-    }[kind]
-
-
 def publish(lane: Any, node: str, kinds: list[str]) -> None:
     """The slices of a node: a card of 80Gi, and devices."""
     sets = [{"name": "card", "counters": {"memory": {"value": "80Gi"}}}]
     of_pool = {"driver": NVIDIA, "pool": node, "count": 2, "nodeName": node}
     lane.publish(f"{node}-sets", sharedCounters=sets, **of_pool)
-    devices = [device_of(lane, f"{node}-{at}", kind) for at, kind in enumerate(kinds)]
+    devices = [lane.device_of(f"{node}-{at}", kind) for at, kind in enumerate(kinds)]
     lane.publish(node, *devices, **of_pool)
 
 

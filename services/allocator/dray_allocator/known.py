@@ -1,0 +1,88 @@
+"""What a replica knows: the facts and logs of its pools, and whether that is all of them.
+
+A replica reads the pools that it serves and those that have a say in them (docs/adr/0026); it
+may decide about a pool when nothing is missing of what the records of that pool were based on.
+"""
+
+from dataclasses import dataclass, field
+
+from dray_allocator.attended import Attended
+from dray_allocator.domain import Domain
+from dray_allocator.facts import Facts
+from dray_allocator.fit.devices import Fleet
+from dray_allocator.rules import Rules
+from dray_allocator.ties import Ties
+
+
+@dataclass(slots=True)
+class Known:
+    """Facts and logs as far as they are read, and what may be decided on them."""
+
+    rules: Rules = field(default_factory=Rules)
+    facts: Facts = field(default_factory=Facts)
+    attended: Attended = field(default_factory=Attended)
+    """Of which pools claims, pods and logs are folded."""
+    ties: Ties = field(default_factory=Ties)
+    fleet: Fleet = field(init=False)
+    domains: dict[str, Domain] = field(default_factory=dict)
+    """Those whose pools are attended."""
+    elsewhere: dict[str, Domain] = field(default_factory=dict)
+    """All others, of which no more than the epoch is known."""
+
+    def __post_init__(self) -> None:
+        self.fleet = Fleet(self.rules.drivers)
+
+    def complete(self, domain: Domain) -> bool:
+        """Whether nothing is known to be missing of what earlier records were based on."""
+        facts, needed = self.facts, domain.current.facts_sequence
+        whole = facts.synced and facts.whole and not domain.unnamed
+        return whole and facts.position >= needed and self.knows(domain.name)
+
+    def knows(self, pool: str) -> bool:
+        """Whether facts and logs of all that has a say in the pool were read.
+
+        A node may hold what only the log of the pool that it left knows: an allocation that
+        was cleared and not voided. A log that is lost says nothing; its epoch is voided."""
+        position = self.facts.position
+        if self.attended.knows_all(position):
+            return self.has_read_all_logs()
+        return not self.fleet.spans_nodes and all(
+            self.attended.knows(one, position) and self._has_read_log(one)
+            for one in self.ties.of(pool)
+        )
+
+    def reached(self, pool: str) -> int:
+        """Sequence of the last fact applied that has a say in the pool. Replicas that read
+        different pools say the same."""
+        if self.fleet.spans_nodes:
+            return self.facts.position
+        reached = self.facts.reached
+        return max(reached.get(one, 0) for one in ("", *self.ties.of(pool)))
+
+    def has_read_all_logs(self) -> bool:
+        """Whether all logs were folded to their end once, or are lost."""
+        return all(domain.read or domain.lost for domain in self.domains.values())
+
+    def _has_read_log(self, pool: str) -> bool:
+        domain = self.domains.get(pool)
+        return domain is None or domain.read or domain.lost
+
+    def ready(self, domain: Domain) -> bool:
+        """Whether this replica may append to the domain's log now."""
+        return (
+            domain.fence is not None
+            and not domain.lost
+            and domain.current.sequence >= max(1, domain.fence)
+            and self.has_room(domain)
+            and self.complete(domain)
+        )
+
+    def has_room(self, domain: Domain) -> bool:
+        """Whether another record may be appended ahead of those not read back yet. While a ready
+        domain is decided upon, nothing else of being ready changes."""
+        return len(domain.appended) < self.rules.unconfirmed_records
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether ``Continue`` would go on with something."""
+        return any((one.due or one.paused) and self.ready(one) for one in self.domains.values())
