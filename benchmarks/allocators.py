@@ -5,12 +5,11 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
 import aiohttp
-from msgspec.structs import replace
 
 from benchmarks.control_plane_meter import process_cpu_s
 from dray.bus.jetstream import connect

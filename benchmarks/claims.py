@@ -20,11 +20,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import click
-from msgspec.structs import replace
 
 from benchmarks.decision import GPUS_PER_NODE, OPENED, POOL, fleet_facts, pod_facts, pool_facts
 from benchmarks.machine import machine

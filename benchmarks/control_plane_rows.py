@@ -10,10 +10,8 @@ import shutil
 import signal
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-
-from msgspec.structs import replace
 
 from benchmarks.control_plane_bound import Bound
 from benchmarks.control_plane_fleet import (
