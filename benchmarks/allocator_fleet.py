@@ -3,10 +3,12 @@
 import gc
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from random import Random
 from typing import Any
+
+from msgspec.structs import replace
 
 from benchmarks import decision
 from benchmarks.machine import percentiles

@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from dray.domain import names
 from dray.domain.claims import Allocation, Claim, ClaimSpec, DeviceRequest

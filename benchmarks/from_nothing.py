@@ -15,10 +15,10 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
 from benchmarks import decision
 from benchmarks.allocators import Bench, bench

@@ -17,10 +17,11 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
 from benchmarks import decision
 from benchmarks.allocators import NATS, Bench, bench

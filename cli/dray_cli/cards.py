@@ -5,7 +5,9 @@ node lacks is said by the scheduler that looks at it.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from dray.domain.names import OWNER_DRAY
 from dray.domain.pods import Node

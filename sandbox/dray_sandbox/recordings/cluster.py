@@ -1,8 +1,9 @@
 """The simulated cluster: pods, claims and nodes come, change and go."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from random import Random
+
+from msgspec.structs import replace
 
 from dray.domain import names
 from dray.domain.claims import Claim, ClaimSpec, DeviceRequest, last_attempt_before

@@ -1,6 +1,6 @@
 """The simulated executor: it commits late or never, binds, and voids when asked to."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from dray.domain.claims import Allocation, last_attempt_before
 from dray.messages.commands import VoidClaim

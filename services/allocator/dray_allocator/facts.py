@@ -5,9 +5,10 @@ object has left (its pool changed), are ignored.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import msgspec
+from msgspec.structs import replace
 
 from dray.domain.claims import Claim, ClaimSpec, DeviceRequest
 from dray.domain.devices import DeviceClass

@@ -1,6 +1,6 @@
 """Claims, what is allocated to them, and the attempts to do so."""
 
-from dataclasses import dataclass, field
+import msgspec
 
 from dray.domain.constraints import Constraint as Constraint
 from dray.domain.devices import DeviceId, OpaqueConfig, Toleration
@@ -22,8 +22,7 @@ def last_attempt_before(epoch: int) -> int:
     return epoch * EPOCH_SPAN
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceRequest:
+class DeviceRequest(msgspec.Struct, frozen=True, gc=False):
     """One entry of ``spec.devices.requests`` in its ``exactly`` form."""
 
     name: str
@@ -32,15 +31,14 @@ class DeviceRequest:
     mode: str = "ExactCount"
     """``allocationMode``: ``ExactCount`` (of ``count`` devices) or ``All``."""
     count: int = 1
-    capacity: dict[str, str] = field(default_factory=dict)
+    capacity: dict[str, str] = msgspec.field(default_factory=dict)
     """``capacity.requests``: quantities as text, keyed as the device publishes them."""
     tolerations: tuple[Toleration, ...] = ()
     admin_access: bool = False
     """For those who watch devices: uses nothing up."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimSpec:
+class ClaimSpec(msgspec.Struct, frozen=True, gc=False):
     """``ResourceClaimSpec``. ``unsupported`` names what dray can't allocate."""
 
     requests: tuple[DeviceRequest, ...] = ()
@@ -51,8 +49,7 @@ class ClaimSpec:
     """All requests with all that they say; empty where ``requests`` says it."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceTerms:
+class DeviceTerms(msgspec.Struct, frozen=True, gc=False):
     """On which terms a device is allocated: copies of what request and slice say."""
 
     tolerations: tuple[DeviceToleration, ...] = ()
@@ -62,15 +59,14 @@ class DeviceTerms:
     """What ends the attempt where it is true."""
 
 
-@dataclass(frozen=True, slots=True)
-class AllocatedDevice:
+class AllocatedDevice(msgspec.Struct, frozen=True, gc=False):
     """One ``DeviceRequestAllocationResult``. Quantities as text."""
 
     request: str
     id: DeviceId
     share_id: str | None = None
     """UUID of one use of a device that allows several; None where it is held as a whole."""
-    consumed: dict[str, str] = field(default_factory=dict)
+    consumed: dict[str, str] = msgspec.field(default_factory=dict)
     """``consumedCapacity``, after the device's request policy has rounded what was asked."""
     admin_access: bool = False
     """Such a result uses nothing up."""
@@ -78,8 +74,7 @@ class AllocatedDevice:
     """None: there are none."""
 
 
-@dataclass(frozen=True, slots=True)
-class Allocation:
+class Allocation(msgspec.Struct, frozen=True, gc=False):
     """What a claim holds. ``node`` is empty where not one node alone may use it."""
 
     devices: tuple[AllocatedDevice, ...]
@@ -93,8 +88,7 @@ class Allocation:
         return [share for share in self.devices if share.id == device and not share.admin_access]
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(msgspec.Struct, frozen=True, gc=False):
     """A ResourceClaim as last observed."""
 
     uid: str

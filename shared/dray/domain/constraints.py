@@ -1,10 +1,9 @@
 """What the devices of a claim must have in common, or must not."""
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class Constraint:
+class Constraint(msgspec.Struct, frozen=True, gc=False):
     """``matchAttribute`` or ``distinctAttribute`` over requests (empty: all).
 
     Exactly one of both is set (``DeviceConstraint`` of resource.k8s.io/v1); a device that lacks

@@ -1,6 +1,5 @@
 """Devices as drivers publish them (``ResourceSlice``, ``DeviceClass``)."""
 
-from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -9,8 +8,7 @@ IMPLICIT_RESOURCE: Final = "deviceclass.resource.kubernetes.io/"
 """Prefix of the extended resource that every DeviceClass stands for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Version:
+class Version(msgspec.Struct, frozen=True, gc=False):
     """A semantic version, the fourth kind of attribute value."""
 
     version: str
@@ -31,8 +29,7 @@ class DeviceId(msgspec.Struct, frozen=True, order=True, gc=False, cache_hash=Tru
         return f"{self.driver}/{self.pool}/{self.device}"
 
 
-@dataclass(frozen=True, slots=True)
-class Taint:
+class Taint(msgspec.Struct, frozen=True, gc=False):
     """A taint of a device or of a node."""
 
     key: str
@@ -41,8 +38,7 @@ class Taint:
     """``NoSchedule``, ``NoExecute``, ``PreferNoSchedule`` (nodes) or ``None`` (devices)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Toleration:
+class Toleration(msgspec.Struct, frozen=True, gc=False):
     """``core/v1`` and ``resource.k8s.io/v1`` tolerations agree in what is read here."""
 
     key: str = ""
@@ -64,8 +60,7 @@ class Toleration:
         return self.operator in ("", "Equal") and bool(self.key) and self.value == taint.value
 
 
-@dataclass(frozen=True, slots=True)
-class RequestPolicy:
+class RequestPolicy(msgspec.Struct, frozen=True, gc=False):
     """How a request for a shared capacity is rounded up. Quantities as text.
 
     ``CapacityRequestPolicy`` of resource.k8s.io/v1: either ``valid_values`` or the range of
@@ -81,8 +76,7 @@ class RequestPolicy:
     step: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Capacity:
+class Capacity(msgspec.Struct, frozen=True, gc=False):
     """One consumable amount of a device."""
 
     value: str
@@ -90,21 +84,19 @@ class Capacity:
     policy: RequestPolicy | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Device:
+class Device(msgspec.Struct, frozen=True, gc=False):
     """One allocatable unit. Attribute and capacity keys are as published (domain optional)."""
 
     name: str
-    attributes: dict[str, AttributeValue] = field(default_factory=dict)
-    capacity: dict[str, Capacity] = field(default_factory=dict)
+    attributes: dict[str, AttributeValue] = msgspec.field(default_factory=dict)
+    capacity: dict[str, Capacity] = msgspec.field(default_factory=dict)
     allow_multiple_allocations: bool = False
     taints: tuple[Taint, ...] = ()
     unsupported: tuple[str, ...] = ()
     """What dray doesn't read, such as "consumesCounters": such a device is never allocated."""
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceSlice:
+class ResourceSlice(msgspec.Struct, frozen=True, gc=False):
     """One published part of a pool of devices, bound to a node."""
 
     name: str
@@ -121,8 +113,7 @@ class ResourceSlice:
     devices: tuple[Device, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class OpaqueConfig:
+class OpaqueConfig(msgspec.Struct, frozen=True, gc=False):
     """Driver parameters that a class or claim hands to the node."""
 
     driver: str
@@ -133,8 +124,7 @@ class OpaqueConfig:
     """``FromClaim`` or ``FromClass``; of both, the claim's wins."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceClass:
+class DeviceClass(msgspec.Struct, frozen=True, gc=False):
     """What an administrator names: selectors and configuration."""
 
     name: str

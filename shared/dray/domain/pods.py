@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from dray.domain.devices import Taint, Toleration
 from dray.domain.names import (
@@ -18,8 +19,7 @@ _WHOLE_NUMBER: Final = re.compile(r"[0-9]{1,64}")
 _MOST: Final = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class NodeExpression:
+class NodeExpression(msgspec.Struct, frozen=True, gc=False):
     """One ``matchExpressions`` or ``matchFields`` entry of a node selector term, or an expression
     of a label selector."""
 
@@ -64,8 +64,7 @@ NodeTerm = tuple[NodeExpression, ...]
 """Expressions that must all hold; a pod's terms are alternatives."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class HostPort:
+class HostPort(msgspec.Struct, frozen=True, order=True, gc=False):
     """A port of the node itself that a container takes."""
 
     number: int
@@ -86,26 +85,24 @@ class HostPort:
         return f"{self.number}/{self.protocol}{where}"
 
 
-@dataclass(frozen=True, slots=True)
-class PodNeeds:
+class PodNeeds(msgspec.Struct, frozen=True, gc=False):
     """What dray's node fit reads from a pod's spec, and the names of what it doesn't read."""
 
     cpu_milli: int = 0
     memory_bytes: int = 0
-    node_selector: dict[str, str] = field(default_factory=dict)
+    node_selector: dict[str, str] = msgspec.field(default_factory=dict)
     node_terms: tuple[NodeTerm, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     unread: tuple[str, ...] = ()
     """Needs such as "pod affinity" or "volumes": such a pod takes the gated path."""
-    resources: dict[str, int] = field(default_factory=dict)
+    resources: dict[str, int] = msgspec.field(default_factory=dict)
     """Every other resource it asks for: ``ephemeral-storage`` and huge pages in bytes, extended
     resources in pieces."""
     ports: tuple[HostPort, ...] = ()
     """Ports of the node that it takes while it runs."""
 
 
-@dataclass(frozen=True, slots=True)
-class PodClaim:
+class PodClaim(msgspec.Struct, frozen=True, gc=False):
     """A reference of the pod to a claim; ``claim`` is empty until the claim exists."""
 
     reference: str
@@ -113,8 +110,7 @@ class PodClaim:
     template: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Pod:
+class Pod(msgspec.Struct, frozen=True, gc=False):
     """A pod that uses claims of ours, as last observed."""
 
     uid: str
@@ -145,8 +141,7 @@ class Pod:
         return OWNER_DRAY if self.scheduler == DRAY_SCHEDULER else OWNER_KUBE_SCHEDULER
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(msgspec.Struct, frozen=True, gc=False):
     """A node's allocatable, what its pods sum to, and which pool it is in."""
 
     name: str
@@ -169,12 +164,12 @@ class Node:
     used_cpu_milli: int = 0
     used_memory_bytes: int = 0
     used_pods: int = 0
-    resources: dict[str, int] = field(default_factory=dict)
+    resources: dict[str, int] = msgspec.field(default_factory=dict)
     """Allocatable of every other resource, as in ``PodNeeds.resources``; absent: none."""
-    used_resources: dict[str, int] = field(default_factory=dict)
+    used_resources: dict[str, int] = msgspec.field(default_factory=dict)
     used_ports: tuple[HostPort, ...] = ()
     """Host ports that its pods take, each once."""
-    labels: dict[str, str] = field(default_factory=dict)
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
     ready: bool = True
@@ -185,8 +180,7 @@ class Node:
     """Facts of this node from this revision on no longer name ``leaving`` as its pool."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pool:
+class Pool(msgspec.Struct, frozen=True, gc=False):
     """A GPUPool as the services need it."""
 
     name: str
@@ -206,8 +200,7 @@ class Pool:
     """Empty: all."""
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(msgspec.Struct, frozen=True, gc=False):
     """A SchedulingConfigTemplate as the services need it."""
 
     name: str
@@ -222,7 +215,7 @@ class Policy:
     """``placement.node``: ``binpack`` or ``spread``; empty: as the mode says."""
     placement_gpu: str = ""
     """The same of cards."""
-    placement_weights: dict[str, int] = field(default_factory=dict)
+    placement_weights: dict[str, int] = msgspec.field(default_factory=dict)
     """``placement.weights``, by resource."""
     placement_topology: str = ""
     """``placement.topology``; empty: ``soft``."""

@@ -5,8 +5,9 @@ Criteria are separated by ``|``, the most important first. Each is an amount wit
 refuses no card.
 """
 
-from dataclasses import dataclass
 from functools import lru_cache
+
+import msgspec
 
 from dray.domain.names import TFLOPS, VRAM
 
@@ -18,8 +19,7 @@ MOST_CRITERIA = 8
 MOST_MODELS = 32
 
 
-@dataclass(frozen=True, slots=True)
-class ByAmount:
+class ByAmount(msgspec.Struct, frozen=True, gc=False):
     """The smallest first where ``sign`` is 1, the largest where it is -1."""
 
     capacity: str
@@ -27,8 +27,7 @@ class ByAmount:
     sign: int
 
 
-@dataclass(frozen=True, slots=True)
-class ByModel:
+class ByModel(msgspec.Struct, frozen=True, gc=False):
     """The models in this order; any other comes after them."""
 
     models: tuple[str, ...]

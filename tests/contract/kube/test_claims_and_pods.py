@@ -1,8 +1,7 @@
 """Status subresources, allocations and bindings: what dray's executor relies on."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from dray.domain.claims import AllocatedDevice, Allocation
 from dray.domain.devices import DeviceId, OpaqueConfig

@@ -1,11 +1,11 @@
 """Devices that are not ready at once: dray binds when they are, or takes them back."""
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from dray.domain.claims import DeviceTerms
 from dray.domain.names import VOID

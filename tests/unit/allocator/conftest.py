@@ -1,9 +1,9 @@
 """A small world for the allocator's core: facts by hand, a log as the bus would keep it."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from dray.domain import names
 from dray.domain.claims import Claim, ClaimSpec, DeviceRequest

@@ -1,8 +1,7 @@
 """Replicas that take in the pools that they serve, and what else has a say in these."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from dray.messages.decisions import Decided, Released, Waiting
 from dray.messages.facts import ClaimObserved, NodeObserved, PodObserved, SliceObserved

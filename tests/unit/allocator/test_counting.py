@@ -1,8 +1,7 @@
 """A decision counts before it is written, as it will once it is read."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from dray.domain import names
 from dray.domain.pods import PodClaim

@@ -1,8 +1,7 @@
 """Where pods go."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from dray.domain import names
 from dray.domain.claims import ClaimSpec, Constraint, DeviceRequest, first_attempt

@@ -1,9 +1,8 @@
 """What a replica says of its state, and that a fold of the same facts and records says the same."""
 
-from dataclasses import replace
-
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from dray.domain.claims import first_attempt
 from dray.messages.rpc import Dump, DumpReply

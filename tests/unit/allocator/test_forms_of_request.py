@@ -1,11 +1,11 @@
 """Whole cards, percent of a card and a preference, where devices are chosen."""
 
 from collections import defaultdict
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from dray.domain import names
 from dray.domain.claims import ClaimSpec, DeviceRequest

@@ -1,11 +1,11 @@
 """Pods with a preference get what a search of every node would give them, from few searches."""
 
-from dataclasses import replace
 from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from dray.domain import names
 from dray.domain.claims import ClaimSpec, Constraint, DeviceRequest

@@ -1,6 +1,6 @@
 """How waiting, reservations and take-overs go on."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from dray.domain.claims import first_attempt, last_attempt_before
 from dray.messages.decisions import (

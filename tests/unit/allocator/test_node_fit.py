@@ -1,10 +1,9 @@
 """The node fit: each predicate to kube-scheduler's letter, and what decided pods hold of a node."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from dray.domain.devices import DeviceClass, Taint, Toleration
 from dray.domain.pods import HostPort, Node, NodeExpression, PodNeeds

@@ -4,12 +4,12 @@ The plain look below asks every card and every node by itself; ties go by the ca
 the nodes' uids, as everywhere.
 """
 
-from dataclasses import replace
 from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from dray.domain import names
 from dray.domain.claims import ClaimSpec, Constraint, DeviceRequest

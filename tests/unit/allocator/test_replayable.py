@@ -1,8 +1,7 @@
 """What a record says follows from the facts its writer had applied, and from nothing else."""
 
-from dataclasses import replace
-
 import msgspec
+from msgspec.structs import replace
 
 from dray.domain.pods import PodNeeds
 from dray.messages.decisions import Decided, Released, Waiting

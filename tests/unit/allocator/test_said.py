@@ -1,6 +1,6 @@
 """What claims say is worked out once, and again when what they name is another thing."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from dray.domain import names
 from dray.domain.devices import DeviceClass, OpaqueConfig

@@ -1,12 +1,12 @@
 """Cards that NVLink joins, a NUMA node or a PCIe root, where devices are chosen."""
 
-from dataclasses import replace
 from itertools import combinations
 from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from dray.domain import names
 from dray.domain.claims import ClaimSpec, Constraint, DeviceRequest

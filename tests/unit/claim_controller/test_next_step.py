@@ -1,9 +1,9 @@
 """The state machine of an execution, step by step."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from dray.domain.names import OWNER_KUBE_SCHEDULER
 from dray_claim_controller.execute.conditions import NeverReady, Unready

@@ -1,9 +1,9 @@
 """BindRequests, events and shares, as people read them."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from dray.domain.names import OWNER_DRAY
 from dray.kube.bind_request import BindRequest

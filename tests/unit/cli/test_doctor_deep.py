@@ -1,12 +1,13 @@
 """``dray doctor --deep``: each difference is named, with who says what and who is right."""
 
 import asyncio
+import dataclasses
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from dray.bus.memory import MemoryBus
 from dray.bus.topology import STREAMS, log_spec
@@ -305,7 +306,7 @@ def replica(sight: Sight, **changes: Any) -> Sight:
     domain = sight.state.domains[POOL]
     position = sight.state.facts.position
     same = Replica(1, "replica-1", position, 3, holdings_of(sight.state, domain))
-    sight.replicas[POOL] = replace(same, **changes)
+    sight.replicas[POOL] = dataclasses.replace(same, **changes)
     return sight
 
 

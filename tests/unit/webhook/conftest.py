@@ -1,11 +1,11 @@
 """A small cluster as the webhook knows it, and requests to it."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import jsonpatch
 import pytest
+from msgspec.structs import replace
 
 from dray.domain.devices import DeviceClass
 from dray.domain.names import BASE_TEMPLATE, DEVICE_CLASS, TEMPLATE_LABEL

@@ -1,7 +1,6 @@
 """Where two sides differ: bus and Kubernetes, replicas and logs, devices and their users. Pure."""
 
 from collections.abc import Iterator
-from dataclasses import fields
 
 import msgspec
 
@@ -115,7 +114,9 @@ def _differing(one: Claim | None, other: Claim | None) -> tuple[str, ...]:
     """The fields that differ; of a claim that one side lacks, its existence."""
     if one is None or other is None:
         return () if one is other else ("uid",)
-    names = (field.name for field in fields(Claim) if field.name != "resource_version")
+    names = (
+        field.name for field in msgspec.structs.fields(Claim) if field.name != "resource_version"
+    )
     return tuple(name for name in names if getattr(one, name) != getattr(other, name))
 
 

@@ -5,10 +5,11 @@ as if they fit, and the exact search says which of them do.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from dray.domain.pods import Node, PodNeeds
 from dray_allocator.board import reading

@@ -5,8 +5,10 @@ name is used twice (``structured.GatherPools``).
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeVar, cast
+
+from msgspec.structs import replace
 
 from dray.domain.devices import Capacity, Device, DeviceId, ResourceSlice
 from dray.domain.dra.slices import Slice, TaintRule

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from msgspec import structs
+
 from dray.domain.devices import ResourceSlice, Taint
 from dray.domain.dra.slices import Slice, TaintRule
 
@@ -16,7 +18,7 @@ def tainted(
     if not any(added.values()):
         return part, in_full
     devices = tuple(
-        replace(one, taints=(*one.taints, *added[one.name])) if added[one.name] else one
+        structs.replace(one, taints=(*one.taints, *added[one.name])) if added[one.name] else one
         for one in part.devices
     )
     if in_full is not None:
@@ -24,7 +26,7 @@ def tainted(
             replace(one, taints=(*one.taints, *added.get(one.name, ()))) for one in in_full.devices
         )
         in_full = replace(in_full, devices=whole)
-    return replace(part, devices=devices), in_full
+    return structs.replace(part, devices=devices), in_full
 
 
 def _added(part: ResourceSlice, device: str, rules: Sequence[TaintRule]) -> tuple[Taint, ...]:

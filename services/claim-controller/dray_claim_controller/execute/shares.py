@@ -1,8 +1,9 @@
 """Share ids: which of a device's shares an allocation is. Pure."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from uuid import UUID, uuid5
+
+from msgspec.structs import replace
 
 from dray.domain.claims import AllocatedDevice, Allocation
 from dray.domain.devices import DeviceId

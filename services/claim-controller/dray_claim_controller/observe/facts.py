@@ -1,7 +1,9 @@
 """Facts made from the picture. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from dray.domain.devices import Taint
 from dray.domain.names import (

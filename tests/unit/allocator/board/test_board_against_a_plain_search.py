@@ -4,12 +4,12 @@ The plain search below is the allocator as it was before there was a board: ever
 ``node.predicates``, every set of cards by ``fit.search``.
 """
 
-from dataclasses import replace
 from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from dray.domain import names
 from dray.domain.claims import ClaimSpec, Constraint, DeviceRequest

@@ -1,9 +1,9 @@
 """What the boards remember, and for how long."""
 
 from copy import deepcopy
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from dray.domain import names
 from dray.domain.claims import AllocatedDevice, Allocation

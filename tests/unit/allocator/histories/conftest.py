@@ -6,12 +6,13 @@ and begin again; claims, pods, slices and nodes come, change and go; facts come 
 another order than the objects changed.
 """
 
+import dataclasses
 from collections.abc import Callable
-from dataclasses import replace
 from random import Random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from dray.domain import names
 from dray.domain.claims import AllocatedDevice, Claim
@@ -76,7 +77,7 @@ class Replica:
 
     def __init__(self, name: str, rules: Rules) -> None:
         self.name = name
-        self.state = AllocatorState(replace(rules, writer=name))
+        self.state = AllocatorState(dataclasses.replace(rules, writer=name))
         self.facts = 0
         self.records = dict.fromkeys(POOLS, 0)
         self.outbox: list[tuple[Append, object, object]] = []
@@ -518,7 +519,7 @@ class LaneCluster(Cluster):
     is shared out, and a card as a whole and in halves, which draw on the same counter. Only the
     structured lane decides about them, and about pods that want something of both drivers."""
 
-    RULES = replace(Cluster.RULES, drivers=(names.DRIVER, NVIDIA))
+    RULES = dataclasses.replace(Cluster.RULES, drivers=(names.DRIVER, NVIDIA))
 
     def configure(self) -> None:
         """See ``Cluster.configure``."""

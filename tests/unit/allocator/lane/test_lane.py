@@ -1,10 +1,10 @@
 """What the board doesn't read is decided by structured parameters, and written in full."""
 
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from dray.domain import names
 from dray.kube.convert import allocation_from, allocation_to
