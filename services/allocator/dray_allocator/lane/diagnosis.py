@@ -155,7 +155,7 @@ class Devices:
                 what = f"free {name} ≥ {wanted.amounts[name]}"
                 yield (
                     (6, "capacity", what, ""),
-                    Miss((-left,), shown.left(left, capacity[name].value)),
+                    Miss((-left,), shown.amount(left, capacity[name].value)),
                 )
 
 
@@ -168,12 +168,16 @@ def _below(capacity: Mapping[str, Capacity], asked: Iterable[str]) -> Rank:
 def _of_counters(group: Group) -> Iterator[tuple[Cause, Miss | None]]:
     """The counters that the device draws on and that others have drawn too much of."""
     left = dict(group.key[2])
+    drawn: dict[tuple[str, str], int] = {}
     for use in group.one.device.consumes:
         for name, text in use.counters.items():
-            rest = left.get((use.counter_set, name))
-            if rest is not None and parse_quantity(text).nano > rest:
-                what = f"free counter {name} of {use.counter_set} ≥ {text}"
-                yield (7, "capacity", what, ""), Miss((-rest,), shown.left(rest, text))
+            counter = use.counter_set, name
+            drawn[counter] = drawn.get(counter, 0) + parse_quantity(text).nano
+            if counter in left and drawn[counter] > left[counter]:
+                wanted = shown.amount(drawn[counter], text)
+                what = f"free counter {name} of {use.counter_set} ≥ {wanted}"
+                miss = Miss((-left[counter],), shown.amount(left[counter], text))
+                yield (7, "capacity", what, ""), miss
 
 
 def _failing(clauses: Sequence[ClauseResult]) -> list[tuple[int, ClauseResult]]:

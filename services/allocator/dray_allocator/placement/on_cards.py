@@ -193,7 +193,7 @@ class Cards:
         most = where[free == free.max()]
         card = self.nearest(most)
         left = card.totals.get(key, 0) - self.state.ledger.of(card.id).used.get(key, 0)
-        return Nearest(_named(card), shown.left(left, card.device.capacity[key].value))
+        return Nearest(_named(card), shown.amount(left, card.device.capacity[key].value))
 
 
 class _Clauses:

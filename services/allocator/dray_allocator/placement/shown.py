@@ -27,9 +27,9 @@ def published(wanted: Iterable[str], capacity: Mapping[str, Capacity]) -> str:
     )
 
 
-def left(nano: int, of: str) -> str:
-    """What is left of the quantity ``of``, in billionths, as that is written; never below 0."""
-    is_binary = amount_of(of) is not None and parse_quantity(of).binary
+def amount(nano: int, like: str) -> str:
+    """An amount in billionths, written as ``like`` is; below 0 it counts as nothing."""
+    is_binary = amount_of(like) is not None and parse_quantity(like).binary
     return str(Quantity(max(0, nano), binary=is_binary))
 
 
