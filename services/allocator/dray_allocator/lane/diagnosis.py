@@ -11,6 +11,7 @@ from dray.domain.quantities import parse_quantity
 from dray.reasons import Reason
 from dray_allocator.fit.capacity import amount_of
 from dray_allocator.lane.account import Account, Group, GroupKey
+from dray_allocator.lane.asked import Asked
 from dray_allocator.lane.naming import Naming
 from dray_allocator.lane.seen import HELD, ILL
 from dray_allocator.lane.tally import Miss, Rank, Tally
@@ -19,7 +20,6 @@ from dray_allocator.state import AllocatorState
 from dray_allocator.structured.candidates import Candidate
 from dray_allocator.structured.capacity import demand
 from dray_allocator.structured.errors import AllocationError
-from dray_allocator.structured.rules import Rules
 from dray_allocator.structured.selectors import view_of
 from dray_allocator.structured.taking import untolerated
 
@@ -34,11 +34,12 @@ Told = Mapping[GroupKey, Sequence[Sequence[ClauseResult]]]
 class Devices:
     """The devices that nodes see, in groups: those of one node alone once per node, others once."""
 
-    def __init__(self, state: AllocatorState, rules: Rules, naming: Naming) -> None:
+    def __init__(self, state: AllocatorState, asked: Asked, naming: Naming) -> None:
         self.groups: dict[GroupKey, Group] = {}
         """In the order of the nodes that were shown."""
         self._state = state
-        self._rules = rules
+        self._rules = asked.rules
+        self._stated = asked.stated()
         self._naming = naming
         self._shared: dict[str, None] = {}
         """Slices of no single node that are counted already."""
@@ -137,13 +138,14 @@ class Devices:
     def _of_capacity(self, ask: Ask, group: Group) -> Iterator[tuple[Cause, Miss | None]]:
         device, use = group.one.device, group.use
         used = dict(use) if isinstance(use, tuple) and device.allow_multiple_allocations else {}
-        capacity, asked = device.capacity, sorted((ask.capacity or {}).items())
+        capacity, stated = device.capacity, self._stated(ask, device)
         try:
-            wanted = demand(ask.capacity, capacity, self._rules)
+            wanted = demand(stated, capacity, self._rules)
         except AllocationError as error:
             yield (4, "capacity", "amounts that make sense", str(error)), None
             return
         if wanted is None:
+            asked = sorted((stated or {}).items())
             what = ", ".join(f"{key} {text}" for key, text in asked)
             detail = "more than the device has, or not a capacity of it"
             miss = Miss(_below(capacity, dict(asked)), shown.published(dict(asked), capacity))

@@ -10,7 +10,7 @@ from dray.domain.dra.asks import Ask
 from dray.reasons import Reason
 from dray_allocator.domain import Domain
 from dray_allocator.lane.account import Account, is_bad, pools_of
-from dray_allocator.lane.asking import asks_of
+from dray_allocator.lane.asking import Share
 from dray_allocator.lane.choose import FIRST_LOOKS, HARD_NODES, NODE_LOOKS, Walk
 from dray_allocator.lane.diagnosis import Devices
 from dray_allocator.lane.naming import Naming
@@ -84,11 +84,11 @@ class _Account:
         """All of them, each once."""
         walk, rules = self.walk, self.walk.asked.rules
         naming = Naming(walk.state, rules, walk.prospect.forms)
-        devices = Devices(walk.state, rules, naming)
+        devices = Devices(walk.state, walk.asked, naming)
         for key, (_, account) in self.kinds.items():
             devices.see(account, self.first[key], self.counts[key])
         found = [*self._pools(), *self._unread(devices.found)]
-        asks = {ask: None for claim in walk.wanted.claims for ask in map(_Key, asks_of(claim))}
+        asks = dict.fromkeys(_Key(*one) for one in walk.asked.asks())
         found += [reason for key in asks for reason in devices.reasons(key.ask)]
         found += on_nodes(walk.state, walk.wanted, nodes, walk.index)
         found += self._outcomes()
@@ -161,9 +161,9 @@ def _of_error(walk: Walk, node: str, failed: int, nodes: int) -> Iterator[Reason
 class _Key:
     """An ask, alike with others that want the same under another name."""
 
-    def __init__(self, ask: Ask) -> None:
+    def __init__(self, ask: Ask, share: Share) -> None:
         self.ask = ask
-        self._same = (ask.device_class, ask.selectors, str(ask.capacity), ask.tolerations)
+        self._same = (ask.device_class, ask.selectors, str(ask.capacity), ask.tolerations, share)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Key) and self._same == other._same

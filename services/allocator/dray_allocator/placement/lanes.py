@@ -51,9 +51,6 @@ def why_not(state: AllocatorState, domain: Domain, wanted: Wanted) -> tuple[Reas
 
 
 def may_be_in_full(state: AllocatorState, wanted: Wanted) -> bool:
-    """Whether devices that the board does not read could serve the pod. Structured parameters have
-    no words for shares of a card, which are amounts only once the card is known, nor for cards
-    that must be joined."""
-    if not state.fleet.says_more or must_be_joined(wanted.asks, wanted.placement):
-        return False
-    return not any(ask.percents for ask in wanted.asks)
+    """Whether devices that the board does not read could serve the pod. For cards that must be
+    joined structured parameters have no words."""
+    return state.fleet.says_more and not must_be_joined(wanted.asks, wanted.placement)

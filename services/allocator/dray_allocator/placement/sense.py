@@ -8,21 +8,23 @@ from dray.domain.dra.asks import Ask, Request
 from dray.domain.placement import HARD
 from dray_allocator.fit.capacity import amount_of
 from dray_allocator.fit.parameters import own_parameters
-from dray_allocator.fit.percent import percents, unreadable
-from dray_allocator.lane.asking import asks_of, claim_of
+from dray_allocator.fit.percent import unreadable
+from dray_allocator.lane.asking import asks_of, claim_of, shares_of
 
 
-def senseless(claim: Claim, *, in_full: bool) -> list[str]:
-    """What is wrong with a claim, in words; ``in_full``: structured parameters decide."""
+def senseless(claim: Claim, *, in_full: bool, is_compatible: bool) -> list[str]:
+    """What is wrong with a claim, in words; ``in_full``: structured parameters decide, and
+    ``is_compatible``: as in kube-scheduler."""
     found = [*claim.spec.unsupported, *unreadable(claim)]
     for ask in asks_of(claim):
         found += _of_ask(ask)
-        if in_full and percents(claim, ask.name):
-            found.append(
-                f"request {ask.name}: a percent of a card can't be asked for with placement "
-                f"{names.KUBERNETES_COMPATIBLE}, or beside what Kubernetes' allocation alone can "
-                "decide; ask for amounts"
-            )
+    if is_compatible and any(shares_of(claim)):
+        found.append(
+            "a percent of a card can't be asked for with placement "
+            f"{names.KUBERNETES_COMPATIBLE}, for which Kubernetes has no words; ask for amounts "
+            f"({names.TFLOPS_REQUEST}, {names.VRAM_REQUEST}), or have another placement "
+            f"({names.PLACEMENT})"
+        )
     if in_full and _is_to_be_joined(claim):
         found.append(
             f'{names.GPU_TOPOLOGY} "{HARD}" can\'t be had with placement '

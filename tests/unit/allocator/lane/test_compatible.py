@@ -231,8 +231,8 @@ def test_a_percent_of_a_card_is_refused_with_the_reason(compatible: Any) -> None
     parameters = {"kind": names.LIMITS_KIND, "computePercentRequest": "30"}
     config = [{"opaque": {"driver": names.DRIVER, "parameters": parameters}}]
     now.submit("p", now.request(), config=config)
-    assert "a percent of a card" in now.told("p")
-    assert "KubernetesCompatible" in now.told("p")
+    assert "a percent of a card can't be asked for with placement KubernetesC" in now.told("p")
+    assert "ask for amounts (tensor-fusion.ai/tflops-request, " in now.told("p")
 
 
 def joined(**exactly: Any) -> Any:
