@@ -213,7 +213,7 @@ class Reporter:
 
     async def _tell_assigned(self, pod: Pod, claims: list[SeenClaim]) -> None:
         devices = "; ".join(
-            stories.in_short(held.claim.allocation)
+            stories.in_short(held.claim.allocation, pod.node)
             for held in claims
             if held.claim.allocation is not None
         )

@@ -132,8 +132,9 @@ def bind_request(pod: Pod, spec: dict[str, Any]) -> Object:
     }
 
 
-def in_short(allocation: Allocation) -> str:
-    """Devices and amounts on one line, such as ``gpu-0 on node-1 (virtual_vram 16Gi)``."""
+def in_short(allocation: Allocation, node: str) -> str:
+    """Devices and amounts on one line, such as ``gpu-0 on node-1 (virtual_vram 16Gi)``; a pool
+    that is not named after the ``node`` is named, too."""
     parts = []
     for device in allocation.devices:
         amounts = ", ".join(
@@ -141,9 +142,8 @@ def in_short(allocation: Allocation) -> str:
             for name, amount in device.consumed.items()
             if amount != "0"
         )
-        parts.append(
-            f"{device.id.device} on {device.id.pool}" + (f" ({amounts})" if amounts else "")
-        )
+        pool = "" if device.id.pool == node else f" of pool {device.id.pool}"
+        parts.append(f"{device.id.device}{pool} on {node}" + (f" ({amounts})" if amounts else ""))
     return "; ".join(parts)
 
 
