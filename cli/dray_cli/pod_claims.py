@@ -3,12 +3,7 @@
 from collections.abc import Iterator
 
 from dray.domain import names
-from dray.kube.ports import (
-    CLAIMS,
-    Kube,
-    NotFoundError,
-    Object,
-)
+from dray.kube.ports import CLAIMS, Kube, NotFoundError, Object
 
 
 def holdings(claims: tuple[Object, ...], driver: str = "") -> list[str]:
