@@ -8,4 +8,4 @@ settings.register_profile("dray", deadline=None)
 settings.load_profile("dray")
 
 # Histories judge themselves: where one fails, it should say what it saw.
-pytest.register_assert_rewrite("dray_sandbox.histories")
+pytest.register_assert_rewrite("tests.unit.allocator.histories")

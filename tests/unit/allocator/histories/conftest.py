@@ -1,13 +1,22 @@
-"""Clusters whose histories are random."""
+"""Random histories of a small cluster, through the allocator's real decisions.
+
+A fenced log and a facts stream stand in for the bus, and an executor for the claim-controller: it
+commits late, never, or voids. Two to four replicas all believe they serve, die and begin again;
+claims, pods, slices and nodes come, change and go; facts come late, twice, and in another order
+than the objects changed.
+
+``truth`` is what is, ``replicas`` learn of it late, ``cluster`` says what must hold all the while;
+``lane`` and ``sharing`` are clusters with a second driver's devices, and with replicas that read
+some pools only; ``actions`` is what may happen next.
+"""
 
 from collections.abc import Callable
 
 import pytest
-
-from dray_sandbox.histories.actions import SHARING, Action, acted
-from dray_sandbox.histories.cluster import Cluster
-from dray_sandbox.histories.lane import LaneCluster
-from dray_sandbox.histories.sharing import Sharing
+from tests.unit.allocator.histories.actions import SHARING, Action, acted
+from tests.unit.allocator.histories.cluster import Cluster
+from tests.unit.allocator.histories.lane import LaneCluster
+from tests.unit.allocator.histories.sharing import Sharing
 
 
 @pytest.fixture(params=[Cluster, LaneCluster], ids=["cards", "lane"])

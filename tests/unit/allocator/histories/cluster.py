@@ -2,6 +2,9 @@
 
 from random import Random
 
+from tests.unit.allocator.histories.replicas import Replica, Replicas
+from tests.unit.allocator.histories.truth import NODES, POOLS
+
 from dray.domain.claims import AllocatedDevice
 from dray.domain.devices import DeviceId
 from dray.domain.quantities import parse_quantity
@@ -11,8 +14,6 @@ from dray_allocator.fit.ledger import Ledger
 from dray_allocator.fit.search import oversold
 from dray_allocator.handle import handle, recompute
 from dray_allocator.state import AllocatorState
-from dray_sandbox.histories.replicas import Replica, Replicas
-from dray_sandbox.histories.truth import NODES, POOLS
 
 CAPACITY = {"virtual_tflops": "312", "virtual_vram": "40Gi"}
 """Of every card."""

@@ -5,6 +5,8 @@ from random import Random
 from typing import Any
 
 from msgspec.structs import replace
+from tests.unit.allocator.histories.cluster import Cluster
+from tests.unit.allocator.histories.truth import NODES, SICK
 
 from dray.domain import names
 from dray.domain.claims import Claim
@@ -13,8 +15,6 @@ from dray.domain.quantities import parse_quantity
 from dray.kube.convert import claim_from, slice_from
 from dray.kube.convert_dra_slices import slice_in_full
 from dray.messages.facts import DeviceClassObserved, SliceObserved
-from dray_sandbox.histories.cluster import Cluster
-from dray_sandbox.histories.truth import NODES, SICK
 
 NVIDIA = "gpu.nvidia.com"
 

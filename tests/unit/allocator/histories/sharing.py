@@ -3,10 +3,11 @@
 from random import Random
 from typing import Any
 
+from tests.unit.allocator.histories.cluster import Cluster
+from tests.unit.allocator.histories.replicas import Replica
+
 from dray.messages.facts import ClaimObserved, Fact, PodObserved
 from dray_allocator.events import Attend, EarlierFact, EarlierFactsRead, FactSeen
-from dray_sandbox.histories.cluster import Cluster
-from dray_sandbox.histories.replicas import Replica
 
 Reading = tuple[tuple[str, ...] | None, int]
 """Of which pools (None: of all), and how far."""

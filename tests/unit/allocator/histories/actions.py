@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from random import Random
 
-from dray_sandbox.histories.cluster import Cluster
-from dray_sandbox.histories.sharing import Sharing
+from tests.unit.allocator.histories.cluster import Cluster
+from tests.unit.allocator.histories.sharing import Sharing
 
 Action = Callable[[Cluster, Random], None]
 ACTIONS: dict[Action, int] = {

@@ -4,6 +4,8 @@ import dataclasses
 from random import Random
 from typing import Any
 
+from tests.unit.allocator.histories.truth import POOLS, Truth
+
 from dray.messages.decisions import decode_record, encode_record
 from dray_allocator.events import (
     Append,
@@ -21,7 +23,6 @@ from dray_allocator.events import (
 from dray_allocator.handle import handle
 from dray_allocator.rules import Rules
 from dray_allocator.state import AllocatorState
-from dray_sandbox.histories.truth import POOLS, Truth
 
 REPLICAS = ("one", "two", "three", "four")
 
