@@ -22,8 +22,8 @@ from dray.kube.ports import (
 )
 from dray_cli.cards import Cluster, reasons_on_cards
 from dray_cli.decided_by import DecidedBy, decided_by
-from dray_cli.holdings import holdings_of, results_of
 from dray_cli.output import output_option, print_json
+from dray_cli.pod_claims import claims_of, devices_of, holdings_of
 from dray_cli.target import connect_kube, kubeconfig_option
 
 
@@ -79,7 +79,7 @@ class Explanation:
     def _by_hand(self) -> tuple[Object, ...]:
         """Claims that dray did not derive and that hold devices of its driver all the same: in a
         pool of kube-scheduler anybody's claim may."""
-        return tuple(claim for claim in self.strange if any(results_of(claim, names.DRIVER)))
+        return tuple(claim for claim in self.strange if any(devices_of(claim, names.DRIVER)))
 
     @property
     def reasons(self) -> list[str]:
@@ -208,34 +208,13 @@ async def explain_pod(kube: Kube, namespace: str, name: str) -> Explanation:
         bind_request = await kube.get(BIND_REQUESTS, name, namespace)
     except NotFoundError:
         bind_request = None
-    claims, strange = await _claims(kube, pod)
+    claims, strange = await claims_of(kube, pod)
     found = Explanation(pod, bind_request, claims, strange=strange)
     pool = await _pool(kube, found.pool_asked_for)
     found = replace(found, pool=pool, by=await decided_by(kube, pod, pool, bind_request))
     if pool is None or found.allocated or found.decides == names.OWNER_DRAY:
         return found
     return replace(found, on_cards=await _on_cards(kube, pod, pool))
-
-
-async def _claims(kube: Kube, pod: Object) -> tuple[tuple[Object, ...], tuple[Object, ...]]:
-    """The claims that dray derived, and the pod's others; one that is missing is left out."""
-    entries = (pod.get("spec") or {}).get("resourceClaims") or ()
-    statuses = (pod.get("status") or {}).get("resourceClaimStatuses") or ()
-    found = {one["name"]: one["resourceClaimName"] for one in entries if "resourceClaimName" in one}
-    found |= {
-        one["name"]: one["resourceClaimName"] for one in statuses if "resourceClaimName" in one
-    }
-    ours: list[Object] = []
-    strange: list[Object] = []
-    for reference, name in found.items():
-        try:
-            claim = await kube.get(CLAIMS, name, pod["metadata"]["namespace"])
-        except NotFoundError:
-            continue
-        labels = claim["metadata"].get("labels") or {}
-        is_ours = reference == names.CLAIM_REFERENCE or names.POOL_LABEL in labels
-        (ours if is_ours else strange).append(claim)
-    return tuple(ours), tuple(strange)
 
 
 async def _pool(kube: Kube, name: str) -> Object | None:

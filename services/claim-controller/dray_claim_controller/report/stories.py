@@ -1,4 +1,4 @@
-"""BindRequests and events as objects. Pure."""
+"""BindRequests and events as objects, and the steps that the bus is told. Pure."""
 
 import hashlib
 from typing import Any
@@ -10,8 +10,10 @@ from dray.kube.bind_request import EXPLANATION_LIMIT
 from dray.kube.convert import allocation_to, time_to
 from dray.kube.ports import BIND_REQUESTS, EVENTS, Object
 from dray.messages.decisions import PodDecision, Waiting
+from dray.messages.events import ExecutionStep
 from dray.reasons import in_words
 from dray_claim_controller.execute.orders import DecidedBy
+from dray_claim_controller.execute.progress import Progress
 from dray_claim_controller.observe.seen import SeenClaim
 
 COMPONENT = "tensor-fusion.ai/claim-controller"
@@ -174,6 +176,22 @@ def event(
         "reportingComponent": COMPONENT,
         "reportingInstance": instance[:128],
     }
+
+
+def execution_step(progress: Progress, now_unix_s: float) -> ExecutionStep:
+    """The step that an execution made, for the pod's timeline."""
+    decision = progress.order.decision
+    return ExecutionStep(
+        pod_uid=decision.pod_uid,
+        namespace=decision.namespace,
+        name=decision.name,
+        claim=progress.claim or ",".join(claim.name for claim in decision.claims),
+        attempt=progress.order.attempt,
+        step=progress.step,
+        now_unix_s=now_unix_s,
+        detail=progress.detail,
+        traceparent=decision.traceparent,
+    )
 
 
 def repeated(known: Object, again: Object) -> dict[str, Any]:
