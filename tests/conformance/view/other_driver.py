@@ -2,7 +2,7 @@
 
 from tests.conformance.stand import NAMESPACE, Stand
 
-from dray.kube.ports import CLAIMS, PODS, SLICES, Object
+from dray.kube.ports import CLAIMS, PODS, SLICES, Object, RefusedError
 
 OTHER = "gpus.dray.dev"
 """A driver of which dray is told nothing."""
@@ -32,10 +32,23 @@ def _consumes(amount: int, counters: bool) -> Object:
 
 
 async def take_other(stand: Stand, name: str) -> None:
-    """A pod with a claim for one device of the other driver."""
+    """A pod with a claim for one device of the other driver, made as soon as its class is known.
+
+    Where the server drops taints, dray's webhook refuses claims of a class it has yet to hear of.
+    """
     request = {"name": "device", "exactly": {"deviceClassName": OTHER}}
     claim = {"metadata": {"name": name}, "spec": {"devices": {"requests": [request]}}}
-    await stand.kube.create(CLAIMS, claim, NAMESPACE)
+
+    async def claimed() -> bool:
+        try:
+            await stand.kube.create(CLAIMS, claim, NAMESPACE)
+        except RefusedError as refused:
+            if "not known to dray yet" not in str(refused):
+                raise
+            return False
+        return True
+
+    await stand.until(claimed, f"dray knows class {OTHER}")
     spec = {
         "resourceClaims": [{"name": "device", "resourceClaimName": name}],
         "containers": [{"name": "app", "image": "app"}],
