@@ -17,6 +17,7 @@ from dray.domain.placement import Placement, placement_of
 from dray.domain.pods import Node, Pod, Policy, Pool
 from dray.messages.facts import ClaimObserved, ClusterObserved, NodeObserved, PodObserved
 from dray_allocator.fit.percent import percents
+from dray_allocator.lane.asking import shares_of
 
 GONE_KEPT_S = 600.0
 """How long a deletion is remembered: longer than a log may lag behind the facts. After it an
@@ -300,5 +301,5 @@ def signature(claim: Claim) -> bytes:
     shares = [percents(claim, request.name) for request in claim.spec.requests]
     asked: tuple[object, ...] = (claim.spec.requests, claim.spec.constraints, shares)
     if claim.spec.in_full:
-        asked = (*asked, claim.spec.in_full)
+        asked = (*asked, claim.spec.in_full, tuple(shares_of(claim)))
     return msgspec.json.encode(asked, order="deterministic")
