@@ -4,7 +4,7 @@ import structlog
 
 from dray.domain.errors import TemporaryError
 from dray.kube.convert import revision_of
-from dray.kube.ports import TEMPLATES, Kube
+from dray.kube.ports import TEMPLATES, Kube, Object
 from dray.runtime.clock import Clock
 from dray_claim_controller.deciding.templating import Garbage
 from dray_claim_controller.observe.watching import Watching
@@ -31,7 +31,6 @@ class Collector:
 
     async def collect(self) -> None:
         """Delete what is due; a template that changed meanwhile stays."""
-        picture = self._watching.picture
         due = self._watching.ask(
             Garbage(
                 after_s=self._after_s,
@@ -40,20 +39,22 @@ class Collector:
             )
         )
         self._since_s = due.since_s
-        for name in due.now:
-            template = picture.plain[TEMPLATES.plural][name]
-            metadata = template["metadata"]
-            try:
-                await self._kube.delete(
-                    TEMPLATES,
-                    metadata["name"],
-                    metadata["namespace"],
-                    uid=metadata["uid"],
-                    resource_version=revision_of(template),
-                )
-            except TemporaryError as error:
-                structlog.get_logger().warning(
-                    "template not deleted", template=name, error=str(error)
-                )
-            else:
-                structlog.get_logger().info("unused template deleted", template=name)
+        known = self._watching.picture.plain[TEMPLATES.plural]
+        # As they are now: each deletion is waited for, and any of the others may go meanwhile.
+        for name, template in [(name, known[name]) for name in due.now]:
+            await self._delete(name, template)
+
+    async def _delete(self, name: str, template: Object) -> None:
+        metadata = template["metadata"]
+        try:
+            await self._kube.delete(
+                TEMPLATES,
+                metadata["name"],
+                metadata["namespace"],
+                uid=metadata["uid"],
+                resource_version=revision_of(template),
+            )
+        except TemporaryError as error:
+            structlog.get_logger().warning("template not deleted", template=name, error=str(error))
+        else:
+            structlog.get_logger().info("unused template deleted", template=name)
