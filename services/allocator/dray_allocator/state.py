@@ -72,23 +72,27 @@ class AllocatorState(Known):
         pools = Pools(
             nodes=lambda pool: self.facts.served_nodes(pool),
             of=lambda node: self.facts.pool_served_by(node),
-            card=lambda device: self.fleet.card(device),
         )
         self.boards = Boards(source, pools)
 
     def count(self, domain: Domain, decision: PodDecision) -> None:
         """Let a decision about open claims count, as ``touch`` would find once it is written:
         they use what they get, no earlier attempt counts, and their pods have no turn more."""
-        domain.current.count((decision,), self.facts.now_unix_s)
-        domain.pending.pop(decision.pod_uid, None)
-        domain.late.pop(decision.pod_uid, None)
-        self.refresh_hold(decision.pod_uid)
+        pod_uid, facts = decision.pod_uid, self.facts
+        domain.current.take(decision, facts.now_unix_s)
+        domain.pending.pop(pod_uid, None)
+        domain.late.pop(pod_uid, None)
+        if self.holds.has(pod_uid):  # Of an attempt whose end is not written yet, maybe elsewhere.
+            self.refresh_hold(pod_uid)
+        elif self._is_held(pod_uid, decision.node):
+            self._set_hold(pod_uid, decision.node, _held(decision))
         for claim in decision.claims:
-            self._set_use(claim.uid, self._use(claim.uid))
+            self._set_use(claim.uid, claim.allocation)
             domain.unsettled[claim.uid] = None
-            for pod_uid in self.facts.pods_named((claim.namespace, claim.name)):
-                if pod_uid != decision.pod_uid:
-                    self.refresh_pod(pod_uid)
+            referring = facts.pods_of.get((claim.namespace, claim.name), ())
+            for other in referring if len(referring) > 1 else ():
+                if other != pod_uid:
+                    self.refresh_pod(other)
 
     def touch(self, touched: Touched) -> None:
         """Recompute what a record was about."""
@@ -139,8 +143,10 @@ class AllocatorState(Known):
             self.supply_on(device)
 
     def _use_changed(self, device: DeviceId) -> None:
-        self.boards.card_changed(device)
-        if self.fleet.card(device) is None and device.driver in self.rules.drivers:
+        card = self.fleet.card(device)
+        if card is not None:
+            self.boards.card_changed(card)
+        elif device.driver in self.rules.drivers:
             self.shared_version += 1  # No board tells who sees it.
 
     def _pods_of(self, claim_uid: str) -> tuple[str, ...]:
@@ -192,16 +198,11 @@ class AllocatorState(Known):
         for domain in self.domains.values():
             decision = domain.current.pods.get(pod_uid)
             if decision is not None and self._is_held(pod_uid, decision.node):
-                node = decision.node
-                held = Held(
-                    decision.cpu_milli,
-                    decision.memory_bytes,
-                    1,
-                    decision.resources,
-                    decision.ports,
-                )
-        if held is None and not self.holds.has(pod_uid):
-            return
+                node, held = decision.node, _held(decision)
+        if held is not None or self.holds.has(pod_uid):
+            self._set_hold(pod_uid, node, held)
+
+    def _set_hold(self, pod_uid: str, node: str, held: Held | None) -> None:
         version = self.holds.version
         freed_on = self.holds.set(pod_uid, node, held)
         if version == self.holds.version:
@@ -291,3 +292,9 @@ class AllocatorState(Known):
         """Something that all domains look at changed."""
         for domain in self.domains.values():
             domain.more_supply()
+
+
+def _held(decision: PodDecision) -> Held:
+    """What a pod takes of its node once it is there."""
+    needs = decision.cpu_milli, decision.memory_bytes
+    return Held(*needs, 1, decision.resources, decision.ports)

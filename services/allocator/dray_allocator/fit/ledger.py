@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+import msgspec
+
 from dray.domain.claims import AllocatedDevice, Allocation
 from dray.domain.devices import DeviceId
 from dray_allocator.fit.capacity import amount_of
@@ -22,8 +24,7 @@ class DeviceUse:
 UNUSED = DeviceUse()
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(msgspec.Struct, frozen=True):
     """Devices of which more, and of which less, is used than before."""
 
     taken: tuple[DeviceId, ...] = ()
@@ -64,6 +65,8 @@ class Ledger:
             del self._claims[claim_uid]
         else:
             self._claims[claim_uid] = allocation
+            if before is None:
+                return self._taken(_weights(allocation))
         old, new = _weights(before), _weights(allocation)
         if old == new:
             return NO_CHANGE
@@ -76,6 +79,14 @@ class Ledger:
             tuple([weight[0] for weight in new if weight not in old]),
             tuple([weight[0] for weight in old if weight not in new]),
         )
+
+    def _taken(self, weights: list["Weight"]) -> Change:
+        if not weights:
+            return NO_CHANGE
+        self.version += 1
+        for weight in weights:
+            self._add(weight, 1)
+        return Change(tuple([weight[0] for weight in weights]))
 
     def _add(self, weight: "Weight", sign: int) -> None:
         device, whole, amounts = weight
@@ -103,8 +114,10 @@ def _weights(allocation: Allocation | None) -> list[Weight]:
 
 
 def _weight(share: AllocatedDevice) -> Weight:
-    whole, amounts = _taken(tuple(share.consumed.items()))
-    return share.id, whole or (not amounts and share.share_id is None), amounts
+    consumed = share.consumed
+    if not consumed:
+        return share.id, share.share_id is None, ()
+    return share.id, *_taken(tuple(consumed.items()))
 
 
 @lru_cache(maxsize=4096)
@@ -113,4 +126,4 @@ def _taken(consumed: tuple[tuple[str, str], ...]) -> tuple[bool, tuple[tuple[str
     be read, and amounts by capacity; one that says less than nothing gives nobody else more."""
     amounts = sorted([(key, amount_of(text)) for key, text in consumed])
     whole = any(amount is None for _, amount in amounts)
-    return whole, tuple([(key, max(0, amount or 0)) for key, amount in amounts])
+    return whole, tuple([(key, amount) for key, amount in amounts if amount and amount > 0])
