@@ -5,7 +5,7 @@ changed is only noted and read again when somebody asks, so that folding many fa
 each node once. All of it is a cache: it changes no answer.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -55,17 +55,11 @@ class Boards:
         if self._boards:  # Who makes the first one reads everything.
             self._nodes[name] = cards or self._nodes.get(name, False)
 
-    def hold_changed(self, node: str) -> None:
-        """More or less is held on a node."""
+    def use_changed(self, node: str, cards: Sequence[Card] = ()) -> None:
+        """More or less is held on a node, or is used of cards of it."""
         pool = self._pool_of.get(node)
-        if pool is not None and node not in self._nodes:
-            self._boards[pool].hold_changed(node)
-
-    def card_changed(self, card: Card) -> None:
-        """More or less of a card is used."""
-        pool = self._pool_of.get(card.node)
-        if pool is not None and not self._nodes.get(card.node):
-            self._boards[pool].use_changed(card)  # Else its node is yet to be read, cards and all.
+        if pool is not None and not self._nodes.get(node):
+            self._boards[pool].use_changed(node, cards)  # Else it is yet to be read, cards and all.
 
     def forget_indexes(self) -> None:
         """What requests mean changed: a DeviceClass, or the language of selectors."""

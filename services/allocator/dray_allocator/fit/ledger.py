@@ -51,6 +51,10 @@ class Ledger:
         """Every claim that uses something."""
         return iter(self._claims.items())
 
+    def has(self, claim_uid: str) -> bool:
+        """Whether a claim uses something, whatever it is worth."""
+        return claim_uid in self._claims
+
     def of_claim(self, claim_uid: str) -> tuple[AllocatedDevice, ...]:
         """What a claim uses, whatever it is worth; administrators' looks included."""
         allocation = self._claims.get(claim_uid)
@@ -59,14 +63,14 @@ class Ledger:
     def set(self, claim_uid: str, allocation: Allocation | None) -> Change:
         """Replace what a claim uses; which devices it takes more of, and which less."""
         before = self._claims.get(claim_uid)
-        if before is allocation or before == allocation:
+        if before is None:
+            return self._begin(claim_uid, allocation) if allocation is not None else NO_CHANGE
+        if before == allocation:
             return NO_CHANGE
         if allocation is None:
             del self._claims[claim_uid]
         else:
             self._claims[claim_uid] = allocation
-            if before is None:
-                return self._taken(_weights(allocation))
         old, new = _weights(before), _weights(allocation)
         if old == new:
             return NO_CHANGE
@@ -80,7 +84,9 @@ class Ledger:
             tuple([weight[0] for weight in old if weight not in new]),
         )
 
-    def _taken(self, weights: list["Weight"]) -> Change:
+    def _begin(self, claim_uid: str, allocation: Allocation) -> Change:
+        self._claims[claim_uid] = allocation
+        weights = _weights(allocation)
         if not weights:
             return NO_CHANGE
         self.version += 1
@@ -94,9 +100,11 @@ class Ledger:
         if use is None:
             use = self._devices[device] = DeviceUse()
         use.shares += sign
-        use.whole += sign * whole
+        if whole:
+            use.whole += sign
+        used = use.used
         for key, amount in amounts:
-            use.used[key] = use.used.get(key, 0) + sign * amount
+            used[key] = used.get(key, 0) + sign * amount
         if not use.shares:
             del self._devices[device]
 
@@ -117,13 +125,18 @@ def _weight(share: AllocatedDevice) -> Weight:
     consumed = share.consumed
     if not consumed:
         return share.id, share.share_id is None, ()
-    return share.id, *_taken(tuple(consumed.items()))
+    whole, amounts = _taken(*consumed, *consumed.values())
+    return share.id, whole, amounts
 
 
 @lru_cache(maxsize=4096)
-def _taken(consumed: tuple[tuple[str, str], ...]) -> tuple[bool, tuple[tuple[str, int], ...]]:
+def _taken(*consumed: str) -> tuple[bool, tuple[tuple[str, int], ...]]:
     """Whether nobody else may have any of the device, as where a status says something that can't
-    be read, and amounts by capacity; one that says less than nothing gives nobody else more."""
-    amounts = sorted([(key, amount_of(text)) for key, text in consumed])
+    be read, and amounts by capacity; one that says less than nothing gives nobody else more.
+
+    ``consumed`` are the capacities, then the quantities: found sooner than pairs of them."""
+    half = len(consumed) // 2
+    named = zip(consumed[:half], consumed[half:], strict=True)
+    amounts = sorted([(key, amount_of(text)) for key, text in named])
     whole = any(amount is None for _, amount in amounts)
     return whole, tuple([(key, amount) for key, amount in amounts if amount and amount > 0])
