@@ -76,7 +76,7 @@ def test_an_index_that_lags_behind_the_log_is_made_anew(make_world):
     world = make_world().open().nodes(make_world.a_node("n0"), make_world.a_node("n1"))
     node = chosen(world, "a")
     for number in range(9_000):
-        world.state.boards.of("pool").hold_changed("n1" if number % 2 else "n0")
+        world.state.boards.of("pool").use_changed("n1" if number % 2 else "n0")
     assert world.state.boards.of("pool").log_start > 0
     assert chosen(world, "b") == node
 
