@@ -153,7 +153,7 @@ class Step:
             self._wait(pod, self._reasons(want))
             return 1
         took_us = state.stopwatch() - started_us
-        decision = decision_of(state, domain, want, choice, took_us=took_us)
+        decision = decision_of(domain, want, choice, took_us=took_us)
         self._batch.append(decision)
         state.count(domain, decision)
         domain.put_up_next(want.signature)

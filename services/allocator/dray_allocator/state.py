@@ -24,10 +24,10 @@ from dray_allocator.known import Known
 from dray_allocator.log.fold import Reservation, Stage, Touched
 from dray_allocator.log.lives import counts, executed_unknown, merely_held
 from dray_allocator.node.holds import Held, Holds
-from dray_allocator.placement.said import Sayings, Signatures
+from dray_allocator.placement.pattern import Patterns
 from dray_allocator.referring import known_claims, pool_of
 
-_CACHES = ("boards", "sayings", "signatures")
+_CACHES = ("boards", "patterns")
 
 
 @dataclass(slots=True)
@@ -40,8 +40,7 @@ class AllocatorState(Known):
     ledger: Ledger = field(default_factory=Ledger)
     holds: Holds = field(default_factory=Holds)
     selectors: Selectors = field(default_factory=Selectors)
-    sayings: Sayings = field(default_factory=Sayings)
-    signatures: Signatures = field(default_factory=Signatures)
+    patterns: Patterns = field(default_factory=Patterns)
     shared_version: int = 0
     """Moves when devices that many nodes see change, or what is in use of them."""
     suspects: dict[DeviceId, str] = field(default_factory=dict)
@@ -59,7 +58,7 @@ class AllocatorState(Known):
     def __setstate__(self, copied: dict[str, object]) -> None:
         for name, value in copied.items():
             setattr(self, name, value)
-        self.sayings, self.signatures = Sayings(), Signatures()
+        self.patterns = Patterns()
         self._make_boards()
 
     def _make_boards(self) -> None:
@@ -265,7 +264,7 @@ class AllocatorState(Known):
             reservation = domain.current.claims.get(claim.uid)
             if reservation is not None and reservation.stage is not Stage.OVER:
                 return True
-            if self._is_unknown(domain, claim, reservation):
+            if claim.decision and self._is_unknown(domain, claim, reservation):
                 return True
         return False
 
