@@ -142,7 +142,7 @@ class Step:
             self._wait(pod, want)
             return 0
         started_us = state.stopwatch()
-        if want.placement.is_aware and pod.uid not in domain.resumed:
+        if want.is_aware and pod.uid not in domain.resumed:
             self._learn(want)
         choice = find_with(state, domain, want, self._effort)
         if isinstance(choice, Pause):

@@ -28,8 +28,10 @@ class Wanted(msgspec.Struct, frozen=True, gc=False):
     """Equal for pods that may go to the same nodes for the same devices."""
     placement: Placement
     """The pool's, or the pod's own."""
+    is_aware: bool
+    """Whether fragmentation decides, and so what was learned."""
     scoring: Scoring
-    """Of the placement, as long as nothing is learned."""
+    """Of the placement; where fragmentation decides, as long as nothing is learned."""
     configs: tuple[tuple[OpaqueConfig, ...], ...]
     """Of each claim: that of the classes, each with its requests, then its own."""
     fixed_node: str = ""
@@ -67,6 +69,7 @@ def wanted(state: AllocatorState, domain: str, pod: Pod) -> Wanted | tuple[Reaso
         common.devices_signature,
         common.signature,
         common.placement,
+        common.is_aware,
         common.scoring,
         common.configs,
         "" if are_all_open else _fixed_node(state, pod),

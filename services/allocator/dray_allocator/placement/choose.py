@@ -252,7 +252,9 @@ def _among(
 
 def _scoring(state: AllocatorState, domain: Domain, wanted: Wanted) -> Scoring:
     """FragmentationAware fills what is loaded until something is learned."""
-    return learned_scoring(state, domain, wanted.placement) or wanted.scoring
+    if not wanted.is_aware:
+        return wanted.scoring
+    return learned_scoring(state, domain) or wanted.scoring
 
 
 def _score_of(state: AllocatorState, domain: Domain, wanted: Wanted) -> tuple[Plan, NodeScore]:

@@ -39,8 +39,10 @@ class Pattern(msgspec.Struct, frozen=True):
     """Equal for pods that may go to the same nodes for the same devices."""
     placement: Placement
     """The pool's, or the pod's own."""
+    is_aware: bool
+    """Whether fragmentation decides, and so what was learned."""
     scoring: Scoring
-    """Of the placement, as long as nothing is learned."""
+    """Of the placement; where fragmentation decides, as long as nothing is learned."""
     configs: tuple[tuple[OpaqueConfig, ...], ...]
     """Of each claim: that of the classes, each with its requests, then its own."""
     named_nodes: tuple[str, ...] | None
@@ -127,6 +129,7 @@ def _pattern(
         signature,
         needed + b"|" + signature,
         placement,
+        placement.is_aware,
         scoring_of(placement),
         tuple([one.config for one in said]),
         named_nodes(pod.needs),
