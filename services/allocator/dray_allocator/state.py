@@ -23,9 +23,9 @@ from dray_allocator.known import Known
 from dray_allocator.log.fold import Reservation, Stage, Touched
 from dray_allocator.log.lives import counts, merely_held
 from dray_allocator.node.holds import Held, Holds
-from dray_allocator.placement.said import Sayings, Signatures
+from dray_allocator.placement.pattern import Patterns
 
-_CACHES = ("boards", "sayings", "signatures")
+_CACHES = ("boards", "patterns")
 
 
 @dataclass(slots=True)
@@ -38,8 +38,7 @@ class AllocatorState(Known):
     ledger: Ledger = field(default_factory=Ledger)
     holds: Holds = field(default_factory=Holds)
     selectors: Selectors = field(default_factory=Selectors)
-    sayings: Sayings = field(default_factory=Sayings)
-    signatures: Signatures = field(default_factory=Signatures)
+    patterns: Patterns = field(default_factory=Patterns)
     shared_version: int = 0
     """Moves when devices that many nodes see change, or what is in use of them."""
     suspects: dict[DeviceId, str] = field(default_factory=dict)
@@ -57,7 +56,7 @@ class AllocatorState(Known):
     def __setstate__(self, copied: dict[str, object]) -> None:
         for name, value in copied.items():
             setattr(self, name, value)
-        self.sayings, self.signatures = Sayings(), Signatures()
+        self.patterns = Patterns()
         self._make_boards()
 
     def _make_boards(self) -> None:

@@ -25,11 +25,9 @@ def test_pods_that_ask_for_the_same_share_all_but_whose_it_is(make_world):
     world = waiting(make_world)
     one, other = said(world, "a"), said(world, "b")
     assert one.signature is other.signature
-    assert one.asks[0].amounts is other.asks[0].amounts
-    assert [one.asks[0].claim_uid, other.asks[0].claim_uid] == [
-        one.claims[0].uid,
-        other.claims[0].uid,
-    ]
+    assert one.asks is other.asks
+    assert [one.pod.uid, other.pod.uid] == ["a", "b"]
+    assert one.claims[0].uid != other.claims[0].uid
 
 
 def test_needs_that_differ_in_more_than_amounts_have_signatures_of_their_own(make_world):

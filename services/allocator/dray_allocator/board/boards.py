@@ -99,10 +99,12 @@ class Boards:
 
         ``plan`` is asked where there is no such index. It must be the same for equal signatures.
         """
-        board = self.of(pool)
+        if self._nodes:
+            self._read_again()
         key = (pool, scoring.key, signature)
         index = self._indexes.pop(key, None)
         if index is None:
+            board = self.of(pool)
             self._make_room(board)
             planned = plan(board)
             index = Index(board, planned, scoring.make(board, planned))
