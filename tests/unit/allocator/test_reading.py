@@ -57,13 +57,16 @@ class SlowBus(MemoryBus):
         await self.answers.wait()
         return await super().state(stream)
 
-    async def read(self, stream, *, subjects=(), start=1):
+    async def read_batches(self, stream, *, subjects=(), start=1):
         stops_after, count = self.stops_after if start == 1 else None, 0
-        async for delivered in super().read(stream, subjects=subjects, start=start):
-            if count == stops_after:
-                await self.reads_on.wait()
-            count += 1
-            yield delivered
+        async for batch in super().read_batches(stream, subjects=subjects, start=start):
+            for delivered in batch if stops_after is not None else ():
+                if count == stops_after:
+                    await self.reads_on.wait()
+                count += 1
+                yield [delivered]
+            if stops_after is None:
+                yield batch
 
 
 async def until(condition: Callable[[], bool]) -> None:
