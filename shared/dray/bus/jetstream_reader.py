@@ -13,7 +13,7 @@ from dray.bus.ports import BusUnavailableError, StreamMissingError
 from dray.messages.base import Delivered
 from dray.runtime.backoff import Backoff
 
-BATCH: Final = 256
+BATCH: Final = 512
 _REFILL: Final = BATCH // 2
 _INACTIVE_S: Final = 60
 
