@@ -94,6 +94,24 @@ async def test_a_reader_starts_where_it_is_told_and_reads_what_it_asked_for(bus:
     assert [m.sequence for m in got] == [4, 6]
 
 
+async def test_what_is_at_hand_comes_at_once_and_in_order(bus: Bus) -> None:
+    await bus.ensure(LOG)
+    count = 700
+    await asyncio.gather(
+        *(bus.append(message("t.log.1", str(n)), expected_last=n) for n in range(count))
+    )
+    got: list[Delivered] = []
+    batches = bus.read_batches("LOG", start=2)
+    async with asyncio.timeout(20), aclosing(batches) as reader:  # type: ignore[type-var]
+        async for batch in reader:
+            assert batch
+            got += batch
+            if got[-1].pending == 0:
+                break
+    assert [m.sequence for m in got] == list(range(2, count + 1))
+    assert got[0].pending > 0
+
+
 async def test_a_reader_follows_the_tail(bus: Bus) -> None:
     await bus.ensure(LOG)
     async with asyncio.timeout(20), aclosing(bus.read("LOG")) as reader:
