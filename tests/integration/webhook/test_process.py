@@ -13,6 +13,7 @@ from tests.integration.webhook.surroundings import (
     P,
     admin,
     answer_lookup,
+    client_of,
     program,
     publish_facts,
     real,
