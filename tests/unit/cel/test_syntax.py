@@ -1,4 +1,4 @@
-"""Text to tree and back: every literal form, every operator, and hostile text."""
+"""Text to tree and back: every literal form, every operator, and any text."""
 
 import pytest
 from hypothesis import given, settings

@@ -1,22 +1,14 @@
 """The spans of an admission."""
 
-import json
-
 import pytest
-
-from dray.telemetry import configure, shutdown
+from tests.tracing import spans, traced
 
 P = "tensor-fusion.ai/"
 
 
 @pytest.fixture
 def trace_file(tmp_path, monkeypatch):
-    path = tmp_path / "trace.jsonl"
-    monkeypatch.setenv("DRAY_TRACE_FILE", str(path))
-    monkeypatch.delenv("OTEL_EXPORTER_OTLP_ENDPOINT", raising=False)
-    configure("webhook", "w-0")
-    yield path
-    shutdown()
+    yield from traced(tmp_path / "trace.jsonl", monkeypatch, "webhook", "w-0")
 
 
 async def test_the_admission_is_the_first_span_and_says_what_was_understood(
@@ -24,7 +16,7 @@ async def test_the_admission_is_the_first_span_and_says_what_was_understood(
 ):
     answer = await ready.webhook.mutate_pod(request_of(pod()), timeout_s=5)
 
-    (span,) = map(json.loads, trace_file.read_text().splitlines())
+    (span,) = spans(trace_file)
     assert (span["name"], span["parent_id"], span["status"]) == ("admission", "", "unset")
     position = f"00-{span['trace_id']}-{span['span_id']}-01"
     assert answer.requested.traceparent == position
@@ -46,6 +38,6 @@ async def test_a_refused_pod_is_a_failed_span(ready, pod, request_of, trace_file
         request_of(pod({f"{P}gpupool": "shared", f"{P}vram-request": "much"})), timeout_s=5
     )
 
-    (span,) = map(json.loads, trace_file.read_text().splitlines())
+    (span,) = spans(trace_file)
     assert not answer.allowed
     assert (span["status"], span["reason"]) == ("error", answer.message)
