@@ -245,8 +245,8 @@ class Index:
         self._stale.update(dict.fromkeys((rows // BLOCK).tolist()))
         best, at = self._best, int(keys.argmin())
         if best is not None:
-            found = self._best_of(best, keys.item(at), rows.item(at))
-            self._best = None if board.ties.twins else found
+            now = self._best_of(best, keys.item(at), rows.item(at))
+            self._best = None if board.ties.twins else now
 
     def _rebuild(self) -> None:
         board = self.board
