@@ -156,7 +156,8 @@ class Step:
         decision = decision_of(domain, want, choice, took_us=took_us)
         self._batch.append(decision)
         state.count(domain, decision)
-        domain.put_up_next(want.signature)
+        if domain.parked or domain.doubted:
+            domain.put_up_next(want.signature)
         return 1
 
     def _learn(self, want: Wanted) -> None:

@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 
 from dray_allocator.board.board import Board
-from dray_allocator.board.columns import Flags, Places, Whole, spread, wholes
+from dray_allocator.board.columns import Flags, Places, Whole, flagged, spread, wholes
 from dray_allocator.board.plan import Plan
 from dray_allocator.fit.selectors import Selectors
 from dray_allocator.placement.modes import TIE_BITS
@@ -219,7 +219,7 @@ class Index:
             if len(found) < need.count:
                 return NONE
             if self._by_load is None:
-                suiting.append(_flags(found, count))
+                suiting.append(flagged(found, count))
         self._suiting = row, found
         return (self.score.of(board, row, suiting) << TIE_BITS) + board.tie_at[row]
 
@@ -296,9 +296,3 @@ def _nones(blocks: int) -> tuple["array[int]", Whole]:
     each, together = wholes(blocks * BLOCK)
     together[:] = NONE
     return each, together
-
-
-def _flags(which: list[int], count: int) -> Flags:
-    found = np.zeros(count, np.bool_)
-    found[which] = True
-    return found

@@ -104,6 +104,27 @@ def world_of(make_world, changed, cards):
     return world
 
 
+@pytest.mark.parametrize("then", [0, 1, 20, 200])
+def test_a_node_taken_on_trust_is_not_chosen_unless_the_pod_fits(make_world, monkeypatch, then):
+    """Three would be next, had they the cpu; in between so many others change."""
+    monkeypatch.setattr(index, "_ON_TRUST", 5)
+    world = make_world().open()
+    world.nodes(*(world.a_node(f"n{i}") for i in range(300)), cards=1)
+    asked, needs = world.ask("100", "10Gi"), PodNeeds(cpu_milli=200)
+    first = chosen(world, "first", asked, needs=needs)
+    assert chosen(world, "second", asked, needs=needs) == first
+    others = [f"n{i}" for i in range(300) if f"n{i}" != first]
+    for name in others[:3]:
+        only = NodeExpression("metadata.name", "In", (name,), is_field=True)
+        small = world.ask("1", "1Gi")
+        assert chosen(world, f"on-{name}", small, needs=PodNeeds(node_terms=((only,),))) == name
+        world.node(world.a_node(name, cpu_milli=100))
+    assert chosen(world, "third", asked, needs=needs) == first
+    for name in others[3 : 3 + then]:
+        world.node(world.a_node(name, cpu_milli=100))
+    assert chosen(world, "fourth", asked, needs=needs) in others[3 + then :]
+
+
 def test_what_tells_too_many_apart_is_looked_at_on_the_node_itself(make_world, monkeypatch):
     monkeypatch.setattr(kinds, "MOST_VALUES", 2)
     world = make_world().open()
