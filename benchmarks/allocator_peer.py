@@ -58,14 +58,14 @@ class Peer:
     """By what was done, medians in microseconds, as `Taken.row` has them."""
 
 
-def build(say: Callable[[str], None]) -> Path:
-    """The oracle's command, built where need be.
+def build(say: Callable[[str], None], minor: str = KUBERNETES) -> Path:
+    """The oracle's command for a minor of Kubernetes, built where need be.
 
     Raises:
         NoPeerError: it can't be built here, and why.
     """
     try:
-        found: Path = asyncio.run(runpy.run_path(str(BUILDING))["build_oracle"](KUBERNETES, say))
+        found: Path = asyncio.run(runpy.run_path(str(BUILDING))["build_oracle"](minor, say))
     except PermanentError as error:
         raise NoPeerError(str(error)) from error
     return found

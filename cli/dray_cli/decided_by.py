@@ -3,8 +3,14 @@
 from dataclasses import dataclass
 from typing import Any
 
-from dray.domain.names import FRAGMENTATION_AWARE, KUBERNETES_COMPATIBLE, PLACEMENT
-from dray.domain.placement import MODES, Placement, overridden, placement_of
+from dray.domain.names import (
+    FRAGMENTATION_AWARE,
+    GPU_TOPOLOGY,
+    KUBERNETES_COMPATIBLE,
+    PLACEMENT,
+    PREFER,
+)
+from dray.domain.placement import MODES, NO_TOPOLOGY, Placement, overridden, placement_of
 from dray.kube.convert import policy_from
 from dray.kube.ports import POLICIES, Kube, NotFoundError, Object, RefusedError
 
@@ -23,15 +29,21 @@ class DecidedBy:
     """Its generation now."""
     placement: str = ""
     """What it and the pod ask for; empty where the policy has changed since."""
+    ignored: tuple[str, ...] = ()
+    """Annotations of the pod that mean nothing to that placement."""
 
     def line(self) -> str:
         """As a person reads it."""
         said = [self._policy(), *self._learned()]
-        return f"Decided by {self.placement or 'a policy'} ({', '.join(said)})"
+        line = f"Decided by {self.placement or 'a policy'} ({', '.join(said)})"
+        if not self.ignored:
+            return line
+        verb = "has" if len(self.ignored) == 1 else "have"
+        return f"{line}; {' and '.join(self.ignored)} {verb} no effect with it"
 
     def as_json(self) -> dict[str, Any]:
         """The same as data; absent is what is not known."""
-        known = {"placement": self.placement, "policy": self.policy}
+        known = {"placement": self.placement, "policy": self.policy, "ignored": self.ignored}
         return {
             **{name: value for name, value in known.items() if value},
             "policyVersion": self.policy_version,
@@ -65,7 +77,8 @@ async def decided_by(
         return None
     version, learned = int(said["policyVersion"]), int(said["learnedVersion"])
     if not version:
-        return DecidedBy(version, learned, placement=_placement(pod, placement_of()))
+        asked = _placement(pod, placement_of())
+        return DecidedBy(version, learned, placement=asked, ignored=_ignored(pod, asked))
     known = await _policy(kube, pool)
     if known is None:
         return DecidedBy(version, learned)
@@ -73,7 +86,18 @@ async def decided_by(
     levels = policy.placement_node, policy.placement_gpu
     placement = placement_of(policy.placement, *levels, policy.placement_weights)
     asked = _placement(pod, placement) if policy.version == version else ""
-    return DecidedBy(version, learned, policy.name, policy.version, asked)
+    ignored = _ignored(pod, asked)
+    return DecidedBy(version, learned, policy.name, policy.version, asked, ignored)
+
+
+def _ignored(pod: Object, placement: str) -> tuple[str, ...]:
+    """What the pod says of its cards that kube-scheduler's allocator has no ear for."""
+    says = pod["metadata"].get("annotations") or {}
+    if placement != KUBERNETES_COMPATIBLE:
+        return ()
+    return tuple(
+        name for name in (PREFER, GPU_TOPOLOGY) if says.get(name, NO_TOPOLOGY) != NO_TOPOLOGY
+    )
 
 
 async def _policy(kube: Kube, pool: Object | None) -> Object | None:

@@ -1,7 +1,6 @@
 """``dray explain pod/NAME``: why a pod waits, clause by clause, or what it got."""
 
 import asyncio
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,6 +23,7 @@ from dray.kube.ports import (
 from dray_cli.cards import Cluster, reasons_on_cards
 from dray_cli.decided_by import DecidedBy, decided_by
 from dray_cli.output import output_option, print_json
+from dray_cli.pod_claims import claims_of, devices_of, holdings_of
 from dray_cli.target import connect_kube, kubeconfig_option
 
 
@@ -79,7 +79,7 @@ class Explanation:
     def _by_hand(self) -> tuple[Object, ...]:
         """Claims that dray did not derive and that hold devices of its driver all the same: in a
         pool of kube-scheduler anybody's claim may."""
-        return tuple(claim for claim in self.strange if any(_results(claim, names.DRIVER)))
+        return tuple(claim for claim in self.strange if any(devices_of(claim, names.DRIVER)))
 
     @property
     def reasons(self) -> list[str]:
@@ -89,13 +89,21 @@ class Explanation:
         status = (self.bind_request or {}).get("status", {})
         return [] if self.allocated else str(status.get("explanation", "")).splitlines()
 
+    @property
+    def node(self) -> str:
+        """Where the pod is or is to go; empty while that is not decided."""
+        spec = (self.bind_request or {}).get("spec") or {}
+        bound = (self.pod.get("spec") or {}).get("nodeName")
+        return str(bound or spec.get("selectedNode") or "")
+
     def _lacking(self) -> list[str]:
         """What its devices lack for it to be bound."""
         status = (self.bind_request or {}).get("status", {})
         if status.get("reason") != names.CONDITIONS_PENDING or self.pod["spec"].get("nodeName"):
             return []
         told = str(status.get("explanation", "")).split("; ")
-        return ["  and is bound once they are ready:", *_indent(_indent(told))]
+        to = f" to {self.node}" if self.node else ""
+        return [f"  and is bound{to} once they are ready:", *_indent(_indent(told))]
 
     def lines(self) -> list[str]:
         """The explanation as a person reads it."""
@@ -110,10 +118,10 @@ class Explanation:
         head = f"Pod {metadata['namespace']}/{metadata['name']} is {self.phase}"
         if self.claims and self.allocated:
             by = _indent([self.by.line()]) if self.by is not None else ()
-            holdings = _holdings(self.claims)
+            holdings = holdings_of(self.claims, self.node)
             return [f"{head} and has its GPUs:", *holdings, *self._lacking(), *by]
         if self.allocated:
-            holdings = _holdings(self._by_hand, names.DRIVER)
+            holdings = holdings_of(self._by_hand, self.node, names.DRIVER)
             return [f"{head} and has GPUs by claims written by hand:", *holdings]
         if not pool:
             return [f"{head}. It asks for no GPU of dray: it has no {names.GPUPOOL} annotation."]
@@ -185,25 +193,6 @@ class Explanation:
         }
 
 
-def _holdings(claims: tuple[Object, ...], driver: str = "") -> list[str]:
-    """One line per device, of one driver or of all."""
-    lines = []
-    for claim in claims:
-        for result in _results(claim, driver):
-            consumed = result.get("consumedCapacity") or {}
-            amounts = " ".join(f"{k}={v}" for k, v in sorted(consumed.items()) if v != "0")
-            lines.append(f"  {result['device']} on {result['pool']}  {amounts}".rstrip())
-    return lines
-
-
-def _results(claim: Object, driver: str = "") -> Iterator[Object]:
-    """The devices that a claim holds, of one driver or of all."""
-    allocation = (claim.get("status") or {}).get("allocation") or {}
-    for result in (allocation.get("devices") or {}).get("results") or ():
-        if not driver or result.get("driver") == driver:
-            yield result
-
-
 def _indent(lines: list[str]) -> list[str]:
     return [f"  {line}" for line in lines]
 
@@ -219,34 +208,13 @@ async def explain_pod(kube: Kube, namespace: str, name: str) -> Explanation:
         bind_request = await kube.get(BIND_REQUESTS, name, namespace)
     except NotFoundError:
         bind_request = None
-    claims, strange = await _claims(kube, pod)
+    claims, strange = await claims_of(kube, pod)
     found = Explanation(pod, bind_request, claims, strange=strange)
     pool = await _pool(kube, found.pool_asked_for)
     found = replace(found, pool=pool, by=await decided_by(kube, pod, pool, bind_request))
     if pool is None or found.allocated or found.decides == names.OWNER_DRAY:
         return found
     return replace(found, on_cards=await _on_cards(kube, pod, pool))
-
-
-async def _claims(kube: Kube, pod: Object) -> tuple[tuple[Object, ...], tuple[Object, ...]]:
-    """The claims that dray derived, and the pod's others; one that is missing is left out."""
-    entries = (pod.get("spec") or {}).get("resourceClaims") or ()
-    statuses = (pod.get("status") or {}).get("resourceClaimStatuses") or ()
-    found = {one["name"]: one["resourceClaimName"] for one in entries if "resourceClaimName" in one}
-    found |= {
-        one["name"]: one["resourceClaimName"] for one in statuses if "resourceClaimName" in one
-    }
-    ours: list[Object] = []
-    strange: list[Object] = []
-    for reference, name in found.items():
-        try:
-            claim = await kube.get(CLAIMS, name, pod["metadata"]["namespace"])
-        except NotFoundError:
-            continue
-        labels = claim["metadata"].get("labels") or {}
-        is_ours = reference == names.CLAIM_REFERENCE or names.POOL_LABEL in labels
-        (ours if is_ours else strange).append(claim)
-    return tuple(ours), tuple(strange)
 
 
 async def _pool(kube: Kube, name: str) -> Object | None:

@@ -10,6 +10,7 @@ from dray.kube.convert import claim_from, pod_from
 from dray.kube.ports import CLAIMS, PODS, POOLS, TEMPLATES, Object, Resource
 from dray_sandbox.chaos.administrators import Administrators
 from dray_sandbox.chaos.ambushes import Ambushes
+from dray_sandbox.chaos.cast import OWN
 from dray_sandbox.chaos.cluster import (
     DEDICATED,
     SHARED,
@@ -20,7 +21,7 @@ from dray_sandbox.chaos.cluster import (
     plain_pod,
 )
 from dray_sandbox.chaos.losses import Losses
-from dray_sandbox.chaos.world import OWN, World
+from dray_sandbox.chaos.world import World
 
 Fault = Callable[[], Awaitable[None]]
 

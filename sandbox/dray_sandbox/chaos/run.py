@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
+from dray_sandbox.chaos.cast import NODES
 from dray_sandbox.chaos.cluster import furnish
 from dray_sandbox.chaos.facts import stale_facts
 from dray_sandbox.chaos.invariants import Quiet
@@ -19,7 +20,7 @@ from dray_sandbox.chaos.logs import repeated_attempts
 from dray_sandbox.chaos.loop import VirtualLoop
 from dray_sandbox.chaos.monkey import Monkey
 from dray_sandbox.chaos.trace import Trace
-from dray_sandbox.chaos.world import NODES, World
+from dray_sandbox.chaos.world import World
 
 _QUIET_WITHIN_S = 300.0
 """Void after 30 s, leases 15 s, exclusions and templates 10 s, backoffs: several in a row."""

@@ -11,32 +11,13 @@ from dray.domain.names import VOID
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import CLAIMS, Object
 from dray_sandbox.chaos import actors
-from dray_sandbox.chaos.cluster import DEDICATED, SHARED
+from dray_sandbox.chaos.cast import CARDS, NODES, OWN, Actor, everybody
 from dray_sandbox.chaos.doors import FaultyBus, doors
 from dray_sandbox.chaos.harms import Ambush, Mix, weight_of
 from dray_sandbox.chaos.invariants import Judge, Watched
 from dray_sandbox.chaos.line import Harm
 from dray_sandbox.chaos.loop import CURRENT, Process, VirtualLoop
 from dray_sandbox.chaos.trace import Trace
-
-NODES = {"n1": DEDICATED, "n2": DEDICATED, "n3": SHARED, "n4": SHARED}
-CARDS = 2
-OWN = ("cc-1", "cc-2", "alloc-1", "alloc-2", *(f"agent-{node}" for node in NODES))
-"""Dray's processes."""
-
-
-@dataclass(slots=True)
-class Actor:
-    """A process over all its lives."""
-
-    name: str
-    begin: actors.Life
-    process: Process | None = None
-    running: actors.Running | None = None
-    bus: FaultyBus | None = None
-    kube: Any = None
-    lives: int = 0
-    keeps_name: bool = True
 
 
 @dataclass(slots=True)
@@ -50,7 +31,7 @@ class World:
     bus: MemoryBus = field(init=False)
     judge: Judge = field(init=False)
     boards: dict[str, actors.Board] = field(init=False)
-    actors: dict[str, Actor] = field(default_factory=dict)
+    actors: dict[str, Actor] = field(init=False)
     harming: bool = True
     """Whether calls may still fail."""
     kube_back_s: float = 0.0
@@ -83,20 +64,7 @@ class World:
         self.kube = MemoryKube(store)
         self.bus = MemoryBus(now_unix_s=self.loop.now_unix_s)
         self.boards = {node: actors.Board(node, CARDS) for node in NODES}
-        lives = {
-            "cc-1": actors.claim_controller,
-            "cc-2": actors.claim_controller,
-            "alloc-1": actors.allocator,
-            "alloc-2": actors.allocator,
-            **{f"agent-{n}": actors.node_agent(b, actors.Disk()) for n, b in self.boards.items()},
-            "k-claims": actors.claims_controller(watch_templates=draw.random() < 0.7),
-            "k-scheduler": actors.scheduler,
-            "k-allocates": actors.allocating_scheduler(random.Random(f"{self.seed}-allocates")),
-            "k-lets": actors.kubelets,
-            "k-garbage": actors.garbage_collector(self.kube),
-        }
-        for name, begin in lives.items():
-            self.actors[name] = Actor(name, begin, keeps_name=draw.random() < 0.5)
+        self.actors = everybody(self.seed, draw, self.boards, self.kube)
 
     # --- fate --------------------------------------------------------------------------
 

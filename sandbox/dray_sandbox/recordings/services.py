@@ -22,8 +22,9 @@ from dray.runtime.settings import Log
 from dray_claim_controller.app import Controller
 from dray_claim_controller.settings import ControllerSettings, Publishing, Templates
 from dray_sandbox.chaos import actors
+from dray_sandbox.chaos.cast import Actor
 from dray_sandbox.chaos.run import Outcome, Size, simulate
-from dray_sandbox.chaos.world import Actor, World
+from dray_sandbox.chaos.world import World
 from dray_sandbox.recordings.nodes import NodeDisk, node_agent
 from dray_sandbox.recordings.user import webhook
 

@@ -8,6 +8,7 @@ import msgspec
 
 from dray.domain.claims import Claim, ClaimSpec, DeviceRequest
 from dray_allocator.fit.percent import percents
+from dray_allocator.lane.asking import shares_of
 
 _KEPT = 1024
 Part = tuple[tuple[str, ...], tuple[tuple[str, str], ...]]
@@ -38,7 +39,7 @@ def signature(claim: Claim) -> bytes:
     shares = [percents(claim, request.name) for request in claim.spec.requests]
     asked: tuple[object, ...] = (claim.spec.requests, claim.spec.constraints, shares)
     if claim.spec.in_full:
-        asked = (*asked, claim.spec.in_full)
+        asked = (*asked, claim.spec.in_full, tuple(shares_of(claim)))
     return msgspec.json.encode(asked, order="deterministic")
 
 

@@ -5,8 +5,6 @@ the claim injected; whatever is wrong is said at once. UPDATE: what was admitted
 (``updates``).
 """
 
-from collections.abc import Sequence
-
 from dray.cel.environment import Mode
 from dray.domain.errors import InvalidInputError
 from dray.domain.names import (
@@ -15,29 +13,25 @@ from dray.domain.names import (
     DRA_CEL_EXPRESSION,
     DRAY_SCHEDULER,
     GPU_TOPOLOGY,
-    OWNER_DRAY,
-    OWNER_KUBE_SCHEDULER,
     PLACEMENT,
     PREFER,
     PREFIX,
     SHAPE,
 )
 from dray.domain.pods import Pool
-from dray.domain.quantities import Quantity
 from dray.kube.convert import given_by_classes, pod_needs
 from dray.messages.events import PodRequested
 from dray.messages.facts import TemplateObserved
 from dray.messages.rpc import Lookup
-from dray_webhook.annotations import Asked, Findings, read_annotations
+from dray_webhook.annotations import Findings, read_annotations
 from dray_webhook.completing import Form, Wanted
-from dray_webhook.containers import Part, read_containers
+from dray_webhook.containers import read_containers
 from dray_webhook.injection import (
     NEVER_ON_PODS_AT_BIRTH,
     Ids,
     Injection,
     claim_conflicts,
     container_conflicts,
-    dray_binds,
     foreign_needs,
     inject,
     is_kube_schedulers,
@@ -47,10 +41,11 @@ from dray_webhook.injection import (
     uses_of,
 )
 from dray_webhook.jsonpatch import difference
-from dray_webhook.pools import Resolution, Rules, resolve
+from dray_webhook.pools import Rules, resolve
 from dray_webhook.review import DENIED, UNSURE, Answer, Object, Request, annotations_of
 from dray_webhook.selectors import selectors_of
 from dray_webhook.shape import LONGEST_SHAPE, Shape, canonical, derive, derived_name
+from dray_webhook.understood import understood
 from dray_webhook.updates import keep_admitted
 from dray_webhook.view import View
 
@@ -270,50 +265,6 @@ class _Admission:
             understood=understood(self.asked, self.found, self.parts, gated=injection.gated),
             traceparent=self.ids.traceparent,
         )
-
-
-def understood(
-    asked: Asked, found: Resolution, parts: Sequence[Part], *, gated: bool
-) -> dict[str, str]:
-    """What was read, in words for timelines."""
-    pool = found.pool.name if found.pool else ""
-    shared = next((part.asked for part in parts if not part.container), Asked(count=0))
-    own = [f"{part.container}: {_how_much(part.asked)}" for part in parts if part.container]
-    words = {
-        "gpus": str(sum(part.asked.count for part in parts)),
-        "tflops": _in_words(shared.tflops, shared.compute_percent),
-        "vram": _in_words(shared.vram, shared.vram_percent),
-        "whole": "true" if shared.whole else "",
-        "containers": "; ".join(own),
-        "prefer": asked.prefer,
-        "placement": asked.placement,
-        "gpu-topology": asked.topology,
-        "pool": pool if asked.pool else f"{pool} (default)",
-        "model": asked.model,
-        "qos": asked.qos,
-        "tflops-limit": str(asked.tflops_limit) if asked.tflops_limit else "",
-        "vram-limit": str(asked.vram_limit) if asked.vram_limit else "",
-        "selector": "custom" if asked.expression else "generated",
-        "dra": found.dra_from,
-        "base": f"{found.base.namespace}/{found.base.name}" if found.base else "",
-        "binder": OWNER_DRAY
-        if found.pool and dray_binds(found.pool, gated)
-        else OWNER_KUBE_SCHEDULER,
-        "allocator": OWNER_KUBE_SCHEDULER if found.pool and is_kube_schedulers(found.pool) else "",
-    }
-    return {name: value for name, value in words.items() if value}
-
-
-def _how_much(asked: Asked) -> str:
-    """Such as ``2 × 100 tflops, 16Gi vram``."""
-    compute = _in_words(asked.tflops, asked.compute_percent)
-    vram = _in_words(asked.vram, asked.vram_percent)
-    each = "whole card" if asked.whole else f"{compute} tflops, {vram} vram"
-    return f"{asked.count} × {each}"
-
-
-def _in_words(amount: Quantity | None, percent: Quantity | None) -> str:
-    return str(amount) if amount else f"{percent} %" if percent else ""
 
 
 def _ours(pod: Object) -> bool:

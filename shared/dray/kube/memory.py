@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from typing import Any
 
 from dray.kube.memory_patch import patched
-from dray.kube.memory_selectors import field_matcher, label_matcher
+from dray.kube.memory_rules import check_binding
+from dray.kube.memory_selectors import matcher
 from dray.kube.memory_store import Event, MemoryStore
 from dray.kube.ports import (
     CLAIMS,
@@ -93,7 +94,7 @@ class MemoryKube:
     ) -> Listed:
         """See ``Kube.list``."""
         await self._enter("list", resource, "")
-        return self._list(resource, _matcher(namespace, label_selector, field_selector))
+        return self._list(resource, matcher(namespace, label_selector, field_selector))
 
     async def watch(
         self,
@@ -104,7 +105,7 @@ class MemoryKube:
         field_selector: str = "",
     ) -> AsyncIterator[WatchEvent]:
         """See ``Kube.watch``."""
-        wanted = _matcher(namespace, label_selector, field_selector)
+        wanted = matcher(namespace, label_selector, field_selector)
         while True:
             await self._flowing.wait()
             try:
@@ -196,7 +197,7 @@ class MemoryKube:
         """See ``Kube.bind``."""
         await self._enter("bind", PODS, pod)
         old = self.store.get(PODS, pod, namespace)
-        _check_binding(old, uid, resource_version)
+        check_binding(old, uid, resource_version)
         # Past the rules of an update: only a binding may set the node.
         self.store.bind(old, node)
         self._leave("bind")
@@ -269,15 +270,6 @@ class MemoryKube:
             raise faults.popleft()[0]
 
 
-def _matcher(namespace: str, labels: str, fields: str) -> Callable[[Object], bool]:
-    by_label, by_field = label_matcher(labels), field_matcher(fields)
-    return lambda obj: (
-        (not namespace or obj["metadata"].get("namespace") == namespace)
-        and by_label(obj)
-        and by_field(obj)
-    )
-
-
 def _seen(event: Event, wanted: Callable[[Object], bool]) -> WatchEvent | None:
     """What a watch with a selector sees of a change: leaving the selection is a deletion."""
     if event.after is not None and wanted(event.after):
@@ -285,20 +277,3 @@ def _seen(event: Event, wanted: Callable[[Object], bool]) -> WatchEvent | None:
     if event.before is not None and wanted(event.before):
         return Deleted(copy.deepcopy(event.after if event.after is not None else event.before))
     return None
-
-
-def _check_binding(pod: Object, uid: str, resource_version: int | None) -> None:
-    name, revision = pod["metadata"]["name"], pod["metadata"]["resourceVersion"]
-    problem = ""
-    if uid and pod["metadata"]["uid"] != uid:
-        problem = f"its uid is {pod['metadata']['uid']}, not {uid}"
-    elif resource_version is not None and revision != str(resource_version):
-        problem = f"its resourceVersion is {revision}, not {resource_version}"
-    elif pod["metadata"].get("deletionTimestamp"):
-        problem = "it is being deleted"
-    elif pod["spec"].get("nodeName"):
-        problem = f"it is already assigned to node {pod['spec']['nodeName']}"
-    elif pod["spec"].get("schedulingGates"):
-        problem = "it has non-empty .spec.schedulingGates"
-    if problem:
-        raise ConflictError(f'pods/binding "{name}": {problem}')

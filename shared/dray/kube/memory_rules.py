@@ -13,6 +13,7 @@ from dray.kube.ports import (
     PODS,
     SLICES,
     TEMPLATES,
+    ConflictError,
     Object,
     RefusedError,
     Resource,
@@ -85,6 +86,24 @@ def merge_update(resource: Resource, old: Object, new: Object, subresource: str)
         if "status" in old:
             result["status"] = old["status"]
     return result
+
+
+def check_binding(pod: Object, uid: str, resource_version: int | None) -> None:
+    """Whether the pod may be bound. Raises ConflictError."""
+    name, revision = pod["metadata"]["name"], pod["metadata"]["resourceVersion"]
+    problem = ""
+    if uid and pod["metadata"]["uid"] != uid:
+        problem = f"its uid is {pod['metadata']['uid']}, not {uid}"
+    elif resource_version is not None and revision != str(resource_version):
+        problem = f"its resourceVersion is {revision}, not {resource_version}"
+    elif pod["metadata"].get("deletionTimestamp"):
+        problem = "it is being deleted"
+    elif pod["spec"].get("nodeName"):
+        problem = f"it is already assigned to node {pod['spec']['nodeName']}"
+    elif pod["spec"].get("schedulingGates"):
+        problem = "it has non-empty .spec.schedulingGates"
+    if problem:
+        raise ConflictError(f'pods/binding "{name}": {problem}')
 
 
 def _default_claim(spec: dict[str, Any]) -> None:

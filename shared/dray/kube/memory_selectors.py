@@ -12,6 +12,16 @@ _EQUAL: Final = re.compile(r"\s*([^\s,!=()]+)\s*(==|=|!=)\s*([^\s,!=()]*)\s*")
 _EXISTS: Final = re.compile(r"\s*(!?)\s*([^\s,!=()]+)\s*")
 
 
+def matcher(namespace: str, labels: str, fields: str) -> Callable[[Object], bool]:
+    """Whether an object is in the namespace (empty: in any) and satisfies both selectors."""
+    by_label, by_field = label_matcher(labels), field_matcher(fields)
+    return lambda obj: (
+        (not namespace or obj["metadata"].get("namespace") == namespace)
+        and by_label(obj)
+        and by_field(obj)
+    )
+
+
 def label_matcher(selector: str) -> Callable[[Object], bool]:
     """Whether an object's labels satisfy the selector. Raises RefusedError (400)."""
     tests = _requirements(selector)

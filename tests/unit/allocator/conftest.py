@@ -196,6 +196,13 @@ class World:
             self.node(one)
         return self
 
+    def full(self) -> "World":
+        """Two pods fill the card, a third waits."""
+        self.nodes(node("n1"))
+        for uid in ("a", "b", "c"):
+            self.submit(pod(uid))
+        return self
+
     def node(self, one: Node, counted: tuple[str, ...] = (), deleted: bool = False) -> list[Effect]:
         """A node as observed now."""
         return self.see(

@@ -59,6 +59,16 @@ def test_every_status_is_valid(make: Any, status: dict[str, Any]) -> None:
     assert (kept["spec"], kept["status"]) == (spec, status), "a field that the server would prune"
 
 
+def test_devices_are_told_with_the_node_and_with_pools_of_another_name(make: Any) -> None:
+    allocation = make.decision().claims[0].allocation
+    (card,) = allocation.devices
+    port = type(card)("net", type(card.id)("net.example", "rack", "port"))
+    both = type(allocation)((card, port), "")
+
+    assert stories.in_short(both, "node-1").startswith("gpu-0 on node-1 (")
+    assert stories.in_short(both, "node-1").endswith("; port of pool rack on node-1")
+
+
 def test_an_event_names_the_pod_and_is_the_same_for_the_same_reason(make: Any) -> None:
     def event(reason: str, message: str) -> dict[str, Any]:
         return stories.event(

@@ -11,8 +11,12 @@ from dray.domain.quantities import parse_quantity
 from dray_cli.__main__ import cli
 from dray_cli.allocate_batch import answers
 
-VECTORS = Path(__file__).parents[2] / "vectors" / "alloc-sample.jsonl"
-SAMPLES = [json.loads(line) for line in VECTORS.read_text("utf-8").splitlines()]
+VECTORS = Path(__file__).parents[2] / "vectors"
+SAMPLES = [
+    json.loads(line)
+    for name in ("alloc-sample.jsonl", "alloc-counters.jsonl")
+    for line in (VECTORS / name).read_text("utf-8").splitlines()
+]
 ASKED = ("id", "k8s", "features", "node", "slices", "classes", "allocated", "claims")
 EMPTY: dict[str, Any] = {"id": "e", "node": {"metadata": {"name": "n"}}, "claims": []}
 SLICE = {"metadata": {"name": "s"}, "spec": {"driver": "d.x", "pool": {"name": "p"}}}
@@ -95,7 +99,7 @@ def test_an_amount_that_is_no_quantity_is_named_with_its_place() -> None:
 def test_lines_come_from_standard_input_or_a_file_and_keep_their_order() -> None:
     lines = [json.dumps(asked(sample)) for sample in SAMPLES[:5]]
     from_stdin = run(stdin="\n".join(["", lines[0], "", *lines[1:]]))
-    from_file = run("-f", str(VECTORS))
+    from_file = run("-f", str(VECTORS / "alloc-sample.jsonl"))
     found = [json.loads(line)["id"] for line in from_stdin.output.splitlines()]
     assert found == [sample["id"] for sample in SAMPLES[:5]]
     assert from_file.output.startswith(from_stdin.output)
@@ -103,7 +107,7 @@ def test_lines_come_from_standard_input_or_a_file_and_keep_their_order() -> None
 
 
 def test_people_are_told_in_words() -> None:
-    told = run("-f", str(VECTORS), "--output", "text").output
+    told = run("-f", str(VECTORS / "alloc-sample.jsonl"), "--output", "text").output
     assert "a77-000000: does not fit\n" in told
     assert "a77-000001: fits\n    claim 0: r0 gets gpu.example.com/pool-b/gpu-2\n" in told
     assert "a77-000016: error: claim default/claim-0: selector #0 on device " in told

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dray.domain.names import PLACEMENT
+from dray.domain.names import GPU_TOPOLOGY, PLACEMENT, PREFER
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import BIND_REQUESTS, CLAIMS, PODS, POLICIES, POOLS, Object
 from dray_cli.decided_by import DecidedBy, decided_by
@@ -53,8 +53,19 @@ async def with_policy(**placement: Any) -> MemoryKube:
             "Decided by KubernetesCompatible (SchedulingConfigTemplate standard version 1)",
         ),
         (
+            {"mode": "KubernetesCompatible"},
+            {PREFER: "vram asc", GPU_TOPOLOGY: "soft"},
+            "Decided by KubernetesCompatible (SchedulingConfigTemplate standard version 1); "
+            "tensor-fusion.ai/prefer and tensor-fusion.ai/gpu-topology have no effect with it",
+        ),
+        (
+            {"mode": "KubernetesCompatible"},
+            {GPU_TOPOLOGY: "none"},
+            "Decided by KubernetesCompatible (SchedulingConfigTemplate standard version 1)",
+        ),
+        (
             {"mode": "CompactFirst"},
-            {PLACEMENT: "node=spread,gpu=binpack"},
+            {PLACEMENT: "node=spread,gpu=binpack", GPU_TOPOLOGY: "soft"},
             "Decided by node=spread,gpu=binpack (SchedulingConfigTemplate standard version 1)",
         ),
         (

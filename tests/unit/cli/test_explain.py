@@ -41,15 +41,31 @@ def test_a_placed_pod_shows_what_it_holds_and_no_old_reasons() -> None:
 
 def test_a_pod_whose_devices_are_not_ready_shows_what_they_lack_until_it_is_bound() -> None:
     told = "device d/n/a lacks the condition attached; device d/n/b lacks the condition attached"
-    awaits = {"status": {"reason": "BindingConditionsPending", "explanation": told}}
+    awaits = {
+        "spec": {"selectedNode": "node-1"},
+        "status": {"reason": "BindingConditionsPending", "explanation": told},
+    }
     unbound, bound = {**POD, "spec": {}}, {**POD, "spec": {"nodeName": "node-1"}}
 
     assert Explanation(unbound, awaits, (ALLOCATED,)).lines()[2:] == [
-        "  and is bound once they are ready:",
+        "  and is bound to node-1 once they are ready:",
         "    device d/n/a lacks the condition attached",
         "    device d/n/b lacks the condition attached",
     ]
     assert len(Explanation(bound, awaits, (ALLOCATED,)).lines()) == 2
+
+
+@pytest.mark.parametrize("bound", [False, True])
+def test_a_device_of_several_nodes_is_shown_with_the_node_that_was_chosen(bound: bool) -> None:
+    results = [RESULT, {"device": "port", "pool": "rack"}]
+    claim = {**ALLOCATED, "status": {"allocation": {"devices": {"results": results}}}}
+    pod = {**POD, "spec": {"nodeName": "node-1"} if bound else {}}
+    request = {"spec": {"selectedNode": "node-1"}, "status": {}}
+
+    assert Explanation(pod, request, (claim,)).lines()[1:3] == [
+        "  gpu-1 on node-1  virtual_vram=16Gi",
+        "  port of pool rack on node-1",
+    ]
 
 
 def test_a_pod_without_annotations_is_not_ours() -> None:

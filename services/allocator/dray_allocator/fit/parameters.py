@@ -6,10 +6,11 @@ from dray.domain.claims import Claim
 from dray.domain.names import DRIVER, LIMITS_KIND
 
 
-def own_parameters(claim: Claim, request: str = "") -> Iterator[Mapping[str, object]]:
-    """Parameters that concern a request, in the claim's order; without a name all there are."""
+def own_parameters(claim: Claim, *request: str) -> Iterator[Mapping[str, object]]:
+    """Parameters that concern a request of any of these names, as an alternative has two, in the
+    claim's order; without a name all there are."""
     for config in claim.spec.config:
         if config.driver != DRIVER or config.parameters.get("kind") != LIMITS_KIND:
             continue
-        if not request or not config.requests or request in config.requests:
+        if not request or not config.requests or any(one in config.requests for one in request):
             yield config.parameters

@@ -19,10 +19,11 @@ _STEP = {VIRTUAL_TFLOPS: NANO // 1000, VIRTUAL_VRAM: NANO}
 """Shares are multiples of a thousandth of a TFLOPS, and of a byte; the rest is nobody's."""
 
 
-def percents(claim: Claim, request: str) -> dict[str, int]:
-    """Billionths of a percent by consumed capacity, for one request; unreadable ones left out."""
+def percents(claim: Claim, *request: str) -> dict[str, int]:
+    """Billionths of a percent by consumed capacity, for a request of any of these names, as an
+    alternative has two; unreadable ones left out."""
     found: dict[str, int] = {}
-    for parameters in own_parameters(claim, request):
+    for parameters in own_parameters(claim, *request):
         for capacity, field in PERCENT_FIELDS.items():
             percent = _percent(parameters.get(field))
             if percent is not None:

@@ -6,5 +6,5 @@ forms, kinds    what makes nodes alike to a pod
 trial           what comes of one node
 prospect        what is remembered of the nodes, and their order
 choose          the best of what fits, in steps
-account, diagnosis, reasons   why nothing does
+account, tally, naming, diagnosis, reasons   why nothing does
 """

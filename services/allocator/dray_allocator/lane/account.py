@@ -7,21 +7,30 @@ from dray.domain.dra.nodes import Node
 from dray_allocator.lane.forms import Forms
 from dray_allocator.lane.seen import Seen, Use
 from dray_allocator.structured.candidates import Candidate, candidates_of
+from dray_allocator.structured.counters import Amounts, left_of
 from dray_allocator.structured.errors import AllocationError
 from dray_allocator.structured.pools import Pool, gather
 from dray_allocator.structured.rules import Rules
+from dray_allocator.structured.usage import usage_of
 
-GroupKey = tuple[int, Use]
-"""The form of a device, and how it is used."""
+Left = tuple[tuple[tuple[str, str], int], ...]
+"""By counter set and counter, what is left of what a device draws on, in billionths."""
+GroupKey = tuple[int, Use, Left]
+"""The form of a device, how it is used, and what is left for it to draw on."""
 
 
 @dataclass(slots=True)
 class Group:
     """Devices that fare alike, and one of them."""
 
+    key: GroupKey
     one: Candidate
-    use: Use
     count: int = 0
+
+    @property
+    def use(self) -> Use:
+        """How they are used."""
+        return self.key[1]
 
 
 @dataclass(slots=True)
@@ -49,10 +58,10 @@ def account_of(node: Node, seen: Seen, rules: Rules, forms: Forms) -> Account:
         else:
             account.own_pools += 1
             account.bad_pools += is_bad(pool)
-    for key, one, use in _devices(pools, seen, forms):
+    for key, one in keyed(pools, seen, rules, forms):
         is_own = bool(one.part.reach.node)
         groups = account.own if is_own else account.shared.setdefault(one.part.name, {})
-        groups.setdefault(key, Group(one, use)).count += 1
+        groups.setdefault(key, Group(key, one)).count += 1
     return account
 
 
@@ -69,13 +78,33 @@ def is_bad(pool: Pool) -> bool:
     return bool(pool.invalid or pool.incomplete)
 
 
-def _devices(
-    pools: Sequence[Pool], seen: Seen, forms: Forms
-) -> Iterator[tuple[GroupKey, Candidate, Use]]:
+def keyed(
+    pools: Sequence[Pool], seen: Seen, rules: Rules, forms: Forms
+) -> Iterator[tuple[GroupKey, Candidate]]:
+    """The devices of the pools that can be used, each with the key of its group."""
     uses = {
         part.name: dict(zip((device.name for device in part.devices), of, strict=True))
         for part, of in zip(seen.slices, seen.uses, strict=True)
     }
-    for one in candidates_of(pool for pool in pools if not is_bad(pool)):
+    usable = [pool for pool in pools if not is_bad(pool)]
+    left = _counters(usable, seen, rules)
+    for one in candidates_of(usable):
         use = uses[one.part.name][one.id.device]
-        yield (forms.of(one.part, one.device), use), one, use
+        yield (forms.of(one.part, one.device), use, _drawn_on(one, left)), one
+
+
+def _counters(pools: Sequence[Pool], seen: Seen, rules: Rules) -> dict[tuple[str, str], Amounts]:
+    """By driver and name of a pool, what is left of its counters."""
+    counting = [pool for pool in pools if pool.counter_sets]
+    if not counting:
+        return {}
+    usage = usage_of(seen.holdings(), rules)
+    return {(pool.driver, pool.name): left_of(pool, usage.holds) for pool in counting}
+
+
+def _drawn_on(one: Candidate, left: dict[tuple[str, str], Amounts]) -> Left:
+    if not one.device.consumes:
+        return ()
+    of_pool = left.get((one.pool.driver, one.pool.name), {})
+    counters = ((use.counter_set, name) for use in one.device.consumes for name in use.counters)
+    return tuple((counter, of_pool[counter]) for counter in counters if counter in of_pool)

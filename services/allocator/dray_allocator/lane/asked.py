@@ -1,20 +1,22 @@
 """What a pod asks of the lane, and by which rules it is decided."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from dray.domain.devices import DeviceId
-from dray.domain.dra.asks import Claim
+from dray.domain.dra.asks import Ask, Claim
 from dray.domain.dra.slices import Device, Slice
 from dray.domain.preference import Preference
 from dray.messages.facts import ClusterObserved
-from dray_allocator.lane.asking import claim_of, rules_of
+from dray_allocator.fit.percent import amounts
+from dray_allocator.lane.asking import Share, alternatives_of, claim_of, rules_of, shares_of
 from dray_allocator.lane.seen import Rate, load_of
 from dray_allocator.placement.ask import Wanted
 from dray_allocator.placement.policies import by_load
 from dray_allocator.placement.preference import Key, card_key, preference_of
 from dray_allocator.placement.scores import LoadScore
 from dray_allocator.state import AllocatorState
+from dray_allocator.structured.capacity import Stated
 from dray_allocator.structured.rules import (
     CONSUMABLE_CAPACITY,
     DEVICE_BINDING,
@@ -39,11 +41,28 @@ class Asked:
     load: LoadScore | None
     """How nodes and devices are ordered; None: as kube-scheduler's allocator has them."""
     preferences: Preferences = ()
+    shares: tuple[Share, ...] = ()
+    """Of every ask, in order."""
 
     @property
     def key(self) -> Hashable:
         """Equal for pods of one signature that are decided alike."""
-        return self.rules, self.load, self.preferences
+        return self.rules, self.load, self.preferences, self.shares
+
+    def asks(self) -> Iterator[tuple[Ask, Share]]:
+        """Every request and alternative, and which share of a card it asks for."""
+        found = (ask for claim in self.claims for _, ask in alternatives_of(claim))
+        return zip(found, self.shares, strict=True)
+
+    def stated(self) -> Stated:
+        """What these very asks request of a device: a share of a card is an amount only there."""
+        shares = {id(ask): dict(share) for ask, share in self.asks() if share}
+
+        def stated(ask: Ask, device: Device) -> Mapping[str, str] | None:
+            share = shares.get(id(ask))
+            return amounts(share, ask.capacity or {}, device.capacity) if share else ask.capacity
+
+        return stated
 
     def rate(self, state: AllocatorState) -> Rate | None:
         """The order of a slice's devices: the most liked, of them the fullest or the emptiest."""
@@ -68,9 +87,10 @@ def asked_of(state: AllocatorState, wanted: Wanted) -> Asked:
         list_attributes=facts.list_attributes,
         binding_conditions=facts.binding_conditions,
     )
-    if wanted.placement.is_compatible:
-        return Asked(tuple(map(claim_of, wanted.claims)), _of_server(state, rules), None)
     claims = tuple(map(claim_of, wanted.claims))
+    shares = tuple(share for claim in wanted.claims for share in shares_of(claim))
+    if wanted.placement.is_compatible:
+        return Asked(claims, _of_server(state, rules), None, (), shares)
     preferences = tuple(
         tuple(
             (request.name, found)
@@ -81,7 +101,7 @@ def asked_of(state: AllocatorState, wanted: Wanted) -> Asked:
     )
     if not any(preferences):
         preferences = ()
-    return Asked(claims, rules, by_load(wanted.placement), preferences)
+    return Asked(claims, rules, by_load(wanted.placement), preferences, shares)
 
 
 def _of_server(state: AllocatorState, rules: Rules) -> Rules:

@@ -1,5 +1,6 @@
 """Claims of the facts as structured parameters read them, and their answers back."""
 
+from collections.abc import Iterator
 from functools import cache
 
 from dray.domain import names
@@ -8,6 +9,7 @@ from dray.domain.claims import Claim as KnownClaim
 from dray.domain.dra.asks import Ask, Claim, DeviceToleration, Request
 from dray.domain.dra.results import AllocationResult, DeviceResult
 from dray.domain.pods import Pod
+from dray_allocator.fit.percent import percents
 from dray_allocator.structured.rules import (
     DEVICE_BINDING,
     LIST_ATTRIBUTES,
@@ -15,6 +17,8 @@ from dray_allocator.structured.rules import (
     rules_for,
 )
 
+Share = tuple[tuple[str, int], ...]
+"""Billionths of a percent by consumed capacity; none: amounts are stated."""
 _RULES = "1.37"
 """The lane decides by the newest rules that dray knows, whatever the server's version: those of
 earlier ones differ in faults alone. What the server does not keep is in no slice and no claim."""
@@ -27,14 +31,24 @@ def claim_of(claim: KnownClaim) -> Claim:
     return Claim(claim.namespace, claim.name, claim.uid, requests, spec.constraints, spec.config)
 
 
+def alternatives_of(claim: Claim) -> Iterator[tuple[Request, Ask]]:
+    """Every request, with itself or each of its alternatives."""
+    for request in claim.requests:
+        for ask in (request.exactly, *request.first_available):
+            if ask is not None:
+                yield request, ask
+
+
 def asks_of(claim: KnownClaim) -> tuple[Ask, ...]:
     """Every request and every alternative of a claim."""
-    return tuple(
-        ask
-        for request in claim_of(claim).requests
-        for ask in (request.exactly, *request.first_available)
-        if ask is not None
-    )
+    return tuple(ask for _, ask in alternatives_of(claim_of(claim)))
+
+
+def shares_of(claim: KnownClaim) -> Iterator[Share]:
+    """Which share of a card each of them asks for."""
+    for request, ask in alternatives_of(claim_of(claim)):
+        found = percents(claim, request.name, f"{request.name}/{ask.name}")
+        yield tuple(sorted(found.items()))
 
 
 def needs_lane(claim: KnownClaim) -> bool:

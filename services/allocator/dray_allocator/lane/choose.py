@@ -88,8 +88,10 @@ class Walk:
         self.index, self.prospect = prospect_of(self.state, self.domain, self.wanted, self.asked)
 
     def kinds(self) -> Iterator[tuple[str, Kind, Account]]:
-        """All nodes where the pod may go by its own words, with their kinds, by name."""
-        for node in candidates(self.state, self.domain, self.wanted):
+        """All nodes where the pod may go by its own words, with their kinds, by their ties."""
+        board = self.index.board
+        nodes = candidates(self.state, self.domain, self.wanted)
+        for node in sorted(nodes, key=lambda name: board.tie_at[board.rows[name]]):
             kind = self.prospect.look_at(self.state, self.asked, node)
             yield node, kind, self._account(kind)
 

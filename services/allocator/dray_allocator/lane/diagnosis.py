@@ -1,20 +1,25 @@
 """What fails on devices, counted: each kind of device is judged once."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from dray.cel.errors import CelError
 from dray.cel.evaluate import ClauseResult, compile
+from dray.domain.devices import Capacity
 from dray.domain.dra.asks import Ask
+from dray.domain.quantities import parse_quantity
 from dray.reasons import Reason
+from dray_allocator.fit.capacity import amount_of
 from dray_allocator.lane.account import Account, Group, GroupKey
+from dray_allocator.lane.asked import Asked
+from dray_allocator.lane.naming import Naming
 from dray_allocator.lane.seen import HELD, ILL
+from dray_allocator.lane.tally import Miss, Rank, Tally
+from dray_allocator.placement import shown
 from dray_allocator.state import AllocatorState
 from dray_allocator.structured.candidates import Candidate
 from dray_allocator.structured.capacity import demand
 from dray_allocator.structured.errors import AllocationError
-from dray_allocator.structured.rules import Rules
 from dray_allocator.structured.selectors import view_of
 from dray_allocator.structured.taking import untolerated
 
@@ -22,115 +27,162 @@ MOST_GROUPS: Final = 512
 """Where devices differ more than that in what matters to a pod, those beyond are not counted."""
 Cause = tuple[int, str, str, str]
 """Place in the order of reasons, kind, what, detail."""
+Told = Mapping[GroupKey, Sequence[Sequence[ClauseResult]]]
+"""What the clauses of each selector give."""
 
 
-@dataclass(slots=True)
 class Devices:
     """The devices that nodes see, in groups: those of one node alone once per node, others once."""
 
-    state: AllocatorState
-    rules: Rules
-    groups: dict[GroupKey, Group] = field(default_factory=dict)
-    _shared: dict[str, None] = field(default_factory=dict)
-    """Slices of no single node that are counted already."""
+    def __init__(self, state: AllocatorState, asked: Asked, naming: Naming) -> None:
+        self.groups: dict[GroupKey, Group] = {}
+        """In the order of the nodes that were shown."""
+        self._state = state
+        self._rules = asked.rules
+        self._stated = asked.stated()
+        self._naming = naming
+        self._shared: dict[str, None] = {}
+        """Slices of no single node that are counted already."""
 
     @property
     def found(self) -> int:
         """How many there are."""
         return sum(group.count for group in self.groups.values())
 
-    def see(self, account: Account, nodes: int) -> None:
-        """Count what so many nodes see that are alike."""
-        self._add(account.own, nodes)
+    def see(self, account: Account, node: str, nodes: int) -> None:
+        """Count what so many nodes see that are alike, of which ``node`` is to be named."""
+        self._add(account.own, node, nodes)
         for name, groups in account.shared.items():
             if name not in self._shared:
                 self._shared[name] = None
-                self._add(groups, 1)
+                self._add(groups, node, 1)
 
-    def _add(self, groups: dict[GroupKey, Group], times: int) -> None:
+    def _add(self, groups: dict[GroupKey, Group], node: str, times: int) -> None:
         for key, group in groups.items():
             if key in self.groups or len(self.groups) < MOST_GROUPS:
-                mine = self.groups.setdefault(key, Group(group.one, group.use))
+                mine = self.groups.setdefault(key, Group(key, group.one))
                 mine.count += group.count * times
+                self._naming.first(key, node)
 
     def reasons(self, ask: Ask) -> Iterator[Reason]:
         """Clauses of the selectors, then what fails on the devices that they take."""
+        of_class = self._state.facts.classes[ask.device_class]
+        selectors = (*of_class.selectors, *ask.selectors)
+        told = {
+            key: [self._clauses(expression, group.one) for expression in selectors]
+            for key, group in self.groups.items()
+        }
         matching = list(self.groups.values())
-        of_class = self.state.facts.classes[ask.device_class]
-        for expression in (*of_class.selectors, *ask.selectors):
-            results = [(group, self._clauses(expression, group.one)) for group in matching]
-            yield from _told(results)
-            matching = [group for group, clauses in results if all(c.value for c in clauses)]
-        counts: dict[Cause, int] = {}
-        for group in matching:
-            for cause in self._causes(ask, group):
-                counts[cause] = counts.get(cause, 0) + group.count
-        total = sum(group.count for group in matching)
-        for cause in sorted(counts):
-            _, kind, what, detail = cause
-            yield Reason(kind, what, counts[cause], total, detail=detail)
+        for at in range(len(selectors)):
+            yield from self._of_clauses(matching, told, at)
+            matching = [group for group in matching if all(c.value for c in told[group.key][at])]
+        yield from self._of_causes(ask, matching)
 
     def _clauses(self, expression: str, one: Candidate) -> Sequence[ClauseResult]:
-        card = self.state.fleet.card(one.id)
+        card = self._state.fleet.card(one.id)
         if card is not None and not card.fault:
-            return self.state.selectors.explain(expression, card)
+            return self._state.selectors.explain(expression, card)
         try:
-            program = compile(expression, self.rules.language)
+            program = compile(expression, self._rules.language)
         except CelError as error:
             return (ClauseResult(expression, None, str(error).splitlines()[0]),)
         return program.explain(view_of(one, shows_sharing=True))
 
-    def _causes(self, ask: Ask, group: Group) -> Iterator[Cause]:
+    def _of_clauses(self, groups: Sequence[Group], told: Told, at: int) -> Iterator[Reason]:
+        """What of a selector is false, and what can't be evaluated where nothing is false."""
+        found: dict[tuple[str, int, str], Tally] = {}
+        for group in groups:
+            misses = sum(len(_failing(clauses)) for clauses in told[group.key])
+            for place, clause in _failing(told[group.key][at]):
+                kind = "clause" if clause.value is False else "clause-error"
+                miss = Miss((misses,), shown.values(clause), clause.error)
+                found.setdefault((kind, place, clause.text), Tally()).add(group, miss)
+        total = sum(group.count for group in groups)
+        for kind, place, text in sorted(found):
+            yield self._reason(kind, text, found[kind, place, text], total)
+
+    def _of_causes(self, ask: Ask, groups: Sequence[Group]) -> Iterator[Reason]:
+        """Taints, use and what is too little."""
+        found: dict[Cause, Tally] = {}
+        for group in groups:
+            for cause, miss in self._causes(ask, group):
+                found.setdefault(cause, Tally()).add(group, miss)
+        total = sum(group.count for group in groups)
+        for cause in sorted(found):
+            _, kind, what, detail = cause
+            yield self._reason(kind, what, found[cause], total, detail)
+
+    def _reason(self, kind: str, what: str, tally: Tally, total: int, detail: str = "") -> Reason:
+        nearest, of_nearest = self._naming.nearest(tally)
+        return Reason(kind, what, tally.count, total, "device", detail or of_nearest, nearest)
+
+    def _causes(self, ask: Ask, group: Group) -> Iterator[tuple[Cause, Miss | None]]:
         device, use = group.one.device, group.use
         if use == ILL:
-            yield 0, "in-use", "healthy", ""
+            yield (0, "in-use", "healthy", ""), None
         taint = untolerated(device, ask)
         if taint is not None:
             what = f"toleration of device taint {taint.key}={taint.value}:{taint.effect}"
-            yield 1, "taint", what, ""
-        if device.binding_conditions and not self.rules.device_binding:
+            yield (1, "taint", what, ""), Miss()
+        if device.binding_conditions and not self._rules.device_binding:
             detail = "the API server or the claim-controller does not know them"
-            yield 2, "unsupported", "without binding conditions, where dray binds", detail
+            yield (2, "unsupported", "without binding conditions, where dray binds", detail), Miss()
         is_shared = device.allow_multiple_allocations
         if not ask.admin_access and (use == HELD or (isinstance(use, tuple) and not is_shared)):
-            yield 3, "in-use", "not in use", ""
+            yield (3, "in-use", "not in use", ""), None
         elif use != ILL:
             yield from self._of_capacity(ask, group)
+            if not isinstance(use, tuple):  # Its first share has taken them for all.
+                yield from _of_counters(group)
 
-    def _of_capacity(self, ask: Ask, group: Group) -> Iterator[Cause]:
+    def _of_capacity(self, ask: Ask, group: Group) -> Iterator[tuple[Cause, Miss | None]]:
         device, use = group.one.device, group.use
         used = dict(use) if isinstance(use, tuple) and device.allow_multiple_allocations else {}
+        capacity, stated = device.capacity, self._stated(ask, device)
         try:
-            wanted = demand(ask.capacity, device.capacity, self.rules)
+            wanted = demand(stated, capacity, self._rules)
         except AllocationError as error:
-            yield 4, "capacity", "amounts that make sense", str(error)
+            yield (4, "capacity", "amounts that make sense", str(error)), None
             return
         if wanted is None:
-            asked = ", ".join(f"{key} {text}" for key, text in sorted((ask.capacity or {}).items()))
+            asked = sorted((stated or {}).items())
+            what = ", ".join(f"{key} {text}" for key, text in asked)
             detail = "more than the device has, or not a capacity of it"
-            yield 5, "capacity", f"publishes {asked}", detail
+            miss = Miss(_below(capacity, dict(asked)), shown.published(dict(asked), capacity))
+            yield (5, "capacity", f"publishes {what}", detail), miss
             return
         for name, taken, total in wanted.rows:
-            if taken + used.get(name, 0) > total:
-                yield 6, "capacity", f"free {name} ≥ {wanted.amounts[name]}", ""
+            left = total - used.get(name, 0)
+            if taken > left:
+                what = f"free {name} ≥ {wanted.amounts[name]}"
+                yield (
+                    (6, "capacity", what, ""),
+                    Miss((-left,), shown.amount(left, capacity[name].value)),
+                )
 
 
-def _told(results: Sequence[tuple[Group, Sequence[ClauseResult]]]) -> Iterator[Reason]:
-    """False clauses, and those that can't be evaluated where none is false."""
-    false: dict[tuple[int, str], int] = {}
-    failed: dict[tuple[int, str], int] = {}
-    detail: dict[str, str] = {}
-    for group, clauses in results:
-        no = [(at, one) for at, one in enumerate(clauses) if one.value is False]
-        for at, clause in no:
-            false[at, clause.text] = false.get((at, clause.text), 0) + group.count
-        for at, clause in () if no else enumerate(clauses):
-            if clause.value is None:
-                failed[at, clause.text] = failed.get((at, clause.text), 0) + group.count
-                told = detail.setdefault(clause.text, clause.error)
-                detail[clause.text] = min(told, clause.error)
-    total = sum(group.count for group, _ in results)
-    for at, text in sorted(false):
-        yield Reason("clause", text, false[at, text], total)
-    for at, text in sorted(failed):
-        yield Reason("clause-error", text, failed[at, text], total, detail=detail[text])
+def _below(capacity: Mapping[str, Capacity], asked: Iterable[str]) -> Rank:
+    """The larger a device's capacities, the nearer; one that it lacks is less than nothing."""
+    amounts = (amount_of(capacity[name].value) if name in capacity else None for name in asked)
+    return tuple(1 if amount is None else -amount for amount in amounts)
+
+
+def _of_counters(group: Group) -> Iterator[tuple[Cause, Miss | None]]:
+    """The counters that the device draws on and that others have drawn too much of."""
+    left = dict(group.key[2])
+    drawn: dict[tuple[str, str], int] = {}
+    for use in group.one.device.consumes:
+        for name, text in use.counters.items():
+            counter = use.counter_set, name
+            drawn[counter] = drawn.get(counter, 0) + parse_quantity(text).nano
+            if counter in left and drawn[counter] > left[counter]:
+                wanted = shown.amount(drawn[counter], text)
+                what = f"free counter {name} of {use.counter_set} ≥ {wanted}"
+                miss = Miss((-left[counter],), shown.amount(left[counter], text))
+                yield (7, "capacity", what, ""), miss
+
+
+def _failing(clauses: Sequence[ClauseResult]) -> list[tuple[int, ClauseResult]]:
+    """The false ones with their places; where there is none those that can't be evaluated."""
+    no = [(at, one) for at, one in enumerate(clauses) if one.value is False]
+    return no or [(at, one) for at, one in enumerate(clauses) if one.value is None]

@@ -10,9 +10,10 @@ from dray.domain.dra.asks import Ask
 from dray.reasons import Reason
 from dray_allocator.domain import Domain
 from dray_allocator.lane.account import Account, is_bad, pools_of
-from dray_allocator.lane.asking import asks_of
+from dray_allocator.lane.asking import Share
 from dray_allocator.lane.choose import FIRST_LOOKS, HARD_NODES, NODE_LOOKS, Walk
 from dray_allocator.lane.diagnosis import Devices
+from dray_allocator.lane.naming import Naming
 from dray_allocator.lane.prospect import Kind, node_of
 from dray_allocator.lane.seen import seen_by
 from dray_allocator.placement.ask import Wanted
@@ -46,7 +47,7 @@ class _Account:
     """By identity."""
     counts: dict[int, int] = field(default_factory=dict)
     first: dict[int, str] = field(default_factory=dict)
-    """The first node of each, by name: what names things names this one's."""
+    """The first node of each, by its tie: what names things names this one's."""
     unfit: int = 0
     errors: int = 0
     hard: int = 0
@@ -81,12 +82,13 @@ class _Account:
 
     def reasons(self, nodes: list[str]) -> tuple[Reason, ...]:
         """All of them, each once."""
-        walk = self.walk
-        devices = Devices(walk.state, walk.asked.rules)
+        walk, rules = self.walk, self.walk.asked.rules
+        naming = Naming(walk.state, rules, walk.prospect.forms)
+        devices = Devices(walk.state, walk.asked, naming)
         for key, (_, account) in self.kinds.items():
-            devices.see(account, self.counts[key])
+            devices.see(account, self.first[key], self.counts[key])
         found = [*self._pools(), *self._unread(devices.found)]
-        asks = {ask: None for claim in walk.wanted.claims for ask in map(_Key, asks_of(claim))}
+        asks = dict.fromkeys(_Key(*one) for one in walk.asked.asks())
         found += [reason for key in asks for reason in devices.reasons(key.ask)]
         found += on_nodes(walk.state, walk.wanted, nodes, walk.index)
         found += self._outcomes()
@@ -106,7 +108,7 @@ class _Account:
             if account.bad_pools or any(account.shared_pools.values()):
                 bad_at.append(self.first[key])
         if bad_at:
-            what, worst = "whole and without contradictions", self._fault_on(min(bad_at))
+            what, worst = "whole and without contradictions", self._fault_on(bad_at[0])
             failed, count = failed + sum(shared.values()), count + len(shared)
             yield Reason("count", what, failed, count, "pool", worst)
 
@@ -147,18 +149,21 @@ class _Account:
 def _of_error(walk: Walk, node: str, failed: int, nodes: int) -> Iterator[Reason]:
     """Why it can't be decided on a node, in the allocator's words; pods that ask for the same share
     them, so that no claim is named."""
-    error = walk.trial(node, FIRST_LOOKS).error
+    trial = walk.trial(node, FIRST_LOOKS)
+    error = f"on {node}: {trial.error}"
     for claim in walk.asked.claims:
         error = error.replace(f"claim {claim}", "the claim")
-    yield Reason("count", "devices that can be allocated", failed, nodes, "node", error)
+    if trial.verdict.ends_attempt:
+        error = f"{error}; as in kube-scheduler, that ends the attempt for all nodes"
+    yield Reason("count", "a search for devices without an error", failed, nodes, "node", error)
 
 
 class _Key:
     """An ask, alike with others that want the same under another name."""
 
-    def __init__(self, ask: Ask) -> None:
+    def __init__(self, ask: Ask, share: Share) -> None:
         self.ask = ask
-        self._same = (ask.device_class, ask.selectors, str(ask.capacity), ask.tolerations)
+        self._same = (ask.device_class, ask.selectors, str(ask.capacity), ask.tolerations, share)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Key) and self._same == other._same

@@ -64,7 +64,9 @@ def tried(state: AllocatorState, asked: Asked, node: Node, seen: Seen, most_look
         return Trial(verdict, (), error, most_looks - max(0, looks.left))
 
     try:
-        found = allocate(problem, asked.rules, looks=looks, selectors=selectors)
+        found = allocate(
+            problem, asked.rules, looks=looks, selectors=selectors, stated=asked.stated()
+        )
     except SearchLimitError:
         return ended(Verdict(is_hard=True))
     except NodeAllocationError as error:

@@ -56,7 +56,7 @@ def wanted(state: AllocatorState, domain: str, pod: Pod) -> Wanted | tuple[Reaso
     said = [state.sayings.of(state.facts, state.fleet, claim) for claim in claims]
     placement = _placement(state, domain, said)
     in_full = placement.is_compatible or any(one.needs_lane for one in said)
-    if refused := tuple(_refusals(pod, claims, said, in_full)):
+    if refused := tuple(_refusals(pod, claims, said, placement, in_full)):
         return refused
     asks = () if in_full else _asks(claims, said)
     devices_signature = b"|".join([state.facts.signatures[claim.uid] for claim in claims])
@@ -142,7 +142,11 @@ def config_of(state: AllocatorState, claim: Claim) -> tuple[OpaqueConfig, ...]:
 
 
 def _refusals(
-    pod: Pod, claims: Sequence[Claim], said: Sequence[Said], in_full: bool
+    pod: Pod,
+    claims: Sequence[Claim],
+    said: Sequence[Said],
+    placement: Placement,
+    in_full: bool,
 ) -> list[Reason]:
     reasons = []
     for claim, one in zip(claims, said, strict=True):
@@ -152,7 +156,7 @@ def _refusals(
             )
         reasons += [
             _one("unsupported", f"claim {claim.name}: {what}")
-            for what in (one.nonsense_in_full if in_full else one.nonsense)
+            for what in one.faults(placement, in_full=in_full)
         ]
         reasons += [
             _one("unsupported", f"DeviceClass {name} does not exist") for name in one.missing

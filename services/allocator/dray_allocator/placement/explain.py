@@ -16,7 +16,7 @@ from dray_allocator.placement.ask import Wanted
 from dray_allocator.placement.choose import candidates, index_of
 from dray_allocator.placement.on_cards import Cards
 from dray_allocator.placement.on_nodes import on_nodes
-from dray_allocator.placement.topology import JOINED, best_set, concerns
+from dray_allocator.placement.topology import JOINED, best_set, must_be_joined
 from dray_allocator.state import AllocatorState
 
 _MOST_REASONS = 24
@@ -71,7 +71,7 @@ def _together(state: AllocatorState, domain: Domain, wanted: Wanted, index: Inde
         enough += is_placed
         unsure += not is_placed and tries.ran_out
     what = f"{count} matching device{'' if count == 1 else 's'} with room on one node"
-    if _must_be_joined(wanted):
+    if must_be_joined(wanted.asks, wanted.placement):
         what = f"{what}, {JOINED}"
     told = {f"{what}{constrained(wanted.claims)}": (total - enough - unsure, "")}
     told[f"a choice of {count} devices among the first {STEPS} tried"] = (unsure, TOO_MANY)
@@ -99,13 +99,9 @@ def _is_placed(state: AllocatorState, search: Search, wanted: Wanted, node: str)
     found = search.candidates(asks, state.fleet.of(node), state.selectors)
     if found is None:
         return False
-    if _must_be_joined(wanted):
+    if must_be_joined(wanted.asks, wanted.placement):
         return best_set(search, asks, found, HARD) is not None
     return search.fill(asks, found) is not None
-
-
-def _must_be_joined(wanted: Wanted) -> bool:
-    return wanted.placement.topology == HARD and concerns(wanted.asks, HARD)
 
 
 def constrained(claims: Sequence[Claim]) -> str:

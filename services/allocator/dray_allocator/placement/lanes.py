@@ -7,6 +7,7 @@ from dray_allocator.lane.reasons import explain_in_full
 from dray_allocator.placement.ask import Wanted
 from dray_allocator.placement.choose import Choice, choose, index_of
 from dray_allocator.placement.explain import explain
+from dray_allocator.placement.topology import must_be_joined
 from dray_allocator.state import AllocatorState
 
 
@@ -50,6 +51,6 @@ def why_not(state: AllocatorState, domain: Domain, wanted: Wanted) -> tuple[Reas
 
 
 def may_be_in_full(state: AllocatorState, wanted: Wanted) -> bool:
-    """Whether devices that the board does not read could serve the pod. Shares of a card are
-    amounts only once the card is known, which structured parameters have no words for."""
-    return state.fleet.says_more and not any(ask.percents for ask in wanted.asks)
+    """Whether devices that the board does not read could serve the pod. For cards that must be
+    joined structured parameters have no words."""
+    return state.fleet.says_more and not must_be_joined(wanted.asks, wanted.placement)

@@ -6,21 +6,20 @@ it is asked of every card. The order of the answers depends on nothing but their
 nearest miss on the cards' identities, so that whoever replays gives the same ones.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from dray.cel.evaluate import ClauseResult
-from dray.domain.quantities import Quantity, parse_quantity
 from dray.reasons import Nearest, Reason
 from dray_allocator.board import reading
 from dray_allocator.board.board import Board
 from dray_allocator.board.columns import Flags, Places, spread
-from dray_allocator.fit.capacity import MOST_NANO, Consumption, amount_of
+from dray_allocator.fit.capacity import MOST_NANO, Consumption
 from dray_allocator.fit.devices import Card
 from dray_allocator.fit.search import Ask, untolerated
+from dray_allocator.placement import shown
 from dray_allocator.placement.modes import FULL
 from dray_allocator.state import AllocatorState
 
@@ -96,7 +95,7 @@ class Cards:
                     least = misses[fails[groups.of]]
                     card = self.nearest(where[least == least.min()])
                     result = _Clauses(self.state, ask.selectors, card).failing(kind)[text]
-                    nearest = Nearest(_named(card), _values(result))
+                    nearest = Nearest(_named(card), shown.values(result))
                     total = len(groups.places)
                     yield Reason(kind, text, where.size, total, "device", result.error, nearest)
 
@@ -139,7 +138,9 @@ class Cards:
             most = max(totals.values())
             which = [at for at in which if totals[at] == most]
         card = self.nearest(groups.where(_flagged(which, len(groups.examples))))
-        return Nearest(_named(card), _published(ask, card) if cause[0] == "capacity" else "")
+        is_short = cause[0] == "capacity"
+        seen = shown.published(ask.request.capacity, card.device.capacity) if is_short else ""
+        return Nearest(_named(card), seen)
 
     def _by_use(
         self, ask: Ask, groups: Groups, matching: Flags
@@ -191,10 +192,8 @@ class Cards:
         free = self.board.free[self.board.dimension(key)][where]
         most = where[free == free.max()]
         card = self.nearest(most)
-        left = max(0, card.totals.get(key, 0) - self.state.ledger.of(card.id).used.get(key, 0))
-        capacity = card.device.capacity[key].value
-        is_binary = amount_of(capacity) is not None and parse_quantity(capacity).binary
-        return Nearest(_named(card), str(Quantity(left, binary=is_binary)))
+        left = card.totals.get(key, 0) - self.state.ledger.of(card.id).used.get(key, 0)
+        return Nearest(_named(card), shown.amount(left, card.device.capacity[key].value))
 
 
 class _Clauses:
@@ -246,30 +245,3 @@ def _flagged(which: list[int], length: int) -> Flags:
 
 def _named(card: Card) -> str:
     return f"{card.id.pool}/{card.id.device}"
-
-
-def _published(ask: Ask, card: Card) -> str:
-    """What a card has of all that a request names."""
-    named = sorted(ask.request.capacity)
-    published = card.device.capacity
-    return ", ".join(
-        f"{key} {published[key].value}" if key in published else f"no {key}" for key in named
-    )
-
-
-def _values(result: ClauseResult) -> str:
-    """What a clause read; by name where it read several things."""
-    if result.value is None:
-        return ""
-    found = {text.rpartition(".")[2]: _written(value) for text, value in result.read.items()}
-    if len(found) == 1:
-        return next(iter(found.values()))
-    return ", ".join(f"{name} {value}" for name, value in found.items())
-
-
-def _written(value: object) -> str:
-    if value is None:
-        return "nothing"
-    if isinstance(value, str | bool):
-        return json.dumps(value, ensure_ascii=False)
-    return str(value)

@@ -7,6 +7,7 @@ import msgspec
 from dray.domain.claims import Claim, DeviceRequest
 from dray.domain.devices import DeviceClass, OpaqueConfig
 from dray.domain.names import PLACEMENT_FIELD, TOPOLOGY_FIELD
+from dray.domain.placement import Placement
 from dray.domain.pods import PodNeeds
 from dray_allocator.facts import Facts
 from dray_allocator.fit.devices import Fleet
@@ -31,6 +32,8 @@ class Said(msgspec.Struct, frozen=True):
     """What is wrong with it, in words."""
     nonsense_in_full: tuple[str, ...]
     """The same where structured parameters decide, because of it or of another claim."""
+    nonsense_as_kubernetes: tuple[str, ...]
+    """The same where they decide as in kube-scheduler."""
     missing: tuple[str, ...]
     """DeviceClasses that it asks for and that do not exist."""
     placement: tuple[str, str]
@@ -41,6 +44,12 @@ class Said(msgspec.Struct, frozen=True):
     """As they were when this was worked out."""
     fleet: Fleet
     """Which numbered the capacity shapes that ``asks`` remember."""
+
+    def faults(self, placement: Placement, *, in_full: bool) -> tuple[str, ...]:
+        """What is wrong with it for whoever decides."""
+        if placement.is_compatible:
+            return self.nonsense_as_kubernetes
+        return self.nonsense_in_full if in_full else self.nonsense
 
     def holds(self, facts: Facts, fleet: Fleet) -> bool:
         """Whether nothing of it changed since."""
@@ -74,7 +83,7 @@ class Sayings:
 
 def _said(facts: Facts, fleet: Fleet, claim: Claim) -> Said:
     in_full, named = needs_lane(claim), [ask.device_class for ask in asks_of(claim)]
-    nonsense = tuple(senseless(claim, in_full=False))
+    nonsense = tuple(senseless(claim, in_full=False, is_compatible=False))
     asks = () if in_full or nonsense else claim.spec.requests
     known = facts.classes
     classes = {name: known.get(name) for name in _classes_of(claim, named)}
@@ -82,7 +91,8 @@ def _said(facts: Facts, fleet: Fleet, claim: Claim) -> Said:
         in_full,
         tuple(_ask(facts, claim, request) for request in asks),
         nonsense,
-        tuple(senseless(claim, in_full=True)),
+        tuple(senseless(claim, in_full=True, is_compatible=False)),
+        tuple(senseless(claim, in_full=True, is_compatible=True)),
         tuple(name for name in named if name not in known),
         _placement(claim),
         _config(facts, claim),

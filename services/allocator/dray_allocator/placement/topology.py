@@ -14,7 +14,7 @@ import msgspec
 
 from dray.domain.devices import AttributeValue
 from dray.domain.names import NUMA_NODE, NVLINK_DOMAIN, PCIE_ROOT, qualified
-from dray.domain.placement import HARD, NO_TOPOLOGY
+from dray.domain.placement import HARD, NO_TOPOLOGY, Placement
 from dray_allocator.fit.devices import Card
 from dray_allocator.fit.search import Ask, Candidates, Search, Share
 from dray_allocator.placement.preference import Key, cards_key
@@ -48,6 +48,11 @@ def concerns(asks: Sequence[Ask], topology: str) -> bool:
     """Whether it matters to these requests together how cards are joined."""
     is_one = len(asks) == 1 and asks[0].request.count == 1
     return bool(asks) and not is_one and topology != NO_TOPOLOGY
+
+
+def must_be_joined(asks: Sequence[Ask], placement: Placement) -> bool:
+    """Whether only cards that are joined will do."""
+    return placement.topology == HARD and concerns(asks, HARD)
 
 
 def has_joints(cards: Sequence[Card]) -> bool:

@@ -9,6 +9,7 @@ from dray.domain.dra.nodes import Node
 from dray.domain.dra.results import AllocationResult
 from dray.domain.dra.slices import Slice
 from dray_allocator.structured.candidates import Candidate, candidates_of
+from dray_allocator.structured.capacity import Stated, as_stated
 from dray_allocator.structured.errors import NodeAllocationError
 from dray_allocator.structured.plan import Planner
 from dray_allocator.structured.pools import Pool, gather
@@ -39,11 +40,13 @@ def allocate(
     most_devices: int = DEVICES_LOOKED_AT,
     looks: Looks | None = None,
     selectors: Selectors | None = None,
+    stated: Stated = as_stated,
 ) -> list[AllocationResult] | None:
     """What each claim gets, in the order of the claims; None where they don't fit on the node.
 
     ``most_devices`` bounds the devices that the search looks at; ``looks`` does so instead where
-    the caller counts. ``selectors``, of the same node and rules, may be more forgiving.
+    the caller counts. ``selectors``, of the same node and rules, may be more forgiving. ``stated``
+    tells what requests take of a device where that is not in the claim.
 
     Raises:
         AllocationError: Kubernetes ends the attempt with an error: a selector that can't be
@@ -52,7 +55,7 @@ def allocate(
         SearchLimitError: the search takes too long.
     """
     pools = gather(problem.slices, problem.node, rules)
-    books = Books(problem.claims, usage_of(problem.holdings, rules), rules)
+    books = Books(problem.claims, usage_of(problem.holdings, rules), rules, stated)
     selectors = selectors or Selectors(problem.node, rules)
 
     def has_room(ask: Ask, candidate: Candidate) -> bool:

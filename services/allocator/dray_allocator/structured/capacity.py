@@ -1,9 +1,11 @@
 """What a request takes of a device's capacities, after the device's request policy."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dray.domain.devices import Capacity, RequestPolicy
+from dray.domain.dra.asks import Ask
+from dray.domain.dra.slices import Device
 from dray.domain.quantities import parse_quantity
 from dray_allocator.structured.amounts import Amount, is_same_to_go, stated
 from dray_allocator.structured.errors import AllocationError
@@ -22,6 +24,15 @@ class Demand:
     def fits_beside(self, used: Mapping[str, int]) -> bool:
         """Whether there is room beside all that is ``used`` (in billionths) of the device."""
         return all(taken + used.get(name, 0) <= total for name, taken, total in self.rows)
+
+
+Stated = Callable[[Ask, Device], Mapping[str, str] | None]
+"""The capacities that an ask requests of a device."""
+
+
+def as_stated(ask: Ask, device: Device) -> Mapping[str, str] | None:
+    """The same of every device."""
+    return ask.capacity
 
 
 def demand(

@@ -121,16 +121,19 @@ class _Distinct(_Over):
         super().__init__(requests, attribute)
         self._knows_lists = rules.list_attributes
         self._seen: list[Values] = []
+        self._together: set[Typed] = set()
+        """The values of all of them, of which none is there twice."""
 
     def _admit(self, alternative: Alternative, value: Attribute) -> bool:
         values = _values(value, lists=self._knows_lists)
-        if (not values and self._seen) or any(values & seen for seen in self._seen):
+        if (not values and self._seen) or not self._together.isdisjoint(values):
             return False
         self._seen.append(values)
+        self._together |= values
         return True
 
     def _withdraw(self, alternative: Alternative) -> None:
-        self._seen.pop()
+        self._together -= self._seen.pop()
 
 
 class _DistinctByRequest(_Over):

@@ -51,7 +51,7 @@ class Counters:
         """
         key = self._key(candidate.pool)
         if key not in self._left:
-            self._left[key] = self._reckoned(candidate.pool)
+            self._left[key] = left_of(candidate.pool, self._is_allocated)
         self._move(candidate, 1)
         taken = self._taken[key]
         if all(
@@ -68,21 +68,6 @@ class Counters:
 
     def _key(self, pool: Pool) -> PoolKey:
         return ("" if self._rules.counters_by_pool_name else pool.driver, pool.name)
-
-    def _reckoned(self, pool: Pool) -> Amounts:
-        left = {
-            (one.name, counter): parse_quantity(amount).nano
-            for one in pool.counter_sets.values()
-            for counter, amount in one.counters.items()
-        }
-        for part in (*pool.slices, *pool.elsewhere):
-            for device in part.devices:
-                if self._is_allocated(DeviceId(pool.driver, pool.name, device.name)):
-                    for use in device.consumes:
-                        for counter, amount in use.counters.items():
-                            if (use.counter_set, counter) in left:
-                                left[use.counter_set, counter] -= parse_quantity(amount).nano
-        return left
 
     def _move(self, candidate: Candidate, sign: int) -> None:
         """Add to what is taken, or subtract from it, what the device uses.
@@ -103,6 +88,23 @@ class Counters:
         if candidate not in self._uses:
             self._uses[candidate] = list(_uses(candidate))
         return self._uses[candidate]
+
+
+def left_of(pool: Pool, is_allocated: Callable[[DeviceId], bool]) -> Amounts:
+    """What is left of the counters of a pool beside the devices that are allocated."""
+    left = {
+        (one.name, counter): parse_quantity(amount).nano
+        for one in pool.counter_sets.values()
+        for counter, amount in one.counters.items()
+    }
+    for part in (*pool.slices, *pool.elsewhere):
+        for device in part.devices:
+            if is_allocated(DeviceId(pool.driver, pool.name, device.name)):
+                for use in device.consumes:
+                    for counter, amount in use.counters.items():
+                        if (use.counter_set, counter) in left:
+                            left[use.counter_set, counter] -= parse_quantity(amount).nano
+    return left
 
 
 def _uses(candidate: Candidate) -> Iterator[tuple[Counter, _Cell]]:

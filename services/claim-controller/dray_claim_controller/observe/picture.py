@@ -1,20 +1,12 @@
-"""The picture: every observed object, and which facts changed since somebody asked. Pure."""
+"""The picture: watch events folded into objects, and which facts changed meanwhile. Pure."""
 
 from collections import OrderedDict
-from collections.abc import Iterable
 
 from dray.domain.claims import Claim
 from dray.domain.errors import DrayError
 from dray.domain.names import SHAPE
 from dray.domain.pods import Pod, Pool
-from dray.kube.convert import (
-    claim_from,
-    host_ports,
-    pod_from,
-    requests_of,
-    revision_of,
-    slice_from,
-)
+from dray.kube.convert import claim_from, pod_from, revision_of, slice_from
 from dray.kube.ports import (
     CLAIMS,
     NODES,
@@ -28,25 +20,18 @@ from dray.kube.ports import (
     Resource,
     WatchEvent,
 )
-from dray_claim_controller.observe.cards import Cards, places_of
+from dray_claim_controller.observe.cards import places_of
 from dray_claim_controller.observe.counters import counted
 from dray_claim_controller.observe.kinds import FACTS_OF, WATCHED, name_of
-from dray_claim_controller.observe.repulsion import repulsions_of
-from dray_claim_controller.observe.seen import TERMINAL, Key, SeenClaim, SeenPod, is_ours, refers
-from dray_claim_controller.observe.users import Users
-
-_REMEMBERED_GONE = 10_000
+from dray_claim_controller.observe.objects import Objects
+from dray_claim_controller.observe.seen import Key, SeenClaim, SeenPod, is_ours, refers, seen_pod
 
 
-class Picture:
-    """All observed objects. ``apply`` folds watch events; ``take_dirty`` says what changed."""
+class Picture(Objects):
+    """What was observed. ``apply`` folds watch events; ``take_dirty`` says what changed."""
 
     def __init__(self) -> None:
-        self.claims: dict[str, SeenClaim] = {}
-        self.pods: dict[str, SeenPod] = {}
-        self.cards = Cards()
-        self.plain: dict[str, dict[str, Object]] = {resource.plural: {} for resource in WATCHED}
-        """Objects of the other kinds, by plural and ``namespace/name``."""
+        super().__init__()
         self.node_revision: dict[str, int] = {}
         self.revision = 0
         """Highest resourceVersion seen of anything."""
@@ -57,12 +42,6 @@ class Picture:
         self.dirty: OrderedDict[Key, int] = OrderedDict()
         self.pools: tuple[tuple[tuple[str, Object], ...], dict[str, Pool]] | None = None
         """The pools as they were last read, and the objects they were read from."""
-        self._claim_uids: dict[tuple[str, str], str] = {}
-        self.users = Users()
-        self.repelling: dict[str, None] = {}
-        """Pods that keep others away, by required anti-affinity."""
-        self._pods_of_node: dict[str, dict[str, None]] = {}
-        self._gone: OrderedDict[str, None] = OrderedDict()
 
     @property
     def synced(self) -> bool:
@@ -105,57 +84,16 @@ class Picture:
         self.dirty.clear()
         return taken
 
-    def claim_named(self, namespace: str, name: str) -> SeenClaim | None:
-        """A claim by name."""
-        uid = self._claim_uids.get((namespace, name))
-        return None if uid is None else self.claims.get(uid)
-
-    def pods_on(self, node: str) -> list[SeenPod]:
-        """All pods bound to a node, ended ones included."""
-        return [self.pods[uid] for uid in self._pods_of_node.get(node, ())]
-
-    def our_pods(self) -> list[SeenPod]:
-        """Pods that use claims of ours."""
-        return [seen for seen in self.pods.values() if seen.pod is not None]
-
-    def claims_of(self, pod: Pod) -> list[SeenClaim]:
-        """The pod's claims of ours that exist."""
-        return [seen for seen in self.every_claim_of(pod) if seen.ours]
-
-    def every_claim_of(self, pod: Pod) -> list[SeenClaim]:
-        """The pod's claims that exist, those of other drivers among them."""
-        found = (
-            self.claim_named(pod.namespace, entry.claim) for entry in pod.claims if entry.claim
-        )
-        return [seen for seen in found if seen is not None]
-
-    def gone(self) -> list[str]:
-        """UIDs of objects that were seen to be deleted, oldest first."""
-        return list(self._gone)
-
     def restore_claim(self, seen: SeenClaim) -> None:
         """Take a claim out of a recording; what it holds is told apart."""
         known = self.claims.get(seen.claim.uid)
         self.cards.place(known.claim if known is not None else None, seen.claim)
-        self.claims[seen.claim.uid] = seen
-        self._claim_uids[seen.claim.namespace, seen.claim.name] = seen.claim.uid
+        self.keep_claim(seen)
 
     def restore_pod(self, seen: SeenPod) -> None:
         """Take a pod out of a recording."""
         self._use(self.pods.get(seen.uid), seen)
-        self.pods[seen.uid] = seen
-        if seen.repels:
-            self.repelling[seen.uid] = None
-        if seen.node:
-            self._pods_of_node.setdefault(seen.node, {})[seen.uid] = None
-
-    def restore_gone(self, uids: Iterable[str]) -> None:
-        """Take what was deleted out of a recording."""
-        self._gone = OrderedDict.fromkeys(uids)
-
-    def is_gone(self, uid: str) -> bool:
-        """Whether an object was seen to be deleted."""
-        return uid in self._gone
+        self.keep_pod(seen)
 
     def _relist(self, resource: Resource, objects: tuple[Object, ...], revision: int) -> None:
         present = {obj["metadata"]["uid"] for obj in objects}
@@ -224,8 +162,7 @@ class Picture:
         claim = claim_from(obj)
         self.cards.hold(known.claim if known is not None else None, claim)
         ours = is_ours(claim)
-        self.claims[uid] = SeenClaim(claim, obj, ours, watched_revision)
-        self._claim_uids[claim.namespace, claim.name] = uid
+        self.keep_claim(SeenClaim(claim, obj, ours, watched_revision))
         self.mark(Key("claim", uid), revision)
         self._mark_tied(known.claim if known is not None else None, claim)
         if ours and (known is None or not known.ours):
@@ -252,32 +189,13 @@ class Picture:
         known = self.pods.get(uid)
         if known is not None and known.revision > revision:
             return
-        spec = obj["spec"]
-        status = obj.get("status") or {}
-        taken = requests_of(spec, status)
-        pod = pod_from(obj) if spec.get("resourceClaims") else None
-        ours = pod is not None and self._is_our_pod(obj, pod)
-        seen = SeenPod(
-            uid=uid,
-            node=spec.get("nodeName") or "",
-            cpu_milli=taken.cpu_milli,
-            memory_bytes=taken.memory_bytes,
-            terminal=status.get("phase") in TERMINAL,
-            revision=revision,
-            pod=pod if ours else None,
-            object=obj if pod is not None else {},
-            repels=repulsions_of(obj),
-            resources=taken.resources,
-            ports=host_ports(spec),
-        )
+        pod = pod_from(obj) if obj["spec"].get("resourceClaims") else None
+        seen = seen_pod(obj, pod, revision, ours=pod is not None and self._is_our_pod(obj, pod))
         self._use(known, seen)
-        self.pods[uid] = seen
-        if seen.repels:
-            self.repelling[uid] = None
+        self.keep_pod(seen)
         if seen.node:
-            self._pods_of_node.setdefault(seen.node, {})[uid] = None
             self._touch_node(seen.node, revision)
-        if ours:
+        if seen.pod is not None:
             self.mark(Key("pod", uid), revision)
 
     def _use(self, before: SeenPod | None, after: SeenPod | None) -> None:
@@ -296,9 +214,7 @@ class Picture:
         revision = max(revision, revision_of(obj))
         self.revision = max(self.revision, revision)
         uid = obj["metadata"]["uid"]
-        self._gone[uid] = None
-        if len(self._gone) > _REMEMBERED_GONE:
-            self._gone.popitem(last=False)
+        self.bury(uid)
         if resource is CLAIMS:
             self._drop_claim(uid, revision)
         elif resource is PODS:
@@ -307,23 +223,18 @@ class Picture:
             self._drop_plain(resource, obj, revision)
 
     def _drop_claim(self, uid: str, revision: int) -> None:
-        known = self.claims.pop(uid, None)
+        known = self.forget_claim(uid)
         if known is None:
             return
         self.cards.hold(known.claim, None)
-        name = (known.claim.namespace, known.claim.name)
-        if self._claim_uids.get(name) == uid:
-            del self._claim_uids[name]
         self.mark(Key("claim", uid), revision)
 
     def _drop_pod(self, uid: str, revision: int) -> None:
-        known = self.pods.pop(uid, None)
+        known = self.forget_pod(uid)
         if known is None:
             return
         self._use(known, None)
-        self.repelling.pop(uid, None)
         if known.node:
-            self._pods_of_node.get(known.node, {}).pop(uid, None)
             self._touch_node(known.node, revision)
         if known.pod is not None:
             self.mark(Key("pod", uid), revision)

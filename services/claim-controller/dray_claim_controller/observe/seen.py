@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from dray.domain.claims import Claim
 from dray.domain.names import CLAIM_FINALIZER, DEVICE_CLASS, DRIVER
 from dray.domain.pods import HostPort, Pod
+from dray.kube.convert import host_ports, requests_of
 from dray.kube.ports import Object
-from dray_claim_controller.observe.repulsion import Repulsion
+from dray_claim_controller.observe.repulsion import Repulsion, repulsions_of
 
 TERMINAL = ("Succeeded", "Failed")
 """Phases of pods that use nothing any more."""
@@ -58,6 +59,26 @@ class SeenPod:
     resources: dict[str, int] = field(default_factory=dict)
     """What else it takes, as in ``dray.domain.pods.PodNeeds.resources``."""
     ports: tuple[HostPort, ...] = ()
+
+
+def seen_pod(obj: Object, pod: Pod | None, revision: int, *, ours: bool) -> SeenPod:
+    """The object as it is seen. ``pod``: the same, read; None where it refers to no claim."""
+    spec = obj["spec"]
+    status = obj.get("status") or {}
+    taken = requests_of(spec, status)
+    return SeenPod(
+        uid=obj["metadata"]["uid"],
+        node=spec.get("nodeName") or "",
+        cpu_milli=taken.cpu_milli,
+        memory_bytes=taken.memory_bytes,
+        terminal=status.get("phase") in TERMINAL,
+        revision=revision,
+        pod=pod if ours else None,
+        object=obj if pod is not None else {},
+        repels=repulsions_of(obj),
+        resources=taken.resources,
+        ports=host_ports(spec),
+    )
 
 
 def is_ours(claim: Claim) -> bool:

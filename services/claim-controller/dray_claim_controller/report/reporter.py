@@ -26,7 +26,6 @@ from dray.kube.ports import (
 )
 from dray.messages.base import encode
 from dray.messages.decisions import PodDecision, Waiting
-from dray.messages.events import ExecutionStep
 from dray.reasons import in_words
 from dray.runtime.clock import Clock
 from dray_claim_controller.execute.conditions import NEVER_READY
@@ -213,7 +212,7 @@ class Reporter:
 
     async def _tell_assigned(self, pod: Pod, claims: list[SeenClaim]) -> None:
         devices = "; ".join(
-            stories.in_short(held.claim.allocation)
+            stories.in_short(held.claim.allocation, pod.node)
             for held in claims
             if held.claim.allocation is not None
         )
@@ -233,20 +232,9 @@ class Reporter:
 
     async def _publish(self, progress: Progress) -> None:
         decision = progress.order.decision
-        step = ExecutionStep(
-            pod_uid=decision.pod_uid,
-            namespace=decision.namespace,
-            name=decision.name,
-            claim=progress.claim or _claims(decision),
-            attempt=progress.order.attempt,
-            step=progress.step,
-            now_unix_s=self._clock.now_unix_s(),
-            detail=progress.detail,
-            traceparent=decision.traceparent,
-        )
         source = f"/claim-controller/{self._instance}"
         outgoing = encode(
-            step,
+            stories.execution_step(progress, self._clock.now_unix_s()),
             source=source,
             correlation_id=decision.request_id,
             causation_id=progress.order.cause,
@@ -296,10 +284,6 @@ def _is_drays(held: SeenClaim) -> bool:
 def _is_announced(held: SeenClaim) -> bool:
     annotations = held.object["metadata"].get("annotations") or {}
     return bool(annotations.get(ALLOCATED) == "true")
-
-
-def _claims(decision: PodDecision) -> str:
-    return ",".join(claim.name for claim in decision.claims)
 
 
 def _is_succeeded(known: Object, pod: Pod) -> bool:

@@ -1,4 +1,4 @@
-"""BindRequests and events as objects. Pure."""
+"""BindRequests and events as objects, and the steps that the bus is told. Pure."""
 
 import hashlib
 from typing import Any
@@ -10,8 +10,10 @@ from dray.kube.bind_request import EXPLANATION_LIMIT
 from dray.kube.convert import allocation_to, time_to
 from dray.kube.ports import BIND_REQUESTS, EVENTS, Object
 from dray.messages.decisions import PodDecision, Waiting
+from dray.messages.events import ExecutionStep
 from dray.reasons import in_words
 from dray_claim_controller.execute.orders import DecidedBy
+from dray_claim_controller.execute.progress import Progress
 from dray_claim_controller.observe.seen import SeenClaim
 
 COMPONENT = "tensor-fusion.ai/claim-controller"
@@ -132,8 +134,9 @@ def bind_request(pod: Pod, spec: dict[str, Any]) -> Object:
     }
 
 
-def in_short(allocation: Allocation) -> str:
-    """Devices and amounts on one line, such as ``gpu-0 on node-1 (virtual_vram 16Gi)``."""
+def in_short(allocation: Allocation, node: str) -> str:
+    """Devices and amounts on one line, such as ``gpu-0 on node-1 (virtual_vram 16Gi)``; a pool
+    that is not named after the ``node`` is named, too."""
     parts = []
     for device in allocation.devices:
         amounts = ", ".join(
@@ -141,9 +144,8 @@ def in_short(allocation: Allocation) -> str:
             for name, amount in device.consumed.items()
             if amount != "0"
         )
-        parts.append(
-            f"{device.id.device} on {device.id.pool}" + (f" ({amounts})" if amounts else "")
-        )
+        pool = "" if device.id.pool == node else f" of pool {device.id.pool}"
+        parts.append(f"{device.id.device}{pool} on {node}" + (f" ({amounts})" if amounts else ""))
     return "; ".join(parts)
 
 
@@ -174,6 +176,22 @@ def event(
         "reportingComponent": COMPONENT,
         "reportingInstance": instance[:128],
     }
+
+
+def execution_step(progress: Progress, now_unix_s: float) -> ExecutionStep:
+    """The step that an execution made, for the pod's timeline."""
+    decision = progress.order.decision
+    return ExecutionStep(
+        pod_uid=decision.pod_uid,
+        namespace=decision.namespace,
+        name=decision.name,
+        claim=progress.claim or ",".join(claim.name for claim in decision.claims),
+        attempt=progress.order.attempt,
+        step=progress.step,
+        now_unix_s=now_unix_s,
+        detail=progress.detail,
+        traceparent=decision.traceparent,
+    )
 
 
 def repeated(known: Object, again: Object) -> dict[str, Any]:

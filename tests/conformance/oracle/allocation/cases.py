@@ -7,7 +7,8 @@ from typing import Any
 
 from allocation.claims import Scene, make_claims, make_classes, make_held
 from allocation.effort import bounded
-from allocation.fleet import make_node, make_slices
+from allocation.fleet import make_slices
+from allocation.reach import make_node
 from allocation.themes import draw_gates, draw_themes
 
 Json = dict[str, Any]

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from allocation.capacities import asked_of, consumed_of
-from allocation.fleet import GPU, NIC, ROOT, TAINT_KEYS
+from allocation.devices import ROOT, TAINT_KEYS
+from allocation.fleet import GPU, NIC
 from allocation.selectors import make_selector
 
 Json = dict[str, Any]

@@ -3,7 +3,8 @@
 import random
 from typing import Final
 
-from allocation.fleet import MODELS, NIC, ROOT, VERSIONS
+from allocation.devices import MODELS, ROOT, VERSIONS
+from allocation.fleet import NIC
 
 _ATTRIBUTES: Final = ("model", "index", "numa", "ecc", "driverVersion")
 _AMOUNTS: Final = (("memory", "24Gi"), ("memory", "40Gi"), ("memory", "80Gi"), ("cores", "8"))

@@ -62,12 +62,16 @@ class Lane:
     ) -> None:
         """A slice of the node of that name, unless the specification says otherwise."""
         where = {} if {"allNodes", "nodeSelector"} & spec.keys() else {"nodeName": name}
-        count = spec.pop("count", 1)
+        count, generation = spec.pop("count", 1), spec.pop("generation", 1)
         obj = {
             "metadata": {"name": f"{driver}-{name}", "uid": f"{driver}-{name}"},
             "spec": {
                 "driver": driver,
-                "pool": {"name": pool or name, "generation": 1, "resourceSliceCount": count},
+                "pool": {
+                    "name": pool or name,
+                    "generation": generation,
+                    "resourceSliceCount": count,
+                },
                 "devices": list(devices),
                 **where,
                 **spec,

@@ -164,7 +164,7 @@ def test_a_selector_that_fails_ends_the_attempt_with_the_error(compatible: Any) 
     now.publish("n1", {"name": "bare"}, now.device("a"), driver=NVIDIA)
     now.submit("p", odd_selector(now))
     told = now.told("p")
-    assert "devices that can be allocated" in told
+    assert "a search for devices without an error: fails on 1 of 1 node (on n1: " in told
     assert "the claim: selector #0 on device gpu.nvidia.com/n1/bare" in told
     assert "no such key: model" in told
 
@@ -231,5 +231,47 @@ def test_a_percent_of_a_card_is_refused_with_the_reason(compatible: Any) -> None
     parameters = {"kind": names.LIMITS_KIND, "computePercentRequest": "30"}
     config = [{"opaque": {"driver": names.DRIVER, "parameters": parameters}}]
     now.submit("p", now.request(), config=config)
-    assert "a percent of a card" in now.told("p")
-    assert "KubernetesCompatible" in now.told("p")
+    assert "a percent of a card can't be asked for with placement KubernetesC" in now.told("p")
+    assert "ask for amounts (tensor-fusion.ai/tflops-request, " in now.told("p")
+
+
+def joined(**exactly: Any) -> Any:
+    """What a claim says whose cards must be joined."""
+    parameters = {"kind": names.LIMITS_KIND, names.TOPOLOGY_FIELD: "hard", **exactly}
+    return [{"opaque": {"driver": names.DRIVER, "parameters": parameters}}]
+
+
+def test_cards_that_must_be_joined_are_refused_with_the_reason_and_others_go_on(
+    compatible: Any,
+) -> None:
+    now = compatible()
+    now.node("n1")
+    now.publish("n1", *(now.device(name) for name in "abcd"))
+    now.submit("p", now.request(count=2), config=joined())
+    assert 'tensor-fusion.ai/gpu-topology "hard" can\'t be had with placement' in now.told("p")
+    now.submit("every", now.request(allocationMode="All"), config=joined())
+    assert "matchAttribute" in now.told("every")
+    now.submit("one", now.request(), config=joined())
+    assert now.got("one") == ["gpu=a"], "one card is joined to itself"
+    now.submit("soft", now.request(count=2), config=joined(**{names.TOPOLOGY_FIELD: "soft"}))
+    assert now.got("soft") == ["gpu=b", "gpu=c"]
+
+
+def test_cards_that_must_be_joined_are_refused_beside_alternatives(lane: Any) -> None:
+    lane.node("n1")
+    lane.publish("n1", lane.device("a"), lane.device("b"))
+    lane.submit("p", lane.first_of(lane.request("two", count=2)), config=joined())
+    assert "or beside what Kubernetes' allocation alone can decide" in lane.told("p")
+    lane.submit("own", lane.first_of(lane.request("one")), config=joined())
+    assert lane.got("own") == ["gpu/one=a"]
+
+
+def test_what_the_board_does_not_read_is_no_way_around_the_joints(
+    lane: Any, partitions: Any, counters: Any
+) -> None:
+    lane.node("n1")
+    lane.publish("sets", driver=NVIDIA, pool="n1", count=2, nodeName="n1", sharedCounters=counters)
+    lane.publish("n1", *partitions, driver=NVIDIA, count=2)
+    lane.publish("n1", lane.device("a"), lane.device("b"))
+    lane.submit("p", lane.request(count=2), config=joined())
+    assert "joined by NVLink, on one NUMA node or under one PCIe root" in lane.told("p")

@@ -365,18 +365,6 @@ def test_alternatives_that_make_no_sense_are_named(lane: Any, amount: str) -> No
     assert amount in lane.told("p")
 
 
-def test_a_percent_of_a_card_is_refused_beside_what_takes_devices_alike(lane: Any) -> None:
-    lane.node("n1")
-    lane.publish("n1", lane.device("a"))
-    parameters = {"kind": names.LIMITS_KIND, "computePercentRequest": "30"}
-    lane.submit(
-        "p",
-        lane.request(allocationMode="All"),
-        config=[{"opaque": {"driver": names.DRIVER, "parameters": parameters}}],
-    )
-    assert "a percent of a card" in lane.told("p")
-
-
 def test_records_with_settings_of_their_own_are_read_back_as_they_were_written(lane: Any) -> None:
     lane.node("n1")
     lane.publish("n1", lane.device("a"))

@@ -1,0 +1,49 @@
+"""The claims that a pod refers to, and the devices that they hold."""
+
+from collections.abc import Iterator
+
+from dray.domain import names
+from dray.kube.ports import CLAIMS, Kube, NotFoundError, Object
+
+
+def holdings_of(claims: tuple[Object, ...], node: str, driver: str = "") -> list[str]:
+    """One line per device, of one driver or of all, with the ``node`` where it is used; its pool is
+    named where that is not the node's."""
+    lines = []
+    for claim in claims:
+        for result in devices_of(claim, driver):
+            consumed = result.get("consumedCapacity") or {}
+            amounts = " ".join(f"{k}={v}" for k, v in sorted(consumed.items()) if v != "0")
+            pool = result["pool"]
+            where = f"on {pool}" if node in ("", pool) else f"of pool {pool} on {node}"
+            lines.append(f"  {result['device']} {where}  {amounts}".rstrip())
+    return lines
+
+
+def devices_of(claim: Object, driver: str = "") -> Iterator[Object]:
+    """The devices that a claim holds, of one driver or of all."""
+    allocation = (claim.get("status") or {}).get("allocation") or {}
+    for result in (allocation.get("devices") or {}).get("results") or ():
+        if not driver or result.get("driver") == driver:
+            yield result
+
+
+async def claims_of(kube: Kube, pod: Object) -> tuple[tuple[Object, ...], tuple[Object, ...]]:
+    """The claims that dray derived, and the pod's others; one that is missing is left out."""
+    entries = (pod.get("spec") or {}).get("resourceClaims") or ()
+    statuses = (pod.get("status") or {}).get("resourceClaimStatuses") or ()
+    found = {one["name"]: one["resourceClaimName"] for one in entries if "resourceClaimName" in one}
+    found |= {
+        one["name"]: one["resourceClaimName"] for one in statuses if "resourceClaimName" in one
+    }
+    ours: list[Object] = []
+    strange: list[Object] = []
+    for reference, name in found.items():
+        try:
+            claim = await kube.get(CLAIMS, name, pod["metadata"]["namespace"])
+        except NotFoundError:
+            continue
+        labels = claim["metadata"].get("labels") or {}
+        is_ours = reference == names.CLAIM_REFERENCE or names.POOL_LABEL in labels
+        (ours if is_ours else strange).append(claim)
+    return tuple(ours), tuple(strange)

@@ -1,0 +1,125 @@
+"""What must hold in every history, and at its end."""
+
+from random import Random
+
+from tests.unit.allocator.histories.replicas import Replica, Replicas
+from tests.unit.allocator.histories.truth import NODES, POOLS
+
+from dray.domain.claims import AllocatedDevice
+from dray.domain.devices import DeviceId
+from dray.domain.quantities import parse_quantity
+from dray.messages.decisions import Decided
+from dray_allocator.events import FactSeen, RecordSeen
+from dray_allocator.fit.ledger import Ledger
+from dray_allocator.fit.search import oversold
+from dray_allocator.handle import handle, recompute
+from dray_allocator.state import AllocatorState
+
+CAPACITY = {"virtual_tflops": "312", "virtual_vram": "40Gi"}
+"""Of every card."""
+
+
+class Cluster(Replicas):
+    """A cluster that can be judged."""
+
+    def shares(self) -> dict[DeviceId, list[AllocatedDevice]]:
+        """What is taken of each device by committed statuses, as they are; who only looks on as an
+        administrator takes nothing."""
+        found: dict[DeviceId, list[AllocatedDevice]] = {}
+        for claim in self.claims.values():
+            for share in claim.allocation.devices if claim.allocation else ():
+                if not share.admin_access:
+                    found.setdefault(share.id, []).append(share)
+        return found
+
+    def no_device_is_oversold(self) -> None:
+        """Committed statuses never exceed a card."""
+        for device, shares in self.shares().items():
+            for key, total in CAPACITY.items():
+                taken = sum(parse_quantity(one.consumed.get(key, "0")).nano for one in shares)
+                assert taken <= parse_quantity(total).nano, (device, key)
+
+    def counters_are_sums(self) -> None:
+        """What a replica counts of each device is what its claims sum up to, and never less
+        than nothing."""
+        for replica in self.replicas:
+            held, summed = replica.state.ledger, Ledger()
+            if held.version == replica.checked:
+                continue
+            replica.checked = held.version
+            for uid, allocation in held.claims():
+                summed.set(uid, allocation)
+            for node in NODES:
+                for card in replica.state.fleet.of(node).cards:
+                    use, again = held.of(card.id), summed.of(card.id)
+                    assert (use.shares, use.whole) == (again.shares, again.whole)
+                    assert min(use.shares, use.whole, *use.used.values(), 0) == 0
+                    assert _something(use.used) == _something(again.used)
+
+    def check_rebuilding(self) -> None:
+        """With the logs lost, what claims' statuses say is what was held, without what was only
+        reserved; read from the last fact of each object, as a new reader gets them."""
+        rebuilt = AllocatorState(self.replicas[0].state.rules)
+        for sequence in self.stored():
+            handle(rebuilt, FactSeen(sequence, self.facts[sequence - 1], more=True))
+        allocated = {
+            uid: claim.allocation for uid, claim in self.claims.items() if claim.allocation
+        }
+        assert dict(rebuilt.ledger.claims()) == allocated
+        for replica in self.replicas:
+            held = dict(replica.state.ledger.claims())
+            assert {uid: held.get(uid) for uid in allocated} == allocated
+            reserved = {made.claim_uid for made in replica.state.reservations()}
+            assert held.keys() - allocated.keys() <= reserved
+            facts, again = replica.state.facts, rebuilt.facts
+            assert (facts.claims, facts.pods, facts.nodes) == (
+                again.claims,
+                again.pods,
+                again.nodes,
+            )
+
+    def check_replays(self) -> None:
+        """From the streams alone, the same state and the same records follow."""
+        while self.late:
+            self.come_up(Random(0))
+        for replica in self.replicas:
+            self.catch_up(replica)
+        fresh = Replica("fresh", self.RULES)
+        self.catch_up(fresh)
+        for node in NODES:
+            for one in fresh.state.fleet.of(node).cards:
+                assert oversold(fresh.state.ledger, one, one.id) == ""
+        for replica in self.replicas:
+            assert dict(replica.state.ledger.claims()) == dict(fresh.state.ledger.claims())
+            for pool, domain in fresh.state.domains.items():
+                assert replica.state.domains[pool].confirmed == domain.confirmed
+        for pool in POOLS:
+            self.replay(pool)
+
+    def replay(self, pool: str) -> None:
+        """Every decision is computed again from the facts and records before it.
+
+        A node that came from another pool may hold what only that pool's log tells: such a
+        decision is not compared, as ``dray replay`` compares none that is entangled.
+        """
+        state = AllocatorState(self.replicas[0].state.rules)
+        elsewhere = self.nodes_of_other_logs(pool)
+        facts = 0
+        for sequence, record in enumerate(self.logs[pool], 1):
+            while facts < record.facts_sequence:
+                facts += 1
+                handle(state, FactSeen(facts, self.facts[facts - 1], more=True))
+            entangled = any(state.facts.serves(node, pool) for node in elsewhere)
+            if isinstance(record, Decided) and not entangled:
+                assert recompute(state, record) == record
+            handle(state, RecordSeen(pool, 1, sequence, record, more=True))
+
+    def nodes_of_other_logs(self, pool: str) -> set[str]:
+        """Where another pool ever decided."""
+        logs = (log for name, log in self.logs.items() if name != pool)
+        decided = (record for log in logs for record in log if isinstance(record, Decided))
+        return {pod.node for record in decided for pod in record.pods}
+
+
+def _something(used: dict[str, int]) -> dict[str, int]:
+    return {key: amount for key, amount in used.items() if amount}

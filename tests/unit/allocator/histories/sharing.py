@@ -1,0 +1,78 @@
+"""A cluster whose replicas read what they attend, each some pools."""
+
+from random import Random
+from typing import Any
+
+from tests.unit.allocator.histories.cluster import Cluster
+from tests.unit.allocator.histories.replicas import Replica
+
+from dray.messages.facts import ClaimObserved, Fact, PodObserved
+from dray_allocator.events import Attend, EarlierFact, EarlierFactsRead, FactSeen
+
+Reading = tuple[tuple[str, ...] | None, int]
+"""Of which pools (None: of all), and how far."""
+
+
+class Sharing(Cluster):
+    """Replicas that attend what they choose, now these pools and then others, and believe that
+    they serve all of it."""
+
+    def __init__(self, make: Any, replicas: int = 2) -> None:
+        super().__init__(make, replicas)
+        self.earlier: dict[str, list[Reading]] = {}
+        """Per replica, the readings of earlier facts under way."""
+
+    def attend(self, random: Random) -> None:
+        """A replica attends other pools than before."""
+        replica = random.choice(self.replicas)
+        name = replica.state.rules.writer
+        pools: tuple[str, ...] | None = random.choice(
+            [("a",), ("a",), ("b",), ("b",), ("a", "b"), None]
+        )
+        self.hand(replica, Attend(pools))
+        attended = replica.state.attended
+        if attended.everything:
+            self.earlier[name] = [(None, 0)] if attended.whole_from is None else []
+            return
+        under_way = [(these, at) for these, at in self.earlier.get(name, ()) if these is not None]
+        kept = [(these, at) for these, at in under_way if set(these) <= set(attended.pools)]
+        begun = {pool for these, _ in kept for pool in these}
+        new = tuple(pool for pool in attended.unread() if pool not in begun)
+        self.earlier[name] = [*kept, *([(new, 0)] if new else ())]
+
+    def read_earlier(self, random: Random) -> None:
+        """A replica reads some more of what there was, as the stream has it by now."""
+        replica = random.choice(self.replicas)
+        readings = self.earlier.get(replica.state.rules.writer, [])
+        if not readings:
+            return
+        pools, at = readings.pop(0)
+        last = {fact.ids(): n for n, fact in enumerate(self.facts, 1) if _is_of(fact, pools)}
+        left = [sequence for sequence in sorted(last.values()) if sequence > at]
+        taken = left[: random.choice([1, 3, 1000])]
+        for sequence in taken:
+            self.hand(replica, EarlierFact(sequence, self.facts[sequence - 1]))
+        at = max([at, *taken])
+        if taken == left:
+            self.hand(replica, EarlierFactsRead(pools, at))
+        else:
+            readings.append((pools, at))
+
+    def read_facts(self, replica: Replica, lag: int) -> None:
+        attended = replica.state.attended
+        for sequence in range(replica.facts + 1, len(self.facts) - lag + 1):
+            fact = self.facts[sequence - 1]
+            if attended.everything or _is_of(fact, ("", *attended.pools), others=True):
+                self.hand(replica, FactSeen(sequence, fact))
+            replica.facts = sequence
+
+
+def _is_of(fact: Fact, pools: tuple[str, ...] | None, *, others: bool = False) -> bool:
+    """Whether a claim or pod is of one of the pools; of other facts, ``others``."""
+    match fact:
+        case ClaimObserved(claim=claim):
+            return pools is None or claim.pool in pools
+        case PodObserved(pod=pod):
+            return pools is None or pod.pool in pools
+        case _:
+            return others

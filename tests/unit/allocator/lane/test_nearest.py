@@ -1,0 +1,164 @@
+"""Reasons of the structured lane name the device that misses by least, and what it has."""
+
+from typing import Any
+
+import pytest
+
+from dray.domain import names
+from dray.domain.devices import DeviceId
+from dray.domain.pods import PodNeeds
+from dray.reasons import Nearest
+from dray_allocator.placement.modes import tie
+
+NVIDIA = "gpu.nvidia.com"
+OF = f'device.attributes["{NVIDIA}"]'
+MEMORY = f'device.capacity["{NVIDIA}"].memory.compareTo(quantity("60Gi")) >= 0'
+H100 = {"selectors": [{"cel": {"expression": f'{OF}.model == "H100"'}}]}
+
+
+def reasons_of(lane: Any, pod: str) -> dict[str, Any]:
+    """Why it waits, by what fails."""
+    assert lane.waits(pod)
+    return {reason.what: reason for reason in lane.world.waits(pod)[-1].reasons}
+
+
+def of_memory(lane: Any, amount: str) -> Any:
+    """A request for memory that only the structured lane decides about."""
+    return lane.first_of(lane.request("a", NVIDIA, capacity={"requests": {"memory": amount}}))
+
+
+def memory(amount: str, *, is_shared: bool = True) -> Any:
+    """A card of this memory."""
+    return {"capacity": {"memory": {"value": amount}}, "allowMultipleAllocations": is_shared}
+
+
+def first_of(nodes: list[str], devices: list[str]) -> str:
+    """Of equal devices with these names on all nodes, the one that is named."""
+    node = min(nodes, key=lambda name: tie(f"uid-{name}"))
+    device = min(devices, key=lambda name: tie(str(DeviceId(NVIDIA, node, name))))
+    return f"{node}/{device}"
+
+
+def test_of_a_clause_it_is_the_device_on_which_the_fewest_fail(lane: Any) -> None:
+    for node, model, amount in (
+        ("n1", "A100", "40Gi"),
+        ("n2", "A100", "80Gi"),
+        ("n3", "H100", "40Gi"),
+        ("n4", "H100", "48Gi"),
+    ):
+        lane.node(node)
+        lane.publish(node, lane.device("a", model, **memory(amount)), driver=NVIDIA)
+    both = {"selectors": [{"cel": {"expression": f'{OF}.model == "H100" && {MEMORY}'}}]}
+    lane.submit("p", lane.first_of(lane.request("a", NVIDIA, **both)))
+    found = reasons_of(lane, "p")
+    assert found[f'{OF}.model == "H100"'].nearest == Nearest("n2/a", '"A100"')
+    of_memory = found[MEMORY]
+    assert (of_memory.failed, of_memory.of) == (3, 4)
+    near = min(("n3", "n4"), key=lambda name: tie(f"uid-{name}"))
+    assert of_memory.nearest.where == f"{near}/a"
+    assert of_memory.nearest.seen == {"n3": "40Gi", "n4": "48Gi"}[near]
+
+
+def test_selectors_of_class_and_request_count_together(lane: Any) -> None:
+    """A device of another driver misses twice, the other once."""
+    lane.node("n1")
+    lane.publish("n1", lane.device("ours"))
+    lane.publish("n1", lane.device("theirs"), driver=NVIDIA)
+    lane.submit("p", lane.first_of(lane.request("a", NVIDIA, **H100)))
+    found = reasons_of(lane, "p")
+    assert found[f'device.driver == "{NVIDIA}"'].nearest == Nearest("n1/ours", f'"{names.DRIVER}"')
+    assert found[f'{OF}.model == "H100"'].nearest == Nearest("n1/theirs", '"A100"')
+
+
+def test_a_clause_that_can_t_be_evaluated_tells_the_nearest_device_s_error(lane: Any) -> None:
+    lane.node("n1")
+    lane.publish("n1", {"name": "bare"}, driver=NVIDIA)
+    lane.submit("p", lane.first_of(lane.request("a", NVIDIA, **H100)))
+    found = reasons_of(lane, "p")[f'{OF}.model == "H100"']
+    assert (found.kind, found.nearest) == ("clause-error", Nearest("n1/bare"))
+    assert "no such key: model" in found.detail
+
+
+def test_of_a_capacity_it_is_the_device_with_the_most_left(lane: Any) -> None:
+    for node in ("n1", "n2", "n3"):
+        lane.node(node)
+        lane.publish(node, lane.device("a", **memory("40Gi")), driver=NVIDIA)
+    for number, amount in enumerate(("30Gi", "25Gi", "35Gi")):
+        lane.submit(f"holds-{number}", of_memory(lane, amount))
+    lane.submit("p", of_memory(lane, "20Gi"))
+    found = reasons_of(lane, "p")["free memory ≥ 20Gi"]
+    node = lane.world.decisions()["holds-1"].node
+    assert found.nearest == Nearest(f"{node}/a", "15Gi")
+    assert f"fails on 3 of 3 devices; nearest: {node}/a has 15Gi" in lane.told("p")
+
+
+def test_of_what_no_device_is_large_enough_for_it_is_the_largest(lane: Any) -> None:
+    for node, amount in (("n1", "40Gi"), ("n2", "80Gi"), ("n3", "48Gi")):
+        lane.node(node)
+        lane.publish(node, lane.device("a", **memory(amount)), driver=NVIDIA)
+    lane.submit("p", of_memory(lane, "100Gi"))
+    sockets = lane.request("a", NVIDIA, capacity={"requests": {"sockets": "1"}})
+    lane.submit("q", lane.first_of(sockets))
+    assert reasons_of(lane, "p")["free memory ≥ 100Gi"].nearest == Nearest("n2/a", "80Gi")
+    assert reasons_of(lane, "q")["publishes sockets 1"].nearest.seen == "no sockets"
+
+
+def test_of_a_counter_it_is_the_device_that_has_the_most_of_it_left(
+    lane: Any, partitions: Any, counters: Any
+) -> None:
+    for node in ("n1", "n2"):
+        lane.node(node)
+        of_pool = {"driver": NVIDIA, "pool": node, "count": 2, "nodeName": node}
+        lane.publish(f"{node}-sets", sharedCounters=counters, **of_pool)
+        lane.publish(node, *partitions, driver=NVIDIA, count=2)
+    half = {"selectors": [{"cel": {"expression": f'{OF}.model == "MIG"'}}]}
+    for name in ("a", "b", "c"):
+        lane.submit(name, lane.request(of=NVIDIA, **half))
+    lane.submit("p", lane.request(of=NVIDIA, **H100))
+    found = reasons_of(lane, "p")["free counter memory of card ≥ 80Gi"]
+    node = lane.world.decisions()["c"].node
+    assert (found.kind, found.failed, found.of) == ("capacity", 2, 2)
+    assert found.nearest == Nearest(f"{node}/whole", "40Gi")
+
+
+@pytest.mark.parametrize("order", [["n1", "n2", "n3"], ["n3", "n2", "n1"], ["n2", "n3", "n1"]])
+def test_of_equal_ones_it_is_the_first_by_ties_in_whatever_order_they_came(
+    lane: Any, order: list[str]
+) -> None:
+    for node in order:
+        lane.node(node)
+        cards = [lane.device(name) for name in ("a", "b", "c")]
+        lane.publish(node, *cards, driver=NVIDIA)
+    lane.submit("p", lane.first_of(lane.request("a", NVIDIA, **H100)))
+    found = reasons_of(lane, "p")[f'{OF}.model == "H100"']
+    assert (found.failed, found.nearest.where) == (9, first_of(order, ["a", "b", "c"]))
+
+
+def test_of_a_taint_one_is_named_and_of_use_none(lane: Any) -> None:
+    lane.node("n1")
+    taint = {"key": "repair", "value": "", "effect": "NoSchedule"}
+    lane.publish("n1", lane.device("a", taints=[taint]), lane.device("b"), driver=NVIDIA)
+    lane.submit("holds", lane.first_of(lane.request("a", NVIDIA)))
+    lane.submit("p", lane.first_of(lane.request("a", NVIDIA)))
+    found = reasons_of(lane, "p")
+    assert found["toleration of device taint repair=:NoSchedule"].nearest == Nearest("n1/a")
+    assert found["not in use"].nearest is None
+    assert "nearest" not in lane.told("p")
+
+
+def test_devices_of_all_nodes_are_counted_once_and_named(lane: Any) -> None:
+    for node in ("n1", "n2"):
+        lane.node(node)
+    lane.publish("fabric", lane.device("port"), driver=NVIDIA, pool="rack", allNodes=True)
+    lane.submit("p", lane.first_of(lane.request("a", NVIDIA, **H100)))
+    found = reasons_of(lane, "p")[f'{OF}.model == "H100"']
+    assert (found.failed, found.of, found.nearest) == (1, 1, Nearest("rack/port", '"A100"'))
+
+
+def test_of_nodes_it_is_the_one_with_the_most_left(lane: Any) -> None:
+    for node, milli in (("n1", 100), ("n2", 200)):
+        lane.node(node, cpu_milli=milli)
+        lane.publish(node, lane.device("a"), driver=NVIDIA)
+    pod = lane.world.a_pod("p", needs=PodNeeds(cpu_milli=300))
+    lane.submit("p", lane.first_of(lane.request("a", NVIDIA)), pod=pod)
+    assert reasons_of(lane, "p")["free cpu ≥ 300m"].nearest == Nearest("n2", "200m")

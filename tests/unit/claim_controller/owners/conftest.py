@@ -1,0 +1,22 @@
+"""A node of dray's, and one of kube-scheduler's."""
+
+import pytest
+from tests.unit.claim_controller.owners.world import World
+
+from dray.domain.names import OWNER_KUBE_SCHEDULER
+
+
+@pytest.fixture
+def world() -> World:
+    made = World()
+    made.publish(tainted=True)
+    made.tell()
+    return made
+
+
+@pytest.fixture
+def theirs() -> World:
+    made = World(OWNER_KUBE_SCHEDULER)
+    made.publish(tainted=False)
+    made.tell()
+    return made
