@@ -7,6 +7,7 @@ import pytest
 from tests.contract.bus.messages import LATEST, LOG, message, snapshot
 
 from dray.bus.ports import Bus, StreamMissingError, StreamSpec
+from dray.messages.base import Delivered
 
 
 async def test_a_stream_is_made_once(bus: Bus) -> None:
