@@ -3,23 +3,20 @@
 Each mutation takes one line of defence away; each is met by the fault made for it.
 """
 
-import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 from unittest import mock
 
-import msgspec
 import pytest
+from tests.mutations import Mutation, allocator_forgetting_reservations, executor_ignoring_void
 
 from dray.bus.memory_store import MemoryStream
 from dray.bus.ports import Fence
 from dray.messages.base import Outgoing
-from dray_claim_controller.execute import rules
 from dray_sandbox.chaos.run import Size, simulate
 
 SEEDS = range(4)
-Mutation = Callable[[], AbstractContextManager[Any]]
 
 
 def log_without_fence() -> AbstractContextManager[Any]:
@@ -45,25 +42,6 @@ def facts_without_fence() -> AbstractContextManager[Any]:
         return self.store(message, deduplicate=True)
 
     return mock.patch.object(MemoryStream, "publish", publish)
-
-
-def executor_ignoring_void() -> AbstractContextManager[Any]:
-    """Carries out what was voided meanwhile."""
-    real = rules._claim_step
-
-    def step(observed: rules.Observed, decision: Any, wanted: Any) -> Any:
-        seen = observed.claims.get(wanted.uid)
-        if seen is not None and seen.claim.allocation is None:
-            blind = dataclasses.replace(seen, claim=msgspec.structs.replace(seen.claim, void=0))
-            observed = dataclasses.replace(observed, claims={**observed.claims, wanted.uid: blind})
-        return real(observed, decision, wanted)
-
-    return mock.patch.object(rules, "_claim_step", step)
-
-
-def allocator_forgetting_reservations() -> AbstractContextManager[Any]:
-    """Counts only what claims' statuses show."""
-    return mock.patch("dray_allocator.state.counts", return_value=False)
 
 
 def executor_without_second_line() -> AbstractContextManager[Any]:

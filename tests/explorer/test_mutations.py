@@ -1,13 +1,11 @@
 """The explorer notices a dray that lacks one of its protections, and shows the way there."""
 
-import dataclasses
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 from unittest import mock
 
-import msgspec
 import pytest
+from tests.mutations import Mutation, allocator_forgetting_reservations, executor_ignoring_void
 
 from dray.domain.pods import Pod
 from dray_allocator.log import lives, settle
@@ -26,33 +24,13 @@ from dray_sandbox.explorer.bounds import (
 from dray_sandbox.explorer.search import Outcome, explore
 from dray_sandbox.explorer.state import Bus
 
-Mutation = Callable[[], AbstractContextManager[Any]]
 RIVALS = Bound("rivals", (PodKind("P", (312,)), PodKind("Q", (312,), late=True)), ("n0",))
 FOLLOWERS = Bound("followers", (PodKind("P", (156,)), PodKind("Q", (156,), late=True)))
-
-
-def executor_ignoring_void() -> AbstractContextManager[Any]:
-    """Carries out what was voided meanwhile."""
-    real = rules._claim_step
-
-    def step(observed: rules.Observed, decision: Any, wanted: Any) -> Any:
-        seen = observed.claims.get(wanted.uid)
-        if seen is not None and seen.claim.allocation is None:
-            blind = dataclasses.replace(seen, claim=msgspec.structs.replace(seen.claim, void=0))
-            observed = dataclasses.replace(observed, claims={**observed.claims, wanted.uid: blind})
-        return real(observed, decision, wanted)
-
-    return mock.patch.object(rules, "_claim_step", step)
 
 
 def writes_without_revision() -> AbstractContextManager[Any]:
     """Writes to whatever the claim has become since it was read."""
     return mock.patch("dray_claim_controller.execute.writes._fence", return_value={})
-
-
-def allocator_forgetting_reservations() -> AbstractContextManager[Any]:
-    """Counts only what claims' statuses show."""
-    return mock.patch("dray_allocator.state.counts", return_value=False)
 
 
 def reservations_that_expire() -> AbstractContextManager[Any]:

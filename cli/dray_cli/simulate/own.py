@@ -68,7 +68,7 @@ class Own:
         choice = choose(state, domain, want)
         if choice is None:
             return False
-        decision = decision_of(state, domain, want, choice)
+        decision = decision_of(domain, want, choice)
         record = records.decided(state, domain, (decision,))
         domain.unwritten = None
         state.touch(domain.current.fold(domain.current.sequence + 1, record))

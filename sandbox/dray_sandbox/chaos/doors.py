@@ -1,6 +1,6 @@
 """Connections of one process to the in-memory API server and bus, slow and unreliable."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from dray.bus.memory import MemoryBus
@@ -146,6 +146,11 @@ class FaultyBus:
                 await self._line.travel()
             await self._line.until_caught_up()
             yield delivered
+
+    async def read_batches(self, stream: str, **more: Any) -> AsyncIterator[Sequence[Delivered]]:
+        """See ``Bus.read_batches``: one after the other, for each may come late."""
+        async for delivered in self.read(stream, **more):
+            yield (delivered,)
 
     def consume(self, stream: str, **more: Any) -> AsyncIterator[Delivery]:
         """See ``Bus.consume``."""

@@ -142,7 +142,7 @@ class Step:
             self._wait(pod, want)
             return 0
         started_us = state.stopwatch()
-        if want.placement.is_aware and pod.uid not in domain.resumed:
+        if want.is_aware and pod.uid not in domain.resumed:
             self._learn(want)
         choice = find_with(state, domain, want, self._effort)
         if isinstance(choice, Pause):
@@ -153,10 +153,11 @@ class Step:
             self._wait(pod, self._reasons(want))
             return 1
         took_us = state.stopwatch() - started_us
-        decision = decision_of(state, domain, want, choice, took_us=took_us)
+        decision = decision_of(domain, want, choice, took_us=took_us)
         self._batch.append(decision)
         state.count(domain, decision)
-        domain.put_up_next(want.signature)
+        if domain.parked or domain.doubted:
+            domain.put_up_next(want.signature)
         return 1
 
     def _learn(self, want: Wanted) -> None:

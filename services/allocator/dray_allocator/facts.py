@@ -7,28 +7,23 @@ object has left (its pool changed), are ignored.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import msgspec
 from msgspec.structs import replace
 
-from dray.domain.claims import Claim, ClaimSpec, DeviceRequest
+from dray.domain.claims import Claim
 from dray.domain.devices import DeviceClass
 from dray.domain.dra.slices import TaintRule
 from dray.domain.placement import Placement, placement_of
 from dray.domain.pods import Node, Pod, Policy, Pool
 from dray.messages.facts import ClaimObserved, ClusterObserved, NodeObserved, PodObserved
-from dray_allocator.fit.percent import percents
-from dray_allocator.lane.asking import shares_of
+from dray_allocator.specs import Specs
 
 GONE_KEPT_S = 600.0
 """How long a deletion is remembered: longer than a log may lag behind the facts. After it an
 object without a fact counts as gone only where the facts are complete."""
 _FINISHED = ("Succeeded", "Failed")
-_SIGNED_KEPT = 1024
 _NONE_COUNTED: frozenset[str] = frozenset()
 ClaimName = tuple[str, str]
 """Namespace and name."""
-SpecPart = tuple[tuple[str, ...], tuple[tuple[str, str], ...]]
-"""Of a request: selectors and capacity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +74,16 @@ class Facts:
     _served: dict[str, list[str]] = field(default_factory=dict)
     _placements: dict[str, tuple[Policy, Placement]] = field(default_factory=dict)
     """What policies say, read once."""
-    _signed: dict[tuple[SpecPart, ...], tuple[ClaimSpec, bytes]] = field(default_factory=dict)
-    """Specs and their signatures, by what tells most specs apart."""
-    _revisions: dict[str, dict[str, int]] = field(default_factory=dict)
-    """By kind and key."""
+    _specs: Specs = field(default_factory=Specs)
+    _claim_revisions: dict[str, int] = field(default_factory=dict)
+    _pod_revisions: dict[str, int] = field(default_factory=dict)
+    _node_revisions: dict[str, int] = field(default_factory=dict)
 
     def put_claim(self, fact: ClaimObserved) -> bool:
         """Take a claim or its tombstone in; False if it is old."""
         claim = fact.claim
         known = self.claims.get(claim.uid)
-        if not self._is_news("claim", claim.uid, fact.revision):
+        if not _is_news(self._claim_revisions, claim.uid, fact.revision):
             return False
         if fact.deleted and known is not None and known.pool != claim.pool:
             return False
@@ -105,17 +100,17 @@ class Facts:
                 del self.claim_uids[name]
             return True
         self.gone_claims.pop(claim.uid, None)
-        self.claims[claim.uid] = claim
+        spec, signature = self._specs.same(claim)
+        self.claims[claim.uid] = claim if claim.spec is spec else replace(claim, spec=spec)
+        self.signatures.setdefault(claim.uid, signature)
         self.claim_uids[name] = claim.uid
-        if claim.uid not in self.signatures:
-            self.signatures[claim.uid] = self._sign(claim)
         return True
 
     def put_pod(self, fact: PodObserved) -> bool:
         """Take a pod or its tombstone in; False if it is old."""
         pod = fact.pod
         known = self.pods.get(pod.uid)
-        if not self._is_news("pod", pod.uid, fact.revision):
+        if not _is_news(self._pod_revisions, pod.uid, fact.revision):
             return False
         if fact.deleted and known is not None and known.pool != pod.pool:
             return False
@@ -140,12 +135,12 @@ class Facts:
         pods = [pod for pod in self.pods.values() if not keep(pod.pool)]
         for claim in claims:
             del self.claims[claim.uid], self.signatures[claim.uid]
-            self._revisions["claim"].pop(claim.uid, None)
+            self._claim_revisions.pop(claim.uid, None)
             if self.claim_uids.get((claim.namespace, claim.name)) == claim.uid:
                 del self.claim_uids[claim.namespace, claim.name]
         for pod in pods:
             del self.pods[pod.uid]
-            self._revisions["pod"].pop(pod.uid, None)
+            self._pod_revisions.pop(pod.uid, None)
             self._refer(pod, False)
         return [claim.uid for claim in claims], [pod.uid for pod in pods]
 
@@ -153,7 +148,7 @@ class Facts:
         """Take a node or its tombstone in; what was known of it before."""
         node = fact.node
         known = self.nodes.get(node.name)
-        if not self._is_news("node", node.name, fact.revision):
+        if not _is_news(self._node_revisions, node.name, fact.revision):
             return known
         self.nodes_version += 1
         if known is None or fact.deleted or _membership(known.node) != _membership(node):
@@ -197,13 +192,16 @@ class Facts:
         if not self.now_unix_s:
             self._date_deletions(now_unix_s)
         self.now_unix_s = max(self.now_unix_s, now_unix_s)
-        for kind, gone in (("claim", self.gone_claims), ("pod", self.gone_pods)):
+        for gone, revisions in (
+            (self.gone_claims, self._claim_revisions),
+            (self.gone_pods, self._pod_revisions),
+        ):
             while gone:
                 uid = next(iter(gone))
                 if self.now_unix_s - gone[uid] < GONE_KEPT_S:
                     break
                 del gone[uid]
-                self._revisions.get(kind, {}).pop(uid, None)
+                revisions.pop(uid, None)
 
     def _date_deletions(self, now_unix_s: float) -> None:
         """Tombstones that were read before any time was known are as old as the reader."""
@@ -242,26 +240,6 @@ class Facts:
         """The pods that refer to a claim."""
         return tuple(self.pods_of.get(claim, ()))
 
-    def _sign(self, claim: Claim) -> bytes:
-        """The claim's signature; that of an equal spec, where one was seen: a thousand pods of one
-        shape cost one."""
-        seen = tuple([_part(request) for request in claim.spec.requests])
-        known = self._signed.get(seen)
-        if known is not None and known[0] == claim.spec:
-            return known[1]
-        if len(self._signed) >= _SIGNED_KEPT:
-            self._signed.clear()
-        made = signature(claim)
-        self._signed[seen] = claim.spec, made
-        return made
-
-    def _is_news(self, kind: str, key: str, revision: int) -> bool:
-        known = self._revisions.setdefault(kind, {})
-        if revision < known.get(key, 0):
-            return False
-        known[key] = revision
-        return True
-
     def _refer(self, pod: Pod, refers: bool) -> None:
         for reference in pod.claims:
             if not reference.claim:
@@ -273,6 +251,13 @@ class Facts:
                 pods.pop(pod.uid, None)
                 if not pods:
                     del self.pods_of[pod.namespace, reference.claim]
+
+
+def _is_news(revisions: dict[str, int], key: str, revision: int) -> bool:
+    if revision < revisions.get(key, 0):
+        return False
+    revisions[key] = revision
+    return True
 
 
 _DEFAULT = placement_of()
@@ -290,16 +275,3 @@ def _placement(policy: Policy) -> Placement:
 
 def _membership(node: Node) -> tuple[str, str]:
     return node.pool, node.owner
-
-
-def _part(request: DeviceRequest) -> SpecPart:
-    return request.selectors, tuple(request.capacity.items())
-
-
-def signature(claim: Claim) -> bytes:
-    """Equal for claims that ask for the same."""
-    shares = [percents(claim, request.name) for request in claim.spec.requests]
-    asked: tuple[object, ...] = (claim.spec.requests, claim.spec.constraints, shares)
-    if claim.spec.in_full:
-        asked = (*asked, claim.spec.in_full, tuple(shares_of(claim)))
-    return msgspec.json.encode(asked, order="deterministic")

@@ -1,6 +1,7 @@
 """Facts and records into the state. Nothing is decided here."""
 
-from collections.abc import Container
+from collections.abc import Callable, Container, Mapping
+from typing import Any
 
 from dray.messages.decisions import AnyRecord, Decided, Released, Waiting
 from dray.messages.facts import (
@@ -128,35 +129,22 @@ def apply(state: AllocatorState, sequence: int, fact: Fact) -> list[Effect]:
 
 
 def _apply(state: AllocatorState, fact: Fact) -> list[Effect]:
-    match fact:
-        case ClaimObserved():
-            is_news = state.facts.put_claim(fact)
-            if is_news or _was_moved(fact, fact.claim.uid, state.facts.claims):
-                state.ties.claim(fact)
-            if is_news:
-                state.refresh_claim(fact.claim.uid)
-                if fact.claim.uid not in state.facts.claims:
-                    state.refresh_pods_of((fact.claim.namespace, fact.claim.name))
-        case PodObserved():
-            _pod(state, fact)
-        case NodeObserved():
-            _node(state, fact)
-        case SliceObserved():
-            _slice(state, fact)
-        case InventoryObserved():
-            unhealthy = () if fact.deleted else fact.unhealthy
-            if state.fleet.set_unhealthy(fact.node, fact.driver, unhealthy):
-                state.boards.node_changed(fact.node, cards=True)
-                state.supply_of_node(fact.node)
-        case Synced():
-            state.facts.synced = not fact.deleted
-        case Tick():
-            _tick(state, fact)
-        case DomainObserved():
-            return _domain(state, fact)
-        case _:
-            configure(state, fact)
+    fold = _FOLDS.get(type(fact))
+    if fold is None:
+        configure(state, fact)
+    elif effects := fold(state, fact):
+        return effects
     return []
+
+
+def _claim(state: AllocatorState, fact: ClaimObserved) -> None:
+    claim, is_news = fact.claim, state.facts.put_claim(fact)
+    if is_news or _was_moved(fact, claim.uid, state.facts.claims):
+        state.ties.claim(fact)
+    if is_news:
+        state.refresh_claim(claim.uid)
+        if claim.uid not in state.facts.claims:
+            state.refresh_pods_of((claim.namespace, claim.name))
 
 
 def _was_moved(fact: ClaimObserved | PodObserved, uid: str, known: Container[str]) -> bool:
@@ -247,6 +235,17 @@ def _slice(state: AllocatorState, fact: SliceObserved) -> None:
             state.supply_everywhere()
 
 
+def _inventory(state: AllocatorState, fact: InventoryObserved) -> None:
+    unhealthy = () if fact.deleted else fact.unhealthy
+    if state.fleet.set_unhealthy(fact.node, fact.driver, unhealthy):
+        state.boards.node_changed(fact.node, cards=True)
+        state.supply_of_node(fact.node)
+
+
+def _synced(state: AllocatorState, fact: Synced) -> None:
+    state.facts.synced = not fact.deleted
+
+
 def _tick(state: AllocatorState, fact: Tick) -> None:
     state.facts.tick(fact.now_unix_s)
     for domain in state.domains.values():
@@ -281,3 +280,16 @@ def _follow(state: AllocatorState, name: str, epoch: int) -> list[Effect]:
     state.domains[name] = Domain(name, epoch)
     state.refresh_all()
     return [Follow(name, epoch)]
+
+
+_FOLDS: Mapping[type[Fact], Callable[[AllocatorState, Any], list[Effect] | None]] = {
+    ClaimObserved: _claim,
+    PodObserved: _pod,
+    NodeObserved: _node,
+    SliceObserved: _slice,
+    InventoryObserved: _inventory,
+    Synced: _synced,
+    Tick: _tick,
+    DomainObserved: _domain,
+}
+"""How a fact is folded, by its type; what is not here is configuration."""

@@ -222,7 +222,7 @@ def _decide_again(
     choice = find(state, domain, want) if isinstance(want, Wanted) else None
     if not isinstance(want, Wanted) or choice is None:
         return None
-    again = decision_of(state, domain, want, choice)
+    again = decision_of(domain, want, choice)
     state.count(domain, again)
     return again
 

@@ -6,10 +6,16 @@ may decide about a pool when nothing is missing of what the records of that pool
 
 from dataclasses import dataclass, field
 
+from dray.domain import names
+from dray.domain.claims import Claim
+from dray.domain.pods import Pod
 from dray_allocator.attended import Attended
 from dray_allocator.domain import Domain
 from dray_allocator.facts import Facts
 from dray_allocator.fit.devices import Fleet
+from dray_allocator.log.fold import Reservation, Stage
+from dray_allocator.log.lives import executed_unknown
+from dray_allocator.referring import known_claims, pool_of
 from dray_allocator.rules import Rules
 from dray_allocator.ties import Ties
 
@@ -86,3 +92,43 @@ class Known:
     def unfinished(self) -> bool:
         """Whether ``Continue`` would go on with something."""
         return any((one.due or one.paused) and self.ready(one) for one in self.domains.values())
+
+    def is_decidable(self, pod: Pod) -> bool:
+        """Whether the pod is dray's to decide upon and all that it takes is known."""
+        pool = self.facts.pools.get(pod.pool)
+        return (
+            pool is not None
+            and pool.owner == names.OWNER_DRAY
+            and not pod.other_gates
+            and not pod.node
+            and pod.phase == "Pending"
+            and not pod.deleting
+            and bool(self.open_claims(pod))
+        )
+
+    def open_claims(self, pod: Pod) -> tuple[Claim, ...]:
+        """The pod's claims to be allocated together; empty unless all are known and free."""
+        found = []
+        for claim in self.known_claims(pod) or ():
+            if claim.allocation is None:
+                if self._is_taken(claim):
+                    return ()
+                found.append(claim)
+        return tuple(found)
+
+    def known_claims(self, pod: Pod) -> tuple[Claim, ...] | None:
+        """The pod's claims that concern dray, or None while one of them is missing or ends."""
+        return known_claims(self.facts, pod)
+
+    def _is_taken(self, claim: Claim) -> bool:
+        """Whether an earlier attempt of the claim is not over yet."""
+        for domain in self.domains.values():
+            reservation = domain.current.claims.get(claim.uid)
+            if reservation is not None and reservation.stage is not Stage.OVER:
+                return True
+            if claim.decision > claim.void and self._is_unknown(domain, claim, reservation):
+                return True
+        return False
+
+    def _is_unknown(self, domain: Domain, claim: Claim, known: Reservation | None) -> bool:
+        return executed_unknown(claim, known) and pool_of(self.facts, claim) == domain.name

@@ -7,7 +7,7 @@ docs/adr/0026-replicas-read-what-they-decide-upon.md.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
 from typing import Final, cast
 
@@ -67,6 +67,8 @@ class FactsReader:
         """Whether the reading may be interrupted: no fact is being handed over."""
         self._reading: asyncio.Task[None] | None = None
         self._catching = CatchingUp()
+        self._folded = 0
+        """Facts so far."""
         self._created = ""
         """Of the stream, as far as it was read."""
         self._earlier: dict[asyncio.Task[None], Pools] = {}
@@ -157,36 +159,44 @@ class FactsReader:
 
     async def _follow(self, pools: Pools, backoff: Backoff) -> None:
         """Hand over every fact, until others are wanted."""
-        folded, checked = 0, False
-        async with aclosing(self._messages(_subjects(pools))) as messages:
-            async for delivered in messages:
+        checked = False
+        async with aclosing(self._batches(_subjects(pools))) as batches:
+            async for batch in batches:
                 backoff.reset()
                 if not checked:
                     await self._check_life()
                     checked = True
-                self._catching.read(delivered.sequence, delivered.pending)
-                folded += 1
-                await self._take(delivered, more=folded % _MOST_FOLDED != 0)
+                await self._take(batch)
                 if self._is_stale:
                     return
 
-    async def _take(self, delivered: Delivered, *, more: bool) -> None:
-        try:
-            fact = fact_of(delivered)
-        except UndecodableMessageError as error:
-            self._is_waiting = False
-            await self._give_up(str(error))
-            self._is_waiting = True
-            return
-        if fact is None:
-            await self._tell(Continue())  # It may be the last at hand, for which others wait.
-            return
-        more = more and delivered.pending > 0
-        seen = FactSeen(delivered.sequence, fact, more, self._catching.whole)
-        if more:
-            self._fold(seen)
-        else:
-            await self._tell(seen, id_of(delivered))
+    async def _take(self, batch: Sequence[Delivered]) -> None:
+        """Fold what is at hand; it is decided upon after the last, and now and then before."""
+        catching = self._catching
+        for delivered in batch:
+            if self._is_stale:
+                return
+            catching.read(delivered.sequence, delivered.pending)
+            self._folded += 1
+            more = delivered.pending > 0 and self._folded % _MOST_FOLDED != 0
+            try:
+                fact = fact_of(delivered)
+            except UndecodableMessageError as error:
+                await self._despair(error)
+                continue
+            if fact is None:
+                await self._tell(Continue())  # It may be the last at hand, for which others wait.
+                continue
+            seen = FactSeen(delivered.sequence, fact, more, catching.whole)
+            if more:
+                self._fold(seen)
+            else:
+                await self._tell(seen, id_of(delivered))
+
+    async def _despair(self, error: UndecodableMessageError) -> None:
+        self._is_waiting = False
+        await self._give_up(str(error))
+        self._is_waiting = True
 
     def _read_earlier(self) -> None:
         """Begin to read what the stream holds already of pools that are new."""
@@ -233,21 +243,24 @@ class FactsReader:
         is read so that there is an end to be seen also where a pool has no facts."""
         last = 0
         subjects = [*_subjects_of(pools), subject_prefix(Synced)]
-        async with aclosing(self._messages(subjects, start=1)) as messages:
-            async for delivered in messages:
-                last = delivered.sequence
-                fact = fact_of(delivered)
-                if isinstance(fact, _OF_POOLS):
-                    self._fold(EarlierFact(last, fact))
-                if delivered.pending == 0:
+        async with aclosing(self._batches(subjects, start=1)) as batches:
+            async for batch in batches:
+                for delivered in batch:
+                    last = delivered.sequence
+                    fact = fact_of(delivered)
+                    if isinstance(fact, _OF_POOLS):
+                        self._fold(EarlierFact(last, fact))
+                if batch[-1].pending == 0:
                     break
         await self._check_life()
         return last
 
-    def _messages(self, subjects: Iterable[str], start: int = 0) -> AsyncGenerator[Delivered, None]:
+    def _batches(
+        self, subjects: Iterable[str], start: int = 0
+    ) -> AsyncGenerator[Sequence[Delivered], None]:
         begin = start or self._catching.position + 1
-        reading = self._bus.read(FACTS_STREAM, subjects=tuple(subjects), start=begin)
-        return cast("AsyncGenerator[Delivered, None]", reading)
+        reading = self._bus.read_batches(FACTS_STREAM, subjects=tuple(subjects), start=begin)
+        return cast("AsyncGenerator[Sequence[Delivered], None]", reading)
 
     async def _tell(self, event: Event, cause: str = "") -> None:
         self._is_waiting = False

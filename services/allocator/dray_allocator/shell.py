@@ -154,7 +154,8 @@ class Shell:
 
     def _fold(self, event: Event) -> None:
         """Hand an event to the core that is followed by more."""
-        self._perform(handle(self._state, event), "")
+        if effects := handle(self._state, event):
+            self._perform(effects, "")
 
     async def _hand(self, event: Event, cause: str = "") -> None:
         """Hand an event to the core, and go on until it has nothing left to try.

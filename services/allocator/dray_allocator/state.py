@@ -6,28 +6,26 @@ function of the two maps, not of the order in which they were filled.
 """
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 
-from dray.domain import names
-from dray.domain.claims import Allocation, Claim
+from dray.domain.claims import Allocation
 from dray.domain.devices import DeviceId
-from dray.domain.pods import Pod
 from dray.messages.decisions import PodDecision
 from dray_allocator.board.boards import Boards, Pools
 from dray_allocator.board.source import Source
 from dray_allocator.domain import Domain
 from dray_allocator.facts import ClaimName
+from dray_allocator.fit.devices import Card
 from dray_allocator.fit.ledger import Ledger
 from dray_allocator.fit.selectors import Selectors
 from dray_allocator.known import Known
 from dray_allocator.log.fold import Reservation, Stage, Touched
-from dray_allocator.log.lives import counts, executed_unknown, merely_held
+from dray_allocator.log.lives import counts, merely_held
 from dray_allocator.node.holds import Held, Holds
-from dray_allocator.placement.said import Sayings, Signatures
-from dray_allocator.referring import known_claims, pool_of
+from dray_allocator.placement.pattern import Patterns
 
-_CACHES = ("boards", "sayings", "signatures")
+_CACHES = ("boards", "patterns")
 
 
 @dataclass(slots=True)
@@ -40,8 +38,7 @@ class AllocatorState(Known):
     ledger: Ledger = field(default_factory=Ledger)
     holds: Holds = field(default_factory=Holds)
     selectors: Selectors = field(default_factory=Selectors)
-    sayings: Sayings = field(default_factory=Sayings)
-    signatures: Signatures = field(default_factory=Signatures)
+    patterns: Patterns = field(default_factory=Patterns)
     shared_version: int = 0
     """Moves when devices that many nodes see change, or what is in use of them."""
     suspects: dict[DeviceId, str] = field(default_factory=dict)
@@ -59,7 +56,7 @@ class AllocatorState(Known):
     def __setstate__(self, copied: dict[str, object]) -> None:
         for name, value in copied.items():
             setattr(self, name, value)
-        self.sayings, self.signatures = Sayings(), Signatures()
+        self.patterns = Patterns()
         self._make_boards()
 
     def _make_boards(self) -> None:
@@ -72,23 +69,32 @@ class AllocatorState(Known):
         pools = Pools(
             nodes=lambda pool: self.facts.served_nodes(pool),
             of=lambda node: self.facts.pool_served_by(node),
-            card=lambda device: self.fleet.card(device),
         )
         self.boards = Boards(source, pools)
 
     def count(self, domain: Domain, decision: PodDecision) -> None:
         """Let a decision about open claims count, as ``touch`` would find once it is written:
         they use what they get, no earlier attempt counts, and their pods have no turn more."""
-        domain.current.count((decision,), self.facts.now_unix_s)
-        domain.pending.pop(decision.pod_uid, None)
-        domain.late.pop(decision.pod_uid, None)
-        self.refresh_hold(decision.pod_uid)
+        pod_uid, node, pods_of = decision.pod_uid, decision.node, self.facts.pods_of
+        domain.current.take(decision, self.facts.now_unix_s)
+        domain.pending.pop(pod_uid, None)
+        domain.late.pop(pod_uid, None)
+        if self.holds.has(pod_uid):  # Of an attempt whose end is not written yet, maybe elsewhere.
+            self.refresh_hold(pod_uid)
+        elif not self._is_counted(pod_uid, node):
+            self.holds.set(pod_uid, node, _held(decision))
+        devices: list[DeviceId] = []
         for claim in decision.claims:
-            self._set_use(claim.uid, self._use(claim.uid))
-            domain.unsettled[claim.uid] = None
-            for pod_uid in self.facts.pods_named((claim.namespace, claim.name)):
-                if pod_uid != decision.pod_uid:
-                    self.refresh_pod(pod_uid)
+            uid = claim.uid
+            domain.unsettled[uid] = None
+            for device in self.ledger.set(uid, self._use(uid)).taken:
+                self.suspects[device] = uid
+                devices.append(device)
+            pods = pods_of.get((claim.namespace, claim.name), ())
+            for other in pods if len(pods) > 1 else ():
+                if other != pod_uid:
+                    self.refresh_pod(other)
+        self._use_changed(devices, node)
 
     def touch(self, touched: Touched) -> None:
         """Recompute what a record was about."""
@@ -120,9 +126,22 @@ class AllocatorState(Known):
 
     def refresh_claim(self, claim_uid: str) -> None:
         """What the claim uses, whether a reservation of it must end, and its pods' turns."""
-        self._refresh_use(claim_uid)
+        if not self._is_untouched(claim_uid):
+            self._refresh_use(claim_uid)
         for pod_uid in self._pods_of(claim_uid):
             self.refresh_pod(pod_uid)
+
+    def _is_untouched(self, claim_uid: str) -> bool:
+        """Whether the claim uses nothing and is in no log, as one that is new."""
+        claim = self.facts.claims.get(claim_uid)
+        if claim is None or claim.allocation is not None or claim.decision:
+            return False
+        if self.ledger.has(claim_uid):
+            return False
+        for domain in self.domains.values():
+            if claim_uid in domain.unsettled or claim_uid in domain.current.claims:
+                return False
+        return True
 
     def _refresh_use(self, claim_uid: str) -> None:
         self._set_use(claim_uid, self._use(claim_uid))
@@ -132,16 +151,22 @@ class AllocatorState(Known):
     def _set_use(self, claim_uid: str, allocation: Allocation | None) -> None:
         change = self.ledger.set(claim_uid, allocation)
         for device in change.taken:
-            self._use_changed(device)
             self.suspects[device] = claim_uid
+        self._use_changed((*change.taken, *change.freed))
         for device in change.freed:
-            self._use_changed(device)
             self.supply_on(device)
 
-    def _use_changed(self, device: DeviceId) -> None:
-        self.boards.card_changed(device)
-        if self.fleet.card(device) is None and device.driver in self.rules.drivers:
-            self.shared_version += 1  # No board tells who sees it.
+    def _use_changed(self, devices: Sequence[DeviceId], node: str = "") -> None:
+        """More or less is used of devices, and maybe held on a node."""
+        changed: dict[str, list[Card]] = {node: []} if node else {}
+        for device in devices:
+            card = self.fleet.card(device)
+            if card is not None:
+                changed.setdefault(card.node, []).append(card)
+            elif device.driver in self.rules.drivers:
+                self.shared_version += 1  # No board tells who sees it.
+        for name, cards in changed.items():
+            self.boards.use_changed(name, cards)
 
     def _pods_of(self, claim_uid: str) -> tuple[str, ...]:
         """The pods that refer to a claim, while it is known."""
@@ -192,85 +217,45 @@ class AllocatorState(Known):
         for domain in self.domains.values():
             decision = domain.current.pods.get(pod_uid)
             if decision is not None and self._is_held(pod_uid, decision.node):
-                node = decision.node
-                held = Held(
-                    decision.cpu_milli,
-                    decision.memory_bytes,
-                    1,
-                    decision.resources,
-                    decision.ports,
-                )
-        if held is None and not self.holds.has(pod_uid):
-            return
+                node, held = decision.node, _held(decision)
+        if held is not None or self.holds.has(pod_uid):
+            self._set_hold(pod_uid, node, held)
+
+    def _set_hold(self, pod_uid: str, node: str, held: Held | None) -> None:
         version = self.holds.version
         freed_on = self.holds.set(pod_uid, node, held)
         if version == self.holds.version:
             return
         if node:
-            self.boards.hold_changed(node)
+            self.boards.use_changed(node)
         if freed_on:
-            self.boards.hold_changed(freed_on)
+            self.boards.use_changed(freed_on)
             self.supply_of_node(freed_on)
 
     def _is_held(self, pod_uid: str, node: str) -> bool:
         pod = self.facts.pods.get(pod_uid)
         if pod is None:
             return pod_uid not in self.facts.gone_pods
+        runs = pod.phase in ("Pending", "Running") and pod.node in ("", node)
+        return runs and not self._is_counted(pod_uid, node)
+
+    def _is_counted(self, pod_uid: str, node: str) -> bool:
+        """Whether the node's published sums contain the pod."""
         fact = self.facts.nodes.get(node)
-        counted = fact is not None and pod_uid in fact.counted
-        return pod.phase in ("Pending", "Running") and pod.node in ("", node) and not counted
+        return fact is not None and pod_uid in fact.counted
 
     def refresh_pod(self, pod_uid: str) -> None:
         """Whether a decision could help the pod; then it is tried soon."""
         pod = self.facts.pods.get(pod_uid)
+        pool = pod.pool if pod is not None and self.is_decidable(pod) else ""
         for domain in self.domains.values():
-            if pod is not None and domain.name == pod.pool and self.is_decidable(pod):
+            if pod is not None and domain.name == pool:
                 turn = (-pod.priority, pod.created_unix_s, pod.uid)
                 domain.pending[pod_uid] = turn
                 if domain.serving:  # whoever begins to serve puts all up for trial
                     heapq.heappush(domain.due, turn)
             elif domain.pending.pop(pod_uid, None) is not None:
                 domain.late.pop(pod_uid, None)
-
-    def is_decidable(self, pod: Pod) -> bool:
-        """Whether the pod is dray's to decide upon and all that it takes is known."""
-        pool = self.facts.pools.get(pod.pool)
-        return (
-            pool is not None
-            and pool.owner == names.OWNER_DRAY
-            and not pod.other_gates
-            and not pod.node
-            and pod.phase == "Pending"
-            and not pod.deleting
-            and bool(self.open_claims(pod))
-        )
-
-    def open_claims(self, pod: Pod) -> tuple[Claim, ...]:
-        """The pod's claims to be allocated together; empty unless all are known and free."""
-        found = []
-        for claim in self.known_claims(pod) or ():
-            if claim.allocation is None:
-                if self._is_taken(claim):
-                    return ()
-                found.append(claim)
-        return tuple(found)
-
-    def known_claims(self, pod: Pod) -> tuple[Claim, ...] | None:
-        """The pod's claims that concern dray, or None while one of them is missing or ends."""
-        return known_claims(self.facts, pod)
-
-    def _is_taken(self, claim: Claim) -> bool:
-        """Whether an earlier attempt of the claim is not over yet."""
-        for domain in self.domains.values():
-            reservation = domain.current.claims.get(claim.uid)
-            if reservation is not None and reservation.stage is not Stage.OVER:
-                return True
-            if self._is_unknown(domain, claim, reservation):
-                return True
-        return False
-
-    def _is_unknown(self, domain: Domain, claim: Claim, known: Reservation | None) -> bool:
-        return executed_unknown(claim, known) and pool_of(self.facts, claim) == domain.name
 
     def supply_on(self, device: DeviceId) -> None:
         """Something of a device was freed."""
@@ -291,3 +276,9 @@ class AllocatorState(Known):
         """Something that all domains look at changed."""
         for domain in self.domains.values():
             domain.more_supply()
+
+
+def _held(decision: PodDecision) -> Held:
+    """What a pod takes of its node once it is there."""
+    cpu_milli, memory_bytes = decision.cpu_milli, decision.memory_bytes
+    return Held(cpu_milli, memory_bytes, 1, decision.resources, decision.ports)

@@ -65,6 +65,8 @@ class Traces:
             self._taken_back(record, at_unix_s)
 
     def _placed_by(self, record: Decided, position: str) -> None:
+        if not self._waits and not is_sampled(position):
+            return
         for pod in record.pods:
             self._waits.pop(pod.pod_uid, None)
             for claim in pod.claims if is_sampled(position) else ():

@@ -21,10 +21,13 @@ class CatchingUp:
     def read(self, sequence: int, pending: int) -> tuple[int, int] | None:
         """Take the next message in, behind which ``pending`` more are waiting; the first and
         the last of those missing before it, or None."""
-        missing = (self.position + 1, sequence - 1) if sequence > self.position + 1 else None
-        self.position = sequence
-        self._still = pending if missing else max(0, min(self._still - 1, pending))
-        return missing
+        due, self.position = self.position + 1, sequence
+        if sequence > due:
+            self._still = pending
+            return due, sequence - 1
+        if self._still:
+            self._still = min(self._still - 1, pending)
+        return None
 
     @property
     def whole(self) -> bool:

@@ -91,7 +91,7 @@ class Intake(Parser):  # type: ignore[misc]
             return
         block, at, self._enough = bytes(self._ahead), 0, 0
         while (line_end := block.find(_END, at)) >= 0:
-            end = line_end + len(_END)
+            start = end = line_end + len(_END)
             if block.startswith(_MESSAGES, at):
                 words = block[at:line_end].split()
                 end += _number(words[-1]) + len(_END)
@@ -100,7 +100,9 @@ class Intake(Parser):  # type: ignore[misc]
                     break
                 take = self._takes.get(words[2]) if len(words) > 3 else None
                 if take is not None:
-                    _hand_over(take, words, block[line_end + len(_END) : end - len(_END)])
+                    reply, headers = _reply_and_headers(words)
+                    body = start + headers
+                    take(words[1], reply, block[start:body], block[body : end - len(_END)])
                     at = end
                     continue
             await super().parse(block[at:end])
@@ -108,12 +110,12 @@ class Intake(Parser):  # type: ignore[misc]
         del self._ahead[:at]
 
 
-def _hand_over(take: Take, words: list[bytes], body: bytes) -> None:
-    """``words``: ``MSG subject sid [reply] size``, or ``HMSG`` with the headers' size before it."""
-    sizes = 2 if words[0] == b"HMSG" else 1
-    reply = words[3] if len(words) > 3 + sizes else b""
-    headers = _number(words[-2]) if sizes > 1 else 0
-    take(words[1], reply, body[:headers], body[headers:])
+def _reply_and_headers(words: list[bytes]) -> tuple[bytes, int]:
+    """Where to answer, and the size of the headers, by a message's first line: ``MSG subject sid
+    [reply] size``, or ``HMSG`` with the headers' size before it."""
+    if words[0] == b"MSG":
+        return words[3] if len(words) > 4 else b"", 0
+    return words[3] if len(words) > 5 else b"", _number(words[-2])
 
 
 def _number(word: bytes) -> int:

@@ -121,6 +121,12 @@ class JetStreamBus:
         """See ``Bus.read``."""
         return Reader(self._link, stream, subjects, start).messages()
 
+    def read_batches(
+        self, stream: str, *, subjects: Sequence[str] = (), start: int = 1
+    ) -> AsyncIterator[Sequence[Delivered]]:
+        """See ``Bus.read_batches``."""
+        return Reader(self._link, stream, subjects, start).batches()
+
     def consume(
         self, stream: str, *, durable: str, subjects: Sequence[str] = ()
     ) -> AsyncIterator[Delivery]:

@@ -66,11 +66,12 @@ async def consume(
                 {"stream_name": stream, "config": _config(durable, subjects)},
             )
             flow = pull(session, stream, durable, batch=_BATCH, give_back=True)
-            async with contextlib.aclosing(flow) as messages:
-                async for message, position in messages:
+            async with contextlib.aclosing(flow) as batches:
+                async for batch in batches:
                     backoff.reset()
-                    reply, attempts = position.reply.decode(), position.attempts
-                    yield JetStreamDelivery(session, reply, message, attempts, publish)
+                    for message, position in batch:
+                        reply, attempts = position.reply.decode(), position.attempts
+                        yield JetStreamDelivery(session, reply, message, attempts, publish)
         except (FlowEndedError, BusUnavailableError) as error:
             if link.closed:
                 raise BusUnavailableError("the bus was closed") from error

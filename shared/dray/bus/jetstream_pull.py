@@ -5,7 +5,7 @@ nats-py's ``fetch`` costs a timer per message; this asks for a batch and takes w
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -30,20 +30,22 @@ class FlowEndedError(Exception):
     """The consumer or the session is gone: the owner makes a new one and goes on."""
 
 
-class Position:
+class Position(msgspec.Struct, frozen=True, gc=False):
     """What the reply subject of a delivered message says."""
 
-    __slots__ = ("attempts", "consumer_sequence", "pending", "reply", "sequence", "time_unix_s")
+    reply: bytes
+    attempts: int
+    sequence: int
+    consumer_sequence: int
+    time_unix_ns: int
+    pending: int
 
-    def __init__(self, reply: bytes) -> None:
-        tokens = reply.split(b".")
-        first = 4 if len(tokens) == _TOKENS else 6
-        self.reply = reply
-        self.attempts = int(tokens[first])
-        self.sequence = int(tokens[first + 1])
-        self.consumer_sequence = int(tokens[first + 2])
-        self.time_unix_s = int(tokens[first + 3]) / NANO
-        self.pending = int(tokens[first + 4])
+
+def position_of(reply: bytes) -> Position:
+    """The position that a reply subject tells."""
+    tokens = reply.split(b".")
+    first = 4 if len(tokens) == _TOKENS else 6
+    return Position(reply, *map(int, tokens[first : first + 5]))
 
 
 class Arrivals:
@@ -89,21 +91,23 @@ class Arrivals:
         except TimeoutError:
             raise FlowEndedError("no heartbeat") from None
 
-    def next(self, stream: str) -> tuple[Delivered, Position]:
-        """The message that came first of those at hand."""
-        subject, reply, headers, payload = self._messages.popleft()
-        position = Position(reply)
-        message = Delivered(
-            subject.decode(),
-            payload,
-            Headers(headers),
-            stream,
-            position.sequence,
-            position.time_unix_s,
-            # What the server said when it sent this one; meanwhile more may have come.
-            max(position.pending, len(self._messages)),
-        )
-        return message, position
+    def first(self, count: int, stream: str) -> Iterator[tuple[Delivered, Position]]:
+        """The messages that came first of those at hand; each is taken when it is asked for."""
+        messages = self._messages
+        for _ in range(count):
+            subject, reply, headers, payload = messages.popleft()
+            position = position_of(reply)
+            message = Delivered(
+                subject.decode(),
+                payload,
+                Headers(headers),
+                stream,
+                position.sequence,
+                position.time_unix_ns / NANO,
+                # What the server said when it sent this one; meanwhile more may have come.
+                max(position.pending, len(messages)),
+            )
+            yield message, position
 
     def rest(self) -> list[bytes]:
         """Where to answer the messages that nobody took."""
@@ -125,8 +129,8 @@ async def pull(
     batch: int,
     refill: int = 0,
     give_back: bool = False,
-) -> AsyncGenerator[tuple[Delivered, Position], None]:
-    """Messages of a consumer, until it or the session is gone.
+) -> AsyncGenerator[Iterator[tuple[Delivered, Position]], None]:
+    """Messages of a consumer, some at once, until it or the session is gone.
 
     ``batch`` are on their way or at hand at most; more are asked for once they are not more than
     ``refill``, so that the server sends while earlier ones are worked off. ``give_back``: what was
@@ -149,8 +153,9 @@ async def pull(
                 await _ask(session, inbox, stream, consumer, batch - at_hand)
                 await asyncio.sleep(0)  # It leaves before what is at hand is worked off.
             await arrivals.some()
-            while arrivals and arrivals.due + len(arrivals) > refill:
-                yield arrivals.next(stream)
+            count = min(len(arrivals), arrivals.due + len(arrivals) - refill)
+            if count > 0:
+                yield arrivals.first(count, stream)
     finally:
         watcher.cancel()
         if not session.closed.is_set():

@@ -13,7 +13,7 @@ from dray.bus.ports import BusUnavailableError, StreamMissingError
 from dray.messages.base import Delivered
 from dray.runtime.backoff import Backoff
 
-BATCH: Final = 256
+BATCH: Final = 512
 _REFILL: Final = BATCH // 2
 _INACTIVE_S: Final = 60
 
@@ -29,7 +29,14 @@ class Reader:
         self._created = ""
 
     async def messages(self) -> AsyncGenerator[Delivered, None]:
-        """Every message from the start on. Raises StreamMissingError as ``Bus.read``, and
+        """Every message from the start on. Raises as ``batches``."""
+        async with contextlib.aclosing(self.batches()) as batches:
+            async for batch in batches:
+                for message in batch:
+                    yield message
+
+    async def batches(self) -> AsyncGenerator[list[Delivered], None]:
+        """The same, all that is at hand at once. Raises StreamMissingError as ``Bus.read``, and
         BusUnavailableError once the bus was closed."""
         backoff = Backoff(0.02, 2.0)
         while True:
@@ -37,9 +44,9 @@ class Reader:
             try:
                 consumer = await self._consumer(session)
                 async with contextlib.aclosing(self._flow(session, consumer)) as flow:
-                    async for message in flow:
+                    async for batch in flow:
                         backoff.reset()
-                        yield message
+                        yield batch
             except (FlowEndedError, BusUnavailableError) as error:
                 if self._link.closed:
                     raise BusUnavailableError("the bus was closed") from error
@@ -81,16 +88,19 @@ class Reader:
 
     _has_read = False
 
-    async def _flow(self, session: Session, consumer: str) -> AsyncGenerator[Delivered, None]:
+    async def _flow(self, session: Session, consumer: str) -> AsyncGenerator[list[Delivered], None]:
         expected = 1
         flow = pull(session, self._stream, consumer, batch=BATCH, refill=_REFILL)
-        async with contextlib.aclosing(flow) as messages:
-            async for message, position in messages:
-                if position.consumer_sequence != expected:
-                    raise FlowEndedError(
-                        f"message {position.consumer_sequence} came where {expected} was due"
-                    )
-                expected += 1
-                self._next = message.sequence + 1
+        async with contextlib.aclosing(flow) as arriving:
+            async for arrived in arriving:
+                batch = []
+                for message, position in arrived:
+                    if position.consumer_sequence != expected:
+                        raise FlowEndedError(
+                            f"message {position.consumer_sequence} came where {expected} was due"
+                        )
+                    expected += 1
+                    batch.append(message)
+                self._next = batch[-1].sequence + 1
                 self._has_read = True
-                yield message
+                yield batch

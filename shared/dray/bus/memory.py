@@ -114,6 +114,15 @@ class MemoryBus:
         self, stream: str, *, subjects: Sequence[str] = (), start: int = 1
     ) -> AsyncIterator[Delivered]:
         """See ``Bus.read``."""
+        async for batch in self.read_batches(stream, subjects=subjects, start=start):
+            for message in batch:
+                await self._until_connected()
+                yield message
+
+    async def read_batches(
+        self, stream: str, *, subjects: Sequence[str] = (), start: int = 1
+    ) -> AsyncIterator[Sequence[Delivered]]:
+        """See ``Bus.read_batches``."""
         await self._until_connected()
         source = self.server.named(stream)
         position = start
@@ -127,14 +136,10 @@ class MemoryBus:
                     "read from it: its end was lost"
                 )
             changed = source.changed
-            batch = source.after(position, subjects)
-            for index, message in enumerate(batch):
-                await self._until_connected()
-                if source.deleted:
-                    break
-                position = message.sequence + 1
-                yield with_pending(batch, index)
-            if not batch:
+            if batch := source.after(position, subjects):
+                position = batch[-1].sequence + 1
+                yield [with_pending(batch, index) for index in range(len(batch))]
+            else:
                 await self._until_moved(changed)
 
     async def consume(

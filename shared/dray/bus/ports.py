@@ -115,6 +115,11 @@ class Bus(Protocol):
         disconnection without loss or repetition. Raises StreamMissingError when the stream is
         missing or was re-created (its reader must forget what it folded)."""
 
+    def read_batches(
+        self, stream: str, *, subjects: Sequence[str] = (), start: int = 1
+    ) -> AsyncIterator[Sequence[Delivered]]:
+        """As ``read``, all that is at hand at once; never nothing."""
+
     def consume(
         self, stream: str, *, durable: str, subjects: Sequence[str] = ()
     ) -> AsyncIterator[Delivery]:

@@ -44,7 +44,7 @@ class Opened(Record, frozen=True, kw_only=True, tag="opened"):
     """The first record, written by the claim-controller's leader."""
 
 
-class ClaimDecision(msgspec.Struct, frozen=True, kw_only=True):
+class ClaimDecision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What one claim gets."""
 
     uid: str
@@ -54,7 +54,7 @@ class ClaimDecision(msgspec.Struct, frozen=True, kw_only=True):
     allocation: Allocation
 
 
-class PodDecision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class PodDecision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Where a pod goes and what its claims get; executed as a whole."""
 
     pod_uid: str

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 _PATTERN: Final = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
-_ODD: Final = tuple("13579bdf")
+_ODD: Final = frozenset("13579bdf")
 """Last digits of flags that say sampled; looked at before anything is parsed."""
 _NO_TRACE: Final = "0" * 32
 _NO_SPAN: Final = "0" * 16

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.conformance.path_b.conftest import Cluster
+from tests.conformance.path_b.cluster import Cluster
 
 from dray.domain import names
 from dray.kube.ports import CLAIMS, PODS

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from tests.conformance.left_out import only_where
-from tests.conformance.path_b.conftest import HOSTNAME, NAMESPACE, PATIENCE_S, Cluster
+from tests.conformance.path_b.cluster import HOSTNAME, NAMESPACE, PATIENCE_S, Cluster
 
 from dray.domain import names
 from dray.kube.convert import allocation_from, time_to

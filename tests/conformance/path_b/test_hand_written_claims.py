@@ -7,7 +7,7 @@ import sys
 from contextlib import suppress
 
 import pytest
-from tests.conformance.path_b.conftest import ON_THE_REAL_ONE, Cluster
+from tests.conformance.path_b.cluster import ON_THE_REAL_ONE, Cluster
 
 from dray.domain import names
 from dray.kube.ports import (

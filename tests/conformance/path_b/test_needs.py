@@ -1,35 +1,20 @@
 """Needs on nodes that dray has to itself: those that its node fit doesn't read are
 kube-scheduler's, which refuses until dray has found a node that will do."""
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, suppress
-from pathlib import Path
-from typing import Any
+from collections.abc import AsyncIterator
+from contextlib import suppress
 
 import pytest
 import pytest_asyncio
-from tests.conformance.path_b.conftest import HOSTNAME, ON_THE_REAL_ONE, Cluster
+from tests.conformance.path_b.another_driver import FOREIGN, another_driver
+from tests.conformance.path_b.cluster import HOSTNAME, ON_THE_REAL_ONE, Cluster
 
 from dray.domain import names
-from dray.kube.ports import (
-    CLASSES,
-    NODES,
-    PODS,
-    SLICES,
-    TEMPLATES,
-    AlreadyExistsError,
-    Object,
-    Resource,
-)
-from dray_node_agent.kubelet.prepared import PreparedClaim
-from dray_node_agent.kubelet.preparing import ClaimRef
-from dray_node_agent.kubelet.server import KubeletServer
-from dray_node_agent.kubelet.sockets import endpoint_socket, registration_socket
+from dray.kube.ports import PODS, AlreadyExistsError, Object, Resource
 from dray_sandbox.faults.plan import DEDICATED, SHARED
 
 pytestmark = ON_THE_REAL_ONE
 OWN = {"sim-1", "sim-4"}
-FOREIGN = "nic.dray.dev"
 VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", False)
 VOLUME_CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 RUNTIMES = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", False)
@@ -242,75 +227,8 @@ async def _make_volume(cluster: Cluster, node: str) -> None:
     await cluster.kube.patch(VOLUMES, "data", bound, subresource="status")
 
 
-class _Nic:
-    """What the node does for another driver's claims: nothing, in time."""
-
-    async def prepare(self, refs: Sequence[ClaimRef]) -> dict[str, PreparedClaim | str]:
-        return {
-            ref.uid: PreparedClaim(
-                uid=ref.uid,
-                namespace=ref.namespace,
-                name=ref.name,
-                phase="PrepareCompleted",
-                devices=(),
-                cdi={},
-            )
-            for ref in refs
-        }
-
-    async def unprepare(self, refs: Sequence[ClaimRef]) -> dict[str, str]:
-        return {ref.uid: "" for ref in refs}
-
-    async def drain(self) -> None:
-        """Nothing is ever in flight."""
-
-
 @pytest_asyncio.fixture(loop_scope="session")
 async def nic(cluster: Cluster) -> AsyncIterator[str]:
-    """Another driver, with one card on sim-1; the name of a template that asks for it."""
-    folder: Path = cluster.stack.nodes_directory / "sim-1"
-    preparer: Any = _Nic()
-    server = KubeletServer(
-        preparer,
-        driver=FOREIGN,
-        endpoint=endpoint_socket(folder / "p", FOREIGN),
-        registration=registration_socket(folder / "r", FOREIGN),
-    )
-    selectors = [{"cel": {"expression": f'device.driver == "{FOREIGN}"'}}]
-    request = {"name": "nic", "exactly": {"deviceClassName": FOREIGN}}
-    made: list[tuple[Resource, Object]] = [
-        (CLASSES, {"metadata": {"name": FOREIGN}, "spec": {"selectors": selectors}}),
-        (
-            TEMPLATES,
-            {
-                "metadata": {"name": "nic", "namespace": "default"},
-                "spec": {"spec": {"devices": {"requests": [request]}}},
-            },
-        ),
-        (SLICES, await _slice(cluster)),
-    ]
-    async with AsyncExitStack() as undo:
-        await server.start()
-        undo.push_async_callback(server.stop, 1.0)
-        for resource, obj in made:
-            await cluster.kube.create(resource, obj)
-            namespace = obj["metadata"].get("namespace", "")
-            undo.push_async_callback(
-                cluster.kube.delete, resource, obj["metadata"]["name"], namespace
-            )
-        yield "nic"
-        await cluster.clean_up()
-
-
-async def _slice(cluster: Cluster) -> Object:
-    node = await cluster.kube.get(NODES, "sim-1")
-    owner = {"apiVersion": "v1", "kind": "Node", "name": "sim-1", "uid": node["metadata"]["uid"]}
-    return {
-        "metadata": {"name": "sim-1-nic", "ownerReferences": [owner]},
-        "spec": {
-            "driver": FOREIGN,
-            "nodeName": "sim-1",
-            "pool": {"name": "sim-1", "generation": 1, "resourceSliceCount": 1},
-            "devices": [{"name": "nic-0"}],
-        },
-    }
+    """The name of a template that asks for another driver's card."""
+    async with another_driver(cluster) as template:
+        yield template

@@ -3,7 +3,7 @@
 import asyncio
 import json
 
-from tests.conformance.path_b.conftest import ON_THE_REAL_ONE, Cluster
+from tests.conformance.path_b.cluster import ON_THE_REAL_ONE, Cluster
 
 from dray_sandbox.controlplane.launch import API_SERVER
 from dray_sandbox.faults.plan import DEDICATED, SHARED

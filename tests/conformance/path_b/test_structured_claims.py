@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from tests.conformance.path_b.conftest import ON_THE_REAL_ONE, OTHER_DRIVER, Cluster
+from tests.conformance.path_b.cluster import ON_THE_REAL_ONE, OTHER_DRIVER, Cluster
 
 from dray.domain import names
 from dray.kube.ports import CLASSES, SLICES, TEMPLATES, Object

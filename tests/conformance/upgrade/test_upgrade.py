@@ -5,27 +5,19 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import pytest
-import pytest_asyncio
-from tests.conformance.left_out import only_where
-from tests.conformance.stand import NAMESPACE, Stand, phase_of, results_of, standing
+from tests.conformance.stand import NAMESPACE, Stand, phase_of, results_of
+from tests.conformance.upgrade.upgraded import BEFORE, FLYING, WAITING, Upgraded, see, waits
 
-from dray.bus.ports import Bus
 from dray.domain import names
 from dray.domain.quantities import Quantity, parse_quantity
-from dray.kube.ports import BIND_REQUESTS, CLAIMS, NODES, POOLS, Object, RefusedError
+from dray.kube.ports import NODES, Object, RefusedError
 from dray.kube.probe import probe
-from dray.messages.decisions import log_stream
 from dray.messages.facts import ClusterObserved
-from dray_sandbox.controlplane.build import MINOR_VARIABLE, MINORS, build, wanted_minor
-from dray_sandbox.faults.arena import furnish
 from dray_sandbox.faults.plan import DEDICATED, SHARED
-from dray_sandbox.layout import StackOptions, simulated_nodes
 
 pytestmark = [
     pytest.mark.real,
@@ -34,154 +26,10 @@ pytestmark = [
 ]
 CARD_TFLOPS, CARD_VRAM = Quantity(100 * 10**9), parse_quantity("16Gi")
 """What each pod asks for."""
-BEFORE = ("early-1", "early-2")
-FLYING = ("flying-1", "flying-2")
-"""Created right before the API server goes; each in a pool where a card is free for it."""
-BUSY = "busy"
-"""Their pool, dedicated."""
-WAITING = "early-waits"
-"""Wants both cards of the dedicated pool whole, before and after."""
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """What must be the same after the upgrade."""
-
-    pods: dict[str, tuple[str, str]]
-    """Uid and node by name."""
-    allocations: dict[str, Object]
-    """By claim uid."""
-    bind_requests: dict[str, str]
-    """Phase by name."""
-    epochs: dict[str, int]
-    """Of each pool."""
-    records: dict[str, list[bytes]]
-    """Of each pool's decision log."""
-    pids: dict[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Upgraded:
-    """The stack after the upgrade, and what was seen before it."""
-
-    stand: Stand
-    before: Seen
-    kept_before: ClusterObserved
-    kept: ClusterObserved
-    denial: str
-    """Why a pod of the shared pool was denied before; empty if it was not."""
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def upgraded() -> AsyncIterator[Upgraded]:
-    newer = wanted_minor()
-    only_where(newer != MINORS[0], "it is the oldest that dray knows, and nothing is older")
-    older = MINORS[MINORS.index(newer) - 1]
-    binary = await build(print, newer)
-    options = StackOptions(
-        name="conformance-upgrade",
-        control_plane="real",
-        nodes=simulated_nodes(3, gpus=2, models=("A100",), pools=(DEDICATED, SHARED, BUSY)),
-    )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(MINOR_VARIABLE, older)
-        async with standing(options) as stand:
-            await furnish(stand.kube)
-            spec = {"schedulingConfigTemplate": "default-scheduling-config", "dedicated": True}
-            await stand.kube.create(POOLS, {"metadata": {"name": BUSY}, "spec": spec})
-            yield await _upgraded(stand, binary)
-
-
-async def _upgraded(stand: Stand, binary: Any) -> Upgraded:
-    kept_before = await stand.until(stand.published, "the first probe")
-    await _ready(stand)
-    for name in BEFORE:
-        await stand.submit(name, DEDICATED)
-    await stand.running(*BEFORE)
-    await stand.submit(WAITING, DEDICATED, gpu_count="2", vram_request="40Gi")
-    await stand.until(lambda: _waits(stand, WAITING), "dray says why the greedy pod waits")
-    denial = await _denial(stand)
-
-    async def reported() -> bool:
-        listed = await stand.kube.list(BIND_REQUESTS, NAMESPACE)
-        phases = [_phase_told(one) for one in listed.objects if one["metadata"]["name"] != WAITING]
-        return len(phases) >= len(BEFORE) and set(phases) == {"Succeeded"}
-
-    await stand.until(reported, "all BindRequests Succeeded")
-    before = await _seen(stand)
-    for name in FLYING:
-        await stand.submit(name, BUSY)
-    await stand.stack.change_version(binary)
-
-    async def asked_anew() -> ClusterObserved | None:
-        now = await stand.published()
-        return now if now is not None and binary.version in now.version else None
-
-    kept = await stand.until(asked_anew, "the claim-controller asks the new server")
-    return Upgraded(stand, before, kept_before, kept, denial)
-
-
-async def _denial(stand: Stand) -> str:
-    """Why a pod of the shared pool can't be; empty when it runs."""
-    try:
-        await stand.submit("early-shared", SHARED)
-    except RefusedError as error:
-        return str(error)
-    await stand.running("early-shared")
-    return ""
-
-
-async def _ready(stand: Stand) -> None:
-    """Wait for both pools' logs and for the slices."""
-
-    async def holds() -> bool:
-        pools = (await stand.kube.list(POOLS)).objects
-        opened = [pool.get("status", {}).get("decisionLog") for pool in pools]
-        return len(opened) == 3 and all(opened) and len(await stand.devices()) == 6
-
-    await stand.until(holds, "all pools are served")
-
-
-async def _seen(stand: Stand) -> Seen:
-    kube = stand.kube
-    claims = (await kube.list(CLAIMS, NAMESPACE)).objects
-    allocated = [claim for claim in claims if claim.get("status", {}).get("allocation")]
-    requests = (await kube.list(BIND_REQUESTS, NAMESPACE)).objects
-    epochs = {
-        pool["metadata"]["name"]: int(pool["status"]["decisionLog"]["epoch"])
-        for pool in (await kube.list(POOLS)).objects
-    }
-    return Seen(
-        pods={
-            name: (pod["metadata"]["uid"], pod["spec"]["nodeName"])
-            for name, pod in (await stand.pods()).items()
-            if phase_of(pod) == "Running"
-        },
-        allocations={
-            claim["metadata"]["uid"]: claim["status"]["allocation"] for claim in allocated
-        },
-        bind_requests={one["metadata"]["name"]: _phase_told(one) for one in requests},
-        epochs=epochs,
-        records={pool: await _records(stand.bus, pool, epoch) for pool, epoch in epochs.items()},
-        pids=stand.stack.runner.pids(),
-    )
-
-
-def _phase_told(bind_request: Object) -> str:
-    return str(bind_request.get("status", {}).get("phase", ""))
-
-
-async def _records(bus: Bus, pool: str, epoch: int) -> list[bytes]:
-    found: list[bytes] = []
-    async for delivered in bus.read(log_stream(pool, epoch)):
-        found.append(delivered.payload)
-        if delivered.pending == 0:
-            break
-    return found
 
 
 async def test_nothing_is_lost(upgraded: Upgraded) -> None:
-    after, before = await _seen(upgraded.stand), upgraded.before
+    after, before = await see(upgraded.stand), upgraded.before
 
     assert set(BEFORE) <= before.pods.keys()
     assert after.pods.items() >= before.pods.items()
@@ -261,7 +109,7 @@ async def test_a_card_held_wholly_stays_so_and_the_others_are_shared(upgraded: U
         await stand.submit(name, DEDICATED)
     await stand.running(*fitting)
     await stand.submit("late-too-many", DEDICATED)
-    await stand.until(lambda: _waits(stand, "late-too-many"), "the last pod has no room")
+    await stand.until(lambda: waits(stand, "late-too-many"), "the last pod has no room")
 
     claims = [claim for name in fitting if (claim := await stand.claim_of(name)) is not None]
     cards = [_card(result) for claim in claims for result in results_of(claim)]
@@ -328,13 +176,6 @@ async def _room(stand: Stand, pool: str, kept: ClusterObserved) -> int:
         for device, free in counted.free.items()
         if device[1] in members and device not in counted.wholly
     )
-
-
-async def _waits(stand: Stand, name: str) -> bool:
-    """Whether dray has said why the pod waits."""
-    listed = await stand.kube.list(BIND_REQUESTS, NAMESPACE)
-    (found,) = [one for one in listed.objects if one["metadata"]["name"] == name] or [{}]
-    return bool(found.get("status", {}).get("explanation"))
 
 
 async def _doctor(stand: Stand) -> Any:

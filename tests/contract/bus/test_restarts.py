@@ -4,11 +4,10 @@ import asyncio
 from contextlib import aclosing
 
 import pytest
+from tests.contract.bus.messages import LOG
 
-from dray.bus.ports import Bus, BusUnavailableError, StreamMissingError, StreamSpec
+from dray.bus.ports import Bus, BusUnavailableError, StreamMissingError
 from dray.messages.base import Outgoing
-
-LOG = StreamSpec("LOG", ("t.log.1",), duplicate_window_s=1.0)
 
 
 def record(text: str) -> Outgoing:

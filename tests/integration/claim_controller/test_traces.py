@@ -1,12 +1,12 @@
 """The claim-controller's part of a pod's trace, and what it hands on."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from tests.tracing import spans, traced
 
 from dray.bus.topology import EVENTS_STREAM, FACTS_STREAM
 from dray.domain.names import TRACEPARENT
@@ -15,7 +15,6 @@ from dray.kube.ports import PODS
 from dray.messages.base import encode, subject_of
 from dray.messages.commands import VoidClaim
 from dray.messages.facts import ClaimObserved
-from dray.telemetry import configure, shutdown
 
 POD = "00-0123456789abcdef0123456789abcdef-00000000000000aa-01"
 DECISION = "00-0123456789abcdef0123456789abcdef-00000000000000bb-01"
@@ -24,16 +23,7 @@ UNSAMPLED = POD[:-1] + "0"
 
 @pytest.fixture
 def trace_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    path = tmp_path / "trace.jsonl"
-    monkeypatch.setenv("DRAY_TRACE_FILE", str(path))
-    monkeypatch.delenv("OTEL_EXPORTER_OTLP_ENDPOINT", raising=False)
-    configure("claim-controller", "c-0")
-    yield path
-    shutdown()
-
-
-def spans(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    yield from traced(tmp_path / "trace.jsonl", monkeypatch, "claim-controller", "c-0")
 
 
 async def placed(world: Any, pod: str, decision: str) -> dict[str, Any]:

@@ -8,11 +8,12 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.integration.controlplane.waiting import until
 
 from dray.kube.api import connect
 from dray.kube.ports import (
@@ -107,18 +108,6 @@ def stack(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
         dray("down", "--name", name)
         shutil.rmtree(stack_directory(name), ignore_errors=True)
         stack_directory(name).with_suffix(".log").unlink(missing_ok=True)
-
-
-async def until(
-    kube: Kube, resource: Resource, name: str, holds: Callable[[Object], bool]
-) -> Object:
-    deadline = time.monotonic() + 60
-    while True:
-        obj = await kube.get(resource, name, "default")
-        if holds(obj):
-            return obj
-        assert time.monotonic() < deadline, obj
-        await asyncio.sleep(0.1)
 
 
 async def configured(kube: Kube) -> None:

@@ -1,12 +1,10 @@
 """The sandbox's API server, scheduler and controllers as processes: as nasty as the real ones."""
 
-import asyncio
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from tests.integration.controlplane.waiting import until
 
 from dray.kube.api import connect
 from dray.kube.ports import (
@@ -18,7 +16,6 @@ from dray.kube.ports import (
     NotFoundError,
     Object,
     RefusedError,
-    Resource,
 )
 from dray_sandbox.access import Endpoint, make_credentials
 from dray_sandbox.places import checkout
@@ -73,18 +70,6 @@ def pod(name: str, cpu: str) -> Object:
         "metadata": {"name": name, "namespace": "default"},
         "spec": {"containers": [container], "resourceClaims": references},
     }
-
-
-async def until(
-    kube: Kube, resource: Resource, name: str, holds: Callable[[Object], Any]
-) -> Object:
-    deadline = time.monotonic() + 30
-    while True:
-        obj = await kube.get(resource, name, "default")
-        if holds(obj):
-            return obj
-        assert time.monotonic() < deadline, obj
-        await asyncio.sleep(0.05)
 
 
 def condition(pod: Object) -> Object:

@@ -1,27 +1,20 @@
 """The node-agent's part of a pod's trace: its end."""
 
-import json
-
 import pytest
+from tests.tracing import spans, traced
 
 from dray.bus.topology import EVENTS_STREAM
 from dray.domain.names import TRACEPARENT
 from dray.kube.ports import CLAIMS
 from dray.messages.base import decode
 from dray.messages.events import ClaimPrepared
-from dray.telemetry import configure, shutdown
 
 EXECUTE = "00-0123456789abcdef0123456789abcdef-00000000000000cc-01"
 
 
 @pytest.fixture
 def trace_file(tmp_path, monkeypatch):
-    path = tmp_path / "trace.jsonl"
-    monkeypatch.setenv("DRAY_TRACE_FILE", str(path))
-    monkeypatch.delenv("OTEL_EXPORTER_OTLP_ENDPOINT", raising=False)
-    configure("node-agent", "n-0")
-    yield path
-    shutdown()
+    yield from traced(tmp_path / "trace.jsonl", monkeypatch, "node-agent", "n-0")
 
 
 async def prepared(stand, traceparent):
@@ -39,7 +32,7 @@ async def prepared(stand, traceparent):
 async def test_preparing_ends_the_trace_that_the_claim_carries(stand, trace_file):
     delivered = await prepared(stand, EXECUTE)
 
-    (span,) = map(json.loads, trace_file.read_text().splitlines())
+    (span,) = spans(trace_file)
     assert (span["name"], span["service"]) == ("prepare", "node-agent")
     assert (span["trace_id"], span["parent_id"]) == (EXECUTE[3:35], "00000000000000cc")
     assert span["attributes"]["dray.claim"] == "c"

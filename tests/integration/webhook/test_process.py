@@ -1,56 +1,37 @@
 """The webhook as a process: real nats-server, and an API server that calls it over TLS."""
 
 import asyncio
-import contextlib
 import json
 import ssl
-import sys
 from pathlib import Path
 
 import aiohttp
-import msgspec
 import prometheus_client
 import pytest
+from tests.integration.webhook.surroundings import (
+    EXACTLY,
+    P,
+    admin,
+    answer_lookup,
+    client_of,
+    program,
+    publish_facts,
+    real,
+    sandbox,
+)
 
 from dray.bus import jetstream
-from dray.bus.topology import EVENTS_STREAM, STREAMS
-from dray.domain.names import BASE_TEMPLATE, DEVICE_CLASS, TEMPLATE_LABEL
-from dray.domain.pods import Policy, Pool
-from dray.messages.base import decode, encode
+from dray.bus.topology import EVENTS_STREAM
+from dray.messages.base import decode
 from dray.messages.events import PodRequested
-from dray.messages.facts import (
-    ClusterObserved,
-    PolicyObserved,
-    PoolObserved,
-    Synced,
-    TemplateObserved,
-)
-from dray.messages.rpc import LOOKUP_SUBJECT, Lookup, LookupReply
-from dray_sandbox.apiserver.serve import serve
+from dray.messages.rpc import LOOKUP_SUBJECT
 from dray_sandbox.nats_server import start_nats
 from dray_sandbox.places import free_port
 from dray_sandbox.probes import answers
-from dray_sandbox.processes import Program, Runner
+from dray_sandbox.processes import Runner
 from dray_webhook.registration import senseless_pod, webhook_configurations
 from dray_webhook.review import Answer
 from dray_webhook.server import Server
-
-P = "tensor-fusion.ai/"
-EXACTLY = {"deviceClassName": DEVICE_CLASS, "count": 1}
-FACTS = (
-    PoolObserved(revision=1, pool=Pool(name="shared", uid="1", template="on")),
-    PolicyObserved(revision=2, policy=Policy(name="on", uid="2", dra_enabled=True)),
-    TemplateObserved(
-        revision=3,
-        namespace="default",
-        name=BASE_TEMPLATE,
-        labels={TEMPLATE_LABEL: "true"},
-        spec={"spec": {"devices": {"requests": [{"name": "gpu-request", "exactly": EXACTLY}]}}},
-    ),
-    ClusterObserved(revision=4, version="v1.36.3"),
-    Synced(revision=5, instance="test"),
-)
-LATE = LookupReply(pool=Pool(name="late", uid="9", template="on"))
 
 
 def pod(name: str, pool: str = "shared", **annotations: str) -> dict[str, object]:
@@ -63,83 +44,37 @@ def pod(name: str, pool: str = "shared", **annotations: str) -> dict[str, object
     }
 
 
-async def _publish_facts(bus) -> None:
-    for spec in STREAMS:
-        await bus.ensure(spec)
-    for fact in FACTS:
-        await bus.publish(encode(fact, source="/claim-controller/test"))
-
-
-async def _answer(payload: bytes) -> bytes:
-    lookup = msgspec.json.decode(payload, type=Lookup)
-    return msgspec.json.encode(LATE if lookup.name == "late" else LookupReply())
-
-
 async def _until(condition) -> None:
     async with asyncio.timeout(30):
         while not await condition():  # noqa: ASYNC110 - readiness and streams are asked for
             await asyncio.sleep(0.02)
 
 
-def _program(nats, health: int, port: int, certificates: Path) -> Program:
-    return Program(
-        name="webhook",
-        argv=(sys.executable, "-m", "dray_webhook"),
-        environment={
-            **nats.environment("webhook"),
-            "DRAY_HEALTH__PORT": str(health),
-            "DRAY_WEBHOOK__PORT": str(port),
-            "DRAY_WEBHOOK__CERTIFICATE_DIR": str(certificates),
-            "DRAY_WEBHOOK__LOOKUP_TIMEOUT": "2s",
-        },
-        ready=answers(f"http://127.0.0.1:{health}/healthz"),
-        order=20,
-    )
-
-
-@contextlib.asynccontextmanager
-async def _sandbox(folder, runner):
-    async with serve(folder) as api:
-        yield api.url, api.token, api.ca_file
-
-
-@contextlib.asynccontextmanager
-async def _real(folder, runner):
-    from dray_sandbox.access import ADMIN, make_credentials
-    from dray_sandbox.controlplane.build import build
-    from dray_sandbox.controlplane.launch import start_control_plane
-
-    folder.mkdir()
-    binary = await build(print)
-    api = await start_control_plane(
-        runner, binary, folder, make_credentials(folder), context="webhook"
-    )
-    yield api.url, api.tokens[ADMIN], api.authority
-
-
 @pytest.mark.parametrize(
     "api_server",
     [
-        pytest.param(_sandbox, id="sandbox"),
-        pytest.param(_real, id="real", marks=[pytest.mark.real, pytest.mark.timeout(600)]),
+        pytest.param(sandbox, id="sandbox"),
+        pytest.param(real, id="real", marks=[pytest.mark.real, pytest.mark.timeout(600)]),
     ],
 )
 async def test_a_pod_is_admitted_through_an_api_server(tmp_path, api_server):
     runner = Runner(tmp_path / "logs")
     nats = await start_nats(runner, tmp_path)
-    bus = await jetstream.connect(nats.url, name="test", user="admin", password=_admin(nats))
+    bus = await jetstream.connect(nats.url, name="test", user="admin", password=admin(nats))
     health, port = free_port(), free_port()
     readyz = f"http://127.0.0.1:{health}/readyz"
-    serving = asyncio.create_task(bus.serve(LOOKUP_SUBJECT, _answer, queue="claim-controller"))
+    serving = asyncio.create_task(
+        bus.serve(LOOKUP_SUBJECT, answer_lookup, queue="claim-controller")
+    )
     try:
-        await runner.start(_program(nats, health, port, tmp_path / "certificates"))
+        await runner.start(program(nats, health, port, tmp_path / "certificates"))
         async with aiohttp.ClientSession() as client, client.get(readyz) as http:
             assert http.status == 503
             assert "no pools, policies" in (await http.json())["checks"]["cache"]
-        await _publish_facts(bus)
+        await publish_facts(bus)
         await _until(answers(readyz))
 
-        async with api_server(tmp_path / "api", runner) as api, _client(*api) as client:
+        async with api_server(tmp_path / "api", runner) as api, client_of(*api) as client:
             ca = (tmp_path / "certificates" / "ca.crt").read_bytes()
             configurations = webhook_configurations(f"https://127.0.0.1:{port}", ca)
             for configuration in reversed(configurations):
@@ -175,19 +110,6 @@ async def test_a_pod_is_admitted_through_an_api_server(tmp_path, api_server):
     assert json.loads((tmp_path / "logs" / "webhook.log").read_text().splitlines()[-1]).get(
         "event"
     ) == ("stopped")
-
-
-def _admin(nats) -> str:
-    return nats.passwords["admin"]
-
-
-def _client(url, token, authority) -> aiohttp.ClientSession:
-    trusting = ssl.create_default_context(cafile=str(authority))
-    return aiohttp.ClientSession(
-        url,
-        headers={"Authorization": f"Bearer {token}"},
-        connector=aiohttp.TCPConnector(ssl=trusting),
-    )
 
 
 async def _created(client, obj, status):

@@ -1,27 +1,91 @@
 """A decision counts before it is written, as it will once it is read."""
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dray.domain import names
-from dray.domain.pods import PodClaim
+from dray.domain.pods import HostPort, PodClaim, PodNeeds
 from dray.messages.decisions import Decided
 from dray.messages.facts import PodObserved
+from dray_allocator.board.board import Board
 from dray_allocator.folding import subjects
+
+NIC = "example.com/nic"
+specs = st.builds(
+    lambda tflops, vram, count: (tflops, f"{vram}Gi", count),
+    st.sampled_from(["0", "20", "150", "312"]),
+    st.integers(1, 40),
+    st.integers(1, 3),
+)
+needs_of = st.builds(
+    PodNeeds,
+    st.integers(0, 9_000),
+    st.integers(0, 2**34),
+    resources=st.sampled_from([{}, {NIC: 1}, {NIC: 2, "hugepages-2Mi": 2**21}]),
+    ports=st.sampled_from([(), (HostPort(80),), (HostPort(53, "UDP"), HostPort(81))]),
+)
+acts = st.sampled_from(["commit", "void", "delete", "leave it"])
 
 
 @pytest.fixture
 def undone(world):
     """Checks that taking the log's decisions in once more finds nothing that was left out."""
 
-    def check() -> None:
-        before = _follows(world)
-        for record in world.logs["pool"]:
-            if isinstance(record, Decided):
-                world.state.touch(subjects(record))
-        assert _follows(world) == before
+    return lambda: _is_undone(world)
 
-    return check
+
+def _is_undone(world) -> None:
+    before = _follows(world)
+    for record in world.logs["pool"]:
+        if isinstance(record, Decided):
+            world.state.touch(subjects(record))
+    assert _follows(world) == before
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(specs, needs_of, acts), min_size=1, max_size=6))
+def test_what_counts_at_once_is_what_reading_everything_anew_finds(make_world, story):
+    world = make_world().open()
+    roomy = {NIC: 3, "hugepages-2Mi": 2**30}
+    world.nodes(*(world.a_node(f"n{i}", resources=roomy) for i in range(3)), cards=3)
+    for number, (spec, needs, act) in enumerate(story):
+        uid = f"p{number}"
+        world.submit(world.a_pod(uid, needs=needs), world.ask(*spec))
+        _is_undone(world)
+        _is_on_the_board(world)
+        decision = world.decisions().get(uid)
+        if decision is not None and act == "commit":
+            world.commit(decision)
+        elif decision is not None and act == "void":
+            world.clear(decision.claims[0].uid, void=decision.claims[0].attempt)
+        elif act == "delete":
+            world.claim(world.state.facts.claims[f"claim-{uid}"], deleted=True)
+        _is_undone(world)
+        _is_on_the_board(world)
+
+
+def _is_on_the_board(world) -> None:
+    kept = world.state.boards.of("pool")
+    anew = Board(world.state.boards._source)
+    for name in kept.rows:
+        anew.put(name)
+    for key in kept.dimensions:
+        anew.dimension(key)
+    assert _seen(kept) == _seen(anew)
+
+
+def _seen(board: Board) -> dict[str, tuple[object, ...]]:
+    """Per node, what of it changes with decisions."""
+    found = {}
+    for name, row in board.rows.items():
+        here = board.stretch(row)
+        left = {key: board.free[at][here].tolist() for key, at in board.dimensions.items()}
+        free = board.cpu_milli_at[row], board.memory_bytes_at[row], board.pods_at[row]
+        loads = board.load[here].tolist(), board.load_sum_at[row]
+        found[name] = free, loads, board.open[here].tolist(), left
+    return found
 
 
 def test_a_pod_with_two_claims_counts_at_once(world, undone):
@@ -32,6 +96,16 @@ def test_a_pod_with_two_claims_counts_at_once(world, undone):
     world.submit(replace(one, claims=(*one.claims, second)))
     assert len(world.decisions()["one"].claims) == 2
     assert world.state.holds.has("one")
+    undone()
+
+
+def test_a_pod_that_only_looks_on_takes_its_room_on_the_node(world, undone):
+    """None of the cards is used; what is held on the node counts all the same."""
+    world.nodes(world.a_node("n1"))
+    world.submit(world.a_pod("one", needs=PodNeeds(1_000)), world.ask(admin_access=True))
+    assert world.decisions()["one"].node == "n1"
+    assert not world.state.suspects
+    _is_on_the_board(world)
     undone()
 
 

@@ -9,7 +9,7 @@ from dray.bus.memory import MemoryBus
 from dray.bus.topology import FACTS_STREAM, STREAMS
 from dray.messages.base import Message, encode
 from dray.messages.facts import ClaimObserved, DomainObserved, PodObserved, Synced
-from dray_allocator.events import Event, FactsLost
+from dray_allocator.events import Event, FactSeen, FactsLost
 from dray_allocator.handle import handle
 from dray_allocator.reading import FactsReader
 from dray_allocator.state import AllocatorState
@@ -21,6 +21,8 @@ class Reading:
     def __init__(self, bus: MemoryBus) -> None:
         self.state = AllocatorState()
         self.lost = 0
+        self.meanwhile: Callable[[], None] | None = None
+        """Called once, while the core is told of a fact."""
         self.may_go_on = asyncio.Event()
         self.may_go_on.set()
         self.reader = FactsReader(bus, self.state, self.fold, self.hand, self.give_up)
@@ -32,6 +34,9 @@ class Reading:
     async def hand(self, event: Event, cause: str = "") -> None:
         self.lost += isinstance(event, FactsLost)
         handle(self.state, event)
+        if isinstance(event, FactSeen) and self.meanwhile is not None:
+            self.meanwhile()
+            self.meanwhile = None
         await asyncio.sleep(0)
         await self.may_go_on.wait()
 
@@ -57,13 +62,16 @@ class SlowBus(MemoryBus):
         await self.answers.wait()
         return await super().state(stream)
 
-    async def read(self, stream, *, subjects=(), start=1):
+    async def read_batches(self, stream, *, subjects=(), start=1):
         stops_after, count = self.stops_after if start == 1 else None, 0
-        async for delivered in super().read(stream, subjects=subjects, start=start):
-            if count == stops_after:
-                await self.reads_on.wait()
-            count += 1
-            yield delivered
+        async for batch in super().read_batches(stream, subjects=subjects, start=start):
+            for delivered in batch if stops_after is not None else ():
+                if count == stops_after:
+                    await self.reads_on.wait()
+                count += 1
+                yield [delivered]
+            if stops_after is None:
+                yield batch
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -198,3 +206,14 @@ async def test_what_is_read_is_what_the_core_was_told(bus, reading, make_world):
     reading.reader.attend(("a", "b"))
     reading.may_go_on.set()
     await until(lambda: reading.claims == ["claim-p", "claim-q"])
+
+
+async def test_less_may_be_wanted_while_what_is_at_hand_is_taken(bus, reading, make_world):
+    """Of facts that came at once, those behind are read again, by what is wanted then."""
+    for number in range(200):
+        await submit(bus, make_world, f"p{number}", "ab"[number % 2])
+    reading.meanwhile = lambda: reading.reader.attend(("a",))
+    reading.reader.attend(("a", "b"))
+    wanted = sorted(f"claim-p{number}" for number in range(0, 200, 2))
+    await until(lambda: reading.claims == wanted and len(reading.state.facts.pods) == 100)
+    assert reading.meanwhile is None

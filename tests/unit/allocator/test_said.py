@@ -4,9 +4,11 @@ from msgspec.structs import replace
 
 from dray.domain import names
 from dray.domain.devices import DeviceClass, OpaqueConfig
-from dray.domain.pods import PodNeeds
-from dray.messages.facts import DeviceClassObserved
+from dray.domain.placement import placement_of
+from dray.domain.pods import PodNeeds, Policy
+from dray.messages.facts import DeviceClassObserved, PolicyObserved, PoolObserved
 from dray_allocator.placement.ask import Wanted, wanted
+from dray_allocator.placement.policies import scoring_of
 
 FALSE = 'device.driver == "nobody.example.com"'
 
@@ -25,11 +27,9 @@ def test_pods_that_ask_for_the_same_share_all_but_whose_it_is(make_world):
     world = waiting(make_world)
     one, other = said(world, "a"), said(world, "b")
     assert one.signature is other.signature
-    assert one.asks[0].amounts is other.asks[0].amounts
-    assert [one.asks[0].claim_uid, other.asks[0].claim_uid] == [
-        one.claims[0].uid,
-        other.claims[0].uid,
-    ]
+    assert one.asks is other.asks
+    assert [one.pod.uid, other.pod.uid] == ["a", "b"]
+    assert one.claims[0].uid != other.claims[0].uid
 
 
 def test_needs_that_differ_in_more_than_amounts_have_signatures_of_their_own(make_world):
@@ -39,6 +39,32 @@ def test_needs_that_differ_in_more_than_amounts_have_signatures_of_their_own(mak
     again = said(world, "c", needs=PodNeeds(cpu_milli=5))
     assert plain.signature == again.signature != picky.signature
     assert plain.devices_signature == picky.devices_signature
+
+
+def test_a_policy_that_changes_changes_where_pods_like_before_are_placed(make_world):
+    world = waiting(make_world)
+    before = said(world, "a")
+    pool = replace(world.state.facts.pools["pool"], template="spread")
+    spread = Policy("spread", "u", placement=names.LOW_LOAD_FIRST, version=2)
+    world.see(PolicyObserved(revision=world.next(), policy=spread))
+    world.see(PoolObserved(revision=world.next(), pool=pool))
+    after = said(world, "b")
+    assert before.placement != after.placement == placement_of(names.LOW_LOAD_FIRST)
+    assert after.scoring == scoring_of(after.placement)
+
+
+def test_equal_requests_of_two_claims_are_told_apart(make_world):
+    world = waiting(make_world)
+    claims = [world.a_claim(f"p{number}", world.ask()) for number in range(2)]
+    patterns, facts = world.state.patterns, world.state.facts
+    for claim in claims:
+        world.claim(claim)
+    pod = world.a_pod("p")
+    both = patterns.of(facts, world.state.fleet, "pool", pod, claims)
+    assert [ask.claim for ask in both.asks] == [0, 1]
+    assert both.asks[0].amounts is both.asks[1].amounts
+    again = patterns.of(facts, world.state.fleet, "pool", pod, claims)
+    assert again is both
 
 
 def test_a_class_that_changes_changes_what_a_claim_asks_for(make_world):

@@ -1,10 +1,10 @@
 """Decisions of sampled pods are spans; the one that places a pod tells how long it waited."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.tracing import spans, traced
 
 from dray.bus.ports import StaleSequenceError
 from dray.domain.claims import Allocation
@@ -18,7 +18,7 @@ from dray.messages.decisions import (
     Waiting,
 )
 from dray.reasons import Reason
-from dray.telemetry import configure, parse, shutdown
+from dray.telemetry import parse
 from dray_allocator.tracing import Traces
 
 POD = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01"
@@ -29,16 +29,7 @@ REASON = Reason("capacity", "free vram", 8, 8)
 
 @pytest.fixture
 def trace_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    path = tmp_path / "trace.jsonl"
-    monkeypatch.setenv("DRAY_TRACE_FILE", str(path))
-    monkeypatch.delenv("OTEL_EXPORTER_OTLP_ENDPOINT", raising=False)
-    configure("allocator", "a-0")
-    yield path
-    shutdown()
-
-
-def spans(path: Path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    yield from traced(tmp_path / "trace.jsonl", monkeypatch, "allocator", "a-0")
 
 
 def waiting(traceparent: str = POD) -> Waiting:

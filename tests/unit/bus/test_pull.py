@@ -55,9 +55,17 @@ def word(code, text="", left=None):
 HEARTBEAT = word(100, "Idle Heartbeat")
 
 
+async def one_by_one(batches):
+    """Each as it is taken of those that came at once."""
+    async with aclosing(batches):
+        async for batch in batches:
+            for one in batch:
+                yield one
+
+
 async def taken(session, count, *arrived, batch=16, **more):
     """So many messages, of which what is given arrived before the first was taken."""
-    flow = pull(session, "S", "c", batch=batch, **more)
+    flow = one_by_one(pull(session, "S", "c", batch=batch, **more))
     async with asyncio.timeout(30), aclosing(flow):
         first = asyncio.ensure_future(anext(flow))
         await session.has_asked.wait()
@@ -104,7 +112,7 @@ async def test_more_are_asked_for_while_there_are_still_some_at_hand():
 @pytest.mark.parametrize("over", [word(408, "Timeout", 3), word(404, "No Messages")])
 async def test_what_a_request_that_is_over_was_still_owed_is_asked_for_again(over):
     session = Session()
-    flow = pull(session, "S", "c", batch=4)
+    flow = one_by_one(pull(session, "S", "c", batch=4))
     async with asyncio.timeout(30), aclosing(flow):
         waits = asyncio.ensure_future(anext(flow))
         await session.has_asked.wait()
@@ -120,7 +128,7 @@ async def test_what_a_request_that_is_over_was_still_owed_is_asked_for_again(ove
 
 async def test_what_came_before_the_end_is_given_out_first():
     session = Session()
-    flow = pull(session, "S", "c", batch=4)
+    flow = one_by_one(pull(session, "S", "c", batch=4))
     async with asyncio.timeout(30), aclosing(flow):
         first = asyncio.ensure_future(anext(flow))
         await session.has_asked.wait()
@@ -132,7 +140,7 @@ async def test_what_came_before_the_end_is_given_out_first():
 
 async def test_who_waits_hears_that_the_connection_was_lost():
     session = Session()
-    flow = pull(session, "S", "c", batch=4)
+    flow = one_by_one(pull(session, "S", "c", batch=4))
     async with asyncio.timeout(30), aclosing(flow):
         first = asyncio.ensure_future(anext(flow))
         await session.has_asked.wait()

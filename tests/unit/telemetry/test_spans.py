@@ -1,10 +1,10 @@
 """Spans: made only where the webhook decided to sample."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.tracing import spans, traced
 
 from dray.telemetry import begin, configure, is_sampled, new_traceparent, parse, shutdown, start
 
@@ -14,16 +14,7 @@ UNSAMPLED = SAMPLED[:-1] + "0"
 
 @pytest.fixture
 def trace_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    path = tmp_path / "traces" / "trace.jsonl"
-    monkeypatch.setenv("DRAY_TRACE_FILE", str(path))
-    monkeypatch.delenv("OTEL_EXPORTER_OTLP_ENDPOINT", raising=False)
-    configure("allocator", "a-0")
-    yield path
-    shutdown()
-
-
-def spans(path: Path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    yield from traced(tmp_path / "traces" / "trace.jsonl", monkeypatch, "allocator", "a-0")
 
 
 def test_a_new_traceparent_is_a_valid_one() -> None:

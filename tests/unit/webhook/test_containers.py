@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-import pytest
 import yaml
+from tests.unit.webhook.containers import SPEC, gives
 
 from dray.seed.documents import convert
 
@@ -12,14 +12,6 @@ P = "tensor-fusion.ai/"
 CLAIM = "tensor-fusion-gpu-claim"
 D = "tensor-fusion.ai.dra-driver"
 EXAMPLE = Path(__file__).parents[3] / "examples" / "04-forms-of-request"
-SPEC = {
-    "initContainers": [{"name": "init"}, {"name": "side", "restartPolicy": "Always"}],
-    "containers": [{"name": "main"}, {"name": "proxy"}],
-}
-
-
-def gives(**containers):
-    return {P + "container-gpus": json.dumps(containers)}
 
 
 def admitted(cluster, pod, patched):
@@ -200,60 +192,6 @@ def test_the_order_in_which_containers_are_named_makes_no_other_shape(cluster, p
     assert len(names) == 1
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("main", 'is "main": expected a JSON object with a field per container'),
-        ("[]", "expected a JSON object with a field per container"),
-        ("{}", "expected a JSON object with a field per container"),
-        ("[" * 100_000, "expected a JSON object with a field per container"),
-        ('{"main": 1, "main": 2}', 'container "main" stands there twice'),
-        (
-            '{"app": 1}',
-            'container "app": the pod has no container "app"; expected one of: "init", ',
-        ),
-        ('{"main": {}}', 'container "main": expected what the container asks for'),
-        ('{"main": ["GPU-1"]}', "expected what the container asks for, not a list"),
-        ('{"main": null}', "expected a number of GPUs: a text, a number, true or false"),
-        ('{"main": {"vram": "1Gi"}}', '"vram" is not known there: expected dedicated-gpu, '),
-        ('{"main": {"qos": "low", "qos": "high"}}', "qos stands there twice"),
-        ('{"main": {"qos": ["low"]}}', "expected a value of qos: a text, a number"),
-        ('{"main": 0}', 'container "main", gpu-count is "0": expected a whole number from 1 to 32'),
-        ('{"main": {"qos": "best"}}', 'container "main", qos is "best": expected one of "low"'),
-        (
-            '{"main": {"vram-request": "1Gi"}}',
-            f'annotation {P}container-gpus, container "main", tflops-request is missing',
-        ),
-        (
-            '{"main": {"dedicated-gpu": true, "vram-request": "1Gi"}}',
-            'container "main", vram-request is "1Gi": expected none beside',
-        ),
-        ('{"main": 20, "side": 20}', "40 GPUs for all containers: expected 32 at most"),
-    ],
-)
-def test_what_is_wrong_is_named_with_its_container(cluster, text, expected):
-    message = cluster.errors({P + "container-gpus": text}, **SPEC)
-
-    assert expected in message
-
-
-def test_every_error_is_numbered(cluster):
-    message = cluster.errors(
-        {P + "qos": "best", **gives(app=1, main={"qos": "worst"}), P + "inject-container": "x"},
-        **SPEC,
-    )
-
-    assert "can't get its GPUs: 5 errors\n1. " in message
-    assert f'annotation {P}inject-container is "x": the pod has no container "x"' in message
-    assert 'container "main" is given GPUs, but annotation' in message
-
-
-def test_one_annotation_says_what_containers_get(cluster):
-    message = cluster.errors({**gives(main=1), P + "container-gpu-count": '{"main": 1}'}, **SPEC)
-
-    assert "say both what containers get" in message
-
-
 def test_amounts_that_nobody_takes_are_worth_a_word(cluster, pod):
     own = gives(main={"dedicated-gpu": True})
     (warning,) = cluster.admit(pod(own, **SPEC)).warnings
@@ -261,23 +199,6 @@ def test_amounts_that_nobody_takes_are_worth_a_word(cluster, pod):
     assert warning.startswith("nobody gets what the pod itself asks for")
     shared = {**own, P + "inject-container": "main,init"}
     assert cluster.admit(pod(shared, **SPEC)).warnings == ()
-
-
-def test_counts_are_numbers(cluster):
-    message = cluster.errors({P + "container-gpu-count": '{"main": {"qos": "low"}}'}, **SPEC)
-
-    assert f"expected a number of GPUs; use {P}container-gpus to say more" in message
-
-
-def test_a_reference_by_hand_does_not_get_past_the_annotations(cluster):
-    proxy = {"name": "proxy", "resources": {"claims": [{"name": CLAIM}]}}
-    message = cluster.errors(
-        gives(main=1),
-        containers=[{"name": "main"}, proxy],
-        resourceClaims=[{"name": CLAIM, "resourceClaimTemplateName": "tensor-fusion-gpu-template"}],
-    )
-
-    assert 'container "proxy" refers to the claim of dray in resources.claims' in message
 
 
 def test_kube_scheduler_can_allocate_for_containers_too(cluster, pod, patched):
@@ -288,14 +209,6 @@ def test_kube_scheduler_can_allocate_for_containers_too(cluster, pod, patched):
     assert requests_of(devices)["gpu-request-side"][0] == 2
     share = gives(main={"compute-percent-request": 10})
     assert "compute-percent-request can't be met" in cluster.errors(share, **SPEC)
-
-
-def test_the_result_is_drays_to_write(cluster, pod, patched):
-    asked = pod({**gives(main=1), P + "container-gpu-ids": '{"main": ["GPU-mine"]}'}, **SPEC)
-    answer = cluster.admit(asked)
-
-    assert P + "container-gpu-ids" not in patched(asked, answer)["metadata"]["annotations"]
-    assert f"annotation {P}container-gpu-ids is written by dray only" in answer.warnings[0]
 
 
 def test_the_examples_pods_are_admitted_without_a_word(cluster, pod):

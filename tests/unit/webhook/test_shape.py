@@ -4,8 +4,6 @@ import copy
 import hashlib
 import json
 
-import pytest
-
 from dray.domain.names import DEVICE_CLASS
 
 P = "tensor-fusion.ai/"
@@ -83,28 +81,6 @@ def test_a_custom_expression_replaces_every_clause_but_the_pools(cluster, pod, p
     assert "phase" not in pool + custom
     assert exactly["capacity"]["requests"] == {"virtual_tflops": "100", "virtual_vram": "16Gi"}
     assert answer.requested.understood["selector"] == "custom"
-
-
-@pytest.mark.parametrize(
-    ("expression", "said"),
-    [
-        ('device.attributes["model"] ==', "compilation failed: ERROR: <input>:1:30: Syntax error"),
-        ('device.attributes["quota"] == "x"', "1:18: 'quota': "),
-        ('device.capacity["tflops"] >= 100', "1:16: a Quantity can't be compared"),
-        ("nonsense", "compilation failed: ERROR: <input>:1:1: undeclared reference to 'nonsense'"),
-    ],
-)
-def test_an_unusable_expression_is_denied_with_its_place(cluster, expression, said):
-    message = cluster.errors({P + "dra-cel-expression": expression})
-
-    assert f"annotation {P}dra-cel-expression can't be used: {said}" in message
-    assert message.endswith("^")
-
-
-def test_an_expression_that_is_no_condition_is_denied_in_kubernetes_words(cluster):
-    message = cluster.errors({P + "dra-cel-expression": "1 + 1"})
-
-    assert message.endswith("can't be used: must evaluate to bool or the unknown type, not int")
 
 
 def test_old_servers_get_one_request_per_gpu_told_apart_by_uuid(cluster, pod, patched, template_of):
@@ -218,114 +194,9 @@ def test_the_only_request_of_our_class_is_completed_whatever_its_name(
     assert shape["spec"]["devices"]["requests"][0]["exactly"]["count"] == 3
 
 
-def _base(template_of, requests):
-    base = copy.deepcopy(template_of())
-    base.spec["spec"]["devices"]["requests"] = requests
-    return base
-
-
-@pytest.mark.parametrize(
-    ("requests", "said"),
-    [
-        ([], 'has no request named "gpu-request" and 0 of device class'),
-        (
-            [
-                {"name": "a", "exactly": {"deviceClassName": DEVICE_CLASS}},
-                {"name": "b", "exactly": {"deviceClassName": DEVICE_CLASS}},
-            ],
-            "and 2 of device class",
-        ),
-        ([{"name": "gpu-request", "firstAvailable": []}], 'must have the form "exactly"'),
-        (
-            [{"name": "gpu-request", "exactly": {"deviceClassName": "nic"}}],
-            f'is of device class "nic", expected "{DEVICE_CLASS}"',
-        ),
-        (
-            [
-                {
-                    "name": "gpu-request",
-                    "exactly": {"deviceClassName": DEVICE_CLASS, "adminAccess": True},
-                }
-            ],
-            "has adminAccess",
-        ),
-    ],
-)
-def test_a_base_that_cannot_be_completed_is_denied(cluster, template_of, requests, said):
-    cluster.view.apply(_base(template_of, requests))
-
-    assert said in cluster.errors()
-
-
-@pytest.mark.parametrize(
-    "toleration",
-    [
-        {"operator": "Exists"},
-        {"key": P + "owner", "operator": "Exists"},
-        {"key": P + "owner", "operator": "Equal", "value": "dray", "effect": "NoSchedule"},
-    ],
-)
-def test_a_base_that_tolerates_the_owner_taint_is_denied(cluster, template_of, toleration):
-    cluster.view.apply(template_of("team-a", tolerations=[toleration]))
-
-    message = cluster.errors()
-
-    assert f"which covers the device taint {P}owner=dray" in message
-
-
-def test_more_requests_than_a_claim_may_have_are_denied(cluster, template_of):
-    base = copy.deepcopy(template_of())
-    nic = {"name": "nic", "exactly": {"deviceClassName": "nic"}}
-    base.spec["spec"]["devices"]["requests"].append(nic)
-    cluster.view.apply(base)
-    cluster.server(version="v1.35.2")
-
-    message = cluster.errors({P + "gpu-count": "32"})
-
-    assert "32 GPUs make 33 device requests: expected 32 at most" in message
-
-
 def test_the_base_template_itself_is_never_changed(cluster, pod):
     before = copy.deepcopy(cluster.view.templates)
 
     cluster.admit(pod({P + "gpu-count": "4", P + "qos": "low"}))
 
     assert cluster.view.templates == before
-
-
-@pytest.mark.parametrize(
-    ("entry", "said"),
-    [("constraints", "33 device constraints"), ("config", "33 device config")],
-)
-def test_more_entries_than_a_claim_may_have_are_denied(cluster, template_of, entry, said):
-    base = copy.deepcopy(template_of())
-    base.spec["spec"]["devices"][entry] = [{"requests": ["gpu-request"]}] * 33
-    cluster.view.apply(base)
-
-    assert f"make {said}: expected 32 at most" in cluster.errors()
-
-
-def test_more_selectors_than_a_request_may_have_are_denied(cluster, template_of):
-    cluster.view.apply(template_of(selectors=[{"cel": {"expression": "1 < 2"}}] * 32))
-
-    assert "make 33 selectors: expected 32 at most" in cluster.errors()
-
-
-def test_a_selector_of_the_base_that_the_server_would_refuse_is_denied(cluster, template_of):
-    cluster.view.apply(template_of(selectors=[{"cel": {"expression": "isNovel('10.0.0.1')"}}]))
-
-    message = cluster.errors()
-
-    assert (
-        'a selector of request "gpu-request" can\'t be used: '
-        "compilation failed: ERROR: <input>:1:8: undeclared reference to 'isNovel'" in message
-    )
-
-
-def test_a_claim_too_large_for_an_annotation_is_denied(cluster):
-    cluster.server(version="v1.34.4")
-    long = 'device.attributes["model"] == "' + "a" * 9_900 + '"'
-
-    message = cluster.errors({P + "gpu-count": "32", P + "dra-cel-expression": long})
-
-    assert "expected 262144 at most; shorten tensor-fusion.ai/dra-cel-expression" in message

@@ -49,7 +49,7 @@ class Board(Table):
 
     def put(self, name: str, *, cards: bool = True) -> None:
         """Read a node that may be new; without ``cards``, not its cards where it is known."""
-        node, held = self._source.node(name), self._source.held(name)
+        node = self._source.node(name)
         if cards or name not in self.rows:
             row = self._take_row(name)
             self._place(row, self._source.cards(name))
@@ -59,15 +59,18 @@ class Board(Table):
         self.node_kind_at[row] = self.node_kinds.of(node)
         self.all_cpu_milli_at[row] = bounded(node.cpu_milli)
         self.all_memory_bytes_at[row] = bounded(node.memory_bytes)
-        self._set_free(row, node, held)
+        self.nodes_in[row] = node
+        self._set_free(row, self._source.held(name))
         self.kinds_seen += 1
         self._note(row)
 
-    def hold_changed(self, name: str) -> None:
-        """More or less is held on a node, if it is there."""
+    def use_changed(self, name: str, cards: Sequence[Card] = ()) -> None:
+        """More or less is held on a node, or is used of cards of it, if it is there."""
         row = self.rows.get(name)
         if row is not None:
-            self._set_free(row, self._source.node(name), self._source.held(name))
+            self._set_free(row, self._source.held(name))
+            for card in cards:
+                self._set_use(row, card)
             self._note(row)
 
     def drop(self, name: str) -> None:
@@ -78,25 +81,6 @@ class Board(Table):
         self._leave(row)
         self.ties.forget(row)
         self._give_back(row)
-        self._note(row)
-
-    def use_changed(self, card: Card) -> None:
-        """More or less of a card is used."""
-        row = self.rows.get(card.node)
-        if row is None:
-            return
-        place = self.first_at[row] + card.index
-        use = self._source.use(card.id)
-        load, before = card_load(card, use), self.load_at[place]
-        if load != before:
-            self.load_at[place] = load
-            self.load_sum_at[row] += load - before
-        self.open_at[place] = is_open(card, use)
-        used, totals, free_at = use.used, card.totals, self.free_at
-        for key, column in self.dimensions.items():
-            total = totals.get(key)
-            if total is not None:
-                free_at[column][place] = total - used.get(key, 0)
         self._note(row)
 
     def tell_cards_apart(self, questions: Mapping[Hashable, Callable[[Card], Hashable]]) -> None:
@@ -148,7 +132,7 @@ class Board(Table):
 
     def uid(self, row: int) -> str:
         """The uid of the node in a row."""
-        return self._source.node(self.names[row]).uid
+        return self.nodes_in[row].uid
 
     def _note(self, row: int) -> None:
         self.log.append(row)
@@ -157,12 +141,27 @@ class Board(Table):
             del self.log[:lost]
             self.log_start += lost
 
-    def _set_free(self, row: int, node: Node, held: Held) -> None:
+    def _set_free(self, row: int, held: Held) -> None:
+        node = self.nodes_in[row]
         cpu_milli = node.cpu_milli - node.used_cpu_milli - held.cpu_milli
         memory_bytes = node.memory_bytes - node.used_memory_bytes - held.memory_bytes
         self.cpu_milli_at[row] = bounded(cpu_milli)
         self.memory_bytes_at[row] = bounded(memory_bytes)
         self.pods_at[row] = bounded(node.pods - node.used_pods - held.pods)
+
+    def _set_use(self, row: int, card: Card) -> None:
+        place = self.first_at[row] + card.index
+        use = self._source.use(card.id)
+        load, before = card_load(card, use), self.load_at[place]
+        if load != before:
+            self.load_at[place] = load
+            self.load_sum_at[row] += load - before
+        self.open_at[place] = is_open(card, use)
+        used, totals, free_at = use.used, card.totals, self.free_at
+        for key, column in self.dimensions.items():
+            total = totals.get(key)
+            if total is not None:
+                free_at[column][place] = total - used.get(key, 0)
 
     def _place(self, row: int, cards: Sequence[Card]) -> None:
         """Give the row a stretch for its cards and fill it."""

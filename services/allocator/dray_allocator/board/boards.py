@@ -5,11 +5,10 @@ changed is only noted and read again when somebody asks, so that folding many fa
 each node once. All of it is a cache: it changes no answer.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dray.domain.devices import DeviceId
 from dray_allocator.board.board import Board
 from dray_allocator.board.index import Index
 from dray_allocator.board.plan import Plan
@@ -35,7 +34,6 @@ class Pools:
     """The nodes of a pool on which dray allocates."""
     of: Callable[[str], str]
     """The pool for which dray allocates on a node; empty for none."""
-    card: Callable[[DeviceId], Card | None]
 
 
 class Boards:
@@ -57,20 +55,11 @@ class Boards:
         if self._boards:  # Who makes the first one reads everything.
             self._nodes[name] = cards or self._nodes.get(name, False)
 
-    def hold_changed(self, node: str) -> None:
-        """More or less is held on a node."""
+    def use_changed(self, node: str, cards: Sequence[Card] = ()) -> None:
+        """More or less is held on a node, or is used of cards of it."""
         pool = self._pool_of.get(node)
-        if pool is not None and node not in self._nodes:
-            self._boards[pool].hold_changed(node)
-
-    def card_changed(self, device: DeviceId) -> None:
-        """More or less of a device is used."""
-        card = self._pools.card(device) if self._boards else None
-        if card is None or self._nodes.get(card.node):
-            return  # Its node is yet to be read, cards and all.
-        pool = self._pool_of.get(card.node)
-        if pool is not None:
-            self._boards[pool].use_changed(card)
+        if pool is not None and not self._nodes.get(node):
+            self._boards[pool].use_changed(node, cards)  # Else it is yet to be read, cards and all.
 
     def forget_indexes(self) -> None:
         """What requests mean changed: a DeviceClass, or the language of selectors."""
@@ -110,10 +99,12 @@ class Boards:
 
         ``plan`` is asked where there is no such index. It must be the same for equal signatures.
         """
-        board = self.of(pool)
+        if self._nodes:
+            self._read_again()
         key = (pool, scoring.key, signature)
         index = self._indexes.pop(key, None)
         if index is None:
+            board = self.of(pool)
             self._make_room(board)
             planned = plan(board)
             index = Index(board, planned, scoring.make(board, planned))

@@ -75,6 +75,13 @@ class Stretches:
             self._free.setdefault(length, []).append(first)
 
 
+def flagged(which: list[int], length: int) -> Flags:
+    """So many flags, of which these are set."""
+    found = np.zeros(length, np.bool_)
+    found[which] = True
+    return found
+
+
 def spread(first: Whole, count: Whole) -> tuple[Places, Places]:
     """Every number of some stretches, and which stretch (by its place) each is of."""
     owner = np.repeat(np.arange(len(count)), count)

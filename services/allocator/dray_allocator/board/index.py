@@ -3,25 +3,34 @@
 Every node has a key: its score, then a tie that depends on nothing but its uid; the lowest key
 is the best node, and a node that can't fit has none. A node is looked at again only when the
 board's log says that it changed: deciding costs what changed since, not what there is. Finding
-the lowest key is a tournament in two rounds, over blocks of nodes and within the best block.
+the lowest key is a tournament in two rounds, within the blocks of nodes that changed and over all
+blocks.
+
+Where the score does not ask which cards have enough, the key that a node has if the pod fits there
+is known at once. A node that changed and would not be the best gets it on trust; whether the pod
+fits is looked at once it is the best, and by then it mostly changed again.
 """
 
 from array import array
+from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
 
 from dray_allocator.board.board import Board
-from dray_allocator.board.columns import Flags, Places, Whole, spread, wholes
+from dray_allocator.board.columns import Flags, Places, Whole, flagged, spread, wholes
 from dray_allocator.board.plan import Plan
 from dray_allocator.fit.selectors import Selectors
 from dray_allocator.placement.modes import TIE_BITS
 from dray_allocator.placement.scores import LoadScore, Look, NodeScore
 
-BLOCK: Final = 128
+BLOCK: Final = 512
 NONE: Final = 2**63 - 1
 _ONE_BY_ONE: Final = 16
 """Up to so many changed nodes are looked at one by one."""
+_ON_TRUST: Final = 128
+"""Where keys need no look at the cards, up to so many are found one by one."""
+_NO_CARDS: Final[list[int]] = []
 _WHOLE_SHARE: Final = 4
 """From one node in so many on, all are looked at: a gather costs more per card than a sweep."""
 
@@ -34,8 +43,8 @@ class Index:
         self.board = board
         self.score = score
         self._key_at, self._keys = _nones(1)
-        self._least: Whole = np.full(1, NONE, np.int64)
-        """The least key of every block."""
+        self._least, self._first = [NONE], [0]
+        """The least key of every block, and its row."""
         self._stale: dict[int, None] = {}
         """Blocks of which it may be another one by now."""
         self._best: tuple[int, int] | None = None
@@ -43,49 +52,58 @@ class Index:
         self._position = -1
         self._kinds_seen = -1
         self._scored_at = score.version
-        self._tells = not isinstance(score, LoadScore)
-        """Whether the score asks which cards have enough."""
+        self._by_load = score if isinstance(score, LoadScore) else None
+        """The score, if it does not ask which cards have enough."""
+        self._trusted: dict[int, None] = {}
+        """Rows with the key that they have if the pod fits; it may not."""
+        self._suiting: tuple[int, list[int]] = (-1, [])
+        """Of the row that was looked at last, if nothing changed since, the cards that have enough
+        for the plan's last need."""
         self._aside: dict[int, int] = {}
         """Rows that are passed over for one pod, and their keys."""
 
     def catch_up(self, selectors: Selectors) -> None:
         """Look at the nodes that changed since this was called last."""
-        board, version = self.board, self.board.version
+        board, position = self.board, self._position
         void = False
         if self._kinds_seen != board.kinds_seen:
             void = self.plan.learn(board, selectors)
             self._kinds_seen = board.kinds_seen
-        scored_at = self.score.version
-        if self._scored_at != scored_at:
-            self._scored_at, void = scored_at, True
-        if self._position == version and not void:
+        if self._by_load is None and self._scored_at != self.score.version:
+            self._scored_at, void = self.score.version, True
+        self._position = version = board.version
+        if position == version and not void:
             return
+        self._suiting = (-1, [])
         if not board.rows:
-            self._keys[:] = self._least[:] = NONE
-            self._best = None
-        elif void or self._position < board.log_start:
+            self._keys[:] = NONE
+            self._forget_least()
+        elif void or position < board.log_start:
             self._rebuild()
         else:
-            self._look_at(board.log[self._position - board.log_start :])
-        self._position = version
+            self._look_at(dict.fromkeys(board.log[position - board.log_start :]))
 
     def best(self) -> int:
         """The row of the best node that may fit; -1 where none does."""
-        if self._best is None:
-            self._best = self._find_best()
-        return self._best[1]
+        while True:
+            if self._best is None:
+                self._best = self._find_best()
+            row = self._best[1]
+            if row not in self._trusted:
+                return row
+            self._look_at_one(row)
 
     def _find_best(self) -> tuple[int, int]:
         """The least key, and its row; -1 where no node has one."""
-        if self._stale:
-            blocks = list(self._stale)
-            self._least[blocks] = np.minimum.reduce(self._keys.reshape(-1, BLOCK)[blocks], axis=1)
-            self._stale.clear()
-        block = int(self._least.argmin())
-        key = self._least.item(block)
+        for block in self._stale:
+            start = block * BLOCK
+            row = self._first[block] = start + int(self._keys[start : start + BLOCK].argmin())
+            self._least[block] = self._key_at[row]
+        self._stale.clear()
+        key = min(self._least)
         if key == NONE:
             return NONE, -1
-        row = block * BLOCK + int(self._keys[block * BLOCK : (block + 1) * BLOCK].argmin())
+        row = self._first[self._least.index(key)]
         twins = self.board.ties.twins
         if twins and key % 2**TIE_BITS in twins:
             row = self._first_of(twins[key % 2**TIE_BITS], key)
@@ -93,11 +111,14 @@ class Index:
 
     def key(self, row: int) -> int:
         """The key of a node; ``NONE`` where it can't fit."""
+        if row in self._trusted:
+            self._look_at_one(row)
         return self._key_at[row]
 
     def rule_out(self, row: int) -> None:
         """Pass a node over until it changes."""
         self._aside.pop(row, None)
+        self._trusted.pop(row, None)
         self._set_key(row, NONE)
 
     def lay_aside(self, row: int) -> None:
@@ -112,18 +133,16 @@ class Index:
         self._aside.clear()
 
     def _set_key(self, row: int, key: int) -> None:
-        before = self._key_at[row]
+        before, best = self._key_at[row], self._best
         if key == before:
             return
         self._key_at[row] = key
         self._stale[row // BLOCK] = None
-        self._best = self._best_beside(key, row)
+        if best is not None:
+            self._best = self._best_of(best, key, row)
 
-    def _best_beside(self, key: int, row: int) -> tuple[int, int] | None:
+    def _best_of(self, best: tuple[int, int], key: int, row: int) -> tuple[int, int] | None:
         """The best node now that this one has another key; None where all must be compared."""
-        best = self._best
-        if best is None:
-            return None
         if key < best[0]:
             return key, row
         return best if key > best[0] and self._key_at[best[1]] == best[0] else None
@@ -131,51 +150,78 @@ class Index:
     def suiting_of(self, row: int) -> list[int]:
         """Which cards of a node have enough of everything for the plan's last need, by their
         index on it."""
+        if self._suiting[0] == row:
+            return self._suiting[1]
         return self.plan.cards[-1].suiting_on(self.board, row, self.board.count_at[row])
 
     def keys(self) -> Whole:
         """All keys, by row. A copy."""
+        if self._trusted:
+            self._look_at_many(np.array(list(self._trusted), np.intp))
         return self._keys[: self.board.height].copy()
 
     def _first_of(self, rows: list[int], key: int) -> int:
         alike = [row for row in rows if self._key_at[row] == key]
         return min(alike, key=self.board.uid)
 
-    def _look_at(self, changed: list[int]) -> None:
-        rows = list(dict.fromkeys(changed))
-        if self.board.height > len(self._key_at):
+    def _look_at(self, rows: dict[int, None]) -> None:
+        height = self.board.height
+        if height > len(self._key_at):
             self._fit_length()
-        if len(rows) <= _ONE_BY_ONE:
+        if self._by_load is not None and len(rows) <= _ON_TRUST:
+            self._trust(self._by_load, rows)
+        elif len(rows) <= _ONE_BY_ONE:
             for row in rows:
-                self._set_key(row, self._key_of(row))
-        elif len(rows) * _WHOLE_SHARE > self.board.height:
+                self._look_at_one(row)
+        elif len(rows) * _WHOLE_SHARE > height:
             self._rebuild()
         else:
-            self._look_at_many(np.array(rows, np.intp))
+            self._look_at_many(np.array(list(rows), np.intp))
+
+    def _trust(self, score: LoadScore, rows: Iterable[int]) -> None:
+        """Have nodes' keys without a look at what is free there, but for those that would be as
+        good as the best."""
+        board, best, closer = self.board, self._best, []
+        least, first = best or (-NONE, -1)
+        key_at, present_at, tie_at = self._key_at, board.present_at, board.tie_at
+        for row in rows:
+            key = (score.of(board, row) << TIE_BITS) + tie_at[row] if present_at[row] else NONE
+            if key < least or (key == least and row != first):
+                closer.append(row)
+                continue
+            self._trusted[row] = None
+            if key != key_at[row]:
+                key_at[row] = key
+                self._stale[row // BLOCK] = None
+        if best is not None and key_at[first] != least:
+            self._best = None
+        for row in closer:
+            self._look_at_one(row)
+
+    def _look_at_one(self, row: int) -> None:
+        self._trusted.pop(row, None)
+        self._set_key(row, self._key_of(row))
 
     def _key_of(self, row: int) -> int:
         board, plan = self.board, self.plan
-        if not board.present_at[row] or not plan.may_run_at[board.node_kind_at[row]]:
-            return NONE
-        if not self._has_resources(row):
+        if (
+            not board.present_at[row]
+            or not plan.may_run_at[board.node_kind_at[row]]
+            or (plan.cpu_milli and plan.cpu_milli > board.cpu_milli_at[row])
+            or (plan.memory_bytes and plan.memory_bytes > board.memory_bytes_at[row])
+            or board.pods_at[row] < 1
+        ):
             return NONE
         suiting: list[Flags] = []
+        count, found = board.count_at[row], _NO_CARDS
         for need in plan.cards:
-            count = board.count_at[row] if self._tells else need.count
             found = need.suiting_on(board, row, count)
             if len(found) < need.count:
                 return NONE
-            if self._tells:
-                suiting.append(_flags(found, count))
+            if self._by_load is None:
+                suiting.append(flagged(found, count))
+        self._suiting = row, found
         return (self.score.of(board, row, suiting) << TIE_BITS) + board.tie_at[row]
-
-    def _has_resources(self, row: int) -> bool:
-        board, plan = self.board, self.plan
-        if plan.cpu_milli and plan.cpu_milli > board.cpu_milli_at[row]:
-            return False
-        if plan.memory_bytes and plan.memory_bytes > board.memory_bytes_at[row]:
-            return False
-        return board.pods_at[row] >= 1
 
     def _look_at_many(self, rows: Places) -> None:
         board = self.board
@@ -193,11 +239,14 @@ class Index:
             suiting = [need.suiting(board, places) for need in self.plan.cards]
             for need, found in zip(self.plan.cards, suiting, strict=True):
                 enough &= np.bincount(owner[found], minlength=len(rows)) >= need.count
+        for row in rows.tolist() if self._trusted else ():
+            self._trusted.pop(row, None)
         self._keys[rows] = keys = self._scored(Look(rows, places, suiting), enough)
         self._stale.update(dict.fromkeys((rows // BLOCK).tolist()))
-        best = int(keys.argmin())
-        is_sure = not board.ties.twins
-        self._best = self._best_beside(keys.item(best), rows.item(best)) if is_sure else None
+        best, at = self._best, int(keys.argmin())
+        if best is not None:
+            now = self._best_of(best, keys.item(at), rows.item(at))
+            self._best = None if board.ties.twins else now
 
     def _rebuild(self) -> None:
         board = self.board
@@ -209,8 +258,12 @@ class Index:
             counted = np.bincount(board.row[places][found], minlength=board.height)
             enough &= counted >= need.count
         self._keys[rows] = self._scored(Look(rows, places, suiting), enough)
-        self._least = np.minimum.reduce(self._keys.reshape(-1, BLOCK), axis=1)
-        self._stale.clear()
+        self._forget_least()
+
+    def _forget_least(self) -> None:
+        """All keys are what they should be, and may be other ones than before."""
+        self._trusted.clear()
+        self._stale = dict.fromkeys(range(len(self._least)))
         self._best = None
 
     def may_run(self, rows: slice | Places) -> Flags:
@@ -235,16 +288,11 @@ class Index:
             known = self._keys
             self._key_at, self._keys = _nones(blocks)
             self._keys[: len(known)] = known
-            self._least = np.append(self._least, np.full(more, NONE, np.int64))
+            self._least += [NONE] * more
+            self._first += [0] * more
 
 
 def _nones(blocks: int) -> tuple["array[int]", Whole]:
     each, together = wholes(blocks * BLOCK)
     together[:] = NONE
     return each, together
-
-
-def _flags(which: list[int], count: int) -> Flags:
-    found = np.zeros(count, np.bool_)
-    found[which] = True
-    return found

@@ -6,6 +6,7 @@ from typing import Final
 
 import numpy as np
 
+from dray.domain.pods import Node
 from dray_allocator.board.columns import (
     Amounts,
     Flags,
@@ -19,6 +20,7 @@ from dray_allocator.board.columns import (
 from dray_allocator.fit.devices import Card
 
 _FIRST: Final = 64
+_NO_NODE: Final = Node("", "", "")
 
 
 class Table:
@@ -29,6 +31,8 @@ class Table:
         self.rows: dict[str, int] = {}
         self.names: list[str] = []
         """By row; empty where the row is free."""
+        self.nodes_in: list[Node] = []
+        """By row."""
         self.cards_in: list[Sequence[Card]] = []
         """By row; that many, from ``first`` on."""
         self._free_rows: list[int] = []
@@ -93,6 +97,7 @@ class Table:
         else:
             row = len(self.names)
             self.names.append(name)
+            self.nodes_in.append(_NO_NODE)
             self.cards_in.append(())
             if row >= len(self.first):
                 self._grow_rows(row + 1)
@@ -103,6 +108,7 @@ class Table:
     def _give_back(self, row: int) -> None:
         del self.rows[self.names[row]]
         self.names[row] = ""
+        self.nodes_in[row] = _NO_NODE
         self.present_at[row] = False
         self.node_kind_at[row] = 0
         self._free_rows.append(row)

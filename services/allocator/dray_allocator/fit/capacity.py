@@ -21,7 +21,8 @@ class Consumption:
     """What one share takes: billionths of a unit to count with, and text to write."""
 
     nano: Mapping[str, int]
-    text: Mapping[str, str]
+    text: dict[str, str]
+    """Not to be changed: whoever takes as much has the same one."""
 
 
 def amount_of(text: str) -> int | None:

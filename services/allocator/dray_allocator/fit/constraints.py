@@ -10,16 +10,16 @@ from dray_allocator.fit.devices import Card
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A device chosen for a request of a claim."""
+    """A device chosen for a request of one of a pod's claims."""
 
-    claim_uid: str
+    claim: int
     request: str
     card: Card
 
 
 def allows(
     constraints: Sequence[Constraint],
-    claim_uid: str,
+    claim: int,
     request: str,
     card: Card,
     chosen: list[Chosen],
@@ -31,7 +31,7 @@ def allows(
         others = [
             one.card
             for one in chosen
-            if one.claim_uid == claim_uid
+            if one.claim == claim
             and (not constraint.requests or one.request in constraint.requests)
         ]
         if not _holds(constraint, card, others):

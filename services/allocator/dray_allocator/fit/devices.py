@@ -132,7 +132,7 @@ class Fleet:
                 self._untainted[slice_.name] = published
         if in_full is not None:
             self._in_full[slice_.name] = in_full
-        devices = tuple(self._lean(device) for device in slice_.devices)
+        devices = tuple([self._lean(device) for device in slice_.devices])
         self._slices[slice_.name] = replace(slice_, devices=devices)
         pool = (slice_.driver, slice_.pool)
         self._pools[pool] = (*self._pools.get(pool, ()), slice_.name)
@@ -203,32 +203,29 @@ class Fleet:
             self._cards.pop(card.id, None)
         if not node:
             return  # dray's own slices are always of one node
-        pools = tuple(
-            pool
-            for pool in sorted(self._pools_of.get(node, ()))
-            if any(self._slices[name].node == node for name in self._pools[pool])
-        )
-        published = [one for pool in pools for one in self._devices_of(pool, node)]
-        healthy = [one for one in published if not self._is_unhealthy(node, one[0])]
-        cards = tuple(self._card(node, index, *one) for index, one in enumerate(healthy))
-        self._nodes[node] = NodeDevices(cards)
-        if len(published) > len(cards):
-            self.ill[node] = len(published) - len(cards)
-        self._cards.update((card.id, card) for card in cards)
+        cards: list[Card] = []
+        ill = 0
+        for pool in sorted(self._pools_of.get(node, ())):
+            unhealthy = self._unhealthy.get((node, pool[0]), ())
+            for device in self._devices_of(pool, node):
+                if device.name in unhealthy:
+                    ill += 1
+                else:
+                    cards.append(self._card(DeviceId(*pool, device.name), device, node, len(cards)))
+        self._nodes[node] = NodeDevices(tuple(cards))
+        if ill:
+            self.ill[node] = ill
+        for card in cards:
+            self._cards[card.id] = card
 
-    def _devices_of(self, pool: PoolKey, node: str) -> list[tuple[DeviceId, Device]]:
+    def _devices_of(self, pool: PoolKey, node: str) -> list[Device]:
         slices = [self._slices[name] for name in sorted(self._pools[pool])]
-        newest = max(slice_.generation for slice_ in slices)
+        newest = max([slice_.generation for slice_ in slices], default=0)
         current = [slice_ for slice_ in slices if slice_.generation == newest]
         named = [device.name for slice_ in current for device in slice_.devices]
-        if len(current) != current[0].slice_count or len(named) != len(dict.fromkeys(named)):
+        if not current or len(current) != current[0].slice_count or len(named) != len(set(named)):
             return []
-        return [
-            (DeviceId(*pool, device.name), device)
-            for slice_ in current
-            if slice_.node == node
-            for device in slice_.devices
-        ]
+        return [one for slice_ in current if slice_.node == node for one in slice_.devices]
 
     def _lean(self, device: Device) -> Device:
         """The device with capacities that it has in common with all that have equal ones: they
@@ -239,15 +236,12 @@ class Fleet:
             shared = self._latest = self._capacities.setdefault(items, device.capacity)
         return device if shared is device.capacity else replace(device, capacity=shared)
 
-    def _card(self, node: str, index: int, id_: DeviceId, device: Device) -> Card:
+    def _card(self, id_: DeviceId, device: Device, node: str, index: int) -> Card:
         key = (id(device.capacity), device.allow_multiple_allocations, device.unsupported)
         number = self._numbers.setdefault(key, len(self._numbers))
         if number == len(self._shapes):
             self._shapes.append(shape_of(device))
         return Card(id_, device, node, number, index, self._shapes[number])
-
-    def _is_unhealthy(self, node: str, device: DeviceId) -> bool:
-        return device.device in self._unhealthy.get((node, device.driver), ())
 
 
 def _distinct(nodes: Iterable[str]) -> tuple[str, ...]:

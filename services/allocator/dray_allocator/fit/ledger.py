@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+import msgspec
+
 from dray.domain.claims import AllocatedDevice, Allocation
 from dray.domain.devices import DeviceId
 from dray_allocator.fit.capacity import amount_of
@@ -22,8 +24,7 @@ class DeviceUse:
 UNUSED = DeviceUse()
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(msgspec.Struct, frozen=True):
     """Devices of which more, and of which less, is used than before."""
 
     taken: tuple[DeviceId, ...] = ()
@@ -50,6 +51,10 @@ class Ledger:
         """Every claim that uses something."""
         return iter(self._claims.items())
 
+    def has(self, claim_uid: str) -> bool:
+        """Whether a claim uses something, whatever it is worth."""
+        return claim_uid in self._claims
+
     def of_claim(self, claim_uid: str) -> tuple[AllocatedDevice, ...]:
         """What a claim uses, whatever it is worth; administrators' looks included."""
         allocation = self._claims.get(claim_uid)
@@ -58,7 +63,9 @@ class Ledger:
     def set(self, claim_uid: str, allocation: Allocation | None) -> Change:
         """Replace what a claim uses; which devices it takes more of, and which less."""
         before = self._claims.get(claim_uid)
-        if before is allocation or before == allocation:
+        if before is None:
+            return self._begin(claim_uid, allocation) if allocation is not None else NO_CHANGE
+        if before == allocation:
             return NO_CHANGE
         if allocation is None:
             del self._claims[claim_uid]
@@ -77,15 +84,27 @@ class Ledger:
             tuple([weight[0] for weight in old if weight not in new]),
         )
 
+    def _begin(self, claim_uid: str, allocation: Allocation) -> Change:
+        self._claims[claim_uid] = allocation
+        weights = _weights(allocation)
+        if not weights:
+            return NO_CHANGE
+        self.version += 1
+        for weight in weights:
+            self._add(weight, 1)
+        return Change(tuple([weight[0] for weight in weights]))
+
     def _add(self, weight: "Weight", sign: int) -> None:
         device, whole, amounts = weight
         use = self._devices.get(device)
         if use is None:
             use = self._devices[device] = DeviceUse()
         use.shares += sign
-        use.whole += sign * whole
+        if whole:
+            use.whole += sign
+        used = use.used
         for key, amount in amounts:
-            use.used[key] = use.used.get(key, 0) + sign * amount
+            used[key] = used.get(key, 0) + sign * amount
         if not use.shares:
             del self._devices[device]
 
@@ -103,14 +122,21 @@ def _weights(allocation: Allocation | None) -> list[Weight]:
 
 
 def _weight(share: AllocatedDevice) -> Weight:
-    whole, amounts = _taken(tuple(share.consumed.items()))
-    return share.id, whole or (not amounts and share.share_id is None), amounts
+    consumed = share.consumed
+    if not consumed:
+        return share.id, share.share_id is None, ()
+    whole, amounts = _taken(*consumed, *consumed.values())
+    return share.id, whole, amounts
 
 
 @lru_cache(maxsize=4096)
-def _taken(consumed: tuple[tuple[str, str], ...]) -> tuple[bool, tuple[tuple[str, int], ...]]:
+def _taken(*consumed: str) -> tuple[bool, tuple[tuple[str, int], ...]]:
     """Whether nobody else may have any of the device, as where a status says something that can't
-    be read, and amounts by capacity; one that says less than nothing gives nobody else more."""
-    amounts = sorted([(key, amount_of(text)) for key, text in consumed])
+    be read, and amounts by capacity; one that says less than nothing gives nobody else more.
+
+    ``consumed`` are the capacities, then the quantities: found sooner than pairs of them."""
+    half = len(consumed) // 2
+    named = zip(consumed[:half], consumed[half:], strict=True)
+    amounts = sorted([(key, amount_of(text)) for key, text in named])
     whole = any(amount is None for _, amount in amounts)
-    return whole, tuple([(key, max(0, amount or 0)) for key, amount in amounts])
+    return whole, tuple([(key, amount) for key, amount in amounts if amount and amount > 0])

@@ -29,10 +29,11 @@ NO_PERCENTS: Mapping[str, int] = {}
 _KEEPS_AWAY = ("NoSchedule", "NoExecute")
 
 
-class Ask(msgspec.Struct, frozen=True):
-    """One request of one claim, with its class's selectors."""
+class Ask(msgspec.Struct, frozen=True, gc=False):
+    """One request of one claim, with its class's selectors. Pods of one pattern share it."""
 
-    claim_uid: str
+    claim: int
+    """Which of the pod's open claims it is of."""
     request: DeviceRequest
     selectors: tuple[str, ...]
     constraints: tuple[Constraint, ...]
@@ -55,7 +56,7 @@ class Ask(msgspec.Struct, frozen=True):
         return amounts[shape]
 
 
-class Share(msgspec.Struct, frozen=True):
+class Share(msgspec.Struct, frozen=True, gc=False):
     """A device given to an ask."""
 
     ask: Ask
@@ -197,9 +198,9 @@ class Search:
         if not ask.constraints:
             return True
         chosen = [
-            Chosen(share.ask.claim_uid, share.ask.request.name, share.card) for share in self._taken
+            Chosen(share.ask.claim, share.ask.request.name, share.card) for share in self._taken
         ]
-        return allows(ask.constraints, ask.claim_uid, ask.request.name, card, chosen)
+        return allows(ask.constraints, ask.claim, ask.request.name, card, chosen)
 
 
 def needed(

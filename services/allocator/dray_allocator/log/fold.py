@@ -33,7 +33,7 @@ class Stage(StrEnum):
     """Voided or withdrawn."""
 
 
-class Reservation(msgspec.Struct, frozen=True):
+class Reservation(msgspec.Struct, frozen=True, gc=False):
     """The latest attempt of a claim."""
 
     claim_uid: str
@@ -125,24 +125,31 @@ class LogFold:
         """Let decisions count, whether they are written yet or not."""
         claims: list[str] = []
         for pod in pods:
-            self.pods[pod.pod_uid] = pod
-            self.waiting.pop(pod.pod_uid, None)
-            for claim in pod.claims:
-                known = self.claims.get(claim.uid)
-                if known is not None and known.attempt >= claim.attempt:
-                    continue
-                claims.append(claim.uid)
-                self.claims[claim.uid] = Reservation(
-                    claim.uid,
+            claims += self.take(pod, now_unix_s)
+        return Touched(tuple(claims), tuple([pod.pod_uid for pod in pods]))
+
+    def take(self, pod: PodDecision, now_unix_s: float) -> list[str]:
+        """Let one decision count; for which of its claims it is the latest attempt."""
+        pod_uid, node, reservations = pod.pod_uid, pod.node, self.claims
+        self.pods[pod_uid] = pod
+        self.waiting.pop(pod_uid, None)
+        latest = []
+        for claim in pod.claims:
+            uid, attempt = claim.uid, claim.attempt
+            known = reservations.get(uid)
+            if known is None or known.attempt < attempt:
+                latest.append(uid)
+                reservations[uid] = Reservation(
+                    uid,
                     claim.namespace,
                     claim.name,
-                    claim.attempt,
-                    pod.pod_uid,
+                    attempt,
+                    pod_uid,
                     claim.allocation,
                     now_unix_s,
-                    pod.node,
+                    node,
                 )
-        return Touched(tuple(claims), tuple(pod.pod_uid for pod in pods))
+        return latest
 
     def _released(self, record: Released) -> Touched:
         claims, pods = [], []

@@ -1,19 +1,19 @@
 """What decided pods take of their nodes, as long as the published sums lack it."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from functools import reduce
+
+import msgspec
 
 from dray.domain.pods import HostPort
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(msgspec.Struct, frozen=True, gc=False):
     """What is held on one node."""
 
     cpu_milli: int = 0
     memory_bytes: int = 0
     pods: int = 0
-    resources: dict[str, int] = field(default_factory=dict)
+    resources: dict[str, int] = msgspec.field(default_factory=dict)
     """Every other resource, as in ``dray.domain.pods.PodNeeds.resources``."""
     ports: tuple[HostPort, ...] = ()
 
@@ -50,33 +50,41 @@ class Holds:
     def set(self, pod_uid: str, node: str, held: Held | None) -> str:
         """Replace a pod's hold; the node on which something was freed, or empty."""
         before = self._pods.pop(pod_uid, None)
+        if before is None:
+            if held is not None:
+                self.version += 1
+                self._add(pod_uid, node, held)
+            return ""
         after = None if held is None else (node, held)
-        if after is not None:
-            self._pods[pod_uid] = after
         if before == after:
+            self._pods[pod_uid] = before
             return ""
         self.version += 1
-        if before is not None:
-            del self._nodes[before[0]][pod_uid]
-            self._sum(before[0])
+        there = self._nodes[before[0]]
+        del there[pod_uid]
+        self._sums[before[0]] = reduce(_plus, there.values(), NOTHING)
         if held is not None:
-            self._nodes.setdefault(node, {})[pod_uid] = held
-            self._sums[node] = _together((self.on(node), held))
-        return "" if before is None else before[0]
+            self._add(pod_uid, node, held)
+        return before[0]
 
-    def _sum(self, node: str) -> None:
-        self._sums[node] = _together(self._nodes[node].values())
+    def _add(self, pod_uid: str, node: str, held: Held) -> None:
+        self._pods[pod_uid] = node, held
+        there = self._nodes.get(node)
+        if there is None:
+            there = self._nodes[node] = {}
+        there[pod_uid] = held
+        self._sums[node] = _plus(self.on(node), held)
 
 
-def _together(holds: Iterable[Held]) -> Held:
-    cpu_milli = memory_bytes = pods = 0
-    resources: dict[str, int] = {}
-    ports: tuple[HostPort, ...] = ()
-    for held in holds:
-        cpu_milli += held.cpu_milli
-        memory_bytes += held.memory_bytes
-        pods += held.pods
-        ports += held.ports
-        for name, amount in held.resources.items():
-            resources[name] = resources.get(name, 0) + amount
-    return Held(cpu_milli, memory_bytes, pods, resources, ports)
+def _plus(some: Held, more: Held) -> Held:
+    return Held(
+        some.cpu_milli + more.cpu_milli,
+        some.memory_bytes + more.memory_bytes,
+        some.pods + more.pods,
+        _sums(some.resources, more.resources) if more.resources else some.resources,
+        some.ports + more.ports,
+    )
+
+
+def _sums(some: dict[str, int], more: dict[str, int]) -> dict[str, int]:
+    return some | {name: some.get(name, 0) + amount for name, amount in more.items()}

@@ -4,20 +4,19 @@ from collections.abc import Sequence
 
 import msgspec
 
-from dray.domain import names
 from dray.domain.claims import Claim
 from dray.domain.devices import OpaqueConfig
 from dray.domain.dra.nodes import NodeSelector
-from dray.domain.names import KUBERNETES_COMPATIBLE
-from dray.domain.placement import HARD, Placement, overridden
-from dray.domain.pods import Pod, PodNeeds
+from dray.domain.placement import Placement
+from dray.domain.pods import Pod
 from dray.reasons import Reason
 from dray_allocator.fit.search import Ask
-from dray_allocator.placement.said import Said
+from dray_allocator.placement.pattern import Pattern
+from dray_allocator.placement.scores import Scoring
 from dray_allocator.state import AllocatorState
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class Wanted(msgspec.Struct, frozen=True, gc=False):
     """All that is to be found for one pod, on one node."""
 
     pod: Pod
@@ -29,6 +28,12 @@ class Wanted(msgspec.Struct, frozen=True):
     """Equal for pods that may go to the same nodes for the same devices."""
     placement: Placement
     """The pool's, or the pod's own."""
+    is_aware: bool
+    """Whether fragmentation decides, and so what was learned."""
+    scoring: Scoring
+    """Of the placement; where fragmentation decides, as long as nothing is learned."""
+    configs: tuple[tuple[OpaqueConfig, ...], ...]
+    """Of each claim: that of the classes, each with its requests, then its own."""
     fixed_node: str = ""
     """Where another claim of the pod is allocated already."""
     named_nodes: tuple[str, ...] | None = None
@@ -53,110 +58,40 @@ class Wanted(msgspec.Struct, frozen=True):
 def wanted(state: AllocatorState, domain: str, pod: Pod) -> Wanted | tuple[Reason, ...]:
     """What the pod wants of dray, or the reasons why it can't be given anything."""
     claims = state.open_claims(pod)
-    said = [state.sayings.of(state.facts, state.fleet, claim) for claim in claims]
-    placement = _placement(state, domain, said)
-    in_full = placement.is_compatible or any(one.needs_lane for one in said)
-    if refused := tuple(_refusals(pod, claims, said, placement, in_full)):
-        return refused
-    asks = () if in_full else _asks(claims, said)
-    devices_signature = b"|".join([state.facts.signatures[claim.uid] for claim in claims])
-    alone = _is_alone(state, domain, pod)
-    told = _told(state, pod, placement, in_full)
+    common = state.patterns.of(state.facts, state.fleet, domain, pod, claims)
+    if common.is_refused:
+        return tuple(_refusals(pod, claims, common))
     are_all_open = len(claims) == len(pod.claims)
     return Wanted(
         pod,
         claims,
-        asks,
-        devices_signature,
-        state.signatures.of(pod.needs, alone, told, devices_signature),
-        placement,
+        common.asks,
+        common.devices_signature,
+        common.signature,
+        common.placement,
+        common.is_aware,
+        common.scoring,
+        common.configs,
         "" if are_all_open else _fixed_node(state, pod),
-        named_nodes(pod.needs),
+        common.named_nodes,
         _excluded(state, domain, claims),
         () if are_all_open else _reach(state, pod),
-        in_full,
-        alone,
-        any(ask.preference for ask in asks),
+        common.in_full,
+        common.alone,
+        common.prefers,
     )
 
 
-def _asks(claims: Sequence[Claim], said: Sequence[Said]) -> tuple[Ask, ...]:
-    return tuple(
-        [
-            Ask(
-                claim.uid,
-                ask.request,
-                ask.selectors,
-                ask.constraints,
-                ask.signature,
-                ask.percents,
-                ask.preference,
-                ask.amounts,
-            )
-            for claim, one in zip(claims, said, strict=True)
-            for ask in one.asks
-        ]
-    )
-
-
-def _told(state: AllocatorState, pod: Pod, placement: Placement, in_full: bool) -> tuple[str, ...]:
-    """What else of a pod tells where its claims may be met: also the binder, where devices may
-    have conditions that not every one waits for."""
-    modes = [placement.topology] if placement.topology == HARD else []
-    modes += [KUBERNETES_COMPATIBLE] if placement.is_compatible else []
-    return (*modes, pod.binder) if in_full or state.fleet.says_more else tuple(modes)
-
-
-def _placement(state: AllocatorState, domain: str, said: Sequence[Said]) -> Placement:
-    """The pool's, and what the first claim that says something has in its place; what the webhook
-    would not have let in counts for nothing."""
-    policy = state.facts.placement(domain)[0]
-    for placement, topology in [one.placement for one in said]:
-        if placement or topology:
-            return overridden(policy, placement, topology)
-    return policy
-
-
-def _is_alone(state: AllocatorState, domain: str, pod: Pod) -> bool:
-    """Pods that wait in a pool whose nodes were made shared again have no other binder."""
-    pool = state.facts.pools.get(domain)
-    return pool is not None and pool.dedicated and pod.binder == names.OWNER_DRAY
-
-
-def named_nodes(needs: PodNeeds) -> tuple[str, ...] | None:
-    """The only nodes whose names every term of the pod's affinity admits; None: any name may do."""
-    if not needs.node_terms:
-        return None
-    found: dict[str, None] = {}
-    for term in needs.node_terms:
-        names_of = [one.values for one in term if one.is_field and one.operator == "In"]
-        if not names_of:
-            return None
-        found.update(dict.fromkeys(names_of[0]))
-    return tuple(found)
-
-
-def config_of(state: AllocatorState, claim: Claim) -> tuple[OpaqueConfig, ...]:
-    """Configuration of the classes, each with its requests, then the claim's own."""
-    return state.sayings.of(state.facts, state.fleet, claim).config
-
-
-def _refusals(
-    pod: Pod,
-    claims: Sequence[Claim],
-    said: Sequence[Said],
-    placement: Placement,
-    in_full: bool,
-) -> list[Reason]:
+def _refusals(pod: Pod, claims: Sequence[Claim], common: Pattern) -> list[Reason]:
     reasons = []
-    for claim, one in zip(claims, said, strict=True):
+    for claim, one in zip(claims, common.said, strict=True):
         if claim.pool and claim.pool != pod.pool:
             reasons.append(
                 _one("pool", f"claim {claim.name} asks for pool {claim.pool}, pod for {pod.pool}")
             )
         reasons += [
             _one("unsupported", f"claim {claim.name}: {what}")
-            for what in one.faults(placement, in_full=in_full)
+            for what in one.faults(common.placement, in_full=common.in_full)
         ]
         reasons += [
             _one("unsupported", f"DeviceClass {name} does not exist") for name in one.missing

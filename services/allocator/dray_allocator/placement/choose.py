@@ -22,7 +22,6 @@ from dray_allocator.fit.search import (
 from dray_allocator.placement.ask import Wanted
 from dray_allocator.placement.liking import QUESTIONS, Liked, in_order
 from dray_allocator.placement.on_one_node import is_searched, picked, searched, takes
-from dray_allocator.placement.policies import scoring_of
 from dray_allocator.placement.policy import learned_scoring
 from dray_allocator.placement.preference import Key, card_key, cards_key
 from dray_allocator.placement.scores import NodeScore, Scoring
@@ -39,7 +38,7 @@ JOINT_NODES: Final = 8
 """Nodes that are compared, the best by score, for cards that NVLink joins."""
 
 
-class Choice(msgspec.Struct, frozen=True):
+class Choice(msgspec.Struct, frozen=True, gc=False):
     """Where the pod goes."""
 
     node: str
@@ -253,7 +252,9 @@ def _among(
 
 def _scoring(state: AllocatorState, domain: Domain, wanted: Wanted) -> Scoring:
     """FragmentationAware fills what is loaded until something is learned."""
-    return learned_scoring(state, domain, wanted.placement) or scoring_of(wanted.placement)
+    if not wanted.is_aware:
+        return wanted.scoring
+    return learned_scoring(state, domain) or wanted.scoring
 
 
 def _score_of(state: AllocatorState, domain: Domain, wanted: Wanted) -> tuple[Plan, NodeScore]:

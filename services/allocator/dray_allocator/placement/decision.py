@@ -4,16 +4,14 @@ from dray.domain.claims import AllocatedDevice, Allocation, Claim, first_attempt
 from dray.messages.decisions import ClaimDecision, PodDecision
 from dray_allocator.domain import Domain
 from dray_allocator.lane.asking import allocation_of
-from dray_allocator.placement.ask import Wanted, config_of
+from dray_allocator.placement.ask import Wanted
 from dray_allocator.placement.choose import Choice
-from dray_allocator.state import AllocatorState
 
 
-def decision_of(
-    state: AllocatorState, domain: Domain, wanted: Wanted, choice: Choice, *, took_us: int = 0
-) -> PodDecision:
+def decision_of(domain: Domain, wanted: Wanted, choice: Choice, *, took_us: int = 0) -> PodDecision:
     """The choice as it is written to the log."""
-    pod = wanted.pod
+    pod, needs = wanted.pod, wanted.pod.needs
+    allocations = _allocations(wanted, choice)
     return PodDecision(
         pod_uid=pod.uid,
         namespace=pod.namespace,
@@ -21,29 +19,35 @@ def decision_of(
         node=choice.node,
         binder=pod.binder,
         claims=tuple(
-            _claim(domain, claim, _allocation(state, claim, index, choice))
-            for index, claim in enumerate(wanted.claims)
+            [
+                _claim(domain, claim, allocation)
+                for claim, allocation in zip(wanted.claims, allocations, strict=True)
+            ]
         ),
-        cpu_milli=pod.needs.cpu_milli,
-        memory_bytes=pod.needs.memory_bytes,
+        cpu_milli=needs.cpu_milli,
+        memory_bytes=needs.memory_bytes,
         request_id=pod.request_id,
         traceparent=pod.traceparent,
         considered_devices=choice.considered_devices,
         took_us=took_us,
-        resources=pod.needs.resources,
-        ports=pod.needs.ports,
+        resources=needs.resources,
+        ports=needs.ports,
     )
 
 
-def _allocation(state: AllocatorState, claim: Claim, index: int, choice: Choice) -> Allocation:
+def _allocations(wanted: Wanted, choice: Choice) -> list[Allocation]:
+    """What each claim gets."""
     if choice.results:
-        return allocation_of(choice.results[index])
-    shares = [share for share in choice.shares if share.ask.claim_uid == claim.uid]
-    devices = tuple(
-        AllocatedDevice(share.ask.request.name, share.card.id, None, dict(share.consumed.text))
-        for share in shares
-    )
-    return Allocation(devices, choice.node, config_of(state, claim))
+        return [allocation_of(one) for one in choice.results]
+    devices: list[list[AllocatedDevice]] = [[] for _ in wanted.claims]
+    for share in choice.shares:
+        ask = share.ask
+        given = AllocatedDevice(ask.request.name, share.card.id, None, share.consumed.text)
+        devices[ask.claim].append(given)
+    return [
+        Allocation(tuple(given), choice.node, config)
+        for given, config in zip(devices, wanted.configs, strict=True)
+    ]
 
 
 def _claim(domain: Domain, claim: Claim, allocation: Allocation) -> ClaimDecision:
@@ -58,5 +62,5 @@ def _claim(domain: Domain, claim: Claim, allocation: Allocation) -> ClaimDecisio
 
 def _next_attempt(domain: Domain, claim: Claim) -> int:
     known = domain.current.claims.get(claim.uid)
-    highest = max(known.attempt if known else 0, claim.marked)
-    return max(first_attempt(domain.epoch), highest + 1)
+    before = 0 if known is None else known.attempt
+    return max(first_attempt(domain.epoch), before + 1, claim.decision + 1, claim.void + 1)

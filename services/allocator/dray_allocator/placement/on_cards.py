@@ -15,7 +15,7 @@ from dray.cel.evaluate import ClauseResult
 from dray.reasons import Nearest, Reason
 from dray_allocator.board import reading
 from dray_allocator.board.board import Board
-from dray_allocator.board.columns import Flags, Places, spread
+from dray_allocator.board.columns import Flags, Places, flagged, spread
 from dray_allocator.fit.capacity import MOST_NANO, Consumption
 from dray_allocator.fit.devices import Card
 from dray_allocator.fit.search import Ask, untolerated
@@ -121,7 +121,7 @@ class Cards:
                 failing.setdefault(cause, []).append(at)
         found: dict[Cause, tuple[int, Nearest | None]] = {}
         for cause, which in failing.items():
-            where = groups.where(_flagged(which, len(groups.examples)))
+            where = groups.where(flagged(which, len(groups.examples)))
             if where.size:
                 found[cause] = (where.size, self._nearest_in_common(ask, cause, groups, which))
         return found
@@ -137,7 +137,7 @@ class Cards:
             totals = {at: [groups.examples[at].totals.get(key, -1) for key in keys] for at in which}
             most = max(totals.values())
             which = [at for at in which if totals[at] == most]
-        card = self.nearest(groups.where(_flagged(which, len(groups.examples))))
+        card = self.nearest(groups.where(flagged(which, len(groups.examples))))
         is_short = cause[0] == "capacity"
         seen = shown.published(ask.request.capacity, card.device.capacity) if is_short else ""
         return Nearest(_named(card), seen)
@@ -235,12 +235,6 @@ def _common(ask: Ask, card: Card) -> Iterator[Cause]:
 def _amount(consumed: Consumption | None, key: str, text: str) -> int:
     """What is taken of a capacity where it is written so; below 0 elsewhere."""
     return consumed.nano[key] if consumed is not None and consumed.text.get(key) == text else -1
-
-
-def _flagged(which: list[int], length: int) -> Flags:
-    flags = np.zeros(length, np.bool_)
-    flags[which] = True
-    return flags
 
 
 def _named(card: Card) -> str:

@@ -30,9 +30,9 @@ def picked(state: AllocatorState, index: Index, ask: Ask, row: int) -> Found | N
     Where amounts are rounded in the columns, the ledger has the last word.
     """
     board, need, ledger = index.board, index.plan.cards[0], state.ledger
-    cards = board.cards_in[row]
+    cards, suiting = board.cards_in[row], index.suiting_of(row)
     found: list[Share] = []
-    for at in index.score.order(board, row, index.suiting_of(row)):
+    for at in suiting if len(suiting) < 2 else index.score.order(board, row, suiting):
         card = cards[at]
         consumed = need.ask.of(card)
         if consumed is not None and has_room(ledger, card, consumed, ()):

@@ -1,6 +1,5 @@
 """What a pool learns of its pods, and how they are scored by it."""
 
-from dray.domain.placement import Placement
 from dray_allocator.domain import Domain
 from dray_allocator.placement.ask import Wanted
 from dray_allocator.placement.fragmentation.learning import Learner
@@ -8,10 +7,10 @@ from dray_allocator.placement.scores import Scoring
 from dray_allocator.state import AllocatorState
 
 
-def learned_scoring(state: AllocatorState, domain: Domain, placement: Placement) -> Scoring | None:
-    """By what was learned; None where the placement asks for something else, or nothing was."""
+def learned_scoring(state: AllocatorState, domain: Domain) -> Scoring | None:
+    """By what was learned; None where nothing was."""
     learned = domain.learned
-    if learned is None or not placement.is_aware:
+    if learned is None:
         return None
     domain.landscapes.set(state.boards.of(domain.name), learned)
     return domain.landscapes.scoring

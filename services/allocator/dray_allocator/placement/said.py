@@ -4,11 +4,10 @@ from typing import Final
 
 import msgspec
 
-from dray.domain.claims import Claim, DeviceRequest
+from dray.domain.claims import Claim, ClaimSpec, DeviceRequest
 from dray.domain.devices import DeviceClass, OpaqueConfig
 from dray.domain.names import PLACEMENT_FIELD, TOPOLOGY_FIELD
 from dray.domain.placement import Placement
-from dray.domain.pods import PodNeeds
 from dray_allocator.facts import Facts
 from dray_allocator.fit.devices import Fleet
 from dray_allocator.fit.parameters import own_parameters
@@ -27,7 +26,7 @@ class Said(msgspec.Struct, frozen=True):
     needs_lane: bool
     """Whether it asks for what only structured parameters can decide."""
     asks: tuple[Ask, ...]
-    """Of no claim in particular; none where the claim is refused or needs the lane."""
+    """As of a pod's first claim; none where the claim is refused or needs the lane."""
     nonsense: tuple[str, ...]
     """What is wrong with it, in words."""
     nonsense_in_full: tuple[str, ...]
@@ -68,17 +67,20 @@ class Sayings:
 
     def of(self, facts: Facts, fleet: Fleet, claim: Claim) -> Said:
         """What a claim of these facts says."""
-        spec = claim.spec
-        beside = b""
-        if spec.config or spec.unsupported:
-            beside = msgspec.json.encode((spec.config, spec.unsupported), order="deterministic")
-        key = (facts.signatures[claim.uid], beside)
+        key = (facts.signatures[claim.uid], beside(claim.spec))
         known = self._known.get(key)
         if known is None or not known.holds(facts, fleet):
             if len(self._known) >= _MOST:
                 self._known.clear()
             known = self._known[key] = _said(facts, fleet, claim)
         return known
+
+
+def beside(spec: ClaimSpec) -> bytes:
+    """What claims of equal signatures may yet say differently."""
+    if not spec.config and not spec.unsupported:
+        return b""
+    return msgspec.json.encode((spec.config, spec.unsupported), order="deterministic")
 
 
 def _said(facts: Facts, fleet: Fleet, claim: Claim) -> Said:
@@ -115,7 +117,7 @@ def _ask(facts: Facts, claim: Claim, request: DeviceRequest) -> Ask:
     signature = msgspec.json.encode((request.device_class, selectors, request.tolerations))
     shares = percents(claim, request.name)
     return Ask(
-        "", request, selectors, constraints, signature, shares, preference_of(claim, request.name)
+        0, request, selectors, constraints, signature, shares, preference_of(claim, request.name)
     )
 
 
@@ -142,28 +144,3 @@ def _config(facts: Facts, claim: Claim) -> tuple[OpaqueConfig, ...]:
 
 def _class(facts: Facts, name: str) -> DeviceClass:
     return facts.classes.get(name) or DeviceClass(name)
-
-
-_Key = tuple[int, int, bool, tuple[str, ...], bytes]
-
-
-class Signatures:
-    """Signatures of pods, within bounds. A cache, too: equal ones are one object."""
-
-    def __init__(self) -> None:
-        self._known: dict[
-            tuple[int, int, bool, tuple[str, ...], bytes], tuple[PodNeeds, bytes]
-        ] = {}
-
-    def of(self, needs: PodNeeds, alone: bool, told: tuple[str, ...], devices: bytes) -> bytes:
-        """Equal for pods that may go to the same nodes for the same devices. ``told`` is what
-        else tells where that may be."""
-        key = (needs.cpu_milli, needs.memory_bytes, alone, told, devices)
-        known = self._known.get(key)
-        if known is None or known[0] != needs:
-            if len(self._known) >= _MOST:
-                self._known.clear()
-            encoded = msgspec.json.encode((needs, alone, *told), order="deterministic")
-            signature = encoded + b"|" + devices
-            known = self._known[key] = (needs, signature)
-        return known[1]

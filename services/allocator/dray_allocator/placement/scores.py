@@ -90,7 +90,7 @@ class LoadScore(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
         """It reads nothing but the board."""
         return 0
 
-    def of(self, board: Board, row: int, suiting: Sequence[Flags]) -> int:
+    def of(self, board: Board, row: int, suiting: Sequence[Flags] = ()) -> int:
         """The mean load of the node's cards, or what is missing to the most."""
         load = board.load_sum_at[row] // (board.count_at[row] or 1)
         if load > MOST_LOAD:

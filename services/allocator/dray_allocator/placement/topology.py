@@ -37,7 +37,7 @@ BY_NVLINK: Final = 4
 JOINED: Final = "joined by NVLink, on one NUMA node or under one PCIe root"
 
 
-class Found(msgspec.Struct, frozen=True):
+class Found(msgspec.Struct, frozen=True, gc=False):
     """A set of cards, and the grade of their joints; 0 is best."""
 
     shares: tuple[Share, ...]

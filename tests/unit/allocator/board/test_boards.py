@@ -76,7 +76,7 @@ def test_an_index_that_lags_behind_the_log_is_made_anew(make_world):
     world = make_world().open().nodes(make_world.a_node("n0"), make_world.a_node("n1"))
     node = chosen(world, "a")
     for number in range(9_000):
-        world.state.boards.of("pool").hold_changed("n1" if number % 2 else "n0")
+        world.state.boards.of("pool").use_changed("n1" if number % 2 else "n0")
     assert world.state.boards.of("pool").log_start > 0
     assert chosen(world, "b") == node
 
@@ -102,6 +102,27 @@ def world_of(make_world, changed, cards):
     for name in [first, *(f"n{i}" for i in range(300))][:changed]:
         world.node(world.a_node(name, cpu_milli=100))
     return world
+
+
+@pytest.mark.parametrize("then", [0, 1, 20, 200])
+def test_a_node_taken_on_trust_is_not_chosen_unless_the_pod_fits(make_world, monkeypatch, then):
+    """Three would be next, had they the cpu; in between so many others change."""
+    monkeypatch.setattr(index, "_ON_TRUST", 5)
+    world = make_world().open()
+    world.nodes(*(world.a_node(f"n{i}") for i in range(300)), cards=1)
+    asked, needs = world.ask("100", "10Gi"), PodNeeds(cpu_milli=200)
+    first = chosen(world, "first", asked, needs=needs)
+    assert chosen(world, "second", asked, needs=needs) == first
+    others = [f"n{i}" for i in range(300) if f"n{i}" != first]
+    for name in others[:3]:
+        only = NodeExpression("metadata.name", "In", (name,), is_field=True)
+        small = world.ask("1", "1Gi")
+        assert chosen(world, f"on-{name}", small, needs=PodNeeds(node_terms=((only,),))) == name
+        world.node(world.a_node(name, cpu_milli=100))
+    assert chosen(world, "third", asked, needs=needs) == first
+    for name in others[3 : 3 + then]:
+        world.node(world.a_node(name, cpu_milli=100))
+    assert chosen(world, "fourth", asked, needs=needs) in others[3 + then :]
 
 
 def test_what_tells_too_many_apart_is_looked_at_on_the_node_itself(make_world, monkeypatch):

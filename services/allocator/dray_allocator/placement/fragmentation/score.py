@@ -157,8 +157,9 @@ class FragmentationScore:
         """On which nodes the pod fits as far as cpu and cards go, and per request, as bits, which
         of a node's cards suit it."""
         plan, masks = self._plan, []
-        fits = board.present[rows] & (board.cpu_milli[rows] >= plan.cpu_milli)
-        fits &= board.count[rows] > 0
+        fits = board.present[rows] & (board.count[rows] > 0)
+        if plan.cpu_milli:  # Who needs none may go where more is used than there is.
+            fits &= board.cpu_milli[rows] >= plan.cpu_milli
         owner = look.owner(board)
         places = np.arange(board.places) if isinstance(look.places, slice) else look.places
         within = places - board.first[rows][owner]

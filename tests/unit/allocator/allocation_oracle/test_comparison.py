@@ -3,45 +3,12 @@
 import copy
 import json
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
+from tests.unit.allocator.allocation_oracle.sample import FITTING, answer
 
-TESTS = Path(__file__).parents[2]
-ORACLE = TESTS / "conformance" / "oracle"
-SAMPLE = [
-    json.loads(line)
-    for line in (TESTS / "vectors" / "alloc-sample.jsonl").read_text("utf-8").splitlines()
-]
-FITTING = [line for line in SAMPLE if line["expect"].get("allocations")]
 LEAST_SHARE = 0.035
 """Of the first few cases; of a full run it is 0.05, and the comparison itself sees to it."""
-
-
-@pytest.fixture(scope="module")
-def module(importing_from):
-    """Import a module of the oracle's folder."""
-    with importing_from(ORACLE) as module:
-        yield module
-
-
-@pytest.fixture(scope="module")
-def asked(module):
-    return list(module("allocation.cases").cases(1, 400, "1.36"))
-
-
-@pytest.fixture(scope="module")
-def differences(module):
-    return module("allocation.differences")
-
-
-@pytest.fixture(scope="module")
-def faults(module):
-    return module("allocation.validity").faults
-
-
-def answer(allocations=None, error=None):
-    return {"allocations": allocations, "error": error}
 
 
 def test_the_same_seed_makes_the_same_cases_however_many(module, asked):
@@ -224,85 +191,6 @@ def test_the_report_counts_what_is_not_decided_apart(module):
     assert "1 not decided: Kubernetes ran out of the oracle's time" in text
     assert text.endswith("1 cases in 2 s: 0 agree, 0 differences")
     assert report.as_json(found, shares, run)["undecided"] == 1
-
-
-@pytest.mark.parametrize("line", FITTING, ids=lambda line: line["id"])
-def test_what_kubernetes_allocates_is_valid(faults, line):
-    assert faults(line, answer(line["expect"]["allocations"])) == []
-
-
-@pytest.mark.parametrize("line", FITTING, ids=lambda line: line["id"])
-def test_an_allocation_that_lacks_a_device_or_has_one_twice_is_not_valid(faults, line):
-    less, more = (copy.deepcopy(line["expect"]["allocations"]) for _ in range(2))
-    less[0]["devices"]["results"].pop()
-    more[0]["devices"]["results"].append(more[0]["devices"]["results"][0])
-    assert faults(line, answer(less))
-    assert faults(line, answer(more))
-
-
-def counts_of_faults(faults, change):
-    """How many samples are invalid once each result of theirs is changed."""
-    found = 0
-    for line in FITTING:
-        changed = copy.deepcopy(line)
-        allocations = changed["expect"]["allocations"]
-        change(changed, allocations)
-        found += changed != line and bool(faults(changed, answer(allocations)))
-    return found
-
-
-def each_result(change):
-    def all_of(_, allocations):
-        for allocation in allocations:
-            for result in allocation["devices"]["results"]:
-                change(result)
-
-    return all_of
-
-
-def taint_every_device(line, _):
-    for one in line["slices"]:
-        for device in one["spec"].get("devices", []):
-            device["taints"] = [{"key": "example.com/new", "effect": "NoSchedule"}]
-
-
-def hold_every_device(line, allocations):
-    results = [
-        {key: result[key] for key in ("request", "driver", "pool", "device")}
-        for allocation in allocations
-        for result in allocation["devices"]["results"]
-    ]
-    held = copy.deepcopy(line["claims"][0])
-    held["status"] = {"allocation": {"devices": {"results": results}}}
-    line["allocated"].append(held)
-
-
-def move_to_another_node(line, _):
-    line["node"]["metadata"]["name"] = "node-7"
-
-
-def want_nothing(line, _):
-    for one in line["classes"]:
-        one["spec"]["selectors"] = [{"cel": {"expression": "false"}}]
-
-
-@pytest.mark.parametrize(
-    ("change", "least"),
-    [
-        (taint_every_device, 18),
-        (hold_every_device, 20),
-        (move_to_another_node, 15),
-        (want_nothing, 21),
-        (each_result(lambda result: result.update(request="no-such")), 21),
-        (each_result(lambda result: result.update(adminAccess=True)), 20),
-        (each_result(lambda result: result.update(bindingConditions=["x.y/z"])), 21),
-        (each_result(lambda result: result.pop("consumedCapacity", None)), 3),
-        (lambda _, allocations: [one.pop("nodeSelector", None) for one in allocations], 15),
-        (lambda _, allocations: [one["devices"].pop("config", None) for one in allocations], 6),
-    ],
-)
-def test_each_rule_is_held(faults, change, least):
-    assert counts_of_faults(faults, change) >= least
 
 
 def test_a_difference_is_made_small(module, monkeypatch, asked):

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.unit.cli.trace.pod import MS, TRACE
 
-from dray.reasons import Reason
 from dray_cli.trace import waterfall
 from dray_cli.trace.files import newest_trace_of, spans_of_trace
 from dray_cli.trace.spans import (
@@ -20,11 +20,6 @@ from dray_cli.trace.spans import (
     with_prepared,
     with_waiting,
 )
-
-TRACE = "0123456789abcdef0123456789abcdef"
-TRACEPARENT = f"00-{TRACE}-0123456789abcdef-01"
-MS = 1_000_000
-REASON = Reason("capacity", "free vram", 8, 8)
 
 
 def span(name: str, start_ms: float, end_ms: float, **more: Any) -> Span:

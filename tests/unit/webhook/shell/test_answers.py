@@ -1,115 +1,19 @@
 """Facts from the bus, look-ups before a negative answer, and the event, over a bus in memory."""
 
 import asyncio
-import contextlib
-import json
 
-import msgspec
 import pytest
+from tests.unit.webhook.shell.stack import POLICY, POOL
 
-from dray.bus.backlog import Backlog
-from dray.bus.memory import MemoryBus
 from dray.bus.topology import EVENTS_STREAM, FACTS_STREAM, STREAMS
 from dray.domain.names import BASE_TEMPLATE
 from dray.domain.pods import Policy, Pool
-from dray.messages.base import Outgoing, decode, encode
+from dray.messages.base import Outgoing, decode
 from dray.messages.events import PodRequested
-from dray.messages.facts import (
-    ClusterObserved,
-    PolicyObserved,
-    PoolObserved,
-    Synced,
-    TemplateObserved,
-)
-from dray.messages.rpc import LOOKUP_SUBJECT, Lookup, LookupReply
-from dray.telemetry import configure, shutdown
-from dray_webhook.cache import Cache
-from dray_webhook.pools import Rules
-from dray_webhook.shell import Webhook
+from dray.messages.facts import PolicyObserved, PoolObserved
+from dray.messages.rpc import Lookup, LookupReply
 
 P = "tensor-fusion.ai/"
-POOL = Pool(name="shared", uid="1", template="on")
-POLICY = Policy(name="on", uid="2", dra_enabled=True, claim_template=BASE_TEMPLATE)
-
-
-class Stack:
-    """The webhook's shells on one bus, the claim-controller's side on another connection."""
-
-    def __init__(self) -> None:
-        self.controller = MemoryBus()
-        self.bus = self.controller.peer()
-        self.cache = Cache(self.bus)
-        self.backlog = Backlog(self.bus, capacity=3, what="pod.requested")
-        self.webhook = self.new_webhook()
-        self.asked: list[Lookup] = []
-        self.exists: dict[Lookup, LookupReply] = {}
-        self.revision = 0
-        self.tasks: list[asyncio.Task[None]] = []
-
-    def new_webhook(self, **changes):
-        return Webhook(
-            self.cache,
-            self.backlog,
-            Rules("dray-system"),
-            source="/webhook/a",
-            **{"lookup_timeout_s": 0.2, **changes},
-        )
-
-    async def publish(self, fact, **fields):
-        self.revision += 1
-        await self.controller.publish(
-            encode(fact(revision=self.revision, **fields), source="/claim-controller/a")
-        )
-
-    async def sync(self):
-        await self.publish(ClusterObserved, version="v1.36.3")
-        await self.publish(Synced, instance="a")
-
-    async def answer_lookups(self):
-        async def answer(payload: bytes) -> bytes:
-            lookup = msgspec.json.decode(payload, type=Lookup)
-            self.asked.append(lookup)
-            return msgspec.json.encode(self.exists.get(lookup, LookupReply()))
-
-        serving = self.controller.serve(LOOKUP_SUBJECT, answer, queue="claim-controller")
-        self.tasks.append(asyncio.create_task(serving))
-        await asyncio.sleep(0)
-
-    async def until(self, condition):
-        async with asyncio.timeout(30):
-            while not condition():  # noqa: ASYNC110 - the view has no event for each change
-                await asyncio.sleep(0.001)
-
-
-@pytest.fixture
-async def stack():
-    stack = Stack()
-    for spec in STREAMS:
-        await stack.controller.ensure(spec)
-    for run in (stack.cache.run, stack.backlog.run):
-        stack.tasks.append(asyncio.create_task(run()))
-    yield stack
-    for task in stack.tasks:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-
-
-@pytest.fixture
-async def ready(stack, template_of):
-    await stack.publish(PoolObserved, pool=POOL)
-    await stack.publish(PolicyObserved, policy=POLICY)
-    base = template_of()
-    await stack.publish(
-        TemplateObserved,
-        namespace=base.namespace,
-        name=base.name,
-        labels=base.labels,
-        spec=base.spec,
-    )
-    await stack.sync()
-    await stack.until(lambda: stack.cache.view.synced)
-    return stack
 
 
 async def test_nothing_is_answered_before_everything_was_read_once(stack, pod, request_of):
@@ -273,45 +177,3 @@ async def test_a_fact_that_cannot_be_read_is_left_out(ready):
     await ready.publish(PoolObserved, pool=Pool(name="next", uid="9"))
 
     await ready.until(lambda: "next" in ready.cache.view.pools)
-
-
-@pytest.fixture
-def trace_file(tmp_path, monkeypatch):
-    path = tmp_path / "trace.jsonl"
-    monkeypatch.setenv("DRAY_TRACE_FILE", str(path))
-    monkeypatch.delenv("OTEL_EXPORTER_OTLP_ENDPOINT", raising=False)
-    configure("webhook", "w-0")
-    yield path
-    shutdown()
-
-
-async def test_the_admission_is_the_first_span_and_says_what_was_understood(
-    ready, pod, request_of, trace_file
-):
-    answer = await ready.webhook.mutate_pod(request_of(pod()), timeout_s=5)
-
-    (span,) = map(json.loads, trace_file.read_text().splitlines())
-    assert (span["name"], span["parent_id"], span["status"]) == ("admission", "", "unset")
-    position = f"00-{span['trace_id']}-{span['span_id']}-01"
-    assert answer.requested.traceparent == position
-    assert span["attributes"]["k8s.pod.name"] == "train"
-    assert span["attributes"]["dray.template"] == answer.requested.template
-
-
-async def test_what_begins_no_pod_begins_no_trace(ready, pod, request_of, trace_file):
-    webhook = ready.new_webhook(sampling_ratio=1.0)
-
-    await webhook.mutate_pod(request_of(pod(), dryRun=True), timeout_s=5)
-    await webhook.mutate_pod(request_of(pod(), operation="UPDATE"), timeout_s=5)
-
-    assert trace_file.read_text() == ""
-
-
-async def test_a_refused_pod_is_a_failed_span(ready, pod, request_of, trace_file):
-    answer = await ready.webhook.mutate_pod(
-        request_of(pod({f"{P}gpupool": "shared", f"{P}vram-request": "much"})), timeout_s=5
-    )
-
-    (span,) = map(json.loads, trace_file.read_text().splitlines())
-    assert not answer.allowed
-    assert (span["status"], span["reason"]) == ("error", answer.message)

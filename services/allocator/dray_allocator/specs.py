@@ -1,0 +1,47 @@
+"""What claims ask for, kept once for all that ask for the same.
+
+A thousand pods of one template have a thousand claims, whose specs are most of what a claim's fact
+says. Held once they leave the processor's caches to what differs.
+"""
+
+import msgspec
+
+from dray.domain.claims import Claim, ClaimSpec, DeviceRequest
+from dray_allocator.fit.percent import percents
+from dray_allocator.lane.asking import shares_of
+
+_KEPT = 1024
+Part = tuple[tuple[str, ...], tuple[tuple[str, str], ...]]
+"""Of a request: selectors and capacity."""
+
+
+class Specs:
+    """Specs and their signatures, within bounds."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[Part, ...], tuple[ClaimSpec, bytes]] = {}
+        """By what tells most specs apart."""
+
+    def same(self, claim: Claim) -> tuple[ClaimSpec, bytes]:
+        """The spec that was seen first of all that equal the claim's, and its signature."""
+        parts = tuple([_part(request) for request in claim.spec.requests])
+        kept = self._kept.get(parts)
+        if kept is not None and kept[0] == claim.spec:
+            return kept
+        if len(self._kept) >= _KEPT:
+            self._kept.clear()
+        made = self._kept[parts] = claim.spec, signature(claim)
+        return made
+
+
+def signature(claim: Claim) -> bytes:
+    """Equal for claims that ask for the same."""
+    shares = [percents(claim, request.name) for request in claim.spec.requests]
+    asked: tuple[object, ...] = (claim.spec.requests, claim.spec.constraints, shares)
+    if claim.spec.in_full:
+        asked = (*asked, claim.spec.in_full, tuple(shares_of(claim)))
+    return msgspec.json.encode(asked, order="deterministic")
+
+
+def _part(request: DeviceRequest) -> Part:
+    return request.selectors, tuple(request.capacity.items())

@@ -1,0 +1,83 @@
+"""The allocator as it was before there was a board.
+
+Every node is judged by ``node.predicates``, every set of cards by ``fit.search``.
+"""
+
+from dray_allocator.fit.search import STEPS, Search, Tries
+from dray_allocator.node.predicates import fits
+from dray_allocator.placement.ask import Wanted
+from dray_allocator.placement.modes import MOST_LOAD, card_load, tie
+
+
+def shares_on(state, want: Wanted, node: str, means):
+    """What the exact search gives on one node; None where the pod does not fit."""
+    if not fits(want.pod.needs, state.facts.nodes[node].node, state.holds.on(node)):
+        return None
+    sign = -1 if means[1] == "binpack" else 1
+
+    def preference(_, card):
+        return (), sign * card_load_by_hand(state, want, card, means[2]), tie(card.name)
+
+    search = Search(state.ledger, preference, Tries().at_most(STEPS))
+    return search.place(want.asks, state.fleet.of(node), state.selectors)
+
+
+def key_by_hand(state, want: Wanted, node: str, means) -> tuple[int, int]:
+    load = node_load_by_hand(state, want, node, means[2])
+    uid = state.facts.nodes[node].node.uid
+    return (MOST_LOAD - load if means[0] == "binpack" else load, tie(uid))
+
+
+def node_load_by_hand(state, want: Wanted, node: str, weights) -> int:
+    """The formula of the user guide."""
+    fact, held, needs = state.facts.nodes[node].node, state.holds.on(node), want.pod.needs
+    cards = state.fleet.of(node).cards
+    parts = []
+    if needs.cpu_milli and "cpu" in weights:
+        used = fact.used_cpu_milli + held.cpu_milli + needs.cpu_milli
+        parts.append((weights["cpu"], used, fact.cpu_milli))
+    if needs.memory_bytes and "memory" in weights:
+        used = fact.used_memory_bytes + held.memory_bytes + needs.memory_bytes
+        parts.append((weights["memory"], used, fact.memory_bytes))
+    for name in sorted({*weights} - {"cpu", "memory"}):
+        asked = sum(
+            ask.request.count * max((taken(ask, card, name) for card in cards), default=0)
+            for ask in want.asks
+        )
+        used = sum(in_use(state, card, name) for card in cards)
+        if asked:
+            total = sum(card.totals[name] // 10**6 for card in cards)
+            parts.append((weights[name], used + asked, total))
+    loads = [card_load(card, state.ledger.of(card.id)) for card in cards]
+    return mean(parts, sum(loads) // max(len(cards), 1))
+
+
+def card_load_by_hand(state, want: Wanted, card, weights) -> int:
+    parts = [
+        (weights[name], in_use(state, card, name), card.totals[name] // 10**6)
+        for name in sorted({*weights} - {"cpu", "memory"})
+        if any(taken(ask, card, name) for ask in want.asks)
+    ]
+    return mean(parts, card_load(card, state.ledger.of(card.id)))
+
+
+def taken(ask, card, name: str) -> int:
+    consumed = ask.of(card)
+    return consumed.nano.get(name, 0) // 10**6 if consumed else 0
+
+
+def in_use(state, card, name: str) -> int:
+    use = state.ledger.of(card.id)
+    if use.shares and (use.whole or not card.device.allow_multiple_allocations):
+        return card.totals[name] // 10**6
+    return -(-use.used.get(name, 0) // 10**6)
+
+
+def mean(parts, otherwise: int) -> int:
+    if not parts:
+        return otherwise
+    return round(
+        sum(weight * (part / whole) for weight, part, whole in parts)
+        / sum(weight for weight, _, _ in parts)
+        * 1_000_000
+    )

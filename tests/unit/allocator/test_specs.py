@@ -1,0 +1,41 @@
+"""What claims ask for is kept once; what they ask differently is not mixed up."""
+
+from msgspec.structs import replace
+
+from dray.messages.base import decode, encode
+from dray.messages.facts import ClaimObserved
+from dray_allocator.facts import Facts
+from dray_allocator.specs import Specs
+
+
+def observed(make, uid, revision=1, **asked):
+    """A claim's fact as it comes from the bus: an object of its own."""
+    fact = ClaimObserved(revision=revision, claim=make.a_claim(uid, make.ask(**asked), "pool"))
+    return decode(encode(fact, source="/c").payload, ClaimObserved)
+
+
+def test_claims_that_ask_for_the_same_hold_one_spec(make_world):
+    facts = Facts()
+    for uid in ("a", "b"):
+        facts.put_claim(observed(make_world, uid))
+    first, second = facts.claims.values()
+    assert first.spec is second.spec
+    assert first == observed(make_world, "a").claim
+    assert second == observed(make_world, "b").claim
+
+
+def test_a_claim_that_is_observed_again_says_what_is_new_of_it(make_world):
+    facts = Facts()
+    facts.put_claim(observed(make_world, "a"))
+    again = observed(make_world, "a", revision=2)
+    again = replace(again, claim=replace(again.claim, void=3))
+    facts.put_claim(again)
+    assert list(facts.claims.values()) == [again.claim]
+
+
+def test_specs_that_differ_beside_their_requests_stay_apart(make_world):
+    specs, one = Specs(), observed(make_world, "a").claim
+    other = replace(one, spec=replace(one.spec, unsupported=("something",)))
+    assert specs.same(one)[0] == one.spec
+    assert specs.same(other)[0] == other.spec
+    assert specs.same(one)[0] == one.spec

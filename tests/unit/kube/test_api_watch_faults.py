@@ -1,0 +1,128 @@
+"""A list or a watch of the real door goes on, whatever the server does."""
+
+import asyncio
+from contextlib import aclosing
+
+import pytest
+from tests.unit.kube.faulty_server import Script, line, listing, pod, status
+
+from dray.kube.ports import PODS, Changed, Deleted, Listed, RefusedError
+
+GONE = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}
+
+
+async def test_a_list_begins_again_when_its_pages_expire(served) -> None:
+    script = Script()
+    script.lists = [
+        listing(5, "a", token="more"),
+        status(410, "Expired"),
+        listing(6, "b", token="more"),
+        listing(6, "c"),
+    ]
+    api = await served(script.answer)
+    listed = await api.list(PODS)
+    assert [obj["metadata"]["name"] for obj in listed.objects] == ["b", "c"]
+    assert listed.resource_version == 6
+
+
+async def test_a_watch_that_ends_early_goes_on_where_it_was(served) -> None:
+    script = Script()
+    script.lists = [listing(5)]
+    script.watches = [
+        [line("ADDED", pod("a", 7))],
+        [line("BOOKMARK", pod("", 20))],
+        [line("DELETED", pod("a", 21))],
+    ]
+    api = await served(script.answer)
+    async with asyncio.timeout(20), aclosing(api.watch(PODS)) as watch:
+        events = [await anext(watch) for _ in range(3)]
+    assert [type(event) for event in events] == [Listed, Changed, Deleted]
+    assert [asked["resourceVersion"] for asked in script.asked] == ["5", "7", "20"]
+    assert all(asked["allowWatchBookmarks"] == "true" for asked in script.asked)
+    assert all(240 <= int(asked["timeoutSeconds"]) <= 480 for asked in script.asked)
+
+
+@pytest.mark.parametrize("answer", [status(410, "Expired"), [line("ERROR", GONE)]])
+async def test_a_watch_lists_again_when_its_place_is_gone(served, answer) -> None:
+    script = Script()
+    script.lists = [listing(5, "a"), listing(50, "b")]
+    script.watches = [answer, [line("ADDED", pod("c", 51))]]
+    api = await served(script.answer)
+    async with asyncio.timeout(20), aclosing(api.watch(PODS)) as watch:
+        events = [await anext(watch) for _ in range(3)]
+    assert [type(event) for event in events] == [Listed, Listed, Changed]
+    assert script.asked[1]["resourceVersion"] == "50"
+
+
+async def test_a_watch_outlives_a_server_that_is_away(served) -> None:
+    script = Script()
+    script.lists = [status(503), status(500), listing(5)]
+    script.watches = [status(429), [line("ADDED", pod("a", 7))]]
+    api = await served(script.answer)
+    async with asyncio.timeout(20), aclosing(api.watch(PODS)) as watch:
+        assert isinstance(await anext(watch), Listed)
+        assert isinstance(await anext(watch), Changed)
+
+
+async def test_a_watch_waits_for_a_kind_that_is_not_served_yet(served) -> None:
+    script = Script()
+    script.lists = [status(404, "NotFound"), listing(5)]
+    api = await served(script.answer)
+    async with asyncio.timeout(20), aclosing(api.watch(PODS)) as watch:
+        assert isinstance(await anext(watch), Listed)
+
+
+async def test_a_watch_that_stays_forbidden_says_so(served, monkeypatch) -> None:
+    monkeypatch.setattr("dray.kube.api_watch.PATIENCE_S", 0.0)
+    script = Script()
+    script.lists = [status(403, "Forbidden", "may not list pods")]
+    api = await served(script.answer)
+    with pytest.raises(RefusedError, match="may not list pods"):
+        await anext(api.watch(PODS))
+
+
+async def test_a_watch_outlives_a_server_that_has_not_read_its_roles_yet(served) -> None:
+    script = Script()
+    script.lists = [status(403, "Forbidden", "may not list pods"), listing(5)]
+    api = await served(script.answer)
+    async with asyncio.timeout(20), aclosing(api.watch(PODS)) as watch:
+        assert isinstance(await anext(watch), Listed)
+
+
+async def test_a_watch_that_was_let_in_outlives_a_server_that_forgets_its_roles(served) -> None:
+    """kube-apiserver answers 403 to everybody until it has read its roles after a restart."""
+    script = Script()
+    script.lists = [listing(5, "a")]
+    script.watches = [status(403, "Forbidden"), [line("ADDED", pod("b", 6))]]
+    api = await served(script.answer)
+    async with aclosing(api.watch(PODS)) as events:
+        assert isinstance(await anext(events), Listed)
+        added = await asyncio.wait_for(anext(events), 10)
+    assert isinstance(added, Changed)
+    assert added.object["metadata"]["name"] == "b"
+
+
+async def test_lines_may_be_split_anywhere_and_joined(served) -> None:
+    both = line("ADDED", pod("a", 6)) + line("ADDED", pod("b" * 200_000, 7))
+    script = Script()
+    script.lists = [listing(5)]
+    script.watches = [[both[:17], both[17:90], both[90:]], []]
+    api = await served(script.answer)
+    async with asyncio.timeout(20), aclosing(api.watch(PODS)) as watch:
+        await anext(watch)
+        names = [(await anext(watch)).object["metadata"]["name"] for _ in range(2)]
+    assert names == ["a", "b" * 200_000]
+
+
+async def test_an_error_in_a_watch_other_than_410_is_resumed(served) -> None:
+    script = Script()
+    script.lists = [listing(5)]
+    script.watches = [
+        [line("ADDED", pod("a", 6)), line("ERROR", {"code": 500, "message": "broken"})],
+        [line("ADDED", pod("b", 7))],
+    ]
+    api = await served(script.answer)
+    async with asyncio.timeout(20), aclosing(api.watch(PODS)) as watch:
+        events = [await anext(watch) for _ in range(3)]
+    assert [e.object["metadata"]["name"] for e in events[1:]] == ["a", "b"]
+    assert script.asked[1]["resourceVersion"] == "6"
