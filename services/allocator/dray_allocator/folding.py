@@ -30,6 +30,7 @@ from dray_allocator.facts import Facts, NodeFact
 from dray_allocator.fit.devices import Fleet
 from dray_allocator.fit.selectors import Selectors
 from dray_allocator.log.fold import Touched
+from dray_allocator.placement.pattern import Patterns
 from dray_allocator.state import AllocatorState
 from dray_allocator.ties import Ties
 
@@ -51,6 +52,7 @@ def forget_facts(state: AllocatorState) -> None:
     state.attended.begin_anew()
     state.fleet = Fleet(state.rules.drivers)
     state.boards.forget()
+    state.patterns = Patterns()  # Those there are hold on to the fleet.
     state.selectors = Selectors()
     for domain in (*state.domains.values(), *state.elsewhere.values()):
         domain.passed = -1

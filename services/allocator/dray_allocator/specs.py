@@ -13,24 +13,25 @@ from dray_allocator.lane.asking import shares_of
 _KEPT = 1024
 Part = tuple[tuple[str, ...], tuple[tuple[str, str], ...]]
 """Of a request: selectors and capacity."""
+_Key = tuple[tuple[Part, ...], bytes]
 
 
 class Specs:
     """Specs and their signatures, within bounds."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[Part, ...], tuple[ClaimSpec, bytes]] = {}
-        """By what tells most specs apart."""
+        self._kept: dict[_Key, tuple[ClaimSpec, bytes]] = {}
+        """By what tells most specs apart, and by what equals too much: 1 is not true."""
 
     def same(self, claim: Claim) -> tuple[ClaimSpec, bytes]:
         """The spec that was seen first of all that equal the claim's, and its signature."""
-        parts = tuple([_part(request) for request in claim.spec.requests])
-        kept = self._kept.get(parts)
+        key = tuple([_part(request) for request in claim.spec.requests]), beside(claim.spec)
+        kept = self._kept.get(key)
         if kept is not None and kept[0] == claim.spec:
             return kept
         if len(self._kept) >= _KEPT:
             self._kept.clear()
-        made = self._kept[parts] = claim.spec, signature(claim)
+        made = self._kept[key] = claim.spec, signature(claim)
         return made
 
 
@@ -41,6 +42,13 @@ def signature(claim: Claim) -> bytes:
     if claim.spec.in_full:
         asked = (*asked, claim.spec.in_full, tuple(shares_of(claim)))
     return msgspec.json.encode(asked, order="deterministic")
+
+
+def beside(spec: ClaimSpec) -> bytes:
+    """What claims of equal signatures may yet say differently."""
+    if not spec.config and not spec.unsupported:
+        return b""
+    return msgspec.json.encode((spec.config, spec.unsupported), order="deterministic")
 
 
 def _part(request: DeviceRequest) -> Part:

@@ -2,6 +2,7 @@
 
 from msgspec.structs import replace
 
+from dray.domain.devices import OpaqueConfig
 from dray.messages.base import decode, encode
 from dray.messages.facts import ClaimObserved
 from dray_allocator.facts import Facts
@@ -39,3 +40,14 @@ def test_specs_that_differ_beside_their_requests_stay_apart(make_world):
     assert specs.same(one)[0] == one.spec
     assert specs.same(other)[0] == other.spec
     assert specs.same(one)[0] == one.spec
+
+
+def test_what_a_claim_configures_is_its_own_down_to_the_types(make_world):
+    facts, values = Facts(), (True, 1, 1.0)
+    for uid, value in zip("abc", values, strict=True):
+        fact = observed(make_world, uid)
+        config = (OpaqueConfig("other.example.com", {"on": value}),)
+        spec = replace(fact.claim.spec, config=config)
+        facts.put_claim(replace(fact, claim=replace(fact.claim, spec=spec)))
+    told = [claim.spec.config[0].parameters["on"] for claim in facts.claims.values()]
+    assert list(map(repr, told)) == list(map(repr, values))

@@ -1,5 +1,8 @@
 """How a replica takes over, and what becomes of logs, epochs and facts that are lost."""
 
+import gc
+from weakref import ref
+
 from msgspec.structs import replace
 
 from dray.domain.claims import last_attempt_before
@@ -131,6 +134,14 @@ def test_after_the_facts_were_lost_nothing_is_decided_until_they_are_complete(wo
     handle(world.state, FactsLost())
     assert not world.state.ready(world.state.domains["pool"])
     assert [uid for uid, _ in world.state.ledger.claims()] == ["claim-a", "claim-b"]
+
+
+def test_devices_that_went_with_the_facts_are_held_by_nothing(world):
+    world.full()
+    fleet = ref(world.state.fleet)
+    handle(world.state, FactsLost())
+    gc.collect()
+    assert fleet() is None
 
 
 def test_facts_made_anew_must_name_the_epoch_before_anything_is_decided_or_found_oversold(world):

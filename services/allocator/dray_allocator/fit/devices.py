@@ -37,7 +37,8 @@ class NodeDevices:
 
     def remember(self, signature: bytes, cards: tuple[Card, ...]) -> tuple[Card, ...]:
         """Keep what is eligible, within bounds."""
-        if self.eligible is _NOTHING_YET or len(self.eligible) >= _SIGNATURES_KEPT:
+        # What is empty may be shared; in a copy of the state it is not the same as here.
+        if not 0 < len(self.eligible) < _SIGNATURES_KEPT:
             self.eligible = {}
         self.eligible[signature] = cards
         return cards

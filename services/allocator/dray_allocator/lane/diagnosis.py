@@ -5,7 +5,7 @@ from typing import Final
 
 from dray.cel.errors import CelError
 from dray.cel.evaluate import ClauseResult, compile
-from dray.domain.devices import Capacity
+from dray.domain.devices import Capacity, Device
 from dray.domain.dra.asks import Ask
 from dray.domain.quantities import parse_quantity
 from dray.reasons import Reason
@@ -80,7 +80,8 @@ class Devices:
 
     def _clauses(self, expression: str, one: Candidate) -> Sequence[ClauseResult]:
         card = self._state.fleet.card(one.id)
-        if card is not None and not card.fault:
+        # It stands for devices that are as it was; by now it may be another one itself.
+        if card is not None and not card.fault and _is_still(one, card.device):
             return self._state.selectors.explain(expression, card)
         try:
             program = compile(expression, self._rules.language)
@@ -180,6 +181,11 @@ def _of_counters(group: Group) -> Iterator[tuple[Cause, Miss | None]]:
                 what = f"free counter {name} of {use.counter_set} ≥ {wanted}"
                 miss = Miss((-left[counter],), shown.amount(left[counter], text))
                 yield (7, "capacity", what, ""), miss
+
+
+def _is_still(one: Candidate, known: Device) -> bool:
+    then = one.device
+    return then.attributes == known.attributes and then.capacity == known.capacity
 
 
 def _failing(clauses: Sequence[ClauseResult]) -> list[tuple[int, ClauseResult]]:

@@ -17,8 +17,9 @@ from dray_allocator.facts import Facts
 from dray_allocator.fit.devices import Fleet
 from dray_allocator.fit.search import Ask
 from dray_allocator.placement.policies import scoring_of
-from dray_allocator.placement.said import Said, Sayings, beside
+from dray_allocator.placement.said import Said, Sayings
 from dray_allocator.placement.scores import Scoring
+from dray_allocator.specs import beside
 
 _MOST: Final = 4096
 _MOST_ALIKE: Final = 16

@@ -4,7 +4,7 @@ from typing import Final
 
 import msgspec
 
-from dray.domain.claims import Claim, ClaimSpec, DeviceRequest
+from dray.domain.claims import Claim, DeviceRequest
 from dray.domain.devices import DeviceClass, OpaqueConfig
 from dray.domain.names import PLACEMENT_FIELD, TOPOLOGY_FIELD
 from dray.domain.placement import Placement
@@ -16,6 +16,7 @@ from dray_allocator.fit.search import Ask
 from dray_allocator.lane.asking import asks_of, needs_lane
 from dray_allocator.placement.preference import preference_of
 from dray_allocator.placement.sense import senseless
+from dray_allocator.specs import beside
 
 _MOST: Final = 4096
 
@@ -74,13 +75,6 @@ class Sayings:
                 self._known.clear()
             known = self._known[key] = _said(facts, fleet, claim)
         return known
-
-
-def beside(spec: ClaimSpec) -> bytes:
-    """What claims of equal signatures may yet say differently."""
-    if not spec.config and not spec.unsupported:
-        return b""
-    return msgspec.json.encode((spec.config, spec.unsupported), order="deterministic")
 
 
 def _said(facts: Facts, fleet: Fleet, claim: Claim) -> Said:

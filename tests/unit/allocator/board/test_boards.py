@@ -12,6 +12,7 @@ from dray.domain.pods import NodeExpression, PodNeeds
 from dray.messages.facts import SliceObserved
 from dray_allocator.board import boards, columns, index, kinds
 from dray_allocator.board.board import Board
+from dray_allocator.fit.search import Ask, eligible
 from dray_allocator.placement import modes
 from dray_allocator.placement.modes import card_load
 
@@ -206,3 +207,12 @@ def test_a_copy_of_the_state_has_boards_of_its_own(make_world):
     copy.boards.node_changed(node)
     assert node not in copy.boards.of("pool").rows
     assert node in world.state.boards.of("pool").rows
+
+
+def test_nodes_of_a_copy_have_no_more_in_common_than_those_of_the_state(make_world):
+    names_of = [f"n{number}" for number in range(3)]
+    world = make_world().open().nodes(*map(make_world.a_node, names_of))
+    copy, ask = deepcopy(world.state), Ask(0, world.ask().requests[0], (), (), b"any")
+    for name in names_of:
+        (card,) = eligible(ask, copy.fleet.of(name), copy.selectors)
+        assert card.node == name

@@ -1,0 +1,33 @@
+"""A node on which something was found out may be another one by the time that it is told."""
+
+from typing import Any
+
+import pytest
+from tests.unit.allocator.objects import (
+    as_alternatives,
+    card,
+    devices_of,
+    publish,
+    request,
+    submit,
+    told,
+)
+
+from dray.domain import names
+from dray_allocator.handle import reasons
+
+
+@pytest.mark.parametrize("changed", ["n1", "n2"])
+def test_what_is_told_of_a_node_is_not_read_from_another_that_was_like_it(
+    make_world: Any, changed: str
+) -> None:
+    world = make_world().open()
+    for node in ("n1", "n2"):
+        publish(world, node, card(f"{node}-gpu", group="two"))
+    wants_two = f'device.attributes["{names.DRIVER}"].group == "two"'
+    asked = request(selectors=[{"cel": {"expression": wants_two}}], count=2)
+    submit(world, "a", as_alternatives(devices_of(asked)))
+    told(world, "a")
+    publish(world, changed, card(f"{changed}-gpu", group="one"))
+    (clause,) = (one for one in reasons(world.state, "a") if one.kind == "clause")
+    assert (clause.failed, clause.of) == (1, 2)
