@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from benchmarks import decision
-from benchmarks.machine import percentiles
+from benchmarks.machine import add_a_thousand, percentiles
 from dray.domain import names
 from dray.domain.claims import AllocatedDevice, Allocation, Claim, ClaimSpec, DeviceRequest
 from dray.domain.devices import DeviceId, ResourceSlice
@@ -187,7 +187,7 @@ def measure(fleet: Fleet, samples: int) -> Measured:
         for number in range(samples):
             spec = fleet.shapes[number % len(fleet.shapes)]
             _turn(fleet, f"pod-{number}", spec, handled)
-            yard.time(_add)
+            yard.time(add_a_thousand)
         rows = {"choose": chosen, "handle": handled}
         if fleet.fits is Fits.ALL:
             rows |= {"new shape": _new_shapes(fleet, chosen), "slice": _changes(fleet, samples)}
@@ -220,10 +220,3 @@ def _changes(fleet: Fleet, samples: int) -> Taken:
         part = make(node, number + 2, PHASES[number % 2])
         changed.time(fleet.change, SliceObserved(revision=number + 2, slice=part))
     return changed
-
-
-def _add() -> int:
-    total = 0
-    for number in range(1000):
-        total += number
-    return total

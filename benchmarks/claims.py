@@ -8,6 +8,7 @@ holds the last decision,
 
 claims/s   are pods with one claim each, by the wall's clock
 CPU µs     per claim are the allocator's and the nats-server's own, which other work moves less
+yard       a thousand additions, beside it: the pace of the machine meanwhile, in µs
 
 Nobody executes the decisions: facts about allocated claims, which follow later, are not counted.
 """
@@ -16,9 +17,11 @@ import asyncio
 import contextlib
 import json
 import os
+import statistics
 import sys
 import tempfile
 import time
+import timeit
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -26,7 +29,7 @@ from pathlib import Path
 import click
 
 from benchmarks.decision import GPUS_PER_NODE, OPENED, POOL, fleet_facts, pod_facts, pool_facts
-from benchmarks.machine import machine
+from benchmarks.machine import add_a_thousand, machine
 from dray import telemetry
 from dray.bus.jetstream import connect
 from dray.bus.ports import Bus
@@ -62,6 +65,7 @@ class Run:
     allocator_cpu_us: float = 0.0
     """Per claim, as is the next."""
     nats_cpu_us: float = 0.0
+    yard_us: float = 0.0
 
 
 @click.command()
@@ -88,7 +92,7 @@ def main(
             f"  {run.placement}, {run.gpus:,} GPUs, {run.claims:,} claims, {run.sampled:.1%} "
             f"sampled: {run.per_second:,.0f} claims/s, target ≥ {TARGET:,}: {verdict}\n"
             f"    in {run.records:,} records; CPU µs per claim: allocator "
-            f"{run.allocator_cpu_us:.0f}, nats-server {run.nats_cpu_us:.0f}"
+            f"{run.allocator_cpu_us:.0f}, nats-server {run.nats_cpu_us:.0f}; yard {run.yard_us:.0f}"
         )
 
 
@@ -173,7 +177,7 @@ async def _timed(bus: Bus, runner: Runner, run: Run) -> Run:
     before = {name: _cpu_s(pids[name]) for name in (ALLOCATOR, NATS)}
     began_unix_s = time.time()
     runner.resume(ALLOCATOR)
-    await _settled(bus, begins - 1)
+    yard_us = await _settled(bus, begins - 1)
     used = {name: _cpu_s(pids[name]) - before[name] for name in before}
     records, ended_unix_s = await _read(bus, begins, run.claims)
     wall_s = ended_unix_s - began_unix_s
@@ -184,6 +188,7 @@ async def _timed(bus: Bus, runner: Runner, run: Run) -> Run:
         records=records,
         allocator_cpu_us=used[ALLOCATOR] / run.claims * 1e6,
         nats_cpu_us=used[NATS] / run.claims * 1e6,
+        yard_us=yard_us,
     )
 
 
@@ -192,14 +197,17 @@ async def _last(bus: Bus) -> int:
     return state.last_sequence if state is not None else 0
 
 
-async def _settled(bus: Bus, before: int) -> None:
-    """Until the log has grown, and grows no more. Reading it meanwhile would cost the server."""
+async def _settled(bus: Bus, before: int) -> float:
+    """Until the log has grown, and grows no more; the yard meanwhile, in µs. Reading the log would
+    cost the server."""
+    yards: list[float] = []
     async with asyncio.timeout(DONE_WITHIN_S):
         while True:
             seen = await _last(bus)
             await asyncio.sleep(QUIET_S)
+            yards.append(min(timeit.repeat(add_a_thousand, number=1, repeat=5)) * 1e6)
             if before < seen == await _last(bus):
-                return
+                return statistics.median(yards)
 
 
 async def _read(bus: Bus, begins: int, claims: int) -> tuple[int, float]:

@@ -16,6 +16,14 @@ def machine() -> str:
     )
 
 
+def add_a_thousand() -> int:
+    """A yard to hold figures against: what it takes tells the machine's pace at that moment."""
+    total = 0
+    for number in range(1000):
+        total += number
+    return total
+
+
 def percentiles(samples: Sequence[float]) -> dict[str, float]:
     """Median and 99th percentile (the nearest sample at or above it)."""
     ordered = sorted(samples)

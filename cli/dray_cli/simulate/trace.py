@@ -82,7 +82,7 @@ def _read(path: Path, made_of: Callable[[Row], T]) -> Iterator[T]:
             yield made_of(row)
         except KeyError as error:
             raise PermanentError(
-                f"{path}: no column {error.args[0]}, see docs/placement.md"
+                f"{path}: no column {error.args[0]}, see docs/user-guide/simulate.md"
             ) from error
         except (ValueError, TypeError) as error:
             raise PermanentError(f"{path}, line {number}: {error}") from error

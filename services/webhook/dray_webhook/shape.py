@@ -203,6 +203,11 @@ def _to_complete(requests: Sequence[Object], where: str) -> int:
         raise UnusableBaseError(
             f'{where}: request "{request["name"]}" has adminAccess, which takes no device'
         )
+    if exactly.get("allocationMode") == "All":
+        raise UnusableBaseError(
+            f'{where}: request "{request["name"]}" has allocationMode All, but annotations say how '
+            "many GPUs it gets: put a request for all devices of a node beside it"
+        )
     return candidates[0]
 
 

@@ -44,12 +44,19 @@ class Reason:
 
 
 def in_words(reasons: Sequence[Reason], limit_bytes: int = 4096) -> str:
-    """The reasons as lines, cut at a line's end where they exceed ``limit_bytes``."""
-    lines: list[str] = []
-    size = 0
-    for reason in reasons:
-        size += len(str(reason).encode()) + 1
-        if size > limit_bytes:
-            break
-        lines.append(str(reason))
-    return "\n".join(lines)
+    """The reasons as lines; where they exceed ``limit_bytes``, as many as there is room for, and
+    how many more there are. The last one stays if it can: it tells of all requests together."""
+    lines = list(map(str, reasons))
+    if _bytes_of(lines) <= limit_bytes:
+        return "\n".join(lines)
+    for last in (lines[-1:], []):
+        others = len(lines) - len(last)
+        for shown in range(others - 1, -1, -1):
+            told = [*lines[:shown], f"… and {others - shown} more", *last]
+            if _bytes_of(told) <= limit_bytes:
+                return "\n".join(told)
+    return ""
+
+
+def _bytes_of(lines: Sequence[str]) -> int:
+    return sum(len(line.encode()) + 1 for line in lines)

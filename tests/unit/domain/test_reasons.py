@@ -28,7 +28,21 @@ def test_the_nearest_miss_is_named_where_it_has_something_to_show(
     assert str(reason) == text
 
 
-def test_lines_that_are_too_long_together_are_left_out_whole() -> None:
-    reason = Reason("node", "node ready", 1, 1, "node")
-
-    assert in_words([reason, reason], len(str(reason)) + 1) == str(reason)
+@pytest.mark.parametrize(
+    ("room_bytes", "said"),
+    [
+        (300, ["a", "b", "c", "together"]),
+        (90, ["a", "… and 2 more", "together"]),
+        (60, ["… and 3 more", "together"]),
+        (40, ["a", "… and 3 more"]),
+        (20, ["… and 4 more"]),
+        (3, []),
+    ],
+)
+def test_reasons_for_which_there_is_no_room_are_counted_and_the_last_one_stays(
+    room_bytes: int, said: list[str]
+) -> None:
+    """It is what a pod waits for where each of its requests alone could be met."""
+    reasons = [Reason("node", what, 1, 1, "node") for what in ("a", "b", "c", "together")]
+    lines = [line.partition(":")[0] for line in in_words(reasons, room_bytes).splitlines()]
+    assert lines == said

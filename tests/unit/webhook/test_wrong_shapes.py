@@ -62,6 +62,15 @@ def _base(template_of, requests):
             ],
             "has adminAccess",
         ),
+        (
+            [
+                {
+                    "name": "gpu-request",
+                    "exactly": {"deviceClassName": DEVICE_CLASS, "allocationMode": "All"},
+                }
+            ],
+            "put a request for all devices of a node beside it",
+        ),
     ],
 )
 def test_a_base_that_cannot_be_completed_is_denied(cluster, template_of, requests, said):
