@@ -6,7 +6,8 @@ commits what is decided. Measured are, one after the other,
 
 joined    from the readiness of one more allocator until it serves its share of the pools
 taken     from the kill of one (SIGKILL) until the others have decided in every pool that it served
-cpu       milliseconds of CPU time of all allocators per claim, by the number of allocators
+cpu       milliseconds of CPU time of all allocators per claim, by the number of allocators, each
+          with the load that one had; and ("one load") all of them with the load that one had
 
 Every decision is checked: no claim twice, no device over its capacity, none left out.
 """
@@ -47,7 +48,7 @@ from dray.messages.facts import (
 NODES = 8
 _WITHIN_S = 60.0
 _IN_FLIGHT = 192
-"""Claims on their way at a time, so that every allocator has always something to do."""
+"""Claims on their way at a time for each allocator, so that it has always something to do."""
 _TOGETHER = 64
 _TFLOPS = 312
 
@@ -124,13 +125,13 @@ class Fleet:
         await self.until(*uids.values())
         return {pool: self.decided[f"claim-{uid}"] for pool, uid in uids.items()}
 
-    async def load(self, name: str, claims: int) -> None:
-        """Pods in all pools in turn, many of them on their way at any time."""
+    async def load(self, name: str, claims: int, in_flight: int) -> None:
+        """Pods in all pools in turn, so many of them on their way at any time."""
         uids = [f"{name}-{number}" for number in range(claims)]
         for first in range(0, claims, _TOGETHER):
             ahead = range(first, min(claims, first + _TOGETHER))
             await self.submit([(self.pools[n % len(self.pools)], uids[n]) for n in ahead])
-            await self.until(*uids[: max(0, ahead.stop - _IN_FLIGHT)])
+            await self.until(*uids[: max(0, ahead.stop - in_flight)])
         await self.until(*uids)
 
 
@@ -159,7 +160,9 @@ async def measure(pools: int, replicas: int, claims: int) -> list[dict[str, Any]
         rows = []
         for count in range(1, replicas + 1):
             rows.append({"replicas": count, "pools": pools, **await _joined(fleet, count)})
-            rows[-1]["cpu_ms"] = await _loaded(fleet, count, claims)
+            rows[-1]["cpu_ms"] = await _loaded(fleet, count, claims, _IN_FLIGHT * count)
+            if count > 1:
+                rows[-1]["cpu_ms_one_load"] = await _loaded(fleet, count, claims, _IN_FLIGHT)
         rows.append({"replicas": replicas, "pools": pools, **await _taken(fleet, replicas)})
         missing = fleet.claims.keys() - fleet.decided.keys()
         if missing:
@@ -185,11 +188,11 @@ async def _joined(fleet: Fleet, count: int) -> dict[str, Any]:
             raise WrongError(f"{name} serves {served[name]} of {len(fleet.pools)} pools")
 
 
-async def _loaded(fleet: Fleet, count: int, claims: int) -> float:
+async def _loaded(fleet: Fleet, count: int, claims: int, in_flight: int) -> float:
     """Milliseconds of CPU time of all allocators, per claim."""
-    await fleet.load(f"warm-{count}", claims // 10)
+    await fleet.load(f"warm-{count}-{in_flight}", claims // 10, in_flight)
     before = _cpu_s(fleet)
-    await fleet.load(f"load-{count}", claims)
+    await fleet.load(f"load-{count}-{in_flight}", claims, in_flight)
     return (_cpu_s(fleet) - before) * 1000 / claims
 
 
