@@ -2,52 +2,24 @@
 
 from collections.abc import Sequence
 
-import msgspec
-
 from dray.domain.claims import Claim
-from dray.domain.devices import OpaqueConfig
 from dray.domain.dra.nodes import NodeSelector
-from dray.domain.placement import Placement
 from dray.domain.pods import Pod
 from dray.reasons import Reason
-from dray_allocator.fit.search import Ask
-from dray_allocator.placement.pattern import Pattern
-from dray_allocator.placement.scores import Scoring
+from dray_allocator.placement.pattern import Pattern, Wish
 from dray_allocator.state import AllocatorState
 
 
-class Wanted(msgspec.Struct, frozen=True, gc=False):
+class Wanted(Wish, frozen=True, gc=False):
     """All that is to be found for one pod, on one node."""
 
     pod: Pod
     claims: tuple[Claim, ...]
-    asks: tuple[Ask, ...]
-    devices_signature: bytes
-    """Equal for pods that the same free devices satisfy."""
-    signature: bytes
-    """Equal for pods that may go to the same nodes for the same devices."""
-    placement: Placement
-    """The pool's, or the pod's own."""
-    is_aware: bool
-    """Whether fragmentation decides, and so what was learned."""
-    scoring: Scoring
-    """Of the placement; where fragmentation decides, as long as nothing is learned."""
-    configs: tuple[tuple[OpaqueConfig, ...], ...]
-    """Of each claim: that of the classes, each with its requests, then its own."""
-    fixed_node: str = ""
+    fixed_node: str
     """Where another claim of the pod is allocated already."""
-    named_nodes: tuple[str, ...] | None = None
-    """The nodes that the pod names, as a DaemonSet's pods do; None: any will do."""
-    excluded: tuple[str, ...] = ()
-    reach: tuple[NodeSelector, ...] = ()
+    excluded: tuple[str, ...]
+    reach: tuple[NodeSelector, ...]
     """Which nodes can use what other claims of the pod hold, where that is not one node."""
-    in_full: bool = False
-    """Whether it wants what only structured parameters can decide."""
-    alone: bool = False
-    """Whether dray binds the pod, and so wants nodes where nobody else binds."""
-
-    prefers: bool = False
-    """Whether it would rather have some of the cards that fit."""
 
     @property
     def ordinary(self) -> bool:
@@ -63,8 +35,6 @@ def wanted(state: AllocatorState, domain: str, pod: Pod) -> Wanted | tuple[Reaso
         return tuple(_refusals(pod, claims, common))
     are_all_open = len(claims) == len(pod.claims)
     return Wanted(
-        pod,
-        claims,
         common.asks,
         common.devices_signature,
         common.signature,
@@ -72,13 +42,15 @@ def wanted(state: AllocatorState, domain: str, pod: Pod) -> Wanted | tuple[Reaso
         common.is_aware,
         common.scoring,
         common.configs,
-        "" if are_all_open else _fixed_node(state, pod),
         common.named_nodes,
-        _excluded(state, domain, claims),
-        () if are_all_open else _reach(state, pod),
         common.in_full,
         common.alone,
         common.prefers,
+        pod,
+        claims,
+        "" if are_all_open else _fixed_node(state, pod),
+        _excluded(state, domain, claims),
+        () if are_all_open else _reach(state, pod),
     )
 
 

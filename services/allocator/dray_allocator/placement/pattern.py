@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from dray.domain.claims import Claim
-from dray.domain.devices import DeviceClass, OpaqueConfig
+from dray.domain.devices import OpaqueConfig
 from dray.domain.names import DRAY_SCHEDULER, KUBERNETES_COMPATIBLE
 from dray.domain.placement import HARD, Placement, overridden
 from dray.domain.pods import Pod, PodNeeds
@@ -28,11 +28,9 @@ _Told = tuple[tuple[bytes, bytes, str], ...]
 _Key = tuple[str, str, str, bool, bool, int, int, _Told]
 
 
-class Pattern(msgspec.Struct, frozen=True):
-    """All that pods of one pattern have in common, and what it was worked out from."""
+class Wish(msgspec.Struct, frozen=True):
+    """What pods of one pattern have in common."""
 
-    said: tuple[Said, ...]
-    """By each of the open claims."""
     asks: tuple[Ask, ...]
     devices_signature: bytes
     """Equal for pods that the same free devices satisfy."""
@@ -54,25 +52,23 @@ class Pattern(msgspec.Struct, frozen=True):
     """Whether dray binds them, and so wants nodes where nobody else binds."""
     prefers: bool
     """Whether they would rather have some of the cards that fit."""
+
+
+class Pattern(Wish, frozen=True):
+    """The same, and what it was worked out from."""
+
     is_refused: bool
     """Whether something that a claim says can't be met at all."""
+    said: tuple[Said, ...]
+    """By each of the open claims."""
     needs: PodNeeds
     policy: Placement
     """The pool's, when this was worked out."""
-    classes: dict[str, DeviceClass | None]
-    """All that the claims name, as they were then."""
-    fleet: Fleet
-    """See ``Said``."""
 
     def holds(self, facts: Facts, fleet: Fleet, domain: str) -> bool:
         """Whether nothing of it changed since."""
-        if self.policy is not facts.placement(domain)[0]:
-            return False
-        known = facts.classes
-        for name, one in self.classes.items():
-            if known.get(name) is not one:
-                return False
-        return self.fleet is fleet
+        is_of_policy = self.policy is facts.placement(domain)[0]
+        return is_of_policy and all(one.holds(facts, fleet) for one in self.said)
 
 
 class Patterns:
@@ -125,7 +121,6 @@ def _pattern(
     signature = b"|".join([one for one, _, _ in told])
     is_elsewhere = any(pool not in ("", pod.pool) for _, _, pool in told)
     return Pattern(
-        said,
         asks,
         signature,
         needed + b"|" + signature,
@@ -138,10 +133,9 @@ def _pattern(
         alone,
         any(ask.preference for ask in asks),
         is_elsewhere or any(one.faults(placement, in_full=in_full) or one.missing for one in said),
+        said,
         pod.needs,
         policy,
-        {name: found for one in said for name, found in one.classes.items()},
-        fleet,
     )
 
 
