@@ -21,7 +21,7 @@ from dray.bus.jetstream_api import (
 from dray.bus.jetstream_consumer import consume
 from dray.bus.jetstream_leases import Leases
 from dray.bus.jetstream_reader import Reader
-from dray.bus.link import Link, NoRespondersError
+from dray.bus.link import Link
 from dray.bus.ports import (
     BusUnavailableError,
     Delivery,
@@ -30,6 +30,7 @@ from dray.bus.ports import (
     StreamSpec,
     StreamState,
 )
+from dray.bus.session import NoRespondersError, unsubscribe
 from dray.domain.errors import DrayError
 from dray.messages.base import Delivered, Outgoing
 
@@ -164,7 +165,7 @@ class JetStreamBus:
                     await session.closed.wait()
                 finally:
                     if not session.closed.is_set():
-                        await subscription.unsubscribe()
+                        await unsubscribe(subscription)
 
     async def acquire(self, key: str, holder: str, *, ttl_s: float) -> bool:
         """See ``Bus.acquire``; ``ttl_s`` is rounded up to whole seconds."""

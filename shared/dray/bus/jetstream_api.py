@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from dray.bus.intake import Headers
-from dray.bus.link import Link, NoRespondersError, Session
+from dray.bus.link import Link
 from dray.bus.ports import (
     BusUnavailableError,
     StaleSequenceError,
@@ -15,6 +15,7 @@ from dray.bus.ports import (
     StreamSpec,
     StreamState,
 )
+from dray.bus.session import NoRespondersError, Session
 from dray.domain.errors import DrayError, PermanentError
 from dray.messages.base import Delivered, Outgoing
 

@@ -10,8 +10,9 @@ import structlog
 from dray.bus.dead import dead_letter
 from dray.bus.jetstream_api import NANO, ask
 from dray.bus.jetstream_pull import FlowEndedError, pull
-from dray.bus.link import Link, Session
+from dray.bus.link import Link
 from dray.bus.ports import BusUnavailableError
+from dray.bus.session import Session
 from dray.messages.base import Delivered, Outgoing
 from dray.runtime.backoff import Backoff
 

@@ -4,6 +4,7 @@ nats-py's ``fetch`` costs a timer per message; this asks for a batch and takes w
 """
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import AsyncGenerator, Iterator
 from typing import Any, Final
@@ -12,7 +13,8 @@ import msgspec
 
 from dray.bus.intake import Headers
 from dray.bus.jetstream_api import API, NANO
-from dray.bus.link import Session
+from dray.bus.ports import BusUnavailableError
+from dray.bus.session import Session
 from dray.messages.base import Delivered
 
 EXPIRES_S: Final = 30.0
@@ -161,8 +163,10 @@ async def pull(
         if not session.closed.is_set():
             await taking.unsubscribe()
             if give_back:
-                for reply in arrivals.rest():
-                    await session.send(reply.decode(), b"-NAK")
+                # If not, they are delivered again after the wait for their acknowledgement.
+                with contextlib.suppress(BusUnavailableError):
+                    for reply in arrivals.rest():
+                        await session.send(reply.decode(), b"-NAK")
 
 
 async def _ask(session: Session, inbox: str, stream: str, consumer: str, batch: int) -> None:

@@ -8,8 +8,9 @@ import structlog
 
 from dray.bus.jetstream_api import NANO, ask, state_from, stream_info
 from dray.bus.jetstream_pull import FlowEndedError, pull
-from dray.bus.link import Link, Session
+from dray.bus.link import Link
 from dray.bus.ports import BusUnavailableError, StreamMissingError
+from dray.bus.session import Session
 from dray.messages.base import Delivered
 from dray.runtime.backoff import Backoff
 

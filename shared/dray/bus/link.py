@@ -1,194 +1,22 @@
-"""The connection to NATS: one session per TCP connection, and a loop that makes the next one.
+"""The connection to NATS: a loop that makes the next session when one is lost.
 
-nats-py's own reconnection is off. It would replay buffered publishes of which the caller was
-told that they failed; here a lost connection fails everything in flight at once, readers and
-answerers start again on the next session, and the caller decides what to repeat.
+Readers and answerers start again on the next session.
 """
 
 import asyncio
 import contextlib
-import re
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import nats.errors
 import structlog
-from nats.aio.client import Client
-from nats.aio.msg import Msg
-from nats.aio.subscription import Subscription
 
-from dray.bus.intake import Intake, Take
 from dray.bus.ports import BusUnavailableError
-from dray.domain.errors import PermanentError
+from dray.bus.session import Session, SessionClient
 from dray.runtime.backoff import Backoff
 
-NO_RESPONDERS = "503"
-_FORBIDDEN = re.compile(r'permissions violation for publish to "([^"]+)"', re.IGNORECASE)
-_PING_S = 10
-_CONNECT_S = 5
-
-
-class NoRespondersError(Exception):
-    """Nobody listens on a subject; the caller knows what that means."""
-
-
-class _Client(Client):  # type: ignore[misc]
-    """nats-py's, with a shorter way for what is read in bulk."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._ps = self.intake = Intake(self)
-
-
-class Taking:
-    """A subscription whose messages are taken from the connection's bytes."""
-
-    def __init__(self, intake: Intake, subscription: Subscription) -> None:
-        self._intake = intake
-        self._subscription = subscription
-
-    async def unsubscribe(self) -> None:
-        """Take no more."""
-        self._intake.leave(self._subscription._id)
-        await self._subscription.unsubscribe()
-
-
-class Session:
-    """One connection's life: requests with an inbox of its own, and subscriptions."""
-
-    def __init__(self, client: _Client) -> None:
-        self.client = client
-        self.closed = asyncio.Event()
-        self.idle = asyncio.Event()
-        """Set while no request is in flight."""
-        self.idle.set()
-        self.complaint = ""
-        """What the server last refused, such as a missing permission."""
-        self._inbox = client.new_inbox()
-        self._waiting: dict[str, tuple[str, asyncio.Future[Msg]]] = {}
-        """Subject and future of the requests in flight, by the last token of their inbox."""
-        self._sending = asyncio.Lock()
-        self._asked = 0
-
-    async def open(self) -> None:
-        """Listen for replies."""
-        await self.client.subscribe(f"{self._inbox}.*", cb=self._on_reply)
-        await self.client.flush()
-
-    async def request(
-        self,
-        subject: str,
-        payload: bytes,
-        *,
-        timeout_s: float,
-        headers: Mapping[str, str] | None = None,
-    ) -> Msg:
-        """Publish and wait for one reply; overlapping calls are sent in call order.
-
-        Raises:
-            BusUnavailableError: no reply in time, or the connection was lost.
-            NoRespondersError: nobody listens.
-        """
-        self._asked += 1
-        token = str(self._asked)
-        reply: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
-        self._waiting[token] = subject, reply
-        self.idle.clear()
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self.send(subject, payload, headers=headers, reply=f"{self._inbox}.{token}")
-                message = await reply
-        except TimeoutError:
-            complaint = f"; the server said: {self.complaint}" if self.complaint else ""
-            raise BusUnavailableError(
-                f"no answer from NATS for {subject} within {timeout_s} s{complaint}"
-            ) from None
-        finally:
-            del self._waiting[token]
-            if not self._waiting:
-                self.idle.set()
-        if (message.headers or {}).get("Status") == NO_RESPONDERS:
-            raise NoRespondersError(subject)
-        return message
-
-    async def send(
-        self,
-        subject: str,
-        payload: bytes,
-        *,
-        reply: str = "",
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
-        """Publish. Raises BusUnavailableError, or PermanentError for what NATS can't carry."""
-        async with self._sending:
-            if self.closed.is_set():
-                raise BusUnavailableError(f"the connection to NATS was lost before {subject}")
-            try:
-                await self.client.publish(
-                    subject, payload, reply=reply, headers=dict(headers) if headers else None
-                )
-            except (nats.errors.MaxPayloadError, nats.errors.BadSubjectError) as error:
-                raise PermanentError(
-                    f"{subject} with {len(payload)} bytes can't be published: {error}"
-                ) from error
-            except (nats.errors.Error, OSError) as error:
-                await self._failed()
-                raise BusUnavailableError(f"publishing {subject} failed: {error}") from error
-
-    async def subscribe(
-        self, subject: str, on_message: Callable[[Msg], Awaitable[None]], *, queue: str = ""
-    ) -> Subscription:
-        """Subscribe until the session ends. Raises BusUnavailableError."""
-        try:
-            return await self.client.subscribe(subject, queue=queue, cb=on_message)
-        except (nats.errors.Error, OSError) as error:
-            await self._failed()
-            raise BusUnavailableError(f"subscribing to {subject} failed: {error}") from error
-
-    async def take(self, subject: str, take: Take) -> Taking:
-        """Subscribe, past nats-py's objects and queues; ``take`` is called as messages come, and
-        nothing may be sent to the subject before this returns. Raises BusUnavailableError."""
-        subscription = await self.subscribe(subject, _pass_over)
-        self.client.intake.take(subscription._id, take)
-        return Taking(self.client.intake, subscription)
-
-    def lose(self) -> None:
-        """The connection is gone: fail what waits."""
-        self.closed.set()
-        for _, reply in self._waiting.values():
-            if not reply.done():
-                reply.set_exception(
-                    BusUnavailableError("the connection to NATS was lost: the outcome is unknown")
-                )
-
-    def complain(self, complaint: str) -> None:
-        """The server refused something: fail the requests that it names as not permitted."""
-        self.complaint = complaint
-        if (match := _FORBIDDEN.search(complaint)) is None:
-            return
-        for subject, reply in self._waiting.values():
-            if subject.lower() == match[1].lower() and not reply.done():
-                reply.set_exception(
-                    PermanentError(
-                        f"this user may not publish {subject}: {complaint}; is DRAY_NATS__USER the "
-                        "one of this service?"
-                    )
-                )
-
-    async def _failed(self) -> None:
-        # The client knows that it is closed before it says so: tell all at once, and let
-        # others run, or a caller that tries again at once would keep them from it.
-        if self.client.is_closed:
-            self.lose()
-        await asyncio.sleep(0)
-
-    async def _on_reply(self, message: Msg) -> None:
-        _, reply = self._waiting.get(message.subject.rpartition(".")[2], ("", None))
-        if reply is not None and not reply.done():
-            reply.set_result(message)
-
-
-async def _pass_over(message: Msg) -> None: ...
+_PING_S: Final = 10
+_CONNECT_S: Final = 5
+_FLUSH_S: Final = 5
 
 
 class Link:
@@ -199,7 +27,12 @@ class Link:
             "servers": [server.strip() for server in servers.split(",")],
             "name": name,
             "allow_reconnect": False,
+            # Each server is tried twice; the pause before the next attempt is the keeper's.
+            "max_reconnect_attempts": 1,
+            "reconnect_time_wait": 0,
             "connect_timeout": _CONNECT_S,
+            # How long sending waits for a server that takes nothing; for ever if nothing is said.
+            "flush_timeout": _FLUSH_S,
             "ping_interval": _PING_S,
             "max_outstanding_pings": 2,
         }
@@ -263,7 +96,7 @@ class Link:
         while not self._closed:
             try:
                 session = await self._connect()
-            except (nats.errors.Error, OSError, TimeoutError) as error:
+            except (nats.errors.Error, OSError, BusUnavailableError) as error:
                 self._log.warning("can't connect to NATS", error=str(error) or repr(error))
                 await backoff.pause()
                 continue
@@ -277,24 +110,23 @@ class Link:
             self._up.clear()
             if not self._closed:
                 self._log.warning("the connection to NATS was lost")
+            await session.client.discard()
             await backoff.pause()
 
     async def _connect(self) -> Session:
-        client = _Client()
+        client = SessionClient()
         session = Session(client)
-
-        async def on_closed() -> None:
-            session.lose()
+        client.on_end = session.lose
 
         async def on_error(error: Exception) -> None:
             session.complain(str(error))
 
         async with contextlib.AsyncExitStack() as undo:
             undo.push_async_callback(client.close)
-            await client.connect(
-                closed_cb=on_closed, disconnected_cb=on_closed, error_cb=on_error, **self._options
-            )
-            session.client = client
+            try:
+                await client.connect(error_cb=on_error, **self._options)
+            except nats.errors.NoServersError:
+                raise BusUnavailableError(session.complaint) from None
             await session.open()
             undo.pop_all()
         return session

@@ -78,9 +78,13 @@ class NatsWorld:
         session = self._buses[0]._link.session()
         await session.request(f"$JS.API.STREAM.PURGE.{stream}", b"", timeout_s=5)
 
-    async def down(self) -> None:
+    def signal(self, number: signal.Signals) -> None:
         assert self._process is not None
-        self._process.send_signal(signal.SIGKILL)
+        self._process.send_signal(number)
+
+    async def down(self) -> None:
+        self.signal(signal.SIGKILL)
+        assert self._process is not None
         await self._process.wait()
         self._process = None
 

@@ -3,7 +3,8 @@
 import asyncio
 from contextlib import suppress
 
-from dray.bus.link import Link, Session
+from dray.bus.link import Link
+from dray.bus.session import Session
 
 
 class _Client:

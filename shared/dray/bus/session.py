@@ -1,0 +1,213 @@
+"""One connection to NATS, from its beginning to its end: requests, and subscriptions.
+
+nats-py's own reconnection is off. It would replay buffered publishes of which the caller was
+told that they failed; here a lost connection fails everything in flight at once, and the caller
+decides what to repeat.
+"""
+
+import asyncio
+import contextlib
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+import nats.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+from nats.aio.transport import TcpTransport
+
+from dray.bus.intake import Intake, Take
+from dray.bus.ports import BusUnavailableError
+from dray.domain.errors import PermanentError
+
+NO_RESPONDERS: Final = "503"
+_FORBIDDEN: Final = re.compile(r'permissions violation for publish to "([^"]+)"', re.IGNORECASE)
+_DISCARD_S: Final = 1
+
+
+class NoRespondersError(Exception):
+    """Nobody listens on a subject; the caller knows what that means."""
+
+
+class SessionClient(Client):  # type: ignore[misc]
+    """nats-py's, with a shorter way for what is read in bulk, that says when it reads no more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._ps = self.intake = Intake(self)
+        self.on_end: Callable[[], None] | None = None
+        """Called once nothing more is read. nats-py's own callbacks are not where it fails while
+        it closes, and late where it waits to get rid of what it has to send."""
+
+    async def _read_loop(self) -> None:
+        try:
+            await super()._read_loop()
+        finally:
+            if self.on_end is not None:
+                self.on_end()
+
+    async def discard(self) -> None:
+        """Close what may be closed already, and what can't be since its server takes nothing."""
+        with contextlib.suppress(nats.errors.Error, OSError):
+            async with asyncio.timeout(_DISCARD_S):
+                await self.close()
+        if isinstance(self._transport, TcpTransport) and self._transport._io_writer is not None:
+            self._transport._io_writer.transport.abort()
+
+
+class Taking:
+    """A subscription whose messages are taken from the connection's bytes."""
+
+    def __init__(self, intake: Intake, subscription: Subscription) -> None:
+        self._intake = intake
+        self._subscription = subscription
+
+    async def unsubscribe(self) -> None:
+        """Take no more."""
+        self._intake.leave(self._subscription._id)
+        await unsubscribe(self._subscription)
+
+
+class Session:
+    """One connection's life: requests with an inbox of its own, and subscriptions."""
+
+    def __init__(self, client: SessionClient) -> None:
+        self.client = client
+        self.closed = asyncio.Event()
+        self.idle = asyncio.Event()
+        """Set while no request is in flight."""
+        self.idle.set()
+        self.complaint = ""
+        """What the server last refused, such as a missing permission."""
+        self._inbox = client.new_inbox()
+        self._waiting: dict[str, tuple[str, asyncio.Future[Msg]]] = {}
+        """Subject and future of the requests in flight, by the last token of their inbox."""
+        self._sending = asyncio.Lock()
+        self._asked = 0
+
+    async def open(self) -> None:
+        """Listen for replies."""
+        await self.client.subscribe(f"{self._inbox}.*", cb=self._on_reply)
+        await self.client.flush()
+
+    async def request(
+        self,
+        subject: str,
+        payload: bytes,
+        *,
+        timeout_s: float,
+        headers: Mapping[str, str] | None = None,
+    ) -> Msg:
+        """Publish and wait for one reply; overlapping calls are sent in call order.
+
+        Raises:
+            BusUnavailableError: no reply in time, or the connection was lost.
+            NoRespondersError: nobody listens.
+        """
+        self._asked += 1
+        token = str(self._asked)
+        reply: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
+        self._waiting[token] = subject, reply
+        self.idle.clear()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.send(subject, payload, headers=headers, reply=f"{self._inbox}.{token}")
+                message = await reply
+        except TimeoutError:
+            complaint = f"; the server said: {self.complaint}" if self.complaint else ""
+            raise BusUnavailableError(
+                f"no answer from NATS for {subject} within {timeout_s} s{complaint}"
+            ) from None
+        finally:
+            del self._waiting[token]
+            if not self._waiting:
+                self.idle.set()
+        if (message.headers or {}).get("Status") == NO_RESPONDERS:
+            raise NoRespondersError(subject)
+        return message
+
+    async def send(
+        self,
+        subject: str,
+        payload: bytes,
+        *,
+        reply: str = "",
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """Publish. Raises BusUnavailableError, or PermanentError for what NATS can't carry."""
+        async with self._sending:
+            if self.closed.is_set():
+                raise BusUnavailableError(f"the connection to NATS was lost before {subject}")
+            try:
+                await self.client.publish(
+                    subject, payload, reply=reply, headers=dict(headers) if headers else None
+                )
+            except (nats.errors.MaxPayloadError, nats.errors.BadSubjectError) as error:
+                raise PermanentError(
+                    f"{subject} with {len(payload)} bytes can't be published: {error}"
+                ) from error
+            except (nats.errors.Error, OSError) as error:
+                await self._failed()
+                raise BusUnavailableError(f"publishing {subject} failed: {error}") from error
+
+    async def subscribe(
+        self, subject: str, on_message: Callable[[Msg], Awaitable[None]], *, queue: str = ""
+    ) -> Subscription:
+        """Subscribe until the session ends. Raises BusUnavailableError."""
+        try:
+            return await self.client.subscribe(subject, queue=queue, cb=on_message)
+        except (nats.errors.Error, OSError) as error:
+            await self._failed()
+            raise BusUnavailableError(f"subscribing to {subject} failed: {error}") from error
+
+    async def take(self, subject: str, take: Take) -> Taking:
+        """Subscribe, past nats-py's objects and queues; ``take`` is called as messages come, and
+        nothing may be sent to the subject before this returns. Raises BusUnavailableError."""
+        subscription = await self.subscribe(subject, _pass_over)
+        self.client.intake.take(subscription._id, take)
+        return Taking(self.client.intake, subscription)
+
+    def lose(self) -> None:
+        """The connection is gone: fail what waits."""
+        self.closed.set()
+        for _, reply in self._waiting.values():
+            if not reply.done():
+                reply.set_exception(
+                    BusUnavailableError("the connection to NATS was lost: the outcome is unknown")
+                )
+
+    def complain(self, complaint: str) -> None:
+        """The server refused something: fail the requests that it names as not permitted."""
+        self.complaint = complaint
+        if (match := _FORBIDDEN.search(complaint)) is None:
+            return
+        for subject, reply in self._waiting.values():
+            if subject.lower() == match[1].lower() and not reply.done():
+                reply.set_exception(
+                    PermanentError(
+                        f"this user may not publish {subject}: {complaint}; is DRAY_NATS__USER the "
+                        "one of this service?"
+                    )
+                )
+
+    async def _failed(self) -> None:
+        # The client knows that it is closed before it says so: tell all at once, and let
+        # others run, or a caller that tries again at once would keep them from it.
+        if self.client.is_closed:
+            self.lose()
+        await asyncio.sleep(0)
+
+    async def _on_reply(self, message: Msg) -> None:
+        _, reply = self._waiting.get(message.subject.rpartition(".")[2], ("", None))
+        if reply is not None and not reply.done():
+            reply.set_result(message)
+
+
+async def unsubscribe(subscription: Subscription) -> None:
+    """Get no more messages; they come no more where the connection is gone, either."""
+    with contextlib.suppress(nats.errors.ConnectionClosedError, OSError):
+        await subscription.unsubscribe()
+
+
+async def _pass_over(message: Msg) -> None: ...

@@ -1,0 +1,105 @@
+"""However a connection ends, the bus notices, and connects again."""
+
+import asyncio
+import signal
+from contextlib import aclosing
+
+import pytest
+from structlog.testing import capture_logs
+from tests.contract.bus.messages import LOG
+
+from dray.bus import link
+from dray.bus.jetstream import connect
+from dray.bus.ports import BusUnavailableError
+from dray.messages.base import Outgoing
+
+
+async def fail(*_: object) -> None:
+    raise ConnectionResetError("Connection lost")
+
+
+def record(number: int) -> Outgoing:
+    return Outgoing("t.log.1", str(number).encode(), {})
+
+
+@pytest.fixture
+def is_connected(eventually):
+    async def wait(bus, *, connected: bool) -> None:
+        async def so() -> bool:
+            return bus.connected is connected
+
+        await eventually(so)
+
+    return wait
+
+
+async def test_a_reader_goes_on_though_the_client_fails_while_it_closes(
+    nats_world, is_connected
+) -> None:
+    """The rest of a send buffer can't be sent over a connection that is gone; nats-py then calls
+    nobody back."""
+    bus = await nats_world.bus()
+    await bus.ensure(LOG)
+    await bus.append(record(0), expected_last=0)
+    client = bus._link.session().client
+
+    async with asyncio.timeout(60), aclosing(bus.read("LOG")) as reader:
+        await anext(reader)
+        waiting = asyncio.ensure_future(anext(reader))
+        await asyncio.sleep(0)
+        client._pending, client._pending_data_size = [b"PING\r\n"], 6
+        client._transport.drain = fail
+        await nats_world.down()
+        await is_connected(bus, connected=False)
+        await nats_world.up()
+        await is_connected(bus, connected=True)
+        await bus.append(record(1), expected_last=1)
+        assert (await waiting).payload == b"1"
+
+
+async def test_a_server_that_falls_silent_is_lost_though_it_takes_nothing_more(
+    nats_world, is_connected, monkeypatch
+) -> None:
+    """As a node without power: nothing comes, not even an end, and nothing can be sent."""
+    monkeypatch.setattr(link, "_PING_S", 0.1)
+    monkeypatch.setattr(link, "_FLUSH_S", 0.5)
+    bus = await nats_world.bus()
+    await bus.ensure(LOG)
+    nats_world.signal(signal.SIGSTOP)
+    flooding = asyncio.create_task(flood(bus))
+    await is_connected(bus, connected=False)
+    with pytest.raises(BusUnavailableError):
+        await flooding
+    nats_world.signal(signal.SIGCONT)
+    await is_connected(bus, connected=True)
+    assert await bus.append(record(0), expected_last=0) == 1
+
+
+async def flood(bus) -> None:
+    while True:
+        await bus.notify("t.note", b"x" * 500_000)
+        await asyncio.sleep(0)
+
+
+async def test_a_client_that_stops_reading_is_replaced(nats_world, is_connected) -> None:
+    """nats-py ends its loop over what it can't make sense of, and leaves it at that."""
+    bus = await nats_world.bus()
+    await bus.ensure(LOG)
+    session = bus._link.session()
+    session.client._ps.parse = fail
+    with pytest.raises(BusUnavailableError, match="lost"):
+        await bus.state("LOG")
+    await is_connected(bus, connected=True)
+    assert bus._link.session() is not session
+    assert session.client.is_closed
+    assert await bus.append(record(0), expected_last=0) == 1
+
+
+async def test_why_no_server_can_be_reached_is_told_at_once(nats_world) -> None:
+    await nats_world.down()
+    with capture_logs() as told:
+        bus = await connect(nats_world.url, name="early", wait_s=1.0)
+        await bus.close()
+    attempts = [line for line in told if line["event"] == "can't connect to NATS"]
+    assert len(attempts) > 1
+    assert "Connect call failed" in attempts[0]["error"]
