@@ -17,6 +17,8 @@ from dray.runtime.backoff import Backoff
 _PING_S: Final = 10
 _CONNECT_S: Final = 5
 _FLUSH_S: Final = 5
+_TOLD: Final = (nats.errors.Error, OSError, BusUnavailableError)
+"""What says by itself what is wrong."""
 
 
 class Link:
@@ -71,47 +73,59 @@ class Link:
                 raise BusUnavailableError("the bus was closed")
             if self.connected:
                 return self.session()
+            # A set event is not waited for: where the keeper has not heard of the loss yet, this
+            # would go round for ever, and keep it from hearing.
+            await asyncio.sleep(0)
             await self._up.wait()
 
     async def close(self, budget_s: float) -> None:
         """Let what is in flight finish within ``budget_s``, then disconnect."""
         self._closed = True
         session = self._session
-        if session is not None and not session.closed.is_set():
-            with contextlib.suppress(TimeoutError, nats.errors.Error, OSError):
-                async with asyncio.timeout(budget_s):
-                    await session.idle.wait()
-                    await session.client.drain()
-        if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.gather(self._keeper, return_exceptions=True)
-        if session is not None:
-            session.lose()
-            with contextlib.suppress(nats.errors.Error, OSError):
-                await session.client.close()
-        self._up.set()
+        draining = None
+        try:
+            if session is not None and not session.closed.is_set():
+                draining = asyncio.create_task(session.drain(), name="nats-drain")
+                await asyncio.wait([draining], timeout=budget_s)
+        finally:
+            if self._keeper is not None:
+                self._keeper.cancel()
+                await asyncio.gather(self._keeper, return_exceptions=True)
+            if session is not None:
+                session.lose()
+                await session.client.discard()
+            if draining is not None:
+                # Only now: nats-py answers a cancellation by waiting for what it has to send.
+                draining.cancel()
+                await asyncio.gather(draining, return_exceptions=True)
+            self._up.set()
 
     async def _keep(self) -> None:
         backoff = Backoff(0.05, 5.0)
         while not self._closed:
             try:
-                session = await self._connect()
-            except (nats.errors.Error, OSError, BusUnavailableError) as error:
-                self._log.warning("can't connect to NATS", error=str(error) or repr(error))
-                await backoff.pause()
-                continue
-            if self._closed:  # Being cancelled may be lost where a wait ends at the same time.
-                await session.client.close()
-                return
-            backoff.reset()
-            self._session = session
-            self._up.set()
-            await session.closed.wait()
-            self._up.clear()
-            if not self._closed:
-                self._log.warning("the connection to NATS was lost")
-            await session.client.discard()
+                await self._live(backoff)
+            except Exception as error:  # noqa: BLE001
+                # Whatever nats-py makes of a server that speaks nonsense, or of a bad address:
+                # where the keeper ended over it, there would be no connection ever again.
+                said = str(error) if isinstance(error, _TOLD) else ""
+                self._log.warning("can't connect to NATS", error=said or repr(error))
             await backoff.pause()
+
+    async def _live(self, backoff: Backoff) -> None:
+        """One session, from its beginning to its end."""
+        session = await self._connect()
+        if self._closed:  # Being cancelled may be lost where a wait ends at the same time.
+            await session.client.discard()
+            return
+        backoff.reset()
+        self._session = session
+        self._up.set()
+        await session.closed.wait()
+        self._up.clear()
+        if not self._closed:
+            self._log.warning("the connection to NATS was lost")
+        await session.client.discard()
 
     async def _connect(self) -> Session:
         client = SessionClient()
@@ -122,7 +136,7 @@ class Link:
             session.complain(str(error))
 
         async with contextlib.AsyncExitStack() as undo:
-            undo.push_async_callback(client.close)
+            undo.push_async_callback(client.discard)
             try:
                 await client.connect(error_cb=on_error, **self._options)
             except nats.errors.NoServersError:

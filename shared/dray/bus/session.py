@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 import nats.errors
 from nats.aio.client import Client
@@ -23,6 +23,13 @@ from dray.domain.errors import PermanentError
 
 NO_RESPONDERS: Final = "503"
 _FORBIDDEN: Final = re.compile(r'permissions violation for publish to "([^"]+)"', re.IGNORECASE)
+_UNSENDABLE: Final = (
+    nats.errors.MaxPayloadError,
+    nats.errors.BadSubjectError,
+    nats.errors.BadHeaderError,
+)
+_HEADERS_BYTES: Final = len(b"NATS/1.0\r\n\r\n")
+_HEADER_BYTES: Final = len(b": \r\n")
 _DISCARD_S: Final = 1
 
 
@@ -47,13 +54,38 @@ class SessionClient(Client):  # type: ignore[misc]
             if self.on_end is not None:
                 self.on_end()
 
+    async def _flush_pending(self, force_flush: bool = False) -> Any:
+        """nats-py swallows the cancellation of whoever waits here until the server takes what was
+        sent: loops would go on that were to end, and requests wait on after their time."""
+        task = asyncio.current_task()
+        before = task.cancelling() if task is not None else 0
+        flushed = await super()._flush_pending(force_flush)
+        if task is not None and task.cancelling() > before:
+            raise asyncio.CancelledError
+        return flushed
+
     async def discard(self) -> None:
-        """Close what may be closed already, and what can't be since its server takes nothing."""
-        with contextlib.suppress(nats.errors.Error, OSError):
-            async with asyncio.timeout(_DISCARD_S):
-                await self.close()
+        """Close what may be closed already, and what can't be since its server takes nothing.
+
+        Nothing of it goes on; what it raises is no news of a connection that was given up.
+        """
+        closing = asyncio.ensure_future(self.close())
+        await asyncio.wait([closing], timeout=_DISCARD_S)
         if isinstance(self._transport, TcpTransport) and self._transport._io_writer is not None:
             self._transport._io_writer.transport.abort()
+        tasks = [closing, *self._tasks()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks, timeout=_DISCARD_S)
+        for task in tasks:
+            if task.done() and not task.cancelled():
+                task.exception()  # Read, so that it is not reported as one that nobody looked at.
+
+    def _tasks(self) -> list["asyncio.Task[None]"]:
+        """Those of nats-py, which it leaves behind where it fails while it closes."""
+        own = [self._reading_task, self._ping_interval_task, self._flusher_task]
+        listening = [subscription._wait_for_msgs_task for subscription in self._subs.values()]
+        return [task for task in (*own, *listening) if task is not None]
 
 
 class Taking:
@@ -139,11 +171,12 @@ class Session:
         async with self._sending:
             if self.closed.is_set():
                 raise BusUnavailableError(f"the connection to NATS was lost before {subject}")
+            self._check_size(subject, payload, headers or {})
             try:
                 await self.client.publish(
                     subject, payload, reply=reply, headers=dict(headers) if headers else None
                 )
-            except (nats.errors.MaxPayloadError, nats.errors.BadSubjectError) as error:
+            except _UNSENDABLE as error:
                 raise PermanentError(
                     f"{subject} with {len(payload)} bytes can't be published: {error}"
                 ) from error
@@ -168,14 +201,17 @@ class Session:
         self.client.intake.take(subscription._id, take)
         return Taking(self.client.intake, subscription)
 
+    async def drain(self) -> None:
+        """Let the requests in flight be answered, and what was received be worked off."""
+        await self.idle.wait()
+        await self.client.drain()
+
     def lose(self) -> None:
         """The connection is gone: fail what waits."""
         self.closed.set()
         for _, reply in self._waiting.values():
-            if not reply.done():
-                reply.set_exception(
-                    BusUnavailableError("the connection to NATS was lost: the outcome is unknown")
-                )
+            lost = "the connection to NATS was lost: the outcome is unknown"
+            _fail(reply, BusUnavailableError(lost))
 
     def complain(self, complaint: str) -> None:
         """The server refused something: fail the requests that it names as not permitted."""
@@ -183,13 +219,24 @@ class Session:
         if (match := _FORBIDDEN.search(complaint)) is None:
             return
         for subject, reply in self._waiting.values():
-            if subject.lower() == match[1].lower() and not reply.done():
-                reply.set_exception(
-                    PermanentError(
-                        f"this user may not publish {subject}: {complaint}; is DRAY_NATS__USER the "
-                        "one of this service?"
-                    )
+            if subject.lower() == match[1].lower():
+                refused = PermanentError(
+                    f"this user may not publish {subject}: {complaint}; is DRAY_NATS__USER the "
+                    "one of this service?"
                 )
+                _fail(reply, refused)
+
+    def _check_size(self, subject: str, payload: bytes, headers: Mapping[str, str]) -> None:
+        """nats-py counts the payload alone; a server ends the connection over the whole."""
+        size = len(payload)
+        if headers:
+            lines = (len(name.encode()) + len(value.encode()) for name, value in headers.items())
+            size += _HEADERS_BYTES + sum(lines) + len(headers) * _HEADER_BYTES
+        if size > self.client.max_payload:
+            raise PermanentError(
+                f"{subject} with {size} bytes can't be published: the server takes "
+                f"{self.client.max_payload} at most (max_payload)"
+            )
 
     async def _failed(self) -> None:
         # The client knows that it is closed before it says so: tell all at once, and let
@@ -205,9 +252,15 @@ class Session:
 
 
 async def unsubscribe(subscription: Subscription) -> None:
-    """Get no more messages; they come no more where the connection is gone, either."""
-    with contextlib.suppress(nats.errors.ConnectionClosedError, OSError):
+    """Get no more messages; they come no more where the connection is gone or ends, either."""
+    with contextlib.suppress(nats.errors.Error, OSError):
         await subscription.unsubscribe()
+
+
+def _fail(reply: "asyncio.Future[Msg]", error: Exception) -> None:
+    if not reply.done():
+        reply.set_exception(error)
+        reply.exception()  # Whoever is still about to send never looks: no loss to report.
 
 
 async def _pass_over(message: Msg) -> None: ...

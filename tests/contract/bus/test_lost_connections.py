@@ -11,6 +11,7 @@ from tests.contract.bus.messages import LOG
 from dray.bus import link
 from dray.bus.jetstream import connect
 from dray.bus.ports import BusUnavailableError
+from dray.domain.errors import PermanentError
 from dray.messages.base import Outgoing
 
 
@@ -47,6 +48,7 @@ async def test_a_reader_goes_on_though_the_client_fails_while_it_closes(
         await anext(reader)
         waiting = asyncio.ensure_future(anext(reader))
         await asyncio.sleep(0)
+        left_behind = client._tasks()
         client._pending, client._pending_data_size = [b"PING\r\n"], 6
         client._transport.drain = fail
         await nats_world.down()
@@ -55,6 +57,7 @@ async def test_a_reader_goes_on_though_the_client_fails_while_it_closes(
         await is_connected(bus, connected=True)
         await bus.append(record(1), expected_last=1)
         assert (await waiting).payload == b"1"
+    assert not [task for task in left_behind if not task.done()]
 
 
 async def test_a_server_that_falls_silent_is_lost_though_it_takes_nothing_more(
@@ -79,6 +82,76 @@ async def flood(bus) -> None:
     while True:
         await bus.notify("t.note", b"x" * 500_000)
         await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def stuck(nats_world, eventually):
+    """A bus whose server takes nothing more, and a task that waits until it does."""
+    bus = await nats_world.bus()
+    nats_world.signal(signal.SIGSTOP)
+    flooding = asyncio.create_task(flood(bus))
+    session = bus._link.session()
+
+    async def is_full() -> bool:
+        return session._sending.locked() and session.client.pending_data_size > 2_000_000
+
+    await eventually(is_full)
+    yield bus, flooding
+    nats_world.signal(signal.SIGCONT)
+
+
+async def test_who_waits_to_send_can_be_cancelled(stuck) -> None:
+    """nats-py keeps the cancellation for itself, and the sender would send on."""
+    bus, flooding = stuck
+    flooding.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await flooding
+    assert bus.connected
+
+
+async def test_a_bus_closes_though_its_server_takes_nothing_more(stuck) -> None:
+    bus, flooding = stuck
+    async with asyncio.timeout(60):
+        await bus._link.close(0.1)
+        with pytest.raises(BusUnavailableError):
+            await flooding
+    assert not bus.connected
+
+
+async def test_a_reader_can_be_left_while_the_bus_closes(nats_world) -> None:
+    """nats-py unsubscribes nothing then."""
+    bus = await nats_world.bus()
+    await bus.ensure(LOG)
+    await bus.append(record(0), expected_last=0)
+    client = bus._link.session().client
+    async with aclosing(bus.read("LOG")) as reader:
+        await anext(reader)
+        client._status, before = client.DRAINING_SUBS, client._status
+    client._status = before
+
+
+@pytest.mark.parametrize(
+    ("size", "headers"), [(2**20 - 100, {"a": "x" * 100}), (10, {"no header": "x"})]
+)
+async def test_what_no_server_would_take_is_refused_for_good(nats_world, size, headers) -> None:
+    """The server would end the connection, for all who use it; tried again, again."""
+    bus = await nats_world.bus()
+    await bus.ensure(LOG)
+    session = bus._link.session()
+    with pytest.raises(PermanentError, match="can't be published"):
+        await bus.publish(Outgoing("t.log.1", b"x" * size, headers))
+    assert await bus.append(record(0), expected_last=0) == 1
+    assert bus._link.session() is session
+
+
+async def test_the_largest_message_is_stored(nats_world) -> None:
+    bus = await nats_world.bus()
+    await bus.ensure(LOG)
+    headers = {"a": "x" * 100, "b": "ä"}
+    size = 2**20 - len(b"NATS/1.0\r\na: \r\nb: \r\n\r\n") - 102
+    assert await bus.publish(Outgoing("t.log.1", b"x" * size, headers)) == 1
+    with pytest.raises(PermanentError, match="can't be published"):
+        await bus.publish(Outgoing("t.log.1", b"x" * (size + 1), headers))
 
 
 async def test_a_client_that_stops_reading_is_replaced(nats_world, is_connected) -> None:

@@ -1,21 +1,41 @@
-"""A link that is closed while it connects."""
+"""A link that is closed while it connects, that loses its session, that meets no NATS server."""
 
 import asyncio
+import gc
+import logging
 from contextlib import suppress
 
+import pytest
+
 from dray.bus.link import Link
+from dray.bus.ports import BusUnavailableError
 from dray.bus.session import Session
+
+BOUND_S = 60.0
 
 
 class _Client:
+    max_payload = 1024
+
     def __init__(self) -> None:
         self.is_closed = False
 
     def new_inbox(self) -> str:
         return "_INBOX.test"
 
-    async def close(self) -> None:
+    async def discard(self) -> None:
         self.is_closed = True
+
+
+class _Impatient(asyncio.Event):
+    """Asked too often it fails: who goes round in circles can't be interrupted."""
+
+    asked = 0
+
+    async def wait(self) -> bool:
+        self.asked += 1
+        assert self.asked < 100
+        return await super().wait()
 
 
 async def test_a_link_closes_though_the_connection_comes_up_as_it_is_cancelled(monkeypatch):
@@ -31,6 +51,80 @@ async def test_a_link_closes_though_the_connection_comes_up_as_it_is_cancelled(m
     monkeypatch.setattr(link, "_connect", connect)
     link.start()
     await connects.wait()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(BOUND_S):
         await link.close(1.0)
     assert client.is_closed
+
+
+async def test_who_asks_for_a_session_as_one_is_lost_waits_for_the_next(monkeypatch):
+    """At once: before the link itself has heard of the loss."""
+
+    async def connect() -> Session:
+        return Session(_Client())
+
+    link = Link("nats://127.0.0.1:1", name="test")
+    link._up = _Impatient()
+    monkeypatch.setattr(link, "_connect", connect)
+    link.start()
+    async with asyncio.timeout(BOUND_S):
+        first = await link.next_session()
+        first.lose()
+        assert await link.next_session() is not first
+        link.session().lose()
+        await link.close(1.0)
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        b"HTTP/1.1 400 Bad Request INFO\r\n\r\n",
+        b"INFO []\r\n",
+        b'INFO {"max_payload": {}}\r\nPONG\r\n',
+        b"x" * 200_000 + b"\r\n",
+        b"",
+    ],
+)
+async def test_a_link_tries_on_whatever_answers_in_place_of_nats(nonsense):
+    tries = asyncio.Semaphore(0)
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        tries.release()
+        with suppress(OSError):
+            writer.write(nonsense)
+            await writer.drain()
+            writer.close()
+            await writer.wait_closed()
+
+    async with await asyncio.start_server(talk, "127.0.0.1", 0) as server:
+        link = Link(f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}", name="test")
+        link.start()
+        async with asyncio.timeout(BOUND_S):
+            for _ in range(5):
+                await tries.acquire()
+            await link.close(1.0)
+
+
+async def test_a_link_to_a_bad_address_goes_on_until_it_is_closed():
+    link = Link("nats://nats:port", name="test")
+    link.start()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not link._keeper.done()
+    async with asyncio.timeout(BOUND_S):
+        await link.close(1.0)
+
+
+async def test_a_request_that_was_never_sent_fails_once(caplog):
+    """Lost while it waits its turn: nobody looks for an answer to it any more."""
+    session = Session(_Client())
+    async with session._sending:
+        asking = asyncio.ensure_future(session.request("t.question", b"", timeout_s=BOUND_S))
+        await asyncio.sleep(0)
+        session.lose()
+    with caplog.at_level(logging.ERROR, logger="asyncio"):
+        with pytest.raises(BusUnavailableError, match="lost before"):
+            await asking
+        del asking
+        gc.collect()
+        await asyncio.sleep(0)
+    assert not caplog.records
