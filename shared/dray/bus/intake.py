@@ -9,6 +9,7 @@ over at once. Everything else goes nats-py's way.
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
+import structlog
 from nats.aio.client import Client
 from nats.errors import ProtocolError
 from nats.protocol.parser import Parser
@@ -105,9 +106,19 @@ class Intake(Parser):  # type: ignore[misc]
                     take(words[1], reply, block[start:body], block[body : end - len(_END)])
                     at = end
                     continue
-            await super().parse(block[at:end])
+            await self._pass(block[at:end], is_message=block.startswith(_MESSAGES, at))
             at = end
         del self._ahead[:at]
+
+    async def _pass(self, whole: bytes, *, is_message: bool) -> None:
+        """Let nats-py read it. A message that it makes no sense of is left out: it may be a
+        question of anybody, and would cost everybody here the connection."""
+        try:
+            await super().parse(whole)
+        except (ValueError, IndexError) as error:
+            if not is_message:
+                raise
+            structlog.get_logger().warning("a message was left out", error=str(error))
 
 
 def _reply_and_headers(words: list[bytes]) -> tuple[bytes, int]:
@@ -119,7 +130,6 @@ def _reply_and_headers(words: list[bytes]) -> tuple[bytes, int]:
 
 
 def _number(word: bytes) -> int:
-    try:
-        return int(word)
-    except ValueError:
-        raise ProtocolError(f"nats: {word!r} is no size of a message") from None
+    if not word.isdigit():
+        raise ProtocolError(f"nats: {word!r} is no size of a message")
+    return int(word)

@@ -97,8 +97,7 @@ class JetStreamBus:
         if fence is not None:
             expected = {_EXPECTED_OF: str(fence.last_sequence), _OF_SUBJECT: fence.subject}
             message = replace(message, headers={**message.headers, **expected})
-        answer = await store(self._link.session(), message, timeout_s=TIMEOUT_S)
-        return int(answer["seq"])
+        return await store(self._link.session(), message, timeout_s=TIMEOUT_S)
 
     async def append(
         self, message: Outgoing, *, expected_last: int, identity: str = "", after: str = ""
@@ -109,8 +108,7 @@ class JetStreamBus:
         headers = {key: value for key, value in message.headers.items() if key != _MESSAGE_ID}
         headers.update({key: value for key, value in fence.items() if value})
         fenced = replace(message, headers=headers)
-        answer = await store(self._link.session(), fenced, timeout_s=TIMEOUT_S)
-        return int(answer["seq"])
+        return await store(self._link.session(), fenced, timeout_s=TIMEOUT_S)
 
     async def last(self, stream: str, subject: str) -> Delivered | None:
         """See ``Bus.last``; asks the server that takes the writes, so what is stored is seen."""
@@ -193,3 +191,6 @@ async def _answer(question: Msg, handler: Handler) -> None:
         structlog.get_logger().warning(
             "a question was not answered", subject=question.subject, error=str(error)
         )
+    except Exception:  # noqa: BLE001
+        # Nobody's question may end whoever answers, and with it the service.
+        structlog.get_logger().exception("a question was not answered", subject=question.subject)

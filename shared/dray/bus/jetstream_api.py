@@ -1,6 +1,8 @@
 """JetStream's JSON API: requests, and its errors as the port's."""
 
 import base64
+import contextlib
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Final
 
@@ -28,7 +30,8 @@ STREAM_NAME_IN_USE: Final = 10058
 NO_MESSAGE: Final = 10037
 WRONG_LAST: Final = (10070, 10071, 10164)
 """Another last message id, or another last sequence, than was expected."""
-_SERVICE_UNAVAILABLE: Final = 503
+_SERVER_FAULTS: Final = 500
+"""From here on it is not the request: a disk is full, a store failed, something starts."""
 
 
 async def ask(
@@ -48,8 +51,8 @@ async def ask(
     return _answer(reply.data, subject)
 
 
-async def store(session: Session, message: Outgoing, *, timeout_s: float) -> dict[str, Any]:
-    """Publish into a stream; its acknowledgement. Raises StreamMissingError where none is."""
+async def store(session: Session, message: Outgoing, *, timeout_s: float) -> int:
+    """Publish into a stream; its sequence there. Raises StreamMissingError where none is."""
     try:
         reply = await session.request(
             message.subject, message.payload, timeout_s=timeout_s, headers=message.headers
@@ -58,14 +61,28 @@ async def store(session: Session, message: Outgoing, *, timeout_s: float) -> dic
         raise StreamMissingError(
             f"no stream keeps {message.subject}: it was never made, or was lost"
         ) from None
-    return _answer(reply.data, message.subject)
+    answer = _answer(reply.data, message.subject)
+    with understood(message.subject):
+        return int(answer["seq"])
 
 
 def _answer(data: bytes, what: str) -> dict[str, Any]:
-    answer: dict[str, Any] = msgspec.json.decode(data)
-    if problem := answer.get("error"):
-        raise error_of(problem, what)
+    with understood(what):
+        answer = msgspec.json.decode(data, type=dict[str, Any])
+        problem = answer.get("error")
+        error = error_of(problem, what) if problem else None
+    if error is not None:
+        raise error
     return answer
+
+
+@contextlib.contextmanager
+def understood(what: str) -> Iterator[None]:
+    """Raises BusUnavailableError for an answer that makes no sense: the outcome is unknown."""
+    try:
+        yield
+    except (msgspec.MsgspecError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise BusUnavailableError(f"NATS answered {what} with nonsense: {error!r}") from error
 
 
 class JetStreamRefusedError(PermanentError):
@@ -86,7 +103,7 @@ def error_of(problem: dict[str, Any], what: str) -> DrayError:
         )
     if code == STREAM_NOT_FOUND:
         return StreamMissingError(f"{what}: {description}")
-    if int(problem.get("code") or 0) == _SERVICE_UNAVAILABLE:
+    if int(problem.get("code") or 0) >= _SERVER_FAULTS:
         return BusUnavailableError(f"{what}: {description}")
     return JetStreamRefusedError(what, code, description)
 
@@ -125,22 +142,24 @@ async def last_message(
         if error.code == NO_MESSAGE:
             return None
         raise
-    message = answer["message"]
-    return Delivered(
-        subject=message["subject"],
-        payload=base64.b64decode(message.get("data", "")),
-        headers=Headers(base64.b64decode(message.get("hdrs", ""))),
-        stream=stream,
-        sequence=int(message["seq"]),
-        time_unix_s=datetime.fromisoformat(message["time"]).timestamp(),
-    )
+    with understood(subject):
+        message = answer["message"]
+        return Delivered(
+            subject=message["subject"],
+            payload=base64.b64decode(message.get("data", "")),
+            headers=Headers(base64.b64decode(message.get("hdrs", ""))),
+            stream=stream,
+            sequence=int(message["seq"]),
+            time_unix_s=datetime.fromisoformat(message["time"]).timestamp(),
+        )
 
 
 def state_from(info: dict[str, Any]) -> StreamState:
     """The port's view of a stream's info."""
-    state = info["state"]
-    name = info["config"]["name"]
-    return StreamState(name, int(state["first_seq"]), int(state["last_seq"]), info["created"])
+    with understood("a stream's state"):
+        state = info["state"]
+        name = info["config"]["name"]
+        return StreamState(name, int(state["first_seq"]), int(state["last_seq"]), info["created"])
 
 
 async def ensure_stream(link: Link, spec: StreamSpec) -> bool:
@@ -148,7 +167,7 @@ async def ensure_stream(link: Link, spec: StreamSpec) -> bool:
     session = link.session()
     wanted = stream_config(spec)
     try:
-        found = (await stream_info(session, spec.name))["config"]
+        info = await stream_info(session, spec.name)
     except StreamMissingError:
         try:
             await ask(session, f"STREAM.CREATE.{spec.name}", wanted)
@@ -157,6 +176,8 @@ async def ensure_stream(link: Link, spec: StreamSpec) -> bool:
                 raise
             return False
         return True
+    with understood(spec.name):
+        found = dict(info["config"])
     if any(found.get(key, _absent(value)) != value for key, value in wanted.items()):
         await ask(session, f"STREAM.UPDATE.{spec.name}", {**found, **wanted})
     return False

@@ -11,8 +11,9 @@ from dray.bus.dead import dead_letter
 from dray.bus.jetstream_api import NANO, ask
 from dray.bus.jetstream_pull import FlowEndedError, pull
 from dray.bus.link import Link
-from dray.bus.ports import BusUnavailableError
+from dray.bus.ports import BusUnavailableError, StreamMissingError
 from dray.bus.session import Session
+from dray.domain.errors import PermanentError
 from dray.messages.base import Delivered, Outgoing
 from dray.runtime.backoff import Backoff
 
@@ -46,7 +47,15 @@ class JetStreamDelivery:
 
     async def reject(self, reason: str) -> None:
         """Never deliver it again; publish it as a dead letter."""
-        await self._publish(dead_letter(self.message, reason))
+        try:
+            await self._publish(dead_letter(self.message, reason))
+        except StreamMissingError:
+            raise
+        except PermanentError as error:
+            # One that can't be published is delivered to whoever consumes for ever, otherwise.
+            structlog.get_logger().error(
+                "a dead letter is lost", subject=self.message.subject, error=str(error)
+            )
         await self._session.send(self._reply, b"+TERM " + " ".join(reason.split()).encode())
 
 

@@ -3,7 +3,7 @@
 import math
 from typing import Final
 
-from dray.bus.jetstream_api import ask, ensure_stream, last_message, store
+from dray.bus.jetstream_api import ask, ensure_stream, last_message, store, understood
 from dray.bus.link import Link
 from dray.bus.ports import StaleSequenceError, StreamMissingError
 from dray.bus.topology import LEASE_PREFIX, LEASES_STREAM, STREAMS
@@ -52,7 +52,8 @@ class Leases:
             )
         except StreamMissingError:
             return ()
-        subjects = info["state"].get("subjects") or {}
+        with understood(LEASES_STREAM):
+            subjects = dict(info["state"].get("subjects") or {})
         return tuple(sorted(subject.removeprefix(LEASE_PREFIX) for subject in subjects))
 
     async def _take(self, key: str, holder: str, ttl_s: float) -> bool:
@@ -75,15 +76,16 @@ class Leases:
     async def _write(self, key: str, value: bytes, expected: int, ttl_s: float) -> int:
         headers = {_EXPECTED: str(expected), "Nats-TTL": f"{max(1, math.ceil(ttl_s))}s"}
         message = Outgoing(LEASE_PREFIX + key, value, headers)
-        answer = await store(self._link.session(), message, timeout_s=_TIMEOUT_S)
-        return int(answer["seq"])
+        return await store(self._link.session(), message, timeout_s=_TIMEOUT_S)
 
     async def _current(self, key: str) -> tuple[int, str]:
         """Sequence and holder; (0, "") where nobody holds it."""
         message = await last_message(
             self._link.session(), LEASES_STREAM, LEASE_PREFIX + key, timeout_s=_TIMEOUT_S
         )
-        return (0, "") if message is None else (message.sequence, message.payload.decode())
+        if message is None:
+            return 0, ""
+        return message.sequence, message.payload.decode(errors="replace")
 
     async def _make_stream(self) -> None:
         spec = next(spec for spec in STREAMS if spec.name == LEASES_STREAM)

@@ -21,6 +21,7 @@ EXPIRES_S: Final = 30.0
 HEARTBEAT_S: Final = 5.0
 _DONE_STATUSES: Final = ("404", "408")
 _HEARTBEAT: Final = "100"
+_GIVE_BACK_S: Final = 1.0
 _LEFT: Final = "Nats-Pending-Messages"
 """Says how many messages a request that is over was still owed."""
 _TOKENS: Final = 9
@@ -100,7 +101,8 @@ class Arrivals:
             subject, reply, headers, payload = messages.popleft()
             position = position_of(reply)
             message = Delivered(
-                subject.decode(),
+                # Anybody who may publish below a prefix may write there what is no text.
+                subject.decode("utf-8", "replace"),
                 payload,
                 Headers(headers),
                 stream,
@@ -164,9 +166,10 @@ async def pull(
             await taking.unsubscribe()
             if give_back:
                 # If not, they are delivered again after the wait for their acknowledgement.
-                with contextlib.suppress(BusUnavailableError):
-                    for reply in arrivals.rest():
-                        await session.send(reply.decode(), b"-NAK")
+                with contextlib.suppress(BusUnavailableError, TimeoutError):
+                    async with asyncio.timeout(_GIVE_BACK_S):
+                        for reply in arrivals.rest():
+                            await session.send(reply.decode(), b"-NAK")
 
 
 async def _ask(session: Session, inbox: str, stream: str, consumer: str, batch: int) -> None:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import structlog
 
-from dray.bus.jetstream_api import NANO, ask, state_from, stream_info
+from dray.bus.jetstream_api import NANO, ask, state_from, stream_info, understood
 from dray.bus.jetstream_pull import FlowEndedError, pull
 from dray.bus.link import Link
 from dray.bus.ports import BusUnavailableError, StreamMissingError
@@ -71,7 +71,8 @@ class Reader:
         body = {"stream_name": self._stream, "config": config}
         answer = await ask(session, f"CONSUMER.CREATE.{self._stream}", body)
         self._check_life(await stream_info(session, self._stream))
-        return str(answer["name"])
+        with understood(self._stream):
+            return str(answer["name"])
 
     def _check_life(self, info: dict[str, Any]) -> None:
         state = state_from(info)

@@ -101,7 +101,15 @@ async def test_a_new_connection_starts_with_nothing_ahead():
 
 
 @pytest.mark.parametrize(
-    "line", [b"HMSG s 2 12 x\r\n", b"MSG s 2 -\r\n", b"HMSG s 2 x 12\r\n" + b"." * 14]
+    "line",
+    [
+        b"HMSG s 2 12 x\r\n",
+        b"MSG s 2 -\r\n",
+        b"HMSG s 2 x 12\r\n" + b"." * 14,
+        b"MSG \r\n",
+        b"MSG s 2 -15\r\n",  # It would be read again and again.
+        b"MSG s 2 1_0\r\n" + b"." * 12,
+    ],
 )
 async def test_a_size_that_is_none_ends_the_connection(line):
     intake = Intake(Server())
