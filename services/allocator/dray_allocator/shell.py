@@ -18,6 +18,7 @@ from dray.bus.ports import (
     StaleSequenceError,
     StreamMissingError,
 )
+from dray.domain.errors import DrayError
 from dray.messages.base import UndecodableMessageError, encode
 from dray.messages.commands import VoidClaim
 from dray.messages.decisions import log_stream
@@ -46,6 +47,8 @@ from dray_allocator.wire import OwnRecords, outgoing
 
 _WIND_UP_S = 3.0
 """How long appends under way may take once the process is to end."""
+_REFUSED_S = 1.0
+"""Until a record that the bus refused is decided again."""
 
 
 class Shell:
@@ -83,6 +86,9 @@ class Shell:
         self._own = OwnRecords()
         self._last: dict[str, str] = {}
         """Per domain, the identity of the last append."""
+        self._broken = asyncio.Event()
+        self._error: BaseException | None = None
+        """What ended a task that nobody waits for."""
 
     @property
     def problem(self) -> str | None:
@@ -92,17 +98,27 @@ class Shell:
         return None if self._state.facts.synced else "the facts are not complete yet"
 
     async def run(self) -> None:
-        """Fold and serve until cancelled; then finish what is on its way to the bus."""
+        """Fold and serve until cancelled; then finish what is on its way to the bus.
+
+        Raises what ends an effect or the reading of a log: nothing would be decided any more
+        where it is missing, and nobody would know.
+        """
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._facts.run(), name="facts")
                 group.create_task(self._serving.run(), name="leases")
+                group.create_task(self._until_broken(), name="effects")
         finally:
             await self._wind_up()
 
     async def stop(self) -> None:
         """Let another replica serve at once; after ``run``."""
         await self._serving.release()
+
+    async def _until_broken(self) -> None:
+        await self._broken.wait()
+        if self._error is not None:
+            raise self._error
 
     async def _wind_up(self) -> None:
         await self._serving.stand_by()
@@ -141,7 +157,7 @@ class Shell:
             except UndecodableMessageError as error:
                 await self._stand_by_for_good(str(error))
                 return
-            except BusUnavailableError as error:
+            except DrayError as error:
                 self._log.warning("a log can't be read", stream=stream, why=str(error))
             await backoff.pause()
 
@@ -192,6 +208,7 @@ class Shell:
                 case Follow(domain=domain, epoch=epoch):
                     self._unfollow(domain)
                     task = asyncio.create_task(self._follow_log(domain, epoch))
+                    task.add_done_callback(self._ended)
                     self._followers[domain] = task
                 case Unfollow(domain=domain):
                     self._unfollow(domain)
@@ -226,6 +243,8 @@ class Shell:
         self._tasks.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._log.error("an effect failed", error=repr(error))
+            self._error = self._error or error
+            self._broken.set()
 
     async def _append(
         self, effect: Append, take: int, identity: str, after: str, cause: str
@@ -248,6 +267,10 @@ class Shell:
         except StreamMissingError as error:
             self._log.error("a decision log is lost", domain=effect.domain, why=str(error))
             await self._hand(LogLost(effect.domain, effect.epoch))
+        except DrayError as error:
+            self._log.error("a record is refused", domain=effect.domain, why=str(error))
+            await asyncio.sleep(_REFUSED_S)
+            await self._failed(effect, take, str(error))
         else:
             self._metrics.appended(record)
 
@@ -263,5 +286,5 @@ class Shell:
         message = encode(command, source=self._source, causation_id=cause)
         try:
             await self._bus.publish(message)
-        except (BusUnavailableError, StreamMissingError) as error:
+        except DrayError as error:
             self._log.warning("a command was not sent; it is repeated", why=str(error))

@@ -4,6 +4,7 @@ import asyncio
 
 from dray.bus.ports import BusUnavailableError
 from dray.bus.topology import FACTS_STREAM, log_spec
+from dray.domain.errors import PermanentError
 from dray.domain.pods import Policy, Pool
 from dray.messages.base import Outgoing, subject_prefix
 from dray.messages.decisions import Decided, log_stream
@@ -55,6 +56,31 @@ async def test_an_append_that_never_arrived_is_decided_again(memory_cluster, eve
     one.bus.fail_next("append", BusUnavailableError("not sent"))
     await memory_cluster.submit("p")
     await _decided(memory_cluster, 1)
+
+
+async def test_a_record_that_is_refused_is_decided_again(memory_cluster, eventually):
+    """As a bus does whose account is full: until somebody makes room."""
+    one = await memory_cluster.replica("one")
+    await memory_cluster.node("n1")
+    await eventually(lambda: one.serves)
+    one.bus.fail_next("append", PermanentError("resource limits exceeded for account"))
+    await memory_cluster.submit("p")
+    await _decided(memory_cluster, 1)
+
+
+async def test_a_replica_that_reads_its_log_no_more_ends(memory_cluster, eventually, monkeypatch):
+    """It would hold its lease, and decide nothing."""
+
+    def fail(*_: object) -> None:
+        raise KeyError("nobody foresaw that")
+
+    one = await memory_cluster.replica("one")
+    await memory_cluster.node("n1")
+    await eventually(lambda: one.serves)
+    monkeypatch.setattr(one.shell._own, "record_of", fail)
+    await memory_cluster.submit("p")
+    await eventually(lambda: one._task.done())
+    assert "nobody foresaw that" in repr(one._task.exception())
 
 
 async def test_nothing_is_decided_while_the_bus_is_away_and_all_of_it_after(
