@@ -62,6 +62,8 @@ class Serving:
         """When replicas were counted last."""
         self._takes = 0
         self._wake = asyncio.Event()
+        self._unkept: dict[str, None] = {}
+        """Domains of which it was said that their lease can't be kept: it is said once."""
         self._passed_over: tuple[str, ...] = ()
         """Domains that could not be served yet when the leases were last looked at."""
 
@@ -225,7 +227,9 @@ class Serving:
     async def _keep(self, domain: Domain) -> None:
         try:
             lease = _lease(domain.name)
-            if not await self._bus.acquire(lease, self._instance, ttl_s=self._lease_ttl_s):
+            is_ours = await self._bus.acquire(lease, self._instance, ttl_s=self._lease_ttl_s)
+            self._unkept.pop(domain.name, None)
+            if not is_ours:
                 self._leased.pop(domain.name, None)
                 await self._stand_by(domain.name)
                 return
@@ -233,7 +237,9 @@ class Serving:
             if domain.name not in self._served and domain.name in self._state.domains:
                 await self._serve(domain)
         except BusUnavailableError as error:
-            self._log.warning("the lease can't be kept", domain=domain.name, why=str(error))
+            if domain.name not in self._unkept:
+                self._unkept[domain.name] = None
+                self._log.warning("the lease can't be kept", domain=domain.name, why=str(error))
             await self._stand_by(domain.name)
 
     async def _serve(self, domain: Domain) -> None:

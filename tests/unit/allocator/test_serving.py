@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from structlog.testing import capture_logs
 
 from dray.bus.memory import MemoryBus
 from dray.bus.topology import STREAMS, log_spec
@@ -173,3 +174,22 @@ async def test_who_has_nothing_to_serve_stands_by_with_everything_in_mind(bus):
     await until(lambda: two.attends is None and not two.serves)
     await one.stop()
     await two.stop()
+
+
+async def test_a_bus_that_is_away_is_complained_of_once_a_domain(bus):
+    with capture_logs() as told:
+        one = Replica("one", bus)
+        await until(lambda: evenly(one))
+        one._serving._bus.disconnect()
+        await until(lambda: not one.serves)
+        turns = one._serving._counted_s
+        await until(lambda: one._serving._counted_s > turns + 1.0)
+        one._serving._bus.reconnect()
+        await until(lambda: evenly(one))
+        one._serving._bus.disconnect()
+        await until(lambda: not one.serves)
+        await one.die()
+    complaints = Counter(
+        line["domain"] for line in told if line["event"] == "the lease can't be kept"
+    )
+    assert complaints == dict.fromkeys(DOMAINS, 2)

@@ -91,12 +91,19 @@ class Election:
         structlog.get_logger().warning("no longer leading", identity=self._identity)
 
     async def _renew(self) -> None:
-        """Returns when the Lease could not be renewed in time, or is another's."""
-        renewed_s = self._clock.monotonic_s()
-        while self._clock.monotonic_s() - renewed_s < self._timing.renew_s:
+        """Returns when the Lease could not be renewed in time, or is another's.
+
+        An API server that is silent would answer later than the Lease lasts, if ever: it is
+        waited for until the deadline, or as long as between two tries.
+        """
+        until_s = self._clock.monotonic_s() + self._timing.renew_s
+        while self._clock.monotonic_s() < until_s:
             await self._clock.sleep(self._timing.retry_s)
-            if await self._try():
-                renewed_s = self._clock.monotonic_s()
+            left_s = max(until_s - self._clock.monotonic_s(), self._timing.retry_s)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left_s):
+                    if await self._try():
+                        until_s = self._clock.monotonic_s() + self._timing.renew_s
 
     async def _try(self) -> bool:
         try:
