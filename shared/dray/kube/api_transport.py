@@ -6,6 +6,7 @@ Bodies are plain JSON both ways: the library's typed models cost a millisecond p
 import asyncio
 import contextlib
 import os
+import socket
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass
@@ -41,6 +42,10 @@ _NOT_ALLOWED: Final = (401, 403)
 _STARTS_WITHIN_S: Final = 60.0
 _NO_KUBECONFIG: Final = (AttributeError, LookupError, TypeError, ValueError)
 """What the library raises for a file that holds something else: it looks at no type."""
+
+_PROBES: Final = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
+"""A watch may rightly say nothing for minutes: after 15 s of that the kernel asks every 5 s whether
+the server is there, and after 3 times without an answer the connection is lost."""
 
 Query = Mapping[str, str]
 
@@ -133,8 +138,7 @@ class Transport:
             ) from error
         if failed is not None:
             raise await self._error(failed, f"{method} {path}")
-        answer: dict[str, Any] = msgspec.json.decode(data) if data else {}
-        return answer
+        return _object(data, f"{method} {path}") if data else {}
 
     async def lines(
         self, path: str, query: Query, *, silence_s: float
@@ -148,12 +152,13 @@ class Transport:
             async with self._request("GET", path, query, timeout) as response:
                 if response.status >= 400:
                     raise error_of(answer_of(response, await response.read()), f"watch {path}")
+                _probe(response)
                 rest = b""
                 async for chunk in response.content.iter_any():
                     *complete, rest = (rest + chunk).split(b"\n")
                     for line in complete:
                         if line.strip():
-                            yield msgspec.json.decode(line)
+                            yield _object(line, f"watch {path}")
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise KubeUnavailableError(
                 f"watch {path}: the connection was lost: {error or type(error).__name__}"
@@ -219,6 +224,27 @@ class Transport:
                 # What was not read to its end is a watch: TLS's good-bye would outlast it.
                 if (connection := response.connection) is not None and connection.transport:
                     connection.transport.abort()
+
+
+def _object(data: bytes, what: str) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(data, type=dict[str, Any])
+    except msgspec.MsgspecError as error:
+        raise KubeUnavailableError(
+            f"{what}: the answer is no JSON object ({error}): is it the API server that answers?"
+        ) from error
+
+
+def _probe(response: aiohttp.ClientResponse) -> None:
+    """Have a server missed that went without a word, as a node without power does."""
+    connection = response.connection
+    transport = connection.transport if connection is not None else None
+    if (wire := transport.get_extra_info("socket") if transport is not None else None) is None:
+        return
+    wire.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _PROBES.items():
+        if (option := getattr(socket, name, None)) is not None:
+            wire.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def environment_proxy(host: str) -> str | None:

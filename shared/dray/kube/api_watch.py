@@ -89,9 +89,12 @@ async def _events(
     flow = transport.lines(path, query, silence_s=timeout_s + _SILENCE_S)
     async with contextlib.aclosing(flow) as lines:
         async for line in lines:
-            if line["type"] == "ERROR":
-                raise _failure(line["object"])
-            yield line["type"], line["object"]
+            kind, obj = line.get("type"), line.get("object")
+            if not isinstance(kind, str) or not isinstance(obj, dict):
+                raise KubeUnavailableError(f"watch {path}: {str(line)[:200]} is no event")
+            if kind == "ERROR":
+                raise _failure(obj)
+            yield kind, obj
 
 
 def _failure(status: dict[str, Any]) -> GoneError | KubeUnavailableError:

@@ -1,6 +1,7 @@
 """A list or a watch of the real door goes on, whatever the server does."""
 
 import asyncio
+import socket
 from contextlib import aclosing
 
 import pytest
@@ -52,6 +53,40 @@ async def test_a_watch_lists_again_when_its_place_is_gone(served, answer) -> Non
         events = [await anext(watch) for _ in range(3)]
     assert [type(event) for event in events] == [Listed, Listed, Changed]
     assert script.asked[1]["resourceVersion"] == "50"
+
+
+@pytest.mark.parametrize("nonsense", [b"<html>\n", b"[]\n", b"{}\n", b'{"type": "ADDED"}\n'])
+async def test_a_watch_outlives_what_is_no_event(served, nonsense) -> None:
+    """As of a proxy that answers while the API server is away."""
+    script = Script()
+    script.lists = [listing(5)]
+    script.watches = [[nonsense], [line("ADDED", pod("a", 7))]]
+    api = await served(script.answer)
+    async with asyncio.timeout(60), aclosing(api.watch(PODS)) as watch:
+        events = [await anext(watch) for _ in range(2)]
+    assert [type(event) for event in events] == [Listed, Changed]
+
+
+async def test_a_server_that_goes_without_a_word_is_missed_by_its_watches(served) -> None:
+    """A watch may be silent for minutes; the kernel asks whether the server is there."""
+    script = Script()
+    script.lists = [listing(5)]
+    api = await served(script.answer)
+
+    def probed() -> list[int]:
+        wires = [
+            connection.transport.get_extra_info("socket")
+            for connection in api._transport._session.connector._acquired
+        ]
+        return [wire.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) for wire in wires]
+
+    async with asyncio.timeout(60), aclosing(api.watch(PODS)) as watch:
+        await anext(watch)
+        waiting = asyncio.ensure_future(anext(watch))
+        while probed() != [1]:  # noqa: ASYNC110 - a condition elsewhere
+            await asyncio.sleep(0.01)
+        waiting.cancel()
+        await asyncio.wait([waiting])
 
 
 async def test_a_watch_outlives_a_server_that_is_away(served) -> None:
