@@ -100,6 +100,27 @@ async def test_what_can_not_be_closed_in_time_does_not_hold_the_rest_up() -> Non
     assert closed == [True]
 
 
+async def test_all_that_is_to_be_closed_shares_the_time(monkeypatch) -> None:
+    """Each for all of it: four that wait for a bus that is away would outlast the kubelet."""
+    granted = []
+
+    def timeout(delay_s: float) -> asyncio.Timeout:
+        granted.append(delay_s)
+        return grant(delay_s)
+
+    async def stop() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        await for_ever()
+
+    grant = asyncio.timeout
+    async with asyncio.timeout(60):
+        monkeypatch.setattr(asyncio, "timeout", timeout)
+        await serve(close=[for_ever, for_ever, for_ever], grace_s=0.2, stop=stop)
+    first, *others = granted
+    assert first <= 0.2
+    assert others == pytest.approx([0.02, 0.02])
+
+
 PROGRAM = """
 import asyncio
 from dray.runtime.lifetime import serve
