@@ -19,6 +19,7 @@ from dray_allocator.fit.search import Ask
 from dray_allocator.placement.policies import scoring_of
 from dray_allocator.placement.said import Said, Sayings
 from dray_allocator.placement.scores import Scoring
+from dray_allocator.placement.sense import unjoinable
 from dray_allocator.specs import beside
 
 _MOST: Final = 4096
@@ -59,6 +60,8 @@ class Pattern(Wish, frozen=True):
 
     is_refused: bool
     """Whether something that a claim says can't be met at all."""
+    unjoinable: str
+    """Why its cards can't be had joined, though they must be; empty where that is no matter."""
     said: tuple[Said, ...]
     """By each of the open claims."""
     needs: PodNeeds
@@ -120,6 +123,8 @@ def _pattern(
     needed = msgspec.json.encode((pod.needs, alone, *modes), order="deterministic")
     signature = b"|".join([one for one, _, _ in told])
     is_elsewhere = any(pool not in ("", pod.pool) for _, _, pool in told)
+    faulty = any(one.faults(placement) or one.missing for one in said)
+    unjoined = _unjoinable(placement, said) if in_full else ""
     return Pattern(
         asks,
         signature,
@@ -132,7 +137,8 @@ def _pattern(
         in_full,
         alone,
         any(ask.preference for ask in asks),
-        is_elsewhere or any(one.faults(placement, in_full=in_full) or one.missing for one in said),
+        is_elsewhere or faulty or bool(unjoined),
+        unjoined,
         said,
         pod.needs,
         policy,
@@ -157,6 +163,11 @@ def _placement(policy: Placement, said: Sequence[Said]) -> Placement:
         if placement or topology:
             return overridden(policy, placement, topology)
     return policy
+
+
+def _unjoinable(placement: Placement, said: Sequence[Said]) -> str:
+    topologies = [topology for _, topology in (one.placement for one in said)]
+    return unjoinable(placement, topologies, sum(one.most_devices for one in said))
 
 
 def _modes(pod: Pod, placement: Placement, binder_counts: bool) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from dray_allocator.fit.percent import percents
 from dray_allocator.fit.search import Ask
 from dray_allocator.lane.asking import asks_of, needs_lane
 from dray_allocator.placement.preference import preference_of
-from dray_allocator.placement.sense import senseless
+from dray_allocator.placement.sense import most_devices, senseless
 from dray_allocator.specs import beside
 
 _MOST: Final = 4096
@@ -30,10 +30,10 @@ class Said(msgspec.Struct, frozen=True):
     """As of a pod's first claim; none where the claim is refused or needs the lane."""
     nonsense: tuple[str, ...]
     """What is wrong with it, in words."""
-    nonsense_in_full: tuple[str, ...]
-    """The same where structured parameters decide, because of it or of another claim."""
     nonsense_as_kubernetes: tuple[str, ...]
-    """The same where they decide as in kube-scheduler."""
+    """The same where it is decided as in kube-scheduler."""
+    most_devices: int
+    """As many as it may get."""
     missing: tuple[str, ...]
     """DeviceClasses that it asks for and that do not exist."""
     placement: tuple[str, str]
@@ -45,11 +45,9 @@ class Said(msgspec.Struct, frozen=True):
     fleet: Fleet
     """Which numbered the capacity shapes that ``asks`` remember."""
 
-    def faults(self, placement: Placement, *, in_full: bool) -> tuple[str, ...]:
+    def faults(self, placement: Placement) -> tuple[str, ...]:
         """What is wrong with it for whoever decides."""
-        if placement.is_compatible:
-            return self.nonsense_as_kubernetes
-        return self.nonsense_in_full if in_full else self.nonsense
+        return self.nonsense_as_kubernetes if placement.is_compatible else self.nonsense
 
     def holds(self, facts: Facts, fleet: Fleet) -> bool:
         """Whether nothing of it changed since."""
@@ -79,7 +77,7 @@ class Sayings:
 
 def _said(facts: Facts, fleet: Fleet, claim: Claim) -> Said:
     in_full, named = needs_lane(claim), [ask.device_class for ask in asks_of(claim)]
-    nonsense = tuple(senseless(claim, in_full=False, is_compatible=False))
+    nonsense = tuple(senseless(claim, is_compatible=False))
     asks = () if in_full or nonsense else claim.spec.requests
     known = facts.classes
     classes = {name: known.get(name) for name in _classes_of(claim, named)}
@@ -87,8 +85,8 @@ def _said(facts: Facts, fleet: Fleet, claim: Claim) -> Said:
         in_full,
         tuple(_ask(facts, claim, request) for request in asks),
         nonsense,
-        tuple(senseless(claim, in_full=True, is_compatible=False)),
-        tuple(senseless(claim, in_full=True, is_compatible=True)),
+        tuple(senseless(claim, is_compatible=True)),
+        most_devices(claim),
         tuple(name for name in named if name not in known),
         _placement(claim),
         _config(facts, claim),
