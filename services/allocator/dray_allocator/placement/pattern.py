@@ -13,6 +13,7 @@ from dray.domain.devices import OpaqueConfig
 from dray.domain.names import DRAY_SCHEDULER, KUBERNETES_COMPATIBLE
 from dray.domain.placement import HARD, Placement, overridden
 from dray.domain.pods import Pod, PodNeeds
+from dray_allocator.bounded import Room
 from dray_allocator.facts import Facts
 from dray_allocator.fit.devices import Fleet
 from dray_allocator.fit.search import Ask
@@ -22,7 +23,7 @@ from dray_allocator.placement.scores import Scoring
 from dray_allocator.placement.sense import unjoinable
 from dray_allocator.specs import beside
 
-_MOST: Final = 4096
+_MOST_BYTES: Final = 2**24
 _MOST_ALIKE: Final = 16
 _Told = tuple[tuple[bytes, bytes, str], ...]
 """Of each claim, its signature, what it says beside, and its pool."""
@@ -81,6 +82,7 @@ class Patterns:
         self._sayings = Sayings()
         self._known: dict[_Key, list[Pattern]] = {}
         """By what tells most of them apart; those of one key have other needs."""
+        self._room = Room(_MOST_BYTES)
 
     def of(
         self, facts: Facts, fleet: Fleet, domain: str, pod: Pod, claims: Sequence[Claim]
@@ -92,18 +94,18 @@ class Patterns:
         told = tuple([(signatures[one.uid], beside(one.spec), one.pool) for one in claims])
         about = (domain, pod.pool, pod.scheduler, alone, fleet.says_more)
         key = (*about, needs.cpu_milli, needs.memory_bytes, told)
-        alike = self._known.get(key)
-        for known in alike or ():
+        alike = self._known.get(key, ())
+        for known in alike:
             if known.needs == needs and known.holds(facts, fleet, domain):
                 return known
-        if alike is None:
-            if len(self._known) >= _MOST:
-                self._known.clear()
-            alike = self._known[key] = []
         said = tuple([self._sayings.of(facts, fleet, claim) for claim in claims])
         policy = facts.placement(domain)[0]
         made = _pattern(said, told, policy, pod, fleet, alone=alone)
-        alike[:] = [made, *[one for one in alike if one.needs != needs][: _MOST_ALIKE - 1]]
+        if not self._room.takes(len(made.signature) + sum(len(says) for _, says, _ in told)):
+            self._known.clear()
+            alike = ()
+        others = [one for one in alike if one.needs != needs]
+        self._known[key] = [made, *others[: _MOST_ALIKE - 1]]
         return made
 
 

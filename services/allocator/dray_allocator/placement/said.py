@@ -8,6 +8,7 @@ from dray.domain.claims import Claim, DeviceRequest
 from dray.domain.devices import DeviceClass, OpaqueConfig
 from dray.domain.names import PLACEMENT_FIELD, TOPOLOGY_FIELD
 from dray.domain.placement import Placement
+from dray_allocator.bounded import Room
 from dray_allocator.facts import Facts
 from dray_allocator.fit.devices import Fleet
 from dray_allocator.fit.parameters import own_parameters
@@ -18,7 +19,7 @@ from dray_allocator.placement.preference import preference_of
 from dray_allocator.placement.sense import most_devices, senseless
 from dray_allocator.specs import beside
 
-_MOST: Final = 4096
+_MOST_BYTES: Final = 2**24
 
 
 class Said(msgspec.Struct, frozen=True):
@@ -63,13 +64,14 @@ class Sayings:
 
     def __init__(self) -> None:
         self._known: dict[tuple[bytes, bytes], Said] = {}
+        self._room = Room(_MOST_BYTES)
 
     def of(self, facts: Facts, fleet: Fleet, claim: Claim) -> Said:
         """What a claim of these facts says."""
         key = (facts.signatures[claim.uid], beside(claim.spec))
         known = self._known.get(key)
         if known is None or not known.holds(facts, fleet):
-            if len(self._known) >= _MOST:
+            if not self._room.takes(sum(map(len, key))):
                 self._known.clear()
             known = self._known[key] = _said(facts, fleet, claim)
         return known
