@@ -1,5 +1,5 @@
-"""Equality that tells types apart, as Kubernetes does. To Python ``true``, 1 and 1.0 are equal, down
-to the values that attributes and opaque parameters hold."""
+"""Equality that tells types apart, as Kubernetes does. To Python true, 1 and 1.0 are equal, in
+attributes and in opaque parameters, too."""
 
 import msgspec
 

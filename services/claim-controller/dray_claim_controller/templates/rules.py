@@ -110,7 +110,9 @@ def difference(wanted: Any, existing: Any, path: str = "spec") -> str | None:
             if found := difference(left, right, f"{path}[{index}]"):
                 return found
         return None
-    if _same_value(wanted, existing) or (".capacity.requests." in path and _same_amount(wanted, existing)):
+    if _same_value(wanted, existing) or (
+        ".capacity.requests." in path and _same_amount(wanted, existing)
+    ):
         return None
     return f"{path} is {existing!r}, expected {wanted!r}"
 
