@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from dray.domain.equality import same
+
 from . import metadata, priority, status
 from .admission import Admission, Attributes
 from .context import Context
@@ -181,7 +183,7 @@ class Operations:
         if self.store.get(key) is not old:
             raise Conflict(key)
         new["metadata"]["resourceVersion"] = meta["resourceVersion"]
-        if new == old:
+        if same(new, old):
             return old
         if context.dry_run:
             return new

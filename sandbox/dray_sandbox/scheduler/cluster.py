@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from dray.domain.pods import HostPort, Node, NodeExpression, NodeTerm, Pod
 from dray.kube.convert import node_from, pod_from
 from dray.kube.ports import Object
+from dray_sandbox.scheduler.readiness import Readiness, readiness_of
 
 _OVER = ("Succeeded", "Failed")
 
@@ -28,6 +29,8 @@ class SeenClaim:
     """The allocation's node selector; None: any node."""
     reserved_for: tuple[str, ...] = ()
     deleting: bool = False
+    readiness: Readiness = field(default_factory=Readiness)
+    """Of the devices that are allocated."""
 
 
 def claim_seen(obj: Object) -> SeenClaim:
@@ -46,6 +49,7 @@ def claim_seen(obj: Object) -> SeenClaim:
         node_terms=_terms(allocation.get("nodeSelector")),
         reserved_for=tuple(r["uid"] for r in status.get("reservedFor") or ()),
         deleting="deletionTimestamp" in metadata,
+        readiness=readiness_of(status),
     )
 
 
@@ -141,6 +145,11 @@ class Cluster:
         self._count(pod, -1)
         del self.assumed[uid]
         self._count(pod, 1)
+
+    def claims_of(self, pod: Pod) -> list[SeenClaim]:
+        """The claims of a pod that there are."""
+        keys = ((pod.namespace, one.claim) for one in pod.claims if one.claim)
+        return [self.claims[key] for key in keys if key in self.claims]
 
     def users_of(self, claim: SeenClaim) -> Iterator[Pod]:
         """Pods that reference the claim."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from dray.domain.devices import Taint
 from dray.domain.pods import HostPort, Node, NodeExpression, NodeTerm, Pod
 from dray_sandbox.scheduler.cluster import Cluster, SeenClaim, Usage
+from dray_sandbox.scheduler.readiness import TIMEOUT_S
 
 _UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable")
 _REPELLING = ("NoSchedule", "NoExecute")
@@ -63,8 +64,11 @@ def is_candidate(pod: Pod, cluster: Cluster, scheduler: str) -> bool:
     )
 
 
-def decide(pod: Pod, cluster: Cluster) -> Verdict:
-    """Where the pod goes now, or why nowhere."""
+def decide(
+    pod: Pod, cluster: Cluster, *, now_unix_s: float = 0.0, timeout_s: float = TIMEOUT_S
+) -> Verdict:
+    """Where the pod goes now, or why nowhere. ``timeout_s`` after their allocation devices that
+    are not ready count as devices that won't be."""
     claims, missing = _claims_of(pod, cluster)
     if missing:
         return NotQueued(missing)
@@ -72,12 +76,13 @@ def decide(pod: Pod, cluster: Cluster) -> Verdict:
         return _nowhere(cluster, f"resourceclaim in use: {busy[0].name}")
     if not cluster.nodes:
         return Unschedulable("no nodes available to schedule pods")
+    given_up = [one for one in claims if one.readiness.is_given_up(now_unix_s, timeout_s)]
     refusals: Counter[str] = Counter()
     unavailable: dict[str, SeenClaim] = {}
     fitting: list[Node] = []
     for node in cluster.nodes.values():
-        why = _node_refusal(pod, node, cluster) or _claims_refusal(claims, node, unavailable)
-        if why:
+        why = _node_refusal(pod, node, cluster)
+        if why := why or _claims_refusal(claims, given_up, node, unavailable):
             refusals[why] += 1
         else:
             fitting.append(node)
@@ -139,17 +144,23 @@ def _is_taken(port: HostPort, used: Usage) -> bool:
     )
 
 
-def _claims_refusal(claims: list[SeenClaim], node: Node, unavailable: dict[str, SeenClaim]) -> str:
+def _claims_refusal(
+    claims: list[SeenClaim],
+    given_up: list[SeenClaim],
+    node: Node,
+    unavailable: dict[str, SeenClaim],
+) -> str:
     """Why the claims keep the pod off a node that fits otherwise; notes who is to blame."""
-    elsewhere = [
+    blamed = [
         claim
         for claim in claims
-        if claim.node_terms is not None and not matches(claim.node_terms, node)
+        if claim in given_up
+        or (claim.node_terms is not None and not matches(claim.node_terms, node))
     ]
     if not all(claim.allocated for claim in claims):
         return "cannot allocate all claims"
-    unavailable.update({claim.uid: claim for claim in elsewhere})
-    return "resourceclaim not available on the node" if elsewhere else ""
+    unavailable.update({claim.uid: claim for claim in blamed})
+    return "resourceclaim not available on the node" if blamed else ""
 
 
 def _to_clear(pod: Pod, unavailable: dict[str, SeenClaim]) -> SeenClaim | None:

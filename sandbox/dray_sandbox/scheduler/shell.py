@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 import structlog
 
@@ -28,6 +28,7 @@ from dray.kube.ports import (
 from dray_sandbox.events import event_of
 from dray_sandbox.scheduler.cluster import Cluster, SeenClaim, claim_seen
 from dray_sandbox.scheduler.queue import Queue
+from dray_sandbox.scheduler.readiness import TIMEOUT_S, BindingError, are_ready
 from dray_sandbox.scheduler.rules import (
     Failed,
     NotQueued,
@@ -38,14 +39,25 @@ from dray_sandbox.scheduler.rules import (
 )
 
 COMPONENT = "default-scheduler"
+LOOK_EVERY_S: Final = 5.0
+"""How often devices that are waited for are looked at."""
 
 
 class Scheduler:
     """One scheduler for all pods of ``name``."""
 
-    def __init__(self, kube: Kube, name: str = COMPONENT) -> None:
+    def __init__(
+        self,
+        kube: Kube,
+        name: str = COMPONENT,
+        *,
+        binding_timeout_s: float = TIMEOUT_S,
+        look_every_s: float = LOOK_EVERY_S,
+    ) -> None:
         self._kube = kube
         self._name = name
+        self._binding_timeout_s = binding_timeout_s
+        self._look_every_s = look_every_s
         self._cluster = Cluster()
         self._queue = Queue()
         self._wake = asyncio.Event()
@@ -134,7 +146,8 @@ class Scheduler:
                     await self._try(pod, group)
 
     async def _try(self, pod: Pod, group: asyncio.TaskGroup) -> None:
-        verdict = decide(pod, self._cluster)
+        now_unix_s, timeout_s = time.time(), self._binding_timeout_s
+        verdict = decide(pod, self._cluster, now_unix_s=now_unix_s, timeout_s=timeout_s)
         match verdict:
             case Place(node, reserve):
                 self._queue.remove(pod.uid)
@@ -156,8 +169,12 @@ class Scheduler:
         try:
             for claim in reserve:
                 await self._reserve(claim, pod)
+            if any(claim.readiness.is_asked for claim in self._cluster.claims_of(pod)):
+                await self._until_ready(pod, node)
             await self._kube.bind(pod.name, pod.namespace, uid=pod.uid, node=node)
         except DrayError as error:
+            for claim in self._cluster.claims_of(pod):
+                await self._guarded(pod, self._unreserve(claim, pod))
             self._cluster.withdraw(pod.uid)
             self._queue.tried(pod.uid, time.monotonic())
             self._queue.activate(pod.uid)
@@ -187,6 +204,32 @@ class Scheduler:
             except ConflictError:
                 continue
             return
+
+    async def _until_ready(self, pod: Pod, node: str) -> None:
+        """Wait for the conditions of the pod's devices. Raises BindingError."""
+        message = f"waiting for binding conditions for device on node {node}"
+        await self._guarded(pod, self._event(pod, "Normal", "BindingConditionsPending", message))
+        timeout_s = self._binding_timeout_s
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while pod.uid in self._cluster.pods:
+                    claims = self._cluster.claims_of(pod)
+                    told = [(claim.name, claim.readiness) for claim in claims]
+                    if len(told) == len(pod.claims) and are_ready(told, time.time(), timeout_s):
+                        return
+                    await asyncio.sleep(self._look_every_s)
+                raise BindingError(f"pod {pod.namespace}/{pod.name} was deleted")
+        raise BindingError("device binding timeout: context deadline exceeded")
+
+    async def _unreserve(self, claim: SeenClaim, pod: Pod) -> None:
+        """Give back what was reserved for a pod that is not bound after all."""
+        current = await self._kube.get(CLAIMS, claim.name, claim.namespace)
+        seen = claim_seen(current)
+        if seen.uid != claim.uid or pod.uid not in seen.reserved_for:
+            return
+        users = current["status"]["reservedFor"]
+        current["status"]["reservedFor"] = [one for one in users if one["uid"] != pod.uid]
+        await self._kube.update(CLAIMS, current, subresource="status")
 
     async def _clear(self, claim: SeenClaim) -> None:
         """PostFilter's deallocation, from the state the decision was made on."""

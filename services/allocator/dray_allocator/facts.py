@@ -102,7 +102,7 @@ class Facts:
         self.gone_claims.pop(claim.uid, None)
         spec, signature = self._specs.same(claim)
         self.claims[claim.uid] = claim if claim.spec is spec else replace(claim, spec=spec)
-        self.signatures.setdefault(claim.uid, signature)
+        self.signatures[claim.uid] = signature
         self.claim_uids[name] = claim.uid
         return True
 

@@ -30,6 +30,7 @@ from dray_allocator.facts import Facts, NodeFact
 from dray_allocator.fit.devices import Fleet
 from dray_allocator.fit.selectors import Selectors
 from dray_allocator.log.fold import Touched
+from dray_allocator.placement.fragmentation.score import Landscapes
 from dray_allocator.placement.pattern import Patterns
 from dray_allocator.state import AllocatorState
 from dray_allocator.ties import Ties
@@ -58,6 +59,7 @@ def forget_facts(state: AllocatorState) -> None:
         domain.passed = -1
         domain.unnamed = True
         domain.renamed = 0
+        domain.landscapes = Landscapes()  # As above, to the boards.
     state.refresh_all()
 
 

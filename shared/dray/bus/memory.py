@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Final
 
 from dray.bus.dead import dead_letter
 from dray.bus.memory_consumer import MemoryConsumer, MemoryDelivery
@@ -20,6 +21,8 @@ from dray.messages.base import Delivered, Outgoing
 
 Handler = Callable[[bytes], Awaitable[bytes | None]]
 Hook = Callable[[], Awaitable[None]]
+BATCH: Final = 512
+"""Messages that a reader has at hand at most, as from JetStream: beyond them it sees a deletion."""
 
 
 class MemoryBus:
@@ -125,7 +128,7 @@ class MemoryBus:
         """See ``Bus.read_batches``."""
         await self._until_connected()
         source = self.server.named(stream)
-        position = start
+        position, waiting, changed = start, list[Delivered](), None
         while True:
             await self._until_connected()
             if source.deleted:
@@ -135,10 +138,12 @@ class MemoryBus:
                     f"the stream {stream} ends at {source.last_sequence}, but {position - 1} was "
                     "read from it: its end was lost"
                 )
-            changed = source.changed
-            if batch := source.after(position, subjects):
-                position = batch[-1].sequence + 1
-                yield [with_pending(batch, index) for index in range(len(batch))]
+            if changed is not source.changed:
+                changed, waiting = source.changed, source.after(position, subjects)
+            if waiting:
+                batch = [with_pending(waiting, index) for index in range(len(waiting[:BATCH]))]
+                position, waiting = batch[-1].sequence + 1, waiting[BATCH:]
+                yield batch
             else:
                 await self._until_moved(changed)
 

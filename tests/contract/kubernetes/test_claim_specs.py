@@ -42,6 +42,26 @@ async def test_the_spec_is_immutable(api: Any, refused: Any) -> None:
     assert message.endswith("field is immutable")
 
 
+@pytest.mark.parametrize("changed", [1, 1.0])
+async def test_a_parameter_that_changes_its_type_is_changed(
+    api: Any, refused: Any, changed: object
+) -> None:
+    opaque = {"driver": "d.example.com", "parameters": {"on": True}}
+    body = api.claim("one")
+    body["spec"]["devices"]["config"] = [{"opaque": opaque}]
+    made = await api.create("resourceclaims", body)
+    again = await api.put("resourceclaims", made)
+    assert again["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
+    made["spec"]["devices"]["config"][0]["opaque"]["parameters"]["on"] = changed
+
+    with pytest.raises(refused) as caught:
+        await api.put("resourceclaims", made)
+
+    [(field, message)] = caught.value.causes()
+    assert field == "spec"
+    assert message.endswith("field is immutable")
+
+
 STRAY = "spec.devices.requests[0].allocationMode"
 
 

@@ -34,6 +34,16 @@ def test_a_claim_that_is_observed_again_says_what_is_new_of_it(make_world):
     assert list(facts.claims.values()) == [again.claim]
 
 
+def test_a_claim_of_which_more_is_read_than_before_is_another_one(make_world):
+    facts = Facts()
+    facts.put_claim(observed(make_world, "a", vram="1Gi"))
+    before = facts.signatures["claim-a"]
+    facts.put_claim(observed(make_world, "a", revision=2, vram="2Gi"))
+    read = facts.signatures["claim-a"]
+    facts.put_claim(observed(make_world, "b", vram="2Gi"))
+    assert before != read == facts.signatures["claim-b"]
+
+
 def test_specs_that_differ_beside_their_requests_stay_apart(make_world):
     specs, one = Specs(), observed(make_world, "a").claim
     other = replace(one, spec=replace(one.spec, unsupported=("something",)))

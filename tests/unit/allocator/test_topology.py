@@ -198,3 +198,12 @@ def test_the_board_knows_how_many_cards_nvlink_joins(world):
         assert world.state.boards.of("pool").linked == linked + 1
     world.node(world.a_node("m"), deleted=True)
     assert world.state.boards.of("pool").linked == 0
+
+
+def test_joints_are_equal_with_their_types_only(make_world):
+    world = make_world().open()
+    put(world, "n1", (None, 1, None), (None, True, None))
+    world.submit(world.a_pod("p"), asks(**{names.TOPOLOGY_FIELD: "hard"}))
+    assert given_to(world, "p") is None
+    put(world, "n2", (None, 1, None), (None, 1, None))
+    assert given_to(world, "p") == [0, 1]

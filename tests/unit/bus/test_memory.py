@@ -5,9 +5,14 @@ from contextlib import aclosing
 
 import pytest
 
-from dray.bus.memory import MemoryBus
+from dray.bus.memory import BATCH, MemoryBus
 from dray.bus.memory_store import matches
-from dray.bus.ports import BusUnavailableError, StaleSequenceError, StreamSpec
+from dray.bus.ports import (
+    BusUnavailableError,
+    StaleSequenceError,
+    StreamMissingError,
+    StreamSpec,
+)
 from dray.messages.base import Outgoing
 
 LOG = StreamSpec("LOG", ("t.log",))
@@ -92,3 +97,17 @@ async def test_an_id_is_remembered_for_the_window_alone() -> None:
     assert [await bus.publish(message) for _ in range(2)] == [1, 1]
     now_unix_s += 11.0
     assert await bus.publish(message) == 2
+
+
+async def test_after_a_deletion_no_more_is_read_than_is_at_hand() -> None:
+    bus = MemoryBus()
+    await bus.ensure(LOG)
+    for number in range(2 * BATCH):
+        await bus.append(Outgoing("t.log", b"1"), expected_last=number)
+    async with asyncio.timeout(60), aclosing(bus.read("LOG")) as reader:
+        await anext(reader)
+        await bus.delete_stream("LOG")
+        rest = [await anext(reader) for _ in range(BATCH - 1)]
+        assert rest[-1].sequence == BATCH
+        with pytest.raises(StreamMissingError):
+            await anext(reader)

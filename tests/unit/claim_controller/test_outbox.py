@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dray.domain.claims import Claim, ClaimSpec
-from dray.domain.devices import ResourceSlice
+from dray.domain.devices import Device, ResourceSlice
 from dray.domain.pods import Node
 from dray.messages.base import message_id, subject_of
 from dray.messages.facts import ClaimObserved, Fact, NodeObserved, SliceObserved
@@ -36,6 +36,17 @@ def test_a_new_fact_is_published_and_an_equal_one_is_not() -> None:
     assert Outbox().plan(key_of(claim(5)), claim(5), 5) == [claim(5)]
     assert published(claim(5)).plan(key_of(claim(5)), claim(5), 5) == []
     assert published(node(5)).plan(key_of(node(5)), node(9), 9) == []
+
+
+def test_an_attribute_of_another_type_is_another_fact() -> None:
+    def of(value: bool | int, revision: int) -> SliceObserved:
+        device = Device("gpu", {"fast": value})
+        one = ResourceSlice("s", "u", "d", "p", 1, 1, "n", (device,))
+        return SliceObserved(revision=revision, slice=one)
+
+    outbox = published(of(True, 5))
+    assert outbox.plan(key_of(of(True, 6)), of(True, 6), 6) == []
+    assert outbox.plan(key_of(of(1, 6)), of(1, 6), 6) == [of(1, 6)]
 
 
 def test_an_older_object_is_dropped() -> None:

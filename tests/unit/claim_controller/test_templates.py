@@ -108,6 +108,15 @@ def test_a_server_may_default_and_respell() -> None:
     assert difference(SPEC, stored) is None
 
 
+def test_a_parameter_of_another_type_is_another_one() -> None:
+    def of(value: object) -> dict[str, Any]:
+        return {"config": [{"opaque": {"driver": "d", "parameters": {"on": value}}}]}
+
+    assert difference(of(True), of(True)) is None
+    assert difference(of(2), of(2.0)) is None, "one number"
+    assert "parameters.on is 1, expected True" in str(difference(of(True), of(1)))
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

@@ -1,5 +1,6 @@
 """The scheduler stand-in: as strict and as nasty as kube-scheduler, and it never allocates."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -235,6 +236,22 @@ def test_it_clears_no_allocation_that_another_pod_uses() -> None:
     verdict = decide(seen(made, pod("mine", claims=("gpu",))), made)
     assert isinstance(verdict, Unschedulable)
     assert verdict.clear is None
+
+
+def test_devices_that_will_not_get_ready_are_cleared_for_others_to_be_tried() -> None:
+    waiting = claim("mine-gpu", "mine", node="a", used_by=("mine",))
+    result = {"request": "r", "driver": "d", "pool": "p", "device": "x"}
+    conditions = {"bindingConditions": ["up"], "bindingFailureConditions": ["broken"]}
+    waiting["status"]["allocation"]["devices"]["results"] = [result | conditions]
+    made = cluster(node("a"), node("b"), claims=(waiting,))
+    mine = seen(made, pod("mine", claims=("gpu",)))
+    allocated = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
+    assert decide(mine, made, now_unix_s=allocated + 600) == Place("a")
+    late = decide(mine, made, now_unix_s=allocated + 601)
+    assert isinstance(late, Unschedulable)
+    assert "2 resourceclaim not available on the node" in late.message
+    assert late.clear is not None
+    assert late.clear.name == "mine-gpu"
 
 
 def test_a_claim_of_another_pod_of_the_same_name_is_not_accepted() -> None:

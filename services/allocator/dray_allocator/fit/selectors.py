@@ -117,26 +117,26 @@ def _shape(selector: _Selector, view: DeviceView) -> Shape:
     if selector.reads is None:
         return (view.driver, view.allow_multiple_allocations, view.broken, *_all_values(view))
     values = (read.value(view) for read in selector.reads)
-    return (view.broken, *(_identity(value) for value in values))
+    return (view.broken, *(identity(value) for value in values))
 
 
 def _all_values(view: DeviceView) -> Shape:
     attributes = sorted(view.attributes.items(), key=lambda item: item[0])
     capacity = sorted(view.capacity.items(), key=lambda item: item[0])
     return (
-        tuple((key, _identity(value)) for key, value in attributes),
-        tuple((key, _identity(amount)) for key, amount in capacity),
+        tuple((key, identity(value)) for key, value in attributes),
+        tuple((key, identity(amount)) for key, amount in capacity),
     )
 
 
-def _identity(value: object) -> Shape:
+def identity(value: object) -> Shape:
     """Equal for values that no expression tells apart: ``1`` and ``true`` are not, and amounts
     are told apart by how Kubernetes holds them, too (``isInteger`` of 1 and of 1000m)."""
     match value:
         case Quantity():
             return (value.nano, value.binary, value.exponent, value.is_small)
         case tuple():
-            return tuple(_identity(item) for item in value)
+            return tuple(identity(item) for item in value)
         case _:
             return (type(value), value)
 

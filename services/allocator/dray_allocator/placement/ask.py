@@ -63,11 +63,13 @@ def _refusals(pod: Pod, claims: Sequence[Claim], common: Pattern) -> list[Reason
             )
         reasons += [
             _one("unsupported", f"claim {claim.name}: {what}")
-            for what in one.faults(common.placement, in_full=common.in_full)
+            for what in one.faults(common.placement)
         ]
         reasons += [
             _one("unsupported", f"DeviceClass {name} does not exist") for name in one.missing
         ]
+    if common.unjoinable:
+        reasons.append(_one("unsupported", common.unjoinable))
     return reasons
 
 

@@ -13,15 +13,17 @@ from dray.domain.devices import OpaqueConfig
 from dray.domain.names import DRAY_SCHEDULER, KUBERNETES_COMPATIBLE
 from dray.domain.placement import HARD, Placement, overridden
 from dray.domain.pods import Pod, PodNeeds
+from dray_allocator.bounded import Room
 from dray_allocator.facts import Facts
 from dray_allocator.fit.devices import Fleet
 from dray_allocator.fit.search import Ask
 from dray_allocator.placement.policies import scoring_of
 from dray_allocator.placement.said import Said, Sayings
 from dray_allocator.placement.scores import Scoring
+from dray_allocator.placement.sense import unjoinable
 from dray_allocator.specs import beside
 
-_MOST: Final = 4096
+_MOST_BYTES: Final = 2**24
 _MOST_ALIKE: Final = 16
 _Told = tuple[tuple[bytes, bytes, str], ...]
 """Of each claim, its signature, what it says beside, and its pool."""
@@ -59,6 +61,8 @@ class Pattern(Wish, frozen=True):
 
     is_refused: bool
     """Whether something that a claim says can't be met at all."""
+    unjoinable: str
+    """Why its cards can't be had joined, though they must be; empty where that is no matter."""
     said: tuple[Said, ...]
     """By each of the open claims."""
     needs: PodNeeds
@@ -78,6 +82,7 @@ class Patterns:
         self._sayings = Sayings()
         self._known: dict[_Key, list[Pattern]] = {}
         """By what tells most of them apart; those of one key have other needs."""
+        self._room = Room(_MOST_BYTES)
 
     def of(
         self, facts: Facts, fleet: Fleet, domain: str, pod: Pod, claims: Sequence[Claim]
@@ -89,18 +94,18 @@ class Patterns:
         told = tuple([(signatures[one.uid], beside(one.spec), one.pool) for one in claims])
         about = (domain, pod.pool, pod.scheduler, alone, fleet.says_more)
         key = (*about, needs.cpu_milli, needs.memory_bytes, told)
-        alike = self._known.get(key)
-        for known in alike or ():
+        alike = self._known.get(key, ())
+        for known in alike:
             if known.needs == needs and known.holds(facts, fleet, domain):
                 return known
-        if alike is None:
-            if len(self._known) >= _MOST:
-                self._known.clear()
-            alike = self._known[key] = []
         said = tuple([self._sayings.of(facts, fleet, claim) for claim in claims])
         policy = facts.placement(domain)[0]
         made = _pattern(said, told, policy, pod, fleet, alone=alone)
-        alike[:] = [made, *[one for one in alike if one.needs != needs][: _MOST_ALIKE - 1]]
+        if not self._room.takes(len(made.signature) + sum(len(says) for _, says, _ in told)):
+            self._known.clear()
+            alike = ()
+        others = [one for one in alike if one.needs != needs]
+        self._known[key] = [made, *others[: _MOST_ALIKE - 1]]
         return made
 
 
@@ -120,6 +125,8 @@ def _pattern(
     needed = msgspec.json.encode((pod.needs, alone, *modes), order="deterministic")
     signature = b"|".join([one for one, _, _ in told])
     is_elsewhere = any(pool not in ("", pod.pool) for _, _, pool in told)
+    faulty = any(one.faults(placement) or one.missing for one in said)
+    unjoined = _unjoinable(placement, said) if in_full else ""
     return Pattern(
         asks,
         signature,
@@ -132,7 +139,8 @@ def _pattern(
         in_full,
         alone,
         any(ask.preference for ask in asks),
-        is_elsewhere or any(one.faults(placement, in_full=in_full) or one.missing for one in said),
+        is_elsewhere or faulty or bool(unjoined),
+        unjoined,
         said,
         pod.needs,
         policy,
@@ -157,6 +165,11 @@ def _placement(policy: Placement, said: Sequence[Said]) -> Placement:
         if placement or topology:
             return overridden(policy, placement, topology)
     return policy
+
+
+def _unjoinable(placement: Placement, said: Sequence[Said]) -> str:
+    topologies = [topology for _, topology in (one.placement for one in said)]
+    return unjoinable(placement, topologies, sum(one.most_devices for one in said))
 
 
 def _modes(pod: Pod, placement: Placement, binder_counts: bool) -> tuple[str, ...]:

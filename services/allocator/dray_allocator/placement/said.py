@@ -8,6 +8,7 @@ from dray.domain.claims import Claim, DeviceRequest
 from dray.domain.devices import DeviceClass, OpaqueConfig
 from dray.domain.names import PLACEMENT_FIELD, TOPOLOGY_FIELD
 from dray.domain.placement import Placement
+from dray_allocator.bounded import Room
 from dray_allocator.facts import Facts
 from dray_allocator.fit.devices import Fleet
 from dray_allocator.fit.parameters import own_parameters
@@ -15,10 +16,10 @@ from dray_allocator.fit.percent import percents
 from dray_allocator.fit.search import Ask
 from dray_allocator.lane.asking import asks_of, needs_lane
 from dray_allocator.placement.preference import preference_of
-from dray_allocator.placement.sense import senseless
+from dray_allocator.placement.sense import most_devices, senseless
 from dray_allocator.specs import beside
 
-_MOST: Final = 4096
+_MOST_BYTES: Final = 2**24
 
 
 class Said(msgspec.Struct, frozen=True):
@@ -30,10 +31,10 @@ class Said(msgspec.Struct, frozen=True):
     """As of a pod's first claim; none where the claim is refused or needs the lane."""
     nonsense: tuple[str, ...]
     """What is wrong with it, in words."""
-    nonsense_in_full: tuple[str, ...]
-    """The same where structured parameters decide, because of it or of another claim."""
     nonsense_as_kubernetes: tuple[str, ...]
-    """The same where they decide as in kube-scheduler."""
+    """The same where it is decided as in kube-scheduler."""
+    most_devices: int
+    """As many as it may get."""
     missing: tuple[str, ...]
     """DeviceClasses that it asks for and that do not exist."""
     placement: tuple[str, str]
@@ -45,11 +46,9 @@ class Said(msgspec.Struct, frozen=True):
     fleet: Fleet
     """Which numbered the capacity shapes that ``asks`` remember."""
 
-    def faults(self, placement: Placement, *, in_full: bool) -> tuple[str, ...]:
+    def faults(self, placement: Placement) -> tuple[str, ...]:
         """What is wrong with it for whoever decides."""
-        if placement.is_compatible:
-            return self.nonsense_as_kubernetes
-        return self.nonsense_in_full if in_full else self.nonsense
+        return self.nonsense_as_kubernetes if placement.is_compatible else self.nonsense
 
     def holds(self, facts: Facts, fleet: Fleet) -> bool:
         """Whether nothing of it changed since."""
@@ -65,13 +64,14 @@ class Sayings:
 
     def __init__(self) -> None:
         self._known: dict[tuple[bytes, bytes], Said] = {}
+        self._room = Room(_MOST_BYTES)
 
     def of(self, facts: Facts, fleet: Fleet, claim: Claim) -> Said:
         """What a claim of these facts says."""
         key = (facts.signatures[claim.uid], beside(claim.spec))
         known = self._known.get(key)
         if known is None or not known.holds(facts, fleet):
-            if len(self._known) >= _MOST:
+            if not self._room.takes(sum(map(len, key))):
                 self._known.clear()
             known = self._known[key] = _said(facts, fleet, claim)
         return known
@@ -79,7 +79,7 @@ class Sayings:
 
 def _said(facts: Facts, fleet: Fleet, claim: Claim) -> Said:
     in_full, named = needs_lane(claim), [ask.device_class for ask in asks_of(claim)]
-    nonsense = tuple(senseless(claim, in_full=False, is_compatible=False))
+    nonsense = tuple(senseless(claim, is_compatible=False))
     asks = () if in_full or nonsense else claim.spec.requests
     known = facts.classes
     classes = {name: known.get(name) for name in _classes_of(claim, named)}
@@ -87,8 +87,8 @@ def _said(facts: Facts, fleet: Fleet, claim: Claim) -> Said:
         in_full,
         tuple(_ask(facts, claim, request) for request in asks),
         nonsense,
-        tuple(senseless(claim, in_full=True, is_compatible=False)),
-        tuple(senseless(claim, in_full=True, is_compatible=True)),
+        tuple(senseless(claim, is_compatible=True)),
+        most_devices(claim),
         tuple(name for name in named if name not in known),
         _placement(claim),
         _config(facts, claim),

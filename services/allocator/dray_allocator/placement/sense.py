@@ -1,20 +1,27 @@
 """What of a claim makes no sense, or can't be decided: a clear reason instead of a search."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 from dray.domain import names
 from dray.domain.claims import Claim
 from dray.domain.dra.asks import Ask, Request
-from dray.domain.placement import HARD
+from dray.domain.placement import HARD, Placement
 from dray_allocator.fit.capacity import amount_of
-from dray_allocator.fit.parameters import own_parameters
 from dray_allocator.fit.percent import unreadable
 from dray_allocator.lane.asking import asks_of, claim_of, shares_of
 
+_MANY: Final = 2
+"""Stands for as many as there are."""
+_NO_WORDS: Final = (
+    f'"{HARD}" can\'t be had with placement {names.KUBERNETES_COMPATIBLE}, or beside what '
+    "Kubernetes' allocation alone can decide, which has no such rule"
+)
 
-def senseless(claim: Claim, *, in_full: bool, is_compatible: bool) -> list[str]:
-    """What is wrong with a claim, in words; ``in_full``: structured parameters decide, and
-    ``is_compatible``: as in kube-scheduler."""
+
+def senseless(claim: Claim, *, is_compatible: bool) -> list[str]:
+    """What is wrong with a claim, in words; ``is_compatible``: it is decided as in
+    kube-scheduler."""
     found = [*claim.spec.unsupported, *unreadable(claim)]
     for ask in asks_of(claim):
         found += _of_ask(ask)
@@ -25,32 +32,40 @@ def senseless(claim: Claim, *, in_full: bool, is_compatible: bool) -> list[str]:
             f"({names.TFLOPS_REQUEST}, {names.VRAM_REQUEST}), or have another placement "
             f"({names.PLACEMENT})"
         )
-    if in_full and _is_to_be_joined(claim):
-        found.append(
-            f'{names.GPU_TOPOLOGY} "{HARD}" can\'t be had with placement '
-            f"{names.KUBERNETES_COMPATIBLE}, or beside what Kubernetes' allocation alone can "
-            "decide, which has no such rule; leave it out, or constrain the claim with "
-            "matchAttribute"
-        )
     if sum(map(_fewest, claim_of(claim).requests)) > names.MAX_GPUS_PER_CLAIM:
         found.append(f"more than {names.MAX_GPUS_PER_CLAIM} devices")
     return list(dict.fromkeys(found))
 
 
-def _is_to_be_joined(claim: Claim) -> bool:
-    """Whether the claim says by itself that its cards must be joined, and may get several."""
-    says = any(one.get(names.TOPOLOGY_FIELD) == HARD for one in own_parameters(claim))
-    asks = [request.first_available or (request.exactly,) for request in claim_of(claim).requests]
-    is_one = len(asks) == 1 and all(
-        ask is not None and ask.mode == "ExactCount" and ask.count == 1 for ask in asks[0]
+def unjoinable(placement: Placement, topologies: Sequence[str], most: int) -> str:
+    """Why devices of one pod, ``most`` of them at most, can't be had joined where structured
+    parameters decide; empty: they need not be. ``topologies``: what its claims say of it."""
+    if placement.topology != HARD or most < _MANY:
+        return ""
+    if HARD in topologies:
+        return (
+            f"{names.GPU_TOPOLOGY} {_NO_WORDS}; leave it out, or constrain the claim with "
+            "matchAttribute"
+        )
+    return (
+        f"placement.topology of the pool {_NO_WORDS}; have the pod say otherwise "
+        f"({names.GPU_TOPOLOGY}), or constrain the claim with matchAttribute beside that"
     )
-    return says and bool(asks) and not is_one
+
+
+def most_devices(claim: Claim) -> int:
+    """As many as a claim may get; mode All may get many."""
+    return sum(max(_counts(request, _MANY), default=0) for request in claim_of(claim).requests)
 
 
 def _fewest(request: Request) -> int:
     """Devices that a request takes at least; of mode All nothing is known yet."""
+    return min(_counts(request, 0), default=0)
+
+
+def _counts(request: Request, of_all: int) -> list[int]:
     asks = request.first_available or ((request.exactly,) if request.exactly else ())
-    return min((one.count if one.mode == "ExactCount" else 0 for one in asks), default=0)
+    return [one.count if one.mode == "ExactCount" else of_all for one in asks]
 
 
 def _of_ask(ask: Ask) -> Iterator[str]:

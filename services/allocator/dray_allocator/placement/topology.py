@@ -103,11 +103,12 @@ def best_set(search: Search, asks: Sequence[Ask], found: Candidates, topology: s
 
 def _groups(found: Candidates, way: Sequence[int]) -> Iterator[dict[int, None]]:
     """Cards, by their index on the node, that are joined in a way."""
-    groups: dict[tuple[AttributeValue, ...], dict[int, None]] = {}
+    groups: dict[tuple[tuple[type, AttributeValue], ...], dict[int, None]] = {}
     for candidates in found.values():
         for card, _ in candidates:
             every = joints(card)
-            shared = tuple(one for one in (every[at] for at in way) if one is not None)
+            # With their types, as constraints compare: 1 is not true.
+            shared = tuple((type(one), one) for at in way if (one := every[at]) is not None)
             if len(shared) == len(way):
                 groups.setdefault(shared, {})[card.index] = None
     return iter(groups.values())

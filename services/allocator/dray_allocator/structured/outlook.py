@@ -26,7 +26,7 @@ from dray.domain.dra.nodes import Node
 from dray.domain.dra.slices import Slice
 from dray.domain.quantities import parse_quantity
 from dray_allocator.board.kinds import Kinds
-from dray_allocator.fit.selectors import named_reads
+from dray_allocator.fit.selectors import identity, named_reads
 from dray_allocator.structured.candidates import Candidate
 from dray_allocator.structured.capacity import demand
 from dray_allocator.structured.errors import AllocationError
@@ -238,7 +238,8 @@ def _candidates(parts: Sequence[Slice]) -> Iterable[Candidate]:
 def _base(one: Candidate) -> Hashable:
     """All that a verdict may depend on, but for attributes that selectors name."""
     device = one.device
-    frail = tuple(entry for entry in device.attributes.items() if _is_frail(entry[1]))
+    named = device.attributes.items()
+    frail = tuple((name, identity(value)) for name, value in named if _is_frail(value))
     return (
         one.id.driver,
         tuple(device.capacity.items()),
@@ -268,6 +269,6 @@ def _attribute(read: Read) -> Callable[[Candidate], Hashable]:
         published: Mapping[str, Any] = one.device.attributes
         own = published.get(read.name) if one.id.driver == read.domain else None
         named = published.get(whole)
-        return type(named), named, type(own), own
+        return identity(named), identity(own)
 
     return value

@@ -6,6 +6,7 @@ of subject and revision, and the bus drops what it has seen.
 
 import msgspec
 
+from dray.domain.equality import same
 from dray.messages.base import subject_of
 from dray.messages.facts import ClaimObserved, Fact, PodObserved
 from dray_claim_controller.observe.facts import key_of, uid_of
@@ -63,7 +64,7 @@ def plan(key: Key, before: Fact | None, fact: Fact | None, revision: int) -> lis
 
 
 def _same(before: Fact, fact: Fact) -> bool:
-    return msgspec.structs.replace(before, revision=fact.revision) == fact
+    return same(msgspec.structs.replace(before, revision=fact.revision), fact)
 
 
 def _moved(before: Fact, newer: Fact) -> Fact:

@@ -110,7 +110,9 @@ def difference(wanted: Any, existing: Any, path: str = "spec") -> str | None:
             if found := difference(left, right, f"{path}[{index}]"):
                 return found
         return None
-    if wanted == existing or (".capacity.requests." in path and _same_amount(wanted, existing)):
+    if _same_value(wanted, existing) or (
+        ".capacity.requests." in path and _same_amount(wanted, existing)
+    ):
         return None
     return f"{path} is {existing!r}, expected {wanted!r}"
 
@@ -130,6 +132,11 @@ def _differing_field(
             continue
         return f"{path}.{name} is {value!r}, expected nothing"
     return None
+
+
+def _same_value(left: Any, right: Any) -> bool:
+    """As in JSON, where 1 and 1.0 are one number, and true is none."""
+    return bool(left == right) and isinstance(left, bool) == isinstance(right, bool)
 
 
 def _same_amount(left: Any, right: Any) -> bool:

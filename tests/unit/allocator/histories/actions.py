@@ -4,6 +4,7 @@ from collections.abc import Callable
 from random import Random
 
 from tests.unit.allocator.histories.cluster import Cluster
+from tests.unit.allocator.histories.odd import OddCluster
 from tests.unit.allocator.histories.sharing import Sharing
 
 Action = Callable[[Cluster, Random], None]
@@ -37,6 +38,14 @@ SHARING: dict[Action, int] = {
     Cluster.delete_claim: 1,
     Cluster.move: 3,
     Cluster.moved: 8,
+}
+
+ODD: dict[Action, int] = {
+    **ACTIONS,
+    OddCluster.taint: 2,  # type: ignore[dict-item]
+    OddCluster.share: 3,  # type: ignore[dict-item]
+    OddCluster.retype: 2,  # type: ignore[dict-item]
+    OddCluster.decide_otherwise: 1,  # type: ignore[dict-item]
 }
 
 

@@ -59,9 +59,7 @@ class Cluster(Replicas):
     def check_rebuilding(self) -> None:
         """With the logs lost, what claims' statuses say is what was held, without what was only
         reserved; read from the last fact of each object, as a new reader gets them."""
-        rebuilt = AllocatorState(self.replicas[0].state.rules)
-        for sequence in self.stored():
-            handle(rebuilt, FactSeen(sequence, self.facts[sequence - 1], more=True))
+        rebuilt = self.rebuilt()
         allocated = {
             uid: claim.allocation for uid, claim in self.claims.items() if claim.allocation
         }
@@ -77,6 +75,13 @@ class Cluster(Replicas):
                 again.pods,
                 again.nodes,
             )
+
+    def rebuilt(self) -> AllocatorState:
+        """What a new reader knows, who gets the last fact of each object and no log."""
+        rebuilt = AllocatorState(self.replicas[0].state.rules)
+        for sequence in self.stored():
+            handle(rebuilt, FactSeen(sequence, self.facts[sequence - 1], more=True))
+        return rebuilt
 
     def check_replays(self) -> None:
         """From the streams alone, the same state and the same records follow."""

@@ -6,16 +6,17 @@ claims, pods, slices and nodes come, change and go; facts come late, twice, and 
 than the objects changed.
 
 ``truth`` is what is, ``replicas`` learn of it late, ``cluster`` says what must hold all the while;
-``lane`` and ``sharing`` are clusters with a second driver's devices, and with replicas that read
-some pools only; ``actions`` is what may happen next.
+``lane``, ``odd`` and ``sharing`` are clusters with a second driver's devices, with more that is
+told anew, and with replicas that read some pools only; ``actions`` is what may happen next.
 """
 
 from collections.abc import Callable
 
 import pytest
-from tests.unit.allocator.histories.actions import SHARING, Action, acted
+from tests.unit.allocator.histories.actions import ODD, SHARING, Action, acted
 from tests.unit.allocator.histories.cluster import Cluster
 from tests.unit.allocator.histories.lane import LaneCluster
+from tests.unit.allocator.histories.odd import OddCluster
 from tests.unit.allocator.histories.sharing import Sharing
 
 
@@ -41,3 +42,15 @@ def sharing_of(make_world: type) -> Callable[[int], Sharing]:
 def act_sharing() -> Callable[[Cluster, int], Action]:
     """One more step of a history of those."""
     return lambda cluster, step: acted(cluster, step, SHARING)
+
+
+@pytest.fixture
+def odd_of(make_world: type) -> Callable[[int], OddCluster]:
+    """Clusters of so many replicas in which more is told, and told anew."""
+    return lambda replicas: OddCluster(make_world, replicas)
+
+
+@pytest.fixture
+def act_oddly() -> Callable[[Cluster, int], Action]:
+    """One more step of a history of those."""
+    return lambda cluster, step: acted(cluster, step, ODD)

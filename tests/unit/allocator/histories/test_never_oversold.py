@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dray.messages.decisions import Decided
-from dray.messages.facts import ClaimObserved
+from dray.messages.facts import ClaimObserved, TaintRuleObserved
 
 
 def test_the_histories_commit_void_and_decide_on_all_replicas(
@@ -68,3 +68,46 @@ def test_replicas_that_each_read_some_pools_sell_no_device_twice(
         cluster.counters_are_sums()
     for pool in cluster.logs:
         cluster.replay(pool)
+
+
+def test_odd_histories_decide_about_devices_with_conditions_and_are_told_of_taints(
+    odd_of: Callable[[int], Any], act_oddly: Callable[[Any, int], Any]
+) -> None:
+    """What the test below is worth."""
+    cluster, draw = odd_of(2), Random(0)
+    done = {act_oddly(cluster, draw.randrange(2**24)) for _ in range(500)}
+    devices = [
+        device
+        for log in cluster.logs.values()
+        for record in log
+        if isinstance(record, Decided)
+        for pod in record.pods
+        for claim in pod.claims
+        for device in claim.allocation.devices
+    ]
+    assert any(device.terms and device.terms.binding_conditions for device in devices)
+    assert {fact.deleted for fact in cluster.facts if isinstance(fact, TaintRuleObserved)} == {
+        True,
+        False,
+    }
+    assert any(pod.claims[0].reference == "of-another" for pod in cluster.pods.values())
+    assert len(done) == 21, "every kind of action"
+
+
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(steps=st.lists(st.integers(0, 2**24), min_size=80, max_size=160), replicas=st.integers(2, 4))
+def test_no_odd_history_sells_a_device_twice_or_misses_what_was_told(
+    odd_of: Callable[[int], Any],
+    act_oddly: Callable[[Any, int], Any],
+    steps: list[int],
+    replicas: int,
+) -> None:
+    cluster = odd_of(replicas)
+    for step in steps:
+        act_oddly(cluster, step)
+        cluster.no_device_is_oversold()
+        cluster.counters_are_sums()
+    cluster.check_replays()
+    cluster.check_rebuilding()

@@ -17,7 +17,7 @@ from dray_allocator.structured import fleet as fleets
 from dray_allocator.structured.allocate import Problem, allocate
 from dray_allocator.structured.errors import AllocationError, NodeAllocationError
 from dray_allocator.structured.fleet import Fleet
-from dray_allocator.structured.rules import rules_for
+from dray_allocator.structured.rules import LIST_ATTRIBUTES, rules_for
 
 ORACLE = Path(__file__).parents[3] / "conformance" / "oracle"
 MINORS = ("1.34", "1.35", "1.36", "1.37")
@@ -135,6 +135,19 @@ def test_nodes_whose_devices_no_selector_takes_are_not_asked(asked):
     found = Fleet(slices, CLASSES, RULES).first_fit(NODES, [claim()])
     assert found.node == "node-25"
     assert asked == ["node-25"]
+
+
+def test_lists_are_told_apart_with_the_types_of_their_values(asked):
+    def part(number, value):
+        name = f"node-{number}"
+        device = PublishedDevice("gpu", attributes={"list": (value,)})
+        return Slice(f"s-{name}", "d.x", name, 1, 1, Reach(name), devices=(device,))
+
+    rules = rules_for("1.37", [*rules_for("1.37").features, LIST_ATTRIBUTES])
+    fleet = Fleet([part(0, True), part(1, 1)], CLASSES, rules)
+    found = fleet.first_fit(NODES[:2], [claim(selector='1 in device.attributes["d.x"].list')])
+    assert found is not None
+    assert found.node == "node-1"
 
 
 def test_nodes_whose_devices_are_in_use_are_not_asked_until_they_are_given_back(asked):

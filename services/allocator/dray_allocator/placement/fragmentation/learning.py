@@ -22,7 +22,7 @@ from dray_allocator.board.board import Board
 from dray_allocator.fit.search import Ask
 from dray_allocator.fit.selectors import Selectors
 from dray_allocator.placement.fragmentation.landscape import Landscape
-from dray_allocator.placement.fragmentation.nodes import tell_models_apart
+from dray_allocator.placement.fragmentation.nodes import KindsSeen, kinds_of, tell_models_apart
 from dray_allocator.placement.fragmentation.shapes import CARD, Shape, class_of, shape_of
 
 HALF_LIFE: Final = 4000
@@ -69,7 +69,7 @@ class Learner:
     """Of the next pod: instead of letting all others fade, a new one counts for more."""
     _seen: dict[bytes, Seen] = field(default_factory=dict)
     _prior: dict[Shape, float] = field(default_factory=dict)
-    _kinds: tuple[int, int] = (-1, 0)
+    _kinds: KindsSeen | None = None
 
     def __post_init__(self) -> None:
         if self.before is not None:
@@ -121,12 +121,12 @@ class Learner:
 
     def _shapes(self, board: Board, selectors: Selectors) -> dict[Shape, float]:
         """The shapes seen and their counts: what is typical of the pool's cards."""
-        kinds = (board.numbering, board.card_kinds.count)
+        kinds = kinds_of(board)
         if kinds != self._kinds:
             self._kinds = kinds
             for seen in self._seen.values():
                 seen.shape = None
-        examples = [board.card_kinds.example(kind) for kind in range(kinds[1])]
+        examples = [board.card_kinds.example(kind) for kind in range(board.card_kinds.count)]
         counts = dict(self._prior)
         for seen in self._seen.values():
             if seen.shape is None:

@@ -11,6 +11,8 @@ from dray.cel.reads import Read
 from dray_allocator.board import reading
 from dray_allocator.board.board import Board
 from dray_allocator.board.columns import Places, Whole, grown, spread
+from dray_allocator.board.kinds import Kinds
+from dray_allocator.fit.cards import Card
 from dray_allocator.placement.fragmentation.shapes import CARD, class_of
 from dray_allocator.placement.fragmentation.table import code_of
 from dray_allocator.placement.modes import FULL
@@ -18,6 +20,8 @@ from dray_allocator.placement.modes import FULL
 Sight = tuple[int, tuple[int, ...]]
 """A node: free cpu in milli, and the code of each card; 0 where nothing is left, or where nothing
 was learned about it."""
+KindsSeen = tuple[Kinds[Card], int, int]
+"""Of a board, with the number of their numbering, and how many there were."""
 MOST_CPU_MILLI: Final = 10**8
 """More of a node's cpu counts as this much."""
 _MOST_NUMBERS: Final = 200_000
@@ -144,6 +148,12 @@ class Nodes:
             self.numbers = grown(self.numbers, self.board.height, -1)
         if len(self.codes) < self.board.places:
             self.codes = grown(self.codes, self.board.places, 0)
+
+
+def kinds_of(board: Board) -> KindsSeen:
+    """Equal while the numbers of kinds of cards stand for the same ones; those of another board
+    never do, even where there are as many."""
+    return board.card_kinds, board.numbering, board.card_kinds.count
 
 
 def tell_models_apart(board: Board) -> None:

@@ -16,7 +16,7 @@ from dray_allocator.board.columns import Flags, Whole
 from dray_allocator.board.plan import Plan
 from dray_allocator.placement.fragmentation.landscape import Landscape
 from dray_allocator.placement.fragmentation.losses import UNIT, Losses
-from dray_allocator.placement.fragmentation.nodes import tell_models_apart
+from dray_allocator.placement.fragmentation.nodes import KindsSeen, kinds_of, tell_models_apart
 from dray_allocator.placement.scores import MOST_SCORE, Look, NodeScore, Rank, Scoring
 
 _MOST_KNOWN: Final = 50_000
@@ -31,7 +31,7 @@ class Landscapes:
     def __init__(self) -> None:
         self._current: Landscape | None = None
         self._made = 0
-        self._kinds = (-1, 0)
+        self._kinds: KindsSeen | None = None
 
     @property
     def scoring(self) -> Scoring:
@@ -57,10 +57,9 @@ class Landscapes:
     def set(self, board: Board, learned: Learned) -> None:
         """Decide by what was learned, on this board. Comes before an index is asked for: kinds of
         cards may have other numbers afterwards."""
-        kinds = (board.numbering, board.card_kinds.count)
-        if kinds != self._kinds:
+        if kinds_of(board) != self._kinds:
             tell_models_apart(board)
-            self._kinds = (board.numbering, board.card_kinds.count)
+            self._kinds = kinds_of(board)
         known = self._current
         if known is not None and known.is_of(board, learned):
             return

@@ -1,0 +1,80 @@
+"""After the facts were lost boards are made anew, and as many kinds of cards may be other ones."""
+
+import gc
+from weakref import ref
+
+from dray.cel.reads import Read
+from dray.domain import names
+from dray.messages.facts import PodObserved
+from dray_allocator.board.reading import attributes
+from dray_allocator.events import FactsLost
+from dray_allocator.handle import handle
+from dray_allocator.placement.ask import wanted
+from dray_allocator.placement.fragmentation.learning import Learner
+from dray_allocator.placement.fragmentation.score import Landscapes
+
+MODE = "FragmentationAware"
+SMALL = f'device.attributes["{names.DRIVER}"].model != "A100"'
+
+
+def of_models(make_world, *models):
+    """A pool with a node of one card per model."""
+    world = make_world().open(MODE)
+    for model in models:
+        world.nodes(world.a_node(model.lower()), cards=1, model=model)
+    return world
+
+
+def learn(world, learner):
+    board, nodes = world.state.boards.of("pool"), world.state.facts.nodes
+    return learner.learn(board, world.state.selectors, lambda name: nodes[name].node.cpu_milli)
+
+
+def numbers(board):
+    return board.numbering, board.card_kinds.count
+
+
+def takes(learned):
+    """What the pods with 10m of cpu take of a card, per class."""
+    return [pod.milli for pod in learned.pods if pod.cpu_milli == 10]
+
+
+def test_models_are_told_apart_where_something_else_was_before(make_world):
+    landscapes, before = Landscapes(), of_models(make_world, "A100", "T4")
+    learned = learn(before, Learner(None))
+    landscapes.set(before.state.boards.of("pool"), learned)
+    board = of_models(make_world, "A100", "T4").state.boards.of("pool")
+    board.tell_cards_apart(attributes([Read("attributes", names.DRIVER, "uuid")]))
+    assert numbers(board) == numbers(before.state.boards.of("pool"))
+
+    landscapes.set(board, learned)
+
+    assert board.card_kinds.tells(("attribute", names.DRIVER, "model"))
+
+
+def test_what_pods_asked_for_is_looked_up_among_the_kinds_that_there_are(make_world):
+    before = of_models(make_world, "A100", "T4")
+    before.claim(before.a_claim("p", before.ask(selectors=(SMALL,))))
+    before.state.domains["pool"].fence = None
+    before.see(PodObserved(revision=before.next(), pod=before.a_pod("p")))
+    asks = wanted(before.state, "pool", before.state.facts.pods["p"]).asks
+    learner, fresh = Learner(None), Learner(None)
+    for one in (learner, fresh):
+        one.see(b"p", 10, asks)
+    learn(before, learner)
+    after = of_models(make_world, "A100", "L4")
+
+    again, expected = learn(after, learner), learn(after, fresh)
+
+    assert numbers(after.state.boards.of("pool")) == numbers(before.state.boards.of("pool"))
+    assert again.classes == expected.classes
+    assert takes(again) == takes(expected) == [(0, 400)]
+
+
+def test_boards_that_went_with_the_facts_are_held_by_nothing(make_world):
+    world = of_models(make_world, "A100", "T4")
+    world.submit(world.a_pod("p"), world.ask())
+    board = ref(world.state.boards.of("pool"))
+    handle(world.state, FactsLost())
+    gc.collect()
+    assert board() is None

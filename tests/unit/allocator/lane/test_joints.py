@@ -1,0 +1,76 @@
+"""Cards that must be joined, where Kubernetes' allocation decides, which has no such rule: refused
+with the reason, whoever says so and however many claims the cards are asked for in."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from dray.domain import names
+from dray.domain.pods import PodClaim
+from dray_allocator.rules import Rules
+
+NO_SUCH_RULE = '"hard" can\'t be had with placement KubernetesCompatible, or beside what Kubernetes'
+
+
+def joined(how: str) -> Any:
+    """What a claim says of its cards' joints."""
+    parameters = {"kind": names.LIMITS_KIND, names.TOPOLOGY_FIELD: how}
+    return [{"opaque": {"driver": names.DRIVER, "parameters": parameters}}]
+
+
+def of_pair(lane: Any, pod: str, claims: tuple[str, ...] = ("left", "right")) -> Any:
+    """A pod with two claims, which are to be submitted first."""
+    references = tuple(PodClaim(name, f"{name}-gpu", "template") for name in claims)
+    return replace(lane.world.a_pod(pod), claims=references)
+
+
+@pytest.fixture
+def make_lane(make_world: Any, lane: Any) -> Any:
+    """A world with one node of three cards, and a policy of its own."""
+
+    def make(mode: str, **policy: Any) -> Any:
+        now = type(lane)(make_world(Rules(writer="one")).open(mode, **policy))
+        now.node("n1")
+        now.publish("n1", *(now.device(name) for name in "abc"))
+        return now
+
+    return make
+
+
+def test_single_cards_of_two_claims_are_refused_as_several_of_one(make_lane: Any) -> None:
+    now = make_lane("KubernetesCompatible")
+    exact = [now.request()]
+    now.claim("left", {"spec": {"devices": {"requests": exact, "config": joined("hard")}}})
+    now.submit("right", *exact, config=joined("hard"), pod=of_pair(now, "p"))
+    assert f"tensor-fusion.ai/gpu-topology {NO_SUCH_RULE}" in now.told("p")
+    now.submit("alone", *exact, config=joined("hard"))
+    assert now.got("alone") == ["gpu=a"], "one card is joined to itself"
+
+
+def test_joints_that_the_pool_demands_are_no_others(make_lane: Any) -> None:
+    now = make_lane("CompactFirst", placement_topology="hard")
+    every = now.request(allocationMode="All")
+    now.submit("every", every)
+    assert f"placement.topology of the pool {NO_SUCH_RULE}" in now.told("every")
+    now.submit("two", now.first_of(now.request("two", count=2), now.request("one")))
+    assert "have the pod say otherwise (tensor-fusion.ai/gpu-topology)" in now.told("two")
+    now.submit("one", now.first_of(now.request("one")))
+    assert now.got("one") == ["gpu/one=a"]
+    now.submit("plain", now.request(count=2))
+    assert "joined by NVLink" in now.told("plain"), "the board searches for them"
+
+
+def test_the_pool_demands_joints_of_a_pod_with_a_placement_of_its_own(make_lane: Any) -> None:
+    now = make_lane("CompactFirst", placement_topology="hard")
+    parameters = {"kind": names.LIMITS_KIND, names.PLACEMENT_FIELD: "KubernetesCompatible"}
+    config = [{"opaque": {"driver": names.DRIVER, "parameters": parameters}}]
+    now.submit("p", now.request(count=2), config=config)
+    assert f"placement.topology of the pool {NO_SUCH_RULE}" in now.told("p")
+
+
+@pytest.mark.parametrize("how", ["soft", "none"])
+def test_a_pod_may_say_otherwise_than_its_pool(make_lane: Any, how: str) -> None:
+    now = make_lane("CompactFirst", placement_topology="hard")
+    now.submit("p", now.request(allocationMode="All"), config=joined(how))
+    assert now.got("p") == ["gpu=a", "gpu=b", "gpu=c"]

@@ -1,0 +1,47 @@
+"""Caches of what pods say are bounded by what they hold, not by how many they are."""
+
+from typing import Any
+
+import pytest
+
+from dray.domain.pods import PodNeeds
+from dray_allocator.bounded import Room
+from dray_allocator.placement import pattern, said
+from dray_allocator.placement.pattern import Patterns
+
+KIB = 2**10
+
+
+def test_what_does_not_fit_beside_the_others_is_alone_afterwards() -> None:
+    room = Room(100 * KIB)
+    assert [room.takes(15 * KIB) for _ in range(5)] == [True, True, False, True, False]
+    assert not room.takes(KIB**2), "what is larger than all there is"
+    assert not room.takes(1)
+    assert room.takes(1)
+
+
+@pytest.fixture
+def patterns(make_world: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """How many patterns are kept of pods that differ in their needs, which say so much each."""
+
+    def kept(count: int, length: int) -> int:
+        for module in (pattern, said):
+            monkeypatch.setattr(module, "_MOST_BYTES", 1000 * KIB)
+        world, kept = make_world().open(), Patterns()
+        claim = world.a_claim("p", world.ask())
+        world.claim(claim)
+        for number in range(count):
+            needs = PodNeeds(cpu_milli=number, node_selector={"zone": "z" * length})
+            pod = world.a_pod("p", needs=needs)
+            facts, fleet = world.state.facts, world.state.fleet
+            made = kept.of(facts, fleet, "pool", pod, [claim])
+            assert made.needs == needs
+            assert kept.of(facts, fleet, "pool", pod, [claim]) is made, "the newest stays"
+        return sum(map(len, kept._known.values()))
+
+    return kept
+
+
+def test_pods_that_say_much_are_remembered_less_long(patterns: Any) -> None:
+    assert patterns(200, 10) == 200
+    assert 0 < patterns(200, 10 * KIB) <= 32
