@@ -146,6 +146,15 @@ def _written_binary(sign: int, digits: int, wholes: int, fractions: int, factor:
     return Quantity(sign * nano, True, -9 if digits else -fractions, is_small=False)
 
 
+@lru_cache(maxsize=4096)
+def readable(nano: int, *, binary: bool = False) -> str:
+    """The canonical text of an amount in billionths of a unit, binary also where that is shorter
+    for whole mebibytes, as of memory: ``16Gi`` and not ``17179869184``."""
+    text = _format(nano, binary)
+    is_whole = not binary and nano % (_BINARY["Mi"] * NANO) == 0
+    return min(text, _format(nano, True), key=len) if is_whole else text
+
+
 def quantity_of(units: int) -> Quantity:
     """A whole number of units as a quantity."""
     return Quantity(units * NANO, False, 0, units in INT64)
