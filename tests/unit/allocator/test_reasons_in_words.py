@@ -143,6 +143,26 @@ def test_an_amount_is_canonical_and_binary_where_that_is_shorter(text, expected)
         assert parse_quantity(readable(amount.nano, binary=amount.binary)) == amount
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("15247133901", "15.24G"),
+        ("14889779Ki", "14.19Gi"),
+        ("524160Mi", "511.87Gi"),
+        ("60Gi", "60Gi"),
+        ("125710m", "125.71"),
+        ("12345", "12345"),
+        ("1023", "1023"),
+        ("999u", "0"),
+        ("-1", "0"),
+    ],
+)
+def test_what_is_left_is_told_in_few_digits_and_never_too_much(text, expected):
+    amount = parse_quantity(text)
+    assert shown.left(amount.nano, text) == expected
+    assert parse_quantity(expected) <= max(amount, parse_quantity("0"))
+
+
 def test_what_is_left_in_percent_is_rounded_down():
     assert shown.share(2 * NANO, 3 * NANO) == "66.66 %"
     assert shown.share(-NANO, 3 * NANO) == "0 %"

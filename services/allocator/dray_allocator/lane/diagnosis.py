@@ -181,7 +181,7 @@ def _short(
         of_whole = Miss((-shown.shared(left, whole),), shown.share(left, whole))
         return shown.percentage(name, shares[name]), of_whole
     like = capacity[name].value
-    return shown.amount(taken, like), Miss((-left,), shown.amount(left, like))
+    return shown.amount(taken, like), Miss((-left,), shown.left(left, like))
 
 
 def _below(capacity: Mapping[str, Capacity], asked: Iterable[str]) -> Rank:
@@ -201,7 +201,7 @@ def _of_counters(group: Group) -> Iterator[tuple[Cause, Miss | None]]:
             if counter in left and drawn[counter] > left[counter]:
                 wanted = shown.amount(drawn[counter], text)
                 what = f"free counter {name} of {use.counter_set} ≥ {wanted}"
-                miss = Miss((-left[counter],), shown.amount(left[counter], text))
+                miss = Miss((-left[counter],), shown.left(left[counter], text))
                 yield (7, "capacity", what, ""), miss
 
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from dray.domain.devices import Taint
 from dray.domain.names import DEDICATED_TAINT
 from dray.domain.pods import HostPort, Node, NodeExpression, NodeTerm, PodNeeds
-from dray.domain.quantities import NANO, readable
+from dray.domain.quantities import NANO, readable, rounded_down
 from dray_allocator.node.holds import Held
 
 UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
@@ -95,10 +95,11 @@ def _resources(needs: PodNeeds, node: Node, held: Held, given: Collection[str]) 
             yield f"free {name} ≥ {written(name, amount)}"
 
 
-def written(resource: str, amount: int) -> str:
+def written(resource: str, amount: int, *, is_left: bool = False) -> str:
     """An amount of a node's resource: bytes as ``16Gi``, of cpu thousandths as ``500m``."""
     if resource in _BYTES or resource.startswith("hugepages-"):
-        return readable(amount * NANO, binary=True)
+        tell = rounded_down if is_left else readable
+        return tell(amount * NANO, binary=True)
     return f"{amount}m" if resource == "cpu" else str(amount)
 
 

@@ -208,7 +208,7 @@ class Cards:
         left = self._left(key, card)
         if whole:
             return Nearest(_named(card), shown.share(left, card.totals[whole]))
-        return Nearest(_named(card), shown.amount(left, card.device.capacity[key].value))
+        return Nearest(_named(card), shown.left(left, card.device.capacity[key].value))
 
 
 class _Clauses:

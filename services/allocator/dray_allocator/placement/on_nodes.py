@@ -89,4 +89,4 @@ def left_of(what: str, node: Node, held: Held) -> tuple[int, str]:
     else:
         used = node.used_resources.get(name, 0) + held.resources.get(name, 0)
         left = node.resources.get(name, 0) - used
-    return left, written(name, max(0, left))
+    return left, written(name, max(0, left), is_left=True)

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 from dray.cel.evaluate import ClauseResult
 from dray.domain.devices import Capacity
-from dray.domain.quantities import Quantity, parse_quantity, readable
+from dray.domain.quantities import Quantity, parse_quantity, readable, rounded_down
 from dray_allocator.fit.capacity import amount_of
 from dray_allocator.fit.percent import PHYSICAL, WHOLE
 
@@ -45,9 +45,13 @@ def quantity(text: str) -> str:
 
 
 def amount(nano: int, like: str) -> str:
-    """An amount in billionths, binary where ``like`` is; below 0 it counts as nothing."""
-    is_binary = amount_of(like) is not None and parse_quantity(like).binary
-    return readable(max(0, nano), binary=is_binary)
+    """An amount in billionths, binary where ``like`` is."""
+    return readable(nano, binary=_is_binary(like))
+
+
+def left(nano: int, like: str) -> str:
+    """What is left of a capacity, rounded down; below 0 it counts as nothing."""
+    return rounded_down(max(0, nano), binary=_is_binary(like))
 
 
 def percentage(capacity: str, percent: int) -> str:
@@ -63,6 +67,10 @@ def share(nano: int, whole: int) -> str:
 def shared(nano: int, whole: int) -> int:
     """Billionths of a percent."""
     return max(0, nano) * WHOLE // max(1, whole)
+
+
+def _is_binary(text: str) -> bool:
+    return amount_of(text) is not None and parse_quantity(text).binary
 
 
 def _decimal(nano: int) -> str:
