@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from dray.domain import names
 from dray.kube.ports import CLAIMS, Kube, NotFoundError, Object
+from dray_allocator.placement.shown import quantity
 
 
 def holdings_of(claims: tuple[Object, ...], node: str, driver: str = "") -> list[str]:
@@ -13,7 +14,9 @@ def holdings_of(claims: tuple[Object, ...], node: str, driver: str = "") -> list
     for claim in claims:
         for result in devices_of(claim, driver):
             consumed = result.get("consumedCapacity") or {}
-            amounts = " ".join(f"{k}={v}" for k, v in sorted(consumed.items()) if v != "0")
+            amounts = " ".join(
+                f"{k}={quantity(v)}" for k, v in sorted(consumed.items()) if v != "0"
+            )
             pool = result["pool"]
             where = f"on {pool}" if node in ("", pool) else f"of pool {pool} on {node}"
             lines.append(f"  {result['device']} {where}  {amounts}".rstrip())

@@ -169,14 +169,17 @@ def _read_own(
         findings.errors.append(f"annotation {annotation} is {shown(text)}: {error}")
         return
     for name, value in entries:
+        faults = [] if name in known else [_no_container(name, known)]
+        stated: Mapping[str, str] = {}
         try:
-            if name not in known:
-                raise ValueError(_no_container(name, known))
             stated = _stated(annotation, value)
         except ValueError as error:
-            findings.errors.append(f"annotation {annotation}, container {shown(name)}: {error}")
-            continue
-        yield Own(name, stated)
+            faults.append(str(error))
+        findings.errors += [
+            f"annotation {annotation}, container {shown(name)}: {fault}" for fault in faults
+        ]
+        if not faults:
+            yield Own(name, stated)
 
 
 def _parsed(annotation: str, text: str) -> list[tuple[str, Any]]:

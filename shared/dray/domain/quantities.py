@@ -20,6 +20,7 @@ _PATTERN = re.compile(
 )
 _LONGEST = 64
 _FAST_DIGITS = 18
+_MOST_DIGITS = 5
 INT64 = range(-(2**63), 2**63)
 
 
@@ -144,6 +145,32 @@ def _written_binary(sign: int, digits: int, wholes: int, fractions: int, factor:
         return Quantity(sign * units * NANO, True, 0)
     nano = _round_away(units * NANO, 10**fractions)
     return Quantity(sign * nano, True, -9 if digits else -fractions, is_small=False)
+
+
+@lru_cache(maxsize=4096)
+def readable(nano: int, *, binary: bool = False) -> str:
+    """The canonical text of an amount in billionths of a unit, binary also where that is shorter
+    for whole mebibytes, as of memory: ``16Gi`` and not ``17179869184``."""
+    text = _format(nano, binary)
+    is_whole = not binary and nano % (_BINARY["Mi"] * NANO) == 0
+    return min(text, _format(nano, True), key=len) if is_whole else text
+
+
+def rounded_down(nano: int, *, binary: bool = False) -> str:
+    """The same for what is left of something: a fraction, or what takes more than five digits, is
+    told in hundredths of its unit, ``14.2Gi`` and not ``15247133901``."""
+    text = readable(nano, binary=binary)
+    digits = text.rstrip("numkMGTPEKi")
+    if len(digits) <= _MOST_DIGITS and text[-1:] not in ("n", "u", "m"):
+        return text
+    units = {"": 1, **_BINARY} if binary else {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
+    suffix, unit = max(
+        ((one, of) for one, of in units.items() if of * NANO <= nano),
+        key=lambda found: found[1],
+        default=("", 1),
+    )
+    whole, hundredths = divmod(nano * 100 // (unit * NANO), 100)
+    return f"{whole}.{hundredths:02}".rstrip("0").rstrip(".") + suffix
 
 
 def quantity_of(units: int) -> Quantity:

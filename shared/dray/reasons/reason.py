@@ -25,7 +25,8 @@ class Reason:
 
     kind: str
     what: str
-    """The clause, capacity or predicate, as a person knows it."""
+    """The clause, capacity or predicate, as a person knows it; before it the requests that it is
+    about (``request gpu/large: …``), where those are not all of the pod's."""
     failed: int
     of: int
     unit: str = "device"

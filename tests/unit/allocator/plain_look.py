@@ -3,6 +3,8 @@
 Ties go by the cards' identities and the nodes' uids, as everywhere.
 """
 
+from dataclasses import replace
+
 from dray.domain import names
 from dray.domain.quantities import Quantity, parse_quantity
 from dray.reasons import Nearest, Reason
@@ -39,8 +41,11 @@ class Plain:
         if unhealthy:
             total = len(self.cards) + unhealthy
             found[Reason("in-use", "healthy", unhealthy, total)] = None
-        for ask in self.want.asks:
-            found.update(dict.fromkeys((*self._clauses(ask), *self._free(ask))))
+        told = {ask.request.name: [*self._clauses(ask), *self._free(ask)] for ask in self.want.asks}
+        for reason in (one for some in told.values() for one in some):
+            about = [name for name, some in told.items() if reason in some]
+            what = f"request {about[0]}: {reason.what}" if len(about) < len(told) else reason.what
+            found[replace(reason, what=what)] = None
         return [*found, *self._of_nodes(), *self._together()]
 
     def _results(self, ask, card):

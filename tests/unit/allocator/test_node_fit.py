@@ -113,12 +113,12 @@ def test_the_sum_held_on_a_node_is_that_of_the_pods_that_hold_something_there(ch
         (
             PodNeeds(resources={"ephemeral-storage": 11}),
             replace(ROOMY, resources={"ephemeral-storage": 10}),
-            ["free ephemeral-storage ≥ 11 bytes"],
+            ["free ephemeral-storage ≥ 11"],
         ),
         (
             PodNeeds(resources={"hugepages-2Mi": 2**21}),
             replace(ROOMY, resources={"hugepages-2Mi": 2**21}, used_resources={"hugepages-2Mi": 1}),
-            ["free hugepages-2Mi ≥ 2097152 bytes"],
+            ["free hugepages-2Mi ≥ 2Mi"],
         ),
         (PodNeeds(resources={NIC: 1}), ROOMY, [f"free {NIC} ≥ 1"]),
         (

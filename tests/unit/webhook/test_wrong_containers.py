@@ -44,6 +44,13 @@ def test_what_is_wrong_is_named_with_its_container(cluster, text, expected):
     assert expected in message
 
 
+def test_of_a_container_that_is_not_there_a_wrong_field_is_named_too(cluster):
+    message = cluster.errors(gives(app={"gpu-cuont": 1}), **SPEC)
+
+    assert f'{P}container-gpus, container "app": the pod has no container "app"' in message
+    assert f'{P}container-gpus, container "app": "gpu-cuont" is not known there' in message
+
+
 def test_every_error_is_numbered(cluster):
     message = cluster.errors(
         {P + "qos": "best", **gives(app=1, main={"qos": "worst"}), P + "inject-container": "x"},

@@ -5,7 +5,7 @@ states amounts only; the request leaves the capacity out, which any other alloca
 of the card. Percent is of the physical capacity, and is taken of the budget (virtual).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 
 from dray.domain.claims import Claim
 from dray.domain.devices import Capacity
@@ -13,8 +13,9 @@ from dray.domain.names import PERCENT_FIELDS, TFLOPS, VIRTUAL_TFLOPS, VIRTUAL_VR
 from dray.domain.quantities import NANO, InvalidQuantityError, Quantity, parse_quantity
 from dray_allocator.fit.parameters import own_parameters
 
-_PHYSICAL = {VIRTUAL_TFLOPS: TFLOPS, VIRTUAL_VRAM: VRAM}
-_WHOLE = 100 * NANO
+PHYSICAL = {VIRTUAL_TFLOPS: TFLOPS, VIRTUAL_VRAM: VRAM}
+"""What a share of a capacity is a percentage of."""
+WHOLE = 100 * NANO
 _STEP = {VIRTUAL_TFLOPS: NANO // 1000, VIRTUAL_VRAM: NANO}
 """Shares are multiples of a thousandth of a TFLOPS, and of a byte; the rest is nobody's."""
 
@@ -50,13 +51,22 @@ def amounts(
     if not percents:
         return stated
     asked = dict(stated)
-    for name, percent in percents.items():
-        physical = published.get(_PHYSICAL[name])
-        if name in published and physical is not None and name not in stated:
-            nano = parse_quantity(physical.value).nano * percent // _WHOLE
-            whole_steps = nano - nano % _STEP[name]
-            asked[name] = str(Quantity(whole_steps, binary=name == VIRTUAL_VRAM))
+    for name, percent in in_percent(percents, stated, published).items():
+        nano = parse_quantity(published[PHYSICAL[name]].value).nano * percent // WHOLE
+        whole_steps = nano - nano % _STEP[name]
+        asked[name] = str(Quantity(whole_steps, binary=name == VIRTUAL_VRAM))
     return asked
+
+
+def in_percent(
+    percents: Mapping[str, int], stated: Container[str], published: Container[str]
+) -> dict[str, int]:
+    """The percentages that count on such a card: an amount that is stated comes before."""
+    return {
+        name: percent
+        for name, percent in percents.items()
+        if name not in stated and name in published and PHYSICAL[name] in published
+    }
 
 
 def _percent(text: object) -> int | None:
@@ -64,4 +74,4 @@ def _percent(text: object) -> int | None:
         nano = parse_quantity(str(text)).nano if text is not None else 0
     except InvalidQuantityError:
         return None
-    return nano if 0 < nano <= _WHOLE else None
+    return nano if 0 < nano <= WHOLE else None

@@ -11,6 +11,7 @@ from dray.messages.facts import ClusterObserved
 from dray_allocator.fit.percent import amounts
 from dray_allocator.lane.asking import Share, alternatives_of, claim_of, rules_of, shares_of
 from dray_allocator.lane.seen import Rate, load_of
+from dray_allocator.placement import about
 from dray_allocator.placement.ask import Wanted
 from dray_allocator.placement.policies import by_load
 from dray_allocator.placement.preference import Key, card_key, preference_of
@@ -53,6 +54,19 @@ class Asked:
         """Every request and alternative, and which share of a card it asks for."""
         found = (ask for claim in self.claims for _, ask in alternatives_of(claim))
         return zip(found, self.shares, strict=True)
+
+    def named(self) -> Iterator[tuple[str, Ask, Share]]:
+        """The same with their names, as results have them: ``main`` or ``main/sub``."""
+        named = (
+            about.named(
+                request.name if ask is request.exactly else f"{request.name}/{ask.name}",
+                number,
+                self.claims,
+            )
+            for number, claim in enumerate(self.claims)
+            for request, ask in alternatives_of(claim)
+        )
+        return ((name, *one) for name, one in zip(named, self.asks(), strict=True))
 
     def stated(self) -> Stated:
         """What these very asks request of a device: a share of a card is an amount only there."""

@@ -10,12 +10,15 @@ from dray.domain.dra.asks import Ask
 from dray.domain.quantities import parse_quantity
 from dray.reasons import Reason
 from dray_allocator.fit.capacity import amount_of
+from dray_allocator.fit.percent import PHYSICAL, in_percent
 from dray_allocator.lane.account import Account, Group, GroupKey
 from dray_allocator.lane.asked import Asked
+from dray_allocator.lane.asking import Share
 from dray_allocator.lane.naming import Naming
 from dray_allocator.lane.seen import HELD, ILL
 from dray_allocator.lane.tally import Miss, Rank, Tally
 from dray_allocator.placement import shown
+from dray_allocator.placement.meant import meant
 from dray_allocator.state import AllocatorState
 from dray_allocator.structured.candidates import Candidate
 from dray_allocator.structured.capacity import demand
@@ -64,7 +67,7 @@ class Devices:
                 mine.count += group.count * times
                 self._naming.first(key, node)
 
-    def reasons(self, ask: Ask) -> Iterator[Reason]:
+    def reasons(self, ask: Ask, share: Share) -> Iterator[Reason]:
         """Clauses of the selectors, then what fails on the devices that they take."""
         of_class = self._state.facts.classes[ask.device_class]
         selectors = (*of_class.selectors, *ask.selectors)
@@ -76,7 +79,7 @@ class Devices:
         for at in range(len(selectors)):
             yield from self._of_clauses(matching, told, at)
             matching = [group for group in matching if all(c.value for c in told[group.key][at])]
-        yield from self._of_causes(ask, matching)
+        yield from self._of_causes(ask, dict(share), matching)
 
     def _clauses(self, expression: str, one: Candidate) -> Sequence[ClauseResult]:
         card = self._state.fleet.card(one.id)
@@ -100,13 +103,18 @@ class Devices:
                 found.setdefault((kind, place, clause.text), Tally()).add(group, miss)
         total = sum(group.count for group in groups)
         for kind, place, text in sorted(found):
-            yield self._reason(kind, text, found[kind, place, text], total)
+            tally, detail = found[kind, place, text], ""
+            if kind == "clause" and tally.count == total:
+                detail = meant(told[group.key][at][place] for group in groups)
+            yield self._reason(kind, text, tally, total, detail)
 
-    def _of_causes(self, ask: Ask, groups: Sequence[Group]) -> Iterator[Reason]:
+    def _of_causes(
+        self, ask: Ask, percents: Mapping[str, int], groups: Sequence[Group]
+    ) -> Iterator[Reason]:
         """Taints, use and what is too little."""
         found: dict[Cause, Tally] = {}
         for group in groups:
-            for cause, miss in self._causes(ask, group):
+            for cause, miss in self._causes(ask, percents, group):
                 found.setdefault(cause, Tally()).add(group, miss)
         total = sum(group.count for group in groups)
         for cause in sorted(found):
@@ -117,7 +125,9 @@ class Devices:
         nearest, of_nearest = self._naming.nearest(tally)
         return Reason(kind, what, tally.count, total, "device", detail or of_nearest, nearest)
 
-    def _causes(self, ask: Ask, group: Group) -> Iterator[tuple[Cause, Miss | None]]:
+    def _causes(
+        self, ask: Ask, percents: Mapping[str, int], group: Group
+    ) -> Iterator[tuple[Cause, Miss | None]]:
         device, use = group.one.device, group.use
         if use == ILL:
             yield (0, "in-use", "healthy", ""), None
@@ -132,34 +142,46 @@ class Devices:
         if not ask.admin_access and (use == HELD or (isinstance(use, tuple) and not is_shared)):
             yield (3, "in-use", "not in use", ""), None
         elif use != ILL:
-            yield from self._of_capacity(ask, group)
+            yield from self._of_capacity(ask, percents, group)
             if not isinstance(use, tuple):  # Its first share has taken them for all.
                 yield from _of_counters(group)
 
-    def _of_capacity(self, ask: Ask, group: Group) -> Iterator[tuple[Cause, Miss | None]]:
+    def _of_capacity(
+        self, ask: Ask, percents: Mapping[str, int], group: Group
+    ) -> Iterator[tuple[Cause, Miss | None]]:
         device, use = group.one.device, group.use
         used = dict(use) if isinstance(use, tuple) and device.allow_multiple_allocations else {}
         capacity, stated = device.capacity, self._stated(ask, device)
+        shares = in_percent(percents, ask.capacity or {}, capacity)
         try:
             wanted = demand(stated, capacity, self._rules)
         except AllocationError as error:
             yield (4, "capacity", "amounts that make sense", str(error)), None
             return
         if wanted is None:
-            asked = sorted((stated or {}).items())
-            what = ", ".join(f"{key} {text}" for key, text in asked)
+            asked = dict(sorted((stated or {}).items()))
+            what = f"publishes {shown.asked(asked, shares)}"
             detail = "more than the device has, or not a capacity of it"
-            miss = Miss(_below(capacity, dict(asked)), shown.published(dict(asked), capacity))
-            yield (5, "capacity", f"publishes {what}", detail), miss
+            miss = Miss(_below(capacity, asked), shown.published(asked, capacity))
+            yield (5, "capacity", what, detail), miss
             return
         for name, taken, total in wanted.rows:
             left = total - used.get(name, 0)
             if taken > left:
-                what = f"free {name} ≥ {wanted.amounts[name]}"
-                yield (
-                    (6, "capacity", what, ""),
-                    Miss((-left,), shown.amount(left, capacity[name].value)),
-                )
+                what, miss = _short(name, taken, left, capacity, shares)
+                yield (6, "capacity", f"free {name} ≥ {what}", ""), miss
+
+
+def _short(
+    name: str, taken: int, left: int, capacity: Mapping[str, Capacity], shares: Mapping[str, int]
+) -> tuple[str, Miss]:
+    """What is wanted, and how much is left: of percentages both in percent."""
+    if name in shares:
+        whole = parse_quantity(capacity[PHYSICAL[name]].value).nano
+        of_whole = Miss((-shown.shared(left, whole),), shown.share(left, whole))
+        return shown.percentage(name, shares[name]), of_whole
+    like = capacity[name].value
+    return shown.amount(taken, like), Miss((-left,), shown.left(left, like))
 
 
 def _below(capacity: Mapping[str, Capacity], asked: Iterable[str]) -> Rank:
@@ -179,7 +201,7 @@ def _of_counters(group: Group) -> Iterator[tuple[Cause, Miss | None]]:
             if counter in left and drawn[counter] > left[counter]:
                 wanted = shown.amount(drawn[counter], text)
                 what = f"free counter {name} of {use.counter_set} ≥ {wanted}"
-                miss = Miss((-left[counter],), shown.amount(left[counter], text))
+                miss = Miss((-left[counter],), shown.left(left[counter], text))
                 yield (7, "capacity", what, ""), miss
 
 

@@ -3,7 +3,7 @@
 All of it is known from the search already: the nodes are in kinds, and each kind has its verdict.
 """
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 
 from dray.domain.dra.asks import Ask
@@ -16,9 +16,11 @@ from dray_allocator.lane.diagnosis import Devices
 from dray_allocator.lane.naming import Naming
 from dray_allocator.lane.prospect import Kind, node_of
 from dray_allocator.lane.seen import seen_by
+from dray_allocator.placement.about import each_once
 from dray_allocator.placement.ask import Wanted
-from dray_allocator.placement.explain import TOO_MANY, constrained
+from dray_allocator.placement.explain import TOO_MANY, constrained, together
 from dray_allocator.placement.on_nodes import on_nodes
+from dray_allocator.placement.topology import must_be_joined
 from dray_allocator.state import AllocatorState
 
 _MOST_REASONS = 24
@@ -31,6 +33,9 @@ def explain_in_full(state: AllocatorState, domain: Domain, wanted: Wanted) -> tu
     if not nodes:
         return (Reason("pool", f"nodes that dray serves in pool {domain.name}", 1, 1, "pool"),)
     walk = Walk(state, domain, wanted)
+    if must_be_joined(wanted.asks, wanted.placement):  # Then the board decides.
+        found = _Account(walk, len(nodes)).reasons(nodes)
+        return (*found, *together(state, domain, wanted))
     walk.choice()
     if walk.ended_at:
         return tuple(_of_error(walk, walk.ended_at, len(nodes), len(nodes)))
@@ -88,8 +93,15 @@ class _Account:
         for key, (_, account) in self.kinds.items():
             devices.see(account, self.first[key], self.counts[key])
         found = [*self._pools(), *self._unread(devices.found)]
-        asks = dict.fromkeys(_Key(*one) for one in walk.asked.asks())
-        found += [reason for key in asks for reason in devices.reasons(key.ask)]
+        alike: dict[Hashable, list[tuple[str, Ask, Share]]] = {}
+        for one in walk.asked.named():
+            alike.setdefault(_same(*one[1:]), []).append(one)
+        found += each_once(
+            [
+                ([name for name, _, _ in some], devices.reasons(*some[0][1:]))
+                for some in alike.values()
+            ]
+        )
         found += on_nodes(walk.state, walk.wanted, nodes, walk.index)
         found += self._outcomes()
         if not devices.groups:
@@ -158,15 +170,7 @@ def _of_error(walk: Walk, node: str, failed: int, nodes: int) -> Iterator[Reason
     yield Reason("count", "a search for devices without an error", failed, nodes, "node", error)
 
 
-class _Key:
-    """An ask, alike with others that want the same under another name."""
-
-    def __init__(self, ask: Ask, share: Share) -> None:
-        self.ask = ask
-        self._same = (ask.device_class, ask.selectors, str(ask.capacity), ask.tolerations, share)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Key) and self._same == other._same
-
-    def __hash__(self) -> int:
-        return hash(self._same)
+def _same(ask: Ask, share: Share) -> Hashable:
+    """Equal for requests that fail alike on every device."""
+    amounts = str(ask.capacity)
+    return ask.device_class, ask.selectors, amounts, ask.tolerations, ask.admin_access, share

@@ -10,11 +10,12 @@ from collections.abc import Collection, Iterator
 from dray.domain.devices import Taint
 from dray.domain.names import DEDICATED_TAINT
 from dray.domain.pods import HostPort, Node, NodeExpression, NodeTerm, PodNeeds
+from dray.domain.quantities import NANO, readable, rounded_down
 from dray_allocator.node.holds import Held
 
 UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 _KEEPS_AWAY = ("NoSchedule", "NoExecute")
-_BYTES = ("ephemeral-storage", "hugepages-")
+_BYTES = ("memory", "ephemeral-storage")
 
 
 def fits(
@@ -73,12 +74,12 @@ def _amounts(needs: PodNeeds, node: Node, held: Held) -> list[str]:
     """What every node has: cpu, memory and pod slots."""
     cpu_milli, memory_bytes, found = needs.cpu_milli, needs.memory_bytes, []
     if cpu_milli and cpu_milli + node.used_cpu_milli + held.cpu_milli > node.cpu_milli:
-        found.append(f"free cpu ≥ {cpu_milli}m")
+        found.append(f"free cpu ≥ {written('cpu', cpu_milli)}")
     if (
         memory_bytes
         and memory_bytes + node.used_memory_bytes + held.memory_bytes > node.memory_bytes
     ):
-        found.append(f"free memory ≥ {memory_bytes} bytes")
+        found.append(f"free memory ≥ {written('memory', memory_bytes)}")
     if node.used_pods + held.pods + 1 > node.pods:
         found.append("free pod slots ≥ 1")
     return found
@@ -91,7 +92,15 @@ def _resources(needs: PodNeeds, node: Node, held: Held, given: Collection[str]) 
             continue
         used = node.used_resources.get(name, 0) + held.resources.get(name, 0)
         if amount > total - used:
-            yield f"free {name} ≥ {amount}{' bytes' if name.startswith(_BYTES) else ''}"
+            yield f"free {name} ≥ {written(name, amount)}"
+
+
+def written(resource: str, amount: int, *, is_left: bool = False) -> str:
+    """An amount of a node's resource: bytes as ``16Gi``, of cpu thousandths as ``500m``."""
+    if resource in _BYTES or resource.startswith("hugepages-"):
+        tell = rounded_down if is_left else readable
+        return tell(amount * NANO, binary=True)
+    return f"{amount}m" if resource == "cpu" else str(amount)
 
 
 def _ports(needs: PodNeeds, taken: tuple[HostPort, ...]) -> Iterator[str]:

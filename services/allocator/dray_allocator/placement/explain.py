@@ -1,7 +1,7 @@
 """Why a pod goes nowhere: what fails, on how many of the pool's devices or nodes, and where the
 least is missing."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 
@@ -11,7 +11,8 @@ from dray.reasons import Reason
 from dray_allocator.board.columns import spread
 from dray_allocator.board.index import Index
 from dray_allocator.domain import Domain
-from dray_allocator.fit.search import STEPS, Search, Tries
+from dray_allocator.fit.search import STEPS, Ask, Search, Tries
+from dray_allocator.placement.about import each_once, named
 from dray_allocator.placement.ask import Wanted
 from dray_allocator.placement.choose import candidates, index_of
 from dray_allocator.placement.on_cards import Cards
@@ -23,6 +24,9 @@ _MOST_REASONS = 24
 _NO_DEVICES = "no slice with devices, or not all slices of its pool's newest generation"
 TOO_MANY = (
     "there may be one, but they are too many to try them all: ask for fewer, or constrain less"
+)
+_UNREAD = (
+    "where cards must be joined, those count that a node publishes for itself, and no partitions"
 )
 
 
@@ -36,7 +40,7 @@ def explain(state: AllocatorState, domain: Domain, wanted: Wanted) -> tuple[Reas
     unhealthy = sum(count for node, count in ill if state.facts.serves(node, domain.name))
     reasons = [*_of_devices(state, wanted, index, unhealthy)]
     reasons += on_nodes(state, wanted, nodes, index)
-    reasons += _together(state, domain, wanted, index)
+    reasons += together(state, domain, wanted)
     if not index.board.cards and not unhealthy:
         reasons.append(Reason("count", "devices", len(nodes), len(nodes), "node", _NO_DEVICES))
     return tuple(reasons[:_MOST_REASONS])
@@ -45,35 +49,55 @@ def explain(state: AllocatorState, domain: Domain, wanted: Wanted) -> tuple[Reas
 def _of_devices(
     state: AllocatorState, wanted: Wanted, index: Index, unhealthy: int
 ) -> list[Reason]:
-    found: dict[Reason, None] = {}
+    found: list[Reason] = []
     board = index.board
     if unhealthy:
-        found[Reason("in-use", "healthy", unhealthy, board.cards + unhealthy)] = None
+        found.append(Reason("in-use", "healthy", unhealthy, board.cards + unhealthy))
     if board.cards:
         cards = Cards(state, board)
+        alike: dict[Hashable, list[Ask]] = {}
         for ask in wanted.asks:
-            found.update(dict.fromkeys(cards.reasons(ask)))
+            alike.setdefault(_same(ask), []).append(ask)
+        found += each_once(
+            [
+                (
+                    [named(ask.request.name, ask.claim, wanted.claims) for ask in asks],
+                    cards.reasons(asks[0]),
+                )
+                for asks in alike.values()
+            ]
+        )
         index.catch_up(state.selectors)  # Cards may have been told apart further.
-    return list(found)
+    return found
 
 
-def _together(state: AllocatorState, domain: Domain, wanted: Wanted, index: Index) -> list[Reason]:
+def _same(ask: Ask) -> Hashable:
+    """Equal for requests that fail alike on every device."""
+    return (
+        ask.signature,
+        str(sorted(ask.request.capacity.items())),
+        str(sorted(ask.percents.items())),
+    )
+
+
+def together(state: AllocatorState, domain: Domain, wanted: Wanted) -> list[Reason]:
     """How many devices are wanted on one node, where more than one is."""
     count = sum(ask.request.count for ask in wanted.asks)
     if count <= 1 and not any(ask.constraints for ask in wanted.asks):
         return []
     total = len(state.facts.served_nodes(domain.name))
     enough = unsure = 0
-    tries = Tries()
+    tries, index = Tries(), index_of(state, domain, wanted)
     for node in _with_enough(index, candidates(state, domain, wanted)):
         search = Search(state.ledger, lambda ask, card: ((), 0, 0), tries.at_most(STEPS))
         is_placed = _is_placed(state, search, wanted, node)
         enough += is_placed
         unsure += not is_placed and tries.ran_out
     what = f"{count} matching device{'' if count == 1 else 's'} with room on one node"
+    detail = ""
     if must_be_joined(wanted.asks, wanted.placement):
-        what = f"{what}, {JOINED}"
-    told = {f"{what}{constrained(wanted.claims)}": (total - enough - unsure, "")}
+        what, detail = f"{what}, {JOINED}", _UNREAD if state.fleet.says_more else ""
+    told = {f"{what}{constrained(wanted.claims)}": (total - enough - unsure, detail)}
     told[f"a choice of {count} devices among the first {STEPS} tried"] = (unsure, TOO_MANY)
     return [
         Reason("count", what, failed, total, "node", detail)

@@ -44,8 +44,8 @@ def may_fit(state: AllocatorState, domain: Domain, wanted: Wanted) -> bool:
 
 
 def why_not(state: AllocatorState, domain: Domain, wanted: Wanted) -> tuple[Reason, ...]:
-    """Why it fits nowhere."""
-    if wanted.in_full or may_be_in_full(state, wanted):
+    """Why it fits nowhere; devices that the board does not read are counted whoever decides."""
+    if wanted.in_full or state.fleet.says_more:
         return explain_in_full(state, domain, wanted)
     return explain(state, domain, wanted)
 

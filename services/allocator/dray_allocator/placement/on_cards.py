@@ -18,8 +18,10 @@ from dray_allocator.board.board import Board
 from dray_allocator.board.columns import Flags, Places, flagged, spread
 from dray_allocator.fit.capacity import MOST_NANO, Consumption
 from dray_allocator.fit.devices import Card
+from dray_allocator.fit.percent import PHYSICAL, in_percent
 from dray_allocator.fit.search import Ask, untolerated
 from dray_allocator.placement import shown
+from dray_allocator.placement.meant import meant
 from dray_allocator.placement.modes import FULL
 from dray_allocator.state import AllocatorState
 
@@ -86,6 +88,7 @@ class Cards:
     def _clauses(self, ask: Ask, groups: Groups) -> Iterator[Reason]:
         """False and failing clauses of every selector, in the order of the text."""
         found = [_Clauses(self.state, ask.selectors, card) for card in groups.examples]
+        there = [one for one, size in zip(found, groups.sizes(), strict=True) if size]
         misses = np.array([one.misses for one in found], np.int64)[groups.of]
         for kind in ("clause", "clause-error"):
             for text in dict.fromkeys(text for one in found for text in one.texts):
@@ -96,8 +99,10 @@ class Cards:
                     card = self.nearest(where[least == least.min()])
                     result = _Clauses(self.state, ask.selectors, card).failing(kind)[text]
                     nearest = Nearest(_named(card), shown.values(result))
-                    total = len(groups.places)
-                    yield Reason(kind, text, where.size, total, "device", result.error, nearest)
+                    total, detail = len(groups.places), result.error
+                    if where.size == total and kind == "clause":
+                        detail = meant(one.failing(kind)[text] for one in there)
+                    yield Reason(kind, text, where.size, total, "device", detail, nearest)
 
     def _causes(self, ask: Ask, groups: Groups) -> Iterator[Reason]:
         """Taints, use and capacity, on the devices that the selectors match."""
@@ -155,20 +160,26 @@ class Cards:
         found: dict[Cause, tuple[int, Nearest | None]] = {}
         if not is_open.all():
             found["in-use", "not in use", ""] = (int((~is_open).sum()), None)
-        for key, text in sorted({(k, t) for one in takes if one for k, t in one.text.items()}):
-            amounts = [_amount(one, key, text) for one in takes]
-            where = self._short_of(key, amounts, groups)
-            if where.size:
+        told = _told(ask, zip(takes, groups.examples, strict=True))
+        percents = {key: shown.percentage(key, one) for key, one in ask.percents.items()}
+        for key, text in sorted({entry for texts in told.values() for entry in texts.items()}):
+            amounts = [
+                one.nano[key] if one and told[id(one)].get(key) == text else -1 for one in takes
+            ]
+            short = self._short_of(key, amounts, groups)
+            if short.size:
                 cause = ("capacity", f"free {key} ≥ {text}", "")
-                found[cause] = (where.size, self._nearest_short(key, where))
+                whole = PHYSICAL[key] if percents.get(key) == text else ""
+                found[cause] = (short.size, self._nearest_short(key, whole, groups, short))
         return found
 
     def _short_of(self, key: str, amounts: list[int], groups: Groups) -> Places:
-        """The open cards of the groups with an amount that have less than it left."""
+        """Which of the open cards of the groups with an amount have less than it left."""
         board = self.board
         taking = np.array([amount >= 0 for amount in amounts], np.bool_)
         which = taking[groups.of] & board.open[groups.places]
-        places, of = groups.places[which], groups.of[which]
+        at_all = which.nonzero()[0]
+        places, of = groups.places[at_all], groups.of[at_all]
         wanted = np.array([float(min(amount, MOST_NANO)) for amount in amounts])[of]
         if max(amounts) == 0:  # Then it is short only where more is used than there is.
             doubtful = board.load[places] > FULL
@@ -179,21 +190,25 @@ class Cards:
             doubtful = (free == wanted) & (board.load[places] > 0)
             short = free < wanted
         for at in doubtful.nonzero()[0].tolist():
-            short[at] = self._left(key, places.item(at)) < amounts[of.item(at)]
-        found: Places = places[short]
+            short[at] = self._left(key, self.card(places.item(at))) < amounts[of.item(at)]
+        found: Places = at_all[short]
         return found
 
-    def _left(self, key: str, place: int) -> int:
-        card = self.card(place)
+    def _left(self, key: str, card: Card) -> int:
         return card.totals.get(key, 0) - self.state.ledger.of(card.id).used.get(key, 0)
 
-    def _nearest_short(self, key: str, where: Places) -> Nearest:
-        """The card with the most left."""
+    def _nearest_short(self, key: str, whole: str, groups: Groups, short: Places) -> Nearest:
+        """The card with the most left; with the most of its ``whole``, where that is named."""
+        where = groups.places[short]
         free = self.board.free[self.board.dimension(key)][where]
-        most = where[free == free.max()]
-        card = self.nearest(most)
-        left = card.totals.get(key, 0) - self.state.ledger.of(card.id).used.get(key, 0)
-        return Nearest(_named(card), shown.amount(left, card.device.capacity[key].value))
+        if whole:
+            wholes = [float(max(1, card.totals.get(whole, 1))) for card in groups.examples]
+            free = free / np.array(wholes)[groups.of[short]]
+        card = self.nearest(where[free == free.max()])
+        left = self._left(key, card)
+        if whole:
+            return Nearest(_named(card), shown.share(left, card.totals[whole]))
+        return Nearest(_named(card), shown.left(left, card.device.capacity[key].value))
 
 
 class _Clauses:
@@ -228,13 +243,25 @@ def _common(ask: Ask, card: Card) -> Iterator[Cause]:
     if taint is not None:
         yield "taint", f"toleration of device taint {taint.key}={taint.value}:{taint.effect}", ""
     if ask.of(card) is None:
-        asked = ", ".join(f"{key} {text}" for key, text in sorted(ask.request.capacity.items()))
+        is_shared = card.device.allow_multiple_allocations
+        percents = in_percent(ask.percents, ask.request.capacity, card.totals) if is_shared else {}
+        asked = shown.asked(ask.request.capacity, percents)
         yield "capacity", f"publishes {asked}", "more than the device has, or not a capacity of it"
 
 
-def _amount(consumed: Consumption | None, key: str, text: str) -> int:
-    """What is taken of a capacity where it is written so; below 0 elsewhere."""
-    return consumed.nano[key] if consumed is not None and consumed.text.get(key) == text else -1
+def _told(ask: Ask, takes: Iterable[tuple[Consumption | None, Card]]) -> dict[int, dict[str, str]]:
+    """By identity of what is taken of a card, how that is written: percentages as such."""
+    found: dict[int, dict[str, str]] = {}
+    for one, card in takes:
+        if one is not None and id(one) not in found:
+            percents = in_percent(ask.percents, ask.request.capacity, card.totals)
+            found[id(one)] = {
+                key: shown.percentage(key, percents[key])
+                if key in percents
+                else shown.amount(nano, one.text.get(key, ""))
+                for key, nano in one.nano.items()
+            }
+    return found
 
 
 def _named(card: Card) -> str:

@@ -11,7 +11,7 @@ from dray.domain.pods import Node
 from dray.reasons import Nearest, Reason
 from dray_allocator.board.index import Index
 from dray_allocator.node.holds import Held
-from dray_allocator.node.predicates import failures
+from dray_allocator.node.predicates import failures, written
 from dray_allocator.placement.ask import Wanted
 from dray_allocator.placement.choose import is_reached_by
 from dray_allocator.placement.modes import tie
@@ -20,8 +20,6 @@ from dray_allocator.state import AllocatorState
 EXCLUDED: Final = "not withdrawn from lately"
 REACHED: Final = "among those that can use a claim of the pod that is allocated already"
 _FREE = re.compile(r"free (\S+)(?: slots)? ≥ ")
-_UNITS = {"cpu": "m", "memory": " bytes"}
-_BYTES = ("ephemeral-storage", "hugepages-")
 Rank = tuple[int, int, int]
 """The lowest is the nearest: least short, fewest other failures, tie."""
 
@@ -91,5 +89,4 @@ def left_of(what: str, node: Node, held: Held) -> tuple[int, str]:
     else:
         used = node.used_resources.get(name, 0) + held.resources.get(name, 0)
         left = node.resources.get(name, 0) - used
-    unit = " bytes" if name.startswith(_BYTES) else _UNITS.get(name, "")
-    return left, f"{max(0, left)}{unit}"
+    return left, written(name, max(0, left), is_left=True)

@@ -1,12 +1,17 @@
-"""What a nearest miss has instead of what is wanted, in words."""
+"""What is wanted, and what a nearest miss has instead, in words."""
 
 import json
 from collections.abc import Iterable, Mapping
+from decimal import Decimal
 
 from dray.cel.evaluate import ClauseResult
 from dray.domain.devices import Capacity
-from dray.domain.quantities import Quantity, parse_quantity
+from dray.domain.quantities import Quantity, parse_quantity, readable, rounded_down
 from dray_allocator.fit.capacity import amount_of
+from dray_allocator.fit.percent import PHYSICAL, WHOLE
+
+_HUNDREDTH = WHOLE // 10_000
+"""Of a percent, in billionths of one."""
 
 
 def values(result: ClauseResult) -> str:
@@ -22,15 +27,54 @@ def values(result: ClauseResult) -> str:
 def published(wanted: Iterable[str], capacity: Mapping[str, Capacity]) -> str:
     """What a device has in all of the capacities that are ``wanted``."""
     return ", ".join(
-        f"{name} {capacity[name].value}" if name in capacity else f"no {name}"
+        f"{name} {quantity(capacity[name].value)}" if name in capacity else f"no {name}"
         for name in sorted(wanted)
     )
 
 
+def asked(amounts: Mapping[str, str], percents: Mapping[str, int]) -> str:
+    """All that is taken of a device, by capacity."""
+    told = {name: quantity(text) for name, text in amounts.items()}
+    told |= {name: percentage(name, percent) for name, percent in percents.items()}
+    return ", ".join(f"{name} {text}" for name, text in sorted(told.items()))
+
+
+def quantity(text: str) -> str:
+    """An amount that somebody wrote, as all are written here; as it is where it is none."""
+    return text if amount_of(text) is None else amount(parse_quantity(text).nano, text)
+
+
 def amount(nano: int, like: str) -> str:
-    """An amount in billionths, written as ``like`` is; below 0 it counts as nothing."""
-    is_binary = amount_of(like) is not None and parse_quantity(like).binary
-    return str(Quantity(max(0, nano), binary=is_binary))
+    """An amount in billionths, binary where ``like`` is."""
+    return readable(nano, binary=_is_binary(like))
+
+
+def left(nano: int, like: str) -> str:
+    """What is left of a capacity, rounded down; below 0 it counts as nothing."""
+    return rounded_down(max(0, nano), binary=_is_binary(like))
+
+
+def percentage(capacity: str, percent: int) -> str:
+    """What is taken of a capacity, from billionths of a percent: another amount on each model."""
+    return f"{_decimal(percent)} % of {PHYSICAL[capacity]}"
+
+
+def share(nano: int, whole: int) -> str:
+    """The same of what a device has left of all that it has, rounded down to hundredths."""
+    return f"{_decimal(shared(nano, whole) // _HUNDREDTH * _HUNDREDTH)} %"
+
+
+def shared(nano: int, whole: int) -> int:
+    """Billionths of a percent."""
+    return max(0, nano) * WHOLE // max(1, whole)
+
+
+def _is_binary(text: str) -> bool:
+    return amount_of(text) is not None and parse_quantity(text).binary
+
+
+def _decimal(nano: int) -> str:
+    return f"{Decimal(nano).scaleb(-9).normalize():f}"
 
 
 def _written(value: object) -> str:
@@ -38,4 +82,6 @@ def _written(value: object) -> str:
         return "nothing"
     if isinstance(value, str | bool):
         return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, Quantity):
+        return readable(value.nano, binary=value.binary)
     return str(value)

@@ -49,7 +49,7 @@ def test_all_cards_give_the_same_percentage_of_different_amounts(lane: Any) -> N
     lane.submit("q", lane.request(allocationMode="All"), config=[percent("50")])
     assert consumed(lane, "q") == consumed(lane, "p")
     lane.submit("r", lane.request(allocationMode="All"), config=[percent("2")])
-    told = "free virtual_tflops ≥ 1300m: fails on 1 of 2 devices; nearest: n1/b has 0"
+    told = "free virtual_tflops ≥ 2 % of tflops: fails on 2 of 2 devices; nearest: n1/"
     assert told in lane.told("r")
 
 
