@@ -27,6 +27,7 @@ def configure(state: AllocatorState, fact: Fact) -> None:
             )
             state.fleet.forget_selected()
             state.boards.forget_indexes()
+            state.patterns.forget()
         case TaintRuleObserved(rule=rule):
             _keep(facts.taint_rules, rule.name, rule, fact.deleted)
             for node in state.fleet.taint(tuple(facts.taint_rules.values())):
@@ -42,11 +43,13 @@ def configure(state: AllocatorState, fact: Fact) -> None:
             state.boards.forget_indexes()
         case PoolObserved(pool=pool):
             _keep(facts.pools, pool.name, pool, fact.deleted)
+            state.patterns.forget()
             for pod_uid, pod in facts.pods.items():
                 if pod.pool == pool.name:
                     state.refresh_pod(pod_uid)
         case PolicyObserved(policy=policy):
             _keep(facts.policies, policy.name, policy, fact.deleted)
+            state.patterns.forget()
         case _:
             return
     state.supply_everywhere()

@@ -76,14 +76,15 @@ class Step:
             domain.passed = domain.supply
         if self._goes_on:
             domain.resume()
-        searches = 0
+        searches, due, pending = 0, domain.due, domain.pending
         most, per_record = state.rules.searches_per_step, state.rules.pods_per_record
-        while domain.due and searches < most and state.has_room(domain):
-            turn = heapq.heappop(domain.due)
-            if domain.due and domain.due[0] == turn:
+        while due and searches < most and state.has_room(domain):
+            turn = heapq.heappop(due)
+            if due and due[0] == turn:
                 continue  # Put up more than once: by its own fact and by each claim's.
-            if domain.pending.get(turn[2]) == turn and turn[2] not in domain.paused:
-                searches += self._try(state.facts.pods[turn[2]])
+            uid = turn[2]
+            if pending.get(uid) == turn and uid not in domain.paused:
+                searches += self._try(state.facts.pods[uid])
             if len(self._batch) >= per_record:
                 self._flush()
         self._flush()

@@ -128,11 +128,8 @@ def apply(state: AllocatorState, sequence: int, fact: Fact) -> list[Effect]:
     if not state.attended.takes(pool):
         return []
     reached = state.facts.reached
-    reached[pool] = max(sequence, reached.get(pool, 0))
-    return _apply(state, fact)
-
-
-def _apply(state: AllocatorState, fact: Fact) -> list[Effect]:
+    if sequence > reached.get(pool, 0):
+        reached[pool] = sequence
     fold = _FOLDS.get(type(fact))
     if fold is None:
         configure(state, fact)

@@ -109,7 +109,7 @@ class Known:
     def open_claims(self, pod: Pod) -> tuple[Claim, ...]:
         """The pod's claims to be allocated together; empty unless all are known and free."""
         found = []
-        for claim in self.known_claims(pod) or ():
+        for claim in known_claims(self.facts, pod) or ():
             if claim.allocation is None:
                 if self._is_taken(claim):
                     return ()

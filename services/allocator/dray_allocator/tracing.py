@@ -90,8 +90,8 @@ class Traces:
         if isinstance(record, Waiting) and is_sampled(record.traceparent):
             with self._waiting(record) as position:
                 yield position
-        elif isinstance(record, Decided) and any(is_sampled(p.traceparent) for p in record.pods):
-            with self._decided(record) as position:
+        elif isinstance(record, Decided) and (sampled := _sampled(record)):
+            with self._decided(record, sampled) as position:
                 yield position
         else:
             yield _handed_on(record)
@@ -107,9 +107,8 @@ class Traces:
             yield span.traceparent
 
     @contextmanager
-    def _decided(self, record: Decided) -> Iterator[str]:
+    def _decided(self, record: Decided, sampled: list[PodDecision]) -> Iterator[str]:
         with ExitStack() as stack:
-            sampled = [pod for pod in record.pods if is_sampled(pod.traceparent)]
             spans = [stack.enter_context(self._placing(record, pod)) for pod in sampled]
             # Only a record about one pod has a position that all of it belongs to.
             yield spans[0].traceparent if len(record.pods) == 1 else ""
@@ -184,6 +183,11 @@ def _choice(pod: PodDecision) -> Attributes:
         "dray.considered_devices": pod.considered_devices,
         "dray.took_us": pod.took_us,
     }
+
+
+def _sampled(record: Decided) -> list[PodDecision]:
+    """The sampled pods that were decided upon."""
+    return [pod for pod in record.pods if is_sampled(pod.traceparent)]
 
 
 def _handed_on(record: AnyRecord) -> str:

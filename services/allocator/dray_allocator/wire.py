@@ -103,8 +103,7 @@ def outgoing(
         correlation_id=correlation_id,
         causation_id=cause,
         traceparent=traceparent,
+        # Two records of one moment would share the id that is made of their key.
+        identity=identity,
     )
-    # Two records of one moment would share the id that is made of their key.
-    headers = message.headers | ({"ce-id": identity} if identity else {})
-    subject = log_subject(record.domain, record.epoch)
-    return replace(message, subject=subject, headers=headers)
+    return replace(message, subject=log_subject(record.domain, record.epoch))

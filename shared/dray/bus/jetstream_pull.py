@@ -24,9 +24,9 @@ _HEARTBEAT: Final = "100"
 _GIVE_BACK_S: Final = 1.0
 _LEFT: Final = "Nats-Pending-Messages"
 """Says how many messages a request that is over was still owed."""
-_TOKENS: Final = 9
-"""Of ``$JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<time>.<pending>``;
-with a domain and an account two more in front."""
+_DOTS: Final = 8
+"""In ``$JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<time>.<pending>``. With
+a domain and an account, there are two more words in front and maybe one behind."""
 
 
 class FlowEndedError(Exception):
@@ -34,21 +34,24 @@ class FlowEndedError(Exception):
 
 
 class Position(msgspec.Struct, frozen=True, gc=False):
-    """What the reply subject of a delivered message says."""
+    """Where a message stands among those of its consumer."""
 
     reply: bytes
-    attempts: int
-    sequence: int
+    """The subject for the answer, which tells all of it."""
     consumer_sequence: int
-    time_unix_ns: int
-    pending: int
+
+    @property
+    def attempts(self) -> int:
+        """How often it was delivered."""
+        return int(_told(self.reply)[0])
 
 
-def position_of(reply: bytes) -> Position:
-    """The position that a reply subject tells."""
-    tokens = reply.split(b".")
-    first = 4 if len(tokens) == _TOKENS else 6
-    return Position(reply, *map(int, tokens[first : first + 5]))
+def _told(reply: bytes) -> list[bytes]:
+    """Numbers in a reply subject: attempts, both sequences, nanoseconds since 1970 and what is
+    pending."""
+    if reply.count(b".") == _DOTS:
+        return reply.rsplit(b".", 5)[1:]
+    return reply.split(b".")[6:11]
 
 
 class Arrivals:
@@ -99,19 +102,19 @@ class Arrivals:
         messages = self._messages
         for _ in range(count):
             subject, reply, headers, payload = messages.popleft()
-            position = position_of(reply)
+            _, sequence, consumer_sequence, time_unix_ns, pending = _told(reply)
             message = Delivered(
                 # Anybody who may publish below a prefix may write there what is no text.
                 subject.decode("utf-8", "replace"),
                 payload,
                 Headers(headers),
                 stream,
-                position.sequence,
-                position.time_unix_ns / NANO,
+                int(sequence),
+                int(time_unix_ns) / NANO,
                 # What the server said when it sent this one; meanwhile more may have come.
-                max(position.pending, len(messages)),
+                max(int(pending), len(messages)),
             )
-            yield message, position
+            yield message, Position(reply, int(consumer_sequence))
 
     def rest(self) -> list[bytes]:
         """Where to answer the messages that nobody took."""

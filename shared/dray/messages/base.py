@@ -113,10 +113,12 @@ def encode(
     correlation_id: str = "",
     causation_id: str = "",
     traceparent: str = "",
+    identity: str = "",
     now_unix_s: float | None = None,
 ) -> Outgoing:
-    """The message with its envelope, ready for the bus."""
-    identity = message_id(message)
+    """The message with its envelope, ready for the bus. ``identity`` is its id where the one that
+    is made of its key does not do."""
+    identity = identity or message_id(message)
     moment = time.time() if now_unix_s is None else now_unix_s
     headers = {
         "Nats-Msg-Id": identity,

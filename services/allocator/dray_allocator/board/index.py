@@ -2,30 +2,25 @@
 
 Every node has a key: its score, then a tie that depends on nothing but its uid; the lowest key
 is the best node, and a node that can't fit has none. A node is looked at again only when the
-board's log says that it changed: deciding costs what changed since, not what there is. Finding
-the lowest key is a tournament in two rounds, within the blocks of nodes that changed and over all
-blocks.
+board's log says that it changed: deciding costs what changed since, not what there is.
 
 Where the score does not ask which cards have enough, the key that a node has if the pod fits there
 is known at once. A node that changed and would not be the best gets it on trust; whether the pod
 fits is looked at once it is the best, and by then it mostly changed again.
 """
 
-from array import array
-from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
 
 from dray_allocator.board.board import Board
-from dray_allocator.board.columns import Flags, Places, Whole, flagged, spread, wholes
+from dray_allocator.board.columns import Flags, Places, Whole, flagged, spread
+from dray_allocator.board.keys import NONE, Keys
 from dray_allocator.board.plan import Plan
 from dray_allocator.fit.selectors import Selectors
 from dray_allocator.placement.modes import TIE_BITS
 from dray_allocator.placement.scores import LoadScore, Look, NodeScore
 
-BLOCK: Final = 512
-NONE: Final = 2**63 - 1
 _ONE_BY_ONE: Final = 16
 """Up to so many changed nodes are looked at one by one."""
 _ON_TRUST: Final = 128
@@ -42,11 +37,7 @@ class Index:
         self.plan = plan
         self.board = board
         self.score = score
-        self._key_at, self._keys = _nones(1)
-        self._least, self._first = [NONE], [0]
-        """The least key of every block, and its row."""
-        self._stale: dict[int, None] = {}
-        """Blocks of which it may be another one by now."""
+        self._keys = Keys()
         self._best: tuple[int, int] | None = None
         """The least key of all and its row, while they are known."""
         self._position = -1
@@ -75,8 +66,10 @@ class Index:
         if position == version and not void:
             return
         self._suiting = (-1, [])
+        if board.height > len(self._keys.at):
+            self._keys.make_room(board.height)
         if not board.rows:
-            self._keys[:] = NONE
+            self._keys.all[:] = NONE
             self._forget_least()
         elif void or position < board.log_start:
             self._rebuild()
@@ -95,17 +88,9 @@ class Index:
 
     def _find_best(self) -> tuple[int, int]:
         """The least key, and its row; -1 where no node has one."""
-        for block in self._stale:
-            start = block * BLOCK
-            row = self._first[block] = start + int(self._keys[start : start + BLOCK].argmin())
-            self._least[block] = self._key_at[row]
-        self._stale.clear()
-        key = min(self._least)
-        if key == NONE:
-            return NONE, -1
-        row = self._first[self._least.index(key)]
+        key, row = self._keys.least()
         twins = self.board.ties.twins
-        if twins and key % 2**TIE_BITS in twins:
+        if twins and row >= 0 and key % 2**TIE_BITS in twins:
             row = self._first_of(twins[key % 2**TIE_BITS], key)
         return key, row
 
@@ -113,7 +98,7 @@ class Index:
         """The key of a node; ``NONE`` where it can't fit."""
         if row in self._trusted:
             self._look_at_one(row)
-        return self._key_at[row]
+        return self._keys.at[row]
 
     def rule_out(self, row: int) -> None:
         """Pass a node over until it changes."""
@@ -133,11 +118,10 @@ class Index:
         self._aside.clear()
 
     def _set_key(self, row: int, key: int) -> None:
-        before, best = self._key_at[row], self._best
-        if key == before:
+        best = self._best
+        if key == self._keys.at[row]:
             return
-        self._key_at[row] = key
-        self._stale[row // BLOCK] = None
+        self._keys.put(row, key)
         if best is not None:
             self._best = self._best_of(best, key, row)
 
@@ -145,7 +129,7 @@ class Index:
         """The best node now that this one has another key; None where all must be compared."""
         if key < best[0]:
             return key, row
-        return best if key > best[0] and self._key_at[best[1]] == best[0] else None
+        return best if key > best[0] and self._keys.at[best[1]] == best[0] else None
 
     def suiting_of(self, row: int) -> list[int]:
         """Which cards of a node have enough of everything for the plan's last need, by their
@@ -158,32 +142,29 @@ class Index:
         """All keys, by row. A copy."""
         if self._trusted:
             self._look_at_many(np.array(list(self._trusted), np.intp))
-        return self._keys[: self.board.height].copy()
+        return self._keys.all[: self.board.height].copy()
 
     def _first_of(self, rows: list[int], key: int) -> int:
-        alike = [row for row in rows if self._key_at[row] == key]
+        alike = [row for row in rows if self._keys.at[row] == key]
         return min(alike, key=self.board.uid)
 
     def _look_at(self, rows: dict[int, None]) -> None:
-        height = self.board.height
-        if height > len(self._key_at):
-            self._fit_length()
         if self._by_load is not None and len(rows) <= _ON_TRUST:
             self._trust(self._by_load, rows)
         elif len(rows) <= _ONE_BY_ONE:
             for row in rows:
                 self._look_at_one(row)
-        elif len(rows) * _WHOLE_SHARE > height:
+        elif len(rows) * _WHOLE_SHARE > self.board.height:
             self._rebuild()
         else:
             self._look_at_many(np.array(list(rows), np.intp))
 
-    def _trust(self, score: LoadScore, rows: Iterable[int]) -> None:
+    def _trust(self, score: LoadScore, rows: dict[int, None]) -> None:
         """Have nodes' keys without a look at what is free there, but for those that would be as
         good as the best."""
         board, best, closer = self.board, self._best, []
         least, first = best or (-NONE, -1)
-        key_at, present_at, tie_at = self._key_at, board.present_at, board.tie_at
+        key_at, present_at, tie_at = self._keys.at, board.present_at, board.tie_at
         for row in rows:
             key = (score.of(board, row) << TIE_BITS) + tie_at[row] if present_at[row] else NONE
             if key < least or (key == least and row != first):
@@ -191,8 +172,7 @@ class Index:
                 continue
             self._trusted[row] = None
             if key != key_at[row]:
-                key_at[row] = key
-                self._stale[row // BLOCK] = None
+                self._keys.put(row, key)
         if best is not None and key_at[first] != least:
             self._best = None
         for row in closer:
@@ -241,8 +221,8 @@ class Index:
                 enough &= np.bincount(owner[found], minlength=len(rows)) >= need.count
         for row in rows.tolist() if self._trusted else ():
             self._trusted.pop(row, None)
-        self._keys[rows] = keys = self._scored(Look(rows, places, suiting), enough)
-        self._stale.update(dict.fromkeys((rows // BLOCK).tolist()))
+        self._keys.all[rows] = keys = self._scored(Look(rows, places, suiting), enough)
+        self._keys.written(rows)
         best, at = self._best, int(keys.argmin())
         if best is not None:
             now = self._best_of(best, keys.item(at), rows.item(at))
@@ -250,20 +230,19 @@ class Index:
 
     def _rebuild(self) -> None:
         board = self.board
-        self._fit_length()
         rows, places = slice(0, board.height), slice(0, board.places)
         enough = self.may_run(rows)
         suiting = [need.suiting(board, places) for need in self.plan.cards]
         for need, found in zip(self.plan.cards, suiting, strict=True):
             counted = np.bincount(board.row[places][found], minlength=board.height)
             enough &= counted >= need.count
-        self._keys[rows] = self._scored(Look(rows, places, suiting), enough)
+        self._keys.all[rows] = self._scored(Look(rows, places, suiting), enough)
         self._forget_least()
 
     def _forget_least(self) -> None:
         """All keys are what they should be, and may be other ones than before."""
         self._trusted.clear()
-        self._stale = dict.fromkeys(range(len(self._least)))
+        self._keys.all_written()
         self._best = None
 
     def may_run(self, rows: slice | Places) -> Flags:
@@ -280,19 +259,3 @@ class Index:
     def _scored(self, look: Look, enough: Flags) -> Whole:
         scores = self.score.of_many(self.board, look)
         return np.where(enough, (scores << TIE_BITS) + self.board.tie[look.rows], NONE)
-
-    def _fit_length(self) -> None:
-        blocks = -(-self.board.height // BLOCK)
-        more = blocks - len(self._least)
-        if more > 0:
-            known = self._keys
-            self._key_at, self._keys = _nones(blocks)
-            self._keys[: len(known)] = known
-            self._least += [NONE] * more
-            self._first += [0] * more
-
-
-def _nones(blocks: int) -> tuple["array[int]", Whole]:
-    each, together = wholes(blocks * BLOCK)
-    together[:] = NONE
-    return each, together

@@ -9,7 +9,8 @@ from typing import Final
 import numpy as np
 
 from dray.domain.dra.results import AllocationResult
-from dray_allocator.board.index import NONE, Index
+from dray_allocator.board.index import Index
+from dray_allocator.board.keys import NONE
 from dray_allocator.domain import Domain
 from dray_allocator.lane.account import Account, account_of
 from dray_allocator.lane.asked import Asked, asked_of

@@ -11,7 +11,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from dray_allocator.board.columns import Flags, Places, Whole, spread
-from dray_allocator.board.index import NONE, Index
+from dray_allocator.board.index import Index
+from dray_allocator.board.keys import NONE
 from dray_allocator.fit.devices import Card
 from dray_allocator.fit.search import Ask
 from dray_allocator.placement.preference import Key, card_key, model_of

@@ -57,7 +57,8 @@ class Wish(msgspec.Struct, frozen=True):
 
 
 class Pattern(Wish, frozen=True):
-    """The same, and what it was worked out from."""
+    """The same, and what it was worked out from. It holds until a class, a pool or a policy
+    changes."""
 
     is_refused: bool
     """Whether something that a claim says can't be met at all."""
@@ -66,23 +67,22 @@ class Pattern(Wish, frozen=True):
     said: tuple[Said, ...]
     """By each of the open claims."""
     needs: PodNeeds
-    policy: Placement
-    """The pool's, when this was worked out."""
-
-    def holds(self, facts: Facts, fleet: Fleet, domain: str) -> bool:
-        """Whether nothing of it changed since."""
-        is_of_policy = self.policy is facts.placement(domain)[0]
-        return is_of_policy and all(one.holds(facts, fleet) for one in self.said)
 
 
 class Patterns:
-    """Patterns of pods, within bounds. A cache: it changes no answer."""
+    """Patterns of pods of one fleet, within bounds. A cache: it changes no answer."""
 
     def __init__(self) -> None:
         self._sayings = Sayings()
         self._known: dict[_Key, list[Pattern]] = {}
         """By what tells most of them apart; those of one key have other needs."""
         self._room = Room(_MOST_BYTES)
+
+    def forget(self) -> None:
+        """What claims and pods say may mean something else now: a class, a pool or a policy
+        changed."""
+        self._sayings, self._room = Sayings(), Room(_MOST_BYTES)
+        self._known.clear()
 
     def of(
         self, facts: Facts, fleet: Fleet, domain: str, pod: Pod, claims: Sequence[Claim]
@@ -96,16 +96,15 @@ class Patterns:
         key = (*about, needs.cpu_milli, needs.memory_bytes, told)
         alike = self._known.get(key, ())
         for known in alike:
-            if known.needs == needs and known.holds(facts, fleet, domain):
+            if known.needs == needs:
                 return known
-        said = tuple([self._sayings.of(facts, fleet, claim) for claim in claims])
+        said = tuple([self._sayings.of(facts, claim) for claim in claims])
         policy = facts.placement(domain)[0]
         made = _pattern(said, told, policy, pod, fleet, alone=alone)
         if not self._room.takes(len(made.signature) + sum(len(says) for _, says, _ in told)):
             self._known.clear()
             alike = ()
-        others = [one for one in alike if one.needs != needs]
-        self._known[key] = [made, *others[: _MOST_ALIKE - 1]]
+        self._known[key] = [made, *alike[: _MOST_ALIKE - 1]]
         return made
 
 
@@ -143,7 +142,6 @@ def _pattern(
         unjoined,
         said,
         pod.needs,
-        policy,
     )
 
 

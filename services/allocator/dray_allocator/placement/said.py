@@ -10,7 +10,6 @@ from dray.domain.names import PLACEMENT_FIELD, TOPOLOGY_FIELD
 from dray.domain.placement import Placement
 from dray_allocator.bounded import Room
 from dray_allocator.facts import Facts
-from dray_allocator.fit.devices import Fleet
 from dray_allocator.fit.parameters import own_parameters
 from dray_allocator.fit.percent import percents
 from dray_allocator.fit.search import Ask
@@ -41,48 +40,36 @@ class Said(msgspec.Struct, frozen=True):
     """Placement and topology in its own words, as the first that says something."""
     config: tuple[OpaqueConfig, ...]
     """Configuration of the classes, each with its requests, then the claim's own."""
-    classes: dict[str, DeviceClass | None]
-    """As they were when this was worked out."""
-    fleet: Fleet
-    """Which numbered the capacity shapes that ``asks`` remember."""
 
     def faults(self, placement: Placement) -> tuple[str, ...]:
         """What is wrong with it for whoever decides."""
         return self.nonsense_as_kubernetes if placement.is_compatible else self.nonsense
 
-    def holds(self, facts: Facts, fleet: Fleet) -> bool:
-        """Whether nothing of it changed since."""
-        known = facts.classes
-        for name, one in self.classes.items():
-            if known.get(name) is not one:
-                return False
-        return self.fleet is fleet
-
 
 class Sayings:
-    """What claims say, within bounds. A cache: it changes no answer."""
+    """What claims say, within bounds. A cache: it changes no answer while the classes are the same,
+    and so is the fleet, which numbers the capacity shapes that ``asks`` remember."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[bytes, bytes], Said] = {}
         self._room = Room(_MOST_BYTES)
 
-    def of(self, facts: Facts, fleet: Fleet, claim: Claim) -> Said:
+    def of(self, facts: Facts, claim: Claim) -> Said:
         """What a claim of these facts says."""
         key = (facts.signatures[claim.uid], beside(claim.spec))
         known = self._known.get(key)
-        if known is None or not known.holds(facts, fleet):
+        if known is None:
             if not self._room.takes(sum(map(len, key))):
                 self._known.clear()
-            known = self._known[key] = _said(facts, fleet, claim)
+            known = self._known[key] = _said(facts, claim)
         return known
 
 
-def _said(facts: Facts, fleet: Fleet, claim: Claim) -> Said:
+def _said(facts: Facts, claim: Claim) -> Said:
     in_full, named = needs_lane(claim), [ask.device_class for ask in asks_of(claim)]
     nonsense = tuple(senseless(claim, is_compatible=False))
     asks = () if in_full or nonsense else claim.spec.requests
     known = facts.classes
-    classes = {name: known.get(name) for name in _classes_of(claim, named)}
     return Said(
         in_full,
         tuple(_ask(facts, claim, request) for request in asks),
@@ -92,13 +79,7 @@ def _said(facts: Facts, fleet: Fleet, claim: Claim) -> Said:
         tuple(name for name in named if name not in known),
         _placement(claim),
         _config(facts, claim),
-        classes,
-        fleet,
     )
-
-
-def _classes_of(claim: Claim, named: list[str]) -> dict[str, None]:
-    return dict.fromkeys([*named, *(request.device_class for request in claim.spec.requests)])
 
 
 def _ask(facts: Facts, claim: Claim, request: DeviceRequest) -> Ask:

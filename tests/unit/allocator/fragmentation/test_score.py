@@ -11,7 +11,8 @@ from dray.domain.devices import DeviceId
 from dray.domain.pods import NodeExpression, PodNeeds
 from dray.messages.decisions import Learned, TypicalPod
 from dray.messages.facts import PodObserved
-from dray_allocator.board.index import NONE, Index
+from dray_allocator.board.index import Index
+from dray_allocator.board.keys import NONE
 from dray_allocator.board.plan import plan_of
 from dray_allocator.placement.ask import wanted
 from dray_allocator.placement.choose import choose, index_of
