@@ -56,7 +56,7 @@ async def test_the_controller_publishes_what_all_others_read(as_role: As) -> Non
     await controller.publish(TICK)
     for role in ("webhook", "allocator", "node-agent", "reader"):
         bus = await as_role(role)
-        async with asyncio.timeout(20), aclosing(bus.read("DRAY_FACTS")) as reader:
+        async with asyncio.timeout(60), aclosing(bus.read("DRAY_FACTS")) as reader:
             assert (await anext(reader)).subject == TICK.subject
 
 
@@ -71,7 +71,7 @@ async def test_an_allocator_wishes_and_the_controller_hears_it(as_role: As) -> N
     allocator, controller = await as_role("allocator"), await as_role("claim-controller")
     await allocator.publish(VOID)
     flow = controller.consume("DRAY_COMMANDS", durable="claim-controller")
-    async with asyncio.timeout(20), aclosing(flow) as consumer:
+    async with asyncio.timeout(60), aclosing(flow) as consumer:
         delivery = await anext(consumer)
         assert delivery.message.payload == VOID.payload
         await delivery.reject("a test")
