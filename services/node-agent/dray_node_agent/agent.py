@@ -17,6 +17,9 @@ from dray_node_agent.kubelet.server import KubeletServer
 from dray_node_agent.publishing import Publisher
 from dray_node_agent.settings import NodeGroup
 
+_SLOW_S = 10.0
+"""From here on a reading of the cards takes too long to be under way."""
+
 
 class NodeAgent:
     """One node's agent. Its loops run for ever; ``app`` runs them side by side."""
@@ -78,7 +81,7 @@ class NodeAgent:
         """Loop: read the cards; tell the publisher what changed."""
         while True:
             try:
-                reading = await asyncio.to_thread(self._board.read)
+                reading = await self._read_board()
                 self.board_problem = ""
                 if reading != self._reading:
                     self._report_health(reading)
@@ -140,6 +143,18 @@ class NodeAgent:
             except DrayError as error:
                 self._log.info("sweep postponed", error=str(error))
             await asyncio.sleep(self._node.sweep)
+
+    async def _read_board(self) -> Reading:
+        """A driver that hangs can't be interrupted: it is waited for, but not in silence."""
+        reading = asyncio.ensure_future(asyncio.to_thread(self._board.read))
+        try:
+            done, _ = await asyncio.wait([reading], timeout=_SLOW_S)
+            if not done:
+                self.board_problem = f"the cards have not answered for {_SLOW_S:.0f} s"
+                self._log.error("the board can't be read", error=self.board_problem)
+            return await reading
+        finally:
+            reading.cancel()
 
     async def _publish_once(self) -> None:
         reading, state = self._reading, self._state

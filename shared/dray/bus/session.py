@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 import nats.errors
+import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
@@ -30,6 +31,7 @@ _UNSENDABLE: Final = (
 )
 _HEADERS_BYTES: Final = len(b"NATS/1.0\r\n\r\n")
 _HEADER_BYTES: Final = len(b": \r\n")
+_VIOLATION: Final = "permissions violation"
 _DISCARD_S: Final = 1
 
 
@@ -214,17 +216,25 @@ class Session:
             _fail(reply, BusUnavailableError(lost))
 
     def complain(self, complaint: str) -> None:
-        """The server refused something: fail the requests that it names as not permitted."""
+        """The server refused something: fail the requests that it names as not permitted.
+
+        Where nobody waits for it (a subscription, a message without an answer) it is logged.
+        """
         self.complaint = complaint
-        if (match := _FORBIDDEN.search(complaint)) is None:
-            return
-        for subject, reply in self._waiting.values():
-            if subject.lower() == match[1].lower():
-                refused = PermanentError(
-                    f"this user may not publish {subject}: {complaint}; is DRAY_NATS__USER the "
-                    "one of this service?"
-                )
-                _fail(reply, refused)
+        match = _FORBIDDEN.search(complaint)
+        concerned = [
+            (subject, reply)
+            for subject, reply in self._waiting.values()
+            if match is not None and subject.lower() == match[1].lower()
+        ]
+        for subject, reply in concerned:
+            refused = PermanentError(
+                f"this user may not publish {subject}: {complaint}; is DRAY_NATS__USER the "
+                "one of this service?"
+            )
+            _fail(reply, refused)
+        if not concerned and _VIOLATION in complaint.lower():
+            structlog.get_logger().error("NATS refuses what nobody waits for", error=complaint)
 
     def _check_size(self, subject: str, payload: bytes, headers: Mapping[str, str]) -> None:
         """nats-py counts the payload alone; a server ends the connection over the whole."""

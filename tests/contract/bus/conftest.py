@@ -15,7 +15,7 @@ from dray.bus.jetstream import JetStreamBus, connect
 from dray.bus.memory import MemoryBus
 from dray.bus.ports import Bus
 
-BOUND_S = 30.0
+BOUND_S = 60.0
 
 
 class World(Protocol):

@@ -20,7 +20,7 @@ def message(subject: str, text: str = "{}", **headers: str) -> Outgoing:
 async def snapshot(messages: AsyncIterator[Delivered]) -> list[Delivered]:
     """What a reader gets until nothing is behind it."""
     got: list[Delivered] = []
-    async with asyncio.timeout(20), aclosing(messages) as flow:
+    async with asyncio.timeout(60), aclosing(messages) as flow:
         async for delivered in flow:
             got.append(delivered)
             if delivered.pending == 0:

@@ -22,11 +22,11 @@ async def told(bus: Bus, *texts: str) -> None:
 async def test_an_acknowledged_message_is_not_delivered_again(bus: Bus) -> None:
     await bus.ensure(COMMANDS)
     await told(bus, "a", "b")
-    async with asyncio.timeout(20), aclosing(bus.consume("COMMANDS", durable="d")) as consumer:
+    async with asyncio.timeout(60), aclosing(bus.consume("COMMANDS", durable="d")) as consumer:
         first = await anext(consumer)
         assert (first.message.payload, first.attempts) == (b"a", 1)
         await first.ack()
-    async with asyncio.timeout(20), aclosing(bus.consume("COMMANDS", durable="d")) as consumer:
+    async with asyncio.timeout(60), aclosing(bus.consume("COMMANDS", durable="d")) as consumer:
         while (delivery := await anext(consumer)).message.payload != b"b":
             pytest.fail("an acknowledged message was delivered again")
         await delivery.ack()
@@ -35,7 +35,7 @@ async def test_an_acknowledged_message_is_not_delivered_again(bus: Bus) -> None:
 async def test_a_message_to_be_retried_comes_again(bus: Bus) -> None:
     await bus.ensure(COMMANDS)
     await told(bus, "a")
-    async with asyncio.timeout(20), aclosing(bus.consume("COMMANDS", durable="d")) as consumer:
+    async with asyncio.timeout(60), aclosing(bus.consume("COMMANDS", durable="d")) as consumer:
         await (await anext(consumer)).retry(0.01)
         again = await anext(consumer)
         assert (again.message.payload, again.attempts) == (b"a", 2)
@@ -56,7 +56,7 @@ async def test_those_who_share_a_name_share_the_messages(world) -> None:
     tasks = [asyncio.create_task(take(bus)) for bus in (first, second)]
     texts = [f"m{number}" for number in range(60)]
     await told(first, *texts)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(got) < len(texts):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     for task in tasks:
@@ -68,7 +68,7 @@ async def test_a_consumer_takes_the_subjects_it_asked_for(bus: Bus) -> None:
     await bus.ensure(COMMANDS)
     await told(bus, "a", "b", "c")
     flow = bus.consume("COMMANDS", durable="d", subjects=["dray.cmd.b", "dray.cmd.c"])
-    async with asyncio.timeout(20), aclosing(flow) as consumer:
+    async with asyncio.timeout(60), aclosing(flow) as consumer:
         got = [(await anext(consumer)).message.payload for _ in range(2)]
     assert got == [b"b", b"c"]
 
@@ -77,12 +77,12 @@ async def test_a_rejected_message_is_buried_with_its_reason(bus: Bus) -> None:
     await bus.ensure(COMMANDS)
     await bus.ensure(DEAD)
     await told(bus, "bad", "good")
-    async with asyncio.timeout(20), aclosing(bus.consume("COMMANDS", durable="d")) as consumer:
+    async with asyncio.timeout(60), aclosing(bus.consume("COMMANDS", durable="d")) as consumer:
         await (await anext(consumer)).reject("can't be\nread")
         delivery = await anext(consumer)
         assert delivery.message.payload == b"good"
         await delivery.ack()
-    async with asyncio.timeout(20), aclosing(bus.read("DEAD")) as reader:
+    async with asyncio.timeout(60), aclosing(bus.read("DEAD")) as reader:
         dead = await anext(reader)
     assert dead.subject == "dray.dead.cmd.bad"
     assert dead.payload == b"bad"

@@ -6,6 +6,7 @@ from contextlib import aclosing
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from dray.bus.jetstream import connect
 from dray.bus.ports import Bus, BusUnavailableError
@@ -56,7 +57,7 @@ async def test_the_controller_publishes_what_all_others_read(as_role: As) -> Non
     await controller.publish(TICK)
     for role in ("webhook", "allocator", "node-agent", "reader"):
         bus = await as_role(role)
-        async with asyncio.timeout(20), aclosing(bus.read("DRAY_FACTS")) as reader:
+        async with asyncio.timeout(60), aclosing(bus.read("DRAY_FACTS")) as reader:
             assert (await anext(reader)).subject == TICK.subject
 
 
@@ -67,11 +68,27 @@ async def test_nobody_else_publishes_the_controllers_facts(as_role: As, role: st
         await bus.publish(TICK)
 
 
+async def test_who_may_not_be_asked_is_told_in_the_log(as_role: As) -> None:
+    """The server says so to the connection, and every question would stay unanswered."""
+    bus = await as_role("webhook")
+
+    async def answer(question: bytes) -> bytes:
+        return question
+
+    with capture_logs() as told:
+        serving = asyncio.create_task(bus.serve("dray.rpc.lookup", answer, queue="q"))
+        async with asyncio.timeout(60):
+            while not any("refuses" in line["event"] for line in told):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        serving.cancel()
+    assert 'subscription to "dray.rpc.lookup"' in str(told)
+
+
 async def test_an_allocator_wishes_and_the_controller_hears_it(as_role: As) -> None:
     allocator, controller = await as_role("allocator"), await as_role("claim-controller")
     await allocator.publish(VOID)
     flow = controller.consume("DRAY_COMMANDS", durable="claim-controller")
-    async with asyncio.timeout(20), aclosing(flow) as consumer:
+    async with asyncio.timeout(60), aclosing(flow) as consumer:
         delivery = await anext(consumer)
         assert delivery.message.payload == VOID.payload
         await delivery.reject("a test")

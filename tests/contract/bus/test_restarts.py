@@ -56,7 +56,7 @@ async def test_a_reader_goes_on_where_it_was_after_a_restart(world, eventually) 
     for number in range(5):
         await bus.append(record(str(number)), expected_last=number)
     got = []
-    async with asyncio.timeout(20), aclosing(bus.read("LOG")) as reader:
+    async with asyncio.timeout(60), aclosing(bus.read("LOG")) as reader:
         for _ in range(3):
             got.append((await anext(reader)).payload)
         await world.down()
@@ -73,7 +73,7 @@ async def test_a_reader_that_waits_goes_on_after_a_restart(world, eventually) ->
     bus = await world.bus()
     await bus.ensure(LOG)
     await bus.append(record("0"), expected_last=0)
-    async with asyncio.timeout(20), aclosing(bus.read("LOG")) as reader:
+    async with asyncio.timeout(60), aclosing(bus.read("LOG")) as reader:
         await anext(reader)
         waiting = asyncio.ensure_future(anext(reader))
         await world.down()
@@ -91,7 +91,7 @@ async def test_a_reader_is_told_when_the_server_comes_back_empty(
     bus, other = await world.bus(), await world.bus()
     await bus.ensure(LOG)
     await bus.append(record("0"), expected_last=0)
-    async with asyncio.timeout(20), aclosing(bus.read("LOG")) as reader:
+    async with asyncio.timeout(60), aclosing(bus.read("LOG")) as reader:
         await anext(reader)
         waiting = asyncio.ensure_future(anext(reader))
         await world.down()
@@ -111,7 +111,7 @@ async def test_a_reader_begun_while_the_server_is_away_waits_for_it(world, event
     await bus.append(record("0"), expected_last=0)
     await world.down()
     await disconnected(bus, eventually)
-    async with asyncio.timeout(20), aclosing(bus.read("LOG")) as reader:
+    async with asyncio.timeout(60), aclosing(bus.read("LOG")) as reader:
         waiting = asyncio.ensure_future(anext(reader))
         await asyncio.sleep(0)
         await world.up()
@@ -122,7 +122,7 @@ async def test_a_consumer_goes_on_after_a_restart(world, eventually) -> None:
     bus = await world.bus()
     await bus.ensure(LOG)
     await bus.publish(record("0"))
-    async with asyncio.timeout(20), aclosing(bus.consume("LOG", durable="d")) as consumer:
+    async with asyncio.timeout(60), aclosing(bus.consume("LOG", durable="d")) as consumer:
         delivery = await anext(consumer)
         await delivery.ack()
         waiting = asyncio.ensure_future(anext(consumer))
@@ -224,7 +224,7 @@ async def test_a_reader_beside_a_writer_sees_every_record_once_over_restarts(
         await world.down()
         await disconnected(writer, eventually)
         await world.up()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await enough.wait()
     tasks[0].cancel()
     await asyncio.gather(tasks[0], return_exceptions=True)

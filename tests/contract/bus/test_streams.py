@@ -82,7 +82,7 @@ async def test_what_is_at_hand_comes_at_once_and_in_order(bus: Bus) -> None:
     )
     got: list[Delivered] = []
     batches = bus.read_batches("LOG", start=2)
-    async with asyncio.timeout(20), aclosing(batches) as reader:  # type: ignore[type-var]
+    async with asyncio.timeout(60), aclosing(batches) as reader:  # type: ignore[type-var]
         async for batch in reader:
             assert batch
             got += batch
@@ -94,7 +94,7 @@ async def test_what_is_at_hand_comes_at_once_and_in_order(bus: Bus) -> None:
 
 async def test_a_reader_follows_the_tail(bus: Bus) -> None:
     await bus.ensure(LOG)
-    async with asyncio.timeout(20), aclosing(bus.read("LOG")) as reader:
+    async with asyncio.timeout(60), aclosing(bus.read("LOG")) as reader:
         for number in range(3):
             await bus.publish(message("t.log.1", str(number)))
             assert (await anext(reader)).payload == str(number).encode()
@@ -137,7 +137,7 @@ async def test_a_stream_made_anew_is_told_apart(bus: Bus) -> None:
 async def test_a_reader_of_a_stream_that_is_deleted_is_told(bus: Bus) -> None:
     await bus.ensure(LOG)
     await bus.publish(message("t.log.1"))
-    async with asyncio.timeout(20), aclosing(bus.read("LOG")) as reader:
+    async with asyncio.timeout(60), aclosing(bus.read("LOG")) as reader:
         await anext(reader)
         waiting = asyncio.ensure_future(anext(reader))
         await bus.delete_stream("LOG")

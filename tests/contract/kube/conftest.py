@@ -113,7 +113,7 @@ def kube(world: World) -> Kube:
 @pytest.fixture
 def is_gone() -> Any:
     async def wait(kube: Kube, resource: Resource, name: str, namespace: str) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 try:
                     await kube.get(resource, name, namespace)

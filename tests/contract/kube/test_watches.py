@@ -58,7 +58,7 @@ async def test_fields_select(world, kube, bodies) -> None:
 
 async def test_a_watch_lists_and_then_follows(world, kube) -> None:
     await kube.create(LEASES, lease("before"), world.namespace)
-    async with asyncio.timeout(30), aclosing(kube.watch(LEASES, world.namespace)) as watch:
+    async with asyncio.timeout(60), aclosing(kube.watch(LEASES, world.namespace)) as watch:
         first = await anext(watch)
         assert isinstance(first, Listed)
         assert [obj["metadata"]["name"] for obj in first.objects] == ["before"]
@@ -81,7 +81,7 @@ async def test_a_watch_lists_and_then_follows(world, kube) -> None:
 
 async def test_what_leaves_a_selection_is_deleted_for_its_watch(world, kube) -> None:
     flow = kube.watch(LEASES, world.namespace, label_selector="tier=front")
-    async with asyncio.timeout(30), aclosing(flow) as watch:
+    async with asyncio.timeout(60), aclosing(flow) as watch:
         await anext(watch)
         await kube.create(LEASES, lease("a", tier="back"), world.namespace)
         await kube.create(LEASES, lease("b", tier="front"), world.namespace)
@@ -107,7 +107,7 @@ async def test_a_watch_misses_nothing_and_repeats_nothing(world, kube) -> None:
 
 
 async def test_a_watch_reads_objects_longer_than_a_buffer(world, kube, bodies) -> None:
-    async with asyncio.timeout(30), aclosing(kube.watch(CLAIMS, world.namespace)) as watch:
+    async with asyncio.timeout(60), aclosing(kube.watch(CLAIMS, world.namespace)) as watch:
         await anext(watch)
         body = bodies.claim()
         body["metadata"]["annotations"] = {"example.com/long": "x" * 200_000}

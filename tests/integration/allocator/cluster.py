@@ -37,7 +37,7 @@ from dray_allocator.rules import Rules
 from dray_allocator.shell import Shell
 from dray_allocator.state import AllocatorState
 
-BOUND_S = 30.0
+BOUND_S = 60.0
 POOL = "pool"
 
 

@@ -12,7 +12,7 @@ from dray.messages.facts import DeviceClassObserved, PolicyObserved, PoolObserve
 
 
 async def _decided(cluster, count: int, epoch: int = 1) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(await cluster.decisions(epoch)) != count:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 

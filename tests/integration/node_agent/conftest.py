@@ -34,7 +34,7 @@ from dray_node_agent.settings import NodeGroup
 from dray_sandbox.kubelet.kubelet import Kubelets, playing
 from dray_sandbox.kubelet.plan import NodePlan
 
-BOUND_S = 30.0
+BOUND_S = 60.0
 
 
 async def eventually(true: Callable[[], Awaitable[Any] | Any]) -> Any:

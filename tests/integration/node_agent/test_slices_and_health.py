@@ -168,7 +168,7 @@ async def test_a_report_that_was_long_on_its_way_does_not_come_last(stand):
         loop.cancel()
 
     async def until_said(generation: int) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while (said := await health_of(stand)) is None or said.revision != generation:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
 

@@ -45,7 +45,7 @@ def pod(name: str, pool: str = "shared", **annotations: str) -> dict[str, object
 
 
 async def _until(condition) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not await condition():  # noqa: ASYNC110 - readiness and streams are asked for
             await asyncio.sleep(0.02)
 
