@@ -54,18 +54,23 @@ def unjoinable(placement: Placement, topologies: Sequence[str], most: int) -> st
 
 
 def most_devices(claim: Claim) -> int:
-    """As many as a claim may get; mode All may get many."""
-    return sum(max(_counts(request, _MANY), default=0) for request in claim_of(claim).requests)
+    """As many as a claim may get; mode All may get many, and who only looks on gets none."""
+    return sum(max(map(_most, _asks(request)), default=0) for request in claim_of(claim).requests)
+
+
+def _most(ask: Ask) -> int:
+    if ask.admin_access:
+        return 0
+    return ask.count if ask.mode == "ExactCount" else _MANY
 
 
 def _fewest(request: Request) -> int:
     """Devices that a request takes at least; of mode All nothing is known yet."""
-    return min(_counts(request, 0), default=0)
+    return min((one.count if one.mode == "ExactCount" else 0 for one in _asks(request)), default=0)
 
 
-def _counts(request: Request, of_all: int) -> list[int]:
-    asks = request.first_available or ((request.exactly,) if request.exactly else ())
-    return [one.count if one.mode == "ExactCount" else of_all for one in asks]
+def _asks(request: Request) -> tuple[Ask, ...]:
+    return request.first_available or ((request.exactly,) if request.exactly else ())
 
 
 def _of_ask(ask: Ask) -> Iterator[str]:

@@ -69,6 +69,12 @@ def test_the_pool_demands_joints_of_a_pod_with_a_placement_of_its_own(make_lane:
     assert f"placement.topology of the pool {NO_SUCH_RULE}" in now.told("p")
 
 
+def test_who_only_looks_on_needs_no_joints(make_lane: Any) -> None:
+    now = make_lane("CompactFirst", placement_topology="hard")
+    now.submit("watcher", now.request(allocationMode="All", adminAccess=True))
+    assert now.got("watcher") == ["gpu=a", "gpu=b", "gpu=c"]
+
+
 @pytest.mark.parametrize("how", ["soft", "none"])
 def test_a_pod_may_say_otherwise_than_its_pool(make_lane: Any, how: str) -> None:
     now = make_lane("CompactFirst", placement_topology="hard")
