@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Final
 
+import structlog
+
 from dray.bus.dead import dead_letter
 from dray.bus.memory_consumer import MemoryConsumer, MemoryDelivery
 from dray.bus.memory_store import MemoryServer, matches, with_pending
@@ -183,6 +185,12 @@ class MemoryBus:
                     async with asyncio.timeout(timeout_s):
                         answer = await handler(payload)
                 except TimeoutError:
+                    break
+                except Exception as error:  # noqa: BLE001
+                    # The real door's handlers run elsewhere: who asks hears nothing of it.
+                    structlog.get_logger().warning(
+                        "a question was not answered", subject=subject, error=repr(error)
+                    )
                     break
                 if answer is not None:
                     return answer

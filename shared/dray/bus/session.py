@@ -240,8 +240,8 @@ class Session:
         """nats-py counts the payload alone; a server ends the connection over the whole."""
         size = len(payload)
         if headers:
-            lines = (len(name.encode()) + len(value.encode()) for name, value in headers.items())
-            size += _HEADERS_BYTES + sum(lines) + len(headers) * _HEADER_BYTES
+            text = "".join((*headers, *headers.values())).encode()
+            size += _HEADERS_BYTES + len(text) + len(headers) * _HEADER_BYTES
         if size > self.client.max_payload:
             raise PermanentError(
                 f"{subject} with {size} bytes can't be published: the server takes "

@@ -6,6 +6,7 @@ from contextlib import aclosing
 import pytest
 
 from dray.bus.ports import Bus, BusUnavailableError, StreamSpec
+from dray.domain.errors import PermanentError
 from dray.messages.base import Outgoing
 
 COMMANDS = StreamSpec("COMMANDS", ("dray.cmd.>",))
@@ -140,6 +141,29 @@ async def test_a_question_that_some_leave_is_answered_by_another_queue(world, ev
     assert answers == [f"a:{n}".encode() for n in range(10)]
     for task in (*leaving, *tasks):
         task.cancel()
+
+
+@pytest.mark.parametrize("error", [PermanentError("no"), KeyError("nobody foresaw that")])
+async def test_a_question_that_fails_is_unavailable_and_the_next_is_answered(
+    bus: Bus, eventually, error: Exception
+) -> None:
+    async def answer(question: bytes) -> bytes:
+        if question == b"trap":
+            raise error
+        return question
+
+    async def answered() -> bool:
+        try:
+            return await bus.request("t.q", b"?", timeout_s=60) == b"?"
+        except BusUnavailableError:
+            return False
+
+    task = asyncio.create_task(bus.serve("t.q", answer, queue="q"))
+    await eventually(answered)
+    with pytest.raises(BusUnavailableError):
+        await bus.request("t.q", b"trap", timeout_s=0.1)
+    assert await answered()
+    task.cancel()
 
 
 async def test_a_question_to_nobody_is_unavailable(bus: Bus) -> None:
