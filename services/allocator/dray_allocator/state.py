@@ -87,7 +87,7 @@ class AllocatorState(Known):
         for claim in decision.claims:
             uid = claim.uid
             domain.unsettled[uid] = None
-            for device in self.ledger.set(uid, claim.allocation).taken:
+            for device in self.ledger.set(uid, self._use(uid)).taken:
                 self.suspects[device] = uid
                 devices.append(device)
             pods = pods_of.get((claim.namespace, claim.name), ())

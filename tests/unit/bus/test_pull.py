@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from dray.bus.jetstream_pull import FlowEndedError, pull
+from dray.bus.jetstream_pull import Arrivals, FlowEndedError, pull
 
 
 class Session:
@@ -153,3 +153,16 @@ async def test_what_was_not_taken_is_given_back():
     session = Session()
     await taken(session, 1, message(1), message(2), give_back=True)
     assert session.answers == [(message(2)[1].decode(), b"-NAK")]
+
+
+@pytest.mark.parametrize(
+    ("before", "behind"),
+    [("S.c", ""), ("domain.account.S.c", ""), ("domain.account.S.c", ".random")],
+)
+def test_a_reply_subject_tells_where_a_message_stands(before, behind):
+    arrivals = Arrivals()
+    reply = f"$JS.ACK.{before}.3.17.16.1500000000.4{behind}".encode()
+    arrivals.take(b"s", reply, b"NATS/1.0\r\n\r\n", b"payload")
+    [(message, position)] = arrivals.first(1, "S")
+    assert (message.sequence, message.time_unix_s, message.pending) == (17, 1.5, 4)
+    assert (position.attempts, position.consumer_sequence, position.reply) == (3, 16, reply)
