@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import msgspec
+import structlog
 
 from dray.messages.base import (
     Delivered,
@@ -13,7 +14,7 @@ from dray.messages.base import (
     subject_prefix,
 )
 from dray.messages.decisions import AnyRecord, Decided, Waiting, decode_record, log_subject
-from dray.messages.facts import FACTS, Fact
+from dray.messages.facts import FACTS, Fact, InventoryObserved
 from dray.messages.rpc import Dump, DumpReply
 from dray_allocator.dump import served_page
 from dray_allocator.state import AllocatorState
@@ -24,13 +25,27 @@ _FACTS: dict[tuple[str, ...], type[Fact]] = {
 
 
 def fact_of(delivered: Delivered) -> Fact | None:
-    """The fact; None for a type that this version does not know.
+    """The fact; None for a type that this version does not know, and for what a node-agent says
+    and nobody understands: it could only take devices of its node away, and must not keep all
+    others from being decided.
 
     Raises:
         UndecodableMessageError: the payload does not fit its type.
     """
     kind = _FACTS.get(tuple(delivered.subject.split(".", 4)[:4]))
-    return None if kind is None else decode(delivered, kind)
+    if kind is None:
+        return None
+    try:
+        return decode(delivered, kind)
+    except UndecodableMessageError as error:
+        if kind is not InventoryObserved:
+            raise
+        structlog.get_logger().error(
+            "a node's inventory is passed over; what is unhealthy there stays as it was known",
+            subject=delivered.subject,
+            why=str(error),
+        )
+        return None
 
 
 def record_of(delivered: Delivered) -> AnyRecord:

@@ -8,7 +8,7 @@ from dray.domain.errors import PermanentError
 from dray.domain.pods import Policy, Pool
 from dray.messages.base import Outgoing, subject_prefix
 from dray.messages.decisions import Decided, log_stream
-from dray.messages.facts import DeviceClassObserved, PolicyObserved, PoolObserved
+from dray.messages.facts import DeviceClassObserved, InventoryObserved, PolicyObserved, PoolObserved
 
 
 async def _decided(cluster, count: int, epoch: int = 1) -> None:
@@ -105,6 +105,19 @@ async def test_a_fact_that_can_t_be_read_stops_this_replica_for_good(memory_clus
     await eventually(lambda: one.shell.problem is not None)
     assert "deviceclass" in one.shell.problem
     assert not one.serves
+
+
+async def test_an_inventory_that_can_t_be_read_costs_nobody_but_its_node(
+    memory_cluster, eventually
+):
+    one = await memory_cluster.replica("one")
+    await memory_cluster.node("n1")
+    await eventually(lambda: one.serves)
+    subject = f"{subject_prefix(InventoryObserved)}.n1"
+    await memory_cluster.bus.publish(Outgoing(subject, b'{"revision": "nonsense"}'))
+    await memory_cluster.submit("p")
+    await _decided(memory_cluster, 1)
+    assert one.shell.problem is None
 
 
 async def test_a_fact_of_an_unknown_type_is_passed_over(memory_cluster, eventually):
