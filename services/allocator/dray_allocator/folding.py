@@ -53,7 +53,7 @@ def forget_facts(state: AllocatorState) -> None:
     state.attended.begin_anew()
     state.fleet = Fleet(state.rules.drivers)
     state.boards.forget()
-    state.patterns = Patterns()  # Those there are hold on to the fleet.
+    state.patterns = Patterns()  # Those there are know shapes of cards by the old fleet's numbers.
     state.selectors = Selectors()
     for domain in (*state.domains.values(), *state.elsewhere.values()):
         domain.passed = -1

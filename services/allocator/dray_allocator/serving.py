@@ -11,6 +11,7 @@ from typing import Final
 import structlog
 
 from dray.bus.ports import Bus, BusUnavailableError
+from dray.domain.errors import DrayError, PermanentError
 from dray.messages.base import token
 from dray.messages.decisions import log_stream
 from dray_allocator.domain import Domain
@@ -150,7 +151,7 @@ class Serving:
             was_able = self._is_able
             self._is_able = self._can_serve()
             if self._is_able and (is_due or not was_able):
-                await self._bus.acquire(self._seat, self._instance, ttl_s=self._lease_ttl_s)
+                await self._acquire(self._seat)
             seats = await self._bus.leases(_SEATS)
             self._replicas = max(1, len(seats))
             self._others = len([seat for seat in seats if seat != self._seat])
@@ -187,8 +188,7 @@ class Serving:
         if not is_due:
             return True
         try:
-            lease = _lease(domain.name)
-            return await self._bus.acquire(lease, self._instance, ttl_s=self._lease_ttl_s)
+            return await self._acquire(_lease(domain.name))
         except BusUnavailableError:
             return False
 
@@ -221,13 +221,12 @@ class Serving:
             self._leased.pop(name, None)
             try:
                 await self._bus.release(_lease(name), self._instance)
-            except BusUnavailableError as error:
+            except DrayError as error:
                 self._log.warning("a lease can't be given up; it lapses", why=str(error))
 
     async def _keep(self, domain: Domain) -> None:
         try:
-            lease = _lease(domain.name)
-            is_ours = await self._bus.acquire(lease, self._instance, ttl_s=self._lease_ttl_s)
+            is_ours = await self._acquire(_lease(domain.name))
             self._unkept.pop(domain.name, None)
             if not is_ours:
                 self._leased.pop(domain.name, None)
@@ -241,6 +240,14 @@ class Serving:
                 self._unkept[domain.name] = None
                 self._log.warning("the lease can't be kept", domain=domain.name, why=str(error))
             await self._stand_by(domain.name)
+
+    async def _acquire(self, lease: str) -> bool:
+        """Take or renew a lease. Raises BusUnavailableError also where the bus refuses it, as one
+        whose account is full does: it is asked again as one that is away."""
+        try:
+            return await self._bus.acquire(lease, self._instance, ttl_s=self._lease_ttl_s)
+        except PermanentError as error:
+            raise BusUnavailableError(str(error)) from error
 
     async def _serve(self, domain: Domain) -> None:
         """Read up to the log's end before deciding anything."""

@@ -85,8 +85,9 @@ async def flood(bus) -> None:
 
 
 @pytest.fixture
-async def stuck(nats_world, eventually):
+async def stuck(nats_world, eventually, monkeypatch):
     """A bus whose server takes nothing more, and a task that waits until it does."""
+    monkeypatch.setattr(link, "_PING_S", 600)  # However slow this machine is, it is not missed.
     bus = await nats_world.bus()
     nats_world.signal(signal.SIGSTOP)
     flooding = asyncio.create_task(flood(bus))

@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 
 from dray.bus.memory import MemoryBus
 from dray.bus.topology import STREAMS, log_spec
+from dray.domain.errors import PermanentError
 from dray.messages.base import encode
 from dray.messages.decisions import Opened, log_subject
 from dray.messages.facts import NodeObserved
@@ -193,3 +194,16 @@ async def test_a_bus_that_is_away_is_complained_of_once_a_domain(bus):
         line["domain"] for line in told if line["event"] == "the lease can't be kept"
     )
     assert complaints == dict.fromkeys(DOMAINS, 2)
+
+
+async def test_leases_that_are_refused_are_asked_for_again(bus):
+    """As a bus does whose account is full: until somebody makes room."""
+    one = Replica("one", bus)
+    await until(lambda: evenly(one))
+    for _ in range(2 * len(DOMAINS)):
+        one._serving._bus.fail_next("acquire", PermanentError("resource limits exceeded"))
+    await until(lambda: one.moves.total() > 0 or one._task.done())
+    await until(lambda: evenly(one) or one._task.done())
+    assert not one._task.done()
+    assert one.moves
+    await one.stop()
