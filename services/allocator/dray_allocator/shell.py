@@ -86,6 +86,8 @@ class Shell:
         self._own = OwnRecords()
         self._last: dict[str, str] = {}
         """Per domain, the identity of the last append."""
+        self._refused_s: dict[str, float] = {}
+        """Per domain, when one of its records was refused last, by the loop's clock."""
         self._broken = asyncio.Event()
         self._error: BaseException | None = None
         """What ended a task that nobody waits for."""
@@ -269,13 +271,16 @@ class Shell:
             await self._hand(LogLost(effect.domain, effect.epoch))
         except DrayError as error:
             self._log.error("a record is refused", domain=effect.domain, why=str(error))
-            await asyncio.sleep(_REFUSED_S)
+            self._refused_s[effect.domain] = asyncio.get_running_loop().time()
             await self._failed(effect, take, str(error))
         else:
             self._metrics.appended(record)
 
     async def _failed(self, effect: Append, take: int, reason: str) -> None:
-        """Forget what was built on it, once per time of serving; then read and serve again."""
+        """Forget what was built on it, once per time of serving; then read and serve again. After
+        a refusal not at once, also where those fail that were built on what was refused."""
+        if (refused_s := self._refused_s.get(effect.domain)) is not None:
+            await asyncio.sleep(refused_s + _REFUSED_S - asyncio.get_running_loop().time())
         if self._serving.take_of(effect.domain) not in (take, 0):  # 0: stands by, and waits for it.
             return
         self._log.warning("an append failed; reads the log again", why=reason)

@@ -2,6 +2,8 @@
 
 import asyncio
 
+from tests.integration.allocator.cluster import POOL
+
 from dray.bus.ports import BusUnavailableError
 from dray.bus.topology import FACTS_STREAM, log_spec
 from dray.domain.errors import PermanentError
@@ -9,6 +11,7 @@ from dray.domain.pods import Policy, Pool
 from dray.messages.base import Outgoing, subject_prefix
 from dray.messages.decisions import Decided, log_stream
 from dray.messages.facts import DeviceClassObserved, InventoryObserved, PolicyObserved, PoolObserved
+from dray_allocator import shell
 
 
 async def _decided(cluster, count: int, epoch: int = 1) -> None:
@@ -66,6 +69,24 @@ async def test_a_record_that_is_refused_is_decided_again(memory_cluster, eventua
     one.bus.fail_next("append", PermanentError("resource limits exceeded for account"))
     await memory_cluster.submit("p")
     await _decided(memory_cluster, 1)
+
+
+async def test_what_was_built_on_a_refused_record_waits_with_it(
+    memory_cluster, eventually, monkeypatch
+):
+    """It fails, too, and would be decided again at once, and refused at once."""
+    monkeypatch.setattr(shell, "_REFUSED_S", 3600.0)
+    monkeypatch.setattr(shell, "_WIND_UP_S", 0.0)
+    one = await memory_cluster.replica("one")
+    await memory_cluster.node("n1")
+    await eventually(lambda: one.serves)
+    take = one.shell._serving.take_of(POOL)
+    one.bus.fail_next("append", PermanentError("resource limits exceeded for account"))
+    await memory_cluster.submit("p")
+    await eventually(lambda: not one.bus._faults["append"])
+    await memory_cluster.submit("q")
+    await eventually(lambda: one.conflicts > 0)
+    assert one.shell._serving.take_of(POOL) == take
 
 
 async def test_a_replica_that_reads_its_log_no_more_ends(memory_cluster, eventually, monkeypatch):
