@@ -6,7 +6,7 @@ Ties go by the cards' identities and the nodes' uids, as everywhere.
 from dataclasses import replace
 
 from dray.domain import names
-from dray.domain.quantities import Quantity, parse_quantity
+from dray.domain.quantities import parse_quantity, rounded_down
 from dray.reasons import Nearest, Reason
 from dray_allocator.fit.search import STEPS, Search, Tries, has_room, untolerated
 from dray_allocator.node.predicates import failures
@@ -100,7 +100,7 @@ class Plain:
             most = max(self._left(card, key) for card in cards)
             card = least(one for one in cards if self._left(one, key) == most)
             binary = parse_quantity(card.device.capacity[key].value).binary
-            return Nearest(named(card), str(Quantity(max(0, most), binary=binary)))
+            return Nearest(named(card), rounded_down(max(0, most), binary=binary))
         if kind == "capacity":
             keys = sorted(ask.request.capacity)
             totals = {one.name: [one.totals.get(key, -1) for key in keys] for one in cards}
