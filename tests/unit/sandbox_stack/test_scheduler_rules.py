@@ -1,13 +1,10 @@
 """The scheduler stand-in: as strict and as nasty as kube-scheduler, and it never allocates."""
 
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
+from tests.unit.sandbox_stack.objects import Object, claim, cluster, node, pod, seen
 
-from dray.domain.pods import Pod
-from dray_sandbox.scheduler.cluster import Cluster
-from dray_sandbox.scheduler.queue import FLUSH_S, Queue
 from dray_sandbox.scheduler.rules import (
     Failed,
     NotQueued,
@@ -16,72 +13,6 @@ from dray_sandbox.scheduler.rules import (
     decide,
     is_candidate,
 )
-
-Object = dict[str, Any]
-
-
-def node(name: str, *, cpu: str = "4", pods: str = "10", **spec: Any) -> Object:
-    labels = {"kubernetes.io/hostname": name} | spec.pop("labels", {})
-    allocatable = {"cpu": cpu, "memory": "8Gi", "pods": pods}
-    return {
-        "metadata": {"name": name, "uid": name, "labels": labels},
-        "spec": spec,
-        "status": {"allocatable": allocatable},
-    }
-
-
-def pod(name: str, *, claims: tuple[str, ...] = (), cpu: str = "1", **spec: Any) -> Object:
-    """A pod; each of ``claims`` is generated from a template of the same name."""
-    references = [{"name": claim, "resourceClaimTemplateName": claim} for claim in claims]
-    statuses = [{"name": claim, "resourceClaimName": f"{name}-{claim}"} for claim in claims]
-    container = {"name": "c", "resources": {"requests": {"cpu": cpu}}}
-    return {
-        "metadata": {
-            "name": name,
-            "namespace": "team",
-            "uid": f"uid-{name}",
-            "resourceVersion": "1",
-        },
-        "spec": {"containers": [container], "resourceClaims": references, **spec},
-        "status": {"phase": "Pending", "resourceClaimStatuses": statuses},
-    }
-
-
-def claim(
-    name: str, owner: str, *, node: str = "", stamped: bool = True, used_by: tuple[str, ...] = ()
-) -> Object:
-    status: Object = {}
-    if node:
-        fields = [{"key": "metadata.name", "operator": "In", "values": [node]}]
-        selector = {"nodeSelectorTerms": [{"matchFields": fields}]}
-        status["allocation"] = {"devices": {"results": []}, "nodeSelector": selector}
-        if stamped:
-            status["allocation"]["allocationTimestamp"] = "2026-01-01T00:00:00Z"
-        users = [{"resource": "pods", "name": user, "uid": f"uid-{user}"} for user in used_by]
-        status["reservedFor"] = users
-    return {
-        "metadata": {
-            "name": name,
-            "namespace": "team",
-            "uid": f"uid-{name}",
-            "resourceVersion": "1",
-            "ownerReferences": [{"kind": "Pod", "uid": f"uid-{owner}", "controller": True}],
-        },
-        "status": status,
-    }
-
-
-def cluster(*nodes: Object, claims: tuple[Object, ...] = ()) -> Cluster:
-    made = Cluster()
-    for one in nodes:
-        made.see_node(one)
-    for one in claims:
-        made.see_claim(one)
-    return made
-
-
-def seen(made: Cluster, obj: Object) -> Pod:
-    return made.see_pod(obj)[1]
 
 
 def test_a_pod_goes_to_the_emptiest_node_that_fits() -> None:
@@ -257,51 +188,3 @@ def test_devices_that_will_not_get_ready_are_cleared_for_others_to_be_tried() ->
 def test_a_claim_of_another_pod_of_the_same_name_is_not_accepted() -> None:
     made = cluster(node("a"), claims=(claim("mine-gpu", "former", node="a"),))
     assert isinstance(decide(seen(made, pod("mine", claims=("gpu",))), made), NotQueued)
-
-
-def test_backoff_grows_to_ten_seconds_and_needs_a_change_to_count() -> None:
-    queue, pods = Queue(), {}
-    mine = seen(cluster(), pod("mine"))
-    pods[mine.uid] = mine
-    queue.activate(mine.uid)
-    assert queue.due(pods, 0.0) == [mine]
-    pauses = []
-    now = 0.0
-    for _ in range(6):
-        queue.tried(mine.uid, now)
-        assert queue.next_due_s(now) == FLUSH_S
-        queue.activate(mine.uid)
-        pause = queue.next_due_s(now)
-        assert pause is not None
-        pauses.append(pause)
-        now += pause
-    assert pauses == [1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
-
-
-def test_a_parked_pod_is_tried_at_once_when_something_changes() -> None:
-    queue = Queue()
-    queue.activate("uid")
-    queue.parked("uid", 5.0)
-    assert queue.next_due_s(5.0) == FLUSH_S
-    queue.activate("uid")
-    assert queue.next_due_s(5.0) == 0.0
-
-
-def test_more_important_pods_go_first_then_older_ones() -> None:
-    made = cluster()
-    queue = Queue()
-    ages = {"young": "2026-01-02T00:00:00Z", "old": "2026-01-01T00:00:00Z"}
-    for name, created in ages.items():
-        obj = pod(name)
-        obj["metadata"]["creationTimestamp"] = created
-        queue.activate(seen(made, obj).uid)
-    queue.activate(seen(made, pod("vip", priority=10)).uid)
-    assert [p.name for p in queue.due(made.pods, 0.0)] == ["vip", "old", "young"]
-
-
-def test_a_pod_that_went_while_it_was_tried_is_not_due_for_ever() -> None:
-    queue = Queue()
-    queue.tried("gone", 0.0)
-    queue.activate("gone")
-    assert queue.due({}, 100.0) == []
-    assert queue.next_due_s(100.0) is None

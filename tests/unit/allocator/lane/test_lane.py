@@ -2,24 +2,16 @@
 
 from typing import Any
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
 from dray.domain import names
 from dray.kube.convert import allocation_from, allocation_to
-from dray.kube.convert_dra_slices import taint_rule_from
-from dray.messages.decisions import decode_record, encode_record
 from dray.messages.facts import (
     ClusterObserved,
-    InventoryObserved,
-    PodObserved,
-    TaintRuleObserved,
 )
-from dray_allocator.events import Append
 from dray_allocator.lane import prospect
 from dray_allocator.lane.seen import seen_by
-from dray_sandbox.apiserver.claimstatus import status_errors
 
 NVIDIA = "gpu.nvidia.com"
 MIG = {"selectors": [{"cel": {"expression": f'device.attributes["{NVIDIA}"].model == "MIG"'}}]}
@@ -199,118 +191,6 @@ def test_pods_that_share_a_claim_go_where_it_is(lane: Any) -> None:
     assert [one.uid for one in decided["q"].claims] == ["claim-q"]
 
 
-CONDITIONS = {"bindingConditions": ["ready"], "bindingFailureConditions": ["broken"]}
-
-
-def conditions_of(lane: Any, pod: str) -> Any:
-    """What the pod's allocation says that its device is waited for by."""
-    written = allocation_to(lane.allocation(pod))["devices"]["results"][0]
-    return {name: written[name] for name in CONDITIONS}
-
-
-def test_devices_with_binding_conditions_are_for_everybody_where_the_server_keeps_them(
-    lane: Any,
-) -> None:
-    lane.node("n1")
-    lane.world.see(ClusterObserved(revision=1, waits_for_devices=True))
-    lane.publish("n1", lane.device("a", **CONDITIONS), lane.device("b", **CONDITIONS))
-    lane.submit("alone", lane.request())
-    assert conditions_of(lane, "alone") == CONDITIONS
-
-    gated = replace(lane.world.a_pod("gated"), scheduler="default-scheduler", gated=True)
-    lane.submit("gated", lane.request(), pod=gated)
-    assert conditions_of(lane, "gated") == CONDITIONS
-
-
-@pytest.mark.parametrize(
-    "dropped", ["binding_conditions", "allocation_timestamp", "waits_for_devices"]
-)
-def test_elsewhere_they_are_for_pods_that_kube_scheduler_binds(lane: Any, dropped: str) -> None:
-    lane.node("n1")
-    says = ClusterObserved(revision=1, waits_for_devices=True)
-    lane.world.see(msgspec.structs.replace(says, **{dropped: False}))
-    lane.publish("n1", lane.device("a", **CONDITIONS))
-    lane.submit("alone", lane.request())
-    assert "without binding conditions, where dray binds" in lane.told("alone")
-
-    gated = replace(lane.world.a_pod("gated"), scheduler="default-scheduler", gated=True)
-    lane.submit("gated", lane.request(), pod=gated)
-    assert conditions_of(lane, "gated") == CONDITIONS
-
-
-def test_tolerations_are_repeated_in_the_result_with_their_seconds(lane: Any) -> None:
-    lane.node("n1")
-    taint = {"key": "ill", "value": "", "effect": "NoExecute"}
-    lane.publish("n1", lane.device("a", taints=[taint]))
-    lane.submit("p", lane.request())
-    lane.submit(
-        "q",
-        lane.request(tolerations=[{"key": "ill", "operator": "Exists", "tolerationSeconds": 5}]),
-    )
-    assert "toleration of device taint ill" in lane.told("p")
-    written = allocation_to(lane.allocation("q"))["devices"]["results"][0]
-    assert written["tolerations"] == [{"key": "ill", "operator": "Exists", "tolerationSeconds": 5}]
-
-
-def test_the_owner_taint_keeps_nobody_of_drays_away(lane: Any) -> None:
-    lane.node("n1")
-    owner = {"key": names.OWNER_TAINT, "value": "dray", "effect": "NoSchedule"}
-    lane.publish("n1", lane.device("a", taints=[owner]))
-    lane.submit("p", lane.request(allocationMode="All"))
-    assert lane.got("p") == ["gpu=a"]
-
-
-def rule(world: Any, *, deleted: bool = False, key: str = "repair", **selects: str) -> None:
-    """A DeviceTaintRule as Kubernetes has it."""
-    taint = {"key": key, "value": "", "effect": "NoSchedule"}
-    obj = {"metadata": {"name": "rule"}, "spec": {"deviceSelector": selects, "taint": taint}}
-    world.see(TaintRuleObserved(revision=world.next(), rule=taint_rule_from(obj), deleted=deleted))
-
-
-@pytest.mark.parametrize("in_full", [False, True], ids=["board", "lane"])
-def test_rules_taint_devices_as_long_as_they_are_there(lane: Any, in_full: bool) -> None:
-    wish = lane.first_of(lane.request("any")) if in_full else lane.request()
-    lane.node("n1")
-    lane.publish("n1", lane.device("a"), lane.device("b"))
-    rule(lane.world, driver=names.DRIVER, device="a")
-    lane.publish("n2", lane.device("a"))
-    lane.submit("p", wish)
-    lane.submit("q", wish)
-    assert [one.rpartition("=")[2] for one in lane.got("p")] == ["b"]
-    assert "toleration of device taint repair" in lane.told("q")
-    lane.node("n2")
-    assert lane.waits("q")
-
-    rule(lane.world, deleted=True)
-    assert not lane.waits("q")
-
-
-def test_a_rule_with_the_owner_taint_keeps_away_others_alone(lane: Any) -> None:
-    lane.node("n1")
-    lane.publish("n1", lane.device("a"), driver=NVIDIA)
-    rule(lane.world, key=names.OWNER_TAINT, driver=NVIDIA)
-    lane.submit("p", lane.request(of=NVIDIA))
-    assert lane.got("p") == ["gpu=a"]
-
-
-def test_a_rule_about_other_devices_changes_nothing(lane: Any) -> None:
-    lane.node("n1")
-    lane.publish("n1", lane.device("a"))
-    rule(lane.world, driver=names.DRIVER, pool="n1", device="b")
-    lane.submit("p", lane.request())
-    assert lane.got("p") == ["gpu=a"]
-
-
-def test_an_ill_device_is_given_to_nobody(lane: Any) -> None:
-    lane.node("n1")
-    lane.publish("n1", lane.device("a"), lane.device("b"))
-    lane.world.see(InventoryObserved(revision=1, node="n1", driver=names.DRIVER, unhealthy=("a",)))
-    lane.submit("p", lane.first_of(lane.request("any")))
-    assert lane.got("p") == ["gpu/any=b"]
-    lane.submit("q", lane.first_of(lane.request("any")))
-    assert "healthy: fails on 1 of 2 devices" in lane.told("q")
-
-
 def test_a_list_attribute_can_be_matched(lane: Any) -> None:
     lane.node("n1")
     lane.world.see(ClusterObserved(revision=1, list_attributes=True))
@@ -363,66 +243,3 @@ def test_alternatives_that_make_no_sense_are_named(lane: Any, amount: str) -> No
     odd = lane.request("odd", capacity={"requests": {"memory": amount}})
     lane.submit("p", lane.first_of(lane.request("any"), odd))
     assert amount in lane.told("p")
-
-
-def test_records_with_settings_of_their_own_are_read_back_as_they_were_written(lane: Any) -> None:
-    lane.node("n1")
-    lane.publish("n1", lane.device("a"))
-    lane.submit("p", lane.request())
-    assert lane.world.logs["pool"] == [
-        decode_record(encode_record(one)) for one in lane.world.logs["pool"]
-    ]
-    appended = [one.record for one in lane.world.effects if isinstance(one, Append)]
-    assert appended == lane.world.logs["pool"][1:]
-
-
-def test_a_pod_that_comes_back_finds_its_claims_as_they_were(lane: Any) -> None:
-    """State rebuilt from ``ResourceClaim.status`` equals the state held."""
-    lane.node("n1")
-    lane.publish("n1", lane.device("a"), lane.device("b"))
-    lane.submit("p", lane.request(allocationMode="All"))
-    decided = lane.world.state.ledger.of_claim("claim-p")
-    decision = lane.world.decisions()["p"]
-    status = {"allocation": allocation_to(decision.claims[0].allocation)}
-    lane.claim(
-        "p",
-        {"spec": {"devices": {"requests": [lane.request(allocationMode="All")]}}, "status": status},
-    )
-    assert lane.world.state.ledger.of_claim("claim-p") == decided
-    lane.world.see(PodObserved(revision=lane.world.next(), pod=lane.world.a_pod("p")))
-    assert not lane.world.oversold()
-
-
-def test_what_is_written_is_what_an_api_server_takes(
-    lane: Any, partitions: Any, counters: Any
-) -> None:
-    lane.node("n1", labels={"rack": "a"})
-    lane.publish("sets", driver=NVIDIA, pool="n1", count=2, nodeName="n1", sharedCounters=counters)
-    lane.publish("n1", *partitions, driver=NVIDIA, count=2)
-    memory = {"capacity": {"memory": {"value": "40Gi"}}, "allowMultipleAllocations": True}
-    lane.publish("shared", lane.device("card", **memory), nodeName="n1")
-    term = {"matchExpressions": [{"key": "rack", "operator": "In", "values": ["a"]}]}
-    selector = {"nodeSelectorTerms": [term]}
-    net = lane.device("port", "NIC", bindingConditions=["up"], bindingFailureConditions=["down"])
-    lane.publish("net", net, driver=NVIDIA, nodeSelector=selector)
-
-    half = lane.first_of(lane.request("half", NVIDIA, **MIG), name="part")
-    nic = {"selectors": [{"cel": {"expression": f'device.attributes["{NVIDIA}"].model == "NIC"'}}]}
-    ours = {"selectors": [{"cel": {"expression": f'device.driver == "{names.DRIVER}"'}}]}
-    share = {"capacity": {"requests": {"memory": "1Gi"}}, **ours}
-    tolerations = [{"key": "any", "operator": "Exists", "tolerationSeconds": 9}]
-    wishes = {
-        "p": [half, lane.request("share", **share)],
-        "q": [lane.request("net", NVIDIA, tolerations=tolerations, **nic)],
-        "r": [lane.request("all", NVIDIA, allocationMode="All", adminAccess=True, **nic)],
-    }
-    opaque = {"driver": NVIDIA, "parameters": {"channel": 1}}
-    for name, requests in wishes.items():
-        gated = replace(lane.world.a_pod(name), scheduler="default-scheduler", gated=True)
-        config = [{"requests": [requests[0]["name"]], "opaque": opaque}]
-        lane.submit(name, *requests, pod=gated, config=config)
-        allocation = allocation_to(lane.allocation(name), timestamp_unix_s=1.0)
-        claim_names = {one["name"] for one in requests} | {"part/half"}
-        errors = status_errors({"allocation": allocation}, {}, claim_names, deleting=False)
-        assert not errors, [str(error) for error in errors]
-    assert allocation_to(lane.allocation("q"))["nodeSelector"] == selector
