@@ -106,6 +106,10 @@ def forget_appended(state: AllocatorState, domain: Domain) -> None:
     forgotten = domain.forget_appended() if domain.appended else []
     for record in forgotten:
         state.touch(subjects(record))
+        if isinstance(record, Released):  # Its reservations are held again, for their pods.
+            for release in record.releases:
+                if (again := domain.current.claims.get(release.claim_uid)) is not None:
+                    state.refresh_hold(again.pod_uid)
 
 
 def subjects(record: AnyRecord) -> Touched:
@@ -185,8 +189,13 @@ def _node(state: AllocatorState, fact: NodeObserved) -> None:
             domain.settle = True
             if after is not None and _may_fit_more(before, after):
                 domain.more_supply()
-    for pod_uid in after.counted if after and before and before.counted != after.counted else ():
+    # Also those that the sum has no more: whoever folds their decision now holds it until they end.
+    for pod_uid in sorted(_counted(before) ^ _counted(after)):
         state.refresh_hold(pod_uid)
+
+
+def _counted(fact: NodeFact | None) -> frozenset[str]:
+    return fact.counted if fact else frozenset()
 
 
 def _pool(fact: NodeFact | None) -> str:

@@ -188,6 +188,19 @@ def test_a_node_leaves_the_domain_once_nothing_is_in_flight_on_it(make_world):
     assert not world.oversold()
 
 
+def test_a_node_leaves_no_domain_before_the_pods_that_it_counts_no_more_are_told_of(world):
+    """Whoever reads the log only now can't tell such a pod from one that is still to be counted."""
+    world.nodes(world.a_node("n1"))
+    world.submit(world.a_pod("p"))
+    world.commit(world.decisions()["p"])
+    world.tick()
+    world.node(world.a_node("n1"), counted=("p",))
+    world.node(world.a_node("n1", pool="", leaving="pool", leaving_since=world.revision + 1))
+    assert not [r for r in world.logs["pool"] if isinstance(r, NodeLeft)]
+    world.see(PodObserved(revision=world.next(), pod=world.a_pod("p"), deleted=True))
+    assert [r for r in world.logs["pool"] if isinstance(r, NodeLeft)]
+
+
 def test_a_device_sold_twice_is_reported(world):
     world.nodes(world.a_node("n1"))
     world.submit(world.a_pod("p"), world.ask("312", "40Gi"))

@@ -14,7 +14,7 @@ from dray.messages.decisions import (
     decode_record,
     encode_record,
 )
-from dray.messages.facts import DomainObserved, PodObserved
+from dray.messages.facts import ClaimObserved, DomainObserved, PodObserved
 from dray_allocator.events import (
     Append,
     AppendFailed,
@@ -273,3 +273,16 @@ def test_a_pool_made_again_after_facts_and_log_were_lost_begins_anew(world):
     domain = world.state.domains["pool"]
     assert not domain.lost
     assert not domain.current.claims
+
+
+def test_a_pod_whose_release_was_not_written_is_held_again(world):
+    world.nodes(world.a_node("n1"))
+    world.submit(world.a_pod("p"))
+    gone = ClaimObserved(
+        revision=world.next(), claim=world.state.facts.claims["claim-p"], deleted=True
+    )
+    (append,) = handle(world.state, FactSeen(len(world.facts) + 1, gone))
+    assert isinstance(append.record, Released)
+    assert "p" not in world.state.holds.pods()
+    handle(world.state, AppendFailed("pool", 1, "stale"))
+    assert "p" in world.state.holds.pods()

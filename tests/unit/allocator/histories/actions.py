@@ -23,6 +23,7 @@ ACTIONS: dict[Action, int] = {
     Cluster.moved: 1,
     Cluster.change_slices: 2,
     Cluster.lose_node: 1,
+    Cluster.sum_up: 2,
     Cluster.fall_behind: 1,
     Cluster.come_up: 4,
     Cluster.restart: 1,

@@ -8,7 +8,7 @@ from tests.unit.allocator.histories.truth import NODES, POOLS
 from dray.domain.claims import AllocatedDevice
 from dray.domain.devices import DeviceId
 from dray.domain.quantities import parse_quantity
-from dray.messages.decisions import Decided
+from dray.messages.decisions import Decided, NodeLeft
 from dray_allocator.events import FactSeen, RecordSeen
 from dray_allocator.fit.ledger import Ledger
 from dray_allocator.fit.search import oversold
@@ -96,13 +96,15 @@ class Cluster(Replicas):
                 assert oversold(fresh.state.ledger, one, one.id) == ""
         for replica in self.replicas:
             assert dict(replica.state.ledger.claims()) == dict(fresh.state.ledger.claims())
+            assert sorted(replica.state.holds.pods()) == sorted(fresh.state.holds.pods())
             for pool, domain in fresh.state.domains.items():
                 assert replica.state.domains[pool].confirmed == domain.confirmed
         for pool in POOLS:
             self.replay(pool)
 
     def replay(self, pool: str) -> None:
-        """Every decision is computed again from the facts and records before it.
+        """Every decision, and that a node left, is computed again from the facts and records
+        before it.
 
         A node that came from another pool may hold what only that pool's log tells: such a
         decision is not compared, as ``dray replay`` compares none that is entangled.
@@ -115,7 +117,7 @@ class Cluster(Replicas):
                 facts += 1
                 handle(state, FactSeen(facts, self.facts[facts - 1], more=True))
             entangled = any(state.facts.serves(node, pool) for node in elsewhere)
-            if isinstance(record, Decided) and not entangled:
+            if isinstance(record, Decided | NodeLeft) and not entangled:
                 assert recompute(state, record) == record
             handle(state, RecordSeen(pool, 1, sequence, record, more=True))
 

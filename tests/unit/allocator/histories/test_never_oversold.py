@@ -24,7 +24,7 @@ def test_the_histories_commit_void_and_decide_on_all_replicas(
     assert {record.writer for record in records if isinstance(record, Decided)} == {"one", "two"}
     assert sum(claim.allocation is not None for claim in claims) > 5
     assert any(claim.void for claim in claims)
-    assert len(done) == 17, "every kind of action"
+    assert len(done) == 18, "every kind of action"
 
 
 @settings(
@@ -91,7 +91,7 @@ def test_odd_histories_decide_about_devices_with_conditions_and_are_told_of_tain
         False,
     }
     assert any(pod.claims[0].reference == "of-another" for pod in cluster.pods.values())
-    assert len(done) == 21, "every kind of action"
+    assert len(done) == 22, "every kind of action"
 
 
 @settings(

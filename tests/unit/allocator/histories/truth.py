@@ -115,8 +115,24 @@ class Truth:
             and any(_may_be_on(node, claim) for claim in self.claims.values() if claim.pool == one)
         )
         self.was[node] = pool or leaving
-        gone, former = node in self.gone_nodes, self.former[node]
-        self.see(NodeObserved(revision=self.next(), node=made, former=former, deleted=gone))
+        self.see(
+            NodeObserved(
+                revision=self.next(),
+                node=made,
+                former=self.former[node],
+                counted_pods=tuple(uid for uid in self.pods if self.runs_on(uid, node)),
+                deleted=node in self.gone_nodes,
+            )
+        )
+
+    def runs_on(self, pod_uid: str, node: str) -> bool:
+        """Whether a pod got what it wants on a node."""
+        mine = (one for one in self.claims.values() if one.pod_uid == pod_uid and one.allocation)
+        return any(_may_be_on(node, claim) for claim in mine)
+
+    def sum_up(self, random: Random) -> None:
+        """The pods of a node are counted anew, before or after they are told of."""
+        self.publish_node(random.choice(NODES))
 
     def publish_devices(self, node: str, flaw: str = "") -> None:
         """Its slices, in a new generation; ``flaw``: what is not as it should be."""
