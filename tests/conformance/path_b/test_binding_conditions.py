@@ -112,9 +112,23 @@ async def _said(cluster: Cluster, pod: str, reason: str, *words: str) -> None:
                     return
 
 
+async def _allocated(cluster: Cluster, pod: str) -> Object:
+    """The pod's claim, once it has its device: a BindRequest may name the next node before, beside
+    what was said of the last."""
+    name = (await cluster.claim(pod))["metadata"]["name"]
+    async with asyncio.timeout(PATIENCE_S):
+        async for _ in cluster.kube.watch(
+            CLAIMS, NAMESPACE, field_selector=f"metadata.name={name}"
+        ):
+            claim = await cluster.kube.get(CLAIMS, name, NAMESPACE)
+            if (claim.get("status") or {}).get("allocation"):
+                return claim
+    raise AssertionError("a watch has no end")
+
+
 async def _tell(cluster: Cluster, pod: str, condition: str) -> None:
     """What the device's driver says of it."""
-    claim = await cluster.claim(pod)
+    claim = await _allocated(cluster, pod)
     (result,) = claim["status"]["allocation"]["devices"]["results"]
     assert {name: result[name] for name in CONDITIONS} == CONDITIONS
     told: dict[str, Any] = {
