@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from tests.integration.allocator.cluster import POOL
 
 from dray.bus.ports import BusUnavailableError
@@ -52,21 +53,18 @@ async def test_pods_whose_facts_are_at_hand_together_are_decided_in_one_record(
     assert [len(record.pods) for record in records] == [5]
 
 
-async def test_an_append_that_never_arrived_is_decided_again(memory_cluster, eventually):
+@pytest.mark.parametrize(
+    "error",
+    [BusUnavailableError("not sent"), PermanentError("resource limits exceeded for account")],
+    ids=["never arrived", "refused by a bus whose account is full"],
+)
+async def test_a_record_that_could_not_be_appended_is_decided_again(
+    memory_cluster, eventually, error
+):
     one = await memory_cluster.replica("one")
     await memory_cluster.node("n1")
     await eventually(lambda: one.serves)
-    one.bus.fail_next("append", BusUnavailableError("not sent"))
-    await memory_cluster.submit("p")
-    await _decided(memory_cluster, 1)
-
-
-async def test_a_record_that_is_refused_is_decided_again(memory_cluster, eventually):
-    """As a bus does whose account is full: until somebody makes room."""
-    one = await memory_cluster.replica("one")
-    await memory_cluster.node("n1")
-    await eventually(lambda: one.serves)
-    one.bus.fail_next("append", PermanentError("resource limits exceeded for account"))
+    one.bus.fail_next("append", error)
     await memory_cluster.submit("p")
     await _decided(memory_cluster, 1)
 
