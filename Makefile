@@ -100,6 +100,7 @@ check: setup ## Lint, types, architecture, generated files (gRPC code is compare
 	$(BIN)/lint-imports
 	$(BIN)/python -m dray.messages.schema --check
 	$(BIN)/python -m dray.bus.docs --check
+	$(BIN)/python -m tools.nats_configuration --check
 	$(BIN)/python -m dray.kube.crds --check
 	$(BIN)/python tests/contract/page.py --check
 	$(BIN)/python tests/conformance/run_page.py --check
@@ -111,6 +112,7 @@ format: setup ## Put the code into shape
 generate: setup ## Write generated files anew: schemas, messages.md, contracts.md, custom resources, gRPC code
 	$(BIN)/python -m dray.messages.schema
 	$(BIN)/python -m dray.bus.docs
+	$(BIN)/python -m tools.nats_configuration
 	$(BIN)/python -m dray.kube.crds
 	$(BIN)/python tests/contract/page.py
 	$(BIN)/python tests/conformance/run_page.py

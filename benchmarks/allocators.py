@@ -14,6 +14,7 @@ import aiohttp
 from benchmarks.control_plane_meter import process_cpu_s
 from dray.bus.jetstream import connect
 from dray.bus.ports import Bus
+from dray.bus.readings import serving_readings
 from dray.bus.topology import STREAMS, log_spec
 from dray.messages.base import Message, encode
 from dray.messages.decisions import Opened, log_subject
@@ -98,7 +99,8 @@ async def bench(*, sync_interval: str = "always") -> AsyncIterator[Bench]:
                 async with aiohttp.ClientSession() as http:
                     for spec in STREAMS:
                         await bus.ensure(spec)
-                    yield Bench(runner, access, bus, http)
+                    async with serving_readings(bus):
+                        yield Bench(runner, access, bus, http)
             finally:
                 await bus.close()
         finally:

@@ -33,6 +33,7 @@ from benchmarks.machine import add_a_thousand, machine
 from dray import telemetry
 from dray.bus.jetstream import connect
 from dray.bus.ports import Bus
+from dray.bus.readings import serving_readings
 from dray.bus.topology import STREAMS, log_spec
 from dray.messages.base import Message, encode
 from dray.messages.decisions import Decided, decode_record, log_stream, log_subject
@@ -107,13 +108,14 @@ async def measure(placement: str, gpus: int, claims: int, sampled: float, sync: 
             bus = await connect(access.url, name="benchmark", user=ADMIN, password=password)
             try:
                 await _open(bus, placement, gpus // GPUS_PER_NODE)
-                await runner.start(_allocator(access, folder / "spans.jsonl"))
-                begins = await _last(bus) + 1
-                await _publish(bus, pod_facts("warm-up"))
-                await _read(bus, begins, 1)
-                runner.pause(ALLOCATOR)
-                await _publish(bus, _pods(claims, sampled))
-                return await _timed(bus, runner, Run(placement, gpus, claims, sampled))
+                async with serving_readings(bus):
+                    await runner.start(_allocator(access, folder / "spans.jsonl"))
+                    begins = await _last(bus) + 1
+                    await _publish(bus, pod_facts("warm-up"))
+                    await _read(bus, begins, 1)
+                    runner.pause(ALLOCATOR)
+                    await _publish(bus, _pods(claims, sampled))
+                    return await _timed(bus, runner, Run(placement, gpus, claims, sampled))
             finally:
                 await bus.close()
         finally:

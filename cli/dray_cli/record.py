@@ -14,6 +14,7 @@ import click
 
 from dray.bus import jetstream
 from dray.bus.ports import Bus, BusUnavailableError
+from dray.bus.topology import RECORDER
 from dray.domain.errors import InvalidInputError
 from dray.recording.file import Writer
 from dray.recording.lines import Header
@@ -23,7 +24,6 @@ from dray.runtime.units import parse_duration
 from dray_cli.output import output_option, print_json
 from dray_sandbox.stack_file import read_stack_file
 
-ROLE = "reader"
 _PROGRESS_S = 5.0
 _LOOK_S = 0.1
 
@@ -72,12 +72,13 @@ def record(
         _must_be_new(file)
     logs.configure("cli", "record", level="warning", format="console")
     where = (nats_url, nats_user, nats_password) if nats_url else _stack_nats(stack)
-    counts = asyncio.run(_record(file, where, for_s, events))
+    counts, problem = asyncio.run(_record(file, where, for_s, events))
     if not counts.begun:
-        raise BusUnavailableError(
-            f"nothing was recorded: {where[0]} did not give the whole state at the start in time; "
+        slow = (
+            f"{where[0]} did not give the whole state at the start in time; "
             "record for longer, and see with `dray doctor` whether the bus is well"
         )
+        raise BusUnavailableError(f"nothing was recorded: {problem or slow}")
     if output == "json":
         print_json({"file": str(file), **asdict(counts)})
         return
@@ -95,17 +96,19 @@ def _must_be_new(file: Path) -> None:
 
 async def _record(
     file: Path, where: tuple[str, str, str], for_s: float | None, events: int | None
-) -> Counts:
+) -> tuple[Counts, str | None]:
+    """What was recorded, and what the bus lacked in the end."""
     header = Header(dray=version("dray"), recorded_unix_s=time.time())
     async with _bus(*where) as bus:
         with Writer(file) as writer:
             recorder = Recorder(bus, header, writer.write)
             running = asyncio.create_task(recorder.run())
             await _until(running, recorder.counts, for_s, events)
+            problem = bus.problem
             running.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await running
-    return recorder.counts
+    return recorder.counts, problem
 
 
 async def _until(
@@ -134,7 +137,9 @@ async def _until(
 
 @contextlib.asynccontextmanager
 async def _bus(url: str, user: str, password: str) -> AsyncIterator[Bus]:
-    bus = await jetstream.connect(url, name="dray-record", user=user, password=password)
+    bus = await jetstream.connect(
+        url, name="dray-record", role=RECORDER, user=user, password=password
+    )
     try:
         if not bus.connected:
             raise BusUnavailableError(
@@ -154,4 +159,4 @@ def _stack_nats(name: str | None) -> tuple[str, str, str]:
             f"no bus: no --nats was given and {sought}; "
             "give one, or start a local stack with: dray up --detach"
         )
-    return stack.nats_url, ROLE, stack.nats_passwords[ROLE]
+    return stack.nats_url, RECORDER, stack.nats_passwords[RECORDER]

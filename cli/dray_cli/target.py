@@ -7,9 +7,11 @@ import click
 
 from dray.bus.jetstream import connect as connect_nats
 from dray.bus.ports import Bus
+from dray.bus.topology import READER
 from dray.domain.errors import InvalidInputError
 from dray.kube.api import connect
 from dray.kube.ports import Kube
+from dray.runtime import logs
 from dray_sandbox.places import stack_directory
 from dray_sandbox.stack_file import DEFAULT_NAME, StackFile, read_stack_file, running_stacks
 
@@ -83,12 +85,16 @@ def stack_of(kubeconfig: str) -> StackFile | None:
 
 async def connect_bus(flag: str | None, stack: StackFile | None) -> Bus | None:
     """The bus that the flags choose, else the stack's; None where there is none to be reached."""
+    # What a verb prints is its answer; what the connection has to say goes to standard error.
+    logs.configure("cli", "dray", level="error", format="console")
     if flag:
         user, password = (os.environ.get(f"DRAY_NATS__{name}", "") for name in ("USER", "PASSWORD"))
-        bus = await connect_nats(flag, name="dray-cli", user=user, password=password)
+        bus = await connect_nats(flag, name="dray-cli", role=READER, user=user, password=password)
     elif stack is not None:
-        password = stack.nats_passwords["reader"]
-        bus = await connect_nats(stack.nats_url, name="dray-cli", user="reader", password=password)
+        password = stack.nats_passwords[READER]
+        bus = await connect_nats(
+            stack.nats_url, name="dray-cli", role=READER, user=READER, password=password
+        )
     else:
         return None
     if bus.connected:

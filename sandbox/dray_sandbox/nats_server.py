@@ -1,7 +1,7 @@
-"""The real nats-server of a local stack, with one user and its permissions per role.
+"""The real nats-server of a local stack, with the accounts that installations have.
 
-Permissions come from ``dray.bus.topology.ACCESS``: a role publishes its own subjects only,
-so a service that tries another's is refused by the server, as it is in a cluster.
+They are in deploy/nats/dray.conf, which is made of ``dray.bus.topology.ACCESS``: a role publishes
+its own subjects only, and a service that tries another's is refused by the server.
 """
 
 import asyncio
@@ -14,93 +14,90 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from dray.bus.topology import ACCESS, LEASE_PREFIX, LEASES_STREAM, Access
+from dray.bus.payload import RECOMMENDED_BYTES
+from dray.bus.topology import ACCESS, CLAIM_CONTROLLER
 from dray.domain.errors import PermanentError
+from dray_claim_controller.identities.signing import AccountKey, new_seed
 from dray_sandbox.certificates import write_secret
-from dray_sandbox.places import free_port
+from dray_sandbox.places import checkout, free_port
 from dray_sandbox.processes import Program, ProgramFailedError, Runner
 
 ADMIN = "admin"
+ISSUER_VARIABLE = "DRAY_NATS_ISSUER"
+USERS = (*(one.role for one in ACCESS if not one.has_user_per_node), ADMIN)
 _ATTEMPTS = 3
 
-_READS = (
-    "$JS.API.INFO",
-    "$JS.API.STREAM.INFO.>",
-    "$JS.API.STREAM.NAMES",
-    "$JS.API.STREAM.LIST",
-    "$JS.API.STREAM.MSG.GET.>",
-    "$JS.API.DIRECT.GET.>",
-    "$JS.API.CONSUMER.>",
-    "$JS.ACK.>",
-    "$JS.FC.>",
-)
-_KEEPS_LEASES = (
-    f"$JS.API.STREAM.CREATE.{LEASES_STREAM}",
-    f"$JS.API.STREAM.UPDATE.{LEASES_STREAM}",
-)
-"""The bus door makes the stream of leases when it first needs one."""
-_MAKES_STREAMS = (
-    "$JS.API.STREAM.CREATE.>",
-    "$JS.API.STREAM.UPDATE.>",
-    "$JS.API.STREAM.DELETE.>",
-    "$JS.API.STREAM.PURGE.>",
-)
-_INBOX = "_INBOX.>"
+CONFIGURATION = "dray.conf"
+MAX_PAYLOAD_BYTES = RECOMMENDED_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class NatsAccess:
-    """Where the server listens, and every role's password. User names are the roles."""
+    """Where the server listens, every user's password, and the key that issues node-agents."""
 
     url: str
     passwords: Mapping[str, str]
+    issuer_seed: str
 
     def environment(self, role: str) -> dict[str, str]:
-        """A service's settings for this server."""
-        return {
-            "DRAY_NATS__URL": self.url,
-            "DRAY_NATS__USER": role,
-            "DRAY_NATS__PASSWORD": self.passwords[role],
-        }
+        """A service's settings for this server. Node-agents bring a token instead of a user."""
+        found = {"DRAY_NATS__URL": self.url}
+        if role in self.passwords:
+            found |= {"DRAY_NATS__USER": role, "DRAY_NATS__PASSWORD": self.passwords[role]}
+        if role == CLAIM_CONTROLLER:
+            found |= {"DRAY_IDENTITIES__ISSUER_SEED": self.issuer_seed}
+        return found
 
 
-def permissions(access: Access) -> dict[str, dict[str, list[str]]]:
-    """What nats-server lets a role publish and subscribe to."""
-    publish = (*access.publish, *_READS)
-    if any(subject.startswith(LEASE_PREFIX) for subject in access.publish):
-        publish += _KEEPS_LEASES
-    if access.makes_streams:
-        publish += _MAKES_STREAMS
-    if access.subscribe:
-        publish += (_INBOX,)  # it answers questions
-    return {
-        "publish": {"allow": list(publish)},
-        "subscribe": {"allow": [*access.subscribe, _INBOX]},
-    }
+@dataclass(frozen=True, slots=True)
+class Secrets:
+    """What the environment of nats-server gives to the accounts' configuration."""
+
+    passwords: Mapping[str, str]
+    issuer_seed: str
+
+    @classmethod
+    def new(cls) -> "Secrets":
+        """Random ones. A value that begins with a digit would be a number to NATS."""
+        return cls({user: f"p{secrets.token_hex(24)}" for user in USERS}, new_seed())
+
+    def environment(self) -> dict[str, str]:
+        """Variables of deploy/nats/dray.conf."""
+        named = {password_variable(user): text for user, text in self.passwords.items()}
+        return {**named, ISSUER_VARIABLE: AccountKey(self.issuer_seed).public}
+
+
+def _place_accounts(directory: Path) -> None:
+    """An ``include`` is relative to the file that has it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(accounts_file(), directory / CONFIGURATION)
+
+
+def password_variable(user: str) -> str:
+    """The environment variable with a user's password."""
+    return f"DRAY_NATS_{user.upper().replace('-', '_')}_PASSWORD"
+
+
+def accounts_file() -> Path:
+    """The accounts, users and rights: the same file that installations include."""
+    return checkout() / "deploy" / "nats" / CONFIGURATION
 
 
 def configuration(
-    port: int, store: Path, passwords: Mapping[str, str], *, sync_interval: str
+    port: int, store: Path, *, sync_interval: str, name: str = "nats-server", cluster: str = ""
 ) -> bytes:
-    """The server's configuration file. JSON, which its format includes."""
-    users: list[dict[str, object]] = [
-        {
-            "user": access.role,
-            "password": passwords[access.role],
-            "permissions": permissions(access),
-        }
-        for access in ACCESS
+    """The server's own part of its configuration; the accounts are in a file of their own.
+    ``cluster``: the block of that name, for a server among others."""
+    lines = [
+        f"server_name: {json.dumps(name)}",
+        "host: 127.0.0.1",
+        f"port: {port}",
+        f"max_payload: {MAX_PAYLOAD_BYTES}",
+        f"jetstream {{ store_dir: {json.dumps(str(store))}, sync_interval: {sync_interval} }}",
+        *([cluster] if cluster else []),
+        f"include {json.dumps(CONFIGURATION)}",
     ]
-    users.append({"user": ADMIN, "password": passwords[ADMIN]})
-    content = {
-        "server_name": "dray-local",
-        "host": "127.0.0.1",
-        "port": port,
-        "max_payload": 8 * 2**20,
-        "jetstream": {"store_dir": str(store), "sync_interval": sync_interval},
-        "authorization": {"users": users},
-    }
-    return json.dumps(content, indent=2).encode()
+    return "\n".join([*lines, ""]).encode()
 
 
 def binary() -> str:
@@ -119,6 +116,31 @@ def binary() -> str:
     return found
 
 
+def nats_program(
+    name: str,
+    directory: Path,
+    held: Secrets,
+    port: int,
+    *,
+    sync_interval: str,
+    cluster: str = "",
+) -> Program:
+    """A server with its configuration and its files below ``directory``."""
+    _place_accounts(directory)
+    path = directory / "nats-server.conf"
+    store = directory / "jetstream"
+    content = configuration(port, store, sync_interval=sync_interval, name=name, cluster=cluster)
+    write_secret(path, content)
+    return Program(
+        name=name,
+        argv=(binary(), "--config", str(path)),
+        environment=held.environment(),
+        ready=lambda: _greets(port),
+        ready_within_s=15.0,
+        order=10,
+    )
+
+
 async def start_nats(
     runner: Runner, directory: Path, *, sync_interval: str = "always", name: str = "nats-server"
 ) -> NatsAccess:
@@ -127,39 +149,23 @@ async def start_nats(
     ``sync_interval`` is when appends reach the disk: ``always`` before they are acknowledged,
     as installations need it, or a duration such as ``2m``.
     """
-    passwords = {role: secrets.token_urlsafe(24) for role in (*_roles(), ADMIN)}
-    command = binary()
+    held = Secrets.new()
     for attempt in range(1, _ATTEMPTS + 1):
         port = free_port()
-        path = directory / "nats-server.conf"
-        content = configuration(
-            port, directory / "jetstream", passwords, sync_interval=sync_interval
-        )
-        write_secret(path, content)
-        program = Program(
-            name=name,
-            argv=(command, "--config", str(path)),
-            ready=lambda port=port: _greets(port),  # type: ignore[misc]
-            ready_within_s=15.0,
-            order=10,
-        )
+        program = nats_program(name, directory, held, port, sync_interval=sync_interval)
         try:
             await runner.start(program)
         except ProgramFailedError as error:
             if error.lost_a_port and attempt < _ATTEMPTS:
                 continue
             raise
-        return NatsAccess(f"nats://127.0.0.1:{port}", passwords)
+        return NatsAccess(f"nats://127.0.0.1:{port}", held.passwords, held.issuer_seed)
     raise AssertionError("the last attempt returns or raises")
 
 
 def wipe_store(directory: Path) -> None:
     """Delete everything the (stopped) server has stored: a lost log, for tests."""
     shutil.rmtree(directory / "jetstream", ignore_errors=True)
-
-
-def _roles() -> tuple[str, ...]:
-    return tuple(access.role for access in ACCESS)
 
 
 async def _greets(port: int) -> bool:

@@ -8,6 +8,7 @@ import pytest
 
 from dray.bus.backlog import Backlog
 from dray.bus.memory import MemoryBus
+from dray.bus.ports import Request as BusRequest
 from dray.bus.topology import FACTS_STREAM, STREAMS
 from dray.domain.names import BASE_TEMPLATE, DEVICE_CLASS, TEMPLATE_LABEL
 from dray.domain.pods import Policy, Pool
@@ -105,7 +106,7 @@ async def lines():
     recorded: list = []
     recorder = Recorder(bus.peer(), Header(dray="1.0"), recorded.append)
 
-    async def answer(_: bytes) -> bytes:
+    async def answer(_: BusRequest) -> bytes:
         return msgspec.json.encode(LookupReply())
 
     runs = (

@@ -106,15 +106,17 @@ async def read_material(kube: Kube, bus: Bus | None, namespace: str, name: str) 
     found = Material(namespace, name, pod=await _get(kube, PODS, name, namespace))
     if found.pod is not None:
         await _read_objects(kube, found)
+    silent = "no message of the last 24 h is about one of that name"
     if bus is not None:
         try:
             async with asyncio.timeout(_READ_TIMEOUT_S):
                 await _read_events(bus, found)
                 await _read_logs(kube, bus, found)
-        except (TimeoutError, BusUnavailableError):
-            pass  # what was read so far is still true
+        except (TimeoutError, BusUnavailableError) as error:
+            # What was read so far is still true.
+            why = bus.problem or str(error) or f"no end within {_READ_TIMEOUT_S:g} s"
+            silent = f"the bus was not read, which may know of it: {why}"
     if found.pod is None and found.requested is None:
-        silent = "no message of the last 24 h is about one of that name"
         unread = "the bus was not reached, which may know of it (--nats)"
         raise NothingKnownError(
             f"pod {namespace}/{name} is not in the cluster, and "

@@ -5,6 +5,9 @@ import gc
 import time
 
 from dray.bus import jetstream
+from dray.bus.payload import payload_problem
+from dray.bus.ports import Request
+from dray.bus.topology import ALLOCATOR
 from dray.messages.rpc import DUMP_SUBJECT
 from dray.runtime import logs
 from dray.runtime.health import HealthPages
@@ -30,6 +33,7 @@ async def run(settings: AllocatorSettings) -> None:
     bus = await jetstream.connect(
         settings.nats.url,
         name=f"{SERVICE}/{settings.instance}",
+        role=ALLOCATOR,
         user=settings.nats.user,
         password=settings.nats.password.get_secret_value(),
     )
@@ -42,11 +46,12 @@ async def run(settings: AllocatorSettings) -> None:
         lease_ttl_s=settings.allocator.lease_ttl,
         lease_renewal_s=settings.allocator.lease_renewal,
     )
-    health.check("bus", lambda: None if bus.connected else "away; nothing is decided meanwhile")
+    health.check("bus", lambda: bus.problem)
+    health.report("bus-max-payload", lambda: payload_problem(bus.max_payload_bytes))
     health.check("facts", lambda: shell.problem)
 
-    async def answer(question: bytes) -> bytes | None:
-        return answer_to(state, question)
+    async def answer(request: Request) -> bytes | None:
+        return answer_to(state, request.payload)
 
     async def answers() -> None:
         # Every replica is asked, and one answers: each is a queue of its own.

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from dray.bus.ports import Request
 from dray.domain.errors import DrayError
 from dray.kube.convert import policy_from, pool_from
 from dray.kube.ports import POLICIES, POOLS, TEMPLATES, Kube, NotFoundError
@@ -17,10 +18,10 @@ class LookupServer:
     def __init__(self, kube: Kube) -> None:
         self._kube = kube
 
-    async def answer(self, question: bytes) -> bytes:
+    async def answer(self, request: Request) -> bytes:
         """The encoded LookupReply to an encoded Lookup."""
         try:
-            asked = msgspec.json.decode(question, type=Lookup)
+            asked = msgspec.json.decode(request.payload, type=Lookup)
         except msgspec.MsgspecError as error:
             return msgspec.json.encode(LookupReply(error=f"the question can't be read: {error}"))
         return msgspec.json.encode(await self.look_up(asked))

@@ -7,6 +7,8 @@ import prometheus_client
 
 from dray.bus import jetstream
 from dray.bus.backlog import Backlog
+from dray.bus.payload import payload_problem
+from dray.bus.topology import WEBHOOK
 from dray.runtime import logs
 from dray.runtime.health import HealthPages
 from dray.runtime.lifetime import serve
@@ -38,6 +40,7 @@ async def run(settings: WebhookSettings) -> None:
     bus = await jetstream.connect(
         settings.nats.url,
         name=f"{SERVICE}/{settings.instance}",
+        role=WEBHOOK,
         user=settings.nats.user,
         password=settings.nats.password.get_secret_value(),
     )
@@ -50,7 +53,8 @@ async def run(settings: WebhookSettings) -> None:
     _count_events(backlog, health.registry)
     health.check("cache", lambda: cache.problem)
     health.check("https", lambda: None if server.listening else "not listening yet")
-    health.report("bus", lambda: None if bus.connected else "away; answering from memory")
+    health.report("bus", lambda: bus.problem and f"{bus.problem}; answering from memory")
+    health.report("bus-max-payload", lambda: payload_problem(bus.max_payload_bytes))
     await serve(
         health=health,
         close=[backlog.flush, inputs.flush, bus.close, _export_spans],

@@ -20,7 +20,7 @@ import msgspec
 
 from dray.bus.memory_store import matches
 from dray.bus.readers import READERS, RECORD_WRITERS
-from dray.bus.topology import ACCESS, STREAMS
+from dray.bus.topology import ACCESS, STREAMS, WHOLE, Access, account_of
 from dray.messages.base import Message, ce_type, subject_prefix
 from dray.messages.commands import COMMANDS
 from dray.messages.decisions import RECORDS, Record
@@ -54,9 +54,10 @@ values inside them that are not messages, such as a claim, are written whole.
 flowchart LR
   W[webhook] -- events --> E[(DRAY_EVENTS)]
   W -- dray.rpc.lookup --> C[claim-controller]
+  A -- dray.rpc.reading --> C
   D[dray doctor] -- dray.rpc.dump --> A
   C -- facts --> F[(DRAY_FACTS)]
-  N[node-agent] -- inventory --> F
+  N[node-agent] -- dray.rpc.inventory --> C
   N -- events --> E
   C -- events --> E
   C -- opened --> L[(decision log of a pool)]
@@ -153,7 +154,32 @@ def _streams() -> str:
         f"{TOMBSTONE_S} s.\nThe claim-controller's leader makes every stream, and reads back the "
         "facts it published.\n`dray record` and `dray doctor --deep` read all facts and records.\n"
     )
-    return head + "\n".join([*rows, log]) + "\n" + note
+    return head + "\n".join([*rows, log]) + "\n" + note + _rights()
+
+
+def _rights() -> str:
+    rows = [
+        f"| {access.role} | `{account_of(access.role)}` | {_read(access)} |" for access in ACCESS
+    ]
+    head = (
+        "\n## Who may read\n\nEvery role but the claim-controller has a NATS account of its own. "
+        "It asks a claim-controller\nfor a consumer (`dray.rpc.reading.<role>`) and gets one for "
+        "what this table allows.\n\n| role | account | reads |\n|---|---|---|\n"
+    )
+    return head + "\n".join(rows) + "\n"
+
+
+def _read(access: Access) -> str:
+    if access.owns_streams:
+        return "everything: it owns the streams"
+    return "; ".join(
+        f"`{one.stream}`" + ("" if one.subjects == WHOLE else f": {_listed(one.subjects)}")
+        for one in access.reads
+    )
+
+
+def _listed(subjects: Iterable[str]) -> str:
+    return ", ".join(f"`{subject}`" for subject in subjects)
 
 
 def _kept(last_per_subject: bool, max_age_s: float | None) -> str:
@@ -280,7 +306,10 @@ def _identifiers(message: type[Message]) -> list[str]:
 
 
 def _may_publish(patterns: Iterable[str], prefix: str) -> bool:
-    return any(matches(f"{prefix}.any", pattern) for pattern in patterns)
+    return any(
+        pattern.startswith(f"{prefix}.") or matches(f"{prefix}.any", pattern)
+        for pattern in patterns
+    )
 
 
 def _inside(hint: Any) -> Iterator[type[Any]]:

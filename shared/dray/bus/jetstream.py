@@ -1,18 +1,20 @@
 """The real bus: NATS with JetStream, through nats-py."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
+import msgspec
 import nats.errors
 import structlog
 from nats.aio.msg import Msg
 
 from dray.bus.jetstream_api import (
     TIMEOUT_S,
+    JetStreamRefusedError,
     ask,
-    ensure_stream,
     last_message,
     state_from,
     store,
@@ -21,18 +23,31 @@ from dray.bus.jetstream_api import (
 from dray.bus.jetstream_consumer import consume
 from dray.bus.jetstream_leases import Leases
 from dray.bus.jetstream_reader import Reader
-from dray.bus.link import Link
+from dray.bus.jetstream_readings import Readings, make
+from dray.bus.jetstream_streams import Streams, is_kept
+from dray.bus.link import Credentials, Link
 from dray.bus.ports import (
     BusUnavailableError,
     Delivery,
     Fence,
+    Handler,
+    Request,
     StreamMissingError,
     StreamSpec,
     StreamState,
 )
 from dray.bus.session import NoRespondersError, unsubscribe
+from dray.bus.topology import (
+    API_OF_OTHERS,
+    API_OF_OWNER,
+    CLAIM_CONTROLLER,
+    NODE_AGENT,
+    account_of,
+    reading_subject,
+)
 from dray.domain.errors import DrayError
 from dray.messages.base import Delivered, Outgoing
+from dray.messages.rpc import Reading, ReadingReply
 
 CLOSE_BUDGET_S: Final = 10.0
 _MESSAGE_ID: Final = "Nats-Msg-Id"
@@ -40,43 +55,78 @@ _EXPECTED: Final = "Nats-Expected-Last-Sequence"
 _AFTER: Final = "Nats-Expected-Last-Msg-Id"
 _EXPECTED_OF: Final = "Nats-Expected-Last-Subject-Sequence"
 _OF_SUBJECT: Final = "Nats-Expected-Last-Subject-Sequence-Subject"
-
-Handler = Callable[[bytes], Awaitable[bytes | None]]
+_REQUEST_INFO: Final = "Nats-Request-Info"
+"""What the server says of who asks, where an import shares it; a client can't write it."""
 
 
 async def connect(
-    servers: str, *, name: str, user: str = "", password: str = "", wait_s: float = 3.0
+    servers: str,
+    *,
+    name: str,
+    role: str = CLAIM_CONTROLLER,
+    user: str = "",
+    password: str = "",
+    node: str = "",
+    token_file: Path | None = None,
+    replicas: int | None = None,
+    wait_s: float = 3.0,
 ) -> "JetStreamBus":
     """The bus; it keeps connecting for ever.
 
-    ``servers`` are separated by commas. Returns once connected, or after ``wait_s`` without:
-    then ``connected`` is False, calls raise BusUnavailableError, and readers wait.
+    ``servers`` are separated by commas. ``role``: of the topology; the default owns the streams.
+    A node-agent names its ``node`` and the ``token_file`` of its service account instead of a user.
+    ``replicas``: of the streams that are made; None: what they have.
+    Returns once connected, or after ``wait_s`` without: then ``connected`` is False, calls raise
+    BusUnavailableError, and readers wait.
     """
-    link = Link(servers, name=name, user=user, password=password)
+    is_owner = role == CLAIM_CONTROLLER
+    link = Link(
+        servers,
+        Credentials(user, password, node, token_file),
+        name=name,
+        api=API_OF_OWNER if is_owner else API_OF_OTHERS,
+    )
     link.start()
     try:
         async with asyncio.timeout(wait_s):
             await link.next_session()
     except TimeoutError:
         structlog.get_logger().warning("NATS can't be reached yet", servers=servers)
-    return JetStreamBus(link)
+    return JetStreamBus(link, "" if is_owner else reading_subject(role, node), replicas)
 
 
 class JetStreamBus:
     """``Bus`` over one connection."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, readings: str = "", replicas: int | None = None) -> None:
         self._link = link
         self._leases = Leases(link)
+        self._is_owner = not readings
+        self._readings = Readings(readings)
+        self._streams = Streams(replicas)
 
     @property
     def connected(self) -> bool:
         """Whether a connection is up."""
         return self._link.connected
 
+    @property
+    def problem(self) -> str | None:
+        """See ``Bus.problem``."""
+        return self._link.problem or self._readings.problem
+
+    @property
+    def max_payload_bytes(self) -> int | None:
+        """See ``Bus.max_payload_bytes``."""
+        return self._link.max_payload_bytes
+
     async def ensure(self, stream: StreamSpec) -> bool:
         """See ``Bus.ensure``; a stream with another configuration is brought up to the spec's."""
-        return await ensure_stream(self._link, stream)
+        return await self._streams.ensure(self._link.session(), stream)
+
+    async def raise_replicas(self, stream: str) -> None:
+        """See ``Bus.raise_replicas``."""
+        await self._streams.raise_replicas(self._link.session(), stream)
 
     async def delete_stream(self, name: str) -> None:
         """See ``Bus.delete_stream``."""
@@ -97,7 +147,7 @@ class JetStreamBus:
         if fence is not None:
             expected = {_EXPECTED_OF: str(fence.last_sequence), _OF_SUBJECT: fence.subject}
             message = replace(message, headers={**message.headers, **expected})
-        return await store(self._link.session(), message, timeout_s=TIMEOUT_S)
+        return await self._store(message)
 
     async def append(
         self, message: Outgoing, *, expected_last: int, identity: str = "", after: str = ""
@@ -107,24 +157,33 @@ class JetStreamBus:
         fence = {_MESSAGE_ID: identity, _EXPECTED: str(expected_last), _AFTER: after}
         headers = {key: value for key, value in message.headers.items() if key != _MESSAGE_ID}
         headers.update({key: value for key, value in fence.items() if value})
-        fenced = replace(message, headers=headers)
-        return await store(self._link.session(), fenced, timeout_s=TIMEOUT_S)
+        return await self._store(replace(message, headers=headers))
 
     async def last(self, stream: str, subject: str) -> Delivered | None:
-        """See ``Bus.last``; asks the server that takes the writes, so what is stored is seen."""
-        return await last_message(self._link.session(), stream, subject)
+        """See ``Bus.last``; the owner asks the server that takes the writes, so that it sees what
+        is stored."""
+        if self._is_owner:
+            return await last_message(self._link.session(), stream, subject)
+        return await Reader(self._link, self._readings, stream, (subject,), 1).last()
+
+    async def open_reading(self, reading: Reading) -> ReadingReply:
+        """See ``Bus.open_reading``."""
+        try:
+            return await make(self._link.session(), reading)
+        except JetStreamRefusedError as error:
+            return ReadingReply(error=str(error))
 
     def read(
         self, stream: str, *, subjects: Sequence[str] = (), start: int = 1
     ) -> AsyncIterator[Delivered]:
         """See ``Bus.read``."""
-        return Reader(self._link, stream, subjects, start).messages()
+        return Reader(self._link, self._readings, stream, subjects, start).messages()
 
     def read_batches(
         self, stream: str, *, subjects: Sequence[str] = (), start: int = 1
     ) -> AsyncIterator[Sequence[Delivered]]:
         """See ``Bus.read_batches``."""
-        return Reader(self._link, stream, subjects, start).batches()
+        return Reader(self._link, self._readings, stream, subjects, start).batches()
 
     def consume(
         self, stream: str, *, durable: str, subjects: Sequence[str] = ()
@@ -177,6 +236,21 @@ class JetStreamBus:
         """See ``Bus.leases``."""
         return await self._leases.held(prefix)
 
+    async def _store(self, message: Outgoing) -> int:
+        session = self._link.session()
+        try:
+            return await store(session, message, timeout_s=TIMEOUT_S)
+        except NoRespondersError:
+            # In a cluster nobody answers either while another server becomes the stream's leader.
+            # An allocator that took that for a lost log would wait for the next epoch for ever.
+            if await is_kept(session, message.subject, is_owner=self._is_owner):
+                raise BusUnavailableError(
+                    f"no server of NATS takes {message.subject} just now"
+                ) from None
+            raise StreamMissingError(
+                f"no stream keeps {message.subject}: it was never made, or was lost"
+            ) from None
+
     async def close(self) -> None:
         """See ``Bus.close``; waits at most 10 s for what is in flight."""
         await self._link.close(CLOSE_BUDGET_S)
@@ -184,7 +258,8 @@ class JetStreamBus:
 
 async def _answer(question: Msg, handler: Handler) -> None:
     try:
-        answer = await handler(question.data)
+        user = _asker(question.headers or {})
+        answer = await handler(Request(question.subject, question.data, user))
         if answer is not None:
             await question.respond(answer)
     except (DrayError, OSError, nats.errors.Error) as error:
@@ -194,3 +269,17 @@ async def _answer(question: Msg, handler: Handler) -> None:
     except Exception:  # noqa: BLE001
         # Nobody's question may end whoever answers, and with it the service.
         structlog.get_logger().exception("a question was not answered", subject=question.subject)
+
+
+def _asker(headers: Mapping[str, str]) -> str:
+    """The authenticated user of another account who asks, where its import shares that.
+
+    The server sets the header for what a client publishes through an import, whatever the client
+    wrote there. What reaches a service as the answer to something else has it not, or that of who
+    answered: its account then is not the asker's.
+    """
+    try:
+        info = msgspec.json.decode(headers.get(_REQUEST_INFO, "{}"), type=dict[str, Any])
+    except msgspec.MsgspecError:
+        return ""
+    return str(info.get("user") or "") if info.get("acc") == account_of(NODE_AGENT) else ""

@@ -9,7 +9,6 @@ from typing import Any, Final
 import msgspec
 
 from dray.bus.intake import Headers
-from dray.bus.link import Link
 from dray.bus.ports import (
     BusUnavailableError,
     StaleSequenceError,
@@ -21,13 +20,18 @@ from dray.bus.session import NoRespondersError, Session
 from dray.domain.errors import DrayError, PermanentError
 from dray.messages.base import Delivered, Outgoing
 
-API: Final = "$JS.API."
 TIMEOUT_S: Final = 5.0
 NANO: Final = 1_000_000_000
 
 STREAM_NOT_FOUND: Final = 10059
 STREAM_NAME_IN_USE: Final = 10058
 NO_MESSAGE: Final = 10037
+WANTED: Final = "dray-replicas"
+"""Key in the metadata of a stream that was made with fewer replicas than wanted: how many those
+are. Without it, and without a setting, a stream has what somebody gave it."""
+NO_CLUSTER: Final = 10074
+TOO_FEW_SERVERS: Final = (10005, 10023, NO_CLUSTER)
+"""No suitable peers, insufficient resources, and replicas without a cluster."""
 WRONG_LAST: Final = (10070, 10071, 10164)
 """Another last message id, or another last sequence, than was expected."""
 _SERVER_FAULTS: Final = 500
@@ -43,7 +47,7 @@ async def ask(
     """
     payload = b"" if body is None else msgspec.json.encode(body)
     try:
-        reply = await session.request(API + subject, payload, timeout_s=timeout_s)
+        reply = await session.request(session.api + subject, payload, timeout_s=timeout_s)
     except NoRespondersError:
         raise BusUnavailableError(
             f"JetStream does not answer {subject}: is it enabled on the server?"
@@ -52,15 +56,11 @@ async def ask(
 
 
 async def store(session: Session, message: Outgoing, *, timeout_s: float) -> int:
-    """Publish into a stream; its sequence there. Raises StreamMissingError where none is."""
-    try:
-        reply = await session.request(
-            message.subject, message.payload, timeout_s=timeout_s, headers=message.headers
-        )
-    except NoRespondersError:
-        raise StreamMissingError(
-            f"no stream keeps {message.subject}: it was never made, or was lost"
-        ) from None
+    """Publish into a stream; its sequence there. Raises NoRespondersError where none takes it now:
+    there is none, or none of its servers leads it."""
+    reply = await session.request(
+        message.subject, message.payload, timeout_s=timeout_s, headers=message.headers
+    )
     answer = _answer(reply.data, message.subject)
     with understood(message.subject):
         return int(answer["seq"])
@@ -93,6 +93,14 @@ class JetStreamRefusedError(PermanentError):
         self.code = code
 
 
+class TooFewServersError(BusUnavailableError):
+    """The servers that are there can't keep what was asked for, or not so many times."""
+
+    def __init__(self, what: str, code: int, description: str) -> None:
+        super().__init__(f"{what}: {description}")
+        self.code = code
+
+
 def error_of(problem: dict[str, Any], what: str) -> DrayError:
     """JetStream's error as the port's."""
     code = int(problem.get("err_code") or 0)
@@ -103,13 +111,15 @@ def error_of(problem: dict[str, Any], what: str) -> DrayError:
         )
     if code == STREAM_NOT_FOUND:
         return StreamMissingError(f"{what}: {description}")
+    if code in TOO_FEW_SERVERS:
+        return TooFewServersError(what, code, description)
     if int(problem.get("code") or 0) >= _SERVER_FAULTS:
         return BusUnavailableError(f"{what}: {description}")
     return JetStreamRefusedError(what, code, description)
 
 
 def stream_config(spec: StreamSpec) -> dict[str, Any]:
-    """A stream's configuration: files, no limit but those of the spec."""
+    """A stream's configuration but for its replicas: files, no limit but those of the spec."""
     return {
         "name": spec.name,
         "description": spec.purpose,
@@ -117,7 +127,6 @@ def stream_config(spec: StreamSpec) -> dict[str, Any]:
         "storage": "file",
         "retention": "limits",
         "discard": "old",
-        "num_replicas": 1,
         "max_age": int((spec.max_age_s or 0) * NANO),
         "max_msgs_per_subject": 1 if spec.last_per_subject else -1,
         "duplicate_window": int(spec.duplicate_window_s * NANO),
@@ -159,30 +168,18 @@ def state_from(info: dict[str, Any]) -> StreamState:
     with understood("a stream's state"):
         state = info["state"]
         name = info["config"]["name"]
-        return StreamState(name, int(state["first_seq"]), int(state["last_seq"]), info["created"])
-
-
-async def ensure_stream(link: Link, spec: StreamSpec) -> bool:
-    """Make the stream if it is missing, or bring its configuration up to the spec's."""
-    session = link.session()
-    wanted = stream_config(spec)
-    try:
-        info = await stream_info(session, spec.name)
-    except StreamMissingError:
-        try:
-            await ask(session, f"STREAM.CREATE.{spec.name}", wanted)
-        except JetStreamRefusedError as error:
-            if error.code != STREAM_NAME_IN_USE:
-                raise
-            return False
-        return True
-    with understood(spec.name):
-        found = dict(info["config"])
-    if any(found.get(key, _absent(value)) != value for key, value in wanted.items()):
-        await ask(session, f"STREAM.UPDATE.{spec.name}", {**found, **wanted})
-    return False
-
-
-def _absent(value: object) -> object:
-    # The server leaves out what is empty, false or zero.
-    return value if value in (0, "", False) else None
+        cluster = info.get("cluster") or {}
+        others = cluster.get("replicas") or ()
+        noted = (info["config"].get("metadata") or {}).get(WANTED, "")
+        return StreamState(
+            name,
+            int(state["first_seq"]),
+            int(state["last_seq"]),
+            info["created"],
+            replicas=int(info["config"].get("num_replicas", 1)),
+            lagging=tuple(
+                one["name"] for one in others if one.get("offline") or not one.get("current")
+            ),
+            cluster=str(cluster.get("name") or ""),
+            wanted=int(noted) if noted.isdigit() else 0,
+        )

@@ -3,10 +3,11 @@
 import math
 from typing import Final
 
-from dray.bus.jetstream_api import ask, ensure_stream, last_message, store, understood
+from dray.bus.jetstream_api import ask, last_message, store, understood
 from dray.bus.link import Link
-from dray.bus.ports import StaleSequenceError, StreamMissingError
-from dray.bus.topology import LEASE_PREFIX, LEASES_STREAM, STREAMS
+from dray.bus.ports import BusUnavailableError, StaleSequenceError, StreamMissingError
+from dray.bus.session import NoRespondersError
+from dray.bus.topology import LEASE_PREFIX, LEASES_STREAM
 from dray.messages.base import Outgoing
 
 _EXPECTED: Final = "Nats-Expected-Last-Subject-Sequence"
@@ -22,13 +23,12 @@ class Leases:
         """Sequence of the message last written per key and holder."""
 
     async def acquire(self, key: str, holder: str, ttl_s: float) -> bool:
-        """Take or renew; False while another holds it. Time-to-live is in whole seconds."""
+        """Take or renew; False while another holds it. Time-to-live is in whole seconds. Raises
+        BusUnavailableError also while the stream of leases is not there."""
         try:
             return await self._take(key, holder, ttl_s)
-        except StreamMissingError:
-            self._mine.clear()
-            await self._make_stream()
-            return await self._take(key, holder, ttl_s)
+        except StreamMissingError as error:
+            raise BusUnavailableError(str(error)) from error
 
     async def release(self, key: str, holder: str) -> None:
         """Give it up, if ``holder`` has it."""
@@ -40,8 +40,8 @@ class Leases:
         if owner == holder:
             try:
                 await self._write(key, b"", sequence, ttl_s=1.0)
-            except StaleSequenceError:
-                return
+            except (StaleSequenceError, BusUnavailableError):
+                return  # It lapses.
 
     async def held(self, prefix: str) -> tuple[str, ...]:
         """Keys of which there is a message; one that was given up leaves one for a second."""
@@ -76,7 +76,14 @@ class Leases:
     async def _write(self, key: str, value: bytes, expected: int, ttl_s: float) -> int:
         headers = {_EXPECTED: str(expected), "Nats-TTL": f"{max(1, math.ceil(ttl_s))}s"}
         message = Outgoing(LEASE_PREFIX + key, value, headers)
-        return await store(self._link.session(), message, timeout_s=_TIMEOUT_S)
+        try:
+            return await store(self._link.session(), message, timeout_s=_TIMEOUT_S)
+        except NoRespondersError:
+            self._mine.clear()
+            raise BusUnavailableError(
+                f"no stream {LEASES_STREAM} takes leases: the claim-controller's leader makes it, "
+                "and a server of NATS has to lead it"
+            ) from None
 
     async def _current(self, key: str) -> tuple[int, str]:
         """Sequence and holder; (0, "") where nobody holds it."""
@@ -86,7 +93,3 @@ class Leases:
         if message is None:
             return 0, ""
         return message.sequence, message.payload.decode(errors="replace")
-
-    async def _make_stream(self) -> None:
-        spec = next(spec for spec in STREAMS if spec.name == LEASES_STREAM)
-        await ensure_stream(self._link, spec)

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from dray.bus.intake import Headers
-from dray.bus.jetstream_api import API, NANO
+from dray.bus.jetstream_api import NANO
 from dray.bus.ports import BusUnavailableError
 from dray.bus.session import Session
 from dray.messages.base import Delivered
@@ -181,7 +181,7 @@ async def _ask(session: Session, inbox: str, stream: str, consumer: str, batch: 
         "expires": int(EXPIRES_S * NANO),
         "idle_heartbeat": int(HEARTBEAT_S * NANO),
     }
-    subject = f"{API}CONSUMER.MSG.NEXT.{stream}.{consumer}"
+    subject = f"{session.api}CONSUMER.MSG.NEXT.{stream}.{consumer}"
     await session.send(subject, msgspec.json.encode(body), reply=inbox)
 
 

@@ -2,30 +2,38 @@
 
 import contextlib
 from collections.abc import AsyncGenerator, Sequence
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
-from dray.bus.jetstream_api import NANO, ask, state_from, stream_info, understood
 from dray.bus.jetstream_pull import FlowEndedError, pull
+from dray.bus.jetstream_readings import Readings
 from dray.bus.link import Link
 from dray.bus.ports import BusUnavailableError, StreamMissingError
 from dray.bus.session import Session
 from dray.messages.base import Delivered
+from dray.messages.rpc import Reading, ReadingReply
 from dray.runtime.backoff import Backoff
 
 BATCH: Final = 512
 _REFILL: Final = BATCH // 2
-_INACTIVE_S: Final = 60
 
 
 class Reader:
     """One reading of one stream: where it is, and in which life of the stream."""
 
-    def __init__(self, link: Link, stream: str, subjects: Sequence[str], start: int) -> None:
+    def __init__(
+        self,
+        link: Link,
+        readings: Readings,
+        stream: str,
+        subjects: Sequence[str],
+        start: int,
+    ) -> None:
         self._link = link
+        self._readings = readings
         self._stream = stream
-        self._subjects = list(subjects)
+        self._subjects = tuple(subjects)
         self._next = start
         self._created = ""
 
@@ -40,51 +48,65 @@ class Reader:
         """The same, all that is at hand at once. Raises StreamMissingError as ``Bus.read``, and
         BusUnavailableError once the bus was closed."""
         backoff = Backoff(0.02, 2.0)
-        while True:
-            session = await self._link.next_session()
-            try:
-                consumer = await self._consumer(session)
-                async with contextlib.aclosing(self._flow(session, consumer)) as flow:
-                    async for batch in flow:
-                        backoff.reset()
-                        yield batch
-            except (FlowEndedError, BusUnavailableError) as error:
-                if self._link.closed:
-                    raise BusUnavailableError("the bus was closed") from error
-                structlog.get_logger().debug(
-                    "reading again", stream=self._stream, start=self._next, why=str(error)
-                )
-            await backoff.pause()
+        try:
+            while True:
+                session = await self._link.next_session()
+                try:
+                    consumer = await self._consumer(session)
+                    async with contextlib.aclosing(self._flow(session, consumer)) as flow:
+                        async for batch in flow:
+                            backoff.reset()
+                            yield batch
+                except (FlowEndedError, BusUnavailableError) as error:
+                    if self._link.closed:
+                        raise BusUnavailableError("the bus was closed") from error
+                    structlog.get_logger().debug(
+                        "reading again", stream=self._stream, start=self._next, why=str(error)
+                    )
+                await backoff.pause()
+        finally:
+            self._readings.go_on(self._stream)
+
+    async def last(self) -> Delivered | None:
+        """The newest message of the one subject, or None, at once or not at all. Raises
+        StreamMissingError, BusUnavailableError."""
+        session = self._link.session()
+        wanted = Reading(stream=self._stream, subjects=self._subjects, last_only=True)
+        opened = await self._readings.open(session, wanted)
+        if not opened.pending:
+            return None
+        flow = pull(session, self._stream, opened.consumer, batch=1)
+        try:
+            async with contextlib.aclosing(flow) as arriving:
+                async for arrived in arriving:
+                    return next(arrived)[0]
+        except FlowEndedError as error:
+            raise BusUnavailableError(f"{self._stream} was not read: {error}") from error
+        return None
 
     async def _consumer(self, session: Session) -> str:
         """An ephemeral consumer from the next sequence on, in the same life of the stream."""
-        config: dict[str, Any] = {
-            "deliver_policy": "by_start_sequence",
-            "opt_start_seq": self._next,
-            "ack_policy": "none",
-            "replay_policy": "instant",
-            "mem_storage": True,
-            "num_replicas": 1,
-            "inactive_threshold": _INACTIVE_S * NANO,
-            "filter_subjects": self._subjects,
-        }
-        body = {"stream_name": self._stream, "config": config}
-        answer = await ask(session, f"CONSUMER.CREATE.{self._stream}", body)
-        self._check_life(await stream_info(session, self._stream))
-        with understood(self._stream):
-            return str(answer["name"])
+        reading = Reading(stream=self._stream, subjects=self._subjects, start=self._next)
+        try:
+            opened = await self._readings.open(session, reading)
+        except BusUnavailableError as error:
+            if not session.closed.is_set():
+                self._readings.wait(self._stream, str(error))
+            raise
+        self._readings.go_on(self._stream)
+        self._check_life(opened)
+        return opened.consumer
 
-    def _check_life(self, info: dict[str, Any]) -> None:
-        state = state_from(info)
-        self._created = self._created or state.created
-        if state.created != self._created:
+    def _check_life(self, opened: ReadingReply) -> None:
+        self._created = self._created or opened.created
+        if opened.created != self._created:
             raise StreamMissingError(
-                f"the stream {self._stream} was made anew at {state.created}; forget what the "
+                f"the stream {self._stream} was made again at {opened.created}; forget what the "
                 f"one of {self._created} said"
             )
-        if self._next > 1 and state.last_sequence < self._next - 1 and self._has_read:
+        if self._next > 1 and opened.last_sequence < self._next - 1 and self._has_read:
             raise StreamMissingError(
-                f"the stream {self._stream} ends at {state.last_sequence}, but {self._next - 1} "
+                f"the stream {self._stream} ends at {opened.last_sequence}, but {self._next - 1} "
                 "was read from it: its end was lost"
             )
 

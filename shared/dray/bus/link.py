@@ -5,13 +5,19 @@ Readers and answerers start again on the next session.
 
 import asyncio
 import contextlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import nats.errors
 import structlog
 
+from dray.bus.payload import payload_problem
 from dray.bus.ports import BusUnavailableError
 from dray.bus.session import Session, SessionClient
+from dray.bus.topology import API_OF_OWNER, NODE_INBOX
+from dray.messages.base import token
 from dray.runtime.backoff import Backoff
 
 _PING_S: Final = 10
@@ -19,12 +25,53 @@ _CONNECT_S: Final = 5
 _FLUSH_S: Final = 5
 _TOLD: Final = (nats.errors.Error, OSError, BusUnavailableError)
 """What says by itself what is wrong."""
+_REFUSED: Final = re.compile(r"authori[sz]ation violation|authentication timeout", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Who connects: a user with a password, or a node with a service account's token."""
+
+    user: str = ""
+    password: str = ""
+    node: str = ""
+    token_file: Path | None = None
+    """Read for each connection: the kubelet renews it."""
+
+    def options(self) -> dict[str, Any]:
+        """For nats-py's ``connect``. Raises BusUnavailableError where there is no token."""
+        if self.token_file is not None:
+            inbox = f"{NODE_INBOX}.{token(self.node)}"
+            try:
+                text = self.token_file.read_text().strip()
+            except OSError as error:
+                raise BusUnavailableError(
+                    f"the token of node {self.node} can't be read: {error}; the kubelet puts it "
+                    "there, with the audience that the claim-controllers expect"
+                ) from error
+            return {"token": text, "inbox_prefix": inbox.encode()}
+        return {"user": self.user, "password": self.password} if self.user else {}
+
+
+_NOBODY: Final = Credentials()
 
 
 class Link:
     """Keeps a session up, for ever, with jittered backoff between attempts."""
 
-    def __init__(self, servers: str, *, name: str, user: str = "", password: str = "") -> None:
+    def __init__(
+        self,
+        servers: str,
+        credentials: Credentials = _NOBODY,
+        *,
+        name: str,
+        api: str = API_OF_OWNER,
+    ) -> None:
+        self._credentials = credentials
+        self._api = api
+        self._failure = "not connected yet"
+        """Why there is no connection."""
+        self._max_payload_bytes: int | None = None
         self._options: dict[str, Any] = {
             "servers": [server.strip() for server in servers.split(",")],
             "name": name,
@@ -38,8 +85,6 @@ class Link:
             "ping_interval": _PING_S,
             "max_outstanding_pings": 2,
         }
-        if user:
-            self._options |= {"user": user, "password": password}
         self._session: Session | None = None
         self._up = asyncio.Event()
         self._closed = False
@@ -54,6 +99,16 @@ class Link:
     def connected(self) -> bool:
         """Whether a session is up."""
         return self._session is not None and not self._session.closed.is_set()
+
+    @property
+    def problem(self) -> str | None:
+        """Why there is no connection, or None."""
+        return None if self.connected else f"no connection to NATS: {self._failure}"
+
+    @property
+    def max_payload_bytes(self) -> int | None:
+        """The longest message that the server takes; None before the first connection."""
+        return self._max_payload_bytes
 
     @property
     def closed(self) -> bool:
@@ -108,8 +163,9 @@ class Link:
             except Exception as error:  # noqa: BLE001
                 # Whatever nats-py makes of a server that speaks nonsense, or of a bad address:
                 # where the keeper ended over it, there would be no connection ever again.
-                said = str(error) if isinstance(error, _TOLD) else ""
-                self._log.warning("can't connect to NATS", error=said or repr(error))
+                known = str(error) if isinstance(error, _TOLD) else ""
+                self._failure = self._explained(known or repr(error))
+                self._log.warning("can't connect to NATS", error=self._failure)
             await backoff.pause()
 
     async def _live(self, backoff: Backoff) -> None:
@@ -120,7 +176,11 @@ class Link:
             return
         backoff.reset()
         self._session = session
+        self._failure = "it was lost"
+        self._max_payload_bytes = session.client.max_payload
         self._up.set()
+        if problem := payload_problem(self._max_payload_bytes):
+            self._log.warning("the server takes short messages only", why=problem)
         await session.closed.wait()
         self._up.clear()
         if not self._closed:
@@ -129,7 +189,7 @@ class Link:
 
     async def _connect(self) -> Session:
         client = SessionClient()
-        session = Session(client)
+        session = Session(client, api=self._api)
         client.on_end = session.lose
 
         async def on_error(error: Exception) -> None:
@@ -138,9 +198,20 @@ class Link:
         async with contextlib.AsyncExitStack() as undo:
             undo.push_async_callback(client.discard)
             try:
-                await client.connect(error_cb=on_error, **self._options)
+                options = self._options | self._credentials.options()
+                await client.connect(error_cb=on_error, **options)
             except nats.errors.NoServersError:
                 raise BusUnavailableError(session.complaint) from None
             await session.open()
             undo.pop_all()
         return session
+
+    def _explained(self, error: str) -> str:
+        """What a node's refusal can mean: its token is checked by a claim-controller."""
+        if self._credentials.token_file is None or _REFUSED.search(error) is None:
+            return error
+        return (
+            f"{error}: no claim-controller confirmed the token of "
+            f"{self._credentials.token_file} for node {self._credentials.node}; "
+            "one has to run, and its log says why it refuses"
+        )

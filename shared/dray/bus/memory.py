@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Final
 
+import msgspec
 import structlog
 
 from dray.bus.dead import dead_letter
@@ -15,14 +16,20 @@ from dray.bus.ports import (
     BusUnavailableError,
     Delivery,
     Fence,
+    Handler,
+    Request,
     StreamMissingError,
     StreamSpec,
     StreamState,
 )
 from dray.messages.base import Delivered, Outgoing
+from dray.messages.rpc import Reading, ReadingReply
+from dray.runtime.backoff import Backoff
 
-Handler = Callable[[bytes], Awaitable[bytes | None]]
 Hook = Callable[[], Awaitable[None]]
+MAX_PAYLOAD_BYTES: Final = 8 * 2**20
+READING_S: Final = 2.0
+"""How long a request for a consumer may take, as in the real adapter."""
 BATCH: Final = 512
 """Messages that a reader has at hand at most, as from JetStream: beyond them it sees a deletion."""
 
@@ -39,8 +46,18 @@ class MemoryBus:
         server: MemoryServer | None = None,
         *,
         now_unix_s: Callable[[], float] = time.time,
+        user: str = "",
+        readings: str = "",
     ) -> None:
         self.server = server or MemoryServer(now_unix_s)
+        self.user = user
+        """The user of this connection, as those see it who answer its questions."""
+        self.max_payload_bytes: int | None = MAX_PAYLOAD_BYTES
+        """See ``Bus.max_payload_bytes``."""
+        self._readings = readings
+        """Where this connection asks for consumers; empty: it owns the streams."""
+        self._waiting: dict[str, str] = {}
+        """Why a reading waits, by stream."""
         self.before: dict[str, Hook] = {}
         self._connected = True
         self._closed = False
@@ -49,9 +66,10 @@ class MemoryBus:
         self._consumers: dict[tuple[str, str], MemoryConsumer] = {}
         self._answers: list[tuple[str, str, Handler]] = []
 
-    def peer(self) -> "MemoryBus":
-        """Another connection to the same server."""
-        other = MemoryBus(self.server)
+    def peer(self, user: str = "", readings: str = "") -> "MemoryBus":
+        """Another connection to the same server; ``readings`` is the subject under which it asks
+        for consumers, if it is not the owner's."""
+        other = MemoryBus(self.server, user=user, readings=readings)
         other._consumers = self._consumers
         other._answers = self._answers
         return other
@@ -75,10 +93,21 @@ class MemoryBus:
         """Whether calls can succeed."""
         return self._connected and not self._closed
 
+    @property
+    def problem(self) -> str | None:
+        """See ``Bus.problem``."""
+        if not self.connected:
+            return "no connection to the in-memory bus"
+        return next(iter(self._waiting.values()), None)
+
     async def ensure(self, stream: StreamSpec) -> bool:
         """See ``Bus.ensure``."""
         await self._enter("ensure")
         return self.server.ensure(stream)
+
+    async def raise_replicas(self, stream: str) -> None:
+        """See ``Bus.raise_replicas``: there is one server."""
+        await self._enter("raise_replicas")
 
     async def delete_stream(self, name: str) -> None:
         """See ``Bus.delete_stream``."""
@@ -111,9 +140,26 @@ class MemoryBus:
     async def last(self, stream: str, subject: str) -> Delivered | None:
         """See ``Bus.last``."""
         await self._enter("last")
+        if self._readings:
+            await self._open(Reading(stream=stream, subjects=(subject,), last_only=True))
         found = self.server.named(stream).last(subject)
         self._leave("last")
         return found
+
+    async def open_reading(self, reading: Reading) -> ReadingReply:
+        """See ``Bus.open_reading``; nobody pulls here."""
+        await self._enter("open_reading")
+        source = self.server.streams.get(reading.stream)
+        if source is None:
+            return ReadingReply(is_missing=True)
+        state = source.state
+        return ReadingReply(
+            consumer="memory",
+            created=state.created,
+            first_sequence=state.first_sequence,
+            last_sequence=state.last_sequence,
+            pending=len(source.after(reading.start, reading.subjects)),
+        )
 
     async def read(
         self, stream: str, *, subjects: Sequence[str] = (), start: int = 1
@@ -129,6 +175,7 @@ class MemoryBus:
     ) -> AsyncIterator[Sequence[Delivered]]:
         """See ``Bus.read_batches``."""
         await self._until_connected()
+        await self._get_consumer(Reading(stream=stream, subjects=tuple(subjects), start=start))
         source = self.server.named(stream)
         position, waiting, changed = start, list[Delivered](), None
         while True:
@@ -179,22 +226,30 @@ class MemoryBus:
     async def request(self, subject: str, payload: bytes, *, timeout_s: float) -> bytes:
         """See ``Bus.request``."""
         await self._enter("request")
-        for pattern, _, handler in tuple(self._answers):
-            if matches(subject, pattern):
-                try:
-                    async with asyncio.timeout(timeout_s):
-                        answer = await handler(payload)
-                except TimeoutError:
-                    break
-                except Exception as error:  # noqa: BLE001
-                    # The real door's handlers run elsewhere: who asks hears nothing of it.
-                    structlog.get_logger().warning(
-                        "a question was not answered", subject=subject, error=repr(error)
-                    )
-                    break
-                if answer is not None:
-                    return answer
+        asked = Request(subject, payload, self.user)
+        waiting = {asyncio.ensure_future(_answered(asked, one)) for one in self._asked(subject)}
+        try:
+            async with asyncio.timeout(timeout_s):
+                while waiting:
+                    done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                    for task in done:
+                        if (answer := task.result()) is not None:
+                            return answer
+        except TimeoutError:
+            pass
+        finally:
+            for task in waiting:
+                task.cancel()
         raise BusUnavailableError(f"nobody answered {subject} within {timeout_s} s")
+
+    def _asked(self, subject: str) -> list[Handler]:
+        """One of each queue that serves the subject, in turn."""
+        queues: dict[str, list[Handler]] = {}
+        for pattern, queue, handler in self._answers:
+            if matches(subject, pattern):
+                queues.setdefault(queue, []).append(handler)
+        self.server.questions += 1
+        return [members[self.server.questions % len(members)] for members in queues.values()]
 
     async def serve(self, subject: str, handler: Handler, *, queue: str) -> None:
         """See ``Bus.serve``."""
@@ -226,6 +281,32 @@ class MemoryBus:
         """See ``Bus.close``."""
         self._closed = True
         self._wake()
+
+    async def _get_consumer(self, reading: Reading) -> None:
+        """Wait for the owner to hand one out, as others than the owner need it. Raises
+        StreamMissingError."""
+        backoff = Backoff(0.02, 2.0)
+        try:
+            while self._readings:
+                await self._until_connected()
+                try:
+                    await self._open(reading)
+                    return
+                except BusUnavailableError as error:
+                    self._waiting[reading.stream] = str(error)
+                await backoff.pause()
+        finally:
+            self._waiting.pop(reading.stream, None)
+
+    async def _open(self, reading: Reading) -> None:
+        """Ask for a consumer. Raises StreamMissingError, BusUnavailableError."""
+        question = msgspec.json.encode(reading)
+        answer = await self.request(self._readings, question, timeout_s=READING_S)
+        reply = msgspec.json.decode(answer, type=ReadingReply)
+        if reply.is_missing:
+            raise StreamMissingError(f"there is no stream {reading.stream}")
+        if reply.error:
+            raise BusUnavailableError(f"{reading.stream} can't be read: {reply.error}")
 
     async def _bury(self, message: Delivered, reason: str) -> None:
         await self.publish(dead_letter(message, reason))
@@ -262,3 +343,14 @@ class MemoryBus:
         finally:
             for wait in waits:
                 wait.cancel()
+
+
+async def _answered(asked: Request, handler: Handler) -> bytes | None:
+    try:
+        return await handler(asked)
+    except Exception as error:  # noqa: BLE001
+        # The real adapter's handlers run elsewhere: who asks hears nothing of it.
+        structlog.get_logger().warning(
+            "a question was not answered", subject=asked.subject, error=repr(error)
+        )
+        return None

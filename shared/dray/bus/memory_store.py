@@ -185,6 +185,8 @@ class MemoryServer:
     def __init__(self, now_unix_s: Callable[[], float]) -> None:
         self.now_unix_s = now_unix_s
         self.streams: dict[str, MemoryStream] = {}
+        self.questions = 0
+        """How many were asked: those who share a queue answer in turn."""
         self.leases: dict[str, tuple[str, float]] = {}
         """Holder and the time the lease lapses, by key."""
 

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from dray.domain.errors import PermanentError, TemporaryError
 from dray.messages.base import Delivered, Outgoing
+from dray.messages.rpc import Reading, ReadingReply
 
 
 class BusUnavailableError(TemporaryError):
@@ -28,6 +29,14 @@ class StreamState:
     first_sequence: int
     last_sequence: int
     created: str
+    replicas: int = 1
+    """How many servers are to keep it."""
+    lagging: tuple[str, ...] = ()
+    """Servers that should keep it and are away or behind."""
+    cluster: str = ""
+    """Of servers; empty: there is one."""
+    wanted: int = 0
+    """Replicas that the servers could not keep when it was made; 0: it got what was wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +60,20 @@ class Fence:
     """Of the same stream; the message's own, or another that stands for the right to write."""
     last_sequence: int
     """0: there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A question as it reached the one who answers it."""
+
+    subject: str
+    payload: bytes
+    user: str = ""
+    """Who asks, as the server authenticated it; empty where the server does not say it: within
+    one account, and of an account whose imports do not share it."""
+
+
+Handler = Callable[[Request], Awaitable[bytes | None]]
 
 
 class Delivery(Protocol):
@@ -81,8 +104,21 @@ class Bus(Protocol):
     def connected(self) -> bool:
         """Whether the bus can be reached now."""
 
+    @property
+    def problem(self) -> str | None:
+        """Why the bus can't be used fully, for people: no connection, or a reading that waits for
+        its consumer. None if all is well."""
+
+    @property
+    def max_payload_bytes(self) -> int | None:
+        """The longest message that the server takes; None before the first connection."""
+
     async def ensure(self, stream: StreamSpec) -> bool:
         """Make the stream if it is missing; True if it was made now. Idempotent."""
+
+    async def raise_replicas(self, stream: str) -> None:
+        """Raise the replicas of an existing stream that has fewer than wanted, if the servers can
+        keep more by now. Never lowers them; an absent stream is fine."""
 
     async def delete_stream(self, name: str) -> None:
         """Delete a stream; absent is fine."""
@@ -108,6 +144,10 @@ class Bus(Protocol):
     async def last(self, stream: str, subject: str) -> Delivered | None:
         """The newest message of a subject, or None. Raises StreamMissingError."""
 
+    async def open_reading(self, reading: Reading) -> ReadingReply:
+        """Make a consumer for somebody else to pull from; only the owner of the streams can. What
+        JetStream refuses is in the reply."""
+
     def read(
         self, stream: str, *, subjects: Sequence[str] = (), start: int = 1
     ) -> AsyncIterator[Delivered]:
@@ -131,9 +171,7 @@ class Bus(Protocol):
     async def request(self, subject: str, payload: bytes, *, timeout_s: float) -> bytes:
         """Ask and wait. Raises BusUnavailableError when nobody answers in time."""
 
-    async def serve(
-        self, subject: str, handler: Callable[[bytes], Awaitable[bytes | None]], *, queue: str
-    ) -> None:
+    async def serve(self, subject: str, handler: Handler, *, queue: str) -> None:
         """Answer questions until the bus closes; one of ``queue`` answers each. None leaves a
         question to those who serve it under another ``queue``."""
 

@@ -1,7 +1,6 @@
 """Who listens to which message, and who writes which record. Data, no calls.
 
-Who *may* publish is in ``topology.ACCESS``; streams are read through JetStream's API, which
-grants no rights by subject, so who reads is written down here and held true by a test.
+Who *may* publish and read is in ``topology.ACCESS``; a test holds that everybody here may.
 """
 
 from collections.abc import Mapping

@@ -66,6 +66,12 @@ class SessionClient(Client):  # type: ignore[misc]
             raise asyncio.CancelledError
         return flushed
 
+    async def _close(self, *args: Any, **more: Any) -> None:
+        """nats-py closes in tasks of its own that nobody looks at, such as after a refused
+        connection; that a server is gone by then is no news."""
+        with contextlib.suppress(OSError):
+            await super()._close(*args, **more)
+
     async def discard(self) -> None:
         """Close what may be closed already, and what can't be since its server takes nothing.
 
@@ -106,15 +112,18 @@ class Taking:
 class Session:
     """One connection's life: requests with an inbox of its own, and subscriptions."""
 
-    def __init__(self, client: SessionClient) -> None:
+    def __init__(self, client: SessionClient, *, api: str = "$JS.API.") -> None:
         self.client = client
+        self.api = api
+        """Prefix of JetStream's API as this connection's account has it."""
         self.closed = asyncio.Event()
         self.idle = asyncio.Event()
         """Set while no request is in flight."""
         self.idle.set()
         self.complaint = ""
         """What the server last refused, such as a missing permission."""
-        self._inbox = client.new_inbox()
+        self._inbox = ""
+        """Known once connected: the prefix is an option of the connection."""
         self._waiting: dict[str, tuple[str, asyncio.Future[Msg]]] = {}
         """Subject and future of the requests in flight, by the last token of their inbox."""
         self._sending = asyncio.Lock()
@@ -122,6 +131,7 @@ class Session:
 
     async def open(self) -> None:
         """Listen for replies."""
+        self._inbox = self.client.new_inbox()
         await self.client.subscribe(f"{self._inbox}.*", cb=self._on_reply)
         await self.client.flush()
 

@@ -1,18 +1,29 @@
-"""Which streams exist, and who may publish and subscribe to what. Data, no calls.
+"""Which streams exist, and which role may publish, subscribe to and read what. Data.
 
-The same table makes nats-server's permissions in the local stack and in the chart.
+``tools/nats_configuration.py`` makes nats-server's accounts of it, and ``dray.bus.readings`` checks
+requests for consumers against it.
 """
 
 from dataclasses import dataclass
 
 from dray.bus.ports import StreamSpec
-from dray.messages.base import Message, subject_prefix
+from dray.messages.base import Message, subject_prefix, token
 from dray.messages.commands import VoidClaim
 from dray.messages.decisions import log_stream, log_subject
 from dray.messages.events import ClaimPrepared, ExecutionStep, PodRequested
-from dray.messages.facts import FACTS, InventoryObserved
+from dray.messages.facts import (
+    FACTS,
+    ClusterObserved,
+    DeviceClassObserved,
+    InventoryObserved,
+    NodeObserved,
+    PolicyObserved,
+    PoolObserved,
+    Synced,
+    TemplateObserved,
+)
 from dray.messages.inputs import AgentNoted, ControllerNoted, Reviewed
-from dray.messages.rpc import DUMP_SUBJECT, LOOKUP_SUBJECT
+from dray.messages.rpc import DUMP_SUBJECT, INVENTORY_SUBJECT, LOOKUP_SUBJECT, READING_SUBJECT
 
 FACTS_STREAM = "DRAY_FACTS"
 EVENTS_STREAM = "DRAY_EVENTS"
@@ -71,44 +82,203 @@ def log_spec(domain: str, epoch: int) -> StreamSpec:
     )
 
 
+WHOLE = (">",)
+"""The filter of a stream's every message."""
+DECISION_LOGS = "DRAY_DECISIONS_*"
+NODE = "<node>"
+"""Stands for the node's name in the rights of the role that has a user per node."""
+
+API_OF_OWNER = "$JS.API."
+API_OF_OTHERS = "dray.js."
+"""Prefix of what the other accounts import of JetStream's API: under the server's own, a request
+would be answered twice, by the owner's account and by one without JetStream."""
+OWNER_ACCOUNT = "DRAY"
+NODE_INBOX = "_INBOX"
+"""Before the node's name in the inboxes of its user: nodes share an account, and no inbox."""
+
+WEBHOOK = "webhook"
+CLAIM_CONTROLLER = "claim-controller"
+ALLOCATOR = "allocator"
+NODE_AGENT = "node-agent"
+READER = "reader"
+RECORDER = "recorder"
+
+
+def stream_of(subject: str) -> str | None:
+    """The stream that keeps a subject, or None."""
+    kind, *rest = subject.removeprefix("dray.").split(".")
+    if kind == "decision" and len(rest) == 2:
+        return DECISION_LOGS.replace("*", "_".join(rest))
+    pattern = f"dray.{kind}.>"
+    return next((spec.name for spec in STREAMS if pattern in spec.subjects), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Readable:
+    """Messages that a role may have a consumer for."""
+
+    stream: str
+    """A name, or ``DECISION_LOGS``."""
+    subjects: tuple[str, ...] = WHOLE
+    """Each filter of a reading has to be within one of them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What one role may publish and subscribe to (beside its inbox and JetStream's API)."""
+    """What one role may do on the bus, apart from its inbox.
+
+    All but the owner of the streams have an account of their own, which imports these rights and
+    nothing else.
+    """
 
     role: str
     publish: tuple[str, ...]
-    subscribe: tuple[str, ...] = ()
-    """Plain subscriptions; streams are read through JetStream's API."""
-    makes_streams: bool = False
+    answers: tuple[str, ...] = ()
+    """Subjects of the questions that it answers."""
+    reads: tuple[Readable, ...] = ()
+    inspects: tuple[str, ...] = ()
+    """Streams of which it may ask for the state; ``*`` for all."""
+    owns_streams: bool = False
+
+    @property
+    def has_user_per_node(self) -> bool:
+        """Whether its users come from the authentication callout, one for each node."""
+        return any(NODE in subject for subject in self.publish)
+
+    def for_node(self, node: str) -> "Access":
+        """The rights of the user of one node; ``*`` for those of the role's account."""
+        name = node if node == "*" else token(node)
+        return Access(
+            self.role,
+            tuple(subject.replace(NODE, name) for subject in self.publish),
+            self.answers,
+            tuple(
+                Readable(one.stream, tuple(each.replace(NODE, name) for each in one.subjects))
+                for one in self.reads
+            ),
+            self.inspects,
+        )
+
+
+def account_of(role: str) -> str:
+    """The NATS account of a role's users."""
+    return OWNER_ACCOUNT if role == CLAIM_CONTROLLER else role.upper().replace("-", "_")
 
 
 def _subjects(*messages: type[Message]) -> tuple[str, ...]:
     return tuple(f"{subject_prefix(message)}.>" for message in messages)
 
 
-_FACTS = tuple(
-    subject for fact in FACTS for subject in (subject_prefix(fact), f"{subject_prefix(fact)}.>")
-)
+def _all_of(*messages: type[Message]) -> tuple[str, ...]:
+    return tuple(
+        subject
+        for message in messages
+        for subject in (subject_prefix(message), f"{subject_prefix(message)}.>")
+    )
+
+
+def reading_subject(role: str, node: str = "") -> str:
+    """Where a role asks for a consumer; each role's account imports its own subject alone."""
+    return ".".join((READING_SUBJECT, role, *([token(node)] if node else [])))
+
+
+_FACTS_WHOLE = Readable(FACTS_STREAM)
+_LOGS = Readable(DECISION_LOGS)
+_FOR_PEOPLE = (_FACTS_WHOLE, _LOGS, Readable(EVENTS_STREAM), Readable(DEAD_STREAM))
 
 ACCESS: tuple[Access, ...] = (
-    Access("webhook", (*_subjects(PodRequested, Reviewed), LOOKUP_SUBJECT, "dray.dead.>")),
     Access(
-        "claim-controller",
+        CLAIM_CONTROLLER,
         (
-            *_FACTS,
+            *_all_of(*FACTS),
             *_subjects(ExecutionStep, ControllerNoted),
             "dray.decision.>",
             "dray.dead.>",
-            f"{LEASE_PREFIX}>",
         ),
-        (LOOKUP_SUBJECT,),
-        makes_streams=True,
+        answers=(LOOKUP_SUBJECT, f"{READING_SUBJECT}.>", f"{INVENTORY_SUBJECT}.*"),
+        owns_streams=True,
     ),
     Access(
-        "allocator",
-        ("dray.decision.>", *_subjects(VoidClaim), "dray.dead.>", f"{LEASE_PREFIX}>"),
-        (DUMP_SUBJECT,),
+        WEBHOOK,
+        (*_subjects(PodRequested, Reviewed), LOOKUP_SUBJECT, reading_subject(WEBHOOK)),
+        reads=(
+            Readable(
+                FACTS_STREAM,
+                _all_of(
+                    PoolObserved,
+                    PolicyObserved,
+                    TemplateObserved,
+                    DeviceClassObserved,
+                    ClusterObserved,
+                    Synced,
+                ),
+            ),
+        ),
+        inspects=(FACTS_STREAM,),
     ),
-    Access("node-agent", (*_subjects(InventoryObserved, ClaimPrepared, AgentNoted), "dray.dead.>")),
-    Access("reader", (DUMP_SUBJECT,)),
+    Access(
+        ALLOCATOR,
+        (
+            "dray.decision.>",
+            *_subjects(VoidClaim),
+            f"{LEASE_PREFIX}>",
+            reading_subject(ALLOCATOR),
+        ),
+        answers=(DUMP_SUBJECT,),
+        reads=(_FACTS_WHOLE, _LOGS),
+        inspects=("*",),
+    ),
+    Access(
+        NODE_AGENT,
+        (
+            f"{subject_prefix(ClaimPrepared)}.{NODE}.*",
+            f"{subject_prefix(AgentNoted)}.{NODE}",
+            f"{INVENTORY_SUBJECT}.{NODE}",
+            f"{reading_subject(NODE_AGENT)}.{NODE}",
+        ),
+        reads=(
+            Readable(
+                FACTS_STREAM,
+                (
+                    f"{subject_prefix(NodeObserved)}.{NODE}",
+                    f"{subject_prefix(InventoryObserved)}.{NODE}",
+                    subject_prefix(ClusterObserved),
+                ),
+            ),
+        ),
+    ),
+    Access(READER, (DUMP_SUBJECT, reading_subject(READER)), reads=_FOR_PEOPLE, inspects=("*",)),
+    Access(
+        RECORDER,
+        (reading_subject(RECORDER),),
+        reads=(*_FOR_PEOPLE, Readable(INPUTS_STREAM)),
+        inspects=("*",),
+    ),
 )
+
+
+def api_rights(access: Access) -> tuple[str, ...]:
+    """Requests to JetStream's API that a role may send, without the prefix: pulling from consumers
+    whose names it learned, states of streams, and leases. Nothing that makes or changes anything,
+    and nothing that hands out a consumer's name."""
+    streams = dict.fromkeys("*" if "*" in one.stream else one.stream for one in access.reads)
+    pulled = ("*",) if "*" in streams else tuple(streams)
+    leases = (LEASES_STREAM,) if f"{LEASE_PREFIX}>" in access.publish else ()
+    return (
+        *(f"CONSUMER.MSG.NEXT.{stream}.*" for stream in pulled),
+        *(f"STREAM.INFO.{stream}" for stream in access.inspects),
+        *(f"STREAM.MSG.GET.{stream}" for stream in leases),
+    )
+
+
+def api_denials(access: Access) -> tuple[str, ...]:
+    """What a right of ``api_rights`` for all streams must not include: the consumer of commands has
+    a known name, and a client that pulls from it keeps the commands from their reader."""
+    if access.owns_streams or not any("*" in one.stream for one in access.reads):
+        return ()
+    return (f"CONSUMER.MSG.NEXT.{COMMANDS_STREAM}.*",)
+
+
+def access_of(role: str) -> Access:
+    """The rights of a role. Raises KeyError."""
+    return {access.role: access for access in ACCESS}[role]

@@ -11,6 +11,8 @@ from dray.messages.facts import TemplateObserved
 
 LOOKUP_SUBJECT = "dray.rpc.lookup"
 DUMP_SUBJECT = "dray.rpc.dump"
+READING_SUBJECT = "dray.rpc.reading"
+INVENTORY_SUBJECT = "dray.rpc.inventory"
 
 
 class Lookup(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,13 +78,67 @@ class DumpReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why the question could not be answered."""
 
 
+class Reading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A request for a pull consumer of a stream: only the owner of the streams makes consumers."""
+
+    SUBJECT: ClassVar[str] = f"{READING_SUBJECT}.<role>"
+
+    stream: str
+    subjects: tuple[str, ...] = ()
+    """Filters; none: the whole stream."""
+    start: int = 1
+    """First sequence."""
+    last_only: bool = False
+    """Only the last message of each subject, wherever it is; ``start`` is ignored."""
+
+
+class ReadingReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The consumer that was made, and the stream at that moment."""
+
+    consumer: str = ""
+    """Its random name, which nobody but the asker learns: who knows it may pull from it."""
+    created: str = ""
+    """When the stream was made."""
+    first_sequence: int = 0
+    last_sequence: int = 0
+    pending: int = 0
+    """Messages that the consumer will deliver at once."""
+    is_missing: bool = False
+    """The stream does not exist."""
+    error: str = ""
+    """Why no consumer was made."""
+
+
+class Inventory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A node-agent's report of its node's devices, for the leader to publish as a fact."""
+
+    SUBJECT: ClassVar[str] = f"{INVENTORY_SUBJECT}.<node>"
+
+    node: str
+    driver: str
+    generation: int
+    """Of the node's pool of ResourceSlices, as published."""
+    unhealthy: tuple[str, ...] = ()
+    """Device names."""
+
+
+class InventoryReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Whether the report is known as a fact now."""
+
+    accepted: bool = False
+    known_generation: int = 0
+    """The highest one that was published for this node; a report must not be below it."""
+    error: str = ""
+    """Why the report was not accepted."""
+
+
 @dataclass(frozen=True, slots=True)
 class Question:
     """A question, its answer, and the two sides."""
 
     name: str
-    asked: type[Lookup | Dump]
-    reply: type[LookupReply | DumpReply]
+    asked: type[Lookup | Dump | Reading | Inventory]
+    reply: type[LookupReply | DumpReply | ReadingReply | InventoryReply]
     asks: str
     answers: str
 
@@ -90,4 +146,12 @@ class Question:
 QUESTIONS = (
     Question("lookup", Lookup, LookupReply, "webhook", "claim-controller (any one instance)"),
     Question("dump", Dump, DumpReply, "dray doctor", "allocator (the one that serves the domain)"),
+    Question(
+        "reading",
+        Reading,
+        ReadingReply,
+        "webhook, allocator, node-agent, dray",
+        "claim-controller (any one instance)",
+    ),
+    Question("inventory", Inventory, InventoryReply, "node-agent", "claim-controller (the leader)"),
 )

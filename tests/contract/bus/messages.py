@@ -5,9 +5,11 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 
 from dray.bus.ports import StreamSpec
+from dray.bus.topology import LEASES_STREAM, STREAMS
 from dray.messages.base import Delivered, Outgoing
 
 LOG = StreamSpec("LOG", ("t.log.1",), duplicate_window_s=1.0)
+LEASES = next(spec for spec in STREAMS if spec.name == LEASES_STREAM)
 LATEST = StreamSpec("LATEST", ("t.latest.>",), last_per_subject=True, message_ttl=True)
 
 

@@ -6,7 +6,7 @@ from contextlib import aclosing
 import pytest
 from tests.contract.bus.messages import LATEST, message, snapshot
 
-from dray.bus.ports import BusUnavailableError, StreamSpec
+from dray.bus.ports import BusUnavailableError, Request, StreamSpec
 
 BOUND_S = 60.0
 COMMANDS = StreamSpec("COMMANDS", ("dray.cmd.>",))
@@ -37,8 +37,8 @@ async def answering(nats_world, eventually):
     """A bus that answers questions with themselves, and one that asks."""
     bus, other = await nats_world.bus(), await nats_world.bus()
 
-    async def answer(question: bytes) -> bytes:
-        return question
+    async def answer(request: Request) -> bytes:
+        return request.payload
 
     task = asyncio.create_task(bus.serve("t.q", answer, queue="q"))
 

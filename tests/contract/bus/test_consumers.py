@@ -4,8 +4,9 @@ import asyncio
 from contextlib import aclosing
 
 import pytest
+from tests.contract.bus.messages import LEASES
 
-from dray.bus.ports import Bus, BusUnavailableError, StreamSpec
+from dray.bus.ports import Bus, BusUnavailableError, Request, StreamSpec
 from dray.domain.errors import PermanentError
 from dray.messages.base import Outgoing
 
@@ -97,8 +98,8 @@ async def answering(bus: Bus, eventually, **names: str) -> list[asyncio.Task[Non
     """Tasks that answer ``t.q``, one per name, in use."""
 
     def handler(name: str):
-        async def answer(question: bytes) -> bytes:
-            return name.encode() + b":" + question
+        async def answer(request: Request) -> bytes:
+            return name.encode() + b":" + request.payload
 
         return answer
 
@@ -132,7 +133,7 @@ async def test_a_question_is_answered_by_one_of_the_queue(world, eventually) -> 
 async def test_a_question_that_some_leave_is_answered_by_another_queue(world, eventually) -> None:
     bus = await world.bus()
 
-    async def leave(_: bytes) -> None:
+    async def leave(_: Request) -> None:
         return None
 
     leaving = [asyncio.create_task(bus.serve("t.q", leave, queue=f"q{n}")) for n in range(2)]
@@ -147,10 +148,10 @@ async def test_a_question_that_some_leave_is_answered_by_another_queue(world, ev
 async def test_a_question_that_fails_is_unavailable_and_the_next_is_answered(
     bus: Bus, eventually, error: Exception
 ) -> None:
-    async def answer(question: bytes) -> bytes:
-        if question == b"trap":
+    async def answer(request: Request) -> bytes:
+        if request.payload == b"trap":
             raise error
-        return question
+        return request.payload
 
     async def answered() -> bool:
         try:
@@ -174,7 +175,7 @@ async def test_a_question_to_nobody_is_unavailable(bus: Bus) -> None:
 async def test_a_question_not_answered_in_time_is_unavailable(bus: Bus, eventually) -> None:
     asked = asyncio.Event()
 
-    async def never(question: bytes) -> bytes:
+    async def never(_: Request) -> bytes:
         asked.set()
         await asyncio.Event().wait()
         return b""
@@ -192,6 +193,7 @@ async def test_a_question_not_answered_in_time_is_unavailable(bus: Bus, eventual
 
 async def test_a_lease_is_held_by_one_and_renewed_by_its_holder(world) -> None:
     first, second = await world.bus(), await world.bus()
+    await first.ensure(LEASES)
     assert await first.acquire("domain.p", "a", ttl_s=60)
     assert not await second.acquire("domain.p", "b", ttl_s=60)
     assert await first.acquire("domain.p", "a", ttl_s=60)
@@ -200,12 +202,14 @@ async def test_a_lease_is_held_by_one_and_renewed_by_its_holder(world) -> None:
 
 async def test_a_holder_that_forgot_its_lease_still_has_it(world) -> None:
     before, after = await world.bus(), await world.bus()
+    await before.ensure(LEASES)
     assert await before.acquire("domain.p", "a", ttl_s=60)
     assert await after.acquire("domain.p", "a", ttl_s=60)
 
 
 async def test_a_lease_is_given_up_by_its_holder_alone(world) -> None:
     first, second = await world.bus(), await world.bus()
+    await first.ensure(LEASES)
     await second.release("domain.p", "b")
     assert await first.acquire("domain.p", "a", ttl_s=60)
     await second.release("domain.p", "b")
@@ -217,6 +221,7 @@ async def test_a_lease_is_given_up_by_its_holder_alone(world) -> None:
 
 async def test_a_lease_that_is_not_renewed_lapses(world, eventually) -> None:
     first, second = await world.bus(), await world.bus()
+    await first.ensure(LEASES)
     assert await first.acquire("domain.p", "a", ttl_s=1)
 
     async def taken() -> bool:
@@ -229,6 +234,7 @@ async def test_a_lease_that_is_not_renewed_lapses(world, eventually) -> None:
 
 async def test_leases_are_listed_while_they_are_held(world, eventually) -> None:
     first, second = await world.bus(), await world.bus()
+    await first.ensure(LEASES)
     assert await second.leases("replica.") == ()
     for key in ("replica.b", "replica.a", "domain.p"):
         assert await first.acquire(key, "a", ttl_s=60)
@@ -243,6 +249,7 @@ async def test_leases_are_listed_while_they_are_held(world, eventually) -> None:
 
 async def test_of_many_who_want_a_free_lease_one_gets_it(world) -> None:
     buses = [await world.bus() for _ in range(4)]
+    await buses[0].ensure(LEASES)
     await buses[0].acquire("domain.other", "x", ttl_s=60)
     taken = await asyncio.gather(
         *(bus.acquire("domain.p", f"h{n}", ttl_s=60) for n, bus in enumerate(buses))

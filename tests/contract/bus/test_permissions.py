@@ -9,16 +9,18 @@ import pytest
 from structlog.testing import capture_logs
 
 from dray.bus.jetstream import connect
-from dray.bus.ports import Bus, BusUnavailableError
-from dray.bus.topology import STREAMS, log_spec
+from dray.bus.ports import Bus, BusUnavailableError, Request, StreamMissingError
+from dray.bus.readings import serving_readings
+from dray.bus.topology import LEASES_STREAM, STREAMS, log_spec
 from dray.domain.errors import PermanentError
 from dray.messages.base import Outgoing, encode
 from dray.messages.commands import VoidClaim
 from dray.messages.decisions import Opened, encode_record, log_subject
-from dray.messages.facts import Tick
+from dray.messages.facts import Synced, Tick
 from dray_sandbox.nats_server import start_nats
 from dray_sandbox.processes import Runner
 
+SYNCED = encode(Synced(revision=1, instance="i"), source="test")
 TICK = encode(Tick(revision=1, now_unix_s=1.0), source="test")
 VOID = encode(
     VoidClaim(domain="p", claim_uid="u", namespace="n", name="c", attempt=1, reason="r"),
@@ -40,28 +42,90 @@ async def as_role(tmp_path: Path) -> AsyncIterator[As]:
 
     async def make(role: str) -> Bus:
         password = access.passwords[role]
-        buses.append(await connect(access.url, name=role, user=role, password=password))
-        return buses[-1]
+        made = await connect(access.url, name=role, role=role, user=role, password=password)
+        buses.append(made)
+        return made
 
     controller = await make("claim-controller")
     for spec in (*STREAMS, log_spec("p", 1)):
         await controller.ensure(spec)
-    yield make
+    async with serving_readings(controller):
+        yield make
     for bus in buses:
         await bus.close()
     await runner.stop_all()
 
 
+def stop_readings() -> None:
+    """Nobody makes consumers any more."""
+    for task in asyncio.all_tasks():
+        if task.get_name() == "readings":
+            task.cancel()
+
+
 async def test_the_controller_publishes_what_all_others_read(as_role: As) -> None:
     controller = await as_role("claim-controller")
-    await controller.publish(TICK)
-    for role in ("webhook", "allocator", "node-agent", "reader"):
+    await controller.publish(SYNCED)
+    subject = SYNCED.subject
+    for role in ("webhook", "allocator", "reader", "recorder"):
         bus = await as_role(role)
-        async with asyncio.timeout(60), aclosing(bus.read("DRAY_FACTS")) as reader:
-            assert (await anext(reader)).subject == TICK.subject
+        flow = bus.read("DRAY_FACTS", subjects=[subject])
+        async with asyncio.timeout(60), aclosing(flow) as reader:
+            assert (await anext(reader)).subject == subject
+        last = await bus.last("DRAY_FACTS", subject)
+        assert last is not None
+        assert last.payload == SYNCED.payload
 
 
-@pytest.mark.parametrize("role", ["webhook", "allocator", "node-agent", "reader"])
+async def test_of_a_subject_without_messages_there_is_no_last_one(as_role: As) -> None:
+    reader = await as_role("reader")
+    assert await reader.last("DRAY_FACTS", TICK.subject) is None
+    with pytest.raises(StreamMissingError):
+        await reader.last(log_spec("p", 7).name, log_subject("p", 7))
+
+
+async def test_a_reading_waits_for_somebody_who_makes_its_consumer_and_says_so(
+    as_role: As, eventually
+) -> None:
+    """Meanwhile every claim-controller is away."""
+    controller, allocator = await as_role("claim-controller"), await as_role("allocator")
+    await controller.publish(TICK)
+    stop_readings()
+    waiting = asyncio.ensure_future(anext(allocator.read("DRAY_FACTS")))
+
+    async def says_why() -> bool:
+        return "no claim-controller answers" in (allocator.problem or "")
+
+    await eventually(says_why)
+    assert not waiting.done()
+    async with serving_readings(controller), asyncio.timeout(60):
+        assert (await waiting).subject == TICK.subject
+    assert allocator.problem is None
+
+
+async def test_readings_go_on_while_nobody_makes_consumers(as_role: As) -> None:
+    controller, allocator = await as_role("claim-controller"), await as_role("allocator")
+    async with asyncio.timeout(60), aclosing(allocator.read("DRAY_FACTS")) as reader:
+        await controller.publish(TICK)
+        assert (await anext(reader)).subject == TICK.subject
+        stop_readings()
+        await controller.publish(SYNCED)
+        assert (await anext(reader)).subject == SYNCED.subject
+
+
+async def test_a_webhook_may_not_read_pods(as_role: As, eventually) -> None:
+    webhook = await as_role("webhook")
+    flow = webhook.read("DRAY_FACTS", subjects=["dray.state.pod.v1.>"])
+    waiting = asyncio.ensure_future(anext(flow))
+
+    async def says_why() -> bool:
+        return "webhook may not read dray.state.pod.v1.>" in (webhook.problem or "")
+
+    await eventually(says_why)
+    waiting.cancel()
+
+
+@pytest.mark.parametrize("role", ["webhook", "allocator", "reader", "recorder"])
 async def test_nobody_else_publishes_the_controllers_facts(as_role: As, role: str) -> None:
     bus = await as_role(role)
     with pytest.raises(PermanentError, match=r"may not publish dray\.state\.tick\.v1"):
@@ -72,8 +136,8 @@ async def test_who_may_not_be_asked_is_told_in_the_log(as_role: As) -> None:
     """The server says so to the connection, and every question would stay unanswered."""
     bus = await as_role("webhook")
 
-    async def answer(question: bytes) -> bytes:
-        return question
+    async def answer(request: Request) -> bytes:
+        return request.payload
 
     with capture_logs() as told:
         serving = asyncio.create_task(bus.serve("dray.rpc.lookup", answer, queue="q"))
@@ -118,8 +182,8 @@ async def test_a_question_is_asked_and_answered_by_its_roles(
 ) -> None:
     asking, answering = await as_role(asks), await as_role(answers)
 
-    async def answer(question: bytes) -> bytes:
-        return question[::-1]
+    async def answer(request: Request) -> bytes:
+        return request.payload[::-1]
 
     serving = asyncio.create_task(answering.serve(subject, answer, queue="q"))
 
@@ -131,6 +195,14 @@ async def test_a_question_is_asked_and_answered_by_its_roles(
 
     await eventually(answered)
     serving.cancel()
+
+
+async def test_leases_wait_for_the_stream_that_the_controller_makes(as_role: As) -> None:
+    controller, allocator = await as_role("claim-controller"), await as_role("allocator")
+    await controller.delete_stream(LEASES_STREAM)
+    with pytest.raises(BusUnavailableError, match="no stream DRAY_LEASES takes leases"):
+        await allocator.acquire("domain.p", "a", ttl_s=60)
+    assert await allocator.leases("domain.") == ()
 
 
 async def test_only_the_controller_makes_streams(as_role: As) -> None:

@@ -4,9 +4,9 @@ import asyncio
 from contextlib import aclosing
 
 import pytest
-from tests.contract.bus.messages import LOG
+from tests.contract.bus.messages import LEASES, LOG
 
-from dray.bus.ports import Bus, BusUnavailableError, StreamMissingError
+from dray.bus.ports import Bus, BusUnavailableError, Request, StreamMissingError
 from dray.messages.base import Outgoing
 
 
@@ -141,8 +141,8 @@ async def test_a_consumer_goes_on_after_a_restart(world, eventually) -> None:
 async def test_questions_are_answered_again_after_a_restart(world, eventually) -> None:
     asking, answering = await world.bus(), await world.bus()
 
-    async def answer(question: bytes) -> bytes:
-        return question.upper()
+    async def answer(request: Request) -> bytes:
+        return request.payload.upper()
 
     async def answered() -> bool:
         try:
@@ -161,11 +161,13 @@ async def test_questions_are_answered_again_after_a_restart(world, eventually) -
 
 async def test_leases_are_taken_again_after_the_store_is_lost(world, eventually) -> None:
     bus = await world.bus()
+    await bus.ensure(LEASES)
     assert await bus.acquire("domain.p", "a", ttl_s=60)
     await world.down()
     await disconnected(bus, eventually)
     await world.up(empty=True)
     await connected(bus, eventually)
+    await bus.ensure(LEASES)
     assert await bus.acquire("domain.p", "a", ttl_s=60)
 
 

@@ -9,6 +9,8 @@ from tests.integration.allocator.cluster import Cluster, until
 from dray.bus.jetstream import connect
 from dray.bus.memory import MemoryBus
 from dray.bus.ports import Bus
+from dray.bus.readings import serving_readings
+from dray.bus.topology import ALLOCATOR
 from dray.messages.decisions import PodDecision
 from dray_sandbox.nats_server import ADMIN, start_nats
 from dray_sandbox.processes import Runner
@@ -22,13 +24,16 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
     bus = await connect(access.url, name="c", user=ADMIN, password=access.passwords[ADMIN])
 
     async def allocator(name: str) -> Bus:
-        password = access.passwords["allocator"]
-        return await connect(access.url, name=name, user="allocator", password=password)
+        password = access.passwords[ALLOCATOR]
+        return await connect(
+            access.url, name=name, role=ALLOCATOR, user=ALLOCATOR, password=password
+        )
 
     made = Cluster(bus, allocator)
     try:
         await made.open()
-        yield made
+        async with serving_readings(bus):
+            yield made
     finally:
         await made.close()
         await runner.stop_all()

@@ -10,6 +10,7 @@ import aiohttp
 import pytest
 
 from dray.bus.jetstream import connect
+from dray.bus.readings import serving_readings
 from dray_sandbox.believer import believe
 from dray_sandbox.nats_server import ADMIN, start_nats
 from dray_sandbox.places import free_port
@@ -63,7 +64,7 @@ async def served(tmp_path: Path, make_cluster):
     ]
     try:
         await made.open()
-        async with believers(environments):
+        async with serving_readings(bus), believers(environments):
             yield made, [f"http://127.0.0.1:{port}/metrics" for port in ports]
     finally:
         await made.close()

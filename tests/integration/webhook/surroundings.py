@@ -8,6 +8,7 @@ from pathlib import Path
 import aiohttp
 import msgspec
 
+from dray.bus.ports import Request
 from dray.bus.topology import STREAMS
 from dray.domain.names import BASE_TEMPLATE, DEVICE_CLASS, TEMPLATE_LABEL
 from dray.domain.pods import Policy, Pool
@@ -49,8 +50,8 @@ async def publish_facts(bus) -> None:
         await bus.publish(encode(fact, source="/claim-controller/test"))
 
 
-async def answer_lookup(payload: bytes) -> bytes:
-    lookup = msgspec.json.decode(payload, type=Lookup)
+async def answer_lookup(request: Request) -> bytes:
+    lookup = msgspec.json.decode(request.payload, type=Lookup)
     return msgspec.json.encode(LATE if lookup.name == "late" else LookupReply())
 
 

@@ -21,6 +21,7 @@ from tests.integration.webhook.surroundings import (
 )
 
 from dray.bus import jetstream
+from dray.bus.readings import ReadingServer
 from dray.bus.topology import EVENTS_STREAM
 from dray.messages.base import decode
 from dray.messages.events import PodRequested
@@ -63,8 +64,9 @@ async def test_a_pod_is_admitted_through_an_api_server(tmp_path, api_server):
     bus = await jetstream.connect(nats.url, name="test", user="admin", password=admin(nats))
     health, port = free_port(), free_port()
     readyz = f"http://127.0.0.1:{health}/readyz"
-    serving = asyncio.create_task(
-        bus.serve(LOOKUP_SUBJECT, answer_lookup, queue="claim-controller")
+    serving = asyncio.gather(
+        bus.serve(LOOKUP_SUBJECT, answer_lookup, queue="claim-controller"),
+        ReadingServer(bus).run(),
     )
     try:
         await runner.start(program(nats, health, port, tmp_path / "certificates"))

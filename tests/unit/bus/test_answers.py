@@ -25,6 +25,8 @@ NONSENSE = [
 class Session:
     """One that gets the same answer to whatever it asks."""
 
+    api = "$JS.API."
+
     def __init__(self, answer: bytes) -> None:
         self._answer = answer
 

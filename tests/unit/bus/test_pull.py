@@ -14,6 +14,8 @@ from dray.bus.jetstream_pull import Arrivals, FlowEndedError, pull
 class Session:
     """A session of which the test is the server."""
 
+    api = "$JS.API."
+
     def __init__(self):
         self.closed = asyncio.Event()
         self.client = SimpleNamespace(new_inbox=lambda: "inbox")

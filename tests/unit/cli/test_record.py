@@ -17,9 +17,9 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The files that recordings were begun in."""
     files: list[Path] = []
 
-    async def record(file: Path, *_rest: Any) -> Counts:
+    async def record(file: Path, *_rest: Any) -> tuple[Counts, None]:
         files.append(file)
-        return Counts(begun=True)
+        return Counts(begun=True), None
 
     monkeypatch.setattr("dray_cli.record._record", record)
     monkeypatch.setattr(logs, "configure", lambda *_, **__: None)

@@ -181,7 +181,8 @@ async def _whole(bus: Bus, stream: str) -> AsyncGenerator[Delivered, None]:
                 if delivered.sequence >= state.last_sequence or not delivered.pending:
                     return
     except TimeoutError:
-        raise BusUnavailableError(f"{stream} was not read within {_READ_S:g} s") from None
+        why = bus.problem or f"{stream} was not read within {_READ_S:g} s"
+        raise BusUnavailableError(why) from None
 
 
 async def _asked(bus: Bus, domain: str) -> Replica | str:

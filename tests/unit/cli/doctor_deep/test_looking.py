@@ -17,6 +17,7 @@ from tests.unit.cli.doctor_deep.sights import (
 )
 
 from dray.bus.memory import MemoryBus
+from dray.bus.ports import Request
 from dray.bus.topology import STREAMS, log_spec
 from dray.domain import names
 from dray.domain.claims import Allocation, Claim
@@ -77,8 +78,8 @@ class Stack:
         state = state_of(self.facts, self.records)
         handle(state, Serve(POOL, 1, len(self.records)))
 
-        async def answer(question: bytes) -> bytes | None:
-            return answer_to(state, question)
+        async def answer(request: Request) -> bytes | None:
+            return answer_to(state, request.payload)
 
         serving = asyncio.create_task(self.bus.serve(DUMP_SUBJECT, answer, queue="replica-1"))
         await asyncio.sleep(0)

@@ -6,6 +6,7 @@ import msgspec
 
 from dray.bus.backlog import Backlog
 from dray.bus.memory import MemoryBus
+from dray.bus.ports import Request
 from dray.domain.names import BASE_TEMPLATE
 from dray.domain.pods import Policy, Pool
 from dray.messages.base import encode
@@ -53,8 +54,8 @@ class Stack:
         await self.publish(Synced, instance="a")
 
     async def answer_lookups(self):
-        async def answer(payload: bytes) -> bytes:
-            lookup = msgspec.json.decode(payload, type=Lookup)
+        async def answer(request: Request) -> bytes:
+            lookup = msgspec.json.decode(request.payload, type=Lookup)
             self.asked.append(lookup)
             return msgspec.json.encode(self.exists.get(lookup, LookupReply()))
 

@@ -1,0 +1,124 @@
+"""Making streams, and how many servers keep them."""
+
+from typing import Any, Final
+
+import structlog
+
+from dray.bus.jetstream_api import (
+    NO_CLUSTER,
+    STREAM_NAME_IN_USE,
+    WANTED,
+    JetStreamRefusedError,
+    TooFewServersError,
+    ask,
+    stream_config,
+    stream_info,
+    understood,
+)
+from dray.bus.ports import StreamMissingError, StreamSpec
+from dray.bus.session import Session
+from dray.bus.topology import stream_of
+from dray.domain.errors import PermanentError
+
+REPLICAS: Final = 3
+"""Of a new stream, where the servers can keep so many and no setting says otherwise."""
+
+
+class Streams:
+    """Makes streams and raises their replicas, over one session at a time.
+
+    ``replicas``: the setting; None: what each stream has, and for new ones REPLICAS.
+    """
+
+    def __init__(self, replicas: int | None = None) -> None:
+        self._replicas = replicas
+        self._short: dict[str, None] = {}
+        """Streams of which it was logged that they can't have the replicas wanted."""
+
+    async def ensure(self, session: Session, spec: StreamSpec) -> bool:
+        """Make the stream if it is missing, or bring its configuration up to the spec's; replicas
+        stay. True if it was made now."""
+        wanted = stream_config(spec)
+        try:
+            found = _config(await stream_info(session, spec.name))
+        except StreamMissingError:
+            try:
+                await self._create(session, spec.name, wanted)
+            except JetStreamRefusedError as error:
+                if error.code != STREAM_NAME_IN_USE:
+                    raise
+                return False
+            return True
+        if any(found.get(key, _absent(value)) != value for key, value in wanted.items()):
+            await ask(session, f"STREAM.UPDATE.{spec.name}", {**found, **wanted})
+        return False
+
+    async def raise_replicas(self, session: Session, name: str) -> None:
+        """See ``Bus.raise_replicas``."""
+        try:
+            found = _config(await stream_info(session, name))
+        except StreamMissingError:
+            return
+        metadata = dict(found.get("metadata") or {})
+        noted = metadata.pop(WANTED, "")
+        wanted = self._replicas or (int(noted) if noted.isdigit() else 0)
+        if int(found.get("num_replicas", 1)) >= wanted:
+            return
+        more = {**found, "num_replicas": wanted, "metadata": metadata}
+        try:
+            await ask(session, f"STREAM.UPDATE.{name}", more)
+        except TooFewServersError as error:
+            self._tell_short(name, wanted, error)
+        else:
+            self._short.pop(name, None)
+            structlog.get_logger().info("replicas raised", stream=name, replicas=wanted)
+
+    async def _create(self, session: Session, name: str, config: dict[str, Any]) -> None:
+        replicas = self._replicas or REPLICAS
+        try:
+            await ask(session, f"STREAM.CREATE.{name}", {**config, "num_replicas": replicas})
+        except TooFewServersError as error:
+            if replicas == 1:
+                raise
+            alone = {**config, "num_replicas": 1, "metadata": {WANTED: str(replicas)}}
+            await ask(session, f"STREAM.CREATE.{name}", alone)
+            self._tell_short(name, replicas, error)
+
+    def _tell_short(self, name: str, wanted: int, error: TooFewServersError) -> None:
+        if name in self._short or (self._replicas is None and error.code == NO_CLUSTER):
+            return  # One server is a way to run, where nobody asked for more.
+        self._short[name] = None
+        structlog.get_logger().warning(
+            "a stream has fewer replicas than wanted; they are raised once the servers allow it",
+            stream=name,
+            wanted=wanted,
+            why=str(error),
+        )
+
+
+async def is_kept(session: Session, subject: str, *, is_owner: bool) -> bool:
+    """Whether a stream keeps the subject, though no server may take it now. A role that may ask for
+    no stream's state learns of none that is lost, and needs not: it only publishes."""
+    if is_owner:
+        answer = await ask(session, "STREAM.NAMES", {"subject": subject})
+        return bool(answer.get("streams"))
+    stream = stream_of(subject)
+    if stream is None:
+        return False
+    try:
+        await stream_info(session, stream)
+    except StreamMissingError:
+        return False
+    except PermanentError:  # It may not ask.
+        return True
+    return True
+
+
+def _config(info: dict[str, Any]) -> dict[str, Any]:
+    with understood("a stream's state"):
+        return dict(info["config"])
+
+
+def _absent(value: object) -> object:
+    # The server leaves out what is empty, false or zero.
+    return value if value in (0, "", False) else None

@@ -1,0 +1,20 @@
+"""How long a message the bus should take, and why."""
+
+from typing import Final
+
+RECOMMENDED_BYTES: Final = 8 * 2**20
+"""An object of Kubernetes has up to 1.5 MiB (etcd's limit of a request); the fact of a slice holds
+it twice, and an AdmissionReview that is recorded holds its object twice, too. It is also the
+highest value that nats-server takes without a warning."""
+_MIB: Final = 2**20
+
+
+def payload_problem(max_payload_bytes: int | None) -> str | None:
+    """What a server's limit costs, and what to do; None where it is enough, or not known yet."""
+    if max_payload_bytes is None or max_payload_bytes >= RECOMMENDED_BYTES:
+        return None
+    return (
+        f"NATS takes messages of {max_payload_bytes / _MIB:g} MiB at most (max_payload), expected "
+        f"{RECOMMENDED_BYTES / _MIB:g} MiB: what dray would say of a longer object can't be "
+        "published; set max_payload: 8MB in nats-server's configuration"
+    )

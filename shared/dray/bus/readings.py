@@ -1,0 +1,139 @@
+"""Requests for consumers: which role may read what, and the answer of the streams' owner.
+
+A client that may create a consumer can make JetStream deliver to any subject of the owner's
+account, a decision log included. So the owner alone creates them, and hands out their random names.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+import msgspec
+import structlog
+
+from dray.bus.ports import Bus, Request
+from dray.bus.topology import DECISION_LOGS, WHOLE, Access, access_of
+from dray.domain.errors import DrayError
+from dray.messages.base import token
+from dray.messages.rpc import READING_SUBJECT, Reading, ReadingReply
+from dray.runtime.backoff import Backoff
+from dray.runtime.clock import Clock, SystemClock
+
+QUEUE: Final = "readings"
+PER_NODE: Final = 64
+"""Consumers that one node may ask for within ``PERIOD_S``; a node-agent needs one."""
+PERIOD_S: Final = 60.0
+
+
+def is_within(subject: str, pattern: str) -> bool:
+    """Whether all that a filter selects is in ``pattern``; both may have wildcards."""
+    parts, allowed = subject.split("."), pattern.split(".")
+    for index, want in enumerate(allowed):
+        if want == ">":
+            return len(parts) > index
+        if index >= len(parts) or parts[index] == ">":
+            return False
+        if want not in ("*", parts[index]):
+            return False
+    return len(parts) == len(allowed)
+
+
+def refusal(access: Access, reading: Reading) -> str | None:
+    """Why the role may not have this reading, or None."""
+    for subject in reading.subjects or WHOLE:
+        if not any(
+            _is_stream(reading.stream, one.stream)
+            and any(is_within(subject, pattern) for pattern in one.subjects)
+            for one in access.reads
+        ):
+            return f"the role {access.role} may not read {subject} of {reading.stream}"
+    return None
+
+
+class ReadingServer:
+    """Answers requests for consumers, on the owner's connection; any instance may."""
+
+    def __init__(self, bus: Bus, clock: Clock | None = None) -> None:
+        self._bus = bus
+        self._clock = clock or SystemClock()
+        self._period_s = 0.0
+        """Since when requests are counted."""
+        self._asked: dict[str, int] = {}
+        """Requests of each node since then."""
+
+    async def run(self) -> None:
+        """Answer for ever."""
+        backoff = Backoff(0.1, 5.0)
+        while True:
+            try:
+                await self._bus.serve(f"{READING_SUBJECT}.>", self.answer, queue=QUEUE)
+            except DrayError as error:
+                structlog.get_logger().warning("requests for readings unanswered", why=str(error))
+            await self._clock.sleep(backoff.next_s())
+
+    async def answer(self, request: Request) -> bytes:
+        """The encoded ReadingReply to an encoded Reading."""
+        try:
+            reading = msgspec.json.decode(request.payload, type=Reading)
+        except msgspec.MsgspecError as error:
+            return _encoded(ReadingReply(error=f"the request can't be read: {error}"))
+        problem = self._problem(request, reading)
+        if problem is not None:
+            structlog.get_logger().warning(
+                "a reading was refused", subject=request.subject, user=request.user, why=problem
+            )
+            return _encoded(ReadingReply(error=problem))
+        try:
+            return _encoded(await self._bus.open_reading(reading))
+        except DrayError as error:
+            return _encoded(ReadingReply(error=str(error)))
+
+    def _problem(self, request: Request, reading: Reading) -> str | None:
+        role, _, node = request.subject.removeprefix(f"{READING_SUBJECT}.").partition(".")
+        try:
+            access = access_of(role)
+        except KeyError:
+            return f"there is no role {role!r}"
+        if not access.has_user_per_node:
+            return refusal(access, reading)
+        if not request.user or token(request.user) != node:
+            return (
+                f"the request came as node {node!r} from the user {request.user or 'unknown'!r}; "
+                "a node-agent asks under its own node's name"
+            )
+        return self._flood(request.user) or refusal(access.for_node(request.user), reading)
+
+    def _flood(self, node: str) -> str | None:
+        now_s = self._clock.monotonic_s()
+        if now_s >= self._period_s + PERIOD_S:
+            self._period_s = now_s
+            self._asked.clear()
+        asked = self._asked[node] = self._asked.get(node, 0) + 1
+        if asked <= PER_NODE:
+            return None
+        return (
+            f"node {node} asked for more than {PER_NODE} readings within {PERIOD_S:.0f} s; "
+            "a node-agent needs one: try again later"
+        )
+
+
+@asynccontextmanager
+async def serving_readings(bus: Bus) -> AsyncIterator[None]:
+    """Answer for the length of a block, where allocators run without a claim-controller."""
+    task = asyncio.create_task(ReadingServer(bus).run(), name="readings")
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def _is_stream(name: str, pattern: str) -> bool:
+    if pattern == DECISION_LOGS:
+        return name.startswith(DECISION_LOGS.removesuffix("*"))
+    return name == pattern
+
+
+def _encoded(reply: ReadingReply) -> bytes:
+    return msgspec.json.encode(reply)
