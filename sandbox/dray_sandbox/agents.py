@@ -1,7 +1,8 @@
 """``python -m dray_sandbox.agents``: the node-agents of many nodes in one process.
 
-Each is the whole agent, with board, slices, plugin socket, CDI files and checkpoint of its own;
-they share the connections to the bus and to Kubernetes. A process each would take 60 MB a node.
+Each is the whole agent, with board, slices, plugin socket, CDI files, checkpoint and connection to
+the bus of its own: a node's identity there is its connection's. They share the connection to
+Kubernetes. A process each would take 60 MB a node.
 """
 
 import argparse
@@ -12,17 +13,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dray.bus import jetstream
 from dray.domain.errors import DrayError, InvalidInputError
 from dray.kube import api
 from dray.runtime import lifetime, logs
 from dray.runtime.health import HealthPages
 from dray.runtime.settings import load
 from dray.telemetry import spans
-from dray_node_agent.app import SERVICE, assemble, open_board
+from dray_node_agent.app import SERVICE, assemble, connect_bus, open_board
 from dray_node_agent.settings import NodeAgentSettings, NodeGroup
 
-_PARTS = 7
+_PARTS = 8
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -32,7 +32,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         "--node",
         action="append",
         required=True,
-        metavar="NAME:MODEL:COUNT:PLUGINS_DIR:REGISTRY_DIR:CDI_DIR:STATE_DIR",
+        metavar="NAME:MODEL:COUNT:PLUGINS_DIR:REGISTRY_DIR:CDI_DIR:STATE_DIR:TOKEN_FILE",
         help="a node and its simulated cards; may be repeated",
     )
     return parser.parse_args(arguments)
@@ -44,7 +44,7 @@ def node_group(text: str, common: NodeGroup) -> NodeGroup:
     if len(parts) != _PARTS:
         raise InvalidInputError(f"--node {text!r}: expected {_PARTS} parts between colons")
     name, model, count, *folders = parts
-    places = ("plugins_dir", "registry_dir", "cdi_dir", "state_dir")
+    places = ("plugins_dir", "registry_dir", "cdi_dir", "state_dir", "token_file")
     return common.model_copy(
         update={
             "name": name,
@@ -59,16 +59,11 @@ async def run(settings: NodeAgentSettings, nodes: Sequence[NodeGroup]) -> None:
     """Run all of them until SIGTERM or SIGINT."""
     logs.configure(SERVICE, settings.instance, level=settings.log.level, format=settings.log.format)
     spans.configure(SERVICE, settings.instance)
-    bus = await jetstream.connect(
-        settings.nats.url,
-        name=f"{SERVICE} of {len(nodes)} nodes",
-        user=settings.nats.user,
-        password=settings.nats.password.get_secret_value(),
-    )
+    buses = await asyncio.gather(*(connect_bus(settings, node) for node in nodes))
     kube = await api.connect(settings.kube.kubeconfig, user_agent=f"dray-{SERVICE}")
     health = HealthPages(settings.health.host, settings.health.port)
     loops: dict[str, Any] = {}
-    for node in nodes:
+    for node, bus in zip(nodes, buses, strict=True):
         own = HealthPages()  # of this agent alone; asked, and never served
         agent = assemble(node, node.name, bus, kube, open_board(node), own)
         loops |= {f"{node.name}-{name}": loop for name, loop in agent.items()}
@@ -77,7 +72,8 @@ async def run(settings: NodeAgentSettings, nodes: Sequence[NodeGroup]) -> None:
     async def export_spans() -> None:
         await asyncio.to_thread(spans.shutdown)
 
-    await lifetime.serve(health=health, close=(bus.close, kube.close, export_spans), **loops)
+    closed = [bus.close for bus in buses]
+    await lifetime.serve(health=health, close=(*closed, kube.close, export_spans), **loops)
 
 
 def _problem(own: HealthPages) -> str | None:

@@ -20,6 +20,7 @@ _PLURALS = {
     "Namespace": "namespaces",
     "Pod": "pods",
     "Node": "nodes",
+    "ServiceAccount": "serviceaccounts",
     "ClusterRole": "clusterroles",
     "ClusterRoleBinding": "clusterrolebindings",
     "Role": "roles",

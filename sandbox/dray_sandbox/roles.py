@@ -36,6 +36,8 @@ _STAND_IN = (
     # A kubelet wipes the slices of a driver that stays away.
     _rule(_RESOURCE, ("resourceslices",), (*_READ, "delete")),
     _rule("coordination.k8s.io", ("leases",), (*_READ, *_WRITE)),
+    # Projected tokens; a kubelet's are for pods of its node.
+    _rule(_CORE, ("serviceaccounts/token",), ("create",)),
 )
 """Of the program that plays the kubelets, which is not dray's."""
 

@@ -43,6 +43,11 @@ class NodeFolders:
     def state(self) -> Path:
         return self.root / "state"
 
+    @property
+    def token(self) -> Path:
+        """The node-agent's token for NATS, which the kubelet renews."""
+        return self.root / "token"
+
     def make(self) -> None:
         """Create all of them."""
         for folder in (self.plugins, self.registry, self.cdi, self.state):
@@ -112,7 +117,7 @@ class Wiring:
         ]
         for node in self.options.nodes:
             folders = self.folders(node.name)
-            paths = (folders.plugins, folders.registry, folders.cdi)
+            paths = (folders.plugins, folders.registry, folders.cdi, folders.token)
             flags.append("--node=" + ":".join((node.name, *map(str, paths))))
             pairs = ",".join(f"{key}={value}" for key, value in node.labels.items())
             flags += [f"--label={node.name}:{pairs}"] if pairs else []
@@ -136,6 +141,7 @@ class Wiring:
             "DRAY_NODE__REGISTRY_DIR": str(folders.registry),
             "DRAY_NODE__CDI_DIR": str(folders.cdi),
             "DRAY_NODE__STATE_DIR": str(folders.state),
+            "DRAY_NODE__TOKEN_FILE": str(folders.token),
         }
         return self._service(f"node-agent-{node.name}", "dray_node_agent", "node-agent", own)
 
@@ -143,7 +149,13 @@ class Wiring:
         flags = []
         for node in nodes:
             folders = self.folders(node.name)
-            places = (folders.plugins, folders.registry, folders.cdi, folders.state)
+            places = (
+                folders.plugins,
+                folders.registry,
+                folders.cdi,
+                folders.state,
+                folders.token,
+            )
             flags.append(
                 "--node=" + ":".join((node.name, node.model, str(node.gpus), *map(str, places)))
             )

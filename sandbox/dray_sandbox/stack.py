@@ -25,6 +25,7 @@ from dray.domain.names import DRAY_NAMESPACE
 from dray_sandbox.access import Endpoint, make_credentials
 from dray_sandbox.controlplane.build import Binary, build
 from dray_sandbox.controlplane.launch import change_version, start_control_plane
+from dray_sandbox.kubelet.tokens import ACCOUNT
 from dray_sandbox.layout import StackOptions
 from dray_sandbox.nats_server import NatsAccess, start_nats, wipe_store
 from dray_sandbox.objects import Installer, documents
@@ -197,8 +198,13 @@ class Stack:
             "kind": "Namespace",
             "metadata": {"name": DRAY_NAMESPACE},
         }
+        node_agents = {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": {"name": ACCOUNT, "namespace": DRAY_NAMESPACE},
+        }
         classes = documents(_chart() / "files" / "deviceclass.yaml")
-        await installer.apply([namespace, *classes, *crds])
+        await installer.apply([namespace, node_agents, *classes, *crds])
         if self.options.control_plane == "real":
             await installer.apply(cluster_roles())
         await installer.established(crds)

@@ -25,15 +25,23 @@ REVIEWS: dict[tuple[str, str], dict[str, str]] = {
         "selfsubjectaccessreviews": "SelfSubjectAccessReview",
         "selfsubjectrulesreviews": "SelfSubjectRulesReview",
     },
-    ("authentication.k8s.io", "v1"): {"selfsubjectreviews": "SelfSubjectReview"},
+    ("authentication.k8s.io", "v1"): {
+        "selfsubjectreviews": "SelfSubjectReview",
+        "tokenreviews": "TokenReview",
+    },
 }
-"""Questions about the asker; they are answered, never stored."""
+"""Questions about the asker, or about a token; they are answered, never stored."""
 _SUBRESOURCES = {
     "status": ("get", "patch", "update"),
     "binding": ("create",),
     "eviction": ("create",),
+    "token": ("create",),
 }
-_SUBRESOURCE_KINDS = {"binding": ("", "v1", "Binding"), "eviction": ("policy", "v1", "Eviction")}
+_SUBRESOURCE_KINDS = {
+    "binding": ("", "v1", "Binding"),
+    "eviction": ("policy", "v1", "Eviction"),
+    "token": ("authentication.k8s.io", "v1", "TokenRequest"),
+}
 
 
 def core_versions(address: str) -> Object:

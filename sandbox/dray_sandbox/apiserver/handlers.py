@@ -28,6 +28,7 @@ from .requests import (
 )
 from .resources import Resource
 from .selectors import predicate
+from .serviceaccounts import ServiceAccountTokens
 from .status import ApiError, Object, bad_request
 from .store import Store
 from .tables import table
@@ -45,8 +46,10 @@ class Handlers:
         deletion: Deletion,
         watches: Watches,
         settings: WatchSettings,
+        accounts: ServiceAccountTokens,
     ) -> None:
         self._operations = operations
+        self._accounts = accounts
         self._deletion = deletion
         self._store: Store = operations.store
         self._watches = watches
@@ -180,6 +183,8 @@ class Handlers:
         if target.subresource in ("binding", "eviction"):
             result = await self._pod_verb(resource, target, body, context)
             return answer(result, 201, context.warnings)
+        if target.subresource == "token":
+            return answer(self._accounts.request(target.namespace, target.name, body), 201)
         if target.name or (resource.namespaced and not target.namespace):
             raise status.method_not_allowed()
         if resource.group == NEW_EVENTS and isinstance(body, dict):

@@ -111,7 +111,7 @@ _CORE = (
                               "source", "type")),
     Resource("", "v1", "secrets", "Secret", True, field_selectors=("type",)),
     Resource("", "v1", "configmaps", "ConfigMap", True, ("cm",)),
-    Resource("", "v1", "serviceaccounts", "ServiceAccount", True, ("sa",)),
+    Resource("", "v1", "serviceaccounts", "ServiceAccount", True, ("sa",), (), ("token",)),
     Resource("", "v1", "services", "Service", True, ("svc",), ("all",), ("status",)),
 )  # fmt: skip
 _GROUPS = (

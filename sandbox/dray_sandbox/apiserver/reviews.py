@@ -1,4 +1,4 @@
-"""Questions about the asker (`kubectl auth can-i`, `whoami`): everybody known may do anything."""
+"""Reviews: of the asker (`kubectl auth can-i`, `whoami`), who may do anything, and of tokens."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ from typing import Any
 
 import msgspec
 
+from .serviceaccounts import ServiceAccountTokens
 from .status import Object
 
 
-def review(group: str, plural: str, raw: bytes, who: Object) -> Object:
-    """The answer to a self-review. The body may be protobuf: the answer doesn't depend on it."""
+def review(
+    group: str, plural: str, raw: bytes, who: Object, tokens: ServiceAccountTokens
+) -> Object:
+    """The answer to a review. The body of a self-review may be protobuf: its answer does not
+    depend on it."""
     body: Any = {}
     if raw.lstrip().startswith(b"{"):
         try:
@@ -32,6 +36,8 @@ def review(group: str, plural: str, raw: bytes, who: Object) -> Object:
         ),
         "selfsubjectreviews": ("SelfSubjectReview", {"userInfo": who}),
     }
+    if plural == "tokenreviews":
+        kinds[plural] = ("TokenReview", tokens.review(body.get("spec") or {}))
     kind, status = kinds[plural]
     return {
         "kind": kind,

@@ -25,6 +25,7 @@ from .operations import Operations
 from .requests import DEPRECATION, SAID, Tokens, answer, failure, parse_path, warned
 from .resources import Registry
 from .reviews import review
+from .serviceaccounts import ServiceAccountTokens, signing_key
 from .status import ApiError, NoSuchPath
 from .store import Store
 from .watch import Watches, WatchSettings
@@ -63,8 +64,9 @@ def create_app(tokens: Tokens, settings: Settings | None = None) -> web.Applicat
     operations = Operations(store, registry, Admission(store, client))
     deletion = Deletion(operations)
     watches = Watches(store, settings.watch)
-    handlers = Handlers(operations, deletion, watches, settings.watch)
-    routes = _Routes(tokens, registry, handlers)
+    accounts = ServiceAccountTokens(store, registry, signing_key(settings.data_dir))
+    handlers = Handlers(operations, deletion, watches, settings.watch, accounts)
+    routes = _Routes(tokens, registry, handlers, accounts)
     app = web.Application(client_max_size=_MAX_BODY_BYTES, middlewares=[_errors])
     app[STORE], app[WATCHES] = store, watches
     app.router.add_route("*", "/{path:.*}", routes.serve)
@@ -145,8 +147,15 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
 class _Routes:
     """Paths that are no resource, and the way to those that are."""
 
-    def __init__(self, tokens: Tokens, registry: Registry, handlers: Handlers) -> None:
+    def __init__(
+        self,
+        tokens: Tokens,
+        registry: Registry,
+        handlers: Handlers,
+        accounts: ServiceAccountTokens,
+    ) -> None:
         self._tokens = tokens
+        self._accounts = accounts
         self._registry = registry
         self._handlers = handlers
 
@@ -171,7 +180,7 @@ class _Routes:
         reviews = discovery.REVIEWS.get((target.group, target.version), {})
         if target.plural in reviews and request.method == "POST":
             raw = await request.read()
-            return answer(review(target.group, target.plural, raw, who), 201)
+            return answer(review(target.group, target.plural, raw, who, self._accounts), 201)
         return await self._handlers.handle(request, target, who)
 
     def _known(self, group: str) -> bool:

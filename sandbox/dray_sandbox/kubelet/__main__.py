@@ -28,7 +28,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         "--node",
         action="append",
         required=True,
-        metavar="NAME:PLUGINS_DIR:REGISTRY_DIR:CDI_DIR",
+        metavar="NAME:PLUGINS_DIR:REGISTRY_DIR:CDI_DIR[:TOKEN_FILE]",
         help="a node to play; may be repeated",
     )
     parser.add_argument(

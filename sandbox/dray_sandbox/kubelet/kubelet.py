@@ -24,6 +24,7 @@ from dray_sandbox.kubelet.node import NodeObject, addresses_of
 from dray_sandbox.kubelet.plan import NodePlan
 from dray_sandbox.kubelet.plugins import PluginFinder
 from dray_sandbox.kubelet.pod_object import PodObject
+from dray_sandbox.kubelet.tokens import TokenFile
 from dray_sandbox.kubelet.worker import Holders, PodWorker
 
 WIPE_AFTER_S = 30.0
@@ -70,6 +71,9 @@ class Kubelet:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.plugins.run())
                 group.create_task(self._node.keep_alive())
+                if self.plan.token_file is not None:
+                    token = TokenFile(self._kube, self.plan.name, self.plan.token_file)
+                    group.create_task(token.run())
         finally:
             await self.close()
 

@@ -24,6 +24,8 @@ class NodePlan:
     cdi_dir: Path
     labels: dict[str, str] = field(default_factory=dict)
     capacity: dict[str, str] = field(default_factory=lambda: dict(DEFAULT_CAPACITY))
+    token_file: Path | None = None
+    """Where the node-agent finds its token for NATS; None: it needs none."""
 
     def allocatable(self, resource: str) -> Quantity:
         """Amount of a resource; zero of one the node does not have."""
@@ -31,13 +33,16 @@ class NodePlan:
 
 
 def parse_node(text: str) -> NodePlan:
-    """A plan from ``NAME:PLUGINS_DIR:REGISTRY_DIR:CDI_DIR``. Raises InvalidInputError."""
+    """A plan from ``NAME:PLUGINS_DIR:REGISTRY_DIR:CDI_DIR[:TOKEN_FILE]``. Raises
+    InvalidInputError."""
     parts = text.split(":")
-    if len(parts) != 4 or not all(parts):
+    if len(parts) not in (4, 5) or not all(parts):
         raise InvalidInputError(
-            f"{text!r} is no node: expected NAME:PLUGINS_DIR:REGISTRY_DIR:CDI_DIR"
+            f"{text!r} is no node: expected NAME:PLUGINS_DIR:REGISTRY_DIR:CDI_DIR[:TOKEN_FILE]"
         )
-    return NodePlan(parts[0], Path(parts[1]), Path(parts[2]), Path(parts[3]))
+    name, *paths = parts
+    plugins, registry, cdi, *token = map(Path, paths)
+    return NodePlan(name, plugins, registry, cdi, token_file=token[0] if token else None)
 
 
 def parse_pairs(text: str) -> dict[str, str]:

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from dray.bus import jetstream
+from dray.bus.payload import payload_problem
 from dray.bus.ports import Bus
+from dray.bus.topology import NODE_AGENT
 from dray.domain.names import DRIVER
 from dray.kube import api
 from dray.kube.ports import Kube
@@ -47,18 +49,13 @@ async def run(settings: NodeAgentSettings) -> None:
 
 
 async def _run(settings: NodeAgentSettings) -> None:
-    bus = await jetstream.connect(
-        settings.nats.url,
-        name=f"{SERVICE} {settings.node.name}",
-        user=settings.nats.user,
-        password=settings.nats.password.get_secret_value(),
-    )
+    bus = await connect_bus(settings, settings.node)
     kube = await api.connect(settings.kube.kubeconfig, user_agent=f"dray-{SERVICE}")
     board = open_board(settings.node)
     health = HealthPages(settings.health.host, settings.health.port)
     journal = None
     if settings.record:
-        journal = Journal(bus, AgentNoted, SystemClock(), instance=settings.instance)
+        journal = Journal(bus, AgentNoted, SystemClock(), instance=settings.node.name)
     loops: dict[str, Any] = assemble(
         settings.node, settings.instance, bus, kube, board, health, journal
     )
@@ -72,6 +69,17 @@ async def _run(settings: NodeAgentSettings) -> None:
     written = () if journal is None else (journal.flush,)
     close = (*written, bus.close, kube.close, close_board, export_spans)
     await lifetime.serve(health=health, close=close, **loops)
+
+
+async def connect_bus(settings: NodeAgentSettings, node: NodeGroup) -> Bus:
+    """The connection of one node's agent, under the node's identity."""
+    return await jetstream.connect(
+        settings.nats.url,
+        name=f"{SERVICE} {node.name}",
+        role=NODE_AGENT,
+        node=node.name,
+        token_file=node.token_file,
+    )
 
 
 def open_board(node: NodeGroup) -> Board:
@@ -98,6 +106,7 @@ def assemble(
     publisher = Publisher(kube, node.name, RecordFile(node.state_dir / "record.json"), seam)
     reporter = Reporter(bus, node.name, f"dray/{SERVICE}/{instance}")
     agent = NodeAgent(node=node, board=board, publisher=publisher, reporter=reporter)
+    reporter.on_generation = agent.on_generation
     preparer = Preparer(
         kube=kube,
         node=node.name,
@@ -136,7 +145,8 @@ def assemble(
 
 
 def _tell_health(health: HealthPages, bus: Bus, agent: NodeAgent, publisher: Publisher) -> None:
-    health.check("bus", lambda: None if bus.connected else "the bus is away")
+    health.check("bus", lambda: bus.problem)
+    health.report("bus-max-payload", lambda: payload_problem(bus.max_payload_bytes))
     health.check("board", lambda: agent.board_problem or None)
     health.check("slices", lambda: agent.publishing_problem or None)
     health.report("kubelet", lambda: agent.registration or None)

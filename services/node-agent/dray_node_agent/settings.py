@@ -23,6 +23,8 @@ class NodeGroup(Group):
     plugins_dir: Path = Path("/var/lib/kubelet/plugins")
     registry_dir: Path = Path("/var/lib/kubelet/plugins_registry")
     cdi_dir: Path = Path("/var/run/cdi")
+    token_file: Path = Path("/var/run/secrets/dray-nats/token")
+    """The service account's token for NATS, projected with the audience ``dray-nats``."""
     state_dir: Path = Path("/var/lib/dray/node-agent")
     """Checkpoint and record; must outlive reboots."""
     poll: Duration = 1.0

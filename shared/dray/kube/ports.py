@@ -89,6 +89,9 @@ LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 POOLS = Resource(API_GROUP, "v1", "gpupools", "GPUPool", namespaced=False)
 POLICIES = Resource(API_GROUP, "v1", "schedulingconfigtemplates", "SchedulingConfigTemplate", False)
 BIND_REQUESTS = Resource(API_GROUP, "v1", "bindrequests", "BindRequest")
+TOKEN_REVIEWS = Resource(
+    "authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False
+)
 CRDS = Resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False
 )

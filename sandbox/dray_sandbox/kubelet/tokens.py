@@ -1,0 +1,68 @@
+"""The projected token of a node's agent: requested for the Node, and renewed."""
+
+import asyncio
+import os
+from pathlib import Path
+
+import structlog
+
+from dray.domain.errors import DrayError
+from dray.domain.names import DRAY_NAMESPACE
+from dray.kube.ports import NODES, Kube, Object, Resource
+from dray.runtime.backoff import Backoff
+
+ACCOUNT = "dray-node-agent"
+AUDIENCE = "dray-nats"
+LIFETIME_S = 3600
+_RENEW_AFTER = 0.8
+"""Of its lifetime, as a kubelet does."""
+
+
+class TokenFile:
+    """Keeps a file with the service account's token for one node."""
+
+    def __init__(self, kube: Kube, node: str, path: Path) -> None:
+        self._kube = kube
+        self._node = node
+        self._path = path
+
+    async def run(self) -> None:
+        """Loop: write it, and again before it ends; another one once the Node is another."""
+        backoff = Backoff()
+        while True:
+            try:
+                token = await self._request()
+                await asyncio.to_thread(self._write, token)
+            except (DrayError, OSError) as error:
+                structlog.get_logger().info("no token yet", node=self._node, why=str(error))
+                await backoff.pause()
+            else:
+                backoff.reset()
+                await asyncio.sleep(LIFETIME_S * _RENEW_AFTER)
+
+    async def _request(self) -> str:
+        node = await self._kube.get(NODES, self._node)
+        # A pod's token is bound to the pod, and by it to the node; no pod runs the agent here.
+        bound = {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "name": self._node,
+            "uid": node["metadata"]["uid"],
+        }
+        spec = {"audiences": [AUDIENCE], "expirationSeconds": LIFETIME_S, "boundObjectRef": bound}
+        request: Object = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "metadata": {},
+            "spec": spec,
+        }
+        tokens = Resource("", "v1", f"serviceaccounts/{ACCOUNT}/token", "TokenRequest")
+        answer = await self._kube.create(tokens, request, DRAY_NAMESPACE)
+        return str(answer["status"]["token"])
+
+    def _write(self, token: str) -> None:
+        """Whole or not at all, as the kubelet replaces the volume's link."""
+        new = self._path.with_suffix(".new")
+        new.touch(mode=0o600)
+        new.write_text(token)
+        os.replace(new, self._path)
