@@ -4,8 +4,8 @@
     await fleet.publish()
     following = asyncio.create_task(fleet.follow())
 
-Nodes, ResourceSlices and health are the agents' own, made by their own code. Nobody runs pods
-here, and nobody prepares claims: what is tested or measured ends with the binding.
+Nodes and ResourceSlices are the agents' own, made by their own code. Nobody runs pods here, nobody
+prepares claims, and all cards are healthy: what is tested or measured ends with the binding.
 """
 
 import asyncio
@@ -18,7 +18,6 @@ from typing import TypeVar
 
 from dray.bus.ports import Bus
 from dray.bus.topology import FACTS_STREAM
-from dray.domain.names import DRIVER
 from dray.kube.ports import (
     NODES,
     SLICES,
@@ -28,8 +27,8 @@ from dray.kube.ports import (
     NotFoundError,
     Object,
 )
-from dray.messages.base import decode, encode, subject_prefix
-from dray.messages.facts import InventoryObserved, NodeObserved
+from dray.messages.base import decode, subject_prefix
+from dray.messages.facts import NodeObserved
 from dray_node_agent.boards.simulated import SimulatedBoard
 from dray_node_agent.inventory import NodeState, slices
 from dray_sandbox.kubelet.node import NOT_READY_TAINTS, node_object
@@ -38,7 +37,6 @@ from dray_sandbox.layout import NODE_CAPACITY, SimulatedNode
 
 AT_ONCE = 16
 """Nodes that are written at the same time."""
-_SOURCE = "/fleet"
 T = TypeVar("T")
 _NOWHERE = Path("/nonexistent")
 
@@ -58,8 +56,8 @@ class Fleet:
     """Publishes ``nodes``; ``follow`` keeps their slices as the claim-controller's facts say.
 
     ``state_of``: what a node's agent knows of its pool before the bus tells it; the default is
-    a node in no pool. ``taints``: of every Node, from the start. Without a ``bus`` no health is
-    published and nothing can be followed. 64 cards a node at most: one slice each.
+    a node in no pool. ``taints``: of every Node, from the start. Without a ``bus`` nothing can be
+    followed. 64 cards a node at most: one slice each.
     """
 
     def __init__(
@@ -79,7 +77,7 @@ class Fleet:
         self._members = {node.name: _Member(node, state_of(node)) for node in nodes}
 
     async def publish(self, told: Callable[[int], None] = lambda count: None) -> None:
-        """Make every Node ready and publish its slices and health; ``told`` of each node done.
+        """Make every Node ready and publish its slices; ``told`` of each node done.
 
         What a former fleet of the same nodes has left is taken over.
         """
@@ -89,7 +87,6 @@ class Fleet:
             nonlocal done
             await self._register(member)
             await self._write_slices(member)
-            await self._report_health(member)
             done += 1
             told(done)
 
@@ -109,7 +106,6 @@ class Fleet:
             if state != member.state:
                 member.state = state
                 await self._write_slices(member)
-                await self._report_health(member)
 
     async def _register(self, member: _Member) -> None:
         node = member.node
@@ -151,14 +147,6 @@ class Fleet:
                 return await self._kube.update(SLICES, _following(known, wanted))
             except (ConflictError, NotFoundError):
                 known = None
-
-    async def _report_health(self, member: _Member) -> None:
-        if self._bus is None:
-            return
-        fact = InventoryObserved(
-            revision=member.generation, node=member.node.name, driver=DRIVER, unhealthy=()
-        )
-        await self._bus.publish(encode(fact, source=_SOURCE))
 
 
 def _following(known: Object, wanted: Object) -> Object:

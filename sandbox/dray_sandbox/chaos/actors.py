@@ -94,7 +94,9 @@ def claim_controller(kube: Kube, bus: Bus, name: str) -> Running:
         owner=Owner(quarantine=QUARANTINE_S),
     )
     controller = Controller(bus, kube, settings, clock=VirtualClock())
-    return Running([controller.watch(), controller.stand(), controller.look_up()])
+    return Running(
+        [controller.watch(), controller.stand(), controller.look_up(), controller.readings.run()]
+    )
 
 
 def allocator(kube: Kube, bus: Bus, name: str) -> Running:
@@ -176,6 +178,7 @@ def node_agent(board: Board, disk: Disk) -> Life:
         reporter = Reporter(bus, board.node, f"/node-agent/{name}")
         publisher = Publisher(kube, board.node, disk)
         agent = NodeAgent(node=group, board=board, publisher=publisher, reporter=reporter)
+        reporter.on_generation = agent.on_generation
         follower = NodeFollower(
             bus, board.node, agent.on_state, agent.on_generation, reporter.repeat
         )

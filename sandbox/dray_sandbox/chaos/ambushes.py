@@ -22,7 +22,7 @@ ANYBODY = (
     ("cc", "bus.append", ""),
     ("alloc", "bus.append", ""),
     ("alloc", "bus.publish", "dray.cmd."),
-    ("agent", "bus.publish", "dray.state.inventory."),
+    ("agent", "bus.request", "dray.rpc.inventory."),
     ("agent", "kube.update", "resourceslices/"),
 )
 """Whose call, which, about what."""

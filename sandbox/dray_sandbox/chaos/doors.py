@@ -1,15 +1,26 @@
 """Connections of one process to the in-memory API server and bus, slow and unreliable."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from dray.bus.memory import MemoryBus
-from dray.bus.ports import Bus, BusUnavailableError, Delivery, StreamSpec, StreamState
+from dray.bus.ports import (
+    Bus,
+    BusUnavailableError,
+    Delivery,
+    Handler,
+    Request,
+    StreamSpec,
+    StreamState,
+)
+from dray.bus.topology import ALLOCATOR, NODE_AGENT, WEBHOOK, reading_subject
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import Kube, KubeUnavailableError, Listed, Object, Resource, WatchEvent
 from dray.messages.base import Delivered, Outgoing
+from dray.messages.rpc import Reading, ReadingReply
 from dray_sandbox.chaos.line import Fate, Line
-from dray_sandbox.chaos.loop import Process
+from dray_sandbox.chaos.loop import CURRENT, Process
 
 
 class FaultyKube:
@@ -108,9 +119,29 @@ class FaultyBus:
         """See ``Bus.connected``."""
         return self.inner.connected
 
+    @property
+    def problem(self) -> str | None:
+        """See ``Bus.problem``."""
+        return self.inner.problem
+
+    @property
+    def max_payload_bytes(self) -> int | None:
+        """See ``Bus.max_payload_bytes``."""
+        return self.inner.max_payload_bytes
+
     async def ensure(self, stream: StreamSpec) -> bool:
         """See ``Bus.ensure``."""
         return await self._line.call("ensure", stream.name, lambda: self.inner.ensure(stream))
+
+    async def raise_replicas(self, stream: str) -> None:
+        """See ``Bus.raise_replicas``."""
+        await self._line.call("raise_replicas", stream, lambda: self.inner.raise_replicas(stream))
+
+    async def open_reading(self, reading: Reading) -> ReadingReply:
+        """See ``Bus.open_reading``."""
+        return await self._line.call(
+            "open_reading", reading.stream, lambda: self.inner.open_reading(reading)
+        )
 
     async def delete_stream(self, name: str) -> None:
         """See ``Bus.delete_stream``."""
@@ -171,9 +202,21 @@ class FaultyBus:
             "request", subject, lambda: self.inner.request(subject, payload, timeout_s=timeout_s)
         )
 
-    async def serve(self, subject: str, handler: Any, *, queue: str) -> None:
-        """See ``Bus.serve``."""
-        await self.inner.serve(subject, handler, queue=queue)
+    async def serve(self, subject: str, handler: Handler, *, queue: str) -> None:
+        """See ``Bus.serve``: in the process that answers, which may be stopped meanwhile."""
+
+        async def answer(request: Request) -> bytes | None:
+            token = CURRENT.set(self._line.process)
+            try:
+                answering = asyncio.ensure_future(handler(request))
+            finally:
+                CURRENT.reset(token)
+            await asyncio.wait([answering])
+            if answering.cancelled():  # The process ended: nothing comes any more.
+                await asyncio.Event().wait()
+            return answering.result()
+
+        await self.inner.serve(subject, answer, queue=queue)
 
     async def acquire(self, key: str, holder: str, *, ttl_s: float) -> bool:
         """See ``Bus.acquire``."""
@@ -225,7 +268,21 @@ class _FaultyDelivery:
 
 def doors(process: Process, kube: MemoryKube, bus: MemoryBus, fate: Fate) -> tuple[Kube, Bus]:
     """A process's own connections to the servers."""
+    user, readings = _identity(process.name)
     return (
         FaultyKube(kube.peer(), Line(process, fate, KubeUnavailableError, "kube")),
-        FaultyBus(bus.peer(), Line(process, fate, BusUnavailableError, "bus")),
+        FaultyBus(bus.peer(user, readings), Line(process, fate, BusUnavailableError, "bus")),
     )
+
+
+def _identity(process: str) -> tuple[str, str]:
+    """The user that a process is on the bus, and where it asks for consumers, if it has to."""
+    kind, _, rest = process.partition("-")
+    match kind:
+        case "alloc":
+            return ALLOCATOR, reading_subject(ALLOCATOR)
+        case "agent":
+            return rest, reading_subject(NODE_AGENT, rest)
+        case "webhook":
+            return WEBHOOK, reading_subject(WEBHOOK)
+    return "", ""

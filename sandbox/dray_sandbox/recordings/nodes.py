@@ -77,6 +77,7 @@ def node_agent(board: actors.Board, disk: NodeDisk) -> actors.Life:
             publisher=publisher,
             reporter=reporter,
         )
+        reporter.on_generation = agent.on_generation
         preparer = Preparer(
             kube=kube,
             node=board.node,

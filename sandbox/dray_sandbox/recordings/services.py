@@ -140,5 +140,10 @@ def claim_controller(kube: Kube, bus: Bus, name: str) -> actors.Running:
         record=True,
     )
     controller = Controller(bus, kube, settings, clock=actors.VirtualClock())
-    loops = [controller.watch(), controller.stand(), controller.look_up()]
+    loops = [
+        controller.watch(),
+        controller.stand(),
+        controller.look_up(),
+        controller.readings.run(),
+    ]
     return actors.Running([*loops, controller.write_journal()])

@@ -4,34 +4,25 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 
+import msgspec
 import structlog
 
-from dray.bus.ports import (
-    Bus,
-    BusUnavailableError,
-    Fence,
-    StaleSequenceError,
-    StreamMissingError,
-)
+from dray.bus.ports import Bus, BusUnavailableError, StreamMissingError
 from dray.bus.topology import FACTS_STREAM
+from dray.domain.errors import TemporaryError
 from dray.domain.names import DRIVER
-from dray.messages.base import (
-    Delivered,
-    UndecodableMessageError,
-    decode,
-    encode,
-    subject_of,
-    subject_prefix,
-    token,
-)
+from dray.messages.base import UndecodableMessageError, decode, encode, subject_prefix, token
 from dray.messages.events import ClaimPrepared
 from dray.messages.facts import ClusterObserved, Fact, InventoryObserved, NodeObserved
+from dray.messages.rpc import INVENTORY_SUBJECT, Inventory, InventoryReply
 from dray.runtime.backoff import Backoff
 from dray_node_agent.inventory import NodeState
 from dray_node_agent.kubelet.preparing import Prepared
 
 MOST_PAUSE_S = 2.0
 """Between attempts to read or write a stream that is not there yet."""
+ANSWER_S = 5.0
+"""How long the leader may take for a report."""
 WAITING_EVENTS = 1000
 """Events kept while the bus is away; older ones are dropped, they only make timelines."""
 
@@ -107,32 +98,37 @@ class NodeFollower:
                 self._on_state(NodeState.of(node))
 
 
+class InventoryRefusedError(TemporaryError):
+    """The leader does not take the report now; it is repeated."""
+
+
 class Reporter:
-    """Publishes the node's health (the last one counts) and what was prepared (each one)."""
+    """Reports the node's health (the last one counts) and publishes what was prepared (each one).
+
+    ``on_generation`` hears the generation that the leader knows where it is above the reported one.
+    """
 
     def __init__(self, bus: Bus, node: str, source: str) -> None:
         self._bus = bus
         self._node = node
         self._source = source
-        self._inventory: InventoryObserved | None = None
-        self._known: int | None = None
-        """Sequence of the newest report that the bus has; None: to be asked for."""
+        self.on_generation: Callable[[int], None] = lambda _: None
+        self._inventory: Inventory | None = None
         self._inventory_changed = asyncio.Event()
         self._events: asyncio.Queue[ClaimPrepared] = asyncio.Queue(WAITING_EVENTS)
         self.dropped_events = 0
 
     def inventory(self, generation: int, unhealthy: tuple[str, ...]) -> None:
         """Report health with the next chance, unless it was reported already."""
-        fact = InventoryObserved(
-            revision=generation, node=self._node, driver=DRIVER, unhealthy=unhealthy
+        inventory = Inventory(
+            node=self._node, driver=DRIVER, generation=generation, unhealthy=unhealthy
         )
-        if fact != self._inventory:
-            self._inventory = fact
+        if inventory != self._inventory:
+            self._inventory = inventory
             self._inventory_changed.set()
 
     def repeat(self) -> None:
         """Report health again: the stream was lost with what it held."""
-        self._known = None
         self._inventory_changed.set()
 
     def prepared(self, prepared: Prepared) -> None:
@@ -158,11 +154,11 @@ class Reporter:
         )
 
     async def report_inventory(self) -> None:
-        """Loop: publish the newest inventory until the bus has it."""
+        """Loop: report the newest inventory until the leader has published it."""
         while True:
             await self._inventory_changed.wait()
             self._inventory_changed.clear()
-            await self._until_done(self._store_inventory)
+            await self._until_done(self._send_inventory)
 
     async def report_events(self) -> None:
         """Loop: publish events in their order."""
@@ -171,12 +167,14 @@ class Reporter:
             await self._until_done(partial(self._store_event, event))
 
     async def _until_done(self, work: Callable[[], Awaitable[None]]) -> None:
-        backoff = Backoff(most_s=MOST_PAUSE_S)
+        backoff, known = Backoff(most_s=MOST_PAUSE_S), ""
         while True:
             try:
                 await work()
-            except (BusUnavailableError, StreamMissingError, StaleSequenceError) as error:
-                structlog.get_logger().debug("not published yet", error=str(error))
+            except (BusUnavailableError, StreamMissingError, InventoryRefusedError) as error:
+                log = structlog.get_logger()
+                (log.debug if known == str(error) else log.info)("not reported yet", why=str(error))
+                known = str(error)
                 await backoff.pause()
             else:
                 return
@@ -184,32 +182,24 @@ class Reporter:
     async def _store_event(self, event: ClaimPrepared) -> None:
         await self._bus.publish(encode(event, source=self._source, traceparent=event.traceparent))
 
-    async def _store_inventory(self) -> None:
-        """The newest report, unless the bus has it, or a newer one.
+    async def _send_inventory(self) -> None:
+        """Send the newest report to the leader; facts have one writer.
 
-        Fenced by the report before it: one that was on its way for long, or of an agent that
-        slept while another took its place, must not come last.
+        Raises BusUnavailableError, InventoryRefusedError.
         """
-        fact = self._inventory
-        if fact is None:
+        inventory = self._inventory
+        if inventory is None:
             return
-        subject = subject_of(fact)
-        known, self._known = self._known, None
-        if known is None:
-            last = await self._bus.last(FACTS_STREAM, subject)
-            if last is not None and _makes_needless(last, fact):
-                return
-            known = 0 if last is None else last.sequence
-        self._known = await self._bus.publish(
-            encode(fact, source=self._source), fence=Fence(subject, known)
+        subject = f"{INVENTORY_SUBJECT}.{token(self._node)}"
+        answer = await self._bus.request(
+            subject, msgspec.json.encode(inventory), timeout_s=ANSWER_S
         )
-
-
-def _makes_needless(last: Delivered, fact: InventoryObserved) -> bool:
-    """Whether the bus has the report, or a newer one of another life of this agent, of which
-    the follower tells the generation to be exceeded."""
-    try:
-        known = decode(last, InventoryObserved)
-    except UndecodableMessageError:
-        return False
-    return known == fact or known.revision > fact.revision
+        try:
+            reply = msgspec.json.decode(answer, type=InventoryReply)
+        except msgspec.MsgspecError as error:
+            raise InventoryRefusedError(f"the leader's answer can't be read: {error}") from error
+        if reply.known_generation > inventory.generation:
+            # The slices are published again above it, and reported then.
+            self.on_generation(reply.known_generation)
+        elif not reply.accepted:
+            raise InventoryRefusedError(f"the leader does not take the report: {reply.error}")

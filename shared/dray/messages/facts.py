@@ -1,4 +1,4 @@
-"""Facts: the state of the cluster as the claim-controller (and node-agents) observed it.
+"""Facts: the state of the cluster as the claim-controller observed it.
 
 One stream, last value per subject, folded in order by the allocator and the webhook.
 A deleted object leaves a tombstone (``deleted``) that expires. Every fact of an object
@@ -169,9 +169,9 @@ class DomainObserved(Fact, frozen=True, kw_only=True):
 
 
 class InventoryObserved(Fact, frozen=True, kw_only=True):
-    """Health of a node's devices from its node-agent; it can only remove devices.
+    """Health of a node's devices as its node-agent reported it; it can only remove devices.
 
-    ``revision`` is the agent's persisted, growing generation.
+    ``revision`` is the generation of the node's slices, and never goes back.
     """
 
     NAME: ClassVar[str] = "inventory"

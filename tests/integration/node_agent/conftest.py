@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from dray.bus.memory import MemoryBus
-from dray.bus.topology import STREAMS
+from dray.bus.ports import Request
+from dray.bus.topology import FACTS_STREAM, STREAMS
 from dray.domain.names import DRIVER
 from dray.domain.pods import Node
 from dray.kube.memory import MemoryKube
@@ -26,9 +28,11 @@ from dray.kube.ports import (
     NotFoundError,
     Object,
 )
-from dray.messages.base import encode
-from dray.messages.facts import NodeObserved
+from dray.messages.base import decode, encode, subject_prefix
+from dray.messages.facts import InventoryObserved, NodeObserved
+from dray.messages.rpc import INVENTORY_SUBJECT, Inventory, InventoryReply
 from dray.runtime.health import HealthPages
+from dray_claim_controller.inventories.decisions import forgery, next_fact
 from dray_node_agent.app import assemble, open_board
 from dray_node_agent.settings import NodeGroup
 from dray_sandbox.kubelet.kubelet import Kubelets, playing
@@ -102,10 +106,10 @@ class Stand:
         """The node-agent for the length of a block; ends as on SIGTERM."""
         await self.make_node()
         group, health = self.group, HealthPages()
-        self.buses.append(self.bus.peer())
+        self.buses.append(self.bus.peer(self.node))
         self.kubes.append(self.kube.peer())
         loops = assemble(group, "i", self.buses[-1], self.kubes[-1], open_board(group), health)
-        tasks = [asyncio.create_task(loop()) for loop in loops.values()]
+        tasks = [asyncio.create_task(loop()) for loop in (*loops.values(), self.lead)]
         try:
             yield health
         finally:
@@ -118,6 +122,25 @@ class Stand:
                 if isinstance(one, BaseException) and not isinstance(one, asyncio.CancelledError)
             ]
             assert not failures
+
+    async def lead(self) -> None:
+        """Publish what agents report, as the leader of the claim-controllers does."""
+        await self.bus.serve(f"{INVENTORY_SUBJECT}.*", self._take, queue="leader")
+
+    async def _take(self, request: Request) -> bytes:
+        asked = msgspec.json.decode(request.payload, type=Inventory)
+        assert (
+            forgery(asked, subject_node=request.subject.split(".")[-1], user=request.user) is None
+        )
+        subject = f"{subject_prefix(InventoryObserved)}.{asked.node}"
+        last = await self.bus.last(FACTS_STREAM, subject)
+        known = None if last is None else decode(last, InventoryObserved)
+        fact = next_fact(asked, known)
+        if fact is not None:
+            await self.bus.publish(encode(fact, source="leader"))
+        revision = (fact or known or InventoryObserved(revision=0, node="", driver="")).revision
+        accepted = revision == asked.generation
+        return msgspec.json.encode(InventoryReply(accepted=accepted, known_generation=revision))
 
     async def make_node(self) -> None:
         """The Node object, for tests without a kubelet."""

@@ -156,30 +156,50 @@ async def health_of(stand) -> InventoryObserved | None:
 
 async def test_a_report_that_was_long_on_its_way_does_not_come_last(stand):
     """Sick was sent and not answered, well was sent after it; then sick arrives."""
-    late = stand.bus.peer()
-    slow, fast = (Reporter(bus, "n1", "test") for bus in (late, stand.bus))
+    late, soon = stand.bus.peer("n1"), stand.bus.peer("n1")
+    slow, fast = (Reporter(bus, "n1", "test") for bus in (late, soon))
+    heard: list[int] = []
+    slow.on_generation = heard.append
+    loops = [
+        asyncio.create_task(loop)
+        for loop in (stand.lead(), slow.report_inventory(), fast.report_inventory())
+    ]
 
     async def meanwhile() -> None:
         late.before.clear()
-        loop = asyncio.create_task(fast.report_inventory())
         fast.inventory(8, ())
-        await asyncio.sleep(0)
         await until_said(8)
-        loop.cancel()
 
     async def until_said(generation: int) -> None:
         async with asyncio.timeout(60):
             while (said := await health_of(stand)) is None or said.revision != generation:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
 
-    late.before["publish"] = meanwhile
-    loop = asyncio.create_task(slow.report_inventory())
+    late.before["request"] = meanwhile
     slow.inventory(7, ("gpu-0",))
-    await until_said(8)
-    # The refused one looks, finds a newer report, and is ready for its own next one.
+    async with asyncio.timeout(60):
+        while not heard:  # noqa: ASYNC110 - the answer has no event of its own
+            await asyncio.sleep(0.001)
+    assert heard == [8]
+    assert (await health_of(stand)).unhealthy == ()
     slow.inventory(9, ("gpu-1",))
     await until_said(9)
-    loop.cancel()
+    for loop in loops:
+        loop.cancel()
+
+
+async def test_a_report_is_repeated_until_somebody_leads(stand):
+    reporter = Reporter(stand.bus.peer("n1"), "n1", "test")
+    loop = asyncio.create_task(reporter.report_inventory())
+    reporter.inventory(3, ("gpu-0",))
+    await asyncio.sleep(0)
+    assert await health_of(stand) is None
+    leading = asyncio.create_task(stand.lead())
+    async with asyncio.timeout(60):
+        while await health_of(stand) is None:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+    for task in (loop, leading):
+        task.cancel()
 
 
 async def test_health_is_told_again_when_a_deleted_node_is_back(stand, eventually):

@@ -181,7 +181,7 @@ async def test_health_of_a_deleted_node_gets_a_tombstone(bus: MemoryBus) -> None
     picture.apply(NODES, Changed(node()))
     leader = publisher(bus, picture)
     await leader.begin(await created(bus))
-    await bus.publish(encode(SICK, source="/node-agent/n1"))
+    await leader.store(SICK)
     await leader.flush()
     assert await health(bus) == SICK
     picture.apply(NODES, Deleted(node(2)))
@@ -206,22 +206,3 @@ async def test_health_of_a_node_that_is_there_stays(bus: MemoryBus) -> None:
     await leader.begin(await created(bus))
     await leader.publish_everything()
     assert await health(bus) == SICK
-
-
-async def test_a_report_that_came_meanwhile_is_looked_at_again(bus: MemoryBus) -> None:
-    await bus.publish(encode(SICK, source="/node-agent/n1"))
-    leading = bus.peer()
-    picture = Picture()
-    leader = publisher(leading, picture)
-    await leader.begin(await created(bus))
-    well = InventoryObserved(revision=5, node="n1", driver=DRIVER)
-
-    async def the_agent_reports() -> None:
-        leading.before.clear()
-        await bus.publish(encode(well, source="/node-agent/n1"))
-
-    leading.before["publish"] = the_agent_reports
-    await leader.flush()
-    assert await health(bus) == well
-    await leader.flush()
-    assert (await health(bus)).revision == 6

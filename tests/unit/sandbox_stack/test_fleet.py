@@ -3,13 +3,13 @@
 import asyncio
 
 from dray.bus.memory import MemoryBus
-from dray.bus.topology import FACTS_STREAM, STREAMS
+from dray.bus.topology import STREAMS
 from dray.domain.names import OWNER_TAINT
 from dray.domain.pods import Node
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import NODES, SLICES, Object
-from dray.messages.base import decode, encode
-from dray.messages.facts import InventoryObserved, NodeObserved
+from dray.messages.base import encode
+from dray.messages.facts import NodeObserved
 from dray_node_agent.inventory import NodeState
 from dray_sandbox.fleet import Fleet
 from dray_sandbox.layout import simulated_nodes
@@ -34,18 +34,15 @@ def taints(published: Object) -> set[str]:
     return {taint["key"] for entry in found for taint in entry}
 
 
-async def test_every_node_is_ready_with_its_cards_and_its_health() -> None:
-    kube, facts = MemoryKube(), await bus()
+async def test_every_node_is_ready_with_its_cards() -> None:
+    kube = MemoryKube()
     told: list[int] = []
-    await Fleet(kube, NODES_OF_ALL, bus=facts).publish(told.append)
+    await Fleet(kube, NODES_OF_ALL).publish(told.append)
     nodes = (await kube.list(NODES)).objects
     published = await slices_of(kube)
     assert told == list(range(1, 21))
     assert {node["metadata"]["name"] for node in nodes} == set(published)
     assert {len(one["spec"]["devices"]) for one in published.values()} == {8}
-    last = await facts.last(FACTS_STREAM, "dray.state.inventory.v1.sim-1")
-    assert last is not None
-    assert decode(last, InventoryObserved).unhealthy == ()
 
 
 async def test_a_second_fleet_takes_over_with_a_higher_generation() -> None:

@@ -5,8 +5,6 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-import msgspec
-
 from dray.bus.ports import Bus, BusUnavailableError, Fence, StaleSequenceError
 from dray.bus.topology import FACTS_STREAM
 from dray.domain.errors import PermanentError
@@ -147,8 +145,12 @@ class Publisher:
         revision = 0 if fact is None else fact.revision
         async with self._lock:
             for newer in self._outbox.plan(key, fact, revision):
-                await self._store(newer)
-                self._published(newer)
+                await self.store(newer)
+
+    async def store(self, fact: Fact) -> None:
+        """Publish a fact as it is."""
+        await self._store(fact)
+        self._published(fact)
 
     async def tick(self) -> None:
         """Let time pass for those who fold the facts, and for nodes in quarantine."""
@@ -167,6 +169,10 @@ class Publisher:
         """The last fact about ``key`` that is no tombstone."""
         return self._outbox.last(key)
 
+    def newest(self, key: Key) -> Fact | None:
+        """The last fact about ``key``; it may be a tombstone."""
+        return self._outbox.newest(key)
+
     def _remember(self, sequence: int, payload: bytes, kind: type[Fact]) -> None:
         try:
             fact = decode(payload, kind)
@@ -176,9 +182,6 @@ class Publisher:
         self.sequence = sequence
         if isinstance(fact, Tick):
             self._ticks = itertools.count(fact.revision + 1)
-        elif isinstance(fact, InventoryObserved):
-            # Its node may have gone while nobody led.
-            self._picture.mark(Key(fact.NAME, fact.node))
         elif not isinstance(fact, _UNREMEMBERED):
             self._published(fact)
 
@@ -207,7 +210,7 @@ class Publisher:
 
     async def _publish_key(self, key: Key, revision: int) -> None:
         if key.kind == InventoryObserved.NAME:
-            await self._bury_inventory(key)
+            await self._bury_inventory(key, revision)
             return
         last = self._outbox.last(key)
         for newer in self._ask(self._question(key, revision)):
@@ -216,27 +219,12 @@ class Publisher:
                 await self._store(newer, traceparent, cause)
             self._published(newer)
 
-    async def _bury_inventory(self, key: Key) -> None:
-        """The tombstone of what a node-agent said of a node that is gone. The agent writes this
-        subject too, so the fence is the subject's own: what it said since is looked at again."""
+    async def _bury_inventory(self, key: Key, revision: int) -> None:
+        """The tombstone of what a node-agent reported of a node that is gone."""
         if key.identity in self._picture.plain[NODES.plural]:
             return
-        said = InventoryObserved(revision=0, node=key.identity, driver="")
-        last = await self._bus.last(FACTS_STREAM, subject_of(said))
-        if last is None:
-            return
-        try:
-            known = decode(last, InventoryObserved)
-        except UndecodableMessageError:
-            # Written by another version, which will write it again.
-            return
-        if known.deleted:
-            return
-        grave = msgspec.structs.replace(known, deleted=True, revision=known.revision + 1)
-        try:
-            await self._bus.publish(self._sealed(grave), fence=Fence(last.subject, last.sequence))
-        except StaleSequenceError:
-            self._picture.mark(key)
+        for grave in self._outbox.plan(key, None, revision):
+            await self.store(grave)
 
     def _published(self, fact: Fact) -> None:
         self._outbox.published(fact)

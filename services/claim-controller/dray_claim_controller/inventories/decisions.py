@@ -1,0 +1,81 @@
+"""Whether a node-agent's report becomes a fact. Pure."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from dray.domain.devices import ResourceSlice
+from dray.domain.names import DRIVER
+from dray.messages.base import token
+from dray.messages.facts import InventoryObserved
+from dray.messages.rpc import Inventory
+
+AHEAD: Final = 100
+"""How far a reported generation may be ahead of the slices that this process has seen."""
+HIGHEST_GENERATION: Final = 2**53
+"""A generation is an int64 in Kubernetes and a double in many clients; the next one is written."""
+
+
+def forgery(asked: Inventory, *, subject_node: str, user: str) -> str | None:
+    """Why a report is not from the agent of its node, or None."""
+    if not user or user != asked.node or token(user) != subject_node:
+        return (
+            f"the report about node {asked.node!r} came as {subject_node!r} from the user "
+            f"{user or 'unknown'!r}; an agent reports its own node alone"
+        )
+    return None
+
+
+def doubt(asked: Inventory, slices: Sequence[ResourceSlice], *, node_exists: bool) -> str | None:
+    """Why a report can't be believed yet, by the node's slices as Kubernetes shows them; or None.
+
+    Slices are watched: a report may be ahead of the watch, and is then repeated.
+    """
+    if asked.driver != DRIVER:
+        return f"the report is about the driver {asked.driver!r}; expected {DRIVER!r}"
+    if not node_exists:
+        return f"there is no Node {asked.node}, or it was not seen yet"
+    own = [one for one in slices if one.node == asked.node]
+    shown = max((one.generation for one in own), default=0)
+    most = min(shown + AHEAD, HIGHEST_GENERATION)
+    if not 1 <= asked.generation <= most:
+        return (
+            f"generation {asked.generation} of node {asked.node} is not within 1 and {most}: "
+            f"its ResourceSlices show {shown}"
+        )
+    devices = {device.name for one in own for device in one.devices}
+    if unknown := [name for name in asked.unhealthy if name not in devices]:
+        return (
+            f"{len(unknown)} unhealthy devices are in no ResourceSlice of node {asked.node}, such "
+            f"as {unknown[0]!r}"
+        )
+    return None
+
+
+def next_fact(asked: Inventory, before: InventoryObserved | None) -> InventoryObserved | None:
+    """What to publish, or None where the bus has it already, or has a newer one.
+
+    Other devices at a generation that was reported already, and a node that is back, get a higher
+    revision: readers take what is newer.
+    """
+    fact = InventoryObserved(
+        revision=asked.generation,
+        node=asked.node,
+        driver=asked.driver,
+        unhealthy=tuple(sorted(dict.fromkeys(asked.unhealthy))),
+    )
+    if before is None or asked.generation > before.revision:
+        return fact
+    if before.deleted:
+        return _above(fact, before)
+    if asked.generation < before.revision or fact.unhealthy == before.unhealthy:
+        return None
+    return _above(fact, before)
+
+
+def _above(fact: InventoryObserved, before: InventoryObserved) -> InventoryObserved:
+    return InventoryObserved(
+        revision=before.revision + 1,
+        node=fact.node,
+        driver=fact.driver,
+        unhealthy=fact.unhealthy,
+    )

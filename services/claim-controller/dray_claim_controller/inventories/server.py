@@ -1,0 +1,73 @@
+"""Takes node-agents' reports while leading, and publishes those that are their nodes' own."""
+
+import asyncio
+from typing import Final
+
+import msgspec
+import structlog
+
+from dray.bus.ports import Bus, Request
+from dray.domain.names import DRIVER
+from dray.kube.ports import NODES
+from dray.messages.facts import InventoryObserved
+from dray.messages.rpc import INVENTORY_SUBJECT, Inventory, InventoryReply
+from dray_claim_controller.inventories.decisions import doubt, forgery, next_fact
+from dray_claim_controller.observe.picture import Picture
+from dray_claim_controller.observe.publisher import Publisher
+from dray_claim_controller.observe.seen import Key
+
+SUBJECT: Final = f"{INVENTORY_SUBJECT}.*"
+
+
+class InventoryServer:
+    """One term's."""
+
+    def __init__(self, bus: Bus, picture: Picture, publisher: Publisher, *, instance: str) -> None:
+        self._bus = bus
+        self._picture = picture
+        self._publisher = publisher
+        self._instance = instance
+        self._one_by_one = asyncio.Lock()
+
+    async def run(self) -> None:
+        """Answer until cancelled. Each instance is a queue of its own: a leader that slept gets the
+        question and publishes nothing any more, and its successor gets it, too."""
+        await self._bus.serve(SUBJECT, self.answer, queue=self._instance)
+
+    async def answer(self, request: Request) -> bytes:
+        """The encoded InventoryReply to an encoded Inventory.
+
+        Raises BusUnavailableError, SupersededError: there is no answer, and the agent asks again.
+        """
+        try:
+            asked = msgspec.json.decode(request.payload, type=Inventory)
+        except msgspec.MsgspecError as error:
+            return _encoded(InventoryReply(error=f"the report can't be read: {error}"))
+        subject_node = request.subject.removeprefix(f"{INVENTORY_SUBJECT}.")
+        if why := forgery(asked, subject_node=subject_node, user=request.user):
+            structlog.get_logger().error("an inventory was refused", why=why)
+            return _encoded(InventoryReply(error=why))
+        async with self._one_by_one:
+            return _encoded(await self._take(asked))
+
+    async def _take(self, asked: Inventory) -> InventoryReply:
+        slices = self._picture.cards.slices_of(DRIVER, asked.node)
+        exists = asked.node in self._picture.plain[NODES.plural]
+        key = Key(InventoryObserved.NAME, asked.node)
+        before = self._publisher.newest(key)
+        known = before if isinstance(before, InventoryObserved) else None
+        revision = 0 if known is None else known.revision
+        if why := doubt(asked, slices, node_exists=exists):
+            return InventoryReply(error=why, known_generation=revision)
+        fact = next_fact(asked, known)
+        if fact is not None:
+            await self._publisher.store(fact)
+            revision = fact.revision
+            if asked.node not in self._picture.plain[NODES.plural]:
+                # It went meanwhile: the next publication makes the tombstone.
+                self._picture.mark(key)
+        return InventoryReply(accepted=revision == asked.generation, known_generation=revision)
+
+
+def _encoded(reply: InventoryReply) -> bytes:
+    return msgspec.json.encode(reply)
