@@ -8,7 +8,9 @@ import structlog
 
 from dray import telemetry
 from dray.bus import jetstream
+from dray.bus.payload import payload_problem
 from dray.bus.ports import Bus
+from dray.bus.readings import ReadingServer
 from dray.domain.errors import DrayError
 from dray.kube import api
 from dray.kube.ports import Kube
@@ -22,6 +24,8 @@ from dray.runtime.health import HealthPages
 from dray.runtime.lifetime import serve
 from dray_claim_controller.deciding.known import known
 from dray_claim_controller.execute.steps import Hook
+from dray_claim_controller.identities.server import IdentityServer
+from dray_claim_controller.identities.signing import AccountKey
 from dray_claim_controller.leading.election import Election, Timing
 from dray_claim_controller.leading.terms import lead
 from dray_claim_controller.lookup import QUEUE, LookupServer
@@ -35,7 +39,7 @@ SERVICE = "claim-controller"
 
 
 class Controller:
-    """One instance: watches always, answers look-ups always, leads while elected."""
+    """One instance: watches always, answers look-ups and readings always, leads while elected."""
 
     def __init__(
         self,
@@ -65,6 +69,7 @@ class Controller:
         self.watching = Watching(kube, picture, self.journal)
         self._settings = settings
         self._lookup = LookupServer(kube)
+        self.readings = ReadingServer(bus, self._clock)
         self.election = _election(kube, self._clock, settings)
         self._means = Means(
             bus,
@@ -105,13 +110,13 @@ class Controller:
     async def write_journal(self) -> None:
         """Publish what is written down; for ever, also if that is nothing."""
         if self.journal is None:
-            await asyncio.Event().wait()
+            await _nothing()
         else:
             await self.journal.run()
 
     def bus_problem(self) -> str | None:
         """Why the bus can't be used, or None."""
-        return None if self.bus.connected else "no connection to the bus"
+        return self.bus.problem
 
     def kube_problem(self) -> str | None:
         """Why the API server can't be used, or None."""
@@ -162,6 +167,10 @@ class Controller:
         )
 
 
+async def _nothing() -> None:
+    await asyncio.Event().wait()
+
+
 def _election(kube: Kube, clock: Clock, settings: ControllerSettings) -> Election:
     lease = settings.lease
     return Election(
@@ -171,6 +180,26 @@ def _election(kube: Kube, clock: Clock, settings: ControllerSettings) -> Electio
         namespace=settings.namespace,
         identity=settings.instance,
         timing=Timing(lease.duration, lease.renew_deadline, lease.retry),
+    )
+
+
+def _identities(bus: Bus, kube: Kube, settings: ControllerSettings) -> IdentityServer | None:
+    """None where no key to sign with was given. Raises InvalidInputError for one that is none."""
+    own = settings.identities
+    if not (seed := own.issuer_seed.get_secret_value()):
+        structlog.get_logger().warning(
+            "node-agents can't connect to NATS through this instance: "
+            "DRAY_IDENTITIES__ISSUER_SEED is not set"
+        )
+        return None
+    return IdentityServer(
+        bus,
+        kube,
+        SystemClock(),
+        key=AccountKey(seed),
+        user=f"system:serviceaccount:{settings.namespace}:{own.service_account}",
+        audience=own.audience,
+        lifetime_s=own.lifetime,
     )
 
 
@@ -186,20 +215,25 @@ async def run(settings: ControllerSettings) -> None:
             name=f"dray-{SERVICE}-{settings.instance}",
             user=settings.nats.user,
             password=settings.nats.password.get_secret_value(),
+            replicas=settings.streams.replicas,
         )
         kube = await api.connect(settings.kube.kubeconfig, user_agent=f"dray-{SERVICE}")
         controller = Controller(bus, kube, settings, metrics=Metrics(health.registry))
         journal = controller.journal
+        identities = _identities(bus, kube, settings)
         health.check("bus", controller.bus_problem)
         health.check("kubernetes", controller.kube_problem)
         health.check("term", controller.term_problem)
+        health.report("bus-max-payload", lambda: payload_problem(bus.max_payload_bytes))
         await serve(
             health=health,
             close=(*(() if journal is None else (journal.flush,)), bus.close, kube.close),
             watch=controller.watch,
             stand=controller.stand,
             look_up=controller.look_up,
+            readings=controller.readings.run,
             journal=controller.write_journal,
+            identities=identities.run if identities is not None else _nothing,
         )
 
 

@@ -2,7 +2,7 @@
 
 from typing import Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, SecretStr, model_validator
 
 from dray.runtime.settings import Duration, Group, Settings
 
@@ -86,6 +86,31 @@ class Probing(Group):
     """How often the server is asked what it keeps although nothing hints at a change."""
 
 
+class Streams(Group):
+    """How the bus keeps the streams that are made."""
+
+    replicas: int | None = Field(default=None, ge=1, le=5)
+    """How many servers keep each stream; absent: as many as it has, and 3 for new ones where the
+    servers allow it. It is raised where it is less, and never lowered."""
+    look_every: Duration = Field(default=60.0, gt=0)
+    """How often the leader makes deleted streams again, and raises replicas where they are fewer
+    than wanted."""
+
+
+class Identities(Group):
+    """The users that node-agents get on the bus."""
+
+    issuer_seed: SecretStr = SecretStr("")
+    """Seed of the account key (``SA…``) whose public half is the issuer of nats-server's
+    authentication callout. Without it this instance confirms no node-agent."""
+    service_account: str = Field(default="dray-node-agent", min_length=1)
+    """Of all node-agents, in dray's namespace."""
+    audience: str = Field(default="dray-nats", min_length=1)
+    """For which their projected tokens are made."""
+    lifetime: Duration = Field(default=3600.0, ge=60, le=3600)
+    """How long a connection lasts before its token is checked again."""
+
+
 class ControllerSettings(Settings):
     """All of it."""
 
@@ -95,3 +120,5 @@ class ControllerSettings(Settings):
     publishing: Publishing = Publishing()
     probing: Probing = Probing()
     owner: Owner = Owner()
+    streams: Streams = Streams()
+    identities: Identities = Identities()

@@ -13,8 +13,9 @@ import structlog
 
 from dray.bus.ports import Bus, BusUnavailableError
 from dray.bus.topology import FACTS_STREAM, STREAMS
-from dray.domain.errors import TemporaryError
+from dray.domain.errors import PermanentError, TemporaryError
 from dray.kube.ports import Kube
+from dray.messages.decisions import log_stream
 from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock
 from dray_claim_controller.domains.epochs import Epochs
@@ -26,6 +27,7 @@ from dray_claim_controller.execute.progress import Environment, Progress
 from dray_claim_controller.execute.steps import Hook
 from dray_claim_controller.execute.stuck import StuckPods
 from dray_claim_controller.garbage.collector import Collector
+from dray_claim_controller.inventories.server import InventoryServer
 from dray_claim_controller.observe.abilities import AbilityKeeper
 from dray_claim_controller.observe.keeper import PoolKeeper
 from dray_claim_controller.observe.publisher import Moves, Publisher
@@ -198,10 +200,15 @@ class Term:
             allocates=settings.owner.allocating_scheduler,
         )
         commands = VoidCommands(means.bus, kube, watching, clock)
+        inventories = InventoryServer(
+            means.bus, watching.picture, self.publisher, instance=settings.instance
+        )
         return {
             "publish": self._publish(),
             "tick": self._tick(),
             "guard": self._guard(created),
+            "streams": self._keep_streams(),
+            "inventories": inventories.run(),
             "logs": self.followers.run(),
             "commands": commands.run(),
             "templates": templates.run(),
@@ -256,6 +263,23 @@ class Term:
                 )
             with contextlib.suppress(BusUnavailableError):
                 await self.followers.check()
+
+    async def _keep_streams(self) -> None:
+        """Make streams again that were deleted, and raise the replicas of those that were made
+        while a server was away, or before there were several. Facts and logs are never made again
+        here: what was lost with them has to be noticed."""
+        means = self._means
+        while True:
+            await means.clock.sleep(means.settings.streams.look_every)
+            logs = [log_stream(name, epoch) for name, epoch in self.publisher.domains().items()]
+            try:
+                for spec in STREAMS:
+                    if spec.name != FACTS_STREAM:
+                        await means.bus.ensure(spec)
+                for name in (*(spec.name for spec in STREAMS), *logs):
+                    await means.bus.raise_replicas(name)
+            except (BusUnavailableError, PermanentError) as error:
+                structlog.get_logger().warning("streams were not looked at", why=str(error))
 
     def _decided(self, order: Order) -> None:
         self.executor.submit(order)

@@ -5,12 +5,12 @@ from typing import Any
 
 from tests.integration.claim_controller.world import hold_before_writing
 
-from dray.bus.topology import FACTS_STREAM, STREAMS
+from dray.bus.topology import FACTS_STREAM, LEASES_STREAM, STREAMS
 from dray.domain.claims import first_attempt, last_attempt_before
 from dray.kube.convert import claim_from
 from dray.kube.ports import CLAIMS, LEASES, PODS, POOLS
 from dray.messages.decisions import decode_record, log_stream
-from dray_claim_controller.settings import Lease
+from dray_claim_controller.settings import Lease, Streams
 
 
 async def test_a_new_pool_gets_epoch_one_and_an_opened_log(world: Any) -> None:
@@ -123,6 +123,17 @@ async def test_facts_that_were_lost_alone_are_published_again_in_a_new_epoch(wor
 
     facts = await world.facts()
     assert {"pool", "node", "slice", "deviceclass", "synced", "cluster"} <= facts.keys()
+
+
+async def test_a_deleted_stream_of_leases_is_made_again(world: Any) -> None:
+    """Allocators serve by leases, and may make no streams."""
+    await world.ready(await world.start(streams=Streams(look_every=0.02)))
+    await world.bus.delete_stream(LEASES_STREAM)
+
+    async def back() -> bool:
+        return await world.bus.state(LEASES_STREAM) is not None
+
+    await world.until(back, "the stream of leases")
 
 
 async def test_facts_made_anew_by_a_leader_that_died_at_once_mean_a_new_epoch(world: Any) -> None:

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from dray.bus import jetstream
+from dray.bus.topology import ALLOCATOR
 from dray.domain.names import ALLOCATED
 from dray.kube import api
 from dray.kube.ports import (
@@ -98,9 +99,13 @@ async def test_a_pod_is_bound_through_an_api_server(
 ) -> None:
     runner = Runner(tmp_path / "logs")
     nats = await start_nats(runner, tmp_path)
-    allocator = nats.environment("allocator")
+    allocator = nats.environment(ALLOCATOR)
     bus = await jetstream.connect(
-        nats.url, name="test", user="allocator", password=allocator["DRAY_NATS__PASSWORD"]
+        nats.url,
+        name="test",
+        role=ALLOCATOR,
+        user=ALLOCATOR,
+        password=allocator["DRAY_NATS__PASSWORD"],
     )
     try:
         async with api_server(tmp_path / "api", runner) as (admin, own):
