@@ -1,6 +1,9 @@
 """What the doctor reads of the bus."""
 
-from dray.bus.ports import Bus, StreamMissingError
+import asyncio
+
+from dray.bus.payload import payload_problem
+from dray.bus.ports import Bus, BusUnavailableError, StreamMissingError, StreamState
 from dray.bus.topology import DEAD_STREAM, FACTS_STREAM, STREAMS
 from dray.kube.ports import Object
 from dray.messages.base import decode, subject_prefix
@@ -10,6 +13,8 @@ from dray_cli.doctor.findings import Finding
 from dray_cli.wording import counted
 
 AREA = "The bus"
+_READ_S = 10.0
+"""How long a message that is there may take to be read."""
 _SILENT_S = 20.0
 """Longer than a change of leaders takes, and than clocks of two machines should differ."""
 
@@ -17,6 +22,7 @@ _SILENT_S = 20.0
 async def look_at_bus(bus: Bus, pools: tuple[Object, ...]) -> list[Finding]:
     """The streams of the topology, the decision log of each pool, and letters nobody could read."""
     return [
+        payload_finding(bus),
         *[await stream_finding(bus, spec.name, spec.purpose) for spec in STREAMS],
         *[await log_finding(bus, pool) for pool in pools],
         *await dead_letters(bus),
@@ -43,6 +49,9 @@ async def leader_finding(bus: Bus, now_unix_s: float) -> Finding:
         newest = await bus.last(FACTS_STREAM, subject_prefix(Tick))
     except StreamMissingError:
         newest = None
+    except BusUnavailableError as error:
+        # Streams are read through a claim-controller: where none runs, none leads.
+        return Finding(AREA, subject, "broken", str(error))
     if newest is None:
         text = "none has yet: nothing is observed or carried out; does one run?"
         return Finding(AREA, subject, "broken", text)
@@ -62,7 +71,36 @@ async def stream_finding(bus: Bus, name: str, purpose: str) -> Finding:
     if state is None:
         text = f"missing ({purpose}): the claim-controller makes it when it starts; does one run?"
         return Finding(AREA, name, "broken", text)
-    return Finding(AREA, name, "ok", f"up to message {state.last_sequence}")
+    return replicas_finding(name, state, f"up to message {state.last_sequence}")
+
+
+def replicas_finding(subject: str, state: StreamState, text: str) -> Finding:
+    """How many servers keep a stream, after ``text`` about it."""
+    kept = f"{text}, {counted(state.replicas, 'replica')}"
+    if state.lagging:
+        away = f"{kept}, of which away or behind: {', '.join(state.lagging)}; does each server run?"
+        return Finding(AREA, subject, "lesser", away)
+    if state.wanted > state.replicas and state.cluster:
+        few = (
+            f"{kept}, {state.wanted} are wanted: the servers of {state.cluster} could not keep "
+            "them when it was made; the claim-controller raises them once they can"
+        )
+        return Finding(AREA, subject, "lesser", few)
+    if state.replicas == 1 and state.cluster:
+        alone = (
+            f"{kept} in the cluster {state.cluster}: one disk holds all of it; set "
+            "DRAY_STREAMS__REPLICAS=3 for the claim-controllers"
+        )
+        return Finding(AREA, subject, "lesser", alone)
+    return Finding(AREA, subject, "ok", kept)
+
+
+def payload_finding(bus: Bus) -> Finding:
+    """Whether the server takes messages as long as objects of Kubernetes make them."""
+    subject = "the longest message"
+    if problem := payload_problem(bus.max_payload_bytes):
+        return Finding(AREA, subject, "lesser", problem)
+    return Finding(AREA, subject, "ok")
 
 
 async def log_finding(bus: Bus, pool: Object) -> Finding:
@@ -77,7 +115,8 @@ async def log_finding(bus: Bus, pool: Object) -> Finding:
     if state is None:
         text = f"{log_stream(name, epoch)} is lost: the claim-controller opens a new epoch"
         return Finding(AREA, subject, "broken", text)
-    return Finding(AREA, subject, "ok", f"epoch {epoch}, {counted(state.last_sequence, 'record')}")
+    text = f"epoch {epoch}, {counted(state.last_sequence, 'record')}"
+    return replicas_finding(subject, state, text)
 
 
 async def dead_letters(bus: Bus) -> list[Finding]:
@@ -85,17 +124,24 @@ async def dead_letters(bus: Bus) -> list[Finding]:
     state = await bus.state(DEAD_STREAM)
     if state is None or state.first_sequence > state.last_sequence or not state.last_sequence:
         return []
-    newest = await anext(bus.read(DEAD_STREAM, start=state.last_sequence))
+    subject = "messages nobody could handle"
+    try:
+        async with asyncio.timeout(_READ_S):
+            newest = await anext(bus.read(DEAD_STREAM, start=state.last_sequence))
+    except TimeoutError:
+        why = bus.problem or f"{DEAD_STREAM} was not read within {_READ_S:g} s"
+        return [Finding(AREA, subject, "unseen", why)]
     count = state.last_sequence - state.first_sequence + 1
     reason = newest.headers.get("dray-dead-reason", "no reason given")
     text = f"{count} in the last 7 days; the newest, {newest.subject}: {reason}"
-    return [Finding(AREA, "messages nobody could handle", "lesser", text)]
+    return [Finding(AREA, subject, "lesser", text)]
 
 
 async def published_probe(bus: Bus) -> ClusterObserved | None:
-    """What the claim-controller says the cluster keeps, or None before it has said so."""
+    """What the claim-controller published about the cluster; None before it has, and while no
+    claim-controller answers readings."""
     try:
         newest = await bus.last(FACTS_STREAM, subject_prefix(ClusterObserved))
-    except StreamMissingError:
+    except (StreamMissingError, BusUnavailableError):
         return None
     return decode(newest.payload, ClusterObserved) if newest else None

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from dray.bus.memory import MemoryBus
+from dray.bus.ports import StreamState
 from dray.bus.topology import FACTS_STREAM, STREAMS, log_spec
 from dray.domain.names import DRIVER, TFLOPS_REQUEST
 from dray.kube.memory import MemoryKube
@@ -219,7 +220,8 @@ def test_a_pool_says_that_kube_scheduler_has_it_or_is_to_have_it() -> None:
 
 
 async def test_streams_that_nobody_made_are_broken() -> None:
-    found = await on_bus.look_at_bus(MemoryBus(), (a_pool(), a_pool(epoch=0)))
+    payload, *found = await on_bus.look_at_bus(MemoryBus(), (a_pool(), a_pool(epoch=0)))
+    assert payload.grade == "ok"
     assert [f.grade for f in found] == ["broken"] * (len(STREAMS) + 2)
     assert "is lost" in found[-2].text
     assert "not opened yet" in found[-1].text
@@ -236,6 +238,43 @@ async def test_a_whole_bus_is_well_and_tells_of_dead_letters() -> None:
     await bus.publish(Outgoing("dray.dead.cmd.claim.void.v1", b"{}", headers))
     [letter] = [f for f in await on_bus.look_at_bus(bus, ()) if f.grade == "lesser"]
     assert "no such pod" in letter.text
+
+
+@pytest.mark.parametrize(
+    ("state", "grade", "text"),
+    [
+        ({}, "ok", "up to message 7, 1 replica"),
+        ({"replicas": 3, "cluster": "c"}, "ok", "up to message 7, 3 replicas"),
+        ({"cluster": "c"}, "lesser", "DRAY_STREAMS__REPLICAS=3"),
+        ({"cluster": "c", "wanted": 3}, "lesser", "the servers of c could not keep them"),
+        ({"wanted": 3}, "ok", "up to message 7, 1 replica"),
+        ({"replicas": 3, "cluster": "c", "lagging": ("n2",)}, "lesser", "away or behind: n2"),
+    ],
+)
+def test_a_stream_says_how_many_servers_keep_it(state: dict, grade: str, text: str) -> None:
+    found = on_bus.replicas_finding("s", StreamState("s", 1, 7, "t", **state), "up to message 7")
+    assert found.grade == grade
+    assert text in found.text
+
+
+def test_a_server_that_takes_short_messages_is_less_than_it_could_be() -> None:
+    bus = MemoryBus()
+    bus.max_payload_bytes = 2**20
+    found = on_bus.payload_finding(bus)
+    assert (found.grade, "messages of 1 MiB at most" in found.text) == ("lesser", True)
+    assert "max_payload: 8MB" in found.text
+
+
+async def test_without_a_claim_controller_the_doctor_says_so_and_goes_on() -> None:
+    owner = MemoryBus()
+    for spec in STREAMS:
+        await owner.ensure(spec)
+    await owner.publish(encode(NOTHING, source="test", correlation_id="", now_unix_s=0.0))
+    reader = owner.peer("reader", "dray.rpc.reading.reader")
+    assert await on_bus.published_probe(reader) is None
+    leader = await on_bus.leader_finding(reader, 0.0)
+    assert leader.grade == "broken"
+    assert "dray.rpc.reading.reader" in leader.text
 
 
 async def test_what_the_controller_probed_is_read_from_the_facts() -> None:
