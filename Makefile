@@ -19,7 +19,7 @@ PYTHON ?= $(firstword $(foreach name,python3.13 python3.12 python3.11 python3 py
 	$(if $(shell $(name) -c 'import sys; print(sys.version_info >= (3, 11) or "")' 2>/dev/null),$(name))))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-real conformance conformance-all chaos explore faults oracle \
+.PHONY: help setup demo test test-real build conformance conformance-all chaos explore faults oracle \
 	oracle-allocation oracle-nodes check format generate clean
 
 help: ## List what make can do
@@ -59,6 +59,9 @@ test-real: setup ## Run further tests on the real control plane, built once in 4
 	DRAY_KUBERNETES=$(K8S) $(BIN)/python -m dray_sandbox.controlplane build
 	DRAY_KUBERNETES=$(K8S) $(BIN)/pytest -q -m real \
 		$(or $(TESTS),--ignore=tests/contract --ignore=tests/conformance)
+
+build: setup ## Build once what the real control plane and the oracles need, 10 min (K8S=1.34,1.37)
+	@$(BIN)/python tests/conformance/run_builds.py --k8s $(K8S)
 
 conformance: setup ## Prove on real Kubernetes what dray says about it (K8S=1.34,1.37 PARTS=... RECORD=1)
 	@$(BIN)/python tests/conformance/run.py --k8s $(K8S) $(if $(PARTS),--parts $(PARTS)) \

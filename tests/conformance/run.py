@@ -14,9 +14,9 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
+from run_builds import BUILDS, chosen
 from run_page import record
 from run_parts import NAMES, PARTS, Part
 from run_report import MinorReport, as_json, as_text, summary
@@ -72,15 +72,27 @@ async def _run(arguments: argparse.Namespace, reports: list[MinorReport]) -> Non
             reports.append(MinorReport(minor, time.monotonic() - began, (), why))
             continue
         built_s = time.monotonic() - began
-        everything = minor == DEFAULT_MINOR and not arguments.real_only
         results: list[Result] = []
         try:
             for part in wanted:
                 _say(f"{version} {part.name}: {part.title}")
-                results.append(await _part(part, minor, everything, arguments.part_timeout_s))
+                results.append(await _built_and_run(part, minor, arguments))
                 _say(f"{version} {part.name}: {summary(results[-1])} ({results[-1].took_s:.0f} s)")
         finally:
             reports.append(MinorReport(version, built_s, tuple(results)))
+
+
+async def _built_and_run(part: Part, minor: str, arguments: argparse.Namespace) -> Result:
+    """Build what the part needs, outside its time-outs, then run it."""
+    began = time.monotonic()
+    try:
+        for name in part.needs:
+            await BUILDS[name](minor, _say)
+    except (DrayError, OSError) as error:
+        why = str(error).splitlines()[0]
+        return Result(part.name, time.monotonic() - began, cannot_run=why)
+    everything = minor == DEFAULT_MINOR and not arguments.real_only
+    return await _part(part, minor, everything, arguments.part_timeout_s)
 
 
 async def _part(part: Part, minor: str, everything: bool, timeout_s: float) -> Result:
@@ -148,12 +160,12 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--k8s",
-        type=_chosen(MINORS),
+        type=chosen(MINORS),
         default=[DEFAULT_MINOR],
         help=f"minors, as in 1.34,1.36, or all (default {DEFAULT_MINOR})",
     )
     parser.add_argument(
-        "--parts", type=_chosen(NAMES), default=list(NAMES), help=f"of {', '.join(NAMES)}"
+        "--parts", type=chosen(NAMES), default=list(NAMES), help=f"of {', '.join(NAMES)}"
     )
     parser.add_argument(
         "--real-only", action="store_true", help="leave out what runs without a real control plane"
@@ -166,18 +178,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--part-timeout-s", type=float, default=2_400.0, help="of one part")
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
     return parser.parse_args()
-
-
-def _chosen(known: tuple[str, ...]) -> Callable[[str], list[str]]:
-    """A reader of lists separated by commas, of ``known`` names."""
-
-    def read(text: str) -> list[str]:
-        names = list(known) if text == "all" else [name.strip() for name in text.split(",")]
-        if unknown := [name for name in names if name not in known]:
-            raise argparse.ArgumentTypeError(f"{unknown[0]!r}: known are {', '.join(known)}")
-        return names
-
-    return read
 
 
 def _say(line: str) -> None:

@@ -175,6 +175,43 @@ def test_every_part_has_tests_or_a_command(module) -> None:
     assert len({part.name for part in parts}) == len(parts)
 
 
+def test_every_part_names_what_can_be_built(module) -> None:
+    builds = module("run_builds").BUILDS
+    assert {name for part in module("run_parts").PARTS for name in part.needs} < builds.keys()
+
+
+@pytest.mark.parametrize(("minor", "built"), [("1.34", []), ("1.35", ["1.34"])])
+async def test_a_stack_is_upgraded_from_the_minor_before(
+    module, monkeypatch: pytest.MonkeyPatch, minor: str, built: list[str]
+) -> None:
+    builds, seen = module("run_builds"), []
+
+    async def build(progress, minor):
+        seen.append(minor)
+
+    monkeypatch.setattr(builds, "build", build)
+    await builds.BUILDS["control-plane-before"](minor, print)
+    assert seen == built
+
+
+def test_a_part_whose_needs_can_not_be_built_can_not_run(
+    module, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = module("run")
+
+    async def build(progress, minor):
+        return SimpleNamespace(version="1.36.3")
+
+    async def oracle(minor, progress):
+        raise module("dray_sandbox.golang.failures").CannotBuildHereError("the disk is full")
+
+    monkeypatch.setattr(run, "build", build)
+    monkeypatch.setattr(run, "BUILDS", {"oracle": oracle})
+    monkeypatch.setattr(sys, "argv", ["run.py", "--parts", "selectors"])
+    assert run.main() == 3
+    assert "can't run here: the disk is full" in capsys.readouterr().out
+
+
 def test_where_nothing_can_be_built_it_says_why_and_exits_with_3(
     module, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
