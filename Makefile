@@ -12,8 +12,8 @@ K8S ?= 1.36
 PARTS ?=
 REAL_ONLY ?=
 RECORD ?=
-PAIRS ?= 20000
-CASES ?= 5000
+PAIRS ?=
+CASES ?=
 SEED ?= 1
 PYTHON ?= $(firstword $(foreach name,python3.13 python3.12 python3.11 python3 python,\
 	$(if $(shell $(name) -c 'import sys; print(sys.version_info >= (3, 11) or "")' 2>/dev/null),$(name))))
@@ -65,6 +65,7 @@ build: setup ## Build once what the real control plane and the oracles need, 10 
 
 conformance: setup ## Prove on real Kubernetes what dray says about it (K8S=1.34,1.37 PARTS=... RECORD=1)
 	@$(BIN)/python tests/conformance/run.py --k8s $(K8S) $(if $(PARTS),--parts $(PARTS)) \
+		$(if $(PAIRS),--pairs $(PAIRS)) $(if $(CASES),--cases $(CASES)) \
 		$(if $(REAL_ONLY),--real-only) $(if $(RECORD),--record)
 
 conformance-all: K8S := all
@@ -83,7 +84,7 @@ faults: setup ## Kill and stop processes of whole stacks (SEEDS=20, FIRST=0, CON
 		$(BIN)/pytest -q -s -m "$(if $(filter real,$(CONTROL_PLANE)),real,not real)" tests/faults/test_seeds.py
 
 oracle: setup ## Compare selectors with Kubernetes' own compiler (K8S=1.34,1.37 PAIRS= SEED= GATES=)
-	@$(BIN)/python tests/conformance/oracle/compare.py --k8s $(K8S) --pairs $(PAIRS) \
+	@$(BIN)/python tests/conformance/oracle/compare.py --k8s $(K8S) $(if $(PAIRS),--pairs $(PAIRS)) \
 		--seed $(SEED) --feature-gates "$(GATES)"
 
 oracle-allocation: CASES := 10000

@@ -92,10 +92,13 @@ async def _built_and_run(part: Part, minor: str, arguments: argparse.Namespace) 
         why = str(error).splitlines()[0]
         return Result(part.name, time.monotonic() - began, cannot_run=why)
     everything = minor == DEFAULT_MINOR and not arguments.real_only
-    return await _part(part, minor, everything, arguments.part_timeout_s)
+    size = {"pairs": arguments.pairs, "cases": arguments.cases}.get(part.asks)
+    return await _part(part, minor, everything, arguments.part_timeout_s, size)
 
 
-async def _part(part: Part, minor: str, everything: bool, timeout_s: float) -> Result:
+async def _part(
+    part: Part, minor: str, everything: bool, timeout_s: float, size: int | None = None
+) -> Result:
     """Run one part in a process of its own, with all it prints in a file."""
     folder = LOGS / minor
     folder.mkdir(parents=True, exist_ok=True)
@@ -105,7 +108,7 @@ async def _part(part: Part, minor: str, everything: bool, timeout_s: float) -> R
     if missing:
         why = f"tests/{missing[0]} does not exist"
         return Result(part.name, 0.0, differences=(why,), different=1)
-    command = _command(part, minor) if part.command else _pytest(part, report, everything)
+    command = _command(part, minor, size) if part.command else _pytest(part, report, everything)
     began = time.monotonic()
     try:
         async with asyncio.timeout(timeout_s):
@@ -134,9 +137,10 @@ def _pytest(part: Part, report: Path, everything: bool) -> list[str]:
     ]
 
 
-def _command(part: Part, minor: str) -> list[str]:
+def _command(part: Part, minor: str, size: int | None) -> list[str]:
     script, *arguments = part.command
-    return [sys.executable, str(TESTS / script), "--k8s", minor, *arguments]
+    sized = [] if size is None else [f"--{part.asks}", str(size)]
+    return [sys.executable, str(TESTS / script), "--k8s", minor, *arguments, *sized]
 
 
 def _environment(minor: str) -> dict[str, str]:
@@ -169,6 +173,10 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--real-only", action="store_true", help="leave out what runs without a real control plane"
+    )
+    parser.add_argument("--pairs", type=int, help="of a selector and a device (default 20000)")
+    parser.add_argument(
+        "--cases", type=int, help="of an allocation (default 5000) and of a node fit (default 1500)"
     )
     parser.add_argument(
         "--record",

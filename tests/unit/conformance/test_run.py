@@ -194,6 +194,39 @@ async def test_a_stack_is_upgraded_from_the_minor_before(
     assert seen == built
 
 
+@pytest.mark.parametrize(
+    ("options", "asked"),
+    [
+        ([], []),
+        (["--pairs", "40", "--cases", "30"], [["--pairs", "40"], ["--cases", "30"]]),
+    ],
+)
+def test_the_command_line_says_how_many_questions_are_asked(
+    module, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, options, asked
+) -> None:
+    """Without options each command asks as many as it does by itself."""
+    run, commands = module("run"), []
+
+    async def build(progress, minor):
+        return SimpleNamespace(version="1.36.3")
+
+    async def oracle(minor, progress):
+        pass
+
+    async def running(command, log, **_):
+        commands.append(command)
+        log.write_text("all agree")
+        return 0
+
+    monkeypatch.setattr(run, "build", build)
+    monkeypatch.setattr(run, "BUILDS", {"oracle": oracle})
+    monkeypatch.setattr(run, "run", running)
+    monkeypatch.setattr(run, "LOGS", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["run.py", "--parts", "selectors,allocation", *options])
+    assert run.main() == 0
+    assert [command[4:] for command in commands] == (asked or [[], []])
+
+
 def test_a_part_whose_needs_can_not_be_built_can_not_run(
     module, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -235,7 +268,7 @@ def test_a_run_that_is_ended_shows_what_ran_until_then(
     async def build(progress, minor):
         return SimpleNamespace(version="1.36.3")
 
-    async def part(part, minor, everything, timeout_s):
+    async def part(part, minor, everything, timeout_s, size):
         if part.name == "view":
             os.kill(os.getpid(), signal.SIGTERM)
             await asyncio.sleep(60)
