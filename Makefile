@@ -15,12 +15,13 @@ RECORD ?=
 PAIRS ?=
 CASES ?=
 SEED ?= 1
+OPENB ?=
 PYTHON ?= $(firstword $(foreach name,python3.13 python3.12 python3.11 python3 python,\
 	$(if $(shell $(name) -c 'import sys; print(sys.version_info >= (3, 11) or "")' 2>/dev/null),$(name))))
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-real build conformance conformance-all chaos explore faults oracle \
-	oracle-allocation oracle-nodes check format generate clean
+	oracle-allocation oracle-nodes proof check format generate clean
 
 help: ## List what make can do
 	@echo "make TARGET, where TARGET is"
@@ -96,6 +97,9 @@ oracle-nodes: CASES := 1500
 oracle-nodes: setup ## Compare the node fit with kube-scheduler's plugins (K8S=1.34,1.37 CASES= SEED=)
 	@$(BIN)/python tests/conformance/oracle/compare_nodes.py --k8s $(K8S) --cases $(CASES) \
 		--seed $(SEED)
+
+proof: setup ## Prove everything at full size, hours; goes on where it was stopped (PARTS=... OPENB=folder)
+	@$(BIN)/python -m tools.proof $(if $(PARTS),--parts $(PARTS)) $(if $(OPENB),--openb $(OPENB))
 
 check: setup ## Lint, types, architecture, generated files (gRPC code is compared by a test)
 	$(BIN)/ruff check
