@@ -143,7 +143,7 @@ def _at_update(request: Request, view: View) -> list[str]:
 
 def _past_the_pool(claim: Object, namespace: str, view: View) -> Iterator[str]:
     pool = view.pools.get(_pool(claim))
-    if pool and pool.allowed_namespaces and namespace not in pool.allowed_namespaces:
+    if pool and not pool.admits(namespace):
         allowed = ", ".join(f'"{name}"' for name in pool.allowed_namespaces)
         yield (
             f'GPUPool "{pool.name}" does not admit claims of namespace "{namespace}": '

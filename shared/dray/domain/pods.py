@@ -199,6 +199,10 @@ class Pool(msgspec.Struct, frozen=True, gc=False):
     allowed_namespaces: tuple[str, ...] = ()
     """Empty: all."""
 
+    def admits(self, namespace: str) -> bool:
+        """Whether pods and claims of a namespace may have devices of the pool."""
+        return not self.allowed_namespaces or namespace in self.allowed_namespaces
+
 
 class Policy(msgspec.Struct, frozen=True, gc=False):
     """A SchedulingConfigTemplate as the services need it."""
