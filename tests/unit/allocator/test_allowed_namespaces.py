@@ -1,4 +1,4 @@
-"""A pool gives devices to the namespaces that it allows, however pods and claims came to name it."""
+"""A pool gives devices to namespaces that it allows, however pods and claims came to name it."""
 
 from typing import Any
 
