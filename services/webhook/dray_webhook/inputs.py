@@ -35,7 +35,7 @@ def decide(path: str, request: Request, view: View, rules: Rules, ids: Ids) -> A
         case "mutate-claims":
             return mutate_claim(request)
         case "validate-claims":
-            return validate_claim(request, view, rules)
+            return validate_claim(request, view)
     raise KeyError(path)
 
 
