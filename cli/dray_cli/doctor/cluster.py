@@ -165,6 +165,8 @@ def told_of_pool(pool: Object) -> Finding:
     ready = conditions.get("Ready", {"status": "Unknown", "message": "no condition Ready yet"})
     if ready.get("reason") == "OwnerChanging":
         return Finding(AREA, subject, "lesser", f"its owner is being changed: {ready['message']}")
+    if ready.get("reason") == "NodesInOtherPools":
+        return Finding(AREA, subject, "broken", f"{ready['message']} (docs/user-guide/pools.md)")
     if ready.get("reason") == "NoNodes":
         text = f"{ready['message']}: its pods wait until there is one (docs/user-guide/pools.md)"
         return Finding(AREA, subject, "lesser", text)
@@ -175,4 +177,6 @@ def told_of_pool(pool: Object) -> Finding:
     text = f"{gpus} on {nodes}, {waiting}"
     if ready.get("reason") == "FirstFit":
         text += "; kube-scheduler allocates, first fit"
+    elif ready.get("message"):
+        text += f"; {ready['message']}"
     return Finding(AREA, subject, "ok", text)

@@ -52,7 +52,8 @@ def a_slice(name: str, node: str, *, generation: int = 1, count: int = 1) -> dic
 
 
 def a_pool(ready: str = "True", epoch: int = 1) -> dict[str, Any]:
-    condition = {"type": "Ready", "status": ready, "message": "its template is missing"}
+    message = "its template is missing" if ready != "True" else ""
+    condition = {"type": "Ready", "status": ready, "message": message}
     status: dict[str, Any] = {"nodes": 2, "gpus": 16, "waitingPods": 3, "conditions": [condition]}
     if epoch:
         status["decisionLog"] = {"epoch": epoch}
@@ -262,6 +263,28 @@ def test_a_pool_that_has_no_node_yet_is_not_broken() -> None:
     assert found.grade == "lesser"
     assert found.text.startswith("no node is in this pool: its pods wait until there is one")
     assert not broken([found])
+
+
+@pytest.mark.parametrize("ready", ["False", "True"])
+def test_a_pool_whose_nodes_others_have_is_broken(ready: str) -> None:
+    losing = a_pool(ready=ready)
+    message = "it selects nodes that other pools have: sim-1 (placement)"
+    losing["status"]["conditions"][0] |= {"reason": "NodesInOtherPools", "message": message}
+
+    found = cluster.told_of_pool(losing)
+
+    assert (found.grade, found.text) == ("broken", f"{message} (docs/user-guide/pools.md)")
+
+
+def test_a_pool_that_keeps_its_nodes_is_well_and_names_who_selects_them() -> None:
+    keeping = a_pool()
+    message = "nodes of this pool are also selected by others, which don't get them: sim-1 (all)"
+    keeping["status"]["conditions"][0]["message"] = message
+
+    found = cluster.told_of_pool(keeping)
+
+    assert found.grade == "ok"
+    assert found.text.endswith(f"pods wait; {message}")
 
 
 def test_a_pool_says_that_kube_scheduler_has_it_or_is_to_have_it() -> None:

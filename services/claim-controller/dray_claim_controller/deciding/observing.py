@@ -7,8 +7,9 @@ from dray.kube.convert import node_from
 from dray.kube.ports import NODES, POOLS
 from dray.messages.facts import FACTS, Fact, NodeObserved
 from dray_claim_controller.deciding.seam import Question
+from dray_claim_controller.observe.assignment import pools_of
 from dray_claim_controller.observe.capacity import Hands, Log, is_news, pool_status
-from dray_claim_controller.observe.facts import Known, fact_of, pools_of
+from dray_claim_controller.observe.facts import Known, fact_of
 from dray_claim_controller.observe.membership import dedicated_taints
 from dray_claim_controller.observe.outbox import plan
 from dray_claim_controller.observe.owners import Recall

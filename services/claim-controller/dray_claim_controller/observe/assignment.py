@@ -1,0 +1,117 @@
+"""Which of the pools that select a node has it. Pure.
+
+A pool never takes a node from another by selecting it, too. Kubernetes' objects alone say who had
+it first, so that every restart and a lost bus give the same answer
+(docs/adr/0031-pools-keep-their-namespaces-and-nodes.md): claims that dray allocated on it, the pool that its
+slices name, claims that kube-scheduler allocated on it, the older pool, the lower UID.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from dray.domain.devices import ResourceSlice
+from dray.domain.names import DRIVER, POOL_LABEL
+from dray.domain.pods import Pool
+from dray.kube.convert import pool_from, time_from
+from dray.kube.ports import NODES, POOLS, SLICES, Object
+from dray_claim_controller.observe.membership import selects
+from dray_claim_controller.observe.objects import Objects
+
+_POOL_NAME = "pool_name"
+
+
+def pools_of(objects: Objects) -> Mapping[str, Pool]:
+    """All pools by name. Every node's fact asks: they are read again only once one changed, and
+    the mapping is another one only where what they say is."""
+    found = tuple(objects.plain[POOLS.plural].items())
+    if objects.pools is None or not _are_those(objects.pools[0], found):
+        pools = {name: pool_from(obj) for name, obj in found}
+        known = objects.pools[1] if objects.pools is not None else pools
+        objects.pools = (found, known if known == pools else pools)
+    return objects.pools[1]
+
+
+def selecting(objects: Objects, node: str) -> tuple[str, ...]:
+    """The pools that select a node, by name."""
+    obj = objects.plain[NODES.plural].get(node)
+    return () if obj is None else _selecting(objects, pools_of(objects), node, obj)
+
+
+def contested(objects: Objects) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Nodes that several pools select, and these pools."""
+    pools = pools_of(objects)
+    for node, obj in objects.plain[NODES.plural].items():
+        names = _selecting(objects, pools, node, obj)
+        if len(names) > 1:
+            yield node, names
+
+
+def assigned_pool(objects: Objects, node: str) -> Pool | None:
+    """The pool that has a node, of those that select it."""
+    pools, names = pools_of(objects), selecting(objects, node)
+    if len(names) > 1:
+        return pools[_first(objects, node, names)]
+    return pools[names[0]] if names else None
+
+
+def _first(objects: Objects, node: str, names: Sequence[str]) -> str:
+    for found in _evidence(objects, node):
+        names = [name for name in names if name in found] or names
+        if len(names) == 1:
+            break
+    return min(names, key=lambda name: _age(objects.plain[POOLS.plural][name]))
+
+
+def _evidence(objects: Objects, node: str) -> Iterator[Sequence[str]]:
+    """Names of pools, the strongest evidence first."""
+    claims = [objects.claims[uid].claim for uid in objects.cards.holders_on(node)]
+    # Nobody but dray marks an attempt, and the pool of a claim never changes: what a tenant writes
+    # by hand, or has kube-scheduler allocate, is no such evidence.
+    yield [claim.pool for claim in claims if claim.decision > claim.void]
+    yield [_published(objects, node)]
+    yield [
+        claim.pool
+        for claim in claims
+        if claim.allocation is not None
+        and any((one.id.driver, one.id.pool) == (DRIVER, node) for one in claim.allocation.devices)
+    ]
+
+
+def _published(objects: Objects, node: str) -> str:
+    """The pool that the node's slices name. The label says it also while nobody may allocate there,
+    when the devices name none; slices of earlier releases lack it."""
+    parts = [one for one in objects.cards.slices_of(DRIVER, node) if one.node == node]
+    newest = max((part.generation for part in parts), default=0)
+    for part in parts:
+        if part.generation == newest:
+            labels = objects.plain[SLICES.plural][part.name]["metadata"].get("labels") or {}
+            return str(labels.get(POOL_LABEL, _of_devices(part)))
+    return ""
+
+
+def _of_devices(part: ResourceSlice) -> str:
+    return next((str(one.attributes.get(_POOL_NAME, "")) for one in part.devices), "")
+
+
+def _age(pool: Object) -> tuple[float, str]:
+    metadata = pool["metadata"]
+    return time_from(metadata.get("creationTimestamp")), str(metadata.get("uid", ""))
+
+
+def _selecting(
+    objects: Objects, pools: Mapping[str, Pool], node: str, obj: Object
+) -> tuple[str, ...]:
+    labels = obj["metadata"].get("labels") or {}
+    if objects.selecting[0] is not pools:
+        objects.selecting = (pools, {})
+    known = objects.selecting[1].get(node)
+    if known is None or known[0] != labels:
+        names = sorted(pool.name for pool in pools.values() if selects(pool, labels))
+        known = objects.selecting[1][node] = (labels, tuple(names))
+    return known[1]
+
+
+def _are_those(known: Sequence[tuple[str, Object]], found: Sequence[tuple[str, Object]]) -> bool:
+    # An object that changes is replaced, and none is changed in place.
+    return len(known) == len(found) and all(
+        old is new for (_, old), (_, new) in zip(known, found, strict=True)
+    )
