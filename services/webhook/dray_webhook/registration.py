@@ -14,13 +14,14 @@ from dray.domain.names import (
     SHAPE,
     TFLOPS_REQUEST,
 )
-from dray.kube.ports import CLAIMS, TEMPLATES
+from dray.kube.ports import CLAIMS, POOLS, TEMPLATES
 from dray_webhook.pools import service_users
 
 MUTATE_PODS = "/mutate-pods"
 MUTATE_CLAIMS = "/mutate-claims"
 VALIDATE_PODS = "/validate-pods"
 VALIDATE_CLAIMS = "/validate-claims"
+VALIDATE_POOLS = "/validate-pools"
 NAME = "dray-webhook"
 NONSENSE = "as much as there is"
 API = "admissionregistration.k8s.io/v1"
@@ -69,6 +70,17 @@ def _of_our_class(spec: str) -> str:
 
 OUR_CLAIM = _of_our_class("object.spec")
 OUR_TEMPLATE = f"has(object.spec.spec) && {_of_our_class('object.spec.spec')}"
+
+
+def _selector(variable: str) -> str:
+    path = f"{variable}.spec.nodeSelector"
+    return f"(has({variable}.spec) && has({path}) ? [{path}] : [])"
+
+
+_SELECTOR_CHANGED = (
+    f"request.operation == 'CREATE' || {_selector('object')} != {_selector('oldObject')}"
+)
+"""Whoever changes something else of a pool was warned before."""
 
 
 def _tolerating(spec: str) -> str:
@@ -213,16 +225,23 @@ def _validating(called: _Call) -> list[dict[str, Any]]:
         others,
         failure_policy="Ignore",
     )
-    return [*refused, asked]
+    pools = called.webhook(
+        "pools",
+        VALIDATE_POOLS,
+        _rule(POOLS.group, POOLS.plural, "CREATE", "UPDATE", scope="Cluster"),
+        {"selector-changed": _SELECTOR_CHANGED},
+        failure_policy="Ignore",
+    )
+    return [*refused, asked, pools]
 
 
-def _rule(group: str, resource: str, *operations: str) -> dict[str, Any]:
+def _rule(group: str, resource: str, *operations: str, scope: str = "Namespaced") -> dict[str, Any]:
     return {
         "apiGroups": [group],
         "apiVersions": ["v1"],
         "operations": list(operations),
         "resources": [resource],
-        "scope": "Namespaced",
+        "scope": scope,
     }
 
 

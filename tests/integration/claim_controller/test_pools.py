@@ -2,9 +2,12 @@
 
 from typing import Any
 
+import msgspec
+
 from dray.domain.names import DEDICATED_TAINT, POOL_LABEL
 from dray.kube.ports import EVENTS, NODES, POOLS
 from dray.messages.decisions import NodeLeft
+from dray.messages.rpc import LOOKUP_SUBJECT, Lookup, LookupReply, Overlap
 from dray.runtime.clock import SystemClock
 from dray_claim_controller.observe.keeper import PoolKeeper
 
@@ -85,6 +88,19 @@ async def test_a_pool_takes_no_node_from_another_and_all_are_told(world: Any) ->
 
     (message,) = await world.until(event, "an event about the pool")
     assert message == lost["NodeInTwoPools"][2]
+
+
+async def test_who_asks_hears_which_nodes_a_pool_would_not_get(world: Any) -> None:
+    await world.ready(await world.start())
+
+    async def asked(**selector: str) -> LookupReply:
+        pairs = tuple(selector.items())
+        question = msgspec.json.encode(Lookup(kind="overlap", name="greedy", selector=pairs))
+        answer = await world.bus.request(LOOKUP_SUBJECT, question, timeout_s=5.0)
+        return msgspec.json.decode(answer, type=LookupReply)
+
+    assert (await asked()).overlap == Overlap(count=1, nodes=(("node-1", "default-pool"),))
+    assert (await asked(zone="z")).overlap == Overlap(count=0)
 
 
 async def test_a_dedicated_pool_taints_its_nodes_and_an_undedicated_one_does_not(

@@ -13,7 +13,12 @@ from dray.kube.convert import time_to
 from dray.kube.ports import CLAIMS, NODES, POOLS, SLICES, Changed, Deleted, Listed, Object
 from dray.messages.facts import NodeObserved
 from dray_claim_controller.deciding.observing import Publish
-from dray_claim_controller.observe.assignment import assigned_pool, contested, selecting
+from dray_claim_controller.observe.assignment import (
+    assigned_pool,
+    contested,
+    nodes_of_others,
+    selecting,
+)
 from dray_claim_controller.observe.owners import Recall
 from dray_claim_controller.observe.picture import Picture
 from dray_claim_controller.observe.seen import Key
@@ -270,6 +275,31 @@ def test_an_owner_that_changes_loses_no_node_to_an_older_pool(cluster: Cluster) 
     fact = cluster.tell()
     assert fact is not None
     assert (fact.node.pool, fact.node.owner) == ("young", "kube-scheduler")
+
+
+def pool_with(selector: dict[str, str], name: str = "new") -> Object:
+    return {"metadata": {"name": name}, "spec": {"nodeSelector": selector}}
+
+
+def test_a_pool_that_is_to_be_made_is_told_what_it_will_not_get(cluster: Cluster) -> None:
+    cluster.slices("young")
+
+    assert list(nodes_of_others(cluster.picture, pool_with({"kind": "gpu"}))) == [(NODE, "young")]
+    assert list(nodes_of_others(cluster.picture, pool_with({"kind": "cpu"}))) == []
+    cluster.slices("new")  # of an earlier pool of that name
+    assert list(nodes_of_others(cluster.picture, pool_with({}))) == []
+
+
+def test_a_pool_that_is_to_be_widened_is_told_so_too(cluster: Cluster) -> None:
+    cluster.slices("young")
+    cluster.pool("old", {"kind": "cpu"}, age=0)
+    known = cluster.objects[POOLS.plural, "old"]
+    wider = {**known, "spec": {"nodeSelector": {}}}
+
+    assert list(nodes_of_others(cluster.picture, wider)) == [(NODE, "young")]
+    assert owner(cluster) == "young"
+    own = cluster.objects[POOLS.plural, "young"]
+    assert list(nodes_of_others(cluster.picture, own)) == []
 
 
 POOL_NAMES = st.sampled_from(["a", "b", "c"])

@@ -47,6 +47,7 @@ def test_every_webhook_keeps_its_promises_and_only_creations_wait_for_dray():
         "https://127.0.0.1:8443/mutate-claims",
         "https://127.0.0.1:8443/validate-pods",
         *["https://127.0.0.1:8443/validate-claims"] * 5,
+        "https://127.0.0.1:8443/validate-pools",
     ]
 
 
@@ -175,4 +176,4 @@ def test_status_of_claims_is_never_sent():
     webhooks = [*MUTATING["webhooks"], *VALIDATING["webhooks"]]
     sent = {name for one in webhooks for rule in one["rules"] for name in rule["resources"]}
 
-    assert sent == {"pods", "resourceclaims", "resourceclaimtemplates"}
+    assert sent == {"pods", "resourceclaims", "resourceclaimtemplates", "gpupools"}

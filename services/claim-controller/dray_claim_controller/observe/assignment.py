@@ -1,12 +1,14 @@
 """Which of the pools that select a node has it. Pure.
 
 A pool never takes a node from another by selecting it, too. Kubernetes' objects alone say who had
-it first, so that every restart and a lost bus give the same answer
-(docs/adr/0031-pools-keep-their-namespaces-and-nodes.md): claims that dray allocated on it, the pool that its
-slices name, claims that kube-scheduler allocated on it, the older pool, the lower UID.
+it first, so that every restart and a lost bus give the same answer: claims that dray allocated on
+it, the pool that its slices name, claims that kube-scheduler allocated on it, the older pool, the
+lower UID (docs/adr/0031-pools-keep-their-namespaces-and-nodes.md).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import inf
+from types import MappingProxyType
 
 from dray.domain.devices import ResourceSlice
 from dray.domain.names import DRIVER, POOL_LABEL
@@ -53,12 +55,31 @@ def assigned_pool(objects: Objects, node: str) -> Pool | None:
     return pools[names[0]] if names else None
 
 
-def _first(objects: Objects, node: str, names: Sequence[str]) -> str:
+def nodes_of_others(objects: Objects, pool: Object) -> Iterator[tuple[str, str]]:
+    """Nodes that a pool would select if it were there as it is given, and that other pools would
+    have, with these pools."""
+    wanted = pool_from(pool)
+    for node, obj in objects.plain[NODES.plural].items():
+        others = [name for name in selecting(objects, node) if name != wanted.name]
+        if others and selects(wanted, obj["metadata"].get("labels") or {}):
+            first = _first(objects, node, (wanted.name, *others), {wanted.name: pool})
+            if first != wanted.name:
+                yield node, first
+
+
+def _first(
+    objects: Objects,
+    node: str,
+    names: Sequence[str],
+    given: Mapping[str, Object] = MappingProxyType({}),
+) -> str:
+    """``given`` are pools that count in the place of those of their names."""
     for found in _evidence(objects, node):
         names = [name for name in names if name in found] or names
         if len(names) == 1:
             break
-    return min(names, key=lambda name: _age(objects.plain[POOLS.plural][name]))
+    known = objects.plain[POOLS.plural]
+    return min(names, key=lambda name: _age(given.get(name) or known[name]))
 
 
 def _evidence(objects: Objects, node: str) -> Iterator[Sequence[str]]:
@@ -93,8 +114,10 @@ def _of_devices(part: ResourceSlice) -> str:
 
 
 def _age(pool: Object) -> tuple[float, str]:
+    """One that is not stored yet is the youngest."""
     metadata = pool["metadata"]
-    return time_from(metadata.get("creationTimestamp")), str(metadata.get("uid", ""))
+    created = metadata.get("creationTimestamp")
+    return time_from(created) if created else inf, str(metadata.get("uid", ""))
 
 
 def _selecting(
