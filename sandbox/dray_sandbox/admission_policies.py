@@ -1,4 +1,4 @@
-"""The chart's ValidatingAdmissionPolicies, for a server on which services have users of their own."""
+"""The chart's ValidatingAdmissionPolicies, where services are users and no service accounts."""
 
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,8 @@ def admission_policies(user: str = CLAIM_CONTROLLER) -> list[Object]:
 
 
 def refused_claim(namespace: str = "default") -> Object:
-    """A ResourceClaim that a policy denies: who makes one in a dry run learns whether the API server
-    follows the policies."""
+    """A ResourceClaim that a policy denies: who makes one in a dry run learns whether the API
+    server follows the policies."""
     exactly = {"deviceClassName": "probe.dray.dev"}
     return {
         "apiVersion": "resource.k8s.io/v1",
