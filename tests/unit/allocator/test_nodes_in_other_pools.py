@@ -29,7 +29,7 @@ def test_a_pod_hears_which_nodes_its_pool_does_not_get(world):
 
     assert told(world) == [
         "pool pool selects nodes that other pools have: n1 (other), n2 (other)",
-        "dray serves no node in pool pool",
+        "pool pool has no node to allocate on",
     ]
 
 
@@ -45,7 +45,7 @@ def test_it_hears_so_beside_what_fails_on_the_nodes_that_there_are(world):
 
 def test_who_waits_already_hears_of_it_with_the_next_tick(world):
     world.submit(world.a_pod("p"))
-    assert told(world) == ["dray serves no node in pool pool"]
+    assert told(world) == ["pool pool has no node to allocate on"]
 
     observe(world, "n1", assigned="other", also=("pool",))
     world.tick()
@@ -53,7 +53,7 @@ def test_who_waits_already_hears_of_it_with_the_next_tick(world):
 
     observe(world, "n1", assigned="other", also=())
     world.tick()
-    assert told(world) == ["dray serves no node in pool pool"]
+    assert told(world) == ["pool pool has no node to allocate on"]
 
 
 def test_a_node_that_is_gone_is_named_no_more(world):
@@ -62,4 +62,4 @@ def test_a_node_that_is_gone_is_named_no_more(world):
     world.node(world.a_node("n1", ""), deleted=True)
     world.tick()
 
-    assert told(world) == ["dray serves no node in pool pool"]
+    assert told(world) == ["pool pool has no node to allocate on"]

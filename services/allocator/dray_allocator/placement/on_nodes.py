@@ -57,7 +57,7 @@ def of_the_pool(state: AllocatorState, pool: str) -> list[Reason]:
         what = f"pool {pool} selects nodes that other pools have: {name_list(named)}"
         found.append(Reason("pool", what, 0, 0, "node"))
     if not state.facts.served_nodes(pool):
-        found.append(Reason("pool", f"dray serves no node in pool {pool}", 0, 0, "pool"))
+        found.append(Reason("pool", f"pool {pool} has no node to allocate on", 0, 0, "pool"))
     return found
 
 
