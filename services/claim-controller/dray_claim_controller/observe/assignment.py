@@ -24,12 +24,14 @@ _POOL_NAME = "pool_name"
 def pools_of(objects: Objects) -> Mapping[str, Pool]:
     """All pools by name. Every node's fact asks: they are read again only once one changed, and
     the mapping is another one only where what they say is."""
-    found = tuple(objects.plain[POOLS.plural].items())
-    if objects.pools is None or not _are_those(objects.pools[0], found):
-        pools = {name: pool_from(obj) for name, obj in found}
-        known = objects.pools[1] if objects.pools is not None else pools
-        objects.pools = (found, known if known == pools else pools)
-    return objects.pools[1]
+    found, known = objects.plain[POOLS.plural], objects.pools
+    # An object that changes is replaced: what is the same is compared by its identity.
+    if known is None or known[0] != found:
+        pools: Mapping[str, Pool] = {name: pool_from(obj) for name, obj in found.items()}
+        if known is not None and known[1] == pools:
+            pools = known[1]
+        known = objects.pools = (dict(found), pools)
+    return known[1]
 
 
 def selecting(objects: Objects, node: str) -> tuple[str, ...]:
@@ -131,10 +133,3 @@ def _selecting(
         names = sorted(pool.name for pool in pools.values() if selects(pool, labels))
         known = objects.selecting[1][node] = (labels, tuple(names))
     return known[1]
-
-
-def _are_those(known: Sequence[tuple[str, Object]], found: Sequence[tuple[str, Object]]) -> bool:
-    # An object that changes is replaced, and none is changed in place.
-    return len(known) == len(found) and all(
-        old is new for (_, old), (_, new) in zip(known, found, strict=True)
-    )

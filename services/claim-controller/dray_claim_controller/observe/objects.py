@@ -22,7 +22,7 @@ class Objects:
         self.cards = Cards()
         self.plain: dict[str, dict[str, Object]] = {resource.plural: {} for resource in WATCHED}
         """Objects of the other kinds, by plural and ``namespace/name``."""
-        self.pools: tuple[tuple[tuple[str, Object], ...], Mapping[str, Pool]] | None = None
+        self.pools: tuple[dict[str, Object], Mapping[str, Pool]] | None = None
         """The pools as they were last read, and the objects they were read from."""
         self.selecting: tuple[
             Mapping[str, Pool], dict[str, tuple[dict[str, str], tuple[str, ...]]]
