@@ -1,7 +1,11 @@
 """Whatever a tenant creates, labels, annotates, shares and deletes in its namespace, nothing of
 another namespace changes, it gets no device of a pool that does not admit it, and every honest pod
-is bound."""
+is bound.
 
+``DRAY_ADVERSARY_EXAMPLES=500`` tries so many sequences in place of 25.
+"""
+
+import os
 from unittest import mock
 
 import pytest
@@ -12,6 +16,7 @@ from tests.adversary.world import attack
 from dray.domain.names import DECISION, GPUPOOL, POOL_LABEL
 from dray_sandbox.chaos.cluster import DEDICATED, SHARED, SPARE
 
+EXAMPLES = int(os.environ.get("DRAY_ADVERSARY_EXAMPLES", "25"))
 THEFT = (
     Action("create claim", "c0"),
     Action("create pod", "p0", claims=("c0",), rest_s=1.0),
@@ -54,7 +59,10 @@ def test_no_known_way_leads_past_a_pools_namespaces(what: str, admission: bool) 
 
 @given(actions=SEQUENCES)
 @settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+    max_examples=EXAMPLES,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=True,
 )
 def test_no_sequence_of_actions_harms_others(actions: list[Action]) -> None:
     assert attack(actions) == []

@@ -102,9 +102,7 @@ class GPUPoolSpec(Fields):
 
     model_config = ConfigDict(
         json_schema_extra={
-            "x-kubernetes-validations": [
-                {"rule": _NAMESPACES_KEPT, "message": _NAMESPACES_OF_DRAY}
-            ]
+            "x-kubernetes-validations": [{"rule": _NAMESPACES_KEPT, "message": _NAMESPACES_OF_DRAY}]
         }
     )
 
