@@ -27,6 +27,8 @@ class Publish(Question[tuple[Fact, ...]], frozen=True, kw_only=True, tag="publis
     """Of the change."""
     before: Any = None
     """The last fact about it (a ``Fact``), tombstones included."""
+    doubted: tuple[Any, ...] = ()
+    """Later ones, of which it is unknown whether they are stored."""
     left: tuple[tuple[str, int], ...] = ()
     """Of nodes: highest node-left revision by domain."""
     closing: tuple[str, ...] = ()
@@ -39,7 +41,7 @@ class Publish(Question[tuple[Fact, ...]], frozen=True, kw_only=True, tag="publis
         published, buried = (None, node) if node and node.deleted else (node, None)
         left = {(domain, self.key.identity): revision for domain, revision in self.left}
         fact = fact_of(picture, self.key, Known(published, left, self.closing, self.recall, buried))
-        return tuple(plan(self.key, before, fact, self.revision))
+        return tuple(plan(self.key, before, fact, self.revision, self.doubted))
 
 
 class Taints(Question[tuple[Taint, ...] | None], frozen=True, kw_only=True, tag="taints"):
