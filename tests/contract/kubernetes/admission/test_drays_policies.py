@@ -187,6 +187,34 @@ async def test_a_binding_brings_no_annotation_of_dray(
     await api.bind("one", "n1", annotations={"example.com/note": "x"})
 
 
+@pytest.mark.parametrize(
+    "target",
+    [pytest.param("real", marks=[pytest.mark.real, pytest.mark.timeout(900)])],
+    indirect=True,
+    scope="session",
+)
+async def test_nor_does_a_binding_that_is_posted_beside_its_pod(
+    api: Any, install: Install, refused: Any
+) -> None:
+    """The old way to bind, which the sandbox does not serve."""
+    await pod_with(api)
+    await install()
+
+    with pytest.raises(refused) as caught:
+        await api.call("POST", api.path("bindings"), binding(P + "gpupool"))
+    assert f"annotation {P}gpupool of a pod" in caught.value.message
+    await api.call("POST", api.path("bindings"), binding("example.com/note"))
+
+
+def binding(annotation: str) -> Any:
+    return {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": "one", "annotations": {annotation: "a"}},
+        "target": {"kind": "Node", "name": "n1"},
+    }
+
+
 @pytest.mark.parametrize("name", ["decision", "void", "allocated"])
 async def test_what_fences_decisions_is_drays_alone_whatever_the_class(
     api: Any, install: Install, refused: Any, name: str
