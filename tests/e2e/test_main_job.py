@@ -124,11 +124,11 @@ async def test_a_pool_that_selects_every_node_takes_none_and_its_pods_hear_why(
             ("sim-3", "default"),
         )
     )
-    told = f"pool everything selects nodes that other pools have: {named}"
+    warning = f"pool everything selects nodes that other pools have: {named}"
     async with asyncio.timeout(45):
         async for _ in cluster.kube.watch(BIND_REQUESTS, "default"):
             requests = (await cluster.kube.list(BIND_REQUESTS, "default")).objects
-            if any(told in (one.get("status") or {}).get("explanation", "") for one in requests):
+            if any(warning in (one.get("status") or {}).get("explanation", "") for one in requests):
                 break
     await cluster.delete("before", "waits", "after")
     await cluster.kube.delete(POOLS, "everything")

@@ -1,4 +1,4 @@
-"""The door to celpy: conditions of webhooks, policies, and validation rules of CRDs."""
+"""The adapter of celpy: conditions of webhooks, policies, and validation rules of CRDs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Pods under admission: an AdmissionReview in, an answer out. Pure.
 
 CREATE: annotations are read, pool, policy and base template resolved, the shape derived and
-the claim injected; whatever is wrong is said at once. UPDATE: what dray put in stays
+the claim injected; whatever is wrong is reported at once. UPDATE: what dray put in stays
 (``updates``).
 """
 

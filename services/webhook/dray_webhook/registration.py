@@ -80,7 +80,7 @@ def _selector(variable: str) -> str:
 _SELECTOR_CHANGED = (
     f"request.operation == 'CREATE' || {_selector('object')} != {_selector('oldObject')}"
 )
-"""Whoever changes something else of a pool was warned before."""
+"""Users who change something else of a pool were warned before."""
 
 
 def _tolerating(spec: str) -> str:

@@ -66,11 +66,11 @@ async def test_a_pool_takes_no_node_from_another_and_all_are_told(world: Any) ->
             for entry in status.get("conditions") or ()
         }
 
-    async def told() -> bool:
+    async def reported() -> bool:
         lost, kept = await conditions("greedy"), await conditions("default-pool")
         return "NodesInOtherPools" in str(lost) and "node-1 (greedy)" in str(kept)
 
-    await world.until(told, "both pools say so")
+    await world.until(reported, "both pools say so")
     lost, kept = await conditions("greedy"), await conditions("default-pool")
     assert lost["Ready"][:2] == ("False", "NodesInOtherPools")
     assert "it selects nodes that other pools have: node-1 (default-pool)" in lost["Ready"][2]

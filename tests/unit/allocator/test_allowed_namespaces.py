@@ -29,8 +29,8 @@ def submit(world: Any, uid: str, namespace: str, *, claim_pool: str = "pool") ->
     world.see(PodObserved(revision=world.next(), pod=world.a_pod(uid, namespace=namespace)))
 
 
-def told(world: Any, uid: str) -> list[str]:
-    """Why the pod waits, as it was last told."""
+def texts(world: Any, uid: str) -> list[str]:
+    """Why the pod waits, as was last reported."""
     return [str(reason) for reason in world.waits(uid)[-1].reasons]
 
 
@@ -43,7 +43,7 @@ def test_a_namespace_that_is_allowed_gets_devices(restricted):
 def test_another_namespace_is_refused_with_the_reason(restricted, claim_pool):
     submit(restricted, "p", "team-b", claim_pool=claim_pool)
     assert restricted.decisions() == {}
-    assert told(restricted, "p") == [REFUSED]
+    assert texts(restricted, "p") == [REFUSED]
     assert [str(reason) for reason in reasons(restricted.state, "p")] == [REFUSED]
 
 
@@ -56,7 +56,7 @@ def test_a_claim_without_a_pool_gets_nothing_by_a_pod_that_is_annotated_later(re
     annotated = replace(pod, pool="pool", resource_version=2)
     restricted.see(PodObserved(revision=restricted.next(), pod=annotated))
     assert restricted.decisions() == {}
-    assert told(restricted, "p") == [REFUSED]
+    assert texts(restricted, "p") == [REFUSED]
 
 
 def test_a_claim_that_several_pods_share_is_refused_for_each(restricted):
@@ -68,7 +68,7 @@ def test_a_claim_that_several_pods_share_is_refused_for_each(restricted):
         pod = restricted.a_pod(uid, namespace="team-b", claims=shared)
         restricted.see(PodObserved(revision=restricted.next(), pod=pod))
     assert restricted.decisions() == {}
-    assert (told(restricted, "p"), told(restricted, "q")) == ([REFUSED], [REFUSED])
+    assert (texts(restricted, "p"), texts(restricted, "q")) == ([REFUSED], [REFUSED])
 
 
 def test_one_claim_of_several_is_no_way_in(restricted):
@@ -120,7 +120,7 @@ def test_a_pool_made_after_its_claim_admits_no_more(make_world):
     world.see(PoolObserved(revision=3, pool=late))
     world.see(DomainObserved(revision=1, domain="late", epoch=1))
     assert world.decisions() == {}
-    assert told(world, "p") == [
+    assert texts(world, "p") == [
         "namespace team-b may not use pool late (allowedNamespaces: team-a)"
     ]
 
@@ -129,5 +129,5 @@ def test_a_long_list_is_cut(restricted):
     many = tuple(f"team-{number}" for number in range(10, 30))
     restricted.see(PoolObserved(revision=3, pool=replace(RESTRICTED, allowed_namespaces=many)))
     submit(restricted, "p", "team-b")
-    (line,) = told(restricted, "p")
+    (line,) = texts(restricted, "p")
     assert line.endswith("team-16, team-17 and 12 more)")

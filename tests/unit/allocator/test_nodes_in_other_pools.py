@@ -18,7 +18,7 @@ def observe(world: Any, name: str, *, assigned: str, also: tuple[str, ...]) -> N
     world.see(NodeObserved(revision=world.next(), node=node, also_selected_by=also))
 
 
-def told(world: Any) -> list[str]:
+def texts(world: Any) -> list[str]:
     return [str(reason) for reason in world.waits("p")[-1].reasons]
 
 
@@ -27,7 +27,7 @@ def test_a_pod_hears_which_nodes_its_pool_does_not_get(world):
         observe(world, name, assigned="other", also=("pool",))
     world.submit(world.a_pod("p"))
 
-    assert told(world) == [
+    assert texts(world) == [
         "pool pool selects nodes that other pools have: n1 (other), n2 (other)",
         "pool pool has no node to allocate on",
     ]
@@ -38,22 +38,22 @@ def test_it_hears_so_beside_what_fails_on_the_nodes_that_there_are(world):
     observe(world, "n2", assigned="other", also=("pool",))
     world.submit(world.a_pod("p"), world.ask(tflops="10000"))
 
-    first, *others = told(world)
+    first, *others = texts(world)
     assert first == "pool pool selects nodes that other pools have: n2 (other)"
     assert any("virtual_tflops" in line for line in others)
 
 
 def test_who_waits_already_hears_of_it_with_the_next_tick(world):
     world.submit(world.a_pod("p"))
-    assert told(world) == ["pool pool has no node to allocate on"]
+    assert texts(world) == ["pool pool has no node to allocate on"]
 
     observe(world, "n1", assigned="other", also=("pool",))
     world.tick()
-    assert told(world)[0] == "pool pool selects nodes that other pools have: n1 (other)"
+    assert texts(world)[0] == "pool pool selects nodes that other pools have: n1 (other)"
 
     observe(world, "n1", assigned="other", also=())
     world.tick()
-    assert told(world) == ["pool pool has no node to allocate on"]
+    assert texts(world) == ["pool pool has no node to allocate on"]
 
 
 def test_a_node_that_is_gone_is_named_no_more(world):
@@ -62,4 +62,4 @@ def test_a_node_that_is_gone_is_named_no_more(world):
     world.node(world.a_node("n1", ""), deleted=True)
     world.tick()
 
-    assert told(world) == ["pool pool has no node to allocate on"]
+    assert texts(world) == ["pool pool has no node to allocate on"]

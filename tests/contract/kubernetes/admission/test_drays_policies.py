@@ -1,4 +1,4 @@
-"""dray's own policies: what stays as it was created, whoever asks, also while dray is away."""
+"""dray's own policies: what stays as it was created, for every user, also while dray is away."""
 
 import copy
 from collections.abc import Awaitable, Callable
@@ -66,17 +66,17 @@ def install(api: Any, refused: type[AssertionError]) -> Install:
         """Wait until a policy that is made now is followed, and so are those before it: it tells
         the user's name."""
         await create([copy.deepcopy(obj) for obj in MARKER])
-        told: list[str] = []
+        messages: list[str] = []
 
         async def denied() -> bool:
             try:
                 await api.create("configmaps", {"metadata": {"name": "probe"}}, dryRun="All")
             except refused as error:
-                told.append(error.message)
-            return bool(told)
+                messages.append(error.message)
+            return bool(messages)
 
         await api.until(denied)
-        return told[0].rpartition("denied request: ")[2]
+        return messages[0].rpartition("denied request: ")[2]
 
     async def install(*, is_dray: bool = False) -> None:
         user = await followed() if is_dray else CLAIM_CONTROLLER
@@ -193,9 +193,7 @@ async def test_a_binding_brings_no_annotation_of_dray(
     indirect=True,
     scope="session",
 )
-async def test_nor_does_a_binding_that_is_posted_beside_its_pod(
-    api: Any, install: Install, refused: Any
-) -> None:
+async def test_nor_does_a_binding_in_the_old_form(api: Any, install: Install, refused: Any) -> None:
     """The old way to bind, which the sandbox does not serve."""
     await pod_with(api)
     await install()

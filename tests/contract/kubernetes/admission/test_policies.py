@@ -139,7 +139,9 @@ async def test_without_any_message_the_expression_is_shown(
     assert error.message.endswith(f"denied request: failed expression: {FIXED}")
 
 
-async def test_the_first_of_several_denials_is_told(api: Any, policy: Policy, denied: Any) -> None:
+async def test_the_first_of_several_denials_is_answered(
+    api: Any, policy: Policy, denied: Any
+) -> None:
     await labelled_pod(api)
     second = {"expression": "false", "message": "never"}
     body = policy.body({"expression": FIXED, "message": "first"}, second)
