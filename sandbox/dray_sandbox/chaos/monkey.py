@@ -96,6 +96,7 @@ class Monkey:
             administrators.delete_pool,
             administrators.forget_pool,
             administrators.create_pool,
+            administrators.overlap_pools,
             administrators.change_owner,
             administrators.change_owner,
             administrators.change_ratio,

@@ -33,6 +33,8 @@ class NodeFact:
     node: Node
     revision: int
     counted: frozenset[str]
+    also_selected_by: tuple[str, ...] = ()
+    """Pools that select the node and don't have it."""
 
 
 @dataclass(slots=True)
@@ -63,6 +65,8 @@ class Facts:
     """Moves with every fact of a node."""
     members: dict[str, dict[str, None]] = field(default_factory=dict)
     """Per pool, its nodes."""
+    in_other_pools: dict[str, dict[str, None]] = field(default_factory=dict)
+    """Per pool, nodes that it selects and another pool has."""
     classes: dict[str, DeviceClass] = field(default_factory=dict)
     taint_rules: dict[str, TaintRule] = field(default_factory=dict)
     given: frozenset[str] = frozenset()
@@ -155,12 +159,17 @@ class Facts:
             self._served.clear()
         if known is not None:
             self.members[known.node.pool].pop(node.name, None)
+            for pool in known.also_selected_by:
+                self.in_other_pools[pool].pop(node.name, None)
         if fact.deleted:
             self.nodes.pop(node.name, None)
             return known
         counted = frozenset(fact.counted_pods) if fact.counted_pods else _NONE_COUNTED
-        self.nodes[node.name] = NodeFact(node, fact.revision, counted)
+        also = fact.also_selected_by
+        self.nodes[node.name] = NodeFact(node, fact.revision, counted, also)
         self.members.setdefault(node.pool, {})[node.name] = None
+        for pool in also:
+            self.in_other_pools.setdefault(pool, {})[node.name] = None
         return known
 
     def served_nodes(self, pool: str) -> list[str]:

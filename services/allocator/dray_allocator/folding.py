@@ -184,11 +184,14 @@ def _node(state: AllocatorState, fact: NodeObserved) -> None:
     state.boards.node_changed(name)
     for pod_uid in state.holds.pods_on(name):
         state.refresh_hold(pod_uid)
+    elsewhere = _also(before) ^ _also(after)
     for domain in state.domains.values():
         if domain.name in (_pool(before), _pool(after), after.node.leaving if after else ""):
             domain.settle = True
             if after is not None and _may_fit_more(before, after):
                 domain.more_supply()
+        elif domain.name in elsewhere:
+            domain.more_supply()  # Nothing fits that did not, but the reasons are other ones.
     # Also those that the sum has no more: whoever folds their decision now holds it until they end.
     for pod_uid in sorted(_counted(before) ^ _counted(after)):
         state.refresh_hold(pod_uid)
@@ -196,6 +199,10 @@ def _node(state: AllocatorState, fact: NodeObserved) -> None:
 
 def _counted(fact: NodeFact | None) -> frozenset[str]:
     return fact.counted if fact else frozenset()
+
+
+def _also(fact: NodeFact | None) -> frozenset[str]:
+    return frozenset(fact.also_selected_by) if fact else frozenset()
 
 
 def _pool(fact: NodeFact | None) -> str:

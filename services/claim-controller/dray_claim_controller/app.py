@@ -64,7 +64,7 @@ class Controller:
             )
         self.watching = Watching(kube, picture, self.journal)
         self._settings = settings
-        self._lookup = LookupServer(kube)
+        self._lookup = LookupServer(kube, picture)
         self.election = _election(kube, self._clock, settings)
         self._means = Means(
             bus,

@@ -185,6 +185,7 @@ class Term:
             self.publisher,
             clock,
             orders=lambda: self.followers.orders,
+            tell=self.reporter.tell_pool,
             every_s=settings.publishing.status_every,
             allocates=settings.owner.allocating_scheduler,
         )

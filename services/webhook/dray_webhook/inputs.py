@@ -13,12 +13,14 @@ from dray.messages.rpc import Lookup, LookupReply
 from dray_webhook.claims import mutate_claim, validate_claim
 from dray_webhook.injection import Ids
 from dray_webhook.mutation import admit_pod, refuse_unadmitted
+from dray_webhook.overlap import validate_pool
 from dray_webhook.pools import Rules
 from dray_webhook.review import Answer, Request, write_review
 from dray_webhook.view import View
 
 VALIDATE_POD, MUTATE_CLAIM, VALIDATE_CLAIM = "validate-pods", "mutate-claims", "validate-claims"
-PATHS = (MUTATE_POD, VALIDATE_POD, MUTATE_CLAIM, VALIDATE_CLAIM)
+VALIDATE_POOL = "validate-pools"
+PATHS = (MUTATE_POD, VALIDATE_POD, MUTATE_CLAIM, VALIDATE_CLAIM, VALIDATE_POOL)
 
 
 def decide(path: str, request: Request, view: View, rules: Rules, ids: Ids) -> Answer:
@@ -35,7 +37,9 @@ def decide(path: str, request: Request, view: View, rules: Rules, ids: Ids) -> A
         case "mutate-claims":
             return mutate_claim(request)
         case "validate-claims":
-            return validate_claim(request, view, rules)
+            return validate_claim(request, view)
+        case "validate-pools":
+            return validate_pool(request, view)
     raise KeyError(path)
 
 

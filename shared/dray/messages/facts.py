@@ -86,6 +86,8 @@ class NodeObserved(Fact, frozen=True, kw_only=True):
     as they are dray's; None: never, or not yet."""
     former: tuple[str, ...] = ()
     """Other pools whose claims hold devices of it, or may yet: pools that it left, mostly."""
+    also_selected_by: tuple[str, ...] = ()
+    """Pools that select the node and don't have it, because ``node.assigned_pool`` has."""
 
     def ids(self) -> tuple[str, ...]:
         return (self.node.name,)

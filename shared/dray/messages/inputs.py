@@ -31,7 +31,7 @@ class Reviewed(Message, frozen=True, kw_only=True):
     """Of the AdmissionReview."""
     path: str = MUTATE_POD
     """What was asked for: ``mutate-pods``, ``validate-pods``, ``mutate-claims``,
-    ``validate-claims``."""
+    ``validate-claims``, ``validate-pools``."""
     facts_sequence: int
     """Last fact of pools, policies, templates and the server that it had folded."""
     facts_created: str = ""

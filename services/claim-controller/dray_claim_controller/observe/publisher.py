@@ -147,7 +147,7 @@ class Publisher:
         revision = 0 if fact is None else fact.revision
         async with self._lock:
             for newer in self._outbox.plan(key, fact, revision):
-                await self._store(newer)
+                await self._store_or_doubt(newer)
                 self._published(newer)
 
     async def tick(self) -> None:
@@ -213,7 +213,7 @@ class Publisher:
         for newer in self._ask(self._question(key, revision)):
             cause = self._cause_of(newer.claim.uid) if isinstance(newer, ClaimObserved) else ""
             with publishing(newer, self._pod_of(newer), first=last is None) as traceparent:
-                await self._store(newer, traceparent, cause)
+                await self._store_or_doubt(newer, traceparent, cause)
             self._published(newer)
 
     async def _bury_inventory(self, key: Key) -> None:
@@ -246,9 +246,9 @@ class Publisher:
                 self._quarantined[fact.node.name] = None
 
     def _question(self, key: Key, revision: int) -> Publish:
-        before = self._outbox.newest(key)
+        before, doubted = self._outbox.newest(key), self._outbox.doubted(key)
         if key.kind != NodeObserved.NAME:
-            return Publish(key=key, revision=revision, before=before)
+            return Publish(key=key, revision=revision, before=before, doubted=doubted)
         left = [
             (name, at) for (name, node), at in self._moves.left().items() if node == key.identity
         ]
@@ -260,6 +260,7 @@ class Publisher:
             key=key,
             revision=revision,
             before=before,
+            doubted=doubted,
             left=tuple(left),
             closing=closing,
             recall=recall,
@@ -273,6 +274,13 @@ class Publisher:
             case ClaimObserved(claim=claim):
                 return self._picture.pods.get(claim.pod_uid)
         return None
+
+    async def _store_or_doubt(self, fact: Fact, traceparent: str = "", cause: str = "") -> None:
+        try:
+            await self._store(fact, traceparent, cause)
+        except BusUnavailableError:
+            self._outbox.doubt(fact)
+            raise
 
     async def _store(self, fact: Fact, traceparent: str = "", cause: str = "") -> int:
         assert self._fence is not None, "the term was not begun"
