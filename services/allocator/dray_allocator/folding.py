@@ -47,8 +47,7 @@ def fold_fact(state: AllocatorState, event: FactSeen) -> list[Effect]:
 
 def forget_facts(state: AllocatorState) -> None:
     """The facts stream was re-created: start from nothing; the logs stay until new epochs."""
-    now_unix_s = state.facts.now_unix_s
-    state.facts = Facts(now_unix_s=now_unix_s)
+    state.facts = Facts()
     state.ties = Ties()
     state.attended.begin_anew()
     state.fleet = Fleet(state.rules.drivers)
@@ -257,7 +256,7 @@ def _synced(state: AllocatorState, fact: Synced) -> None:
 
 
 def _tick(state: AllocatorState, fact: Tick) -> None:
-    state.facts.tick(fact.now_unix_s)
+    state.facts.tick(fact)
     for domain in state.domains.values():
         domain.ticked = True
 

@@ -41,7 +41,7 @@ class Known:
     def complete(self, domain: Domain) -> bool:
         """Whether nothing is known to be missing of what earlier records were based on."""
         facts, needed = self.facts, domain.current.facts_sequence
-        whole = facts.synced and facts.whole and not domain.unnamed
+        whole = facts.synced and facts.whole and facts.is_dated and not domain.unnamed
         return whole and facts.position >= needed and self.knows(domain.name)
 
     def knows(self, pool: str) -> bool:

@@ -123,7 +123,7 @@ def test_a_pod_that_waits_for_its_devices_is_committed_and_keeps_what_it_has(wor
     for name in ("a", "b"):
         world.commit(world.decisions()[name])
     world.tick(31)
-    world.tick(600)
+    world.tick(600, most_step_s=600)
     assert not world.sent()
     assert {why for _, why, _ in world.released()} == {"committed"}
     assert all(world.state.holds.has(name) for name in ("a", "b"))
@@ -137,7 +137,7 @@ def test_an_excluded_node_is_tried_again_after_a_while(make_world):
     world.commit(first)
     world.tick()
     world.clear("claim-p", void=first.claims[0].attempt)
-    world.tick(299)
+    world.tick(299, most_step_s=299)
     assert world.waits("p")[-1].reasons[-1].what == "not withdrawn from lately"
     world.tick(1)
     assert world.decisions()["p"].claims[0].attempt > first.claims[0].attempt

@@ -80,7 +80,7 @@ def _busy_nodes(state: AllocatorState, domain: Domain) -> dict[str, None]:
 
 def _end(state: AllocatorState, domain: Domain, reservation: Reservation) -> Ending | Wish | None:
     around = Surroundings(
-        state.facts.now_unix_s,
+        state.facts.age_s(reservation.decided_unix_s),
         state.rules.uncommitted_after_s,
         state.facts.pod_wants(reservation.pod_uid),
         state.facts.serves(reservation.node, domain.name),
@@ -100,8 +100,7 @@ def _release(reservation: Reservation, end: Ending) -> Release:
 def _wished(
     state: AllocatorState, domain: Domain, reservation: Reservation, wish: Wish
 ) -> list[VoidClaim]:
-    """The command, once per repeat period; replicas number the askings alike."""
-    age_s = max(0.0, state.facts.now_unix_s - reservation.decided_unix_s)
+    """The command, once per repeat period."""
     return _ask(
         domain,
         VoidClaim(
@@ -111,7 +110,7 @@ def _wished(
             name=reservation.name,
             attempt=wish.attempt,
             reason=wish.reason,
-            asked=int(age_s / state.rules.void_repeat_s),
+            asked=_asking(state),
         ),
     )
 
@@ -129,9 +128,14 @@ def _unknown_execution(state: AllocatorState, domain: Domain, claim_uid: str) ->
             name=claim.name,
             attempt=claim.decision,
             reason="its execution has begun, but the log does not know it",
-            asked=int(state.facts.now_unix_s / state.rules.void_repeat_s),
+            asked=_asking(state),
         ),
     )
+
+
+def _asking(state: AllocatorState) -> int:
+    """Which repeat period it is, so that replicas number the askings alike."""
+    return int(state.facts.now_unix_s / state.rules.void_repeat_s)
 
 
 def _ask(domain: Domain, command: VoidClaim) -> list[VoidClaim]:
