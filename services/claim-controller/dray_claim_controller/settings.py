@@ -32,7 +32,7 @@ class Execution(Group):
     watch_timeout: Duration = 2.0
     """How long to wait for the own watch to show a commit before reading it."""
     binding_timeout: Duration = Field(default=600.0, gt=0)
-    """How long after its allocation a device may lack its binding conditions before the
+    """How long after the decision a device may lack its binding conditions before the
     allocation is taken back, as kube-scheduler's ``bindingTimeout``."""
     withdraw_after: Duration = 10.0
     """How long a pod may be unschedulable with an allocation before that is taken back."""

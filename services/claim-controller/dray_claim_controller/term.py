@@ -73,6 +73,7 @@ class Term:
             clock,
             instance=instance,
             moves=Moves(self._left, self._closing, settings.owner.quarantine, self._keeps_taints),
+            tick_s=settings.publishing.tick,
             ask=watching.ask,
             cause_of=watching.cause_of,
         )
@@ -98,7 +99,12 @@ class Term:
             kube,
             watching,
             clock,
-            Environment(self.epochs.current, self._keeps_timestamp, self._progress),
+            Environment(
+                self.epochs.current,
+                self._keeps_timestamp,
+                self._progress,
+                self.publisher.now_unix_s,
+            ),
             concurrency=settings.execution.concurrency,
             watch_timeout_s=settings.execution.watch_timeout,
             binding_timeout_s=settings.execution.binding_timeout,
