@@ -1,7 +1,7 @@
 """What services other than the allocator consumed and answered, while recording is on.
 
-Nothing acts on it: it is for ``dray record`` and ``dray replay`` alone. It holds what decisions read
-of Kubernetes objects and no more (``dray.recording.redaction``).
+Nothing acts on it: it is for ``dray record`` and ``dray replay`` alone. Of Kubernetes objects it
+holds what decisions read (``dray.recording.redaction``).
 """
 
 from typing import Any, ClassVar, Literal

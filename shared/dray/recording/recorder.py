@@ -236,7 +236,7 @@ class Recorder:
                 payload=_payload(delivered),
             )
             is_new = delivered.sequence > last_before
-            is_redacted = msgspec.json.decode(delivered.payload, type=_Input).redacted
+            is_redacted = _is_redacted(delivered.payload)
             if not is_new and is_redacted:
                 history.add(line)
             if is_new or delivered.sequence == last_before or not delivered.pending:
@@ -255,6 +255,13 @@ class Recorder:
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         assert self._followers is not None, "only called while run() runs"
         self._followers.create_task(work)
+
+
+def _is_redacted(payload: bytes) -> bool:
+    try:
+        return msgspec.json.decode(payload, type=_Input).redacted
+    except msgspec.ValidationError:
+        return False
 
 
 def _payload(delivered: Delivered) -> msgspec.Raw:

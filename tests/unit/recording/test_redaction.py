@@ -149,9 +149,7 @@ def questions(picture: Picture) -> list[Question[Any]]:
         for name in picture.plain["gpupools"]
     ]
     asked += [
-        Affected(
-            namespace="team", name="base", dray_namespace="dray-system", bases=("team/base",)
-        ),
+        Affected(namespace="team", name="base", dray_namespace="dray-system", bases=("team/base",)),
         Cleared(),
         Refused(after_s=0.0, now_s=5.0, since_s={}),
         StartedHalfway(after_s=0.0, now_s=5.0, since_s={}),
