@@ -16,6 +16,7 @@ from dray.domain.placement import Placement, placement_of
 from dray.domain.pods import Node, Pod, Policy, Pool
 from dray.messages.facts import ClaimObserved, ClusterObserved, NodeObserved, PodObserved, Tick
 from dray_allocator.specs import Specs
+from dray_allocator.undecodable import UndecodableFacts
 
 GONE_KEPT_S = 600.0
 """How long a deletion is remembered: longer than a log may lag behind the facts. After it an
@@ -46,6 +47,7 @@ class Facts:
     synced: bool = False
     whole: bool = True
     """Whether nothing is missing of what the stream held at ``position``."""
+    undecodable: UndecodableFacts = field(default_factory=UndecodableFacts)
     now_unix_s: float = 0.0
     """The time of the first tick, and what every tick since added to it; 0: no tick was read."""
     claims: dict[str, Claim] = field(default_factory=dict)
@@ -132,6 +134,7 @@ class Facts:
 
     def forget_pools(self, keep: Callable[[str], bool]) -> tuple[list[str], list[str]]:
         """Forget the claims and pods of all pools but those kept; their uids. They are not gone."""
+        self.undecodable.forget_pools(keep)
         claims = [claim for claim in self.claims.values() if not keep(claim.pool)]
         pods = [pod for pod in self.pods.values() if not keep(pod.pool)]
         for claim in claims:

@@ -7,6 +7,7 @@ so the order in which facts and records arrived does not matter.
 from dataclasses import dataclass
 
 from dray.domain.claims import Claim
+from dray.messages.decisions import WhyReleased
 from dray_allocator.log.fold import Reservation, Stage
 
 
@@ -26,7 +27,7 @@ def counts(reservation: Reservation, claim: Claim | None, gone: bool) -> bool:
 class Ending:
     """The end of a reservation that the facts show: why, and which node not to try soon."""
 
-    why: str
+    why: WhyReleased
     exclude_node: str = ""
     urgent: bool = True
     """Whether something waits for it; commits can wait for the tick."""

@@ -108,6 +108,10 @@ class Orders:
                     if pod.pod_uid not in self.open:
                         self._decide(Order(self.domain, pod, decided_unix_s=record.now_unix_s))
 
+    def pass_over(self, sequence: int) -> None:
+        """A record that can't be decoded changes nothing."""
+        self.sequence = max(self.sequence, sequence)
+
     def finish(self, pod_uid: str, attempt: int) -> None:
         """The decision of this attempt needs no more work."""
         order = self.open.get(pod_uid)
