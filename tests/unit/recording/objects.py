@@ -128,22 +128,33 @@ def _metadata(name: str, **more: Any) -> Object:
     return {"name": name, "uid": f"{name}-uid", "resourceVersion": "1", **more}
 
 
-def pods(name: str = "p1", **status: Any) -> st.SearchStrategy[Object]:
-    """Pods with annotations as users write them; ``status=False`` for those under admission."""
-    parts: dict[str, st.SearchStrategy[Any]] = {
-        "metadata": st.tuples(_ASKED, st.booleans()).map(
-            lambda drawn: _metadata(
-                name,
-                namespace="team",
-                labels={"app": "a"},
-                annotations={**drawn[0], **({SHAPE: _SHAPE} if drawn[1] else {})},
-            )
-        ),
-        "spec": _POD_SPECS,
-    }
-    if status.get("status", True):
-        parts["status"] = _POD_STATUSES
-    return st.fixed_dictionaries(parts)
+_TIMES = st.fixed_dictionaries(
+    {},
+    optional={
+        "creationTimestamp": st.just("2026-01-02T03:04:05Z"),
+        "deletionTimestamp": st.just("2026-01-02T03:05:05Z"),
+    },
+)
+
+
+@st.composite
+def pods(draw: st.DrawFn, *, admitted: bool = True) -> Object:
+    """A pod with annotations as users write them, admitted already or not."""
+    shape = {SHAPE: _SHAPE} if draw(st.booleans()) else {}
+    metadata = _metadata(
+        "p1",
+        namespace="team",
+        labels={"app": "a"},
+        annotations={**draw(_ASKED), **shape},
+        **draw(_TIMES),
+    )
+    pod = {"metadata": metadata, "spec": draw(_POD_SPECS)}
+    if admitted:
+        return {**pod, "status": draw(_POD_STATUSES)}
+    if draw(st.booleans()):
+        metadata["generateName"] = "p-"
+        del metadata["name"]
+    return pod
 
 
 _SHAPE = (
@@ -178,7 +189,7 @@ def claims(draw: st.DrawFn) -> Object:
     if draw(st.booleans()):
         exactly["tolerations"] = [{"key": OWNER_TAINT, "operator": "Exists"}]
     made: Object = {
-        "metadata": _metadata("c1", namespace="team", annotations={}, labels={}),
+        "metadata": _metadata("c1", namespace="team", annotations={}, labels={}, **draw(_TIMES)),
         "spec": {"devices": {"requests": [{"name": "gpu-request", "exactly": exactly}]}},
         "status": draw(_CLAIM_STATUSES),
     }

@@ -102,5 +102,4 @@ def _fill_each(values: list[Object] | None, names: tuple[str, ...], draw: Draw) 
 
 
 def _fill(value: Object, names: tuple[str, ...], draw: Draw) -> None:
-    for name in (*names, *_UNKNOWN):
-        value[name] = draw(SECRETS)
+    value.update(dict.fromkeys((*names, *_UNKNOWN), draw(SECRETS)))

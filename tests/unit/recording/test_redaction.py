@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.recording.objects import FIXED, claims, nodes, pods
 from tests.unit.recording.secrets import SECRET, salted
@@ -88,14 +88,13 @@ def test_what_is_recorded_of_an_object_is_read_as_the_object_and_has_no_secret(
         assert node_from(kept) == node_from(whole)
 
 
-@settings(max_examples=300)
 @given(st.data())
 async def test_a_recorded_review_has_no_secret_and_is_answered_as_it_was(
     data: st.DataObject,
 ) -> None:
     path = data.draw(st.sampled_from(PATHS))
     plural = "pods" if path.endswith("pods") else "resourceclaims"
-    strategy = pods(status=False) if plural == "pods" else claims()
+    strategy = pods(admitted=False) if plural == "pods" else claims()
     operation = data.draw(st.sampled_from(["CREATE", "UPDATE"]))
     obj = salted(plural, data.draw(strategy), data.draw)
     old = None
@@ -195,7 +194,6 @@ def questions(picture: Picture) -> list[Question[Any]]:
     return asked
 
 
-@settings(max_examples=200)
 @given(st.data())
 def test_a_claim_controllers_journal_has_no_secret_and_is_answered_as_it_was(
     data: st.DataObject,
