@@ -100,7 +100,8 @@ def _release(reservation: Reservation, end: Ending) -> Release:
 def _wished(
     state: AllocatorState, domain: Domain, reservation: Reservation, wish: Wish
 ) -> list[VoidClaim]:
-    """The command, once per repeat period."""
+    """The command, once per repeat period; replicas number the askings alike."""
+    age_s = state.facts.age_s(reservation.decided_unix_s)
     return _ask(
         domain,
         VoidClaim(
@@ -110,7 +111,7 @@ def _wished(
             name=reservation.name,
             attempt=wish.attempt,
             reason=wish.reason,
-            asked=_asking(state),
+            asked=int(age_s / state.rules.void_repeat_s),
         ),
     )
 
@@ -128,18 +129,14 @@ def _unknown_execution(state: AllocatorState, domain: Domain, claim_uid: str) ->
             name=claim.name,
             attempt=claim.decision,
             reason="its execution has begun, but the log does not know it",
-            asked=_asking(state),
+            asked=int(state.facts.now_unix_s / state.rules.void_repeat_s),
         ),
     )
 
 
-def _asking(state: AllocatorState) -> int:
-    """Which repeat period it is, so that replicas number the askings alike."""
-    return int(state.facts.now_unix_s / state.rules.void_repeat_s)
-
-
 def _ask(domain: Domain, command: VoidClaim) -> list[VoidClaim]:
-    if command.asked <= domain.asked.get(command.claim_uid, -1):
+    # Another number than the last, not a higher one: an age counts down to a time that is ahead.
+    if command.asked == domain.asked.get(command.claim_uid):
         return []
     domain.asked[command.claim_uid] = command.asked
     return [command]
