@@ -165,6 +165,7 @@ _DEVICE = {"request": "gpu-request", "driver": DRIVER, "pool": NODE, "device": "
 _CLAIM_STATUSES = st.sampled_from(
     [
         {},
+        {"allocation": {"devices": {"results": [_DEVICE]}}},
         {
             "allocation": {"devices": {"results": [_DEVICE]}, "nodeSelector": None},
             "reservedFor": [{"resource": "pods", "name": "p1", "uid": "p1-uid"}],

@@ -13,6 +13,7 @@ from tests.unit.webhook.conftest import new_view
 
 from dray.bus.backlog import Backlog
 from dray.bus.memory import MemoryBus
+from dray.domain.claims import Allocation
 from dray.kube.convert import claim_from, node_from, pod_from
 from dray.kube.ports import Changed, Deleted, Listed
 from dray.messages.base import decode
@@ -163,14 +164,12 @@ def questions(picture: Picture) -> list[Question[Any]]:
             MayVoid(claim_uid=claim.uid, attempt=1_000_001),
             MayTakeBack(claim_uid=claim.uid, attempt=7, pod_uid="p1-uid", binder="dray"),
         ]
-        if claim.allocation is None:
-            continue
         wanted = ClaimDecision(
             uid=claim.uid,
             namespace=claim.namespace,
             name=claim.name,
             attempt=1_000_001,
-            allocation=claim.allocation,
+            allocation=claim.allocation or Allocation((), "n1"),
         )
         decision = PodDecision(
             pod_uid="p1-uid",
@@ -200,8 +199,8 @@ def test_a_claim_controllers_journal_has_no_secret_and_is_answered_as_it_was(
 ) -> None:
     notes = Noted()
     seam = Seam(Picture(), notes)
-    for revision in range(1, data.draw(st.integers(1, 8)) + 1):
-        plural = data.draw(st.sampled_from(sorted(OBJECTS)))
+    more = data.draw(st.lists(st.sampled_from(sorted(OBJECTS)), max_size=6))
+    for revision, plural in enumerate(("nodes", "resourceclaims", "pods", *more), 1):
         obj = salted(plural, data.draw(OBJECTS[plural]), data.draw)
         obj["metadata"]["resourceVersion"] = str(revision)
         match data.draw(st.sampled_from(["listed", "changed", "changed", "answered", "deleted"])):
