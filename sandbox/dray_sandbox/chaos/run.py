@@ -187,10 +187,10 @@ def _determined(seed: int, loop: VirtualLoop) -> Iterator[None]:
         mock.patch("dray.bus.memory_store._created", itertools.count(1)),
         mock.patch("uuid.uuid4", uuid4),
         mock.patch("dray_allocator.shell.uuid4", uuid4),
-        mock.patch("time.time", loop.now_unix_s),
+        mock.patch("time.time", loop.wall_unix_s),
         mock.patch("time.monotonic", loop.time),
         mock.patch(
-            "time.gmtime", lambda at=None: real_gmtime(loop.now_unix_s() if at is None else at)
+            "time.gmtime", lambda at=None: real_gmtime(loop.wall_unix_s() if at is None else at)
         ),
     ):
         try:

@@ -153,6 +153,11 @@ class Controller:
             of_term(lambda term: term.stuck.withdrawn),
         )
         metrics.gauge(
+            "dray_undecodable_records",
+            "Records of decision logs that were passed over in this term.",
+            of_term(lambda term: term.followers.undecodable),
+        )
+        metrics.gauge(
             "dray_report_backlog", "Reports not written.", of_term(lambda t: t.reporter.backlog)
         )
         metrics.gauge(

@@ -10,6 +10,7 @@ from dray.bus.backlog import Backlog
 from dray.messages.base import encode
 from dray.messages.inputs import MUTATE_POD, LookedUp, Reviewed
 from dray.messages.rpc import Lookup, LookupReply
+from dray.recording.redaction import redacted
 from dray_webhook.claims import mutate_claim, validate_claim
 from dray_webhook.injection import Ids
 from dray_webhook.mutation import admit_pod, refuse_unadmitted
@@ -70,7 +71,8 @@ class Inputs:
             facts_sequence=view.position,
             facts_created=facts_created,
             caught_up=view.caught_up,
-            request=request.model_dump(mode="json", by_alias=True),
+            request=_redacted(request, path).model_dump(mode="json", by_alias=True),
+            redacted=True,
             traceparent=ids.traceparent,
             looked_up=tuple(LookedUp(question=q, answer=a) for q, a in known.items()),
             settings=asdict(self._rules),
@@ -79,6 +81,13 @@ class Inputs:
         self._backlog.offer(
             encode(reviewed, source=f"/webhook/{self._instance}", correlation_id=ids.request_id)
         )
+
+
+def _redacted(request: Request, path: str) -> Request:
+    plural = "pods" if path in (MUTATE_POD, VALIDATE_POD) else "resourceclaims"
+    objects = {"object": request.object, "old_object": request.old_object}
+    kept = {name: obj and redacted(plural, obj) for name, obj in objects.items()}
+    return request.model_copy(update=kept)
 
 
 def answer_again(reviewed: Reviewed, view: View) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -136,7 +136,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     created_unix_s: float = 0.0
 
     @property
-    def binder(self) -> str:
+    def binder(self) -> Literal["dray", "kube-scheduler"]:
         """Who binds the pod: dray where its ``schedulerName`` says so, else kube-scheduler."""
         return OWNER_DRAY if self.scheduler == DRAY_SCHEDULER else OWNER_KUBE_SCHEDULER
 

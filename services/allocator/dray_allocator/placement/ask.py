@@ -109,10 +109,9 @@ def _excluded(state: AllocatorState, domain: str, claims: tuple[Claim, ...]) -> 
     excluded = state.domains[domain].current.excluded
     if not excluded:
         return ()
-    since = state.facts.now_unix_s - state.rules.exclusion_s
     return tuple(
         node
         for claim in claims
         for node, at_unix_s in excluded.get(claim.uid, {}).items()
-        if at_unix_s > since
+        if state.facts.age_s(at_unix_s) < state.rules.exclusion_s
     )
