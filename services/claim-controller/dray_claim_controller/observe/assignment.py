@@ -3,7 +3,7 @@
 A pool never takes a node from another by selecting it, too. Kubernetes' objects alone say who had
 it first, so that every restart and a lost bus give the same answer: claims that dray allocated on
 it, the pool that its slices name, claims that kube-scheduler allocated on it, the older pool, the
-lower UID (docs/adr/0031-pools-keep-their-namespaces-and-nodes.md).
+lower UID (docs/adr/0028-pools-keep-their-namespaces-and-nodes.md).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
