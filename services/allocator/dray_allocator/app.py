@@ -49,6 +49,7 @@ async def run(settings: AllocatorSettings) -> None:
     health.check("bus", lambda: bus.problem)
     health.report("bus-max-payload", lambda: payload_problem(bus.max_payload_bytes))
     health.check("facts", lambda: shell.problem)
+    health.report("pools", lambda: shell.undecodable)
 
     async def answer(request: Request) -> bytes | None:
         return answer_to(state, request.payload)

@@ -7,12 +7,12 @@ the term ends and the next begins by reading what is there.
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
-from dray.bus.ports import Bus, BusUnavailableError
-from dray.bus.topology import FACTS_STREAM, STREAMS
+from dray.bus.ports import Bus, BusUnavailableError, NoRoomError, StreamSpec
+from dray.bus.topology import FACTS_STREAM
 from dray.domain.errors import PermanentError, TemporaryError
 from dray.kube.ports import Kube
 from dray.messages.decisions import log_stream
@@ -66,6 +66,8 @@ class Term:
     def __init__(self, means: Means) -> None:
         self.ready = False
         """Whether everything was published and the logs are being followed."""
+        self._unlimited: dict[str, None] = {}
+        """Streams of which it was logged that they are kept without a limit in bytes."""
         self._means = means
         settings, watching, clock = means.settings, means.watching, means.clock
         bus, kube, instance = means.bus, means.kube, means.settings.instance
@@ -75,6 +77,7 @@ class Term:
             clock,
             instance=instance,
             moves=Moves(self._left, self._closing, settings.owner.quarantine, self._keeps_taints),
+            tick_s=settings.publishing.tick,
             ask=watching.ask,
             cause_of=watching.cause_of,
         )
@@ -100,7 +103,12 @@ class Term:
             kube,
             watching,
             clock,
-            Environment(self.epochs.current, self._keeps_timestamp, self._progress),
+            Environment(
+                self.epochs.current,
+                self._keeps_timestamp,
+                self._progress,
+                self.publisher.now_unix_s,
+            ),
             concurrency=settings.execution.concurrency,
             watch_timeout_s=settings.execution.watch_timeout,
             binding_timeout_s=settings.execution.binding_timeout,
@@ -140,9 +148,9 @@ class Term:
 
     async def _begin(self) -> str:
         """Streams, what was published, what exists; then ``created`` of the facts' stream."""
-        bus, watching = self._means.bus, self._means.watching
-        for spec in STREAMS:
-            await bus.ensure(spec)
+        watching = self._means.watching
+        for spec in self._means.settings.streams.specs():
+            await self._ensure(spec)
         created = await self._facts_created()
         await self.publisher.begin(created)
         if await self._facts_created() != created:
@@ -157,6 +165,23 @@ class Term:
         await self.publisher.publish_everything()
         structlog.get_logger().info("everything published", facts=self.publisher.sequence)
         return created
+
+    async def _ensure(self, spec: StreamSpec) -> None:
+        try:
+            await self._means.bus.ensure(spec)
+        except NoRoomError as error:
+            if spec.max_bytes is None:
+                raise
+            log = structlog.get_logger()
+            (log.debug if spec.name in self._unlimited else log.warning)(
+                "NATS can't set storage aside for a stream, which is kept without a limit in "
+                "bytes; raise max_file_store of nats-server, or lower DRAY_STREAMS__…",
+                stream=spec.name,
+                bytes=spec.max_bytes,
+                error=str(error),
+            )
+            self._unlimited[spec.name] = None
+            await self._means.bus.ensure(replace(spec, max_bytes=None))
 
     async def _facts_created(self) -> str:
         state = await self._means.bus.state(FACTS_STREAM)
@@ -187,6 +212,7 @@ class Term:
             self.publisher,
             clock,
             orders=lambda: self.followers.orders,
+            tell=self.reporter.tell_pool,
             every_s=settings.publishing.status_every,
             allocates=settings.owner.allocating_scheduler,
         )
@@ -268,15 +294,15 @@ class Term:
         """Make streams again that were deleted, and raise the replicas of those that were made
         while a server was away, or before there were several. Facts and logs are never made again
         here: what was lost with them has to be noticed."""
-        means = self._means
+        means, specs = self._means, self._means.settings.streams.specs()
         while True:
             await means.clock.sleep(means.settings.streams.look_every)
             logs = [log_stream(name, epoch) for name, epoch in self.publisher.domains().items()]
             try:
-                for spec in STREAMS:
+                for spec in specs:
                     if spec.name != FACTS_STREAM:
-                        await means.bus.ensure(spec)
-                for name in (*(spec.name for spec in STREAMS), *logs):
+                        await self._ensure(spec)
+                for name in (*(spec.name for spec in specs), *logs):
                     await means.bus.raise_replicas(name)
             except (BusUnavailableError, PermanentError) as error:
                 structlog.get_logger().warning("streams were not looked at", why=str(error))

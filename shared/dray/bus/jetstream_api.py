@@ -11,6 +11,7 @@ import msgspec
 from dray.bus.intake import Headers
 from dray.bus.ports import (
     BusUnavailableError,
+    NoRoomError,
     StaleSequenceError,
     StreamMissingError,
     StreamSpec,
@@ -26,6 +27,7 @@ NANO: Final = 1_000_000_000
 STREAM_NOT_FOUND: Final = 10059
 STREAM_NAME_IN_USE: Final = 10058
 NO_MESSAGE: Final = 10037
+NO_ROOM: Final = 10047
 WANTED: Final = "dray-replicas"
 """Key in the metadata of a stream that was made with fewer replicas than wanted: how many those
 are. Without it, and without a setting, a stream has what somebody gave it."""
@@ -111,6 +113,8 @@ def error_of(problem: dict[str, Any], what: str) -> DrayError:
         )
     if code == STREAM_NOT_FOUND:
         return StreamMissingError(f"{what}: {description}")
+    if code == NO_ROOM:
+        return NoRoomError(f"{what}: {description}")
     if code in TOO_FEW_SERVERS:
         return TooFewServersError(what, code, description)
     if int(problem.get("code") or 0) >= _SERVER_FAULTS:
@@ -128,6 +132,7 @@ def stream_config(spec: StreamSpec) -> dict[str, Any]:
         "retention": "limits",
         "discard": "old",
         "max_age": int((spec.max_age_s or 0) * NANO),
+        "max_bytes": spec.max_bytes or -1,
         "max_msgs_per_subject": 1 if spec.last_per_subject else -1,
         "duplicate_window": int(spec.duplicate_window_s * NANO),
         "allow_msg_ttl": spec.message_ttl,

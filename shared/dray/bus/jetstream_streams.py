@@ -15,7 +15,7 @@ from dray.bus.jetstream_api import (
     stream_info,
     understood,
 )
-from dray.bus.ports import StreamMissingError, StreamSpec
+from dray.bus.ports import NoRoomError, StreamMissingError, StreamSpec
 from dray.bus.session import Session
 from dray.bus.topology import stream_of
 from dray.domain.errors import PermanentError
@@ -50,7 +50,7 @@ class Streams:
                 return False
             return True
         if any(found.get(key, _absent(value)) != value for key, value in wanted.items()):
-            await ask(session, f"STREAM.UPDATE.{spec.name}", {**found, **wanted})
+            await _ask_to_keep(session, f"STREAM.UPDATE.{spec.name}", {**found, **wanted})
         return False
 
     async def raise_replicas(self, session: Session, name: str) -> None:
@@ -74,14 +74,15 @@ class Streams:
             structlog.get_logger().info("replicas raised", stream=name, replicas=wanted)
 
     async def _create(self, session: Session, name: str, config: dict[str, Any]) -> None:
-        replicas = self._replicas or REPLICAS
+        subject, replicas = f"STREAM.CREATE.{name}", self._replicas or REPLICAS
+        if replicas == 1:
+            await _ask_to_keep(session, subject, {**config, "num_replicas": 1})
+            return
         try:
-            await ask(session, f"STREAM.CREATE.{name}", {**config, "num_replicas": replicas})
+            await ask(session, subject, {**config, "num_replicas": replicas})
         except TooFewServersError as error:
-            if replicas == 1:
-                raise
             alone = {**config, "num_replicas": 1, "metadata": {WANTED: str(replicas)}}
-            await ask(session, f"STREAM.CREATE.{name}", alone)
+            await _ask_to_keep(session, subject, alone)
             self._tell_short(name, replicas, error)
 
     def _tell_short(self, name: str, wanted: int, error: TooFewServersError) -> None:
@@ -94,6 +95,17 @@ class Streams:
             wanted=wanted,
             why=str(error),
         )
+
+
+async def _ask_to_keep(session: Session, subject: str, config: dict[str, Any]) -> None:
+    """Raises NoRoomError where no server may set the bytes aside: a cluster then says that it has
+    no suitable peers."""
+    try:
+        await ask(session, subject, config)
+    except TooFewServersError as error:
+        if int(config.get("max_bytes", -1)) > 0:
+            raise NoRoomError(str(error)) from error
+        raise
 
 
 async def is_kept(session: Session, subject: str, *, is_owner: bool) -> bool:

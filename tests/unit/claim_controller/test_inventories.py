@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dray.bus.memory import MemoryBus
-from dray.bus.ports import Request
+from dray.bus.ports import BusUnavailableError, Request
 from dray.bus.topology import FACTS_STREAM, STREAMS
 from dray.domain.devices import Device, ResourceSlice
 from dray.domain.names import DRIVER
@@ -254,3 +254,20 @@ async def test_the_next_leader_knows_what_was_reported(leader: Leader) -> None:
     successor.bus.server = leader.bus.server
     await successor.begin()
     assert (await successor.ask(report(2))).known_generation == 3
+
+
+async def test_a_report_after_one_of_unknown_outcome_counts(leader: Leader) -> None:
+    """The first one was stored, and its answer was lost: the next has to be above it."""
+    await leader.ask(report(3))
+    publish = leader.bus.publish
+
+    async def stored_and_lost(message, *, fence=None):
+        await publish(message, fence=fence)
+        leader.bus.publish = publish
+        raise BusUnavailableError("the answer was lost")
+
+    leader.bus.publish = stored_and_lost
+    with pytest.raises(BusUnavailableError):
+        await leader.ask(report(3, "gpu-0"))
+    assert (await leader.ask(report(3))).known_generation == 5
+    assert await leader.known() == fact(5)

@@ -6,7 +6,7 @@ from typing import Final
 from dray.domain.devices import ResourceSlice
 from dray.domain.names import DRIVER
 from dray.messages.base import token
-from dray.messages.facts import InventoryObserved
+from dray.messages.facts import Fact, InventoryObserved
 from dray.messages.rpc import Inventory
 
 AHEAD: Final = 100
@@ -51,31 +51,25 @@ def doubt(asked: Inventory, slices: Sequence[ResourceSlice], *, node_exists: boo
     return None
 
 
-def next_fact(asked: Inventory, before: InventoryObserved | None) -> InventoryObserved | None:
+def next_fact(
+    asked: Inventory,
+    before: InventoryObserved | None,
+    doubted: Sequence[Fact] = (),
+) -> InventoryObserved | None:
     """What to publish, or None where the bus has it already, or has a newer one.
 
     Other devices at a generation that was reported already, and a node that is back, get a higher
-    revision: readers take what is newer.
+    revision: readers take what is newer. ``doubted``: what may be stored since ``before``.
     """
-    fact = InventoryObserved(
-        revision=asked.generation,
+    unhealthy = tuple(sorted(dict.fromkeys(asked.unhealthy)))
+    if before is not None and not before.deleted:
+        is_known = asked.generation == before.revision and unhealthy == before.unhealthy
+        if asked.generation < before.revision or (is_known and not doubted):
+            return None
+    highest = max((one.revision for one in (before, *doubted) if one is not None), default=0)
+    return InventoryObserved(
+        revision=max(asked.generation, highest + 1),
         node=asked.node,
         driver=asked.driver,
-        unhealthy=tuple(sorted(dict.fromkeys(asked.unhealthy))),
-    )
-    if before is None or asked.generation > before.revision:
-        return fact
-    if before.deleted:
-        return _above(fact, before)
-    if asked.generation < before.revision or fact.unhealthy == before.unhealthy:
-        return None
-    return _above(fact, before)
-
-
-def _above(fact: InventoryObserved, before: InventoryObserved) -> InventoryObserved:
-    return InventoryObserved(
-        revision=before.revision + 1,
-        node=fact.node,
-        driver=fact.driver,
-        unhealthy=fact.unhealthy,
+        unhealthy=unhealthy,
     )

@@ -59,7 +59,7 @@ class InventoryServer:
         revision = 0 if known is None else known.revision
         if why := doubt(asked, slices, node_exists=exists):
             return InventoryReply(error=why, known_generation=revision)
-        fact = next_fact(asked, known)
+        fact = next_fact(asked, known, self._publisher.doubted(key))
         if fact is not None:
             await self._publisher.store(fact)
             revision = fact.revision
