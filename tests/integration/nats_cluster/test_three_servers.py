@@ -8,14 +8,14 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dray.bus.jetstream import JetStreamBus, connect
-from dray.bus.ports import BusUnavailableError, StaleSequenceError
+from dray.bus.ports import BusUnavailableError, NoRoomError, StaleSequenceError
 from dray.bus.readings import serving_readings
 from dray.bus.topology import ALLOCATOR, CLAIM_CONTROLLER, FACTS_STREAM, STREAMS, log_spec
 from dray.messages.base import Outgoing, encode
@@ -347,6 +347,11 @@ async def test_replicas_are_raised_and_never_lowered(servers) -> None:
     state = await owner.state(late.name)
     assert state is not None
     assert (state.cluster, state.wanted) == ("dray", 0)
+
+    # What no server may set aside is refused as on one server, for new streams and known ones.
+    for name in ("vast", "late"):
+        with pytest.raises(NoRoomError):
+            await owner.ensure(replace(log_spec(name, 1), max_bytes=2**50))
     await owner.close()
 
 
