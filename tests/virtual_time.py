@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
+from unittest import mock
 
 from dray_sandbox.chaos.loop import VirtualLoop
 
@@ -29,7 +30,8 @@ class LoopClock:
 
 
 def run_virtually(main: Callable[[LoopClock], Awaitable[T]]) -> T:
-    """Run ``main``, and cancel what it has left running."""
+    """Run ``main``, and cancel what it has left running. Whoever asks the machine for the time
+    meanwhile is told the virtual one."""
     loop = VirtualLoop()
 
     async def run() -> T:
@@ -41,7 +43,11 @@ def run_virtually(main: Callable[[LoopClock], Awaitable[T]]) -> T:
                 task.cancel()
             await asyncio.gather(*left, return_exceptions=True)
 
-    try:
-        return loop.run_until_complete(run())
-    finally:
-        loop.close()
+    with (
+        mock.patch("time.time", loop.now_unix_s),
+        mock.patch("time.monotonic", loop.time),
+    ):
+        try:
+            return loop.run_until_complete(run())
+        finally:
+            loop.close()

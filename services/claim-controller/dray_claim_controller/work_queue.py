@@ -17,7 +17,7 @@ from typing import Final, Generic, TypeVar
 import structlog
 
 from dray.domain.errors import DrayError, TemporaryError
-from dray.kube.ports import KubeError
+from dray.kube.ports import KubeError, RefusedError
 from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock
 
@@ -37,6 +37,9 @@ class Slot:
     is_slow: bool = False
 
 
+_Turns = OrderedDict[str, deque[Callable[[Slot], bool]]]
+
+
 class FairSlots:
     """Slots for which groups wait in turn, so that none waits for more than one piece of work of
     each other.
@@ -49,18 +52,18 @@ class FairSlots:
         self._clock = clock
         self._total = total
         self._patience_s = patience_s
-        self._waiting: OrderedDict[str, deque[Callable[[Slot], bool]]] = OrderedDict()
-        """By group, in the order of their turns."""
+        self._waiting: tuple[_Turns, _Turns] = (OrderedDict(), OrderedDict())
+        """By group, in the order of their turns; the second ones when nobody waits in the first."""
         self._quick: dict[Slot, None] = {}
         """Those that count for all, oldest first."""
         self._held: dict[str, int] = {}
         """By group, slow ones included."""
         self._alarm: asyncio.Task[None] | None = None
 
-    def ask(self, group: str, start: Callable[[Slot], bool]) -> None:
+    def ask(self, group: str, start: Callable[[Slot], bool], *, later: bool = False) -> None:
         """Have ``start`` called with a slot, to be given back by ``leave``, when it is the group's
-        turn; it returns False if it needs none any more."""
-        self._waiting.setdefault(group, deque()).append(start)
+        turn, ``later`` when nothing else waits; it returns False if it needs none any more."""
+        self._waiting[later].setdefault(group, deque()).append(start)
         self._serve()
 
     def leave(self, slot: Slot) -> None:
@@ -91,21 +94,26 @@ class FairSlots:
                 self.leave(granted.result())
 
     def _serve(self) -> None:
-        while len(self._quick) < self._total and (group := self._next_group()) is not None:
-            waiting = self._waiting.pop(group)
+        while len(self._quick) < self._total and (found := self._next()) is not None:
+            group, turns = found
+            waiting = turns.pop(group)
             start = waiting.popleft()
             if waiting:
-                self._waiting[group] = waiting
+                turns[group] = waiting
             slot = Slot(group, self._clock.monotonic_s())
             if start(slot):
                 self._quick[slot] = None
                 self._held[group] = self._held.get(group, 0) + 1
-        if self._waiting and self._quick and self._alarm is None:
+        if any(self._waiting) and self._quick and self._alarm is None:
             at_s = next(iter(self._quick)).since_s + self._patience_s
             self._alarm = asyncio.create_task(self._find_slow(at_s), name="slow-work")
 
-    def _next_group(self) -> str | None:
-        return next((one for one in self._waiting if self._held.get(one, 0) < self._total), None)
+    def _next(self) -> tuple[str, _Turns] | None:
+        for turns in self._waiting:
+            for group in turns:
+                if self._held.get(group, 0) < self._total:
+                    return group, turns
+        return None
 
     async def _find_slow(self, at_s: float) -> None:
         await self._clock.sleep(max(0.0, at_s - self._clock.monotonic_s()))
@@ -145,7 +153,8 @@ class WorkQueue(Generic[K]):
         self._group_of = group_of
         self._first_s, self._most_s = first_s, most_s
         self._slots = FairSlots(clock, workers)
-        self._queued: dict[K, None] = {}
+        self._queued: dict[K, bool] = {}
+        """Those that wait for their turn, and whether for a later one."""
         self._busy: dict[K, asyncio.Task[None]] = {}
         self._again: dict[K, None] = {}
         """Added while they are worked on."""
@@ -169,28 +178,22 @@ class WorkQueue(Generic[K]):
         """Of these, keys that failed."""
         return len(self._rests)
 
-    def is_resting(self, key: K) -> bool:
-        """Whether the key failed, and is tried again later."""
-        return key in self._rests
-
-    def add(self, key: K) -> None:
-        """Work on the key when it is its turn; one that rests goes on resting."""
+    def add(self, key: K, *, later: bool = False) -> None:
+        """Work on the key when it is its turn, ``later`` when nothing else waits; one that rests
+        goes on resting."""
         if key in self._busy:
             self._again[key] = None
-        elif key not in self._queued and key not in self._rests:
-            self._queued[key] = None
+        elif key not in self._rests and (key not in self._queued or later < self._queued[key]):
+            self._queued[key] = later
             if self._outcome is not None:
                 self._ask(key)
 
     def add_after(self, key: K, delay_s: float) -> None:
-        """Work on the key when so much time has passed; sooner, if ``add_now`` says so."""
-        if key not in self._busy and key not in self._queued:
+        """Work on the key when so much time has passed, unless it is to be worked on already."""
+        if key in self._busy:
+            self._again[key] = None
+        elif key not in self._queued and key not in self._rests:
             self._rest_for(key, delay_s)
-
-    def add_now(self, key: K) -> None:
-        """As ``add``, and one that rests is tried at once."""
-        self._rests.pop(key, None)
-        self.add(key)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -208,7 +211,8 @@ class WorkQueue(Generic[K]):
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def _ask(self, key: K) -> None:
-        self._slots.ask(self._group_of(key), lambda slot: self._start(key, slot))
+        later = self._queued[key]
+        self._slots.ask(self._group_of(key), lambda slot: self._start(key, slot), later=later)
 
     def _start(self, key: K, slot: Slot) -> bool:
         if self._outcome is None or key not in self._queued:
@@ -225,7 +229,7 @@ class WorkQueue(Generic[K]):
             fails = False
         except (TemporaryError, KubeError) as error:
             at_least_s = getattr(error, "retry_after_s", 0.0)
-            structlog.get_logger().debug("tried again later", work=self._name, error=str(error))
+            self._report(key, error)
         except DrayError as error:
             if self._outcome is not None and not self._outcome.done():
                 self._outcome.set_exception(error)
@@ -243,6 +247,14 @@ class WorkQueue(Generic[K]):
         self._backoffs.pop(key, None)
         if is_news:
             self.add(key)
+
+    def _report(self, key: K, error: DrayError) -> None:
+        """A refusal is an error once; what is temporary is none."""
+        log = structlog.get_logger().bind(work=self._name, key=key, error=str(error))
+        if isinstance(error, RefusedError) and key not in self._backoffs:
+            log.error("Kubernetes refuses a request; it is tried again")
+        else:
+            log.debug("a request failed; it is tried again")
 
     def _rest_for(self, key: K, rest_s: float) -> None:
         until_s = self._clock.monotonic_s() + rest_s
