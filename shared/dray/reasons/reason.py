@@ -20,7 +20,8 @@ class Reason:
 
     ``kind`` is one of ``clause`` (a selector clause is false), ``clause-error`` (it can't be
     evaluated), ``capacity`` (too little is left), ``taint``, ``in-use``, ``node`` (cpu, memory,
-    pods, selector, taint …), ``count`` (too few devices on one node), ``pool``, ``unsupported``.
+    pods, selector, taint …), ``count`` (too few devices on one node), ``pool``, ``unsupported``,
+    ``refused`` (Kubernetes keeps the claim from being allocated).
     """
 
     kind: str
