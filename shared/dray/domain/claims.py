@@ -119,7 +119,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
 
 class GivenUp(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Attempts of a claim that were given up because Kubernetes took no write for them
-    (docs/adr/0029)."""
+    (docs/adr/0030)."""
 
     attempt: int
     """Nobody carries out attempts up to this one any more."""

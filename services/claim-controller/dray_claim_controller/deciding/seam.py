@@ -14,6 +14,7 @@ from dray.kube.ports import Changed, Deleted, Listed, Object, Resource, WatchEve
 from dray.messages.base import Message, subject_of
 from dray.recording.journal import Notes, UnknownEventError
 from dray.recording.questions import Asked, name_of
+from dray.recording.redaction import redacted
 from dray_claim_controller.observe.kinds import WATCHED
 from dray_claim_controller.observe.picture import Picture
 
@@ -51,7 +52,8 @@ class Seam:
     def answered(self, resource: Resource, obj: Object) -> None:
         """Fold the server's answer to an own write, or to a question of ours."""
         if self._notes is not None and resource.plural in _RESOURCES:
-            self._notes.consumed("answered", {"resource": resource.plural, "objects": [obj]})
+            data = {"resource": resource.plural, "objects": [redacted(resource.plural, obj)]}
+            self._notes.consumed("answered", data)
         self.picture.answered(resource, obj)
 
     def give_up(self, claim_uid: str, record: GivenUp | None) -> None:
@@ -71,14 +73,15 @@ class Seam:
 
 def written(resource: Resource, event: WatchEvent) -> tuple[str, dict[str, Any]]:
     """A watch event as the journal has it."""
+    plural = resource.plural
     match event:
         case Listed(objects, revision):
-            data = {"resource": resource.plural, "objects": objects, "revision": revision}
-            return "listed", data
+            kept = [redacted(plural, obj) for obj in objects]
+            return "listed", {"resource": plural, "objects": kept, "revision": revision}
         case Changed(obj):
-            return "changed", {"resource": resource.plural, "objects": [obj]}
+            return "changed", {"resource": plural, "objects": [redacted(plural, obj)]}
         case Deleted(obj):
-            return "deleted", {"resource": resource.plural, "objects": [obj]}
+            return "deleted", {"resource": plural, "objects": [redacted(plural, obj)]}
 
 
 def fold(picture: Picture, about: str, data: dict[str, Any]) -> None:

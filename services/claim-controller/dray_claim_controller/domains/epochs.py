@@ -2,7 +2,7 @@
 
 the epoch into the pool's status, void marks on every unallocated claim, their facts, then
 the stream with ``opened``, then the domain's fact. A claim that can't be written keeps nobody
-waiting for long: its attempts are given up (docs/adr/0029).
+waiting for long: its attempts are given up (docs/adr/0030).
 """
 
 import asyncio
@@ -196,7 +196,7 @@ class Epochs:
             epoch=epoch,
             writer=self._instance,
             facts_sequence=self._publisher.sequence,
-            now_unix_s=self._clock.now_unix_s(),
+            now_unix_s=self._publisher.now_unix_s(),
         )
         message = Outgoing(log_subject(domain, epoch), encode_record(record))
         try:

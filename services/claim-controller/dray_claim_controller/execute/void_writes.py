@@ -26,7 +26,7 @@ Tell = Callable[[SeenPod, str, str], None]
 
 class VoidWrites:
     """The voids of one term. What is given up is never carried out by this term, nor, once its
-    fact is published, by any later one (docs/adr/0029).
+    fact is published, by any later one (docs/adr/0030).
 
     A void that could not be written is tried again, at least every five minutes. A claim whose
     attempts fail one after the other is decided about again later each time, at least every five

@@ -4,7 +4,7 @@ An attempt is committed by a write that is fenced by a revision of the claim whi
 attempt's mark (``execute.rules``). So once it is given up, only one thing may still commit it: a
 write that was sent before, and was fenced by the revision that was read then. If that revision has
 no mark of the attempt, or is not the claim's newest any more, there is no such write, and the
-attempt is as good as void (docs/adr/0029).
+attempt is as good as void (docs/adr/0030).
 """
 
 from msgspec.structs import replace

@@ -5,7 +5,7 @@ from collections import OrderedDict
 from dray.domain.claims import Claim, GivenUp
 from dray.domain.errors import DrayError
 from dray.domain.names import SHAPE
-from dray.domain.pods import Pod, Pool
+from dray.domain.pods import Pod
 from dray.kube.convert import claim_from, pod_from, revision_of, slice_from
 from dray.kube.ports import (
     CLAIMS,
@@ -20,6 +20,7 @@ from dray.kube.ports import (
     Resource,
     WatchEvent,
 )
+from dray_claim_controller.observe.assignment import selecting
 from dray_claim_controller.observe.cards import places_of
 from dray_claim_controller.observe.counters import counted
 from dray_claim_controller.observe.given_up import as_of, with_void
@@ -41,8 +42,6 @@ class Picture(Objects):
         self.unreadable: dict[str, str] = {}
         """Objects that could not be understood, and why."""
         self.dirty: OrderedDict[Key, int] = OrderedDict()
-        self.pools: tuple[tuple[tuple[str, Object], ...], dict[str, Pool]] | None = None
-        """The pools as they were last read, and the objects they were read from."""
 
     @property
     def synced(self) -> bool:
@@ -163,8 +162,10 @@ class Picture(Objects):
             return
         self.plain[resource.plural][name] = obj
         if resource is SLICES:
-            self.cards.keep(name, slice_from(obj), revision, counted(obj))
+            observed = slice_from(obj)
+            self.cards.keep(name, observed, revision, counted(obj))
             self.mark(Key("slice", name), revision)
+            self._mark_contested(observed.node)
         elif resource is NODES:
             self._touch_node(name, revision)
         elif kind := FACTS_OF.get(resource.plural):
@@ -191,6 +192,14 @@ class Picture(Objects):
         self._mark_tied(known.claim if known is not None else None, claim)
         if ours and (known is None or not known.ours):
             self._adopt_pods(claim)
+        before = () if known is None else places_of(known.claim)
+        self._mark_contested(*dict.fromkeys((*before, *places_of(claim))))
+
+    def _mark_contested(self, *nodes: str) -> None:
+        """Which pool has a node may depend on its slices and claims, where several select it."""
+        for node in nodes:
+            if len(selecting(self, node)) > 1:
+                self.mark(Key("node", node))
 
     def _mark_tied(self, before: Claim | None, claim: Claim) -> None:
         """What a claim of another pool, or one that dray didn't allocate, is news for."""
@@ -252,6 +261,7 @@ class Picture(Objects):
             return
         self.cards.hold(known.claim, None)
         self.mark(Key("claim", uid), revision)
+        self._mark_contested(*places_of(known.claim))
 
     def _drop_pod(self, uid: str, revision: int) -> None:
         known = self.forget_pod(uid)
@@ -270,7 +280,9 @@ class Picture(Objects):
             return
         del self.plain[resource.plural][name]
         if resource is SLICES:
+            node = self.cards.slices[name][0].node
             self.cards.forget(name)
+            self._mark_contested(node)
         kind = {SLICES.plural: "slice", NODES.plural: "node"} | FACTS_OF
         if resource.plural in kind:
             self.mark(Key(kind[resource.plural], name), revision)

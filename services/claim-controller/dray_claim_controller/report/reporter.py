@@ -148,10 +148,19 @@ class Reporter:
         if seen.pod is not None:
             self._tell(seen.pod, reason, message)
 
+    def tell_pool(self, pool: Object, reason: str, message: str) -> None:
+        """A warning event about a GPUPool."""
+        self._tell_about(stories.pool_reference(pool), reason, message)
+
     def _tell(self, pod: Pod, reason: str, message: str, *, warning: bool = True) -> None:
+        self._tell_about(stories.pod_reference(pod), reason, message, warning=warning)
+
+    def _tell_about(
+        self, about: Object, reason: str, message: str, *, warning: bool = True
+    ) -> None:
         self._put(
-            (pod.uid, f"event-{reason}"),
-            lambda: self._writes.event(pod, reason, message, warning=warning),
+            (about["uid"], f"event-{reason}"),
+            lambda: self._writes.event(about, reason, message, warning=warning),
         )
 
     def _awaiting(self, pod: Pod, decision: PodDecision, detail: str) -> None:
@@ -229,7 +238,10 @@ class Reporter:
             if held.claim.allocation is not None
         )
         await self._writes.event(
-            pod, "GPUAllocated", f"Successfully assigned resources: {devices}", warning=False
+            stories.pod_reference(pod),
+            "GPUAllocated",
+            f"Successfully assigned resources: {devices}",
+            warning=False,
         )
 
     async def _failed(self, pod: Pod, spec: dict[str, Any], reason: str, detail: str) -> None:
