@@ -72,6 +72,7 @@ class Controller:
             self.watching,
             self._clock,
             settings,
+            self.election.held.timeout_s,
             progress=metrics.step if metrics is not None else lambda _: None,
             hook=hook,
         )

@@ -21,8 +21,8 @@ class Reason:
     ``kind`` is one of ``clause`` (a selector clause is false), ``clause-error`` (it can't be
     evaluated), ``capacity`` (too little is left), ``taint``, ``in-use``, ``node`` (cpu, memory,
     pods, selector, taint …), ``count`` (too few devices on one node), ``pool``, ``namespace`` (the
-    pool does not admit it), ``unsupported``. Where ``of`` is 0, nothing was counted and ``what`` is
-    the whole sentence.
+    pool does not admit it), ``unsupported``, ``refused`` (Kubernetes keeps the claim from being
+    allocated). Where ``of`` is 0, nothing was counted and ``what`` is the whole sentence.
     """
 
     kind: str

@@ -91,6 +91,7 @@ def fact_of(picture: Picture, key: Key, known: Known) -> Fact | None:
                 revision=seen.claim.resource_version,
                 claim=seen.claim,
                 beside=pools_beside(picture, seen.claim),
+                given_up=picture.given_up.get(key.identity),
             )
         case "pod":
             pod = picture.pods.get(key.identity)

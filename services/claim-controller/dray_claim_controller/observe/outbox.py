@@ -81,7 +81,7 @@ def plan(
     if not before.deleted and _same(before, fact):
         return []
     replaced = before.deleted or uid_of(before) != uid_of(fact)
-    if fact.revision < before.revision and not replaced and key.kind not in _DERIVED:
+    if _read_at(fact) < _read_at(before) and not replaced and key.kind not in _DERIVED:
         return []
     newer = msgspec.structs.replace(fact, revision=max(fact.revision, before.revision + 1))
     moved = subject_of(before) != subject_of(fact) and not before.deleted
@@ -102,6 +102,18 @@ def _plan_in_doubt(
     newer = msgspec.structs.replace(fact, revision=max(fact.revision, revision))
     subjects.pop(subject_of(newer), None)
     return [*(_moved(one, newer) for one in subjects.values()), newer]
+
+
+def _read_at(fact: Fact) -> int:
+    """The resourceVersion of the object that the fact is of. A fact of a claim or pod says more
+    than its object, so that its own revision may be above that."""
+    match fact:
+        case ClaimObserved(claim=claim):
+            return claim.resource_version
+        case PodObserved(pod=pod):
+            return pod.resource_version
+        case _:
+            return fact.revision
 
 
 def _same(before: Fact, fact: Fact) -> bool:

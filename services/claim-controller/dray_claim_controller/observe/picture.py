@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 
-from dray.domain.claims import Claim
+from dray.domain.claims import Claim, GivenUp
 from dray.domain.errors import DrayError
 from dray.domain.names import SHAPE
 from dray.domain.pods import Pod
@@ -23,6 +23,7 @@ from dray.kube.ports import (
 from dray_claim_controller.observe.assignment import selecting
 from dray_claim_controller.observe.cards import places_of
 from dray_claim_controller.observe.counters import counted
+from dray_claim_controller.observe.given_up import as_of, with_void
 from dray_claim_controller.observe.kinds import FACTS_OF, WATCHED, name_of
 from dray_claim_controller.observe.objects import Objects
 from dray_claim_controller.observe.seen import Key, SeenClaim, SeenPod, is_ours, refers, seen_pod
@@ -60,6 +61,29 @@ class Picture(Objects):
     def answered(self, resource: Resource, obj: Object) -> None:
         """Fold the server's answer to an own write, which the watch may show later."""
         self._put(resource, obj, watched=False)
+
+    def give_up(self, uid: str, record: GivenUp | None) -> None:
+        """Attempts of a claim are given up, though that could not be written on it; None: what was
+        given up before is forgotten. The claim may be unknown yet."""
+        if record is None:
+            self.given_up.pop(uid, None)
+        else:
+            self.given_up[uid] = record
+        if (seen := self.claims.get(uid)) is not None:
+            claim = self._with_void(claim_from(seen.object))
+            self.claims[uid] = SeenClaim(claim, seen.object, seen.ours, seen.watched_revision)
+            self.mark(Key("claim", uid), claim.resource_version)
+
+    def _with_void(self, claim: Claim) -> Claim:
+        known = self.given_up.get(claim.uid)
+        if known is None:
+            return claim
+        left = as_of(known, claim)
+        if left is None:
+            del self.given_up[claim.uid]
+        else:
+            self.given_up[claim.uid] = left
+        return with_void(claim, left)
 
     def mark(self, key: Key, revision: int = 0) -> None:
         """Have a fact made again."""
@@ -160,7 +184,7 @@ class Picture(Objects):
             # by its answer.
             self.claims[uid] = SeenClaim(known.claim, known.object, known.ours, watched_revision)
             return
-        claim = claim_from(obj)
+        claim = self._with_void(claim_from(obj))
         self.cards.hold(known.claim if known is not None else None, claim)
         ours = is_ours(claim)
         self.keep_claim(SeenClaim(claim, obj, ours, watched_revision))

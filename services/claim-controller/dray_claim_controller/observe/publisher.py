@@ -8,6 +8,7 @@ import msgspec
 
 from dray.bus.ports import Bus, BusUnavailableError, Fence, StaleSequenceError
 from dray.bus.topology import FACTS_STREAM
+from dray.domain.claims import GivenUp
 from dray.domain.errors import PermanentError
 from dray.kube.ports import NODES
 from dray.messages.base import (
@@ -169,6 +170,15 @@ class Publisher:
         """Epoch by domain, as published."""
         facts = (self._outbox.last(key) for key in self._outbox.living() if key.kind == "domain")
         return {fact.domain: fact.epoch for fact in facts if isinstance(fact, DomainObserved)}
+
+    def given_up(self) -> dict[str, GivenUp]:
+        """What was given up of claims, by UID, as published."""
+        facts = (self._outbox.last(key) for key in self._outbox.living())
+        return {
+            fact.claim.uid: fact.given_up
+            for fact in facts
+            if isinstance(fact, ClaimObserved) and fact.given_up is not None
+        }
 
     def last(self, key: Key) -> Fact | None:
         """The last fact about ``key`` that is no tombstone."""
