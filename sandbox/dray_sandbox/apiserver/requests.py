@@ -14,6 +14,8 @@ from aiohttp import web
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
+from dray.domain import json_codec
+
 from . import protobuf
 from .context import Context
 from .status import ApiError, Object, bad_request, unauthorized, unsupported_media_type
@@ -22,6 +24,9 @@ JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
+_ANYTHING = msgspec.json.Decoder[Any]()
+_MOST_NESTING = 10_000
+"""Of containers, in Go's decoder of JSON."""
 _AUTHENTICATED = "system:authenticated"
 DEPRECATION: web.RequestKey[str] = web.RequestKey("deprecation", str)
 """The key under which a request keeps what its answer warns of: a version that goes away."""
@@ -127,7 +132,9 @@ async def body_of(request: web.Request) -> Any:
     if kind == protobuf.CONTENT_TYPE:
         return protobuf.decode(raw)
     try:
-        return msgspec.json.decode(raw)
+        if json_codec.is_deeper(raw, _MOST_NESTING):
+            raise bad_request("json parse error: exceeded max depth")
+        return json_codec.decode(raw, _ANYTHING)
     except msgspec.DecodeError as error:
         if "yaml" not in kind:
             raise bad_request(f"the body of the request is not JSON: {error}") from error

@@ -61,6 +61,11 @@ def decode(data: bytes, decoder: msgspec.json.Decoder[T], *, nesting: int = MAX_
     return msgspec.convert(_decoded(_readable(data), nesting), decoder.type)
 
 
+def is_deeper(data: bytes, nesting: int) -> bool:
+    """Whether containers are more than ``nesting`` deep within each other. Raises DecodeError."""
+    return _may_be_deeper(data, nesting) and any(True for _ in _deeper_parts(data, nesting))
+
+
 def _may_be_deeper(data: bytes, nesting: int) -> bool:
     """False if containers are surely not more than ``nesting`` deep within each other."""
     if data.count(b"{") + data.count(b"[") <= nesting:
@@ -97,7 +102,7 @@ def _decoded(data: bytes, nesting: int) -> Any:
     copied = 0
     for begin, end in _deeper_parts(data, nesting):
         name = f"{mark}.{len(deep)}"
-        deep[name] = msgspec.Raw(data[begin:end])
+        deep[name] = msgspec.Raw(_on_one_line(data[begin:end]))
         shallow += (data[copied:begin], b'"', name.encode(), b'"')
         copied = end
     value = _ANYTHING.decode(b"".join((*shallow, data[copied:])))
@@ -120,6 +125,11 @@ def _deeper_parts(data: bytes, nesting: int) -> Iterator[tuple[int, int]]:
 
 def _without_string(found: re.Match[bytes]) -> bytes:
     return found[1] + b" " * len(found[2] or b"")
+
+
+def _on_one_line(data: bytes) -> bytes:
+    """Line breaks are between tokens only: JSON has none in strings."""
+    return data.replace(b"\r", b" ").replace(b"\n", b" ")
 
 
 def _put_back(value: Any, deep: dict[str, msgspec.Raw]) -> Any:

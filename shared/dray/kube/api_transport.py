@@ -21,6 +21,7 @@ from kubernetes_asyncio import config
 from kubernetes_asyncio.client.api_client import ApiClient
 from kubernetes_asyncio.client.configuration import Configuration
 
+from dray.domain import json_codec
 from dray.domain.errors import DrayError, InvalidInputError
 from dray.kube.ports import (
     AlreadyExistsError,
@@ -35,6 +36,12 @@ _CONNECT_S: Final = 5.0
 _JSON: Final = "application/json"
 _READ_BUFFER_BYTES: Final = 2**21
 """Events of large objects are read in few pieces."""
+_OBJECT: Final = msgspec.json.Decoder(dict[str, Any])
+_ANYTHING: Final = msgspec.json.Decoder[Any]()
+AROUND_ITEM: Final = 2
+"""Containers around each object of a list."""
+_AROUND_EVENT: Final = 1
+"""Around the object of a watch event."""
 _GONE: Final = 410
 _SERVER_FAULTS: Final = 500
 _TOO_MANY: Final = 429
@@ -117,8 +124,9 @@ class Transport:
         query: Query | None = None,
         body: object = None,
         content_type: str = _JSON,
+        around: int = 0,
     ) -> dict[str, Any]:
-        """One request and its JSON answer.
+        """One request and its JSON answer, as ``decoded`` reads it.
 
         Raises the errors of ``dray.kube.ports``, KubeUnavailableError where no answer came (the
         request may have been carried out), and GoneError.
@@ -138,7 +146,7 @@ class Transport:
             ) from error
         if failed is not None:
             raise await self._error(failed, f"{method} {path}")
-        return _object(data, f"{method} {path}") if data else {}
+        return decoded(data, f"{method} {path}", around) if data else {}
 
     async def lines(
         self, path: str, query: Query, *, silence_s: float
@@ -158,7 +166,7 @@ class Transport:
                     *complete, rest = (rest + chunk).split(b"\n")
                     for line in complete:
                         if line.strip():
-                            yield _object(line, f"watch {path}")
+                            yield decoded(line, f"watch {path}", _AROUND_EVENT)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise KubeUnavailableError(
                 f"watch {path}: the connection was lost: {error or type(error).__name__}"
@@ -226,13 +234,30 @@ class Transport:
                     connection.transport.abort()
 
 
-def _object(data: bytes, what: str) -> dict[str, Any]:
+def decoded(data: bytes, what: str, around: int = 0) -> dict[str, Any]:
+    """An object, a list of objects, or a watch event: ``around`` containers are around each object.
+
+    What is nested too deep in an object is kept as it is written, as ``msgspec.Raw``, and
+    ``fieldsV1`` of its managed fields is left out: nobody reads it, and it may be most of it.
+
+    Raises:
+        KubeUnavailableError: it is no JSON object.
+    """
     try:
-        return msgspec.json.decode(data, type=dict[str, Any])
-    except msgspec.MsgspecError as error:
+        found = json_codec.decode(data, _OBJECT, nesting=json_codec.MAX_NESTING + around)
+    except msgspec.DecodeError as error:
         raise KubeUnavailableError(
             f"{what}: the answer is no JSON object ({error}): is it the API server that answers?"
         ) from error
+    for obj in (found, found.get("object"), *(found.get("items") or ())):
+        _drop_fields(obj)
+    return found
+
+
+def _drop_fields(obj: object) -> None:
+    metadata = obj.get("metadata") if isinstance(obj, dict) else None
+    for entry in (metadata.get("managedFields") if isinstance(metadata, dict) else None) or ():
+        entry.pop("fieldsV1", None)
 
 
 def _probe(response: aiohttp.ClientResponse) -> None:
@@ -258,8 +283,8 @@ def environment_proxy(host: str) -> str | None:
 def answer_of(response: aiohttp.ClientResponse, data: bytes) -> Answer:
     """What a failed response says: a ``Status`` object, or plain text."""
     try:
-        status = msgspec.json.decode(data)
-    except msgspec.MsgspecError:
+        status = json_codec.decode(data, _ANYTHING)
+    except msgspec.DecodeError:
         status = None
     if not isinstance(status, dict):
         status = {"message": data.decode(errors="replace").strip() or response.reason or ""}

@@ -142,7 +142,7 @@ class MemoryKube:
         metadata = obj["metadata"]
         await self._enter("update", resource, metadata["name"])
         old = self.store.get(resource, metadata["name"], metadata.get("namespace", ""))
-        written = self.store.write(resource, old, copy.deepcopy(obj), subresource)
+        written = self.store.write(resource, old, obj, subresource)
         self._leave("update")
         return written
 

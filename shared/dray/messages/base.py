@@ -15,6 +15,7 @@ from uuid import UUID, uuid5
 
 import msgspec
 
+from dray.domain import json_codec
 from dray.domain.errors import PermanentError
 
 Kind = Literal["state", "evt", "cmd", "rpc", "decision", "input"]
@@ -149,7 +150,7 @@ def decode(delivered: Delivered | bytes, message: type[M]) -> M:
     """
     payload = delivered if isinstance(delivered, bytes) else delivered.payload
     try:
-        found: M = _decoder(message).decode(payload)
+        found = json_codec.decode(payload, _decoder(message))
     except msgspec.MsgspecError as error:
         where = "" if isinstance(delivered, bytes) else f" on {delivered.subject}"
         raise UndecodableMessageError(
