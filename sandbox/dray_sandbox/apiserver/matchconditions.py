@@ -7,9 +7,9 @@ from functools import lru_cache
 from typing import Any
 
 import celpy
-import msgspec
 from celpy import celtypes
 
+from dray.domain import json_codec
 from dray_sandbox.celpy_environment import celpy_environment
 
 
@@ -55,7 +55,9 @@ _TYPES = {
 def evaluate(expression: str, variables: Mapping[str, Any]) -> bool:
     """The truth of an expression over JSON values; `ExpressionError` when it has none."""
     program = _program(expression)
-    activation = {name: celpy.json_to_cel(_plain(value)) for name, value in variables.items()}
+    activation = {
+        name: celpy.json_to_cel(json_codec.abridged(value)) for name, value in variables.items()
+    }
     try:
         result = program.evaluate(activation)
     except (celpy.CELEvalError, TypeError, ValueError) as error:
@@ -63,12 +65,3 @@ def evaluate(expression: str, variables: Mapping[str, Any]) -> bool:
     if not isinstance(result, celtypes.BoolType | bool):
         raise ExpressionError(f"the result is not a bool but {type(result).__name__}")
     return bool(result)
-
-
-def _plain(value: Any) -> Any:
-    """The value with null for what is nested too deep to be looked into."""
-    if isinstance(value, dict):
-        return {key: _plain(entry) for key, entry in value.items()}
-    if isinstance(value, list):
-        return [_plain(entry) for entry in value]
-    return None if isinstance(value, msgspec.Raw) else value

@@ -66,7 +66,7 @@ class Inputs:
             facts_sequence=view.position,
             facts_created=facts_created,
             caught_up=view.caught_up,
-            request=request.model_dump(mode="json", by_alias=True),
+            request=request.model_dump(by_alias=True),
             traceparent=ids.traceparent,
             looked_up=tuple(LookedUp(question=q, answer=a) for q, a in known.items()),
             settings=asdict(self._rules),

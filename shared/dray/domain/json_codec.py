@@ -132,6 +132,29 @@ def _on_one_line(data: bytes) -> bytes:
     return data.replace(b"\r", b" ").replace(b"\n", b" ")
 
 
+def abridged(value: Any) -> Any:
+    """A value as plain JSON, with a note in place of what is nested too deep: for people, and for
+    what takes nothing else."""
+    return _abridged(decode(msgspec.json.encode(value), _ANYTHING))
+
+
+def _abridged(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _abridged(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_abridged(entry) for entry in value]
+    if isinstance(value, msgspec.Raw):
+        return f"({len(bytes(value))} bytes, nested more than {MAX_NESTING} levels deep)"
+    return value
+
+
+def canonical(value: Any) -> bytes:
+    """JSON with the keys in order: equal for values that are equal, whatever they were part of when
+    they were decoded. Below ``MAX_NESTING`` the order of keys counts."""
+    same = decode(msgspec.json.encode(value), _ANYTHING)
+    return msgspec.json.encode(same, order="deterministic")
+
+
 def _put_back(value: Any, deep: dict[str, msgspec.Raw]) -> Any:
     """The value with its deeper parts in place of their names."""
     containers = [value]

@@ -150,7 +150,7 @@ def decode(delivered: Delivered | bytes, message: type[M]) -> M:
     """
     payload = delivered if isinstance(delivered, bytes) else delivered.payload
     try:
-        found = json_codec.decode(payload, _decoder(message))
+        found: M = json_codec.decode(payload, _decoder(message))
     except msgspec.MsgspecError as error:
         where = "" if isinstance(delivered, bytes) else f" on {delivered.subject}"
         raise UndecodableMessageError(

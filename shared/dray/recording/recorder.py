@@ -10,6 +10,7 @@ import msgspec
 from dray.bus.catching_up import CatchingUp
 from dray.bus.ports import Bus, BusUnavailableError, StreamMissingError, StreamState
 from dray.bus.topology import FACTS_STREAM, INPUTS_STREAM
+from dray.domain import json_codec
 from dray.messages.base import Delivered, UndecodableMessageError, decode, subject_prefix
 from dray.messages.decisions import log_stream
 from dray.messages.facts import DomainObserved
@@ -26,6 +27,7 @@ from dray.recording.lines import (
 )
 from dray.runtime.backoff import Backoff
 
+_ANYTHING = msgspec.json.Decoder[Any]()
 _DOMAIN = f"{subject_prefix(DomainObserved)}."
 
 
@@ -251,7 +253,7 @@ class Recorder:
 def _payload(delivered: Delivered) -> msgspec.Raw:
     """The payload, which has to be JSON on one line to stand in a recording."""
     try:
-        msgspec.json.decode(delivered.payload)
+        json_codec.decode(delivered.payload, _ANYTHING)
         if b"\n" in delivered.payload:
             raise msgspec.DecodeError("it has several lines")
     except msgspec.DecodeError as error:
