@@ -82,7 +82,8 @@ def read_review(body: bytes) -> Request:
         return _Review.model_validate(json_codec.decode(body, _BODY)).request
     except msgspec.DecodeError as error:
         raise MalformedReviewError(
-            f"expected an AdmissionReview of admission.k8s.io/v1, but the body can't be read: {error}"
+            f"expected an AdmissionReview of admission.k8s.io/v1, but the body can't be read: "
+            f"{error}"
         ) from error
     except ValidationError as error:
         wrong = "; ".join(

@@ -9,12 +9,13 @@ import msgspec
 
 from dray.bus.ports import (
     Fence,
+    MessageTooLargeError,
     StaleSequenceError,
     StreamMissingError,
     StreamSpec,
     StreamState,
 )
-from dray.messages.base import Delivered, Outgoing
+from dray.messages.base import Delivered, Outgoing, sent_bytes
 
 MESSAGE_ID = "Nats-Msg-Id"
 TTL = "Nats-TTL"
@@ -187,6 +188,14 @@ class MemoryServer:
         self.streams: dict[str, MemoryStream] = {}
         self.leases: dict[str, tuple[str, float]] = {}
         """Holder and the time the lease lapses, by key."""
+        self.max_payload_bytes = 2**20
+        """As nats-server has it, if nobody sets it."""
+
+    def check_size(self, message: Outgoing) -> None:
+        """Raise MessageTooLargeError for what a server would not take."""
+        size_bytes = sent_bytes(message.payload, message.headers)
+        if size_bytes > self.max_payload_bytes:
+            raise MessageTooLargeError(message.subject, size_bytes, self.max_payload_bytes)
 
     def ensure(self, spec: StreamSpec) -> bool:
         """Make the stream if it is missing."""
