@@ -93,6 +93,7 @@ class Term:
             clock,
             instance=instance,
             patience_s=settings.publishing.report_patience,
+            too_large=lambda: self.publisher.too_large,
         )
         self.executor = Executor(
             kube,

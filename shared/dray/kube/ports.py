@@ -103,6 +103,8 @@ class Listed:
 
     objects: tuple[Object, ...]
     resource_version: int
+    is_whole: bool = True
+    """False: objects were left out, since not even their metadata can be read."""
 
 
 @dataclass(frozen=True, slots=True)

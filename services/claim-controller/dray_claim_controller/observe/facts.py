@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
 from msgspec.structs import replace
 
-from dray.domain.devices import Taint
+from dray.domain.devices import ResourceSlice, Taint
 from dray.domain.names import (
     BASE_TEMPLATE,
     DEDICATED_TAINT,
@@ -16,7 +17,7 @@ from dray.domain.names import (
     TEMPLATE_LABEL,
 )
 from dray.domain.pods import Node, Pool
-from dray.kube.convert import class_from, node_from, policy_from, pool_from, revision_of
+from dray.kube.convert import class_from, policy_from, pool_from, revision_of
 from dray.kube.convert_dra_slices import slice_in_full, taint_rule_from
 from dray.kube.ports import CLASSES, NODES, POLICIES, POOLS, SLICES, TAINT_RULES, TEMPLATES, Object
 from dray.messages.facts import (
@@ -31,6 +32,7 @@ from dray.messages.facts import (
     TaintRuleObserved,
     TemplateObserved,
 )
+from dray_claim_controller.observe.kinds import read
 from dray_claim_controller.observe.membership import Place
 from dray_claim_controller.observe.owners import Movement, Recall, wanted_pool, whereabouts
 from dray_claim_controller.observe.picture import Picture
@@ -104,6 +106,9 @@ def fact_of(picture: Picture, key: Key, known: Known) -> Fact | None:
             if key.identity not in picture.cards.slices:
                 return None
             observed, revision = picture.cards.slices[key.identity]
+            if holder := picture.cards.possible_holder(observed):
+                observed = _withheld(observed, holder)
+                return SliceObserved(revision=revision, slice=observed)
             written = picture.plain[SLICES.plural].get(key.identity) or {}
             whole = slice_in_full(written, observed)
             return SliceObserved(revision=revision, slice=observed, in_full=whole)
@@ -111,6 +116,13 @@ def fact_of(picture: Picture, key: Key, known: Known) -> Fact | None:
             return _node_fact(picture, key.identity, known)
         case _:
             return _plain_fact(picture, key)
+
+
+def _withheld(observed: ResourceSlice, holder: str) -> ResourceSlice:
+    """A slice of whose devices none is allocated to anybody else."""
+    why = f"a possible holder, ResourceClaim {holder}, of whose allocation not all can be read"
+    devices = (replace(device, unsupported=(why,)) for device in observed.devices)
+    return replace(observed, devices=tuple(devices))
 
 
 def _plain_fact(picture: Picture, key: Key) -> Fact | None:
@@ -163,7 +175,8 @@ def pools_of(picture: Picture) -> Mapping[str, Pool]:
     objects = tuple(picture.plain[POOLS.plural].items())
     known = picture.pools
     if known is None or not _are_those(known[0], objects):
-        known = picture.pools = (objects, {name: pool_from(obj) for name, obj in objects})
+        found = {name: pool for name, obj in objects if (pool := read(POOLS, obj)[0]) is not None}
+        known = picture.pools = (objects, found)
     return known[1]
 
 
@@ -179,7 +192,12 @@ def _node_fact(picture: Picture, name: str, known: Known) -> NodeObserved | None
     if obj is None:
         return None
     pools = pools_of(picture)
-    bare = node_from(obj)
+    bare: Node | None = read(NODES, obj)[0]
+    if _stays(picture, bare, pools, known.published):
+        assert known.published is not None
+        return _with_use(picture, known.published)
+    if bare is None:
+        return None
     wanted = wanted_pool(bare.labels, pools)
     movement = Movement(
         known.published, known.left, {*pools, *known.closing}, known.recall, known.buried
@@ -190,21 +208,47 @@ def _node_fact(picture: Picture, name: str, known: Known) -> NodeObserved | None
         leaving=where.leaving,
         leaving_since=where.leaving_since,
     )
-    running = [seen for seen in picture.pods_on(name) if not seen.terminal]
-    return NodeObserved(
+    fact = NodeObserved(
         revision=picture.node_revision.get(name, revision_of(obj)),
+        node=node,
+        quarantined=where.quarantined,
+        recalled_unix_s=where.recalled_unix_s,
+        former=former_pools(picture, node, known.published or known.buried),
+    )
+    return _with_use(picture, fact)
+
+
+def _stays(
+    picture: Picture, bare: Node | None, pools: Mapping[str, Pool], published: NodeObserved | None
+) -> bool:
+    """Whether a node stays as it was last published: it can't be read, or its pool can't."""
+    if published is None:
+        return False
+    its_pools = (published.node.pool, published.node.leaving)
+    return bare is None or any(
+        pool in picture.plain[POOLS.plural] and pool not in pools for pool in its_pools
+    )
+
+
+def _with_use(picture: Picture, fact: NodeObserved) -> NodeObserved:
+    """The fact with what the node's pods take of it now."""
+    node = fact.node
+    running = [seen for seen in picture.pods_on(node.name) if not seen.terminal]
+    is_full = any(seen.fills_node for seen in running)
+    return msgspec.structs.replace(
+        fact,
+        revision=max(fact.revision, picture.node_revision.get(node.name, 0)),
         node=replace(
             node,
-            used_cpu_milli=sum(seen.cpu_milli for seen in running),
-            used_memory_bytes=sum(seen.memory_bytes for seen in running),
-            used_pods=len(running),
+            used_cpu_milli=max(sum(seen.cpu_milli for seen in running), is_full * node.cpu_milli),
+            used_memory_bytes=max(
+                sum(seen.memory_bytes for seen in running), is_full * node.memory_bytes
+            ),
+            used_pods=max(len(running), is_full * node.pods),
             used_resources=_sums(running),
             used_ports=tuple(sorted({port: None for seen in running for port in seen.ports})),
         ),
         counted_pods=tuple(sorted(seen.uid for seen in running if seen.pod is not None)),
-        quarantined=where.quarantined,
-        recalled_unix_s=where.recalled_unix_s,
-        former=former_pools(picture, node, known.published or known.buried),
     )
 
 

@@ -8,13 +8,13 @@ from dray.domain.names import CONDITIONS_PENDING
 from dray.domain.pods import Pod
 from dray.kube.bind_request import EXPLANATION_LIMIT
 from dray.kube.convert import allocation_to, time_to
-from dray.kube.ports import BIND_REQUESTS, EVENTS, Object
+from dray.kube.ports import BIND_REQUESTS, EVENTS, POOLS, Object
 from dray.messages.decisions import PodDecision, Waiting
 from dray.messages.events import ExecutionStep
 from dray.reasons import in_words
 from dray_claim_controller.execute.orders import DecidedBy
 from dray_claim_controller.execute.progress import Progress
-from dray_claim_controller.observe.seen import SeenClaim
+from dray_claim_controller.observe.seen import ObjectProblem, SeenClaim
 
 COMPONENT = "tensor-fusion.ai/claim-controller"
 _EVENT_MESSAGE_LIMIT = 1024
@@ -149,23 +149,61 @@ def in_short(allocation: Allocation, node: str) -> str:
     return "; ".join(parts)
 
 
+def reference(about: ObjectProblem) -> Object:
+    """An object as an Event's ``involvedObject``."""
+    found = {
+        "apiVersion": about.resource.api_version,
+        "kind": about.resource.kind,
+        "name": about.name,
+        "uid": about.uid,
+    }
+    return found | ({"namespace": about.namespace} if about.namespace else {})
+
+
+def problem(about: ObjectProblem) -> str:
+    """An event's message about an object that dray can't take as it is."""
+    return (
+        f"{about.resource.kind} {about.name}: {about.why}. What it holds counts, and nothing "
+        "further is decided about it"
+    )
+
+
+def pod_reference(pod: Pod) -> Object:
+    """A pod as an Event's ``involvedObject``."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "namespace": pod.namespace,
+        "name": pod.name,
+        "uid": pod.uid,
+    }
+
+
+def pool_reference(pool: Object) -> Object:
+    """A GPUPool as an Event's ``involvedObject``."""
+    metadata = pool["metadata"]
+    return {
+        "apiVersion": POOLS.api_version,
+        "kind": POOLS.kind,
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+    }
+
+
 def event(
-    pod: Pod, reason: str, message: str, *, warning: bool, instance: str, now_unix_s: float
+    about: Object, reason: str, message: str, *, warning: bool, instance: str, now_unix_s: float
 ) -> Object:
-    """An Event about the pod. One name per pod and reason, so that repetitions are counted."""
-    digest = hashlib.sha256(f"{pod.uid}/{reason}".encode()).hexdigest()[:16]
+    """An Event about an object. One name per object and reason, so that repetitions are counted."""
+    digest = hashlib.sha256(f"{about['uid']}/{reason}".encode()).hexdigest()[:16]
     now = time_to(now_unix_s)
+    # Events about what has no namespace are where kubectl looks for them.
+    namespace = about.get("namespace") or "default"
+    name = about["name"][:230].rstrip("-.")
     return {
         "apiVersion": EVENTS.api_version,
         "kind": EVENTS.kind,
-        "metadata": {"name": f"{pod.name[:230]}.{digest}", "namespace": pod.namespace},
-        "involvedObject": {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "namespace": pod.namespace,
-            "name": pod.name,
-            "uid": pod.uid,
-        },
+        "metadata": {"name": f"{name}.{digest}", "namespace": namespace},
+        "involvedObject": about,
         "reason": reason,
         "message": message.encode()[:_EVENT_MESSAGE_LIMIT].decode(errors="ignore"),
         "type": "Warning" if warning else "Normal",
