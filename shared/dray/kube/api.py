@@ -3,8 +3,10 @@
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final
 
+import structlog
+
 from dray.kube.api_transport import AROUND_ITEM, GoneError, Transport, configuration
-from dray.kube.api_watch import watch
+from dray.kube.api_watch import NOT_IDENTIFIED, is_identified, watch
 from dray.kube.ports import (
     NODES,
     PODS,
@@ -206,16 +208,22 @@ class KubeApi:
 
     async def _pages(self, resource: Resource, path: str, selectors: dict[str, str]) -> Listed:
         objects: list[Object] = []
+        is_whole = True
         query = {"limit": PAGE, **selectors}
         while True:
             page = await self._transport.call("GET", path, query=query, around=AROUND_ITEM)
-            for obj in page.get("items") or ():
+            for number, obj in enumerate(page.get("items") or ()):
+                if not is_identified(obj):
+                    is_whole = False
+                    where = {"list": path, "item": number, "page": query.get("continue", "")}
+                    structlog.get_logger().error(NOT_IDENTIFIED, **where)
+                    continue
                 # Lists leave out what they say once for all.
                 obj.setdefault("apiVersion", resource.api_version)
                 obj.setdefault("kind", resource.kind)
                 objects.append(obj)
             if not (token := page["metadata"].get("continue")):
-                return Listed(tuple(objects), int(page["metadata"]["resourceVersion"]))
+                return Listed(tuple(objects), int(page["metadata"]["resourceVersion"]), is_whole)
             query["continue"] = token
 
 

@@ -27,6 +27,9 @@ PATIENCE_S: Final = 10.0
 has read its roles."""
 _LEAST_S: Final = 240
 _MOST_S: Final = 480
+NOT_IDENTIFIED: Final = "an object is left out: its metadata can't be read"
+_SHOWN: Final = 200
+"""Characters of what can't be read."""
 _SILENCE_S: Final = 30.0
 """How much longer than its time-out a watch may stay silent before it is given up."""
 
@@ -56,6 +59,9 @@ async def watch(
             flow = _events(transport, path, selectors, version)
             async with contextlib.aclosing(flow) as events:
                 async for kind, obj in events:
+                    if kind != "BOOKMARK" and not is_identified(obj):
+                        log.error(NOT_IDENTIFIED, object=str(obj)[:_SHOWN])
+                        continue
                     version = int(obj["metadata"]["resourceVersion"])
                     backoff.reset()
                     if kind != "BOOKMARK":
@@ -95,6 +101,15 @@ async def _events(
             if kind == "ERROR":
                 raise _failure(obj)
             yield kind, obj
+
+
+def is_identified(obj: Any) -> bool:
+    """Whether it can be told which object this is, and of which revision."""
+    metadata = obj.get("metadata") if isinstance(obj, dict) else None
+    if not isinstance(metadata, dict):
+        return False
+    texts = [metadata.get(name) for name in ("name", "uid", "resourceVersion")]
+    return all(isinstance(text, str) and text for text in texts) and str(texts[-1]).isdecimal()
 
 
 def _failure(status: dict[str, Any]) -> GoneError | KubeUnavailableError:

@@ -64,7 +64,7 @@ def written(resource: Resource, event: WatchEvent) -> tuple[str, dict[str, Any]]
     match event:
         case Listed(objects, revision):
             data = {"resource": resource.plural, "objects": objects, "revision": revision}
-            return "listed", data
+            return "listed", data if event.is_whole else data | {"is_whole": False}
         case Changed(obj):
             return "changed", {"resource": resource.plural, "objects": [obj]}
         case Deleted(obj):
@@ -78,7 +78,8 @@ def fold(picture: Picture, about: str, data: dict[str, Any]) -> None:
     objects = data["objects"]
     match about:
         case "listed":
-            picture.apply(resource, Listed(tuple(objects), data["revision"]))
+            is_whole = data.get("is_whole", True)
+            picture.apply(resource, Listed(tuple(objects), data["revision"], is_whole))
         case "changed":
             picture.apply(resource, Changed(objects[0]))
         case "deleted":
