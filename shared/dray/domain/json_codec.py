@@ -61,6 +61,16 @@ def decode(data: bytes, decoder: msgspec.json.Decoder[T], *, nesting: int = MAX_
     return msgspec.convert(_decoded(_readable(data), nesting), decoder.type)
 
 
+def checked(value: T, decoder: msgspec.json.Decoder[T]) -> T:
+    """The value, once it is sure that all in it is of the types that its class says.
+
+    Raises:
+        msgspec.ValidationError: it is not; other errors of ``msgspec.json.encode``.
+    """
+    decode(msgspec.json.encode(value), decoder)
+    return value
+
+
 def is_deeper(data: bytes, nesting: int) -> bool:
     """Whether containers are more than ``nesting`` deep within each other. Raises DecodeError."""
     return _may_be_deeper(data, nesting) and any(True for _ in _deeper_parts(data, nesting))

@@ -30,6 +30,9 @@ _MOST_S: Final = 480
 NOT_IDENTIFIED: Final = "an object is left out: its metadata can't be read"
 _SHOWN: Final = 200
 """Characters of what can't be read."""
+_IDENTITY: Final = ("name", "uid", "resourceVersion")
+_MAPS: Final = ("labels", "annotations")
+_LISTS: Final = ("ownerReferences", "finalizers", "managedFields")
 _SILENCE_S: Final = 30.0
 """How much longer than its time-out a watch may stay silent before it is given up."""
 
@@ -104,12 +107,18 @@ async def _events(
 
 
 def is_identified(obj: Any) -> bool:
-    """Whether it can be told which object this is, and of which revision."""
+    """Whether an object has metadata as every server writes it. The rest of it may be of any
+    shape."""
     metadata = obj.get("metadata") if isinstance(obj, dict) else None
     if not isinstance(metadata, dict):
         return False
-    texts = [metadata.get(name) for name in ("name", "uid", "resourceVersion")]
-    return all(isinstance(text, str) and text for text in texts) and str(texts[-1]).isdecimal()
+    texts = [metadata.get(name) for name in _IDENTITY]
+    return (
+        all(isinstance(text, str) and text for text in texts)
+        and str(texts[-1]).isdecimal()
+        and all(isinstance(metadata.get(name), dict | None) for name in _MAPS)
+        and all(isinstance(metadata.get(name), list | None) for name in _LISTS)
+    )
 
 
 def _failure(status: dict[str, Any]) -> GoneError | KubeUnavailableError:

@@ -3,8 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
+from dray.domain import json_codec
 from dray.domain.claims import (
     UNREAD,
     AllocatedDevice,
@@ -39,10 +41,20 @@ from dray.kube.dra_fields import Fields
 from dray.kube.ports import Object
 
 T = TypeVar("T")
+_CLAIM: Final = msgspec.json.Decoder(Claim)
+_DEVICE: Final = msgspec.json.Decoder(AllocatedDevice)
 _ANY_DEVICES: Final = Allocation((AllocatedDevice("", DeviceId("", "", "")),))
 
 
-UNREADABLE: Final = (LookupError, TypeError, ValueError, AttributeError, DrayError)
+UNREADABLE: Final = (
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    ArithmeticError,
+    msgspec.MsgspecError,
+    DrayError,
+)
 """What reading an object raises whose shape is not the one of its API."""
 
 
@@ -54,7 +66,7 @@ def claim_from(obj: Object) -> Claim:
     empty, see ``DeviceId``.
     """
     try:
-        return _claim(obj)
+        return json_codec.checked(_claim(obj), _CLAIM)
     except UNREADABLE as error:
         return _readable_part(obj, error)
 
@@ -141,7 +153,7 @@ def _readable_allocation(status: Any) -> Allocation | None:
 def _readable_result(entry: Any) -> AllocatedDevice:
     """The device as a whole, where what is taken of it can't be read."""
     try:
-        return _result(entry)
+        return json_codec.checked(_result(entry), _DEVICE)
     except UNREADABLE:
         texts = [_text(entry, name) for name in ("driver", "pool", "device")]
         return AllocatedDevice(_text(entry, "request"), DeviceId(*texts))

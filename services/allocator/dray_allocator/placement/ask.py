@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dray.domain.claims import Claim
 from dray.domain.dra.nodes import NodeSelector
 from dray.domain.pods import Pod
-from dray.reasons import Reason
+from dray.reasons import Reason, bounded
 from dray_allocator.placement.pattern import Pattern, Wish
 from dray_allocator.state import AllocatorState
 
@@ -32,7 +32,7 @@ def wanted(state: AllocatorState, domain: str, pod: Pod) -> Wanted | tuple[Reaso
     claims = state.open_claims(pod)
     common = state.patterns.of(state.facts, state.fleet, domain, pod, claims)
     if common.is_refused:
-        return tuple(_refusals(pod, claims, common))
+        return bounded(_refusals(pod, claims, common))
     are_all_open = len(claims) == len(pod.claims)
     return Wanted(
         common.asks,

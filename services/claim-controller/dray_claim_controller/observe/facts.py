@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 import msgspec
 from msgspec.structs import replace
 
-from dray.domain.devices import ResourceSlice, Taint
+from dray.domain.devices import DeviceClass, ResourceSlice, Taint
+from dray.domain.dra.slices import TaintRule
 from dray.domain.names import (
     BASE_TEMPLATE,
     DEDICATED_TAINT,
@@ -16,9 +17,9 @@ from dray.domain.names import (
     QOS_LEVELS,
     TEMPLATE_LABEL,
 )
-from dray.domain.pods import Node, Pool
-from dray.kube.convert import class_from, policy_from, pool_from, revision_of
-from dray.kube.convert_dra_slices import slice_in_full, taint_rule_from
+from dray.domain.pods import Node, Policy, Pool
+from dray.kube.convert import revision_of
+from dray.kube.convert_dra_slices import slice_in_full
 from dray.kube.ports import CLASSES, NODES, POLICIES, POOLS, SLICES, TAINT_RULES, TEMPLATES, Object
 from dray.messages.facts import (
     ClaimObserved,
@@ -134,20 +135,22 @@ def _plain_fact(picture: Picture, key: Key) -> Fact | None:
         "template": TEMPLATES,
     }.get(key.kind)
     obj = None if resource is None else picture.plain[resource.plural].get(key.identity)
-    if obj is None:
+    if resource is None or obj is None:
         return None
+    if resource is TEMPLATES:
+        return template_fact(obj) if is_base_template(obj) else None
     revision = revision_of(obj)
-    match key.kind:
-        case "deviceclass":
-            return DeviceClassObserved(revision=revision, device_class=class_from(obj))
-        case "taintrule":
-            return TaintRuleObserved(revision=revision, rule=taint_rule_from(obj))
-        case "pool":
-            return PoolObserved(revision=revision, pool=pool_from(obj))
-        case "policy":
-            return PolicyObserved(revision=revision, policy=policy_from(obj))
+    match read(resource, obj)[0]:
+        case DeviceClass() as known:
+            return DeviceClassObserved(revision=revision, device_class=known)
+        case TaintRule() as rule:
+            return TaintRuleObserved(revision=revision, rule=rule)
+        case Pool() as pool:
+            return PoolObserved(revision=revision, pool=pool)
+        case Policy() as policy:
+            return PolicyObserved(revision=revision, policy=policy)
         case _:
-            return template_fact(obj) if is_base_template(obj) else None
+            return None
 
 
 def is_base_template(obj: Object) -> bool:

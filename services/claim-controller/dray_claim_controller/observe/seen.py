@@ -3,6 +3,9 @@
 from dataclasses import dataclass, field, replace
 from typing import Self
 
+import msgspec
+
+from dray.domain import json_codec
 from dray.domain.claims import Claim
 from dray.domain.names import CLAIM_FINALIZER, DEVICE_CLASS, DRIVER
 from dray.domain.pods import HostPort, Pod
@@ -10,6 +13,7 @@ from dray.kube.convert import host_ports, requests_of
 from dray.kube.ports import Object, Resource
 from dray_claim_controller.observe.repulsion import Repulsion, repulsions_of
 
+_READ = msgspec.json.Decoder(tuple[str, dict[str, int], tuple[HostPort, ...], Pod | None])
 TERMINAL = ("Succeeded", "Failed")
 """Phases of pods that use nothing any more."""
 
@@ -84,13 +88,14 @@ class SeenPod:
 def seen_in_part(obj: Object, known: SeenPod | None, revision: int) -> SeenPod:
     """A pod that can't be read: what was known of it stays. Of an unknown one only its node counts,
     all of it."""
-    if known is not None:
-        return replace(known, revision=revision)
     spec = obj.get("spec")
     node = spec.get("nodeName") if isinstance(spec, dict) else None
+    node = node if isinstance(node, str) else ""
+    if known is not None:
+        return replace(known, revision=revision, node=node or known.node)
     return SeenPod(
         uid=obj["metadata"]["uid"],
-        node=node if isinstance(node, str) else "",
+        node=node,
         cpu_milli=0,
         memory_bytes=0,
         terminal=False,
@@ -104,6 +109,8 @@ def seen_pod(obj: Object, pod: Pod | None, revision: int, *, ours: bool) -> Seen
     spec = obj["spec"]
     status = obj.get("status") or {}
     taken = requests_of(spec, status)
+    ports = host_ports(spec)
+    json_codec.checked((spec.get("nodeName") or "", taken.resources, ports, pod), _READ)
     return SeenPod(
         uid=obj["metadata"]["uid"],
         node=spec.get("nodeName") or "",
@@ -115,7 +122,7 @@ def seen_pod(obj: Object, pod: Pod | None, revision: int, *, ours: bool) -> Seen
         object=obj if pod is not None else {},
         repels=repulsions_of(obj),
         resources=taken.resources,
-        ports=host_ports(spec),
+        ports=ports,
     )
 
 
