@@ -43,6 +43,9 @@ class DeviceRequest(msgspec.Struct, frozen=True, gc=False):
 UNREAD: Final = "can't be read: "
 """What begins the reason why nothing of a claim's spec is known."""
 
+TOO_LARGE: Final = "too large for the bus: "
+"""What begins the reason why an object's fact is without what makes it too large."""
+
 
 class ClaimSpec(msgspec.Struct, frozen=True, gc=False):
     """``ResourceClaimSpec``. ``unsupported`` names what dray can't allocate."""
@@ -57,7 +60,15 @@ class ClaimSpec(msgspec.Struct, frozen=True, gc=False):
     @property
     def unreadable(self) -> str:
         """Why the claim can't be read; empty if it can."""
-        return next((why for why in self.unsupported if why.startswith(UNREAD)), "")
+        return self._reason(UNREAD)
+
+    @property
+    def too_large(self) -> str:
+        """Why the bus has only what the claim holds; empty if it has all of it."""
+        return self._reason(TOO_LARGE)
+
+    def _reason(self, prefix: str) -> str:
+        return next((why for why in self.unsupported if why.startswith(prefix)), "")
 
 
 class DeviceTerms(msgspec.Struct, frozen=True, gc=False):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from dray.domain.claims import ClaimSpec
+from dray.domain.claims import TOO_LARGE, ClaimSpec
 from dray.domain.pods import NodeExpression
 from dray.messages.base import encode, sent_bytes
 from dray.messages.facts import (
@@ -43,7 +43,7 @@ def fitting(fact: Fact, limit_bytes: int) -> Fact | None:
 def too_large(full_bytes: int, limit_bytes: int) -> str:
     """Why something can't be used, for people."""
     return (
-        f"too large for the bus: {full_bytes} bytes as a fact, {limit_bytes} at most (max_payload "
+        f"{TOO_LARGE}{full_bytes} bytes as a fact, {limit_bytes} at most (max_payload "
         "of NATS); make it smaller, or have max_payload raised"
     )
 
