@@ -25,7 +25,7 @@ class MessageTooLargeError(PermanentError):
 
     def __init__(self, subject: str, size_bytes: int, limit_bytes: int) -> None:
         super().__init__(
-            f"{subject} can't be published: it has {size_bytes} bytes, the server takes "
+            f"{subject} with {size_bytes} bytes can't be published: the server takes "
             f"{limit_bytes} at most (max_payload)"
         )
         self.size_bytes = size_bytes
