@@ -5,6 +5,7 @@ Bodies are plain JSON both ways: the library's typed models cost a millisecond p
 
 import asyncio
 import contextlib
+import io
 import os
 import socket
 import time
@@ -220,7 +221,10 @@ class Transport:
         parameters: list[tuple[str, str]] = list((query or {}).items())
         await self._client.update_params_for_auth(headers, parameters, ["BearerToken"])
         url = f"{self._settings.host}{path}" + (f"?{urlencode(parameters)}" if parameters else "")
-        options: dict[str, Any] = {"headers": headers, "timeout": timeout, "data": data}
+        options: dict[str, Any] = {"headers": headers, "timeout": timeout}
+        if data is not None:
+            # In parts: the library warns of more than 1 MiB that it would have to send at once.
+            options["data"] = io.BytesIO(data)
         if self._proxy:
             options["proxy"] = self._proxy
         if self._settings.tls_server_name:
