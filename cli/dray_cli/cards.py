@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from dray.domain.names import OWNER_DRAY
+from dray.domain.names import DRIVER, OWNER_DRAY
 from dray.domain.pods import Node
 from dray.kube.convert import claim_from, pod_from, pool_from
 from dray.kube.convert_dra_slices import slice_in_full
@@ -30,6 +30,7 @@ from dray_allocator.events import FactSeen
 from dray_allocator.handle import handle, reasons
 from dray_allocator.state import AllocatorState
 from dray_claim_controller.observe.kinds import read
+from dray_claim_controller.observe.membership import selects
 
 _PLENTY = 1 << 60
 
@@ -58,11 +59,11 @@ def _facts(pod: Object, pool: Object, cluster: Cluster) -> Iterable[Fact]:
     slices = [
         (obj, slice_) for obj in cluster.slices if (slice_ := read(SLICES, obj)[0]) is not None
     ]
-    members = {
-        slice_.node
+    pool_of_node = {
+        slice_.node: str(device.attributes.get("pool_name", ""))
         for _, slice_ in slices
         for device in slice_.devices
-        if device.attributes.get("pool_name") == observed.name
+        if slice_.driver == DRIVER and slice_.node
     }
     yield DomainObserved(revision=1, domain=observed.name, epoch=1)
     yield PoolObserved(revision=1, pool=observed)
@@ -70,8 +71,14 @@ def _facts(pod: Object, pool: Object, cluster: Cluster) -> Iterable[Fact]:
         if (known := read(CLASSES, obj)[0]) is not None:
             yield DeviceClassObserved(revision=1, device_class=known)
     for obj in cluster.nodes:
-        if obj["metadata"]["name"] in members and (node := read(NODES, obj)[0]) is not None:
+        if (node := read(NODES, obj)[0]) is None:
+            continue
+        assigned = pool_of_node.get(node.name, "")
+        if assigned == observed.name:
             yield NodeObserved(revision=1, node=_roomy(node, observed.name))
+        elif assigned and selects(observed, node.labels):
+            elsewhere = replace(node, assigned_pool=assigned)
+            yield NodeObserved(revision=1, node=elsewhere, also_selected_by=(observed.name,))
     for obj, slice_ in slices:
         yield SliceObserved(revision=1, slice=slice_, in_full=slice_in_full(obj, slice_))
     for obj in cluster.claims:

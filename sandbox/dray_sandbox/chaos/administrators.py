@@ -97,6 +97,13 @@ class Administrators:
         labels = {POOL_LABEL: SPARE}
         await self._world.kube.patch(NODES, name, {"metadata": {"labels": labels}})
 
+    async def overlap_pools(self) -> None:
+        """A pool selects every node, or its own alone again: nodes that others have stay theirs."""
+        self._budgets_may_fall()
+        await self._make_pool(SPARE, 0.0)
+        selector: dict[str, str] | None = self._draw.choice(({}, {}, None))
+        await self._world.kube.patch(POOLS, SPARE, {"spec": {"nodeSelector": selector}})
+
     async def change_ratio(self) -> None:
         """A pool sells more of its cards than they have, or less than before."""
         pools = self._world.kube.store.of(POOLS)
@@ -133,11 +140,13 @@ class Administrators:
         await self._world.kube.patch(POLICIES, "policy", {"spec": {"placement": {"mode": mode}}})
 
     async def repair(self) -> None:
-        """Both pools are there and dray's, and every node may be used."""
+        """Both pools are there and dray's, none selects another's nodes, and every node may be
+        used."""
         for name in (DEDICATED, SHARED):
             await self._make_pool(name, 0.0)
         for _, name in list(self._world.kube.store.of(POOLS)):
-            await self._world.kube.patch(POOLS, name, {"spec": {"owner": OWNER_DRAY}})
+            spec = {"owner": OWNER_DRAY, "nodeSelector": None}
+            await self._world.kube.patch(POOLS, name, {"spec": spec})
         for _, name in list(self._world.kube.store.of(NODES)):
             await self.set_unschedulable(name, False)
 

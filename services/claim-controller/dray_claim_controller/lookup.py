@@ -1,4 +1,5 @@
-"""Answers the webhook's one question before a negative answer, from a live GET."""
+"""Answers the webhook's questions: before a negative answer from a live GET, and which nodes a pool
+does not get from what is watched."""
 
 from collections.abc import Callable
 
@@ -8,19 +9,26 @@ from dray.domain.errors import DrayError
 from dray.kube.convert import UNREADABLE, policy_from, pool_from, why_unreadable
 from dray.kube.ports import POLICIES, POOLS, TEMPLATES, Kube, NotFoundError
 from dray.messages.facts import TemplateObserved
-from dray.messages.rpc import Lookup, LookupReply
+from dray.messages.rpc import Lookup, LookupReply, Overlap
+from dray_claim_controller.observe.assignment import nodes_of_others
 from dray_claim_controller.observe.facts import template_fact
+from dray_claim_controller.observe.picture import Picture
 from dray_claim_controller.observe.reduced import fitting, size_bytes, too_large
 
 QUEUE = "claim-controller"
+_MOST_NODES = 3
+"""Named in an answer: a warning has no room for more."""
 
 
 class LookupServer:
     """Handles ``dray.rpc.lookup``; every instance answers, leading or not."""
 
-    def __init__(self, kube: Kube, *, limit_bytes: Callable[[], int | None] = lambda: None) -> None:
+    def __init__(
+        self, kube: Kube, picture: Picture, *, limit_bytes: Callable[[], int | None] = lambda: None
+    ) -> None:
         """``limit_bytes``: the longest answer that the bus takes; None: not known."""
         self._kube = kube
+        self._picture = picture
         self._limit_bytes = limit_bytes
 
     async def answer(self, question: bytes) -> bytes:
@@ -56,3 +64,15 @@ class LookupServer:
                 if not isinstance(reduced, TemplateObserved):
                     return LookupReply(error=too_large(size_bytes(fact), limit_bytes or 0))
                 return LookupReply(template=reduced)
+            case "overlap":
+                return self._overlap(asked)
+
+    def _overlap(self, asked: Lookup) -> LookupReply:
+        if not self._picture.synced:
+            return LookupReply(error="not everything was listed yet")
+        known = self._picture.plain[POOLS.plural].get(asked.name) or {}
+        selector = None if asked.selector is None else dict(asked.selector)
+        spec = {**(known.get("spec") or {}), "nodeSelector": selector}
+        pool = {"metadata": known.get("metadata") or {"name": asked.name}, "spec": spec}
+        found = sorted(nodes_of_others(self._picture, pool))
+        return LookupReply(overlap=Overlap(count=len(found), nodes=tuple(found[:_MOST_NODES])))

@@ -7,12 +7,12 @@ the term ends and the next begins by reading what is there.
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
-from dray.bus.ports import Bus, BusUnavailableError
-from dray.bus.topology import FACTS_STREAM, STREAMS
+from dray.bus.ports import Bus, BusUnavailableError, NoRoomError, StreamSpec
+from dray.bus.topology import FACTS_STREAM
 from dray.domain.errors import TemporaryError
 from dray.kube.ports import Kube
 from dray.runtime.backoff import Backoff
@@ -73,6 +73,7 @@ class Term:
             clock,
             instance=instance,
             moves=Moves(self._left, self._closing, settings.owner.quarantine, self._keeps_taints),
+            tick_s=settings.publishing.tick,
             ask=watching.ask,
             cause_of=watching.cause_of,
         )
@@ -99,7 +100,12 @@ class Term:
             kube,
             watching,
             clock,
-            Environment(self.epochs.current, self._keeps_timestamp, self._progress),
+            Environment(
+                self.epochs.current,
+                self._keeps_timestamp,
+                self._progress,
+                self.publisher.now_unix_s,
+            ),
             concurrency=settings.execution.concurrency,
             watch_timeout_s=settings.execution.watch_timeout,
             binding_timeout_s=settings.execution.binding_timeout,
@@ -139,9 +145,9 @@ class Term:
 
     async def _begin(self) -> str:
         """Streams, what was published, what exists; then ``created`` of the facts' stream."""
-        bus, watching = self._means.bus, self._means.watching
-        for spec in STREAMS:
-            await bus.ensure(spec)
+        watching = self._means.watching
+        for spec in self._means.settings.streams.specs():
+            await self._ensure(spec)
         created = await self._facts_created()
         await self.publisher.begin(created)
         if await self._facts_created() != created:
@@ -156,6 +162,21 @@ class Term:
         await self.publisher.publish_everything()
         structlog.get_logger().info("everything published", facts=self.publisher.sequence)
         return created
+
+    async def _ensure(self, spec: StreamSpec) -> None:
+        try:
+            await self._means.bus.ensure(spec)
+        except NoRoomError as error:
+            if spec.max_bytes is None:
+                raise
+            structlog.get_logger().warning(
+                "NATS can't set storage aside for a stream, which is kept without a limit in "
+                "bytes; raise max_file_store of nats-server, or lower DRAY_STREAMS__…",
+                stream=spec.name,
+                bytes=spec.max_bytes,
+                error=str(error),
+            )
+            await self._means.bus.ensure(replace(spec, max_bytes=None))
 
     async def _facts_created(self) -> str:
         state = await self._means.bus.state(FACTS_STREAM)
@@ -186,6 +207,7 @@ class Term:
             self.publisher,
             clock,
             orders=lambda: self.followers.orders,
+            tell=self.reporter.tell_pool,
             every_s=settings.publishing.status_every,
             allocates=settings.owner.allocating_scheduler,
         )

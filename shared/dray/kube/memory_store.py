@@ -28,6 +28,7 @@ Key = tuple[str, str]
 _FIRST_REVISION: Final = 1000
 _ENDED: Final = ("Succeeded", "Failed")
 _GRACE_S: Final = 30
+_MOST_NESTING: Final = 10_000
 _OBJECT: Final = msgspec.json.Decoder(dict[str, Any])
 
 
@@ -191,4 +192,7 @@ class MemoryStore:
 
 def _stored(obj: Object) -> Object:
     """A copy, as an API server hands out what it was sent: as JSON."""
-    return json_codec.decode(msgspec.json.encode(obj), _OBJECT)
+    text = msgspec.json.encode(obj)
+    if json_codec.is_deeper(text, _MOST_NESTING):
+        raise RefusedError("json parse error: exceeded max depth", 400)
+    return json_codec.decode(text, _OBJECT)

@@ -86,6 +86,8 @@ class NodeObserved(Fact, frozen=True, kw_only=True):
     as they are dray's; None: never, or not yet."""
     former: tuple[str, ...] = ()
     """Other pools whose claims hold devices of it, or may yet: pools that it left, mostly."""
+    also_selected_by: tuple[str, ...] = ()
+    """Pools that select the node and don't have it, because ``node.assigned_pool`` has."""
 
     def ids(self) -> tuple[str, ...]:
         return (self.node.name,)
@@ -251,10 +253,18 @@ class Synced(Fact, frozen=True, kw_only=True):
 
 
 class Tick(Fact, frozen=True, kw_only=True):
-    """Lets time pass for the decisions. ``revision`` is the count of the publisher."""
+    """Lets time pass for the decisions. ``revision`` is the count of the publisher.
+
+    The time is counted: each tick adds what passed by its publisher's monotonic clock, and the
+    next publisher continues from the last tick. The wall clock is read only for the first tick
+    of a stream.
+    """
 
     NAME: ClassVar[str] = "tick"
     now_unix_s: float
+    most_step_s: float = 60.0
+    """A reader adds at most this for each tick, whatever ``now_unix_s`` says. The default is for
+    ticks of earlier releases, which had the wall clock's time."""
 
     def ids(self) -> tuple[str, ...]:
         return ()

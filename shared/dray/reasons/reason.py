@@ -24,7 +24,9 @@ class Reason:
 
     ``kind`` is one of ``clause`` (a selector clause is false), ``clause-error`` (it can't be
     evaluated), ``capacity`` (too little is left), ``taint``, ``in-use``, ``node`` (cpu, memory,
-    pods, selector, taint …), ``count`` (too few devices on one node), ``pool``, ``unsupported``.
+    pods, selector, taint …), ``count`` (too few devices on one node), ``pool``, ``namespace`` (the
+    pool does not admit it), ``unsupported``. Where ``of`` is 0, nothing was counted and ``what`` is
+    the whole sentence.
     """
 
     kind: str
@@ -39,6 +41,8 @@ class Reason:
     """The nearest miss; None where no one is nearer than the others."""
 
     def __str__(self) -> str:
+        if not self.of:
+            return self.what
         units = self.unit if self.of == 1 else self.unit + "s"
         text = f"{self.what}: fails on {self.failed} of {self.of} {units}"
         text = f"{text} ({self.detail})" if self.detail else text
@@ -68,6 +72,12 @@ def bounded(reasons: Sequence[Reason], limit_bytes: int = 65_536) -> tuple[Reaso
 
 def _shortened(text: str) -> str:
     return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"
+
+
+def name_list(names: Sequence[str], most: int = 8) -> str:
+    """The names with commas between them; where there are more than ``most``, how many more."""
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
 def in_words(reasons: Sequence[Reason], limit_bytes: int = 4096) -> str:

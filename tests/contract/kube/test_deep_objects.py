@@ -133,8 +133,6 @@ async def test_what_is_no_unicode_hides_no_other(world, kube, bodies, sent, read
 
 
 async def test_more_than_10_000_levels_are_refused(world, kube, bodies) -> None:
-    if world.kind == "memory":
-        pytest.skip("Kubernetes in memory has no such limit")
     sent = msgspec.Raw(b'{"a":' * 10_001 + b"1" + b"}" * 10_001)
     claim = bodies.claim() | {"status": sent}
     with pytest.raises(RefusedError, match="exceeded max depth"):

@@ -110,7 +110,7 @@ class Kubernetes:
         await self.kube.create(
             SLICES,
             {
-                "metadata": {"name": f"slice-{name}"},
+                "metadata": {"name": f"slice-{name}", "labels": labels},
                 "spec": {
                     "driver": DRIVER,
                     "nodeName": name,

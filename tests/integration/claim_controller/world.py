@@ -180,13 +180,14 @@ class World(Kubernetes):
         headers: dict[str, str] | None = None,
     ) -> int:
         """Append a decision."""
+        (tick,) = (await self.facts())["tick"]
         return await self.append(
             Decided(
                 domain=domain,
                 epoch=epoch,
                 writer="test",
                 facts_sequence=1,
-                now_unix_s=0.0,
+                now_unix_s=tick["now_unix_s"],
                 policy_version=2,
                 learned_version=7,
                 pods=(decision,),

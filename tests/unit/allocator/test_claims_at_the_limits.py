@@ -37,7 +37,7 @@ def test_a_claim_with_deep_configuration_is_decided_with_all_of_it(world, depth)
     world.nodes(world.a_node("n1"))
     claim = world.a_claim("p", with_config(world, {"a": deep(depth)}))
     message = encode(ClaimObserved(revision=1, claim=claim), source="test")
-    fact = fact_of(delivered(message.payload, message.subject))
+    fact = fact_of(delivered(message.payload, message.subject), {names.DRIVER})
     world.see(msgspec.structs.replace(fact, revision=world.next()))
     world.submit(world.a_pod("p"), fact.claim.spec)
     [record] = [one for one in world.logs["pool"] if isinstance(one, Decided)]

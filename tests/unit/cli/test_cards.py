@@ -74,3 +74,16 @@ def test_objects_that_can_t_be_read_hide_no_other() -> None:
     odd_claim: Object = {"metadata": odd["metadata"] | {"namespace": "ns"}, "spec": 7}
     cluster = Cluster([odd, CLASS], [odd, NODE], [odd, SLICE], [odd_claim, claim("false")])
     assert [reason.kind for reason in reasons_on_cards(pod(), POOL, cluster)] == ["clause"]
+
+
+def test_nodes_that_the_pool_selects_and_another_has_are_named() -> None:
+    wide = {**POOL, "metadata": {**POOL["metadata"], "name": "wide"}}
+    wide["spec"] = {"owner": "kube-scheduler", "nodeSelector": {}}
+    asking = pod()
+    asking["metadata"]["annotations"] = {GPUPOOL: "wide"}
+    cluster = Cluster([CLASS], [NODE], [SLICE], [claim("true")])
+
+    assert [str(reason) for reason in reasons_on_cards(asking, wide, cluster)] == [
+        "pool wide selects nodes that other pools have: n1 (fast)",
+        "pool wide has no node to allocate on",
+    ]

@@ -23,7 +23,7 @@ from dray_allocator.folding import subjects
 from dray_allocator.handle import handle
 from dray_allocator.rules import Rules
 from dray_allocator.state import AllocatorState
-from dray_allocator.wire import fact_of, record_of
+from dray_allocator.wire import decoded_fact, record_of
 from dray_claim_controller.observe.kinds import read
 
 _READ_S = 60.0
@@ -110,7 +110,7 @@ async def _facts(bus: Bus, rules: Rules) -> Sight:
     sight = Sight(AllocatorState(rules))
     async with aclosing(_whole(bus, FACTS_STREAM)) as all_facts:
         async for delivered in all_facts:
-            fact = fact_of(delivered)
+            fact = decoded_fact(delivered, rules.drivers)
             if fact is not None:
                 handle(sight.state, FactSeen(delivered.sequence, fact, more=True))
                 _note(sight, fact, delivered.time_unix_s)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dray.domain.claims import Claim
 from dray.domain.dra.nodes import NodeSelector
 from dray.domain.pods import Pod
-from dray.reasons import Reason, bounded
+from dray.reasons import Reason, bounded, name_list
 from dray_allocator.placement.pattern import Pattern, Wish
 from dray_allocator.state import AllocatorState
 
@@ -29,6 +29,8 @@ class Wanted(Wish, frozen=True, gc=False):
 
 def wanted(state: AllocatorState, domain: str, pod: Pod) -> Wanted | tuple[Reason, ...]:
     """What the pod wants of dray, or the reasons why it can't be given anything."""
+    if refusal := _refused_namespace(state, domain, pod):
+        return (refusal,)
     claims = state.open_claims(pod)
     common = state.patterns.of(state.facts, state.fleet, domain, pod, claims)
     if common.is_refused:
@@ -52,6 +54,19 @@ def wanted(state: AllocatorState, domain: str, pod: Pod) -> Wanted | tuple[Reaso
         _excluded(state, domain, claims),
         () if are_all_open else _reach(state, pod),
     )
+
+
+def _refused_namespace(state: AllocatorState, domain: str, pod: Pod) -> Reason | None:
+    """Why the pool gives the pod nothing whatever it asks for. A pod's claims are of its own
+    namespace, so this holds for every claim, too."""
+    pool = state.facts.pools.get(domain)
+    if pool is None or pool.admits(pod.namespace):
+        return None
+    what = (
+        f"namespace {pod.namespace} may not use pool {pool.name} "
+        f"(allowedNamespaces: {name_list(pool.allowed_namespaces)})"
+    )
+    return Reason("namespace", what, 0, 0, "pod")
 
 
 def _refusals(pod: Pod, claims: Sequence[Claim], common: Pattern) -> list[Reason]:
@@ -94,10 +109,9 @@ def _excluded(state: AllocatorState, domain: str, claims: tuple[Claim, ...]) -> 
     excluded = state.domains[domain].current.excluded
     if not excluded:
         return ()
-    since = state.facts.now_unix_s - state.rules.exclusion_s
     return tuple(
         node
         for claim in claims
         for node, at_unix_s in excluded.get(claim.uid, {}).items()
-        if at_unix_s > since
+        if state.facts.age_s(at_unix_s) < state.rules.exclusion_s
     )

@@ -5,10 +5,11 @@ from typing import Any
 from dray.domain.devices import Taint
 from dray.kube.convert import node_from
 from dray.kube.ports import NODES, POOLS
-from dray.messages.facts import FACTS, Fact, NodeObserved, SliceObserved
+from dray.messages.facts import FACTS, Fact, NodeObserved, PoolObserved, SliceObserved
 from dray_claim_controller.deciding.seam import Question
+from dray_claim_controller.observe.assignment import pools_of
 from dray_claim_controller.observe.capacity import Hands, Log, is_news, pool_status
-from dray_claim_controller.observe.facts import Known, fact_of, pools_of
+from dray_claim_controller.observe.facts import Known, fact_of
 from dray_claim_controller.observe.membership import dedicated_taints
 from dray_claim_controller.observe.outbox import plan
 from dray_claim_controller.observe.owners import Recall
@@ -27,6 +28,8 @@ class Publish(Question[tuple[Fact, ...]], frozen=True, kw_only=True, tag="publis
     """Of the change."""
     before: Any = None
     """The last fact about it (a ``Fact``), tombstones included."""
+    doubted: tuple[Any, ...] = ()
+    """Later ones, of which it is unknown whether they are stored."""
     left: tuple[tuple[str, int], ...] = ()
     """Of nodes: highest node-left revision by domain."""
     closing: tuple[str, ...] = ()
@@ -44,11 +47,11 @@ class Publish(Question[tuple[Fact, ...]], frozen=True, kw_only=True, tag="publis
         if fact is None and self.key.kind != SliceObserved.NAME and picture.is_unreadable(self.key):
             return ()  # It exists: what was last said of it stays.
         if not self.limit_bytes:
-            return tuple(plan(self.key, before, fact, self.revision))
+            return tuple(plan(self.key, before, fact, self.revision, self.doubted))
         reduced = None if fact is None else fitting(fact, self.limit_bytes)
         if fact is not None and reduced is None:
             return ()
-        planned = plan(self.key, before, reduced, self.revision)
+        planned = plan(self.key, before, reduced, self.revision, self.doubted)
         fitted = (fitting(one, self.limit_bytes) for one in planned)
         return tuple(one for one in fitted if one is not None)
 
@@ -61,7 +64,8 @@ class Taints(Question[tuple[Taint, ...] | None], frozen=True, kw_only=True, tag=
 
     def answer(self, picture: Picture) -> tuple[Taint, ...] | None:
         obj = picture.plain[NODES.plural].get(self.node)
-        if obj is None or picture.is_unreadable(Key(NodeObserved.NAME, self.node)):
+        kept = (Key(NodeObserved.NAME, self.node), Key(PoolObserved.NAME, self.pool))
+        if obj is None or any(map(picture.is_unreadable, kept)):
             return None
         return dedicated_taints(node_from(obj).taints, pools_of(picture).get(self.pool))
 

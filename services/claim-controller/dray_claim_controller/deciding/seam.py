@@ -11,6 +11,7 @@ from dray.kube.ports import Changed, Deleted, Listed, Object, Resource, WatchEve
 from dray.messages.base import Message, subject_of
 from dray.recording.journal import Notes, UnknownEventError
 from dray.recording.questions import Asked, name_of
+from dray.recording.redaction import redacted
 from dray_claim_controller.observe.kinds import WATCHED
 from dray_claim_controller.observe.picture import Picture
 
@@ -47,7 +48,8 @@ class Seam:
     def answered(self, resource: Resource, obj: Object) -> None:
         """Fold the server's answer to an own write, or to a question of ours."""
         if self._notes is not None and resource.plural in _RESOURCES:
-            self._notes.consumed("answered", {"resource": resource.plural, "objects": [obj]})
+            data = {"resource": resource.plural, "objects": [redacted(resource.plural, obj)]}
+            self._notes.consumed("answered", data)
         self.picture.answered(resource, obj)
 
     def ask(self, question: Question[A]) -> A:
@@ -61,14 +63,16 @@ class Seam:
 
 def written(resource: Resource, event: WatchEvent) -> tuple[str, dict[str, Any]]:
     """A watch event as the journal has it."""
+    plural = resource.plural
     match event:
         case Listed(objects, revision):
-            data = {"resource": resource.plural, "objects": objects, "revision": revision}
+            kept = [redacted(plural, obj) for obj in objects]
+            data = {"resource": plural, "objects": kept, "revision": revision}
             return "listed", data if event.is_whole else data | {"is_whole": False}
         case Changed(obj):
-            return "changed", {"resource": resource.plural, "objects": [obj]}
+            return "changed", {"resource": plural, "objects": [redacted(plural, obj)]}
         case Deleted(obj):
-            return "deleted", {"resource": resource.plural, "objects": [obj]}
+            return "deleted", {"resource": plural, "objects": [redacted(plural, obj)]}
 
 
 def fold(picture: Picture, about: str, data: dict[str, Any]) -> None:

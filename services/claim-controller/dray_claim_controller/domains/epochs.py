@@ -165,7 +165,7 @@ class Epochs:
             epoch=epoch,
             writer=self._instance,
             facts_sequence=self._publisher.sequence,
-            now_unix_s=self._clock.now_unix_s(),
+            now_unix_s=self._publisher.now_unix_s(),
         )
         message = Outgoing(log_subject(domain, epoch), encode_record(record))
         try:

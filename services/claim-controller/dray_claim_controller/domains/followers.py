@@ -1,16 +1,31 @@
-"""Reads every domain's decision log and hands its decisions to the executor."""
+"""Reads every domain's decision log and hands its decisions to the executor.
+
+A record of a newer release that this one can't decode is passed over, and reported. That allocates
+nothing twice: what is never carried out is voided after a while, and an order that a passed-over
+record ended stops at the claim's void. But its pods wait, and a node that it lets go stays where
+it is, until a claim-controller of that release leads.
+"""
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping
 
 import msgspec
 import structlog
 
+from dray.bus.dead import dead_letter
 from dray.bus.ports import Bus, BusUnavailableError, StreamMissingError
-from dray.domain.errors import TemporaryError
+from dray.domain.errors import DrayError, TemporaryError
 from dray.kube.ports import NODES, POOLS, ConflictError, NotFoundError
 from dray.messages.base import Delivered
-from dray.messages.decisions import Decided, NodeLeft, Waiting, decode_record, log_stream
+from dray.messages.decisions import (
+    AnyRecord,
+    Decided,
+    NodeLeft,
+    Waiting,
+    decode_record,
+    log_stream,
+)
 from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock
 from dray_claim_controller.domains.epochs import Epochs
@@ -34,6 +49,8 @@ class Followers:
         waiting: Callable[[Waiting], None],
     ) -> None:
         self.orders: dict[str, Orders] = {}
+        self.undecodable = 0
+        """Records that were passed over in this term."""
         self._bus = bus
         self._watching = watching
         self._epochs = epochs
@@ -127,26 +144,37 @@ class Followers:
         try:
             async for delivered in self._bus.read(stream, start=orders.sequence + 1):
                 backoff.reset()
-                self._fold(orders, delivered, live=history)
+                try:
+                    record = decode_record(delivered.payload)
+                except msgspec.MsgspecError as error:
+                    await self._pass_over(orders, delivered, str(error))
+                    record = None
+                self._fold(orders, delivered, record, live=history)
         finally:
             if self._read.get(domain) is orders:
                 del self._read[domain]
 
-    def _fold(self, orders: Orders, delivered: Delivered, *, live: int) -> None:
+    async def _pass_over(self, orders: Orders, delivered: Delivered, error: str) -> None:
+        self.undecodable += 1
+        why = (
+            f"claim-controller passes over record {delivered.sequence} of {delivered.stream}: "
+            f"{error}; was it written by another version of dray?"
+        )
+        structlog.get_logger().error("a record is passed over", domain=orders.domain, why=why)
+        with contextlib.suppress(DrayError):
+            await self._bus.publish(dead_letter(delivered, why))
+
+    def _fold(
+        self, orders: Orders, delivered: Delivered, record: AnyRecord | None, *, live: int
+    ) -> None:
+        """``record``: None if it is passed over."""
         sequence = delivered.sequence
-        try:
-            record = decode_record(delivered.payload)
-        except msgspec.MsgspecError as error:
-            structlog.get_logger().error(
-                "a record of the decision log can't be read; was it written by another version?",
-                domain=orders.domain,
-                sequence=sequence,
-                error=str(error),
-            )
-            return
-        headers = delivered.headers
-        traceparent, cause = headers.get(TRACEPARENT, ""), headers.get(MESSAGE_ID, "")
-        orders.fold(sequence, record, traceparent, cause)
+        if record is None:
+            orders.pass_over(sequence)
+        else:
+            headers = delivered.headers
+            traceparent, cause = headers.get(TRACEPARENT, ""), headers.get(MESSAGE_ID, "")
+            orders.fold(sequence, record, traceparent, cause)
         if sequence == live:
             self._submit_all(orders)
         elif sequence > live:

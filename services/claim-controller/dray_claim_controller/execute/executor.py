@@ -28,6 +28,8 @@ from dray_claim_controller.execute.steps import Hook, Steps
 from dray_claim_controller.observe.watching import Watching
 
 _MISSING = ("pod-gone", "claim-gone")
+_LEAST_REST_S = 0.1
+"""The facts' time may stand still for a while, and a rest must not be none then."""
 
 
 @dataclass(slots=True)
@@ -35,6 +37,8 @@ class _Memory:
     """What one execution has seen and done, by claim UID."""
 
     committed: set[str]
+    since_unix_s: float
+    """When it was decided, in the facts' time; if that is not known, when this began."""
     marked: set[str] = field(default_factory=set)
     asked_for: set[str] = field(default_factory=set)
     """Reasons of stopping after which the server was asked: the watch may be behind."""
@@ -136,7 +140,10 @@ class Executor:
 
     async def _follow(self, order: Order) -> None:
         """Carry out, rest while the devices aren't ready, carry on."""
-        memory = _Memory(set(order.committed))
+        since_unix_s = order.decided_unix_s
+        if since_unix_s is None:
+            since_unix_s = self._environment.now_unix_s()
+        memory = _Memory(set(order.committed), since_unix_s)
         while True:
             try:
                 async with self._slots:
@@ -148,7 +155,8 @@ class Executor:
             if awaited is None or not self._is_newest(order):
                 return
             about = subjects(self._picture, order.decision)
-            await self._resting.until_changed(about, awaited.until_unix_s)
+            rest_s = awaited.until_unix_s - self._environment.now_unix_s()
+            await self._resting.until_changed(about, max(rest_s, _LEAST_REST_S))
 
     async def _traced(self, order: Order, memory: _Memory) -> AwaitDevices | None:
         step = self._next(order, memory)
@@ -209,7 +217,8 @@ class Executor:
                 epoch=self._environment.epoch_of(order.domain),
                 committed=tuple(sorted(memory.committed)),
                 marked=tuple(sorted(memory.marked)),
-                now_unix_s=self._clock.now_unix_s(),
+                now_unix_s=self._environment.now_unix_s(),
+                since_unix_s=memory.since_unix_s,
                 binding_timeout_s=self._binding_timeout_s,
             )
         )

@@ -68,8 +68,8 @@ class AwaitDevices:
     """Wait until the devices are ready for the pod, or something else is said of it."""
 
     detail: str
-    until_unix_s: float | None
-    """When to look again at the latest."""
+    until_unix_s: float
+    """When to look again at the latest, in the facts' time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,15 @@ from dray.runtime.clock import Clock
 from dray_claim_controller.deciding.observing import PoolStatus, Taints
 from dray_claim_controller.execute.orders import Orders
 from dray_claim_controller.keeping import keep_for_ever
-from dray_claim_controller.observe.facts import pools_of
-from dray_claim_controller.observe.owners import home, is_on_its_way, wanted_pool
+from dray_claim_controller.observe.assignment import assigned_pool, pools_of
+from dray_claim_controller.observe.capacity import NODES_IN_OTHER_POOLS, nodes_in_other_pools
+from dray_claim_controller.observe.owners import home, is_on_its_way
 from dray_claim_controller.observe.publisher import Publisher
 from dray_claim_controller.observe.seen import Key
 from dray_claim_controller.observe.watching import Watching
+
+Tell = Callable[[Object, str, str], None]
+"""Reports (pool, reason, message) as a warning event."""
 
 
 class PoolKeeper:
@@ -27,6 +31,7 @@ class PoolKeeper:
         clock: Clock,
         *,
         orders: Callable[[], Mapping[str, Orders]],
+        tell: Tell,
         every_s: float,
         allocates: bool = True,
     ) -> None:
@@ -35,6 +40,7 @@ class PoolKeeper:
         self._publisher = publisher
         self._clock = clock
         self._orders = orders
+        self._tell = tell
         self._every_s = every_s
         self._settled: dict[str, tuple[Object, str]] = {}
         """Nodes whose taints were found right: as they were, and their pool."""
@@ -58,12 +64,12 @@ class PoolKeeper:
     def _members(self) -> tuple[dict[str, str], tuple[str, ...]]:
         """Pool by node, as published, and the nodes whose devices change hands."""
         found, moving = {}, []
-        pools = pools_of(self._watching.picture)
-        for name in self._watching.picture.plain[NODES.plural]:
+        picture = self._watching.picture
+        for name in picture.plain[NODES.plural]:
             fact = self._publisher.last(Key("node", name))
             if not isinstance(fact, NodeObserved):
                 continue
-            wanted = wanted_pool(fact.node.labels, pools)
+            wanted = assigned_pool(picture, name)
             found[name] = home(fact, wanted)
             if wanted is not None and is_on_its_way(fact, wanted):
                 moving.append(name)
@@ -127,3 +133,6 @@ class PoolKeeper:
             patch = {"metadata": fence, "status": status}
             answer = await self._kube.patch(POOLS, name, patch, subresource="status")
             self._watching.answered(POOLS, answer)
+            elsewhere = nodes_in_other_pools(status)
+            if elsewhere and elsewhere != nodes_in_other_pools(obj.get("status") or {}):
+                self._tell(obj, NODES_IN_OTHER_POOLS, elsewhere)

@@ -1,9 +1,9 @@
 """All observed objects: how they are kept, found and forgotten. Pure."""
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from dray.domain.pods import Pod
+from dray.domain.pods import Pod, Pool
 from dray.kube.ports import Object
 from dray_claim_controller.observe.cards import Cards
 from dray_claim_controller.observe.kinds import WATCHED
@@ -22,6 +22,12 @@ class Objects:
         self.cards = Cards()
         self.plain: dict[str, dict[str, Object]] = {resource.plural: {} for resource in WATCHED}
         """Objects of the other kinds, by plural and ``namespace/name``."""
+        self.pools: tuple[dict[str, Object], Mapping[str, Pool]] | None = None
+        """The pools as they were last read, and the objects they were read from."""
+        self.selecting: tuple[
+            Mapping[str, Pool], dict[str, tuple[dict[str, str], tuple[str, ...]]]
+        ] = ({}, {})
+        """Of these pools, those that select a node, by the node's name and for its labels."""
         self.users = Users()
         self.repelling: dict[str, None] = {}
         """Pods that keep others away, by required anti-affinity."""

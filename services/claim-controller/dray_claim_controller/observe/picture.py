@@ -4,7 +4,7 @@ from collections import OrderedDict
 
 from dray.domain.claims import UNREAD, Claim
 from dray.domain.names import SHAPE
-from dray.domain.pods import Pod, Pool
+from dray.domain.pods import Pod
 from dray.kube.convert import (
     UNREADABLE,
     claim_from,
@@ -25,6 +25,7 @@ from dray.kube.ports import (
     Resource,
     WatchEvent,
 )
+from dray_claim_controller.observe.assignment import selecting
 from dray_claim_controller.observe.cards import is_vague, places_of
 from dray_claim_controller.observe.counters import counted
 from dray_claim_controller.observe.kinds import FACTS_OF, WATCHED, name_of, read
@@ -59,8 +60,6 @@ class Picture(Objects):
         self.unreadable: dict[Key, ObjectProblem] = {}
         """Objects that exist and can't be read, by plural and identity."""
         self.dirty: OrderedDict[Key, int] = OrderedDict()
-        self.pools: tuple[tuple[tuple[str, Object], ...], dict[str, Pool]] | None = None
-        """The pools as they were last read, and the objects they were read from."""
 
     @property
     def synced(self) -> bool:
@@ -190,8 +189,10 @@ class Picture(Objects):
         if why and resource is SLICES:
             # Nothing of it is offered; what claims hold of it counts by the claims.
             if name in self.cards.slices:
+                node = self.cards.slices[name][0].node
                 self.cards.forget(name)
                 self.mark(Key("slice", name), revision)
+                self._mark_contested(node)
         elif why and was_readable:
             return  # It stays as it was last read.
         self.plain[resource.plural][name] = obj
@@ -200,6 +201,7 @@ class Picture(Objects):
         if resource is SLICES:
             self.cards.keep(name, value, revision, counted(obj))
             self.mark(Key("slice", name), revision)
+            self._mark_contested(value.node)
         elif resource is NODES:
             self._touch_node(name, revision)
         elif kind := FACTS_OF.get(resource.plural):
@@ -227,6 +229,14 @@ class Picture(Objects):
         self._mark_tied(known.claim if known is not None else None, claim)
         if ours and (known is None or not known.ours):
             self._adopt_pods(claim)
+        before = () if known is None else places_of(known.claim)
+        self._mark_contested(*dict.fromkeys((*before, *places_of(claim))))
+
+    def _mark_contested(self, *nodes: str) -> None:
+        """Which pool has a node may depend on its slices and claims, where several select it."""
+        for node in nodes:
+            if len(selecting(self, node)) > 1:
+                self.mark(Key("node", node))
 
     def _hold(self, before: Claim | None, after: Claim | None) -> None:
         self.cards.hold(before, after)
@@ -301,6 +311,7 @@ class Picture(Objects):
             return
         self._hold(known.claim, None)
         self.mark(Key("claim", uid), revision)
+        self._mark_contested(*places_of(known.claim))
 
     def _drop_pod(self, uid: str, revision: int) -> None:
         known = self.forget_pod(uid)
@@ -319,7 +330,9 @@ class Picture(Objects):
             return
         del self.plain[resource.plural][name]
         if resource is SLICES and name in self.cards.slices:
+            node = self.cards.slices[name][0].node
             self.cards.forget(name)
+            self._mark_contested(node)
         kind = {SLICES.plural: "slice", NODES.plural: "node"} | FACTS_OF
         if resource.plural in kind:
             self.mark(Key(kind[resource.plural], name), revision)

@@ -90,17 +90,21 @@ class OwnerKeeper:
 
     def _recalled(self) -> tuple[tuple[str, float], ...]:
         """Nodes whose devices were taken back not long ago, and when."""
-        since_unix_s = self._clock.now_unix_s() - _LOOKED_AT_S
+        facts_unix_s = self._publisher.now_unix_s()
+        # Compared with times that Kubernetes has. The facts' time falls behind the wall clock
+        # while nobody leads, and began with one that may have been wrong; the earlier moment is
+        # the safe one, because the latest allocations go first, and no more than have to.
+        ahead_s = min(0.0, self._clock.now_unix_s() - facts_unix_s)
         facts = (
             self._publisher.last(Key("node", name))
             for name in self._watching.picture.plain[NODES.plural]
         )
         return tuple(
-            (fact.node.name, fact.recalled_unix_s)
+            (fact.node.name, fact.recalled_unix_s + ahead_s)
             for fact in facts
             if isinstance(fact, NodeObserved)
             and fact.recalled_unix_s is not None
-            and fact.recalled_unix_s > since_unix_s
+            and facts_unix_s - fact.recalled_unix_s < _LOOKED_AT_S
         )
 
     async def _undo(self, sale: LateSale) -> None:

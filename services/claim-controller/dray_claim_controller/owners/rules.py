@@ -8,8 +8,8 @@ from dray.domain.names import DRIVER, OWNER_DRAY, OWNER_KUBE_SCHEDULER
 from dray.kube.convert import time_from
 from dray.kube.ports import POOLS
 from dray_claim_controller.execute.defence import suffices
+from dray_claim_controller.observe.assignment import pools_of
 from dray_claim_controller.observe.capacity import waits
-from dray_claim_controller.observe.facts import pools_of
 from dray_claim_controller.observe.owners import former_owner
 from dray_claim_controller.observe.picture import Picture
 from dray_claim_controller.observe.seen import SeenClaim
