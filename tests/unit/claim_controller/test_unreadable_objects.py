@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dray.domain.devices import DeviceId
-from dray.domain.names import DEVICE_CLASS, DRIVER, POOL_LABEL
+from dray.domain.names import DEDICATED_TAINT, DEVICE_CLASS, DRIVER, POOL_LABEL
 from dray.kube.ports import (
     CLAIMS,
     CLASSES,
@@ -23,7 +23,7 @@ from dray.kube.ports import (
     Resource,
 )
 from dray.messages.facts import ClaimObserved, Fact, NodeObserved, PodObserved, SliceObserved
-from dray_claim_controller.deciding.observing import Publish
+from dray_claim_controller.deciding.observing import Publish, Taints
 from dray_claim_controller.observe.facts import key_of
 from dray_claim_controller.observe.kinds import WATCHED
 from dray_claim_controller.observe.outbox import Outbox
@@ -266,3 +266,21 @@ def test_what_a_claim_holds_never_looks_free(data: st.DataObject) -> None:
     assert set(cluster.offered()) == {DeviceId(DRIVER, *device) for device in DEVICES}
     assert len(cluster.facts(NodeObserved)) == len(NODE_NAMES)
     assert len(cluster.facts(PodObserved)) == 2
+
+
+def test_a_node_keeps_the_taint_of_a_pool_that_can_t_be_read() -> None:
+    picture = Picture()
+    pool = {"metadata": metadata("pool", resourceVersion="1"), "spec": {"dedicated": True}}
+    taint = {"key": DEDICATED_TAINT, "value": "pool", "effect": "NoSchedule"}
+    tainted = node("n1") | {"spec": {"taints": [taint]}}
+    tainted["metadata"] |= {"resourceVersion": "2"}
+    picture.apply(POOLS, Changed(pool))
+    picture.apply(NODES, Changed(tainted))
+    picture.apply(
+        POOLS, Changed({"metadata": pool["metadata"] | {"resourceVersion": "3"}, "spec": 7})
+    )
+    assert Taints(node="n1", pool="pool").answer(picture) is None
+    picture.apply(
+        POOLS, Changed(pool | {"metadata": pool["metadata"] | {"resourceVersion": "4"}, "spec": {}})
+    )
+    assert Taints(node="n1", pool="pool").answer(picture) == ()

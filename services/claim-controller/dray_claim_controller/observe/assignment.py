@@ -23,8 +23,8 @@ _POOL_NAME = "pool_name"
 
 
 def pools_of(objects: Objects) -> Mapping[str, Pool]:
-    """All pools that can be read, by name. Every node's fact asks: they are read again only once one
-    changed, and the mapping is another one only where what they say is."""
+    """All pools that can be read, by name. Every node's fact asks: they are read again only once
+    one changed, and the mapping is another one only where what they say is."""
     found, known = objects.plain[POOLS.plural], objects.pools
     # An object that changes is replaced: what is the same is compared by its identity.
     if known is None or known[0] != found:
