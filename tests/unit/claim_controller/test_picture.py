@@ -135,7 +135,9 @@ def test_an_object_that_cannot_be_understood_hides_no_other() -> None:
     picture.apply(SLICES, Listed((broken, fine), 3))
 
     assert set(picture.cards.slices) == {"f"}
-    assert "resourceslices b" in picture.unreadable
+    assert picture.unreadable[Key("resourceslices", "b")].why == (
+        "can't be read: its shape is unknown to dray (KeyError: 'pool')"
+    )
 
 
 def test_of_two_generations_of_a_slice_the_newer_device_counts() -> None:
