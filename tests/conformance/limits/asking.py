@@ -72,15 +72,17 @@ async def _gone(cluster: Cluster, resource: Resource, name: str, namespace: str)
     pytest.fail(f"{resource.plural} {name}: not gone within {PATIENCE_S:g} s")
 
 
-async def reported(cluster: Cluster, name: str, text: str) -> str:
+async def reported(cluster: Cluster, about: Object, text: str) -> str:
     """The message of an event about the object that has the text."""
+    uid = about["metadata"]["uid"]
     deadline_s = time.monotonic() + PATIENCE_S
     seen: set[str] = set()
     while time.monotonic() < deadline_s:
         listed = await cluster.kube.list(EVENTS, NAMESPACE)
-        seen = {str(e["message"]) for e in listed.objects if e["involvedObject"]["name"] == name}
+        seen = {str(e["message"]) for e in listed.objects if e["involvedObject"].get("uid") == uid}
         for message in seen:
             if text in message:
                 return message
         await asyncio.sleep(0.1)
+    name = about["metadata"]["name"]
     pytest.fail(f"{name}: not within {PATIENCE_S:g} s an event with {text!r}; there are {seen}")

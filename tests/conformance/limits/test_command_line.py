@@ -18,7 +18,7 @@ async def test_the_doctor_and_explanations_survive_odd_objects(cluster: Cluster)
         await submit_with(cluster, "deep")
         assert await allocated(cluster, "deep")
         await submit_with(cluster, "waits", {"resourceClaimName": "large"})
-        await reported(cluster, "waits", "too large for the bus: ")
+        await reported(cluster, await cluster.pod("waits"), "too large for the bus: ")
 
         found = (await dray(cluster, "doctor"))["findings"]
         assert [line for line in found if "read" in line["text"] and line["grade"] == "bad"] == []

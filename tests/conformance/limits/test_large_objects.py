@@ -30,10 +30,10 @@ DEVICES, ATTRIBUTES = 128, 32
 async def test_a_claim_is_reported_and_so_is_the_pod_that_uses_it(
     cluster: Cluster, neighbours: Neighbours, size_bytes: int
 ) -> None:
-    async with made(cluster, CLAIMS, claim(of_size(size_bytes))):
+    async with made(cluster, CLAIMS, claim(of_size(size_bytes))) as large:
         await submit_with(cluster, "large")
-        assert "max_payload" in await reported(cluster, NAME, TOO_LARGE)
-        assert f"claim {NAME}" in await reported(cluster, "large", TOO_LARGE)
+        assert "max_payload" in await reported(cluster, large, TOO_LARGE)
+        assert f"claim {NAME}" in await reported(cluster, await cluster.pod("large"), TOO_LARGE)
         await neighbours.are_served()
 
 
@@ -46,8 +46,8 @@ async def test_the_claim_of_a_template_is_reported(
     async with made(cluster, TEMPLATES, template):
         await submit_with(cluster, "of-a-template", {"resourceClaimTemplateName": NAME})
         found = await cluster.claim("of-a-template", "odd")
-        assert "max_payload" in await reported(cluster, found["metadata"]["name"], TOO_LARGE)
-        await reported(cluster, "of-a-template", TOO_LARGE)
+        assert "max_payload" in await reported(cluster, found, TOO_LARGE)
+        await reported(cluster, await cluster.pod("of-a-template"), TOO_LARGE)
         await neighbours.are_served()
 
 
@@ -55,12 +55,12 @@ async def test_the_claim_of_a_template_is_reported(
 async def test_an_allocated_claim_of_another_driver_is_reported(
     cluster: Cluster, neighbours: Neighbours
 ) -> None:
-    async with made(cluster, CLAIMS, claim(of_size(SIZES[0], OTHER_DRIVER))):
+    async with made(cluster, CLAIMS, claim(of_size(SIZES[0], OTHER_DRIVER))) as large:
         result = {"request": "gpu-0", "driver": OTHER_DRIVER, "pool": "far", "device": "gpu"}
         allocation = {"devices": {"results": [result]}}
         status = {"status": {"allocation": allocation}}
         await cluster.kube.patch(CLAIMS, NAME, status, NAMESPACE, subresource="status")
-        await reported(cluster, NAME, TOO_LARGE)
+        await reported(cluster, large, TOO_LARGE)
         await neighbours.are_served()
 
 
@@ -72,8 +72,8 @@ async def test_a_slice_of_another_driver_is_reported(
     devices = [{"name": f"gpu-{n}", "attributes": attributes} for n in range(DEVICES)]
     pool = {"name": "far", "generation": 1, "resourceSliceCount": 1}
     spec = {"driver": OTHER_DRIVER, "allNodes": True, "pool": pool, "devices": devices}
-    async with made(cluster, SLICES, {"metadata": {"name": NAME}, "spec": spec}):
-        await reported(cluster, NAME, TOO_LARGE)
+    async with made(cluster, SLICES, {"metadata": {"name": NAME}, "spec": spec}) as large:
+        await reported(cluster, large, TOO_LARGE)
         await neighbours.are_served()
 
 
