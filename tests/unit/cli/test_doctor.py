@@ -107,7 +107,7 @@ async def test_an_empty_cluster_lacks_everything_and_says_how_to_get_it() -> Non
 async def test_objects_that_can_t_be_read_are_named_and_hide_no_other() -> None:
     kube = MemoryKube()
     odd = {"metadata": {"name": "odd", "annotations": {DECISION: "9" * 5_000}}, "spec": {}}
-    deep = {"a": msgspec.Raw(b"[" * 10_000 + b"]" * 10_000)}
+    deep = {"a": msgspec.Raw(b"[" * 9_900 + b"]" * 9_900)}
     config = [{"opaque": {"driver": "x.example.com", "parameters": deep}}]
     fine = {"metadata": {"name": "fine"}, "spec": {"devices": {"config": config}}}
     for claim in (odd, fine):
