@@ -2,7 +2,7 @@
 
 Each role but the owner of the streams has a NATS account without JetStream, which imports the
 role's rights as services and nothing else: what JetStream publishes for a client (acknowledgements,
-messages pulled, answers of its API) reaches that account alone (docs/adr/0030).
+messages pulled, answers of its API) reaches that account alone (docs/adr/0032).
 """
 
 import argparse

@@ -84,7 +84,13 @@ def accounts_file() -> Path:
 
 
 def configuration(
-    port: int, store: Path, *, sync_interval: str, name: str = "nats-server", cluster: str = ""
+    port: int,
+    store: Path,
+    *,
+    sync_interval: str,
+    name: str = "nats-server",
+    cluster: str = "",
+    max_payload_bytes: int = MAX_PAYLOAD_BYTES,
 ) -> bytes:
     """The server's own part of its configuration; the accounts are in a file of their own.
     ``cluster``: the block of that name, for a server among others."""
@@ -92,7 +98,7 @@ def configuration(
         f"server_name: {json.dumps(name)}",
         "host: 127.0.0.1",
         f"port: {port}",
-        f"max_payload: {MAX_PAYLOAD_BYTES}",
+        f"max_payload: {max_payload_bytes}",
         f"jetstream {{ store_dir: {json.dumps(str(store))}, sync_interval: {sync_interval} }}",
         *([cluster] if cluster else []),
         f"include {json.dumps(CONFIGURATION)}",
@@ -124,12 +130,20 @@ def nats_program(
     *,
     sync_interval: str,
     cluster: str = "",
+    max_payload_bytes: int = MAX_PAYLOAD_BYTES,
 ) -> Program:
     """A server with its configuration and its files below ``directory``."""
     _place_accounts(directory)
     path = directory / "nats-server.conf"
     store = directory / "jetstream"
-    content = configuration(port, store, sync_interval=sync_interval, name=name, cluster=cluster)
+    content = configuration(
+        port,
+        store,
+        sync_interval=sync_interval,
+        name=name,
+        cluster=cluster,
+        max_payload_bytes=max_payload_bytes,
+    )
     write_secret(path, content)
     return Program(
         name=name,
@@ -142,17 +156,30 @@ def nats_program(
 
 
 async def start_nats(
-    runner: Runner, directory: Path, *, sync_interval: str = "always", name: str = "nats-server"
+    runner: Runner,
+    directory: Path,
+    *,
+    sync_interval: str = "always",
+    max_payload_bytes: int = MAX_PAYLOAD_BYTES,
+    name: str = "nats-server",
 ) -> NatsAccess:
     """Start a server with file storage below ``directory``, on a port of its own.
 
     ``sync_interval`` is when appends reach the disk: ``always`` before they are acknowledged,
-    as installations need it, or a duration such as ``2m``.
+    as installations need it, or a duration such as ``2m``. ``max_payload_bytes`` is the longest
+    message that the server takes.
     """
     held = Secrets.new()
     for attempt in range(1, _ATTEMPTS + 1):
         port = free_port()
-        program = nats_program(name, directory, held, port, sync_interval=sync_interval)
+        program = nats_program(
+            name,
+            directory,
+            held,
+            port,
+            sync_interval=sync_interval,
+            max_payload_bytes=max_payload_bytes,
+        )
         try:
             await runner.start(program)
         except ProgramFailedError as error:

@@ -20,6 +20,12 @@ BUDGET_ALARMS = ("its budget was lowered below its use", "double sale prevented"
 """What a budget that is lowered below its use is told by, with reason."""
 
 
+def budgets_may_fall(world: World) -> None:
+    """Nodes leave their pool: one with a raised ratio has its budget lowered, too."""
+    if any("capacityConfig" in pool["spec"] for pool in world.kube.store.of(POOLS).values()):
+        world.tolerated.update(BUDGET_ALARMS)
+
+
 class Administrators:
     """One seed's administrators."""
 
@@ -31,7 +37,7 @@ class Administrators:
 
     async def move_node(self) -> None:
         """A node gets another pool, or none."""
-        self._budgets_may_fall()
+        budgets_may_fall(self._world)
         name = self._draw.choice(list(self._world.boards))
         pools = [name for _, name in self._world.kube.store.of(POOLS)]
         labels = {POOL_LABEL: self._draw.choice((SHARED, *pools, None))}
@@ -50,7 +56,7 @@ class Administrators:
         nodes = [name for _, name in self._world.kube.store.of(NODES)]
         if not nodes:
             return
-        self._budgets_may_fall()
+        budgets_may_fall(self._world)
         name = self._draw.choice(nodes)
         pool = self._world.kube.store.get(NODES, name, "")["metadata"]["labels"].get(POOL_LABEL)
         away_s = self._draw.uniform(0.2, 12.0)
@@ -63,7 +69,7 @@ class Administrators:
         pools = [name for _, name in self._world.kube.store.of(POOLS)]
         if not pools:
             return
-        self._budgets_may_fall()
+        budgets_may_fall(self._world)
         name = self._draw.choice(pools)
         await self._world.kube.delete(POOLS, name)
         if self._draw.random() < 0.7:
@@ -75,7 +81,7 @@ class Administrators:
         pools = [name for _, name in self._world.kube.store.of(POOLS)]
         if not pools:
             return
-        self._budgets_may_fall()
+        budgets_may_fall(self._world)
         away_s = self._draw.uniform(3.0, 12.0)
         sleeps = self._draw.random() < 0.5
         for leader in ("cc-1", "cc-2"):
@@ -91,7 +97,7 @@ class Administrators:
 
     async def create_pool(self) -> None:
         """A further pool takes a node over."""
-        self._budgets_may_fall()
+        budgets_may_fall(self._world)
         await self._make_pool(SPARE, 0.0)
         name = self._draw.choice(list(self._world.boards))
         labels = {POOL_LABEL: SPARE}
@@ -99,7 +105,7 @@ class Administrators:
 
     async def overlap_pools(self) -> None:
         """A pool selects every node, or its own alone again: nodes that others have stay theirs."""
-        self._budgets_may_fall()
+        budgets_may_fall(self._world)
         await self._make_pool(SPARE, 0.0)
         selector: dict[str, str] | None = self._draw.choice(({}, {}, None))
         await self._world.kube.patch(POOLS, SPARE, {"spec": {"nodeSelector": selector}})
@@ -153,12 +159,6 @@ class Administrators:
     async def set_unschedulable(self, name: str, value: bool) -> None:
         """Cordon, or uncordon."""
         await self._world.kube.patch(NODES, name, {"spec": {"unschedulable": value or None}})
-
-    def _budgets_may_fall(self) -> None:
-        """A node that leaves a pool with a raised ratio has its budget lowered, too."""
-        pools = self._world.kube.store.of(POOLS).values()
-        if any("capacityConfig" in pool["spec"] for pool in pools):
-            self._world.tolerated.update(BUDGET_ALARMS)
 
     async def _logs_lost(self, pool: str) -> None:
         prefix = log_stream(pool, 0).removesuffix("0")

@@ -56,6 +56,8 @@ class Facts:
     gone_claims: dict[str, float] = field(default_factory=dict)
     """Claims whose deletion was seen, and when; remembered for a while."""
     claim_uids: dict[ClaimName, str] = field(default_factory=dict)
+    given_up: dict[str, str] = field(default_factory=dict)
+    """Why the last attempt of claims was given up that are not decided about for now, by UID."""
     signatures: dict[str, bytes] = field(default_factory=dict)
     """Per claim, equal for equal specs."""
     pods: dict[str, Pod] = field(default_factory=dict)
@@ -99,6 +101,7 @@ class Facts:
                 self.claims[claim.uid] = replace(known, pool=fact.moved_to)
             return True
         name = (claim.namespace, claim.name)
+        self.given_up.pop(claim.uid, None)
         if fact.deleted:
             self.claims.pop(claim.uid, None)
             self.signatures.pop(claim.uid, None)
@@ -111,6 +114,8 @@ class Facts:
         self.claims[claim.uid] = claim if claim.spec is spec else replace(claim, spec=spec)
         self.signatures[claim.uid] = signature
         self.claim_uids[name] = claim.uid
+        if fact.given_up is not None and fact.given_up.message:
+            self.given_up[claim.uid] = fact.given_up.message
         return True
 
     def put_pod(self, fact: PodObserved) -> bool:
@@ -143,6 +148,7 @@ class Facts:
         pods = [pod for pod in self.pods.values() if not keep(pod.pool)]
         for claim in claims:
             del self.claims[claim.uid], self.signatures[claim.uid]
+            self.given_up.pop(claim.uid, None)
             self._claim_revisions.pop(claim.uid, None)
             if self.claim_uids.get((claim.namespace, claim.name)) == claim.uid:
                 del self.claim_uids[claim.namespace, claim.name]

@@ -160,7 +160,10 @@ def apply(state: AllocatorState, sequence: int, fact: Fact | UndecodableFact) ->
 
 
 def _claim(state: AllocatorState, fact: ClaimObserved) -> None:
-    claim, is_news = fact.claim, state.facts.put_claim(fact)
+    claim, given_up = fact.claim, state.facts.given_up.get(fact.claim.uid)
+    is_news = state.facts.put_claim(fact)
+    if given_up != state.facts.given_up.get(claim.uid):
+        state.supply_everywhere()  # Who waits may be told whose the devices are.
     if is_news or _was_moved(fact, claim.uid, state.facts.claims):
         state.ties.claim(fact)
     if is_news:

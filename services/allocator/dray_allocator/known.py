@@ -118,7 +118,8 @@ class Known:
         return any((one.due or one.paused) and self.ready(one) for one in self.domains.values())
 
     def is_decidable(self, pod: Pod) -> bool:
-        """Whether the pod is dray's to decide upon and all that it takes is known."""
+        """Whether the pod is dray's to decide upon and all that it takes is known; of one that
+        can't be bound only why is decided."""
         pool = self.facts.pools.get(pod.pool)
         return (
             pool is not None
@@ -127,8 +128,16 @@ class Known:
             and not pod.node
             and pod.phase == "Pending"
             and not pod.deleting
-            and bool(self.open_claims(pod))
+            and bool(self.open_claims(pod) or self.claims_of_others(pod))
         )
+
+    def claims_of_others(self, pod: Pod) -> tuple[Claim, ...]:
+        """Claims that keep the pod from being bound: they are allocated for other pods. dray
+        reserves a claim for one pod, with its allocation; kube-scheduler does so for each."""
+        if pod.binder != names.OWNER_DRAY:
+            return ()
+        claims = known_claims(self.facts, pod) or ()
+        return tuple(one for one in claims if one.reserved_for and pod.uid not in one.reserved_for)
 
     def open_claims(self, pod: Pod) -> tuple[Claim, ...]:
         """The pod's claims to be allocated together; empty unless all are known and free."""

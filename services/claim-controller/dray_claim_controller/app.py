@@ -68,7 +68,7 @@ class Controller:
             )
         self.watching = Watching(kube, picture, self.journal)
         self._settings = settings
-        self._lookup = LookupServer(kube, picture)
+        self._lookup = LookupServer(kube, picture, limit_bytes=lambda: bus.max_payload_bytes)
         self.readings = ReadingServer(bus, self._clock)
         self.election = _election(kube, self._clock, settings)
         self._means = Means(
@@ -77,6 +77,7 @@ class Controller:
             self.watching,
             self._clock,
             settings,
+            self.election.held.timeout_s,
             progress=metrics.step if metrics is not None else lambda _: None,
             hook=hook,
         )
@@ -164,6 +165,16 @@ class Controller:
         )
         metrics.gauge(
             "dray_report_backlog", "Reports not written.", of_term(lambda t: t.reporter.backlog)
+        )
+        metrics.gauge(
+            "dray_unreadable_objects",
+            "Objects that can't be read; what they hold counts.",
+            lambda: float(len(self.watching.picture.unreadable)),
+        )
+        metrics.gauge(
+            "dray_facts_too_large",
+            "Objects whose facts are too large for the bus as a whole.",
+            of_term(lambda term: len(term.publisher.too_large)),
         )
         metrics.gauge(
             "dray_facts_sequence",

@@ -48,6 +48,9 @@ class Execution(Group):
     binding_timeout: Duration = Field(default=600.0, gt=0)
     """How long after the decision a device may lack its binding conditions before the
     allocation is taken back, as kube-scheduler's ``bindingTimeout``."""
+    give_up_after: Duration = Field(default=60.0, gt=0)
+    """How long a step of an attempt may fail, whatever Kubernetes answers, before the attempt is
+    given up."""
     withdraw_after: Duration = 10.0
     """How long a pod may be unschedulable with an allocation before that is taken back."""
     scheduler_backoff: Duration = 10.0

@@ -26,6 +26,9 @@ from dray_claim_controller.execute.orders import Order
 from dray_claim_controller.execute.progress import Environment, Progress
 from dray_claim_controller.execute.steps import Hook
 from dray_claim_controller.execute.stuck import StuckPods
+from dray_claim_controller.execute.void_writes import VoidWrites
+from dray_claim_controller.execute.withdraw import Withdrawer
+from dray_claim_controller.execute.writes import ClaimWrites, Timeout
 from dray_claim_controller.garbage.collector import Collector
 from dray_claim_controller.inventories.server import InventoryServer
 from dray_claim_controller.observe.abilities import AbilityKeeper
@@ -55,6 +58,8 @@ class Means:
     watching: Watching
     clock: Clock
     settings: ControllerSettings
+    timeout_s: Timeout
+    """Of writes that the Lease must cover."""
     progress: Callable[[Progress], None] = lambda _: None
     """Told of every step, for metrics."""
     hook: Hook | None = None
@@ -71,6 +76,7 @@ class Term:
         self._means = means
         settings, watching, clock = means.settings, means.watching, means.clock
         bus, kube, instance = means.bus, means.kube, means.settings.instance
+        writes = self._writes = ClaimWrites(kube, means.timeout_s)
         self.publisher = Publisher(
             bus,
             watching.picture,
@@ -90,17 +96,22 @@ class Term:
             ask_every_s=settings.probing.ask_every,
             allocating_scheduler=settings.owner.allocating_scheduler,
         )
-        self.epochs = Epochs(bus, kube, watching, self.publisher, clock, instance=instance)
         self.reporter = Reporter(
             kube,
             bus,
             watching,
             clock,
+            writes,
             instance=instance,
             patience_s=settings.publishing.report_patience,
+            too_large=lambda: self.publisher.too_large,
         )
+        self.voids = VoidWrites(kube, watching, clock, writes, self.reporter.tell)
+        self.epochs = Epochs(
+            bus, kube, watching, self.publisher, clock, self.voids, instance=instance
+        )
+        withdrawer = Withdrawer(watching, writes, self.voids)
         self.executor = Executor(
-            kube,
             watching,
             clock,
             Environment(
@@ -109,9 +120,12 @@ class Term:
                 self._progress,
                 self.publisher.now_unix_s,
             ),
+            writes,
+            withdrawer,
             concurrency=settings.execution.concurrency,
             watch_timeout_s=settings.execution.watch_timeout,
             binding_timeout_s=settings.execution.binding_timeout,
+            give_up_after_s=settings.execution.give_up_after,
             hook=means.hook,
         )
         self.followers = Followers(
@@ -123,9 +137,9 @@ class Term:
             waiting=self.reporter.waiting,
         )
         self.stuck = StuckPods(
-            kube,
             watching,
             clock,
+            withdrawer,
             after_s=settings.execution.withdraw_after,
             backoff_s=settings.execution.scheduler_backoff,
             finish_after_s=settings.execution.finish_after,
@@ -160,8 +174,11 @@ class Term:
         await watching.synced()
         # A watch that is behind must not make tombstones of what a predecessor knew.
         await watching.relist()
-        await self.epochs.close_orphans()
-        await self.abilities.ask(self._revision())
+        self._remember_given_up()
+        for domain in self.epochs.orphans():
+            # It is closed beside the term; until then its nodes are no other pool's.
+            self.epochs.begin_closing(domain)
+        await self.abilities.begin(self._revision())
         await self.publisher.publish_everything()
         structlog.get_logger().info("everything published", facts=self.publisher.sequence)
         return created
@@ -189,6 +206,15 @@ class Term:
             raise FactsLostError(f"the stream {FACTS_STREAM} vanished while it was made")
         return state.created
 
+    def _remember_given_up(self) -> None:
+        """What earlier terms have given up, and no other: this process may have missed some."""
+        watching, published = self._means.watching, self.publisher.given_up()
+        for uid in [uid for uid in watching.picture.given_up if uid not in published]:
+            watching.give_up(uid, None)
+        for uid, record in published.items():
+            if uid in watching.picture.claims:
+                watching.give_up(uid, record)
+
     def _loops(self, created: str) -> dict[str, Awaitable[None]]:
         means, settings = self._means, self._means.settings
         kube, watching, clock = means.kube, means.watching, means.clock
@@ -198,6 +224,7 @@ class Term:
             clock,
             dray_namespace=settings.namespace,
             tell=self.reporter.tell,
+            waits=self.reporter.waits,
         )
         collector = Collector(
             kube,
@@ -222,10 +249,11 @@ class Term:
             self.publisher,
             clock,
             tell=self.reporter.tell,
+            writes=self._writes,
             every_s=settings.publishing.status_every,
             allocates=settings.owner.allocating_scheduler,
         )
-        commands = VoidCommands(means.bus, kube, watching, clock)
+        commands = VoidCommands(means.bus, watching, clock, self.voids)
         inventories = InventoryServer(
             means.bus, watching.picture, self.publisher, instance=settings.instance
         )
@@ -237,6 +265,7 @@ class Term:
             "inventories": inventories.run(),
             "logs": self.followers.run(),
             "commands": commands.run(),
+            "voids": self.voids.run(),
             "templates": templates.run(),
             "collect": collector.run(),
             "stuck": self.stuck.run(),

@@ -7,7 +7,7 @@ from functools import partial
 import msgspec
 import structlog
 
-from dray.bus.ports import Bus, BusUnavailableError, StreamMissingError
+from dray.bus.ports import Bus, BusUnavailableError, MessageTooLargeError, StreamMissingError
 from dray.bus.topology import FACTS_STREAM
 from dray.domain.errors import TemporaryError
 from dray.domain.names import DRIVER
@@ -171,6 +171,9 @@ class Reporter:
         while True:
             try:
                 await work()
+            except MessageTooLargeError as error:
+                structlog.get_logger().error("left out", error=str(error))
+                return
             except (BusUnavailableError, StreamMissingError, InventoryRefusedError) as error:
                 log = structlog.get_logger()
                 (log.debug if known == str(error) else log.info)("not reported yet", why=str(error))

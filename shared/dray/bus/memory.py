@@ -27,7 +27,6 @@ from dray.messages.rpc import Reading, ReadingReply
 from dray.runtime.backoff import Backoff
 
 Hook = Callable[[], Awaitable[None]]
-MAX_PAYLOAD_BYTES: Final = 8 * 2**20
 READING_S: Final = 2.0
 """How long a request for a consumer may take, as in the real adapter."""
 BATCH: Final = 512
@@ -52,8 +51,6 @@ class MemoryBus:
         self.server = server or MemoryServer(now_unix_s)
         self.user = user
         """The user of this connection, as those see it who answer its questions."""
-        self.max_payload_bytes: int | None = MAX_PAYLOAD_BYTES
-        """See ``Bus.max_payload_bytes``."""
         self._readings = readings
         """Where this connection asks for consumers; empty: it owns the streams."""
         self._waiting: dict[str, str] = {}
@@ -100,6 +97,11 @@ class MemoryBus:
             return "no connection to the in-memory bus"
         return next(iter(self._waiting.values()), None)
 
+    @property
+    def max_payload_bytes(self) -> int | None:
+        """See ``Bus.max_payload_bytes``."""
+        return self.server.max_payload_bytes
+
     async def ensure(self, stream: StreamSpec) -> bool:
         """See ``Bus.ensure``."""
         await self._enter("ensure")
@@ -123,6 +125,7 @@ class MemoryBus:
     async def publish(self, message: Outgoing, *, fence: Fence | None = None) -> int:
         """See ``Bus.publish``."""
         await self._enter("publish")
+        self.server.check_size(message)
         sequence = self.server.of_subject(message.subject).publish(message, fence)
         self._leave("publish")
         return sequence
@@ -132,6 +135,7 @@ class MemoryBus:
     ) -> int:
         """See ``Bus.append``."""
         await self._enter("append")
+        self.server.check_size(message)
         stream = self.server.of_subject(message.subject)
         sequence = stream.append(message, expected_last, identity=identity, after=after)
         self._leave("append")
@@ -218,6 +222,7 @@ class MemoryBus:
     async def notify(self, subject: str, payload: bytes) -> None:
         """See ``Bus.notify``: kept by a stream of the subject, if there is one."""
         await self._enter("notify")
+        self.server.check_size(Outgoing(subject, payload))
         try:
             self.server.of_subject(subject).store(Outgoing(subject, payload), deduplicate=False)
         except StreamMissingError:
@@ -226,6 +231,7 @@ class MemoryBus:
     async def request(self, subject: str, payload: bytes, *, timeout_s: float) -> bytes:
         """See ``Bus.request``."""
         await self._enter("request")
+        self.server.check_size(Outgoing(subject, payload))
         asked = Request(subject, payload, self.user)
         waiting = {asyncio.ensure_future(_answered(asked, one)) for one in self._asked(subject)}
         try:
@@ -233,7 +239,9 @@ class MemoryBus:
                 while waiting:
                     done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
                     for task in done:
-                        if (answer := task.result()) is not None:
+                        answer = task.result()
+                        # The real adapter can't send an answer that is too large, either.
+                        if answer is not None and len(answer) <= self.server.max_payload_bytes:
                             return answer
         except TimeoutError:
             pass

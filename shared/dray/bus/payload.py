@@ -15,6 +15,6 @@ def payload_problem(max_payload_bytes: int | None) -> str | None:
         return None
     return (
         f"NATS takes messages of {max_payload_bytes / _MIB:g} MiB at most (max_payload), expected "
-        f"{RECOMMENDED_BYTES / _MIB:g} MiB: what dray would say of a longer object can't be "
-        "published; set max_payload: 8MB in nats-server's configuration"
+        f"{RECOMMENDED_BYTES / _MIB:g} MiB: the fact of a longer object is published in part only "
+        "(event TooLargeForBus); set max_payload: 8MB in nats-server's configuration"
     )

@@ -7,7 +7,7 @@ carries the resourceVersion (or generation) it was read at, and never goes back.
 
 from typing import Any, ClassVar
 
-from dray.domain.claims import Claim
+from dray.domain.claims import Claim, GivenUp
 from dray.domain.devices import DeviceClass, ResourceSlice
 from dray.domain.dra.slices import Slice, TaintRule
 from dray.domain.pods import Node, Pod, Policy, Pool
@@ -46,6 +46,8 @@ class ClaimObserved(Fact, frozen=True, kw_only=True):
     """Other pools than the claim's whose pods refer to it: their logs may reserve for it."""
     moved_to: str | None = None
     """Of a tombstone: the claim is not gone, but has another pool by now."""
+    given_up: GivenUp | None = None
+    """What ``claim.void`` says beyond the claim's annotation, and why that is not written."""
 
     def subject_pool(self) -> str:
         return self.claim.pool
@@ -154,6 +156,8 @@ class TemplateObserved(Fact, frozen=True, kw_only=True):
     labels: dict[str, str]
     spec: dict[str, Any]
     """``ResourceClaimTemplateSpec`` as Kubernetes returned it."""
+    unusable: str = ""
+    """Why the template can't be used; ``spec`` is empty then."""
 
     def ids(self) -> tuple[str, ...]:
         return (self.namespace, self.name)

@@ -1,11 +1,12 @@
 """Pools and their nodes: membership, taints, and what the status says."""
 
+import asyncio
 from typing import Any
 
 import msgspec
 
 from dray.domain.names import DEDICATED_TAINT, POOL_LABEL
-from dray.kube.ports import EVENTS, NODES, POOLS
+from dray.kube.ports import EVENTS, NODES, POOLS, NotFoundError
 from dray.messages.decisions import NodeLeft
 from dray.messages.rpc import LOOKUP_SUBJECT, Lookup, LookupReply, Overlap
 from dray.runtime.clock import SystemClock
@@ -159,6 +160,8 @@ class Forgetting:
 
     async def patch(self, resource: Any, name: str, patch: Any, **more: Any) -> Any:
         self._pools.pop(self._pool, None)
+        if name == self._pool:
+            raise NotFoundError(f"gpupools {name!r} not found")
         patch["metadata"].pop("resourceVersion", None)
         return await self._kube.patch(resource, name, patch, **more)
 
@@ -182,5 +185,9 @@ async def test_a_pool_that_goes_while_another_s_status_is_written_ends_nothing(
     )
     for name in ("a-pool", "b-pool"):
         pools[name]["status"] = {}
-    await keeper.keep()
-    assert "b-pool" not in pools
+    running_keeper = asyncio.create_task(keeper.run())
+    await world.until(lambda: pools["a-pool"]["status"], "the other's status is written")
+    await world.until(lambda: not keeper.backlog, "all are looked at")
+    assert not running_keeper.done()
+    running_keeper.cancel()
+    await asyncio.wait([running_keeper])

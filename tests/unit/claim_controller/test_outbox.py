@@ -53,6 +53,21 @@ def test_an_older_object_is_dropped() -> None:
     assert published(claim(5)).plan(key_of(claim(4)), claim(4), 4) == []
 
 
+def test_what_a_fact_says_beside_its_object_may_change_again_and_again() -> None:
+    """At one resourceVersion of the claim."""
+    outbox, revisions = Outbox(), []
+    for beside in (("b",), ("c",), (), ("b",)):
+        fact = msgspec.structs.replace(claim(100), beside=beside)
+        (newer,) = outbox.plan(key_of(fact), fact, 100)
+        outbox.published(newer)
+        revisions.append(newer.revision)
+    assert revisions == [100, 101, 102, 103]
+    (moved,) = outbox.plan(key_of(claim(101)), claim(101), 101)
+    assert moved.revision == 104
+    outbox.published(moved)
+    assert outbox.plan(key_of(claim(100)), claim(100), 100) == []
+
+
 def test_a_derived_fact_that_changed_gets_a_higher_revision() -> None:
     (newer,) = published(node(5)).plan(key_of(node(5)), node(5, cpu=100), 5)
 

@@ -50,7 +50,7 @@ def test_a_decision_makes_a_valid_bind_request(make: Any) -> None:
     ],
 )
 def test_every_status_is_valid(make: Any, status: dict[str, Any]) -> None:
-    spec = stories.waiting_spec(waiting())
+    spec = stories.undecided_spec(waiting().pod_uid)
     manifest = {"metadata": {}, "spec": spec, "status": status}
 
     model = parse(BindRequest, manifest)

@@ -6,11 +6,13 @@ import msgspec
 
 from dray.domain.claims import AllocatedDevice, Claim
 from dray.domain.devices import ResourceSlice
+from dray.domain.json_codec import canonical
 from dray.messages.rpc import Holding
 from dray_allocator.domain import Domain
 from dray_allocator.dump import double_sales, holdings_of
+from dray_claim_controller.observe.given_up import with_void
 from dray_claim_controller.observe.seen import is_ours
-from dray_cli.doctor.deep.claims import log_and_status
+from dray_cli.doctor.deep.claims import log_and_status, refused
 from dray_cli.doctor.deep.differences import (
     NOTHING,
     Difference,
@@ -38,6 +40,7 @@ def differences(sight: Sight, *, floor: int) -> list[Difference]:
     stale = dict(facts_and_claims(sight))
     return [
         *sold_twice(sight),
+        *refused(sight),
         *log_and_status(sight, stale),
         *stale.values(),
         *facts_and_slices(sight),
@@ -77,7 +80,9 @@ def facts_and_claims(sight: Sight) -> Iterator[tuple[str, Difference]]:
     ours = [uid for uid, written in sight.claims.items() if _is_told(written.claim)]
     for uid in sorted({*facts, *ours}):
         written, fact = sight.claims.get(uid), facts.get(uid)
-        known = written.claim if written is not None and uid in ours else None
+        known = None
+        if written is not None and uid in ours:
+            known = with_void(written.claim, sight.given_up.get(uid))
         differing = _differing(known, fact)
         if not differing:
             continue
@@ -114,10 +119,18 @@ def _differing(one: Claim | None, other: Claim | None) -> tuple[str, ...]:
     """The fields that differ; of a claim that one side lacks, its existence."""
     if one is None or other is None:
         return () if one is other else ("uid",)
+    if other.spec.too_large and _held(one) == _held(other):
+        # The bus has as much of it as it takes.
+        one = msgspec.structs.replace(one, spec=other.spec, allocation=other.allocation)
     names = (
         field.name for field in msgspec.structs.fields(Claim) if field.name != "resource_version"
     )
-    return tuple(name for name in names if getattr(one, name) != getattr(other, name))
+    return tuple(name for name in names if not _same(getattr(one, name), getattr(other, name)))
+
+
+def _same(one: object, other: object) -> bool:
+    """Whether they are equal, also where they were decoded from within something else."""
+    return one == other or canonical(one) == canonical(other)
 
 
 def _said(claim: Claim | None, names: tuple[str, ...]) -> str:

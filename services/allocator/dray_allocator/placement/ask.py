@@ -1,11 +1,12 @@
 """What a pod's open claims ask for, or why dray can't give it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from dray.domain.claims import Claim
 from dray.domain.dra.nodes import NodeSelector
 from dray.domain.pods import Pod
-from dray.reasons import Reason, name_list
+from dray.reasons import Reason, bounded, name_list
+from dray_allocator.placement.given_up import refusals
 from dray_allocator.placement.pattern import Pattern, Wish
 from dray_allocator.state import AllocatorState
 
@@ -32,9 +33,13 @@ def wanted(state: AllocatorState, domain: str, pod: Pod) -> Wanted | tuple[Reaso
     if refusal := _refused_namespace(state, domain, pod):
         return (refusal,)
     claims = state.open_claims(pod)
+    if others := state.claims_of_others(pod):
+        return tuple(_of_others(state, others))
+    if state.facts.given_up and (refused := tuple(refusals(state, claims))):
+        return refused
     common = state.patterns.of(state.facts, state.fleet, domain, pod, claims)
     if common.is_refused:
-        return tuple(_refusals(pod, claims, common))
+        return bounded(_refusals(pod, claims, common))
     are_all_open = len(claims) == len(pod.claims)
     return Wanted(
         common.asks,
@@ -86,6 +91,21 @@ def _refusals(pod: Pod, claims: Sequence[Claim], common: Pattern) -> list[Reason
     if common.unjoinable:
         reasons.append(_one("unsupported", common.unjoinable))
     return reasons
+
+
+def _of_others(state: AllocatorState, claims: Sequence[Claim]) -> Iterator[Reason]:
+    for claim in claims:
+        users = (state.facts.pods.get(uid) for uid in claim.reserved_for)
+        named = ", ".join(f"{one.namespace}/{one.name}" for one in users if one is not None)
+        yield Reason(
+            "in-use",
+            f"claim {claim.name} is not allocated for another pod",
+            1,
+            1,
+            "claim",
+            f"it is for {named or 'one that is gone'}, and dray binds one pod per claim: refer to "
+            "a resourceClaimTemplateName, and each pod gets its own",
+        )
 
 
 def _one(kind: str, what: str) -> Reason:

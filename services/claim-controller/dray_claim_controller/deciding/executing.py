@@ -54,6 +54,9 @@ class NextStep(Question[Step], frozen=True, kw_only=True, tag="next-step"):
             voids={} if seen is None else voids_of(seen),
             repelled="" if seen is None else repelled_by(picture, seen, self.decision.node),
             node_gone=self.decision.node not in picture.plain[NODES.plural],
+            given_up={
+                uid: picture.given_up[uid].attempt for uid in claims if uid in picture.given_up
+            },
             devices=readiness(
                 [] if pod is None else picture.every_claim_of(pod),
                 now_unix_s=self.now_unix_s,

@@ -5,12 +5,14 @@ from dataclasses import replace
 
 import msgspec
 
+from dray.domain.claims import GivenUp
 from dray.domain.devices import DeviceId
 from dray.domain.errors import DrayError
 from dray.kube.convert import claim_from, revision_of, slice_from
 from dray.kube.ports import CLAIMS, PODS, SLICES, Object
 from dray.recording.redaction import redacted
 from dray_claim_controller.observe.counters import counted
+from dray_claim_controller.observe.given_up import with_void
 from dray_claim_controller.observe.picture import Picture
 from dray_claim_controller.observe.seen import SeenClaim, SeenPod, is_ours
 
@@ -26,6 +28,7 @@ class KnownPicture(msgspec.Struct, frozen=True, kw_only=True):
     node_revision: dict[str, int]
     revision: int
     gone: list[str]
+    given_up: dict[str, GivenUp] = msgspec.field(default_factory=dict)
 
 
 def known(picture: Picture) -> KnownPicture:
@@ -44,6 +47,7 @@ def known(picture: Picture) -> KnownPicture:
         node_revision=picture.node_revision,
         revision=picture.revision,
         gone=picture.gone(),
+        given_up=dict(picture.given_up),
     )
 
 
@@ -54,12 +58,14 @@ def _redacted(seen: SeenPod) -> SeenPod:
 def restored(state: KnownPicture) -> Picture:
     """A picture that answers as the one that ``state`` was made of."""
     picture = Picture()
+    picture.given_up.update(state.given_up)
     for obj, watched_revision in state.claims:
-        claim = claim_from(obj)
+        claim = with_void(claim_from(obj), state.given_up.get(obj["metadata"]["uid"]))
         picture.restore_claim(SeenClaim(claim, obj, is_ours(claim), watched_revision))
     for pod in state.pods:
         picture.restore_pod(pod)
     picture.plain.update(state.plain)
+    picture.find_unreadable()
     for name, obj in state.plain[SLICES.plural].items():
         # What can't be read now could not be read then.
         with contextlib.suppress(KeyError, TypeError, ValueError, DrayError):

@@ -5,8 +5,11 @@ alone determine every answer. Nothing here awaits: the lines have one order.
 """
 
 from abc import abstractmethod
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
+import msgspec
+
+from dray.domain.claims import GivenUp
 from dray.kube.ports import Changed, Deleted, Listed, Object, Resource, WatchEvent
 from dray.messages.base import Message, subject_of
 from dray.recording.journal import Notes, UnknownEventError
@@ -16,6 +19,7 @@ from dray_claim_controller.observe.kinds import WATCHED
 from dray_claim_controller.observe.picture import Picture
 
 A = TypeVar("A")
+_GIVEN_UP: Final = "given-up"
 _RESOURCES = {resource.plural: resource for resource in WATCHED}
 
 
@@ -52,6 +56,12 @@ class Seam:
             self._notes.consumed("answered", data)
         self.picture.answered(resource, obj)
 
+    def give_up(self, claim_uid: str, record: GivenUp | None) -> None:
+        """Fold that attempts of a claim are given up though that can't be written on it."""
+        if self._notes is not None:
+            self._notes.consumed(_GIVEN_UP, {"claim_uid": claim_uid, "given_up": record})
+        self.picture.give_up(claim_uid, record)
+
     def ask(self, question: Question[A]) -> A:
         """The answer of the pure code."""
         answer = question.answer(self.picture)
@@ -67,7 +77,8 @@ def written(resource: Resource, event: WatchEvent) -> tuple[str, dict[str, Any]]
     match event:
         case Listed(objects, revision):
             kept = [redacted(plural, obj) for obj in objects]
-            return "listed", {"resource": plural, "objects": kept, "revision": revision}
+            data = {"resource": plural, "objects": kept, "revision": revision}
+            return "listed", data if event.is_whole else data | {"is_whole": False}
         case Changed(obj):
             return "changed", {"resource": plural, "objects": [redacted(plural, obj)]}
         case Deleted(obj):
@@ -76,12 +87,17 @@ def written(resource: Resource, event: WatchEvent) -> tuple[str, dict[str, Any]]
 
 def fold(picture: Picture, about: str, data: dict[str, Any]) -> None:
     """Fold what ``written`` made, or an answer. Raises UnknownEventError for what nobody wrote."""
+    if about == _GIVEN_UP:
+        record = msgspec.convert(data["given_up"], GivenUp | None)
+        picture.give_up(data["claim_uid"], record)
+        return
     if (resource := _RESOURCES.get(data["resource"])) is None:
         raise UnknownEventError(data["resource"])
     objects = data["objects"]
     match about:
         case "listed":
-            picture.apply(resource, Listed(tuple(objects), data["revision"]))
+            is_whole = data.get("is_whole", True)
+            picture.apply(resource, Listed(tuple(objects), data["revision"], is_whole))
         case "changed":
             picture.apply(resource, Changed(objects[0]))
         case "deleted":

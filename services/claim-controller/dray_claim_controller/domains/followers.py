@@ -9,6 +9,7 @@ it is, until a claim-controller of that release leads.
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
+from typing import Final
 
 import msgspec
 import structlog
@@ -16,7 +17,7 @@ import structlog
 from dray.bus.dead import dead_letter
 from dray.bus.ports import Bus, BusUnavailableError, StreamMissingError
 from dray.domain.errors import DrayError, TemporaryError
-from dray.kube.ports import NODES, POOLS, ConflictError, NotFoundError
+from dray.kube.ports import NODES, POOLS, ConflictError, KubeError, NotFoundError
 from dray.messages.base import Delivered
 from dray.messages.decisions import (
     AnyRecord,
@@ -28,11 +29,15 @@ from dray.messages.decisions import (
 )
 from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock
-from dray_claim_controller.domains.epochs import Epochs
+from dray_claim_controller.domains.epochs import Epochs, PoolInUseError
 from dray_claim_controller.execute.orders import Order, Orders
 from dray_claim_controller.observe.seen import Key
 from dray_claim_controller.observe.watching import Watching
 from dray_claim_controller.tracing import MESSAGE_ID, TRACEPARENT
+from dray_claim_controller.work_queue import WorkQueue
+
+_CLOSED_EVERY_S: Final = 10.0
+"""How often, at least, it is tried to close a domain."""
 
 
 class Followers:
@@ -58,16 +63,23 @@ class Followers:
         self._decided = decided
         self._waiting = waiting
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._closings = WorkQueue(
+            clock, self._close, name="close", group_of=lambda domain: domain, most_s=_CLOSED_EVERY_S
+        )
         self._read: dict[str, Orders] = {}
         """Of the logs that are being read, and not being opened."""
 
     async def run(self) -> None:
-        """Follow the logs of all pools that exist, until cancelled."""
+        """Follow the logs of all pools that exist, and close those of pools that are gone, each
+        beside all others, until cancelled."""
         pools = self._watching.picture.plain[POOLS.plural]
+        for domain in self._epochs.orphans():
+            self._closings.add(domain)
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._closings.run(), name="close-domains")
             while True:
                 for domain in list(pools):
-                    if domain not in self._tasks:
+                    if domain not in self._tasks and domain not in self._epochs.closing:
                         task = group.create_task(self._follow(domain), name=f"log-{domain}")
                         self._tasks[domain] = task
                 gone = [name for name in self._tasks if name not in pools]
@@ -106,7 +118,15 @@ class Followers:
         task.cancel()
         await asyncio.wait([task])
         self.orders.pop(domain, None)
-        await self._epochs.close(domain)
+        self._epochs.begin_closing(domain)
+        self._closings.add(domain)
+
+    async def _close(self, domain: str) -> None:
+        try:
+            await self._epochs.close(domain)
+        except PoolInUseError as error:
+            structlog.get_logger().warning("a pool can't be closed", why=str(error))
+            raise
         self._mark_nodes()
 
     async def _follow(self, domain: str) -> None:
@@ -117,12 +137,12 @@ class Followers:
             except ConflictError as error:
                 # Somebody wrote the pool's status in between: read it again.
                 structlog.get_logger().debug("not opened yet", domain=domain, error=str(error))
-            except (StreamMissingError, TemporaryError) as error:
+            except NotFoundError:
+                structlog.get_logger().debug("the pool is gone", domain=domain)
+            except (StreamMissingError, TemporaryError, KubeError) as error:
                 structlog.get_logger().warning(
                     "the decision log can't be read", domain=domain, error=str(error)
                 )
-            except NotFoundError:
-                structlog.get_logger().debug("the pool is gone", domain=domain)
             await self._clock.sleep(backoff.next_s())
 
     async def _follow_epoch(self, domain: str, backoff: Backoff) -> None:

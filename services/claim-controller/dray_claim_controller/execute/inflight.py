@@ -15,26 +15,41 @@ class InFlight:
     def __init__(self, picture: Picture, writes: Iterable[Holding] = ()) -> None:
         self._picture = picture
         self._writes = {holding.claim_uid: holding for holding in writes}
+        self._fences: dict[str, int] = {}
+        """The revision of the claim that each write is fenced by."""
 
     @property
     def writes(self) -> tuple[Holding, ...]:
-        """The allocations being written."""
+        """The allocations being written, or written with unknown outcome."""
+        for uid in [uid for uid in self._fences if self._is_known(uid)]:
+            self.leave(uid)
         return tuple(self._writes.values())
 
-    def enter(self, holding: Holding) -> None:
-        """The allocation is being written, or was with unknown outcome."""
+    def enter(self, holding: Holding, revision: int) -> None:
+        """The allocation is being written, fenced by this ``revision`` of the claim."""
         self._writes[holding.claim_uid] = holding
+        self._fences[holding.claim_uid] = revision
 
     def leave(self, claim_uid: str) -> None:
         """The claim's status tells by now, or the write surely did not happen."""
         self._writes.pop(claim_uid, None)
+        self._fences.pop(claim_uid, None)
+
+    def _is_known(self, uid: str) -> bool:
+        """Whether a write can't happen any more: the claim has moved on, or is gone."""
+        seen = self._picture.claims.get(uid)
+        return seen is None or seen.claim.resource_version > self._fences[uid]
 
     def problem(self, holding: Holding) -> str | None:
         """Why the allocation must not be written: see ``double_sale`` and ``overdrawn``."""
         ids = dict.fromkeys(device.id for device in holding.allocation.devices)
         pools = self._counters(ids)
         others = self._others([*ids, *_that_count(pools)])
-        return double_sale(holding, others, self._devices(ids)) or overdrawn(holding, others, pools)
+        return (
+            double_sale(holding, others, self._devices(ids))
+            or overdrawn(holding, others, pools)
+            or self._withheld(ids)
+        )
 
     def is_shareable(self, device_id: DeviceId) -> bool:
         """Whether the device is published as one that several claims may use."""
@@ -48,6 +63,15 @@ class InFlight:
         held = [(uid, self._picture.claims[uid].claim.allocation) for uid in uids]
         others = [Holding(uid, allocation) for uid, allocation in held if allocation is not None]
         return [*others, *self._writes.values()]
+
+    def _withheld(self, ids: Iterable[DeviceId]) -> str | None:
+        """Why a device is nobody's as long as it is unknown who holds it."""
+        cards = self._picture.cards
+        for device in ids:
+            for slice_ in cards.slices_of(device.driver, device.pool):
+                if holder := cards.possible_holder(slice_):
+                    return f"device {device} may be held by claim {holder}, which can't be read"
+        return None
 
     def _devices(self, ids: Iterable[DeviceId]) -> dict[DeviceId, Device]:
         found = {device_id: self._picture.cards.device(device_id) for device_id in ids}

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from dray.bus.ports import Bus, Request
+from dray.bus.ports import Bus, MessageTooLargeError, Request
 from dray.domain.names import DRIVER
 from dray.kube.ports import NODES
 from dray.messages.facts import InventoryObserved
@@ -61,7 +61,10 @@ class InventoryServer:
             return InventoryReply(error=why, known_generation=revision)
         fact = next_fact(asked, known, self._publisher.doubted(key))
         if fact is not None:
-            await self._publisher.store(fact)
+            try:
+                await self._publisher.store(fact)
+            except MessageTooLargeError as error:
+                return InventoryReply(error=str(error), known_generation=revision)
             revision = fact.revision
             if asked.node not in self._picture.plain[NODES.plural]:
                 # It went meanwhile: the next publication makes the tombstone.

@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 
+from dray.domain.claims import GivenUp
 from dray.domain.pods import Pod, Pool
 from dray.kube.ports import Object
 from dray_claim_controller.observe.cards import Cards
@@ -18,6 +19,8 @@ class Objects:
 
     def __init__(self) -> None:
         self.claims: dict[str, SeenClaim] = {}
+        self.given_up: dict[str, GivenUp] = {}
+        """By UID of their claims, attempts that are given up and not void by annotation."""
         self.pods: dict[str, SeenPod] = {}
         self.cards = Cards()
         self.plain: dict[str, dict[str, Object]] = {resource.plural: {} for resource in WATCHED}
@@ -43,6 +46,7 @@ class Objects:
     def forget_claim(self, uid: str) -> SeenClaim | None:
         """Forget a claim; what was known of it."""
         known = self.claims.pop(uid, None)
+        self.given_up.pop(uid, None)
         if known is not None:
             name = (known.claim.namespace, known.claim.name)
             if self._claim_uids.get(name) == uid:
@@ -51,6 +55,9 @@ class Objects:
 
     def keep_pod(self, seen: SeenPod) -> None:
         """Keep a pod in place of what was known of it."""
+        known = self.pods.get(seen.uid)
+        if known is not None and known.node != seen.node:
+            self._pods_of_node.get(known.node, {}).pop(seen.uid, None)
         self.pods[seen.uid] = seen
         if seen.repels:
             self.repelling[seen.uid] = None

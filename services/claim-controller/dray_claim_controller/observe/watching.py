@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import structlog
 
+from dray.domain.claims import GivenUp
 from dray.kube.ports import (
     CLAIMS,
     PODS,
@@ -13,7 +14,7 @@ from dray.kube.ports import (
     TAINT_RULES_BETA,
     Deleted,
     Kube,
-    KubeUnavailableError,
+    KubeError,
     Listed,
     NotFoundError,
     Object,
@@ -25,9 +26,11 @@ from dray.recording.journal import Notes
 from dray_claim_controller.deciding.seam import A, Question, Seam
 from dray_claim_controller.observe.kinds import WATCHED
 from dray_claim_controller.observe.picture import Picture
+from dray_claim_controller.observe.seen import Key
 
 _MOST_CAUSES = 10_000
 _RULES_ASKED_EVERY_S = 60.0
+_AGAIN_S = 1.0
 Listener = Callable[[Resource, WatchEvent], None]
 
 
@@ -41,7 +44,7 @@ class Watching:
         """Called with every event, once the picture has it."""
         self._kube = kube
         self._causes: OrderedDict[str, str] = OrderedDict()
-        self._complained: set[str] = set()
+        self._complained: dict[Key, str] = {}
         self._changed = asyncio.Event()
         self._rules: Resource | None = None
         """The version in which DeviceTaintRules are served; None: in none."""
@@ -98,6 +101,12 @@ class Watching:
         """The pure code's answer from the picture."""
         return self._seam.ask(question)
 
+    def give_up(self, claim_uid: str, record: GivenUp | None) -> None:
+        """Attempts of a claim are given up though that can't be written on it; None: what was
+        given up before is forgotten."""
+        self._seam.give_up(claim_uid, record)
+        self._wake()
+
     def wake(self) -> None:
         """Have everybody who waits for a change look again."""
         self._wake()
@@ -126,12 +135,18 @@ class Watching:
         self._wake()
 
     def _complain(self) -> None:
-        unreadable = self.picture.unreadable
-        for label in unreadable.keys() - self._complained:
-            structlog.get_logger().error(
-                "an object can't be understood and is left out", object=label, why=unreadable[label]
-            )
-        self._complained = set(unreadable)
+        unreadable = {key: known.why for key, known in self.picture.unreadable.items()}
+        for key, why in unreadable.items():
+            if self._complained.get(key) != why:
+                known = self.picture.unreadable[key]
+                structlog.get_logger().error(
+                    "an object can't be read; what it holds counts as far as that can be read",
+                    resource=known.resource.plural,
+                    namespace=known.namespace,
+                    name=known.name,
+                    why=why,
+                )
+        self._complained = unreadable
 
     async def _watch_rules(self, resource: Resource) -> None:
         """Of DeviceTaintRules there are none as long as they aren't served; a server may be another
@@ -139,8 +154,9 @@ class Watching:
         while self._rules is None:
             try:
                 self._rules = await self._served_rules()
-            except KubeUnavailableError:
-                await asyncio.sleep(1)
+            except KubeError as error:
+                structlog.get_logger().warning("DeviceTaintRules are unknown", error=str(error))
+                await asyncio.sleep(_AGAIN_S)
                 continue
             if self._rules is None:
                 if resource.plural not in self.picture.listed:
@@ -159,12 +175,22 @@ class Watching:
         return None
 
     async def _watch(self, resource: Resource) -> None:
-        async for event in self._kube.watch(resource):
-            self._seam.apply(resource, event)
-            self._complain()
-            for listener in self.listeners:
-                listener(resource, event)
-            self._wake()
+        while True:
+            try:
+                async for event in self._kube.watch(resource):
+                    self._fold(resource, event)
+            except KubeError as error:
+                structlog.get_logger().error(
+                    "a watch is refused", kind=resource.kind, why=str(error)
+                )
+                await asyncio.sleep(_AGAIN_S)
+
+    def _fold(self, resource: Resource, event: WatchEvent) -> None:
+        self._seam.apply(resource, event)
+        self._complain()
+        for listener in self.listeners:
+            listener(resource, event)
+        self._wake()
 
     def _wake(self) -> None:
         event, self._changed = self._changed, asyncio.Event()

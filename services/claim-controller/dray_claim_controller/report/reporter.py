@@ -9,11 +9,12 @@ write of a report would keep a pod waiting (``ReportQueue``).
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import structlog
 
-from dray.bus.ports import Bus, BusUnavailableError, StreamMissingError
+from dray.bus.ports import Bus, StreamMissingError
 from dray.domain.errors import DrayError, TemporaryError
 from dray.domain.names import ALLOCATED, CONDITIONS_PENDING, DERIVED_FROM_LABEL
 from dray.domain.pods import Pod
@@ -21,7 +22,7 @@ from dray.kube.ports import (
     BIND_REQUESTS,
     CLAIMS,
     Kube,
-    NotFoundError,
+    KubeError,
     Object,
 )
 from dray.messages.base import encode
@@ -31,19 +32,20 @@ from dray.runtime.clock import Clock
 from dray_claim_controller.execute.conditions import NEVER_READY
 from dray_claim_controller.execute.orders import DecidedBy, Order
 from dray_claim_controller.execute.progress import Progress
+from dray_claim_controller.execute.rules import NOT_WRITTEN, REFUSED
 from dray_claim_controller.execute.writes import ClaimWrites
-from dray_claim_controller.observe.seen import SeenClaim, SeenPod
+from dray_claim_controller.observe.seen import Key, SeenClaim, SeenPod
 from dray_claim_controller.observe.watching import Watching
 from dray_claim_controller.report import stories
 from dray_claim_controller.report.containers import asks_by_container, container_gpus, says
-from dray_claim_controller.report.queue import ReportQueue, Work
+from dray_claim_controller.report.queue import ReportQueue, Subject, Work
 from dray_claim_controller.report.writes import ReportWrites
 
 _ON_THE_BUS = ("committed", "awaiting", "bound", "ungated", "failed")
 
 
 class Reporter:
-    """A queue of things to say, and a few hands."""
+    """A queue of things to say. What can't be written delays nothing about other pods."""
 
     def __init__(
         self,
@@ -51,18 +53,21 @@ class Reporter:
         bus: Bus,
         watching: Watching,
         clock: Clock,
+        claims: ClaimWrites,
         *,
         instance: str,
         patience_s: float = 30.0,
+        too_large: Callable[[], Mapping[Key, str]] = dict,
     ) -> None:
+        """``too_large``: why facts are not published as a whole."""
         self._bus = bus
         self._watching = watching
         self._picture = watching.picture
         self._clock = clock
         self._instance = instance
         self._writes = ReportWrites(kube, watching, clock, instance=instance)
-        self._claims = ClaimWrites(kube)
-        self._queue = ReportQueue(patience_s)
+        self._claims = claims
+        self._queue = ReportQueue(clock, group_of=self._namespace_of, patience_s=patience_s)
         self._waiting: dict[str, None] = {}
         """Pods that are not on their way: for nobody decided about them since they were said to
         wait, or their devices aren't ready."""
@@ -70,17 +75,19 @@ class Reporter:
         """What the decisions were taken by about pods that were not reported as assigned yet."""
         self._told: OrderedDict[str, None] = OrderedDict()
         """Pods that were reported as assigned."""
+        self._too_large = too_large
+        self._problems: dict[tuple[str, str], str] = {}
+        """What was reported of objects that dray can't take as they are, by UID and reason."""
 
     @property
     def backlog(self) -> int:
         """Things not said yet."""
         return len(self._queue)
 
-    async def run(self, *, hands: int = 4, look_every_s: float = 0.2) -> None:
+    async def run(self, *, look_every_s: float = 0.2) -> None:
         """Say things until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for number in range(hands):
-                group.create_task(self._write(), name=f"report-{number}")
+            group.create_task(self._queue.run(), name="report")
             group.create_task(self._look_for_ever(look_every_s), name="report-look")
 
     def waiting(self, waiting: Waiting) -> None:
@@ -92,7 +99,7 @@ class Reporter:
         self._put(
             (pod.uid, "bindrequest"),
             lambda: self._writes.bind_request(
-                pod, stories.waiting_spec(waiting), stories.waiting_status(waiting)
+                pod, stories.undecided_spec(pod.uid), stories.waiting_status(waiting)
             ),
         )
         message = "waiting for a GPU: " + in_words(waiting.reasons, 900).replace("\n", "; ")
@@ -130,6 +137,17 @@ class Reporter:
             if progress.reason in NEVER_READY:
                 said = stories.never_ready(decision.node, progress.detail)
                 self._tell(pod, "BindingConditionsFailed", said)
+            elif progress.reason in (REFUSED, NOT_WRITTEN):
+                said = stories.not_carried_out(decision.node, progress.detail)
+                self._tell(pod, "AllocationRefused", said)
+
+    def waits(self, seen: SeenPod, message: str) -> None:
+        """Nobody has decided about the pod yet, for this reason; empty: for none that is known."""
+        pod = self._pod(seen.uid)
+        if pod is None or pod.node:
+            return
+        spec, status = stories.undecided_spec(pod.uid), stories.undecided_status(message)
+        self._put((pod.uid, "bindrequest"), lambda: self._writes.bind_request(pod, spec, status))
 
     def tell(self, seen: SeenPod, reason: str, message: str) -> None:
         """A warning event about the pod."""
@@ -178,7 +196,19 @@ class Reporter:
         for known in (self._waiting, self._by):
             for uid in [uid for uid in known if uid not in self._picture.pods]:
                 del known[uid]
-        self._queue.look(on_their_way, self._clock.monotonic_s())
+        self._queue.look(on_their_way)
+        self._look_for_problems()
+
+    def _look_for_problems(self) -> None:
+        """Report objects that can't be read, and those whose facts are too large."""
+        found = {(one.uid, "Unreadable"): one for one in self._picture.unreadable.values()}
+        for key, why in self._too_large().items():
+            if (problem := self._picture.problem_of(key, why)) is not None:
+                found[problem.uid, "TooLargeForBus"] = problem
+        for (uid, reason), problem in found.items():
+            if self._problems.get((uid, reason)) != problem.why:
+                self._tell_about(stories.reference(problem), reason, stories.problem(problem))
+        self._problems = {known: one.why for known, one in found.items()}
 
     def _assigned(self, pod: Pod, claims: list[SeenClaim]) -> None:
         for held in claims:
@@ -258,33 +288,35 @@ class Reporter:
         seen = self._picture.pods.get(uid)
         return None if seen is None or seen.terminal else seen.pod
 
-    def _put(self, key: tuple[str, str], work: Work) -> None:
-        self._queue.put(key, work)
+    def _put(self, subject: Subject, work: Work) -> None:
+        self._queue.put(subject, lambda: self._report(subject, work))
 
-    def _put_off(self, key: tuple[str, str], work: Work) -> None:
-        self._queue.put_off(key, work, self._clock.monotonic_s())
+    def _put_off(self, subject: Subject, work: Work) -> None:
+        self._queue.put_off(subject, lambda: self._report(subject, work))
 
     async def _look_for_ever(self, every_s: float) -> None:
         while True:
             self.look()
             await self._clock.sleep(every_s)
 
-    async def _write(self) -> None:
-        while True:
-            key, work = await self._queue.next()
-            try:
-                await work()
-            except (TemporaryError, BusUnavailableError) as error:
-                structlog.get_logger().debug("report not written yet", error=str(error))
-                self._queue.put_back(key, work)
-                await self._clock.sleep(0.5)
-            except (NotFoundError, StreamMissingError):
-                # The pod went meanwhile, or the bus is being set up anew: nobody will read it.
-                continue
-            except DrayError as error:
-                structlog.get_logger().error("report refused", about=key[1], error=str(error))
-            finally:
-                self._queue.done(key)
+    async def _report(self, subject: Subject, work: Work) -> None:
+        """Raises TemporaryError, KubeError: it is tried again, unless nobody would read it."""
+        try:
+            await work()
+        except StreamMissingError:
+            # The bus is being set up anew.
+            return
+        except (TemporaryError, KubeError):
+            if subject[0] in self._picture.pods or subject[0] in self._picture.claims:
+                raise
+        except DrayError as error:
+            structlog.get_logger().error("report refused", about=subject[1], error=str(error))
+
+    def _namespace_of(self, subject: Subject) -> str:
+        if (pod := self._picture.pods.get(subject[0])) is not None and pod.pod is not None:
+            return pod.pod.namespace
+        claim = self._picture.claims.get(subject[0])
+        return "" if claim is None else claim.claim.namespace
 
 
 def _is_drays(held: SeenClaim) -> bool:

@@ -14,7 +14,7 @@ from dray.messages.events import ExecutionStep
 from dray.reasons import in_words
 from dray_claim_controller.execute.orders import DecidedBy
 from dray_claim_controller.execute.progress import Progress
-from dray_claim_controller.observe.seen import SeenClaim
+from dray_claim_controller.observe.seen import ObjectProblem, SeenClaim
 
 COMPONENT = "tensor-fusion.ai/claim-controller"
 _EVENT_MESSAGE_LIMIT = 1024
@@ -50,19 +50,29 @@ def allocated_spec(pod: Pod, claims: list[SeenClaim]) -> dict[str, Any]:
     }
 
 
-def waiting_spec(waiting: Waiting) -> dict[str, Any]:
+def undecided_spec(pod_uid: str) -> dict[str, Any]:
     """``BindRequest.spec`` of a pod that waits: a place for its explanation."""
-    return {"podUID": waiting.pod_uid, "selectedNode": "", "resourceClaimAllocations": []}
+    return {"podUID": pod_uid, "selectedNode": "", "resourceClaimAllocations": []}
 
 
 def waiting_status(waiting: Waiting) -> dict[str, Any]:
     """``BindRequest.status`` of a pod that waits."""
+    return undecided_status(in_words(waiting.reasons, EXPLANATION_LIMIT))
+
+
+def undecided_status(explanation: str) -> dict[str, Any]:
+    """The same, for a reason in words; none where that is empty."""
     return {
         "phase": "Pending",
         "reason": "Waiting",
-        "explanation": in_words(waiting.reasons, EXPLANATION_LIMIT),
+        "explanation": cut(explanation) or None,
         "decidedBy": None,
     }
+
+
+def cut(explanation: str) -> str:
+    """As much as the field holds, in bytes."""
+    return explanation.encode()[:EXPLANATION_LIMIT].decode(errors="ignore")
 
 
 def binding_status(by: DecidedBy | None) -> dict[str, Any]:
@@ -76,7 +86,7 @@ def awaiting_status(detail: str) -> dict[str, Any]:
     return {
         "phase": "Binding",
         "reason": CONDITIONS_PENDING,
-        "explanation": detail[:EXPLANATION_LIMIT],
+        "explanation": cut(detail),
     }
 
 
@@ -88,6 +98,11 @@ def awaiting_devices(node: str, detail: str) -> str:
 def never_ready(node: str, detail: str) -> str:
     """An event's message once the devices are waited for no more."""
     return f"taking back the devices allocated on node {node}: {detail}"
+
+
+def not_carried_out(node: str, detail: str) -> str:
+    """An event's message where Kubernetes keeps a decision from being carried out."""
+    return f"the allocation on node {node} can't be carried out, and is given up: {detail}"
 
 
 def succeeded_status(by: DecidedBy | None) -> dict[str, Any]:
@@ -107,7 +122,7 @@ def failed_status(reason: str, detail: str, failed_before: int) -> dict[str, Any
     return {
         "phase": "Failed",
         "reason": reason,
-        "explanation": detail[:EXPLANATION_LIMIT],
+        "explanation": cut(detail),
         "failedAttempts": failed_before + 1,
     }
 
@@ -149,6 +164,25 @@ def in_short(allocation: Allocation, node: str) -> str:
     return "; ".join(parts)
 
 
+def reference(about: ObjectProblem) -> Object:
+    """An object as an Event's ``involvedObject``."""
+    found = {
+        "apiVersion": about.resource.api_version,
+        "kind": about.resource.kind,
+        "name": about.name,
+        "uid": about.uid,
+    }
+    return found | ({"namespace": about.namespace} if about.namespace else {})
+
+
+def problem(about: ObjectProblem) -> str:
+    """An event's message about an object that dray can't take as it is."""
+    return (
+        f"{about.resource.kind} {about.name}: {about.why}. What it holds counts, and nothing "
+        "further is decided about it"
+    )
+
+
 def pod_reference(pod: Pod) -> Object:
     """A pod as an Event's ``involvedObject``."""
     return {
@@ -179,10 +213,11 @@ def event(
     now = time_to(now_unix_s)
     # Events about what has no namespace are where kubectl looks for them.
     namespace = about.get("namespace") or "default"
+    name = about["name"][:230].rstrip("-.")
     return {
         "apiVersion": EVENTS.api_version,
         "kind": EVENTS.kind,
-        "metadata": {"name": f"{about['name'][:230]}.{digest}", "namespace": namespace},
+        "metadata": {"name": f"{name}.{digest}", "namespace": namespace},
         "involvedObject": about,
         "reason": reason,
         "message": message.encode()[:_EVENT_MESSAGE_LIMIT].decode(errors="ignore"),

@@ -23,11 +23,14 @@ from tests.unit.cli.doctor_deep.sights import (
     sight_of,
 )
 
-from dray.domain.claims import Allocation, Claim, ClaimSpec
+from dray.domain import json_codec
+from dray.domain.claims import TOO_LARGE, Allocation, Claim, ClaimSpec, GivenUp
+from dray.domain.devices import OpaqueConfig
 from dray.domain.pods import Node
 from dray.messages.decisions import AnyRecord
 from dray_allocator.dump import holdings_of
 from dray_cli.doctor.deep.compare import differences
+from dray_cli.doctor.deep.look import too_large
 from dray_cli.doctor.deep.sight import Log, Replica, Sight
 
 
@@ -117,6 +120,22 @@ def test_a_log_that_was_trimmed_or_opened_later_need_not_know_an_allocation() ->
     assert found(trimmed) == found(later) == {}
 
 
+def test_a_claim_that_kubernetes_refuses_to_write_is_named_with_what_is_kept_for_it() -> None:
+    """Its fact says more than its annotations do, and is not old for that."""
+    kept = sight_of([claim(None, decision=1)], [decided(ONE)], later_s=600)
+    kept.given_up[UID] = GivenUp(1, 0, 7, "policy denied the request")
+    (one,) = found(kept).values()
+    assert (one.kind, one.devices) == ("claim-is-refused", ("gpu-0 on node-1",))
+    assert "policy denied the request" in one.sides[1].says
+
+    given_back = sight_of(
+        [claim(None)], [decided(ONE), released("voided")], [claim(None, void=1)], later_s=600
+    )
+    given_back.given_up[UID] = GivenUp(1, 1, 7, "policy denied the request")
+    (one,) = found(given_back).values()
+    assert (one.kind, one.devices) == ("claim-is-refused", ())
+
+
 def test_a_fact_that_is_old_is_named_by_the_fields_that_differ() -> None:
     records = [decided(ONE), released("committed")]
     one = found(sight_of([claim(ONE, void=3)], records, [claim(ONE)]))["fact-is-old"]
@@ -199,3 +218,33 @@ def test_a_replica_that_lags_is_told_instead_of_what_follows_from_it(changes: An
     sight = replica(sight_of([claim(ONE)], [decided(ONE)]), holdings={}, **changes)
     told = [one for one in differences(sight, floor=5) if one.about == f"pool {POOL}"]
     assert [one.kind for one in told] == ["replica-lags"]
+
+
+def with_config(text: bytes, **changes: Any) -> Claim:
+    parameters = json_codec.decode(text, msgspec.json.Decoder(dict[str, Any]), **changes)
+    return replace(claim(None), spec=ClaimSpec(config=(OpaqueConfig("x", parameters),)))
+
+
+def test_deep_parameters_are_equal_wherever_they_were_decoded() -> None:
+    text = b'{"a":' + b"[" * 9_000 + b"]" * 9_000 + b"}"
+    written, fact = with_config(text), with_config(text, nesting=248)
+    assert written != fact
+    assert found(sight_of([written], [], [fact])) == {}
+    other = with_config(text.replace(b"[]", b"[1]"))
+    assert list(found(sight_of([written], [], [other]))) == ["fact-is-old"]
+
+
+def test_what_the_bus_can_t_take_is_told_once_and_is_no_difference() -> None:
+    written = replace(claim(ONE), spec=ClaimSpec(config=(OpaqueConfig("x", {}),)))
+    why = f"{TOO_LARGE}2 bytes as a fact, 1 at most"
+    sight = sight_of(
+        [written],
+        [decided(ONE), released("committed")],
+        [replace(written, spec=ClaimSpec(unsupported=(why,)))],
+    )
+    assert found(sight) == {}
+    sight.unusable["default/big"] = why
+    assert [(one.subject, one.grade, one.text) for one in too_large(sight)] == [
+        (f"claim default/of-{UID}", "lesser", why),
+        ("template default/big", "lesser", why),
+    ]
