@@ -43,11 +43,12 @@ from dray_claim_controller.term import Term
 
 Call = tuple[str, str, str]
 """Method of ``Kube``, plural, subresource."""
-PROCESS = ("watch", "stand", "look-up", "journal")
-"""The loops of a process."""
+PROCESS = ("watch", "stand", "look-up", "readings", "journal")
+"""The loops of a process, but for ``identities``: tests/unit/claim_controller/test_identities.py
+has its one call fail."""
 TERM = (
     *("publish", "tick", "guard", "logs", "commands", "voids", "templates", "collect"),
-    *("stuck", "pools", "owners", "abilities", "reports"),
+    *("stuck", "pools", "owners", "abilities", "reports", "streams", "inventories"),
 )
 """The loops of a term."""
 ANY = "of any kind"

@@ -64,6 +64,7 @@ class Running:
             "watch": controller.watch(),
             "stand": controller.stand(),
             "look-up": controller.look_up(),
+            "readings": controller.readings.run(),
             "journal": controller.write_journal(),
         }
         self.tasks = [asyncio.create_task(loop, name=name) for name, loop in loops.items()]

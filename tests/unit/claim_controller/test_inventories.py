@@ -234,6 +234,23 @@ async def test_no_report_moves_a_generation_beyond_its_slices(leader: Leader) ->
     assert await leader.known() is None
 
 
+async def test_a_report_whose_fact_is_too_large_for_the_bus_ends_nothing(leader: Leader) -> None:
+    leader.bus.server.max_payload_bytes = 10
+    assert "max_payload" in (await leader.ask(report(3))).error
+    leader.bus.server.max_payload_bytes = 2**20
+    assert (await leader.ask(report(3))).accepted
+
+
+async def test_the_tombstone_of_a_node_names_no_devices(leader: Leader) -> None:
+    """A report may be as large as a message can be, and its tombstone has more fields."""
+    await leader.ask(report(3, "gpu-0"))
+    leader.picture.apply(NODES, Deleted({"metadata": {**METADATA, "name": "n.1", "uid": "n"}}))
+    await leader.publisher.flush()
+    known = await leader.known()
+    assert known is not None
+    assert (known.deleted, known.unhealthy) == (True, ())
+
+
 async def test_a_report_of_a_node_that_goes_meanwhile_is_buried(leader: Leader) -> None:
     async def it_goes() -> None:
         leader.bus.before.clear()

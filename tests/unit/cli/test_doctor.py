@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from dray.bus.memory import MemoryBus
+from dray.bus.payload import RECOMMENDED_BYTES
 from dray.bus.ports import StreamState
 from dray.bus.topology import FACTS_STREAM, STREAMS, log_spec
 from dray.domain.names import DECISION, DRIVER, TFLOPS_REQUEST
@@ -322,8 +323,16 @@ def test_a_pool_says_that_kube_scheduler_has_it_or_is_to_have_it() -> None:
     assert (found.grade, found.text[:28]) == ("lesser", "its owner is being changed: ")
 
 
+def a_bus() -> MemoryBus:
+    """As installations have it."""
+    bus = MemoryBus()
+    bus.server.max_payload_bytes = RECOMMENDED_BYTES
+    return bus
+
+
 async def test_streams_that_nobody_made_are_broken() -> None:
-    payload, *found = await on_bus.look_at_bus(MemoryBus(), (a_pool(), a_pool(epoch=0)))
+    bus = a_bus()
+    payload, *found = await on_bus.look_at_bus(bus, (a_pool(), a_pool(epoch=0)))
     assert payload.grade == "ok"
     assert [f.grade for f in found] == ["broken"] * (len(STREAMS) + 2)
     assert "is lost" in found[-2].text
@@ -331,7 +340,7 @@ async def test_streams_that_nobody_made_are_broken() -> None:
 
 
 async def test_a_whole_bus_is_well_and_tells_of_dead_letters() -> None:
-    bus = MemoryBus()
+    bus = a_bus()
     for spec in (*STREAMS, log_spec("fast", 1)):
         await bus.ensure(spec)
     found = await on_bus.look_at_bus(bus, (a_pool(),))
@@ -361,9 +370,7 @@ def test_a_stream_says_how_many_servers_keep_it(state: dict, grade: str, text: s
 
 
 def test_a_server_that_takes_short_messages_is_less_than_it_could_be() -> None:
-    bus = MemoryBus()
-    bus.max_payload_bytes = 2**20
-    found = on_bus.payload_finding(bus)
+    found = on_bus.payload_finding(MemoryBus())
     assert (found.grade, "messages of 1 MiB at most" in found.text) == ("lesser", True)
     assert "max_payload: 8MB" in found.text
 
