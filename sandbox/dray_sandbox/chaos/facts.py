@@ -1,6 +1,6 @@
 """Whether the bus says what Kubernetes holds, once it is quiet."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from dray.bus.memory import MemoryBus
 from dray.bus.topology import FACTS_STREAM
@@ -16,12 +16,16 @@ from dray.messages.facts import (
     PodObserved,
     SliceObserved,
 )
+from dray_sandbox.chaos.refusals import Refusal
 
 _COMPARED = (ClaimObserved, PodObserved, SliceObserved, NodeObserved, InventoryObserved)
 
 
-def stale_facts(bus: MemoryBus, store: MemoryStore) -> Iterator[str]:
-    """Facts that are not what Kubernetes' objects say, or are of objects that are gone."""
+def stale_facts(
+    bus: MemoryBus, store: MemoryStore, refusals: Sequence[Refusal] = ()
+) -> Iterator[str]:
+    """Facts that are not what Kubernetes' objects say, or are of objects that are gone; but for
+    those that can't be published."""
     stream = bus.server.streams.get(FACTS_STREAM)
     if stream is None:
         yield "there are no facts"
@@ -33,7 +37,9 @@ def stale_facts(bus: MemoryBus, store: MemoryStore) -> Iterator[str]:
     nodes = {name for _, name in store.of(NODES)}
     for message in stream.after(1, ()):
         kind = kinds.get(".".join(message.subject.split(".")[:4]))
-        if kind is not None and not (fact := decode(message, kind)).deleted:
+        if kind is None or any(one.is_of_fact(message) for one in refusals):
+            continue
+        if not (fact := decode(message, kind)).deleted:
             yield from _compared(fact, claims, pods, slices, nodes)
 
 
