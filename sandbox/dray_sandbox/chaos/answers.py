@@ -13,8 +13,9 @@ from dray.kube import api_transport
 from dray.kube.ports import KubeUnavailableError
 from dray_sandbox.chaos.unreadable import NUMBER
 
-WORDS: Final = "policy example.com/odd says no"
-"""In the message of every refusal: by this a report is known that passes the server's words on."""
+WORDS: Final = "odd.example.com"
+"""Whose name is in the message of every refusal: by this a report is known that passes the server's
+words on."""
 _ETCD_S: Final = 7.0
 """After so long kube-apiserver answers 500 where etcd does not answer."""
 _BUS_S: Final = 5.0
@@ -74,14 +75,14 @@ def kube_error(answer: Answer, method: str, what: str) -> DrayError:
     """What the adapter of Kubernetes raises for the answer."""
     about = f"{method} {what}"
     if not answer.status:
-        return KubeUnavailableError(f"{about}: no answer within {answer.after_s:g} s ({WORDS})")
+        return KubeUnavailableError(f"{about}: no answer within {answer.after_s:g} s, {WORDS}")
     reason = _REASONS[answer.status]
     if answer.status == 409 and method == "create":
         reason = _ALREADY_EXISTS
     response = api_transport.Answer(
         status=answer.status,
         reason=reason,
-        message=f"{reason}: {WORDS}",
+        message=f'{reason}: admission webhook "{WORDS}" denied the request',
         causes="",
         retry_after_s=answer.retry_after_s,
     )
@@ -91,8 +92,8 @@ def kube_error(answer: Answer, method: str, what: str) -> DrayError:
 def bus_error(answer: Answer, method: str, what: str) -> DrayError:
     """What the adapter of NATS raises for the answer."""
     if answer.status:
-        return PermanentError(f"{what} with 1196908 bytes can't be published: {WORDS}")
-    return BusUnavailableError(f"no answer from NATS for {what} ({WORDS})")
+        return PermanentError(f"{what} with 1196908 bytes can't be published, {WORDS}")
+    return BusUnavailableError(f"no answer from NATS for {what}, {WORDS}")
 
 
 def within(answer: Answer, timeout_s: float | None) -> Answer:
