@@ -20,7 +20,6 @@ _ETCD_S: Final = 7.0
 """After so long kube-apiserver answers 500 where etcd does not answer."""
 _BUS_S: Final = 5.0
 """About as long as dray waits for an answer of NATS."""
-_ALREADY_EXISTS: Final = "AlreadyExists"
 _REASONS: Final = {
     403: "Forbidden",
     404: "NotFound",
@@ -64,7 +63,6 @@ KUBE_ANSWERS: Final = (
 )
 TOO_LARGE: Final = Answer("too large", 413)
 BUS_ANSWERS: Final = (
-    TOO_LARGE,
     Answer("none", after_s=_BUS_S),
     Answer("none, carried out", after_s=_BUS_S, is_carried_out=True),
 )
@@ -77,8 +75,6 @@ def kube_error(answer: Answer, method: str, what: str) -> DrayError:
     if not answer.status:
         return KubeUnavailableError(f"{about}: no answer within {answer.after_s:g} s, {WORDS}")
     reason = _REASONS[answer.status]
-    if answer.status == 409 and method == "create":
-        reason = _ALREADY_EXISTS
     response = api_transport.Answer(
         status=answer.status,
         reason=reason,

@@ -27,7 +27,6 @@ from dray.kube.ports import (
     TEMPLATES,
     Object,
 )
-from dray_sandbox.chaos.answers import WORDS
 from dray_sandbox.chaos.explanations import explanation
 from dray_sandbox.chaos.refusals import Refusal
 
@@ -226,15 +225,17 @@ class Quiet:
         if not about and not self._is_told_of_another(told):
             yield f"pod {name} waits, but fits on {', '.join(fitting)}"
         for refusal in about:
-            if refusal.is_to_be_told and WORDS not in told:
+            if refusal.words not in told:
                 yield f"pod {name} waits for {refusal}, and was not told: {told!r}"
 
     def _is_told_of_another(self, told: str) -> bool:
-        """Whether it waits for devices of a claim that nobody can take them back from."""
-        claims = (obj["metadata"]["name"] for obj in self._store.of(CLAIMS).values())
+        """Whether it waits for devices of a claim which an attempt may still be committed to, for
+        nobody can write that it is void."""
         return any(
-            refusal.is_about_name(claim) and claim in told
-            for claim in claims
+            refusal.is_about_name(claim.name)
+            and claim.name in told
+            and (claim.allocation is not None or claim.decision > claim.void)
+            for claim in map(claim_from, self._store.of(CLAIMS).values())
             for refusal in self._refusals()
         )
 

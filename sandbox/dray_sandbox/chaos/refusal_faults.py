@@ -13,7 +13,6 @@ from dray_sandbox.chaos.line import Harm
 from dray_sandbox.chaos.refusals import (
     ALONE,
     MOST_PODS,
-    READ,
     TENANT,
     About,
     Case,
@@ -58,17 +57,18 @@ class RefusalFaults:
         await self._one_of(About.PROCESS)
 
     async def lift(self) -> None:
-        """Serve everything again; what could not be read is written in a form that can be."""
+        """Serve everything again; what could not be read, or was too large, is written anew."""
         refusals = tuple(self._world.refusals)
         self._world.lift()
+        if not any(one.is_of_content for one in refusals):
+            return
+        patch = {"metadata": {"annotations": {"chaos/form": "known"}}}
         for resource in (CLAIMS, PODS, NODES, SLICES, POOLS):
             for obj in list(self._world.kube.store.of(resource).values()):
                 metadata = obj["metadata"]
-                name, namespace = metadata["name"], metadata.get("namespace", "")
-                what = f"{resource.plural}/{name}"
-                if any(one.meets("cc", READ, what, namespace, b"") for one in refusals):
-                    patch = {"metadata": {"annotations": {"chaos/form": "known"}}}
-                    await self._world.kube.patch(resource, name, patch, namespace)
+                await self._world.kube.patch(
+                    resource, metadata["name"], patch, metadata.get("namespace", "")
+                )
 
     async def begin(self, case: Case) -> None:
         """Have a case in force, and pods that it is about."""

@@ -14,7 +14,14 @@ from dray.domain.claims import Claim
 from dray.kube.convert import pod_from
 from dray.kube.ports import Object
 from dray.messages.base import Delivered
-from dray_sandbox.chaos.answers import BUS_ANSWERS, KUBE_ANSWERS, READ_ANSWERS, Answer
+from dray_sandbox.chaos.answers import (
+    BUS_ANSWERS,
+    KUBE_ANSWERS,
+    READ_ANSWERS,
+    TOO_LARGE,
+    WORDS,
+    Answer,
+)
 
 TENANT: Final = "tenant"
 """The namespace of users for whom a server answers differently than for everybody else; the names
@@ -146,8 +153,6 @@ READ_KINDS: Final = (
 )
 """Objects that a claim-controller gets in a form that it does not know, however it reads them."""
 BUS_KINDS: Final = (
-    _bus("publish a claim", r"dray\.state\.claim\..*", About.POD, content=_CLAIM),
-    _bus("publish a pod", r"dray\.state\.pod\..*", About.POD, content=_POD),
     _bus("publish a step", r"dray\.evt\.claim\.executed\..*", About.POD, content=_POD),
     _bus(
         "ask to void a claim",
@@ -157,18 +162,7 @@ BUS_KINDS: Final = (
         _CLAIM,
         provoked_by=("on_what_is_written",),
     ),
-    _bus(
-        "append a decision",
-        r"dray\.decision\..*",
-        About.POD,
-        "alloc",
-        f'"record":"decided".*{_POD}',
-        "append",
-    ),
-    _bus("publish a slice", r"dray\.state\.slice\..*-{name}", About.NODE, provoked_by=_NODES),
-    _bus("publish a node", r"dray\.state\.node\.v1\.{name}", About.NODE, provoked_by=_NODES),
-    _bus("publish a pool", r"dray\.state\.pool\.v1\.{name}", About.POOL),
-    _bus("publish a domain", r"dray\.state\.domain\.v1\.{name}", About.POOL, provoked_by=_OPENED),
+    _bus("append a record", r"dray\.decision\.{name}\.\d+", About.POOL, "alloc", call="append"),
     _bus(
         "publish an inventory",
         r"dray\.state\.inventory\.v1\.{name}",
@@ -177,7 +171,30 @@ BUS_KINDS: Final = (
         provoked_by=("sicken",),
     ),
 )
-"""No world of the simulation has a pod to evict, nor a slice that its node-agent deletes."""
+"""A bus does not tell one fact of a claim-controller from another: where one gets no answer, none
+does, and that is a fault of its own."""
+SIZE_KINDS: Final = (
+    _bus("publish a step that is large", r"dray\.evt\..*", About.POD, content=_POD),
+    _bus("publish a large slice", r"dray\.state\.slice\..*-{name}", About.NODE, provoked_by=_NODES),
+    _bus("publish a large node", r"dray\.state\.node\.v1\.{name}", About.NODE, provoked_by=_NODES),
+    _bus("publish a large pool", r"dray\.state\.pool\.v1\.{name}", About.POOL),
+    _bus(
+        "append a large decision",
+        r"dray\.decision\..*",
+        About.POD,
+        "alloc",
+        f'"record":"decided".*{_POD}',
+        "append",
+    ),
+    _bus(
+        "publish a large inventory",
+        r"dray\.state\.inventory\.v1\.{name}",
+        About.NODE,
+        _AGENT,
+        provoked_by=("sicken",),
+    ),
+)
+"""What is larger than the bus takes, whatever is left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,12 +208,12 @@ class Case:
         return f"{self.kind.name}: {self.answer.name}"
 
 
-KINDS: Final = (*KUBE_KINDS, *READ_KINDS, *BUS_KINDS)
+KINDS: Final = (*KUBE_KINDS, *READ_KINDS, *BUS_KINDS, *SIZE_KINDS)
 
 
 def cases() -> tuple[Case, ...]:
     """Every kind with every answer, so that as many as there are kinds have each kind once."""
-    longest = max(len(KUBE_ANSWERS), len(BUS_ANSWERS))
+    longest = max(map(len, map(_answers, KINDS)))
     return tuple(
         Case(kind, answers[(number + turn) % len(answers)])
         for turn in range(longest)
@@ -208,6 +225,8 @@ def cases() -> tuple[Case, ...]:
 def _answers(kind: Kind) -> tuple[Answer, ...]:
     if kind.call == READ:
         return READ_ANSWERS
+    if kind in SIZE_KINDS:
+        return (TOO_LARGE,)
     return KUBE_ANSWERS if kind.call.startswith("kube.") else BUS_ANSWERS
 
 
@@ -273,9 +292,18 @@ class Refusal:
         )
 
     @property
-    def is_to_be_told(self) -> bool:
-        """Whether a pod that it keeps waiting is told so in the server's words."""
-        return self.case.kind.about in (About.POD, About.NAMESPACE)
+    def is_of_content(self) -> bool:
+        """Whether only another content of the object ends it."""
+        return self.case.kind.call == READ or self.case.answer is TOO_LARGE
+
+    @property
+    def words(self) -> str:
+        """What a pod is told, among others, that is kept waiting by it; empty: anything."""
+        if self.case.kind.about not in (About.POD, About.NAMESPACE):
+            return ""
+        if self.case.answer is TOO_LARGE:
+            return "max_payload"
+        return "can't be read" if self.case.kind.call == READ else WORDS
 
     def keeps_templates_of(self, namespace: str) -> bool:
         """Whether derived templates of a namespace may stay that nobody uses."""
