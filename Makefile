@@ -12,15 +12,16 @@ K8S ?= 1.36
 PARTS ?=
 REAL_ONLY ?=
 RECORD ?=
-PAIRS ?= 20000
-CASES ?= 5000
+PAIRS ?=
+CASES ?=
 SEED ?= 1
+OPENB ?=
 PYTHON ?= $(firstword $(foreach name,python3.13 python3.12 python3.11 python3 python,\
 	$(if $(shell $(name) -c 'import sys; print(sys.version_info >= (3, 11) or "")' 2>/dev/null),$(name))))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-real conformance conformance-all chaos explore faults oracle \
-	oracle-allocation oracle-nodes check format generate clean
+.PHONY: help setup demo test test-real build conformance conformance-all chaos explore faults oracle \
+	oracle-allocation oracle-nodes proof check format generate clean
 
 help: ## List what make can do
 	@echo "make TARGET, where TARGET is"
@@ -60,8 +61,12 @@ test-real: setup ## Run further tests on the real control plane, built once in 4
 	DRAY_KUBERNETES=$(K8S) $(BIN)/pytest -q -m real \
 		$(or $(TESTS),--ignore=tests/contract --ignore=tests/conformance)
 
+build: setup ## Build once what the real control plane and the oracles need, 10 min (K8S=1.34,1.37)
+	@$(BIN)/python tests/conformance/run_builds.py --k8s $(K8S)
+
 conformance: setup ## Prove on real Kubernetes what dray says about it (K8S=1.34,1.37 PARTS=... RECORD=1)
 	@$(BIN)/python tests/conformance/run.py --k8s $(K8S) $(if $(PARTS),--parts $(PARTS)) \
+		$(if $(PAIRS),--pairs $(PAIRS)) $(if $(CASES),--cases $(CASES)) \
 		$(if $(REAL_ONLY),--real-only) $(if $(RECORD),--record)
 
 conformance-all: K8S := all
@@ -80,7 +85,7 @@ faults: setup ## Kill and stop processes of whole stacks (SEEDS=20, FIRST=0, CON
 		$(BIN)/pytest -q -s -m "$(if $(filter real,$(CONTROL_PLANE)),real,not real)" tests/faults/test_seeds.py
 
 oracle: setup ## Compare selectors with Kubernetes' own compiler (K8S=1.34,1.37 PAIRS= SEED= GATES=)
-	@$(BIN)/python tests/conformance/oracle/compare.py --k8s $(K8S) --pairs $(PAIRS) \
+	@$(BIN)/python tests/conformance/oracle/compare.py --k8s $(K8S) $(if $(PAIRS),--pairs $(PAIRS)) \
 		--seed $(SEED) --feature-gates "$(GATES)"
 
 oracle-allocation: CASES := 10000
@@ -92,6 +97,9 @@ oracle-nodes: CASES := 1500
 oracle-nodes: setup ## Compare the node fit with kube-scheduler's plugins (K8S=1.34,1.37 CASES= SEED=)
 	@$(BIN)/python tests/conformance/oracle/compare_nodes.py --k8s $(K8S) --cases $(CASES) \
 		--seed $(SEED)
+
+proof: setup ## Prove everything at full size, hours; goes on where it was stopped (PARTS=... OPENB=folder)
+	@$(BIN)/python -m tools.proof $(if $(PARTS),--parts $(PARTS)) $(if $(OPENB),--openb $(OPENB))
 
 check: setup ## Lint, types, architecture, generated files (gRPC code is compared by a test)
 	$(BIN)/ruff check

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from dray.domain.names import OWNER_DRAY
+from dray.domain.names import DRIVER, OWNER_DRAY
 from dray.domain.pods import Node
 from dray.kube.convert import claim_from, class_from, node_from, pod_from, pool_from, slice_from
 from dray.kube.convert_dra_slices import slice_in_full
@@ -29,6 +29,7 @@ from dray.reasons import Reason
 from dray_allocator.events import FactSeen
 from dray_allocator.handle import handle, reasons
 from dray_allocator.state import AllocatorState
+from dray_claim_controller.observe.membership import selects
 
 _PLENTY = 1 << 60
 
@@ -53,20 +54,24 @@ def reasons_on_cards(pod: Object, pool: Object, cluster: Cluster) -> tuple[Reaso
 
 def _facts(pod: Object, pool: Object, cluster: Cluster) -> Iterable[Fact]:
     observed = replace(pool_from(pool), owner=OWNER_DRAY)
-    members = {
-        name
+    pool_of_node = {
+        name: device.get("attributes", {}).get("pool_name", {}).get("string", "")
         for part in cluster.slices
         for device in part["spec"].get("devices") or ()
-        if device.get("attributes", {}).get("pool_name", {}).get("string") == observed.name
-        and (name := part["spec"].get("nodeName"))
+        if part["spec"]["driver"] == DRIVER and (name := part["spec"].get("nodeName"))
     }
     yield DomainObserved(revision=1, domain=observed.name, epoch=1)
     yield PoolObserved(revision=1, pool=observed)
     for obj in cluster.classes:
         yield DeviceClassObserved(revision=1, device_class=class_from(obj))
     for obj in cluster.nodes:
-        if obj["metadata"]["name"] in members:
-            yield NodeObserved(revision=1, node=_roomy(node_from(obj), observed.name))
+        node = node_from(obj)
+        assigned = pool_of_node.get(node.name, "")
+        if assigned == observed.name:
+            yield NodeObserved(revision=1, node=_roomy(node, observed.name))
+        elif assigned and selects(observed, node.labels):
+            elsewhere = replace(node, assigned_pool=assigned)
+            yield NodeObserved(revision=1, node=elsewhere, also_selected_by=(observed.name,))
     for obj in cluster.slices:
         known = slice_from(obj)
         yield SliceObserved(revision=1, slice=known, in_full=slice_in_full(obj, known))

@@ -83,6 +83,12 @@ def record(
         return
     seen = f"{counts.facts} facts, {counts.records} records and {counts.inputs} inputs"
     click.echo(f"Recorded {seen} in {file}.")
+    if counts.left_out:
+        click.echo(
+            f"{counts.left_out} inputs were left out: a service of an earlier release wrote them "
+            "and does not redact what it records; upgrade it.",
+            err=True,
+        )
 
 
 def _must_be_new(file: Path) -> None:

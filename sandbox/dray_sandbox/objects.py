@@ -26,6 +26,7 @@ _PLURALS = {
     "RoleBinding": "rolebindings",
     "CustomResourceDefinition": "customresourcedefinitions",
     "DeviceClass": "deviceclasses",
+    "ResourceClaim": "resourceclaims",
     "MutatingWebhookConfiguration": "mutatingwebhookconfigurations",
     "ValidatingWebhookConfiguration": "validatingwebhookconfigurations",
     "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
@@ -81,20 +82,21 @@ class Installer:
                         raise ApplyError(f"{path} is not served after {within_s:g} s")
                     await asyncio.sleep(0.05)
 
-    async def denied(self, obj: Object, *, within_s: float = 20.0) -> None:
-        """Wait until a dry run of ``obj`` is denied by a webhook.
+    async def denied(self, obj: Object, *, by: str, within_s: float = 20.0) -> None:
+        """Wait until a dry run of ``obj`` is denied; the answer names what it was denied ``by``.
 
-        A real API server calls a webhook a moment after its configuration is stored, not at once.
+        A real API server follows a policy, and calls a webhook, a moment after it is stored, not at
+        once.
         """
         deadline = time.monotonic() + within_s
         while True:
             _, answer = await self._request("POST", f"{_path(obj)}?dryRun=All", obj)
-            if "admission webhook" in answer.get("message", ""):
+            if by in answer.get("message", ""):
                 return
             if time.monotonic() > deadline:
                 raise ApplyError(
-                    f"{obj['kind']} {obj['metadata']['name']} is not denied after {within_s:g} s: "
-                    f"the API server does not call the webhook, it says {answer.get('message')!r}"
+                    f"{obj['kind']} {obj['metadata']['name']} is not denied by any {by} after "
+                    f"{within_s:g} s: the API server says {answer.get('message')!r}"
                 )
             await asyncio.sleep(0.05)
 

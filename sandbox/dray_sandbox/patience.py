@@ -62,11 +62,20 @@ class PatientKube(KubeApi):
         *,
         kind: PatchType = "merge",
         subresource: str = "",
+        timeout_s: float | None = None,
     ) -> Object:
         """See ``Kube.patch``."""
         patched = super().patch
         return await insist(
-            lambda: patched(resource, name, patch, namespace, kind=kind, subresource=subresource)
+            lambda: patched(
+                resource,
+                name,
+                patch,
+                namespace,
+                kind=kind,
+                subresource=subresource,
+                timeout_s=timeout_s,
+            )
         )
 
     async def delete(

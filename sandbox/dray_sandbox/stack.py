@@ -23,6 +23,7 @@ import msgspec
 from dray.domain.errors import PermanentError
 from dray.domain.names import DRAY_NAMESPACE
 from dray_sandbox.access import Endpoint, make_credentials
+from dray_sandbox.admission_policies import admission_policies, refused_claim
 from dray_sandbox.controlplane.build import Binary, build
 from dray_sandbox.controlplane.launch import change_version, start_control_plane
 from dray_sandbox.layout import StackOptions
@@ -162,7 +163,8 @@ class Stack:
             bundle = (certificates / "ca.crt").read_bytes()
             # The mutating one last: once it is called, so is the other.
             await installer.apply(reversed(webhook_configurations(url, bundle)))
-            await installer.denied(senseless_pod())
+            await installer.denied(senseless_pod(), by="admission webhook")
+            await installer.denied(refused_claim(), by="ValidatingAdmissionPolicy")
         self._record = self._describe(endpoint, nats, url)
         self._write_record()
 
@@ -198,7 +200,7 @@ class Stack:
             "metadata": {"name": DRAY_NAMESPACE},
         }
         classes = documents(_chart() / "files" / "deviceclass.yaml")
-        await installer.apply([namespace, *classes, *crds])
+        await installer.apply([namespace, *classes, *crds, *admission_policies()])
         if self.options.control_plane == "real":
             await installer.apply(cluster_roles())
         await installer.established(crds)

@@ -1,4 +1,4 @@
-"""The simulation notices a dray that lacks one of its protections, within four seeds each.
+"""The simulation notices a dray that lacks one of its protections, within sixteen seeds each.
 
 Each mutation takes one line of defence away; each is met by the fault made for it.
 """
@@ -16,7 +16,7 @@ from dray.bus.ports import Fence
 from dray.messages.base import Outgoing
 from dray_sandbox.chaos.run import Size, simulate
 
-SEEDS = range(4)
+SEEDS = range(16)
 
 
 def log_without_fence() -> AbstractContextManager[Any]:

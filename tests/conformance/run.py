@@ -14,9 +14,9 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
+from run_builds import BUILDS, chosen
 from run_page import record
 from run_parts import NAMES, PARTS, Part
 from run_report import MinorReport, as_json, as_text, summary
@@ -72,18 +72,33 @@ async def _run(arguments: argparse.Namespace, reports: list[MinorReport]) -> Non
             reports.append(MinorReport(minor, time.monotonic() - began, (), why))
             continue
         built_s = time.monotonic() - began
-        everything = minor == DEFAULT_MINOR and not arguments.real_only
         results: list[Result] = []
         try:
             for part in wanted:
                 _say(f"{version} {part.name}: {part.title}")
-                results.append(await _part(part, minor, everything, arguments.part_timeout_s))
+                results.append(await _built_and_run(part, minor, arguments))
                 _say(f"{version} {part.name}: {summary(results[-1])} ({results[-1].took_s:.0f} s)")
         finally:
             reports.append(MinorReport(version, built_s, tuple(results)))
 
 
-async def _part(part: Part, minor: str, everything: bool, timeout_s: float) -> Result:
+async def _built_and_run(part: Part, minor: str, arguments: argparse.Namespace) -> Result:
+    """Build what the part needs, outside its time-outs, then run it."""
+    began = time.monotonic()
+    try:
+        for name in part.needs:
+            await BUILDS[name](minor, _say)
+    except (DrayError, OSError) as error:
+        why = str(error).splitlines()[0]
+        return Result(part.name, time.monotonic() - began, cannot_run=why)
+    everything = minor == DEFAULT_MINOR and not arguments.real_only
+    size = {"pairs": arguments.pairs, "cases": arguments.cases}.get(part.asks)
+    return await _part(part, minor, everything, arguments.part_timeout_s, size)
+
+
+async def _part(
+    part: Part, minor: str, everything: bool, timeout_s: float, size: int | None = None
+) -> Result:
     """Run one part in a process of its own, with all it prints in a file."""
     folder = LOGS / minor
     folder.mkdir(parents=True, exist_ok=True)
@@ -93,7 +108,7 @@ async def _part(part: Part, minor: str, everything: bool, timeout_s: float) -> R
     if missing:
         why = f"tests/{missing[0]} does not exist"
         return Result(part.name, 0.0, differences=(why,), different=1)
-    command = _command(part, minor) if part.command else _pytest(part, report, everything)
+    command = _command(part, minor, size) if part.command else _pytest(part, report, everything)
     began = time.monotonic()
     try:
         async with asyncio.timeout(timeout_s):
@@ -122,9 +137,10 @@ def _pytest(part: Part, report: Path, everything: bool) -> list[str]:
     ]
 
 
-def _command(part: Part, minor: str) -> list[str]:
+def _command(part: Part, minor: str, size: int | None) -> list[str]:
     script, *arguments = part.command
-    return [sys.executable, str(TESTS / script), "--k8s", minor, *arguments]
+    sized = [] if size is None else [f"--{part.asks}", str(size)]
+    return [sys.executable, str(TESTS / script), "--k8s", minor, *arguments, *sized]
 
 
 def _environment(minor: str) -> dict[str, str]:
@@ -148,15 +164,19 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--k8s",
-        type=_chosen(MINORS),
+        type=chosen(MINORS),
         default=[DEFAULT_MINOR],
         help=f"minors, as in 1.34,1.36, or all (default {DEFAULT_MINOR})",
     )
     parser.add_argument(
-        "--parts", type=_chosen(NAMES), default=list(NAMES), help=f"of {', '.join(NAMES)}"
+        "--parts", type=chosen(NAMES), default=list(NAMES), help=f"of {', '.join(NAMES)}"
     )
     parser.add_argument(
         "--real-only", action="store_true", help="leave out what runs without a real control plane"
+    )
+    parser.add_argument("--pairs", type=int, help="of a selector and a device (default 20000)")
+    parser.add_argument(
+        "--cases", type=int, help="of an allocation (default 5000) and of a node fit (default 1500)"
     )
     parser.add_argument(
         "--record",
@@ -166,18 +186,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--part-timeout-s", type=float, default=2_400.0, help="of one part")
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
     return parser.parse_args()
-
-
-def _chosen(known: tuple[str, ...]) -> Callable[[str], list[str]]:
-    """A reader of lists separated by commas, of ``known`` names."""
-
-    def read(text: str) -> list[str]:
-        names = list(known) if text == "all" else [name.strip() for name in text.split(",")]
-        if unknown := [name for name in names if name not in known]:
-            raise argparse.ArgumentTypeError(f"{unknown[0]!r}: known are {', '.join(known)}")
-        return names
-
-    return read
 
 
 def _say(line: str) -> None:

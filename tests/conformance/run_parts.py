@@ -17,6 +17,10 @@ class Part:
     command: tuple[str, ...] = ()
     """Instead of tests: a script below ``tests`` and its arguments. It takes ``--k8s MINOR``, exits
     with 0, 1 (differences) or 3 (can't run here), and ends with a line that sums up."""
+    asks: str = ""
+    """What the command counts, ``pairs`` or ``cases``, as its option for their number is named."""
+    needs: tuple[str, ...] = ()
+    """Names in `run_builds.BUILDS`: what is built before the part, beside its control plane."""
 
 
 _SEEDS: Final = "contract/kubernetes/test_seed_objects.py"
@@ -32,21 +36,33 @@ PARTS: Final = (
     Part("path-b", "dray decides, alone and beside kube-scheduler", ("conformance/path_b",)),
     Part("view", "kube-scheduler's own view agrees", ("conformance/view",)),
     Part("rbac", "Each service has the rights it uses, and no other", ("conformance/rbac",)),
-    Part("upgrade", "A running stack outlives an upgrade", ("conformance/upgrade",)),
     Part(
         "selectors",
         "Selectors mean what Kubernetes' compiler takes them for",
         command=("conformance/oracle/compare.py",),
+        asks="pairs",
+        needs=("oracle",),
     ),
     Part(
         "allocation",
         "Offline decisions are those of Kubernetes' allocator",
         command=("conformance/oracle/compare_allocations.py",),
+        asks="cases",
+        needs=("oracle",),
     ),
     Part(
         "node-fit",
         "Pods go to nodes that kube-scheduler's plugins take for them",
         command=("conformance/oracle/compare_nodes.py",),
+        asks="cases",
+        needs=("node-fit",),
+    ),
+    # Last, because the second control plane takes as long to build as the first.
+    Part(
+        "upgrade",
+        "A running stack outlives an upgrade",
+        ("conformance/upgrade",),
+        needs=("control-plane-before",),
     ),
 )
 NAMES: Final = tuple(part.name for part in PARTS)

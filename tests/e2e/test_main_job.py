@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dray.domain import names
-from dray.kube.ports import NODES, PODS, POOLS, Object
+from dray.kube.ports import (
+    BIND_REQUESTS,
+    CLAIMS,
+    NODES,
+    PODS,
+    POOLS,
+    Object,
+    RefusedError,
+)
 from dray_cli.demo.manifests import read_manifests
 from dray_cli.demo.play import Demo
 from dray_cli.replay.everything import replay
@@ -95,6 +103,70 @@ async def test_a_node_that_changes_pools_sells_nothing_twice(cluster: "Cluster")
     await cluster.kube.patch(
         NODES, "sim-3", {"metadata": {"labels": {names.POOL_LABEL: "default"}}}
     )
+
+
+async def test_a_pool_that_selects_every_node_takes_none_and_its_pods_hear_why(
+    cluster: "Cluster",
+) -> None:
+    await cluster.submit("before", "default")
+    await cluster.running("before")
+    everything = {"metadata": {"name": "everything"}, "spec": {"nodeSelector": {}}}
+    await cluster.kube.create(POOLS, everything)
+    await cluster.submit("waits", "everything", dra_enabled="true")
+    await cluster.submit("after", "default")
+    await cluster.running("after")
+
+    named = ", ".join(
+        f"{node} ({pool})"
+        for node, pool in (
+            ("sim-1", "my-gpu-pool"),
+            ("sim-2", "production-pool"),
+            ("sim-3", "default"),
+        )
+    )
+    warning = f"pool everything selects nodes that other pools have: {named}"
+    async with asyncio.timeout(45):
+        async for _ in cluster.kube.watch(BIND_REQUESTS, "default"):
+            requests = (await cluster.kube.list(BIND_REQUESTS, "default")).objects
+            if any(warning in (one.get("status") or {}).get("explanation", "") for one in requests):
+                break
+    await cluster.delete("before", "waits", "after")
+    await cluster.kube.delete(POOLS, "everything")
+
+
+async def test_nobody_gets_devices_of_a_pool_that_does_not_allow_the_namespace(
+    cluster: "Cluster",
+) -> None:
+    allowed = {"spec": {"allowedNamespaces": ["team-a"]}}
+    await cluster.kube.patch(POOLS, "production-pool", allowed)
+    request = {"name": "gpu", "exactly": {"deviceClassName": names.DEVICE_CLASS}}
+    claim = {"metadata": {"name": "mine"}, "spec": {"devices": {"requests": [request]}}}
+    await cluster.kube.create(CLAIMS, claim, "default")
+    container = {"name": "app", "image": "app", "resources": {"claims": [{"name": "gpu"}]}}
+    spec = {
+        "containers": [container],
+        "resourceClaims": [{"name": "gpu", "resourceClaimName": "mine"}],
+    }
+    await cluster.kube.create(PODS, {"metadata": {"name": "thief"}, "spec": spec}, "default")
+
+    marks = {"annotations": {names.GPUPOOL: "production-pool"}}
+    with pytest.raises(RefusedError, match="is fixed when the pod is created"):
+        await cluster.kube.patch(PODS, "thief", {"metadata": marks}, "default")
+    label = {"labels": {names.POOL_LABEL: "production-pool"}}
+    with pytest.raises(RefusedError, match="is fixed when the claim is created"):
+        await cluster.kube.patch(CLAIMS, "mine", {"metadata": label}, "default")
+    second = {"metadata": {"name": "second", **label}, "spec": claim["spec"]}
+    with pytest.raises(RefusedError, match="does not admit claims of namespace"):
+        await cluster.kube.create(CLAIMS, second, "default")
+    with pytest.raises(RefusedError, match="does not admit pods of namespace"):
+        await cluster.submit("asks", "production-pool")
+
+    await cluster.submit("honest", "default")
+    await cluster.running("honest")
+    assert not (await cluster.kube.get(CLAIMS, "mine", "default"))["status"].get("allocation")
+    await cluster.delete("honest", "thief")
+    await cluster.kube.delete(CLAIMS, "mine", "default")
+    await cluster.kube.patch(POOLS, "production-pool", {"spec": {"allowedNamespaces": None}})
 
 
 async def test_pods_that_ask_otherwise_get_it_and_each_container_its_own(

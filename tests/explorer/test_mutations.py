@@ -19,6 +19,8 @@ from dray_sandbox.explorer.bounds import (
     GANG_HASTY_ONE,
     GANG_REPLACED_ONCE,
     HASTY,
+    REFUSED,
+    REFUSED_STATUS,
     TIME,
 )
 from dray_sandbox.explorer.search import Outcome, explore
@@ -80,6 +82,23 @@ def pods_bound_after_their_first_claim() -> AbstractContextManager[Any]:
     return mock.patch("dray_claim_controller.deciding.executing.next_step", step)
 
 
+def claims_given_up_whatever_they_say() -> AbstractContextManager[Any]:
+    """Gives the devices of a claim back that somebody may be about to commit."""
+    judged = "dray_claim_controller.observe.given_up.may_be_committed"
+    return mock.patch(judged, return_value=False)
+
+
+def nobody_told_whose_devices_are_kept() -> AbstractContextManager[Any]:
+    """Keeps devices for a claim that can't be written, and does not say so."""
+    return mock.patch("dray_allocator.placement.lanes.held", return_value=())
+
+
+def voids_counted_only_where_written() -> AbstractContextManager[Any]:
+    """Keeps the devices of what was given up."""
+    counted = "dray_claim_controller.observe.picture.with_void"
+    return mock.patch(counted, side_effect=lambda claim, _: claim)
+
+
 def pods_told_nothing() -> AbstractContextManager[Any]:
     """Lets pods wait without a word."""
     return mock.patch("dray_allocator.deciding.Step._wait", return_value=None)
@@ -111,6 +130,10 @@ def nothing() -> AbstractContextManager[Any]:
         (pods_not_told, Bus(), GANG_REPLACED_ONCE, "without an allocation of"),
         (pods_not_heard, Bus(), GANG_HASTY_ONE, "without an allocation of"),
         (pods_bound_after_their_first_claim, Bus(), GANG, "without an allocation of"),
+        (nothing, Bus(leased=False), REFUSED, "their devices given back"),
+        (claims_given_up_whatever_they_say, Bus(), REFUSED, "their devices given back"),
+        (nobody_told_whose_devices_are_kept, Bus(), REFUSED_STATUS, "is not told whose devices"),
+        (voids_counted_only_where_written, Bus(), REFUSED, "is never released"),
         (pods_told_nothing, Bus(), TIME, "neither placed nor told why"),
         (void_claims_not_released, Bus(), HASTY, "is never released"),
     ],

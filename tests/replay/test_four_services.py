@@ -12,11 +12,13 @@ from dray.messages.decisions import decode_record
 from dray.messages.inputs import AgentNoted, ControllerNoted, Reviewed
 from dray.recording.file import BadRecordingError, read_recording, write_recording
 from dray.recording.lines import FactLine, InputLine, RecordLine, UnknownLine
+from dray.recording.redaction import redacted
 from dray_claim_controller.deciding.again import Again
 from dray_claim_controller.deciding.known import known
 from dray_cli.__main__ import cli
 from dray_cli.replay.everything import replay
 from dray_cli.replay.outcome import SERVICES
+from dray_sandbox.chaos import cluster
 from dray_sandbox.recordings import services
 
 CONTROLLER = subject_prefix(ControllerNoted)
@@ -58,6 +60,52 @@ def test_a_run_of_todays_code_replays():
     assert run.failures == []
     assert outcome.divergence is None
     assert all(tally.compared for tally in outcome.services.values())
+
+
+SECRET = "hunter2"
+
+
+def with_secrets(make_pod):
+    """Pods of users who have something to hide."""
+
+    def plain_pod(name, *, life_s):
+        pod = make_pod(name, life_s=life_s)
+        (container,) = pod["spec"]["containers"]
+        container["env"] = [{"name": "PASSWORD", "value": SECRET}]
+        container["args"] = [f"--token={SECRET}"]
+        pod["spec"]["volumes"] = [{"name": "v", "csi": {"volumeAttributes": {"key": SECRET}}}]
+        pod["metadata"]["managedFields"] = [{"manager": SECRET}]
+        applied = json.dumps(pod)
+        pod["metadata"]["annotations"]["kubectl.kubernetes.io/last-applied-configuration"] = applied
+        return pod
+
+    return plain_pod
+
+
+def test_pods_secrets_are_in_no_recorded_byte_and_every_decision_comes_out_the_same(monkeypatch):
+    monkeypatch.setattr(cluster, "plain_pod", with_secrets(cluster.plain_pod))
+
+    lines, run = services.record(5, services.Size(pods=6, faults=2, seconds=15.0))
+
+    assert run.failures == []
+    assert SECRET not in "".join(msgspec.json.encode(line).decode() for line in lines)
+    outcome = replay(lines)
+    assert outcome.divergence is None
+    for service in ("webhook", "claim-controller", "node-agent"):
+        assert outcome.services[service].compared.total() >= 10, service
+
+
+def test_the_recording_holds_nothing_that_decisions_do_not_read(lines):
+    reviews = [json.loads(bytes(x.payload)) for x in lines if is_input(x, WEBHOOK)]
+    for review in reviews:
+        plural = "pods" if review.get("path", "mutate-pods").endswith("pods") else "resourceclaims"
+        for obj in filter(None, (review["request"][name] for name in ("object", "oldObject"))):
+            assert redacted(plural, obj) == obj
+    events = [line["data"] for line in noted(lines, CONTROLLER) if line["what"] == "consumed"]
+    for event in events:
+        assert [redacted(event["resource"], obj) for obj in event["objects"]] == event["objects"]
+    assert reviews
+    assert events
 
 
 def test_every_decision_of_every_service_comes_out_the_same(outcome):

@@ -5,6 +5,8 @@ from collections import Counter
 
 from dray.domain.names import DRIVER, TFLOPS_REQUEST
 from dray.kube.ports import (
+    ADMISSION_POLICIES,
+    ADMISSION_POLICY_BINDINGS,
     BIND_REQUESTS,
     CLASSES,
     CRDS,
@@ -23,16 +25,19 @@ from dray_cli.wording import counted
 from dray_webhook.registration import NONSENSE, senseless_pod
 
 AREA = "dray on it"
+POLICY_NAMES = ("dray-pods", "dray-claims", "dray-templates")
+"""The ValidatingAdmissionPolicies of the chart (``files/policies.yaml``)."""
 _CALLING, _DENIED = "failed calling webhook", "admission webhook"
 """How the API server begins when a webhook does not answer, and when one has denied."""
 
 
 async def look_at_cluster(kube: Kube, namespace: str) -> list[Finding]:
-    """Custom resources, device class, webhook, slices and pools, in this order."""
+    """Custom resources, device class, webhook, policies, slices and pools, in this order."""
     found = await asyncio.gather(
         seen(AREA, "custom resources", custom_resources(kube)),
         seen(AREA, f"device class {DRIVER}", device_class_of(kube)),
         seen(AREA, "webhook", webhook_answers(kube, namespace)),
+        seen(AREA, "admission policies", admission_policies(kube)),
         seen(AREA, "resource slices", slices_of(kube)),
         seen(AREA, "GPU pools", pools_of(kube)),
     )
@@ -80,6 +85,36 @@ async def webhook_answers(kube: Kube, namespace: str) -> Finding:
         "the webhook's configuration names its address, and whether it runs"
     )
     return Finding(AREA, subject, "broken", text)
+
+
+async def admission_policies(kube: Kube) -> Finding:
+    """Whether the API server holds what was created to its pool and to dray's annotations."""
+    subject = "admission policies"
+    policies = (await kube.list(ADMISSION_POLICIES)).objects
+    closed = {one["metadata"]["name"] for one in policies if _fails_closed(one)}
+    bindings = (await kube.list(ADMISSION_POLICY_BINDINGS)).objects
+    denying = {one["spec"].get("policyName") for one in bindings if _denies(one)}
+    missing = [name for name in POLICY_NAMES if name not in closed]
+    unbound = [name for name in POLICY_NAMES if name in closed and name not in denying]
+    if not missing and not unbound:
+        return Finding(AREA, subject, "ok", ", ".join(POLICY_NAMES))
+    faults = [f"{', '.join(missing)} missing or not failing closed"] if missing else []
+    faults += [f"{', '.join(unbound)} without a binding that denies"] if unbound else []
+    text = (
+        f"{'; '.join(faults)}: a pod's or claim's pool and dray's annotations can be changed after "
+        "admission; apply deploy/helm/dray/files/policies.yaml"
+    )
+    return Finding(AREA, subject, "broken", text)
+
+
+def _fails_closed(policy: Object) -> bool:
+    return bool(policy["spec"].get("failurePolicy", "Fail") == "Fail")
+
+
+def _denies(binding: Object) -> bool:
+    # A binding for some objects alone is not the chart's.
+    spec = binding["spec"]
+    return "Deny" in (spec.get("validationActions") or ()) and not spec.get("matchResources")
 
 
 async def slices_of(kube: Kube) -> Finding:
@@ -130,6 +165,8 @@ def told_of_pool(pool: Object) -> Finding:
     ready = conditions.get("Ready", {"status": "Unknown", "message": "no condition Ready yet"})
     if ready.get("reason") == "OwnerChanging":
         return Finding(AREA, subject, "lesser", f"its owner is being changed: {ready['message']}")
+    if ready.get("reason") == "NodesInOtherPools":
+        return Finding(AREA, subject, "broken", f"{ready['message']} (docs/user-guide/pools.md)")
     if ready.get("reason") == "NoNodes":
         text = f"{ready['message']}: its pods wait until there is one (docs/user-guide/pools.md)"
         return Finding(AREA, subject, "lesser", text)
@@ -140,4 +177,6 @@ def told_of_pool(pool: Object) -> Finding:
     text = f"{gpus} on {nodes}, {waiting}"
     if ready.get("reason") == "FirstFit":
         text += "; kube-scheduler allocates, first fit"
+    elif ready.get("message"):
+        text += f"; {ready['message']}"
     return Finding(AREA, subject, "ok", text)

@@ -15,7 +15,7 @@ from dray_allocator.events import FactSeen, RecordSeen
 from dray_allocator.handle import handle, recompute
 from dray_allocator.rules import Rules
 from dray_allocator.state import AllocatorState
-from dray_allocator.wire import fact_of
+from dray_allocator.wire import decoded_fact
 from dray_cli.replay.difference import Divergence
 from dray_cli.replay.elsewhere import Elsewhere
 from dray_cli.replay.fitting import fitting
@@ -69,7 +69,7 @@ class _Replay:
         while self._next is not None and self._next.sequence <= up_to:
             line = self._next
             with fitting(f"fact {line.sequence}"):
-                fact = fact_of(delivered(line))
+                fact = decoded_fact(delivered(line), self._state.rules.drivers)
             if fact is not None:
                 handle(self._state, FactSeen(line.sequence, fact, more=True))
             self._next = next(self._ahead, None)

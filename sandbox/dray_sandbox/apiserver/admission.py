@@ -1,8 +1,9 @@
-"""Which webhooks a request meets, in which order, and what becomes of the object.
+"""Which policies and webhooks a request meets, in which order, and what becomes of the object.
 
 Order and words follow the real server: namespaceSelector, objectSelector, rules, then
 matchConditions; mutating webhooks one after the other by configuration name (again once where
-`reinvocationPolicy: IfNeeded` and the object changed since), validating ones all together.
+`reinvocationPolicy: IfNeeded` and the object changed since), then policies, then validating
+webhooks all together.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from . import matchconditions
+from . import matchconditions, policies
 from .patches import json_patch
 from .resources import Resource
 from .selectors import label_selector, matches_labels
@@ -74,7 +75,9 @@ class Admission:
         return attributes.obj
 
     async def validate(self, attributes: Attributes, warnings: list[str]) -> None:
-        """Raise the first denial of the matching validating webhooks, in their order."""
+        """Raise the first denial of the matching policies, then of the matching validating
+        webhooks, in their order."""
+        self._hold_to_policies(attributes, warnings)
         webhooks = [
             webhook
             for webhook in self._webhooks("validatingwebhookconfigurations")
@@ -87,6 +90,33 @@ class Admission:
         for answer in answers:
             if isinstance(answer, BaseException):
                 raise answer
+
+    def _hold_to_policies(self, attributes: Attributes, warnings: list[str]) -> None:
+        bindings: dict[str, list[Object]] = {}
+        for binding in self._store.items(f"{_CONFIGURATIONS}/validatingadmissionpolicybindings"):
+            bindings.setdefault(binding["spec"]["policyName"], []).append(binding)
+        denied: ApiError | None = None
+        for policy in self._store.items(f"{_CONFIGURATIONS}/validatingadmissionpolicies"):
+            name = policy["metadata"]["name"]
+            constraints = policy["spec"]["matchConstraints"]
+            selection = {**constraints, "rules": constraints["resourceRules"]}
+            if name not in bindings or not self._is_selected(selection, attributes):
+                continue
+            variables = _variables(_seen(selection, attributes))
+            found = list(policies.denials(policy, variables))
+            for binding in bindings[name]:
+                bound = binding["metadata"]["name"]
+                for message, reason, code in found:
+                    for action in binding["spec"]["validationActions"]:
+                        if action == "Warn":
+                            warnings.append(
+                                f"Validation failed for ValidatingAdmissionPolicy '{name}' with "
+                                f"binding '{bound}': {message}"
+                            )
+                        elif action == "Deny" and denied is None:
+                            denied = _denial(attributes, name, bound, message, reason, code)
+        if denied is not None:
+            raise denied
 
     def _webhooks(self, plural: str) -> Iterator[Object]:
         for configuration in self._store.items(f"{_CONFIGURATIONS}/{plural}"):
@@ -122,13 +152,18 @@ class Admission:
         return verdict
 
     def _matches(self, webhook: Object, attributes: Attributes) -> bool:
+        return self._is_selected(webhook, attributes) and _conditions_hold(
+            webhook, _seen(webhook, attributes)
+        )
+
+    def _is_selected(self, selection: Object, attributes: Attributes) -> bool:
+        """Whether selectors and rules of a webhook or a policy select the request."""
         if attributes.resource.group == _CONFIGURATIONS:
             return False
         return (
-            self._namespace_matches(webhook, attributes)
-            and _object_matches(webhook, attributes)
-            and _version_seen(webhook, attributes) is not None
-            and _conditions_hold(webhook, _seen(webhook, attributes))
+            self._namespace_matches(selection, attributes)
+            and _object_matches(selection, attributes)
+            and _version_seen(selection, attributes) is not None
         )
 
     def _namespace_matches(self, webhook: Object, attributes: Attributes) -> bool:
@@ -217,11 +252,7 @@ _OBJECTS = ("object", "oldObject")
 def _conditions_hold(webhook: Object, attributes: Attributes) -> bool:
     """False when a condition is false; an error counts by failurePolicy unless one is false."""
     failed: list[str] = []
-    variables = {
-        "object": attributes.obj,
-        "oldObject": attributes.old,
-        "request": {k: v for k, v in _request(attributes).items() if k not in _OBJECTS},
-    }
+    variables = _variables(attributes)
     for condition in webhook.get("matchConditions") or []:
         try:
             if not matchconditions.evaluate(condition["expression"], variables):
@@ -234,6 +265,30 @@ def _conditions_hold(webhook: Object, attributes: Attributes) -> bool:
         return False
     resource = attributes.resource
     raise forbidden(resource.plural, resource.group, attributes.name, "; ".join(failed))
+
+
+def _variables(attributes: Attributes) -> Object:
+    """What conditions and validations read."""
+    return {
+        "object": attributes.obj,
+        "oldObject": attributes.old,
+        "request": {k: v for k, v in _request(attributes).items() if k not in _OBJECTS},
+    }
+
+
+def _denial(
+    attributes: Attributes, policy: str, binding: str, message: str, reason: str, code: int
+) -> ApiError:
+    """The error of a request that a policy denies (`admission.NewForbidden`, with the reason and
+    code of the validation)."""
+    text = (
+        f"ValidatingAdmissionPolicy '{policy}' with binding '{binding}' denied request: {message}"
+    )
+    meta = (attributes.obj or {}).get("metadata") or {}
+    name = attributes.name or meta.get("name") or meta.get("generateName") or "Unknown"
+    resource = attributes.resource
+    error = forbidden(resource.plural, resource.group, name, text, [{"message": text}])
+    return ApiError(code, reason, error.message, error.details)
 
 
 def _request(attributes: Attributes) -> Object:

@@ -221,6 +221,18 @@ _BY_RESOURCE = {
         Column("Webhooks", lambda item: len(item.get("webhooks") or []), "integer"),
         AGE,
     ),
+    "admissionregistration.k8s.io/validatingadmissionpolicies": (
+        NAME,
+        Column("Validations", lambda item: len(_spec(item).get("validations") or []), "integer"),
+        Column("ParamKind", lambda item: "<unset>"),
+        AGE,
+    ),
+    "admissionregistration.k8s.io/validatingadmissionpolicybindings": (
+        NAME,
+        Column("PolicyName", lambda item: _spec(item).get("policyName", "")),
+        Column("ParamRef", lambda item: "<unset>"),
+        AGE,
+    ),
 }
 
 

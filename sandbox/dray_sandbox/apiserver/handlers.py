@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +24,7 @@ from .requests import (
     body_of,
     context_of,
     flag,
+    timeout_of,
     wants_table,
     warned,
 )
@@ -53,7 +55,16 @@ class Handlers:
         self._settings = settings
 
     async def handle(self, request: web.Request, target: Target, who: Object) -> web.StreamResponse:
-        """Serve one request on a resource."""
+        """Serve one request on a resource, within the time that it asks for."""
+        try:
+            async with asyncio.timeout(None if flag(request, "watch") else timeout_of(request)):
+                return await self._handle(request, target, who)
+        except TimeoutError:
+            raise status.timed_out() from None
+
+    async def _handle(
+        self, request: web.Request, target: Target, who: Object
+    ) -> web.StreamResponse:
         resource = self._operations.registry.find(target.group, target.version, target.plural)
         if resource is None or (target.namespace and not resource.namespaced):
             raise status.no_such_resource()

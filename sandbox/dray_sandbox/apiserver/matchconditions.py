@@ -1,4 +1,4 @@
-"""The door to celpy: match conditions of webhooks and validation rules of CRDs."""
+"""The adapter of celpy: conditions of webhooks, policies, and validation rules of CRDs."""
 
 from __future__ import annotations
 
@@ -23,6 +23,15 @@ def _program(expression: str) -> Any:
         return environment.program(environment.compile(expression))
     except celpy.CELParseError as error:
         raise ExpressionError(f"compilation failed: {error}") from error
+
+
+def syntax_error(expression: str) -> str | None:
+    """Why an expression can't be parsed; None when it can."""
+    try:
+        _program(expression)
+    except ExpressionError as error:
+        return str(error)
+    return None
 
 
 def check(expression: str) -> str | None:
@@ -53,12 +62,27 @@ _TYPES = {
 
 def evaluate(expression: str, variables: Mapping[str, Any]) -> bool:
     """The truth of an expression over JSON values; `ExpressionError` when it has none."""
-    program = _program(expression)
-    activation = {name: celpy.json_to_cel(value) for name, value in variables.items()}
-    try:
-        result = program.evaluate(activation)
-    except (celpy.CELEvalError, TypeError, ValueError) as error:
-        raise ExpressionError(f"evaluation failed: {error}") from error
+    result = value(expression, variables)
     if not isinstance(result, celtypes.BoolType | bool):
         raise ExpressionError(f"the result is not a bool but {type(result).__name__}")
     return bool(result)
+
+
+def value(expression: str, variables: Mapping[str, Any]) -> Any:
+    """The value of an expression over JSON values, as celpy has it; `ExpressionError` when it has
+    none. The variable `variables` holds such values of other expressions."""
+    program = _program(expression)
+    activation = {
+        # What isn't named can't be read: large objects are not converted for nothing.
+        name: _composed(given) if name == "variables" else celpy.json_to_cel(given)
+        for name, given in variables.items()
+        if name in expression
+    }
+    try:
+        return program.evaluate(activation)
+    except (celpy.CELEvalError, TypeError, ValueError) as error:
+        raise ExpressionError(f"evaluation failed: {error}") from error
+
+
+def _composed(values: Mapping[str, Any]) -> celtypes.MapType:
+    return celtypes.MapType({celtypes.StringType(name): one for name, one in values.items()})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -22,6 +23,9 @@ JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]*)?)(ms|s|m|h)")
+"""Of Go's durations those with one unit."""
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _AUTHENTICATED = "system:authenticated"
 DEPRECATION: web.RequestKey[str] = web.RequestKey("deprecation", str)
 """The key under which a request keeps what its answer warns of: a version that goes away."""
@@ -170,6 +174,20 @@ def wants_table(request: web.Request) -> bool:
         "as=Table" in entry and "v=v1;" in entry.replace(" ", "") + ";"
         for entry in request.headers.get("Accept", "").split(",")
     )
+
+
+def timeout_of(request: web.Request) -> float | None:
+    """How long the request may take, in seconds, as its parameter `timeout` says; None for as long
+    as it likes. `filters.WithRequestDeadline`."""
+    text = request.query.get("timeout", "")
+    if not text:
+        return None
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise bad_request(
+            f'invalid timeout specified in the request URL - time: invalid duration "{text}"'
+        )
+    return float(match[1]) * _SECONDS[match[2]] or None
 
 
 def flag(request: web.Request, name: str) -> bool:

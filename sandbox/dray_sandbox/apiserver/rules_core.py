@@ -12,6 +12,7 @@ from .resources import Resource
 from .rules import Rules, WithStatus, take_metadata
 from .rules_claims import ClaimRules, ClassRules, TemplateRules
 from .rules_pods import PodRules
+from .rules_policies import PolicyBindingRules, PolicyRules
 from .rules_slices import SliceRules
 from .rules_taints import TaintRuleRules
 from .rules_webhooks import WebhookRules
@@ -178,6 +179,8 @@ _BY_RESOURCE: dict[str, type[Rules]] = {
     "resource.k8s.io/devicetaintrules": TaintRuleRules,
     "admissionregistration.k8s.io/mutatingwebhookconfigurations": WebhookRules,
     "admissionregistration.k8s.io/validatingwebhookconfigurations": WebhookRules,
+    "admissionregistration.k8s.io/validatingadmissionpolicies": PolicyRules,
+    "admissionregistration.k8s.io/validatingadmissionpolicybindings": PolicyBindingRules,
 }
 
 

@@ -68,13 +68,19 @@ def _webhook(webhook: Object, field: str) -> list[FieldError]:
     if not 1 <= timeout_s <= 30:
         text = "the timeout value must be between 1 and 30 seconds"
         found.append(invalid(f"{field}.timeoutSeconds", timeout_s, text))
-    conditions, where = webhook.get("matchConditions") or [], f"{field}.matchConditions"
+    conditions = webhook.get("matchConditions") or []
+    return [*found, *condition_errors(conditions, f"{field}.matchConditions")]
+
+
+def condition_errors(conditions: Sequence[Object], field: str) -> list[FieldError]:
+    """Findings about match conditions."""
     if len(conditions) > MAX_CONDITIONS:
-        return [*found, too_many(where, len(conditions), MAX_CONDITIONS)]
+        return [too_many(field, len(conditions), MAX_CONDITIONS)]
+    found: list[FieldError] = []
     for number, condition in enumerate(conditions):
-        found += _condition(condition, f"{where}[{number}]")
+        found += _condition(condition, f"{field}[{number}]")
         if condition.get("name") in [earlier.get("name") for earlier in conditions[:number]]:
-            found.append(duplicate(f"{where}[{number}].name", condition.get("name")))
+            found.append(duplicate(f"{field}[{number}].name", condition.get("name")))
     return found
 
 

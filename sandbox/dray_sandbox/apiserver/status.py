@@ -228,3 +228,9 @@ def wrong_namespace() -> ApiError:
 def created_with_version() -> ApiError:
     """500, without a reason, for a new object that says which version it has."""
     return ApiError(500, "", "resourceVersion should not be set on objects to be created")
+
+
+def timed_out() -> ApiError:
+    """`endpoints/handlers/finisher`: the request took longer than it asked for."""
+    text = "Timeout: request did not complete within requested timeout - context deadline exceeded"
+    return ApiError(504, "Timeout", text)

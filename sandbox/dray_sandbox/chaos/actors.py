@@ -40,7 +40,7 @@ from dray_node_agent.record import Record, RecordFile
 from dray_node_agent.settings import NodeGroup
 from dray_sandbox.chaos.allocating import Allocating
 from dray_sandbox.chaos.cluster import LIFE
-from dray_sandbox.chaos.loop import EPOCH_UNIX_S
+from dray_sandbox.chaos.loop import VirtualLoop
 from dray_sandbox.controllers.shell import ResourceClaimController
 from dray_sandbox.scheduler.shell import Scheduler
 
@@ -72,8 +72,10 @@ class VirtualClock:
     """The running loop's time as ``dray.runtime.clock.Clock``."""
 
     def now_unix_s(self) -> float:
-        """Seconds since 1970 UTC."""
-        return EPOCH_UNIX_S + asyncio.get_running_loop().time()
+        """Seconds since 1970 UTC, as the process' host has them."""
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        return loop.wall_unix_s()
 
     def monotonic_s(self) -> float:
         """Seconds since the simulation began."""

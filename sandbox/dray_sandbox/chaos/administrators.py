@@ -20,6 +20,12 @@ BUDGET_ALARMS = ("its budget was lowered below its use", "double sale prevented"
 """What a budget that is lowered below its use is told by, with reason."""
 
 
+def budgets_may_fall(world: World) -> None:
+    """Nodes leave their pool: one with a raised ratio has its budget lowered, too."""
+    if any("capacityConfig" in pool["spec"] for pool in world.kube.store.of(POOLS).values()):
+        world.tolerated.update(BUDGET_ALARMS)
+
+
 class Administrators:
     """One seed's administrators."""
 
@@ -31,7 +37,7 @@ class Administrators:
 
     async def move_node(self) -> None:
         """A node gets another pool, or none."""
-        self._budgets_may_fall()
+        budgets_may_fall(self._world)
         name = self._draw.choice(list(self._world.boards))
         pools = [name for _, name in self._world.kube.store.of(POOLS)]
         labels = {POOL_LABEL: self._draw.choice((SHARED, *pools, None))}
@@ -50,7 +56,7 @@ class Administrators:
         nodes = [name for _, name in self._world.kube.store.of(NODES)]
         if not nodes:
             return
-        self._budgets_may_fall()
+        budgets_may_fall(self._world)
         name = self._draw.choice(nodes)
         pool = self._world.kube.store.get(NODES, name, "")["metadata"]["labels"].get(POOL_LABEL)
         away_s = self._draw.uniform(0.2, 12.0)
@@ -63,7 +69,7 @@ class Administrators:
         pools = [name for _, name in self._world.kube.store.of(POOLS)]
         if not pools:
             return
-        self._budgets_may_fall()
+        budgets_may_fall(self._world)
         name = self._draw.choice(pools)
         await self._world.kube.delete(POOLS, name)
         if self._draw.random() < 0.7:
@@ -75,7 +81,7 @@ class Administrators:
         pools = [name for _, name in self._world.kube.store.of(POOLS)]
         if not pools:
             return
-        self._budgets_may_fall()
+        budgets_may_fall(self._world)
         away_s = self._draw.uniform(3.0, 12.0)
         sleeps = self._draw.random() < 0.5
         for leader in ("cc-1", "cc-2"):
@@ -91,11 +97,18 @@ class Administrators:
 
     async def create_pool(self) -> None:
         """A further pool takes a node over."""
-        self._budgets_may_fall()
+        budgets_may_fall(self._world)
         await self._make_pool(SPARE, 0.0)
         name = self._draw.choice(list(self._world.boards))
         labels = {POOL_LABEL: SPARE}
         await self._world.kube.patch(NODES, name, {"metadata": {"labels": labels}})
+
+    async def overlap_pools(self) -> None:
+        """A pool selects every node, or its own alone again: nodes that others have stay theirs."""
+        budgets_may_fall(self._world)
+        await self._make_pool(SPARE, 0.0)
+        selector: dict[str, str] | None = self._draw.choice(({}, {}, None))
+        await self._world.kube.patch(POOLS, SPARE, {"spec": {"nodeSelector": selector}})
 
     async def change_ratio(self) -> None:
         """A pool sells more of its cards than they have, or less than before."""
@@ -133,23 +146,19 @@ class Administrators:
         await self._world.kube.patch(POLICIES, "policy", {"spec": {"placement": {"mode": mode}}})
 
     async def repair(self) -> None:
-        """Both pools are there and dray's, and every node may be used."""
+        """Both pools are there and dray's, none selects another's nodes, and every node may be
+        used."""
         for name in (DEDICATED, SHARED):
             await self._make_pool(name, 0.0)
         for _, name in list(self._world.kube.store.of(POOLS)):
-            await self._world.kube.patch(POOLS, name, {"spec": {"owner": OWNER_DRAY}})
+            spec = {"owner": OWNER_DRAY, "nodeSelector": None}
+            await self._world.kube.patch(POOLS, name, {"spec": spec})
         for _, name in list(self._world.kube.store.of(NODES)):
             await self.set_unschedulable(name, False)
 
     async def set_unschedulable(self, name: str, value: bool) -> None:
         """Cordon, or uncordon."""
         await self._world.kube.patch(NODES, name, {"spec": {"unschedulable": value or None}})
-
-    def _budgets_may_fall(self) -> None:
-        """A node that leaves a pool with a raised ratio has its budget lowered, too."""
-        pools = self._world.kube.store.of(POOLS).values()
-        if any("capacityConfig" in pool["spec"] for pool in pools):
-            self._world.tolerated.update(BUDGET_ALARMS)
 
     async def _logs_lost(self, pool: str) -> None:
         prefix = log_stream(pool, 0).removesuffix("0")

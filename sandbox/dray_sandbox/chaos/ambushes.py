@@ -10,6 +10,7 @@ from dray.domain.errors import DrayError
 from dray.domain.names import POOL_LABEL
 from dray.kube.convert import claim_from
 from dray.kube.ports import CLAIMS, NODES, PODS
+from dray_sandbox.chaos.administrators import budgets_may_fall
 from dray_sandbox.chaos.cluster import TEAM
 from dray_sandbox.chaos.harms import Ambush
 from dray_sandbox.chaos.line import Harm
@@ -84,6 +85,7 @@ class Ambushes:
             server.delete(name)
 
     async def _nodes_leave(self, what: str) -> None:
+        budgets_may_fall(self._world)
         name = what.removesuffix("/status").rpartition("/")[2]
         claim = self._world.kube.store.of(CLAIMS).get((TEAM, name))
         pool = None if claim is None else claim_from(claim).pool

@@ -126,7 +126,7 @@ def plain_pod(name: str, *, life_s: float | None) -> Object:
 
 def admitted(kube: MemoryKube, pod: Object) -> Object:
     """The pod as the webhook, which has seen the newest objects, lets it in."""
-    view = _view(kube)
+    view = webhook_view(kube)
     request = Request.model_validate(
         {
             "uid": "review",
@@ -142,7 +142,8 @@ def admitted(kube: MemoryKube, pod: Object) -> Object:
     return made
 
 
-def _view(kube: MemoryKube) -> View:
+def webhook_view(kube: MemoryKube) -> View:
+    """What a webhook knows that has seen the newest objects."""
     view = View()
     for obj in _all(kube, POOLS):
         view.apply(PoolObserved(revision=revision_of(obj), pool=pool_from(obj)))

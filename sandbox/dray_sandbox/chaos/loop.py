@@ -22,6 +22,8 @@ class Process:
     def __init__(self, name: str) -> None:
         self.name = name
         self.dead = False
+        self.clock_ahead_s = 0.0
+        """How wrong its host's wall clock is; the monotonic one is right."""
         self.tasks: dict[asyncio.Task[Any], None] = {}
         self._frozen: list[asyncio.Handle] | None = None
 
@@ -109,8 +111,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._jump.now_s
 
     def now_unix_s(self) -> float:
-        """Virtual wall time."""
+        """Virtual wall time, as the servers have it."""
         return EPOCH_UNIX_S + self.time()
+
+    def wall_unix_s(self) -> float:
+        """Virtual wall time, as the process that is running has it."""
+        process = CURRENT.get()
+        return self.now_unix_s() + (process.clock_ahead_s if process is not None else 0.0)
 
     def call_soon(  # type: ignore[override]
         self, callback: Any, *args: Any, context: contextvars.Context | None = None

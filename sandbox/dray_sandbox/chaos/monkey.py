@@ -41,6 +41,7 @@ CALM: Final = (
     "sicken",
 )
 """Faults that end no term: what users and administrators do, and a decision log that is lost."""
+TEN_YEARS_S = 10 * 365 * 86_400.0
 
 
 class Monkey:
@@ -96,6 +97,7 @@ class Monkey:
             self.all_serve,
             self.lag,
             self.lag,
+            self.wrong_clock,
             losses.bus_away,
             losses.bus_lost,
             losses.bus_back_empty,
@@ -116,6 +118,7 @@ class Monkey:
             administrators.delete_pool,
             administrators.forget_pool,
             administrators.create_pool,
+            administrators.overlap_pools,
             administrators.change_owner,
             administrators.change_owner,
             administrators.change_ratio,
@@ -284,6 +287,14 @@ class Monkey:
         name = self._draw.choice((*OWN[:4], *OWN[2:4]))
         for_s = self._draw.choice((0.5, 2.0, 6.0))
         self._world.lagging_until_s[name] = self._world.loop.time() + for_s
+
+    async def wrong_clock(self) -> None:
+        """A host's wall clock is wrong for a moment, or until the faults end."""
+        name = self._draw.choice(OWN[:4])
+        ahead_s = self._draw.choice((-1, 1)) * self._draw.choice((40.0, 3600.0, TEN_YEARS_S))
+        self._world.set_clock(name, ahead_s)
+        for_s = self._draw.choice((0.5, 3.0, 100.0))
+        self._world.loop.call_later(for_s, self._world.set_clock, name, 0.0)
 
     async def expire_watches(self) -> None:
         """410 for everybody."""

@@ -7,7 +7,7 @@ import marshal
 import random
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
@@ -80,8 +80,10 @@ def simulate(
     *,
     keep: int = 400,
     more: Callable[[World], None] = lambda _: None,
+    play: Callable[[World, Size], Awaitable[list[str]]] | None = None,
 ) -> Outcome:
-    """Run one seed; ``more`` is called with its world before anything runs in it."""
+    """Run one seed; ``more`` is called with its world before anything runs in it. ``play`` is what
+    happens, in the place of faults that the seed chooses."""
     size = size or Size()
     loop = VirtualLoop()
     trace = Trace(loop, keep=keep)
@@ -92,7 +94,7 @@ def simulate(
             more(world)
             if size.deaf:
                 world.tolerated.add("")
-            failures = loop.run_until_complete(_play(world, size))
+            failures = loop.run_until_complete((play or _play)(world, size))
             return Outcome(
                 seed,
                 size.case,
@@ -253,10 +255,10 @@ def _determined(seed: int, loop: VirtualLoop) -> Iterator[None]:
         mock.patch("dray.bus.memory_store._created", itertools.count(1)),
         mock.patch("uuid.uuid4", uuid4),
         mock.patch("dray_allocator.shell.uuid4", uuid4),
-        mock.patch("time.time", loop.now_unix_s),
+        mock.patch("time.time", loop.wall_unix_s),
         mock.patch("time.monotonic", loop.time),
         mock.patch(
-            "time.gmtime", lambda at=None: real_gmtime(loop.now_unix_s() if at is None else at)
+            "time.gmtime", lambda at=None: real_gmtime(loop.wall_unix_s() if at is None else at)
         ),
     ):
         try:

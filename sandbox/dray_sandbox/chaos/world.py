@@ -54,6 +54,8 @@ class World:
     """How certain requests are answered until that is lifted."""
     disturbed_s: float = 0.0
     """When something happened last that may keep every pod waiting for a while."""
+    clocks_ahead_s: dict[str, float] = field(default_factory=dict)
+    """How wrong wall clocks are, by the process on that host."""
     tolerated: set[str] = field(default_factory=set)
     """Alarms that a harm done makes right: budgets were lowered, records were lost."""
     quarrels: list[str] = field(default_factory=list)
@@ -176,6 +178,7 @@ class World:
         actor = self.actors[name]
         actor.lives += 1
         process = actor.process = Process(name)
+        process.clock_ahead_s = self.clocks_ahead_s.get(name, 0.0)
         token = CURRENT.set(process)
         try:
             kube, bus = doors(process, self.kube, self.bus, self)
@@ -213,6 +216,13 @@ class World:
         process.pause(self.loop)
         self.outside(self._resume_after(process, for_s))
 
+    def set_clock(self, name: str, ahead_s: float) -> None:
+        """Set the wall clock of a process' host; it outlives the process."""
+        self.trace.say("FATE", f"the clock of {name} is {ahead_s:.0f} s ahead")
+        self.clocks_ahead_s[name] = ahead_s
+        if (process := self.actors[name].process) is not None:
+            process.clock_ahead_s = ahead_s
+
     def bus_away(self, for_s: float) -> None:
         """Nobody reaches the bus for a while."""
         self.bus_back_s = max(self.bus_back_s, self.loop.time() + for_s)
@@ -230,6 +240,8 @@ class World:
         self.kube_back_s = self.believers_until_s = 0.0
         self.ambush = None
         self.lagging_until_s.clear()
+        for name in list(self.clocks_ahead_s):
+            self.set_clock(name, 0.0)
         for actor in self.actors.values():
             if actor.process is not None:
                 actor.process.resume(self.loop)

@@ -26,6 +26,16 @@ class Publication(Enum):
     """Objects of one kind do, too."""
 
 
+class Refuses(Enum):
+    """Which writes of a claim the API server refuses."""
+
+    GROWTH = auto()
+    """That make it larger: its annotations are full."""
+    OBJECT = auto()
+    """All but those of its status."""
+    EVERYTHING = auto()
+
+
 @dataclass(frozen=True, slots=True)
 class Bound:
     """Pods that are there at the beginning, and how often each harm may be done.
@@ -47,6 +57,11 @@ class Bound:
     """Times that 31 s pass while work is still to be done; then nothing is in time any more."""
     deleted_pods: int = 0
     lost_nodes: int = 0
+    refusals: int = 0
+    """Times that the API server begins to refuse a claim's writes."""
+    refuses: Refuses = Refuses.OBJECT
+    permits: int = 0
+    """Times that it ceases to; it may do so at any time, or never."""
     hasty_voids: int = 0
     """Times that a replica which is behind the log asks for a claim to be voided."""
     attempts: int = 3

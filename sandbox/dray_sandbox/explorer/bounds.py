@@ -8,7 +8,7 @@ them.
 
 from dataclasses import replace
 
-from dray_sandbox.explorer.bound import Bound, PodKind, Publication
+from dray_sandbox.explorer.bound import Bound, PodKind, Publication, Refuses
 
 HALF, WHOLE = 156, 312
 _P = PodKind("P", (HALF,))
@@ -80,9 +80,48 @@ GANG_CRASH_TIME = Bound(
     ahead=0,
 )
 
-SMALL = (CRASH, GANG, TIME, HASTY)
+REFUSED = Bound(
+    "a claim can't be written for a while",
+    (PodKind("P", (WHOLE,)), PodKind("Q", (WHOLE,))),
+    ("n0",),
+    replicas=1,
+    refusals=1,
+    permits=1,
+    attempts=2,
+    ahead=0,
+)
+REFUSED_STATUS = replace(
+    REFUSED,
+    name="neither a claim nor its status can be written for a while",
+    refuses=Refuses.EVERYTHING,
+)
+FULL_ANNOTATIONS = replace(
+    REFUSED, name="the annotations of a claim are full", refuses=Refuses.GROWTH, permits=0
+)
+REFUSED_GANG = Bound(
+    "one of two claims of one pod can't be written for a while, no second try",
+    (_GANG,),
+    ("n0",),
+    replicas=1,
+    refusals=1,
+    permits=1,
+    attempts=1,
+    ahead=0,
+)
+REFUSED_TWO = replace(REFUSED, name=f"{REFUSED.name}, two replicas", replicas=2)
+REFUSED_TIME = replace(
+    REFUSED_STATUS, name=f"{REFUSED_STATUS.name}, 31 s pass at any time", early_ticks=1
+)
+REFUSED_GANG_AGAIN = replace(
+    REFUSED_GANG, name="one of two claims of one pod can't be written", permits=0, attempts=2
+)
+
+SMALL = (CRASH, GANG, TIME, HASTY, REFUSED, REFUSED_STATUS, FULL_ANNOTATIONS, REFUSED_GANG)
 FULL = (
     *SMALL,
+    REFUSED_TWO,
+    REFUSED_TIME,
+    REFUSED_GANG_AGAIN,
     ANSWERS,
     NODE,
     POD,

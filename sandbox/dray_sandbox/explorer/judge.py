@@ -70,6 +70,11 @@ class Judge:
                 f"attempt {attempt} of claim {claim.uid} is carried out, although it voids "
                 f"attempts up to {earlier.void}"
             )
+        if attempt <= (void := self._given_up(before, subject)):
+            yield (
+                f"attempt {attempt} of claim {claim.uid} is carried out, although attempts up to "
+                f"{void} were given up and their devices given back"
+            )
         if earlier.allocation is not None:
             yield f"claim {claim.uid} is allocated a second time"
         yield from self._oversold(step.state)
@@ -119,39 +124,78 @@ class Judge:
             earlier = known.get(made.uid, 0)
             if made.attempt <= earlier:
                 yield f"attempt {made.attempt} of claim {made.uid} is decided after {earlier}"
-            elif earlier and claim is not None and claim.void < earlier:
+            elif earlier and claim is not None and self._void(before, claim) < earlier:
                 yield (
                     f"attempt {made.attempt} of claim {made.uid} is decided while attempt "
                     f"{earlier} may still be carried out"
                 )
+
+    def _void(self, state: State, claim: Claim) -> int:
+        return max(claim.void, self._given_up(state, self._subjects.by_uid[claim.uid]))
+
+    def _given_up(self, state: State, subject: int) -> int:
+        """Attempts of a claim that count as void though its annotation does not say so."""
+        record = self._world.executors.record(state, subject)
+        return 0 if record is None else record.void
+
+    def _is_kept(self, state: State, subject: int) -> bool:
+        """Whether the claim may still be committed, though it is given up and can't be written."""
+        record = self._world.executors.record(state, subject)
+        return record is not None and record.void < record.attempt
 
     def _unfinished(self, state: State) -> Iterator[str]:
         log = LogFold()
         for sequence, record in enumerate(state.log, 1):
             log.fold(sequence, self._world.replicas.records[record])
         for reservation in log.claims.values():
-            claim = self.claim(state, self._subjects.by_uid[reservation.claim_uid])
-            if reservation.stage is Stage.HELD and (claim is None or claim.allocation is None):
+            number = self._subjects.by_uid[reservation.claim_uid]
+            claim = self.claim(state, number)
+            unallocated = claim is None or claim.allocation is None
+            if reservation.stage is Stage.HELD and unallocated and not self._is_kept(state, number):
                 yield f"what is reserved for {reservation.claim_uid} is never released"
         for subject in self._subjects.pods:
             pod = self.pod(state, subject)
             if pod is not None and not pod.node:
-                yield from self._left_waiting(state, subject, pod.uid in log.waiting)
+                yield from self._left_waiting(state, subject, log)
 
-    def _left_waiting(self, state: State, subject: int, told: bool) -> Iterator[str]:
-        name = self._subjects.all[subject].name
-        claims = [self.claim(state, one) for one in self._subjects.all[subject].claims]
+    def _left_waiting(self, state: State, subject: int, log: LogFold) -> Iterator[str]:
+        one = self._subjects.all[subject]
+        claims = [self.claim(state, claim) for claim in one.claims]
         held = [claim.uid for claim in claims if claim is not None and claim.allocation is not None]
-        if not told:
-            yield f"pod {name} is neither placed nor told why"
-        if held:
-            yield f"pod {name} waits and holds {', '.join(held)}"
-        if told and not held and (node := self._room_for(state, subject)):
-            yield f"pod {name} waits, although it fits {node}"
+        refused = [claim for claim in one.claims if claim in state.refused]
+        told = log.waiting.get(one.name)
+        # Of a claim that can't be written its pod is told by the claim-controller.
+        if told is None and not refused:
+            yield f"pod {one.name} is neither placed nor told why"
+        if held and not refused:
+            yield f"pod {one.name} waits and holds {', '.join(held)}"
+        if told is None or held or refused:
+            return
+        kept = self._kept(state, log)
+        if node := self._room_for(state, subject, kept):
+            yield f"pod {one.name} waits, although it fits {node}"
+        elif self._room_for(state, subject, {}):
+            reasons = [reason.what for reason in told.reasons]
+            if not any("not held for claim" in what for what in reasons):
+                yield f"pod {one.name} is not told whose devices it waits for: {reasons}"
 
-    def _room_for(self, state: State, subject: int) -> str:
-        """A node of the pool whose card has room for all claims of the pod."""
+    def _kept(self, state: State, log: LogFold) -> dict[str, dict[str, int]]:
+        """Per device, what is kept for claims that can't be written."""
+        kept: dict[str, dict[str, int]] = {}
+        for uid, reservation in log.claims.items():
+            number = self._subjects.by_uid[uid]
+            if reservation.stage is not Stage.OVER and self._is_kept(state, number):
+                for share in reservation.allocation.devices:
+                    amount = parse_quantity(share.consumed[VIRTUAL_TFLOPS]).value
+                    kept.setdefault(share.id.device, {})[uid] = amount
+        return kept
+
+    def _room_for(self, state: State, subject: int, kept: dict[str, dict[str, int]]) -> str:
+        """A node of the pool whose card has room for all claims of the pod, beside what is
+        allocated and what is kept."""
         taken = self._taken(state)
+        for device, amounts in kept.items():
+            taken[device] = amounts | taken.get(device, {})
         index = self._subjects.pods.index(subject)
         wanted = sum(self._world.bound.pods[index].claims)
         for node in self._subjects.nodes:

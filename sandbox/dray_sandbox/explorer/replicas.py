@@ -32,8 +32,8 @@ EXCLUSION_S = 60.0
 """Shorter than the ticks that close a search."""
 ME, OTHER = "me", "other"
 """Names of replicas, as each sees itself: so that both are alike."""
-Told = tuple[int, int, int]
-"""A fact: its subject, version, and the version published before."""
+Told = tuple[int, int, int, int]
+"""A fact: its subject, version, the version published before, and what was given up of it."""
 Folded = tuple[int, int, bool]
 """A record: its sequence, number, and whether the reader wrote it itself."""
 
@@ -137,8 +137,8 @@ class Replicas:
     ) -> None:
         """All replicas have read the same facts at any time, so that none ever lacks what a record
         was decided by: how many there were is forgotten."""
-        for subject, version, before in facts:
-            fact: Fact = self._subjects.fact(subject, version, before)
+        for subject, version, before, given_up in facts:
+            fact: Fact = self._subjects.fact(subject, version, before, given_up)
             handle(state, FactSeen(state.facts.position + 1, fact, more=True))
             state.facts.position = len(self._configuration)
             state.facts.reached.clear()
@@ -195,7 +195,7 @@ def essence(state: AllocatorState) -> bytes:
     facts = state.facts
     parts = [
         [facts.position, facts.synced, facts.whole, facts.now_unix_s],
-        [facts.claims, facts.gone_claims, facts.pods, facts.gone_pods],
+        [facts.claims, facts.gone_claims, facts.given_up, facts.pods, facts.gone_pods],
         sorted((name, fact.revision) for name, fact in facts.nodes.items()),
         {name: _domain(domain) for name, domain in state.domains.items()},
         sorted(map(str, state.suspects)),

@@ -38,7 +38,7 @@ class Server:
         if key not in self._written:
 
             async def bind(kube: MemoryKube) -> None:
-                await ClaimWrites(kube).bind(self._pod(pod, seen), node)
+                await ClaimWrites(kube, lambda: None).bind(self._pod(pod, seen), node)
 
             self._written[key] = self._run(pod, now, bind)
         return self._written[key]
@@ -50,7 +50,7 @@ class Server:
         if key not in self._written:
 
             async def tell(kube: MemoryKube) -> None:
-                await ClaimWrites(kube).keep_unbound(self._pod(pod, seen), voids)
+                await ClaimWrites(kube, lambda: None).keep_unbound(self._pod(pod, seen), voids)
 
             self._written[key] = self._run(pod, now, tell)
         return self._written[key]
@@ -65,7 +65,7 @@ class Server:
         claim = self._subjects.picture({subject: seen}).claims[uid]
 
         async def run(kube: MemoryKube) -> None:
-            await write(ClaimWrites(kube), claim)
+            await write(ClaimWrites(kube, lambda: None), claim)
 
         return self._run(subject, now, run)
 

@@ -27,6 +27,16 @@ class ReplicaAt(NamedTuple):
     sent: tuple[Sent, ...] = ()
 
 
+class GivenUp(NamedTuple):
+    """Attempts of a claim that are given up though that could not be written on it."""
+
+    claim: int
+    record: int
+    """The ``GivenUp``, by its number."""
+    at: int
+    """Which version of the claim was read, counted from its first."""
+
+
 class Spent(NamedTuple):
     """How much of the bound's harms was done."""
 
@@ -36,6 +46,8 @@ class Spent(NamedTuple):
     deleted_pods: int = 0
     lost_nodes: int = 0
     hasty_voids: int = 0
+    refusals: int = 0
+    permits: int = 0
     closing_ticks: int = 0
 
 
@@ -52,6 +64,10 @@ class State(NamedTuple):
     voids: Commands
     """Sent, and not without effect yet. Each may arrive at any time, and again."""
     spent: Spent
+    refused: tuple[int, ...] = ()
+    """Claims that the server refuses to write now."""
+    given_up: tuple[GivenUp, ...] = ()
+    """In order, published as soon as it is so; the last one of a claim counts."""
 
 
 class Action(NamedTuple):
@@ -80,12 +96,20 @@ class Bus:
     """An append is refused whose writer has not folded the log's last record."""
     chained: bool = True
     """An append is refused if the one that it builds on was."""
+    leased: bool = True
+    """Who leads no more does not write by what it has read since: not the bus' promise, but the
+    Lease's."""
 
 
 def exchanged(state: State) -> State:
     """The one of this state and the same with both replicas exchanged that comes first."""
     ordered = tuple(sorted(state.replicas))
     return state if ordered == state.replicas else state._replace(replicas=ordered)
+
+
+def newest_of(state: State) -> dict[int, int]:
+    """What is given up of each claim by now."""
+    return {one.claim: one.record for one in state.given_up}
 
 
 def with_replica(state: State, index: int, one: ReplicaAt) -> State:

@@ -1,13 +1,17 @@
 """What the model holds: objects as the server has them, and the facts that tell of them."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any
 
 from dray.domain import names
+from dray.domain.claims import Claim, GivenUp
 from dray.domain.devices import Capacity, Device, DeviceClass, RequestPolicy, ResourceSlice
 from dray.domain.pods import Node, Policy, Pool
+from dray.kube.convert import claim_from
 from dray.kube.ports import CLAIMS, PODS, Changed, Object
 from dray.messages.facts import (
     ClaimObserved,
@@ -36,6 +40,8 @@ TICK_S = 31.0
 START_UNIX_S = 1_000_000.0
 GONE: Object = {}
 """The last version of an object that was deleted."""
+NONE = -1
+"""No ``GivenUp``."""
 
 
 class Kind(StrEnum):
@@ -79,18 +85,21 @@ class Subjects:
         self.pods = self._of(Kind.POD)
         self.nodes = self._of(Kind.NODE)
         self.by_uid = {subject.name: index for index, subject in enumerate(self.all)}
-        self._facts: dict[tuple[int, int, int], Fact] = {}
+        self.records: Numbers[GivenUp] = Numbers()
+        """What was given up."""
+        self._facts: dict[tuple[int, ...], Fact] = {}
 
     def number(self, obj: Object) -> int:
         """The version's number."""
         return self.versions.of(json.dumps(obj, sort_keys=True), obj)
 
-    def fact(self, subject: int, version: int, before: int) -> Fact:
-        """What is published of a version; ``before``: the last one that is not ``gone``."""
-        key = (subject, version, before)
+    def fact(self, subject: int, version: int, before: int, record: int = NONE) -> Fact:
+        """What is published of a version; ``before``: the last one that is not ``gone``;
+        ``record``: what was given up of it."""
+        key = (subject, version, before, record)
         known = self._facts.get(key)
         if known is None:
-            known = self._facts[key] = self._fact(subject, version, before)
+            known = self._facts[key] = self._fact(subject, version, before, record)
         return known
 
     def configuration(self) -> list[Fact]:
@@ -111,9 +120,19 @@ class Subjects:
             Synced(revision=1, instance="c"),
         ]
 
-    def picture(self, versions: dict[int, int]) -> Picture:
-        """What a claim-controller that has seen these versions of these subjects knows."""
+    def claim(self, version: int) -> Claim:
+        """What a claim's object says."""
+        return claim_from(self.versions[version])
+
+    def picture(
+        self, versions: dict[int, int], given_up: Mapping[int, int] = MappingProxyType({})
+    ) -> Picture:
+        """What a claim-controller that has seen these versions of these subjects knows, and what
+        was given up of claims."""
         made = Picture()
+        for claim, record in given_up.items():
+            if record != NONE:
+                made.give_up(self.all[claim].name, self.records[record])
         for node in self.nodes:
             one = slice_of(self.all[node].name)
             made.cards.keep(one.name, one, 1)
@@ -123,7 +142,7 @@ class Subjects:
                     made.apply(resource, Changed(self.versions[version]))
         return made
 
-    def _fact(self, subject: int, version: int, before: int) -> Fact:
+    def _fact(self, subject: int, version: int, before: int, record: int) -> Fact:
         one, obj = self.all[subject], self.versions[version]
         match one.kind:
             case Kind.NODE:
@@ -141,7 +160,7 @@ class Subjects:
                 return Tick(revision=int(seconds - START_UNIX_S) + 1, now_unix_s=seconds)
         if version == self.gone:
             return _tombstone(self.fact(subject, before, before))
-        picture = self.picture({subject: version})
+        picture = self.picture({subject: version}, {subject: record})
         fact = fact_of(picture, Key(one.kind.value, one.name), Known())
         assert fact is not None
         return fact

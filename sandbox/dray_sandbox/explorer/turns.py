@@ -14,13 +14,15 @@ from dray_sandbox.explorer.state import (
     Action,
     Bus,
     Commands,
+    GivenUp,
     Next,
     ReplicaAt,
     Sent,
     State,
+    newest_of,
     with_replica,
 )
-from dray_sandbox.explorer.subjects import Subjects
+from dray_sandbox.explorer.subjects import NONE, Subjects
 
 
 class Turns:
@@ -135,12 +137,13 @@ class Turns:
 
     def _fresh(self, state: State, end: int) -> int:
         """A replica that has just read what is published, and the log up to there."""
+        given_up = newest_of(state)
         facts = tuple(
-            (subject, history[at], self._lived(history))
+            (subject, history[at], self._lived(history), given_up.get(subject, NONE))
             for subject, (history, at) in enumerate(
                 zip(state.objects, state.published, strict=True)
             )
-            if at
+            if at or subject in given_up
         )
         records = tuple((at, record, False) for at, record in enumerate(state.log[:end], 1))
         return self.replicas.restarted(facts, records)
@@ -173,10 +176,12 @@ class Turns:
     def _publish(self, state: State, subjects: tuple[int, ...]) -> State:
         """The newest version of each of these subjects."""
         facts, published = [], list(state.published)
+        given_up = newest_of(state)
         for subject in subjects:
             history = state.objects[subject]
             published[subject] = len(history) - 1
-            facts.append((subject, history[-1], self._lived(history)))
+            record = given_up.get(subject, NONE)
+            facts.append((subject, history[-1], self._lived(history), record))
         replicas = tuple(
             one._replace(local=self.replicas.read(one.local, tuple(facts), ()))
             for one in state.replicas
@@ -197,12 +202,18 @@ class Turns:
             return self._publish(made, (subject,))
         return made
 
+    def given_up(self, state: State, claim: int, record: int) -> State:
+        """With attempts of a claim given up, as its newest version is read, and published."""
+        at = len(state.objects[claim]) - 1
+        made = state._replace(given_up=(*state.given_up, GivenUp(claim, record, at)))
+        return self._publish(made._replace(voids=self._commands(made)), (claim,))
+
     def _commands(self, state: State, sent: tuple[tuple[int, int], ...] = ()) -> Commands:
         """Those sent and those on their way; one that can do nothing any more is forgotten."""
         return tuple(
             (claim, attempt)
             for claim, attempt in sorted({*state.voids, *sent})
-            if not self._executors.is_void(claim, attempt, state.objects[claim][-1])
+            if not self._executors.is_settled(state, claim, attempt)
         )
 
     def decisions_of(self, record: int) -> tuple[int, ...]:

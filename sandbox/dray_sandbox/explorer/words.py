@@ -42,8 +42,16 @@ def sentence(world: World, action: Action, state: State, names: tuple[str, ...] 
             return f"facts of the kind of {subject} are published"
         case "crash":
             return f"{replica} dies, and a new one reads everything"
-        case "void":
+        case "command: void":
             return f"the command to void arrives: {subject} voids attempts up to {what}"
+        case "command: give up":
+            return f"the command to void arrives: {subject} can't be written, {what} is given up"
+        case "void again":
+            return f"what was given up of {subject} is void by its annotation now"
+        case "refuse":
+            return f"from now on the API server refuses to write {subject}"
+        case "permit":
+            return f"the API server lets {subject} be written again"
         case "create":
             return f"a user creates pod {subject}"
         case "delete":

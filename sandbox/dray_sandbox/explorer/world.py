@@ -6,10 +6,10 @@ from itertools import islice
 from dray.kube.ports import Object
 from dray.messages.decisions import Released
 from dray_sandbox.explorer.bound import Bound
-from dray_sandbox.explorer.executors import Executors
+from dray_sandbox.explorer.executors import Executors, Write
 from dray_sandbox.explorer.server import Server
-from dray_sandbox.explorer.state import Action, Bus, Next, ReplicaAt, Spent, State
-from dray_sandbox.explorer.subjects import TICK_S, Subjects
+from dray_sandbox.explorer.state import Action, Bus, Next, ReplicaAt, Spent, State, newest_of
+from dray_sandbox.explorer.subjects import NONE, TICK_S, Subjects
 from dray_sandbox.explorer.turns import Turns
 
 
@@ -20,7 +20,7 @@ class World:
         self.bound = bound
         self.subjects = Subjects(bound)
         self.server = Server(self.subjects)
-        self.executors = Executors(self.subjects, self.server, bound)
+        self.executors = Executors(self.subjects, self.server, bound, bus)
         self._turns = Turns(bound, bus or Bus(), self.subjects, self.executors)
         self.replicas = self._turns.replicas
         self._committed: dict[int, frozenset[tuple[str, int]]] = {}
@@ -42,6 +42,7 @@ class World:
         found = [
             *self._executions(state),
             *self._void_commands(state),
+            *self._voids_again(state),
             *self._creations(state),
             *self._collections(state),
             *self._turns.publications(state),
@@ -53,6 +54,7 @@ class World:
         found += self._turns.hasty_voids(state)
         found += self._deletions(state)
         found += self._losses(state)
+        found += self._refusals(state)
         found += self._ticks(state, any(not step.harm for step in found))
         return found
 
@@ -61,6 +63,7 @@ class World:
         for index in range(len(state.replicas)):
             yield from self._turns.arrivals(state, index)
         yield from self._void_commands(state)
+        yield from self._voids_again(state)
         yield from self._executions(state)
         yield from self._collections(state)
         yield from self._turns.publications(state)
@@ -72,9 +75,14 @@ class World:
     def _executions(self, state: State) -> Iterator[Next]:
         for number in self.decided(state):
             committed = self._called_committed(state, number)
-            for write in self.executors.writes(number, committed, state.objects):
+            for write in self.executors.writes(number, committed, state):
                 action = Action(write.what, write.subject, number, write.why)
-                yield Next(action, self._turns.changed(state, write.subject, write.version), False)
+                yield Next(action, self._after(state, write), False)
+
+    def _after(self, state: State, write: Write) -> State:
+        if write.record != NONE:
+            return self._turns.given_up(state, write.subject, write.record)
+        return self._turns.changed(state, write.subject, write.version)
 
     def decided(self, state: State) -> list[int]:
         """Every decision that the log holds, in order."""
@@ -96,10 +104,33 @@ class World:
 
     def _void_commands(self, state: State) -> Iterator[Next]:
         for claim, attempt in state.voids:
-            made = self.executors.void(claim, attempt, state.objects[claim][-1])
-            if made is not None:
-                action = Action("void", claim, attempt)
-                yield Next(action, self._turns.changed(state, claim, made), False)
+            write = self.executors.void(claim, attempt, state)
+            if write is not None:
+                action = Action(f"command: {write.what}", claim, attempt)
+                yield Next(action, self._after(state, write), False)
+
+    def _voids_again(self, state: State) -> Iterator[Next]:
+        for claim in newest_of(state):
+            if (write := self.executors.void_again(claim, state)) is not None:
+                yield Next(Action(write.what, claim), self._after(state, write), False)
+
+    def _refusals(self, state: State) -> Iterator[Next]:
+        """The server begins, or ceases, to refuse the writes of a claim."""
+        spent = state.spent
+        for claim in self.subjects.claims:
+            is_there = state.objects[claim][-1] != self.subjects.gone
+            if claim in state.refused and spent.permits < self.bound.permits:
+                permitted = tuple(one for one in state.refused if one != claim)
+                after = spent._replace(permits=spent.permits + 1)
+                yield Next(
+                    Action("permit", claim), state._replace(refused=permitted, spent=after), True
+                )
+            elif claim not in state.refused and is_there and spent.refusals < self.bound.refusals:
+                refused = tuple(sorted((*state.refused, claim)))
+                after = spent._replace(refusals=spent.refusals + 1)
+                yield Next(
+                    Action("refuse", claim), state._replace(refused=refused, spent=after), True
+                )
 
     # --- the cluster -------------------------------------------------------------------
 

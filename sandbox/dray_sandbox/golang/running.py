@@ -44,5 +44,7 @@ def _start(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            start_new_session=True,
+            # No session of its own: Linux divides CPU time among sessions before it looks at
+            # priorities, and a build with a low one would get half of it all the same.
+            process_group=0,
         )

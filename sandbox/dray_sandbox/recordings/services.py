@@ -16,7 +16,7 @@ from dray.bus.ports import Bus
 from dray.bus.topology import STREAMS
 from dray.kube.ports import Kube
 from dray.messages.decisions import decode_record
-from dray.recording.lines import Header, InputLine, Line, RecordLine
+from dray.recording.lines import GapLine, Header, InputLine, Line, RecordLine
 from dray.recording.recorder import Recorder
 from dray.runtime.settings import Log
 from dray_claim_controller.app import Controller
@@ -55,11 +55,16 @@ NEEDED = (
     "instance cc-1",
     "instance cc-2",
     "a restart",
+    "three claim-controllers",
+    "a deleted claim",
     "many reviews",
+    "few gaps",
 )
 """What a recording must hold to be worth keeping."""
 MANY_REVIEWS = 48
 """A seed may lose the webhook's journal early."""
+FEW_GAPS = 1
+"""What a decision followed from may lie in a gap: such a decision is not compared."""
 
 
 def record_all(first: int = 1) -> tuple[list[Line], Outcome]:
@@ -78,9 +83,12 @@ def missing(lines: Sequence[Line]) -> list[str]:
     """What of ``NEEDED`` the recording lacks."""
     found: set[str] = set()
     lives: dict[str, set[str]] = {}
-    reviews = 0
+    controllers: set[tuple[str, str]] = set()
+    reviews = gaps = 0
     for line in lines:
         match line:
+            case GapLine():
+                gaps += 1
             case RecordLine():
                 record = decode_record(bytes(line.payload))
                 found |= {f"record {record.__struct_config__.tag}", f"writer {role(record.writer)}"}
@@ -91,10 +99,18 @@ def missing(lines: Sequence[Line]) -> list[str]:
                 found |= {f"{service} {said.get('about') or said.get('path', 'mutate-pods')}"}
                 found |= {f"instance {role(said['instance'])}"}
                 lives.setdefault(role(said["instance"]), set()).add(said.get("life", ""))
+                if service == "claim-controller":
+                    controllers.add((said["instance"], said["life"]))
+                    if said.get("about") == "deleted":
+                        found.add("a deleted claim")
     if any(len(begun) > 1 for begun in lives.values()):
         found.add("a restart")
+    if len(controllers) > 2:
+        found.add("three claim-controllers")
     if reviews >= MANY_REVIEWS:
         found.add("many reviews")
+    if gaps <= FEW_GAPS:
+        found.add("few gaps")
     return [needed for needed in NEEDED if needed not in found]
 
 

@@ -44,6 +44,7 @@ async def run(settings: AllocatorSettings) -> None:
     )
     health.check("bus", lambda: None if bus.connected else "away; nothing is decided meanwhile")
     health.check("facts", lambda: shell.problem)
+    health.report("pools", lambda: shell.undecodable)
 
     async def answer(question: bytes) -> bytes | None:
         return answer_to(state, question)

@@ -1,7 +1,14 @@
 """What a replica takes in changes: pools are attended anew, and others forgotten. Pure."""
 
 from dray_allocator.domain import Domain
-from dray_allocator.events import Attend, EarlierFact, EarlierFactsRead, Effect, Follow, Unfollow
+from dray_allocator.events import (
+    Attend,
+    EarlierFact,
+    EarlierFactsRead,
+    Effect,
+    Follow,
+    Unfollow,
+)
 from dray_allocator.folding import apply
 from dray_allocator.state import AllocatorState
 
@@ -35,6 +42,8 @@ def earlier_read(state: AllocatorState, event: EarlierFactsRead) -> None:
 
 
 def _forget(state: AllocatorState, left: list[str]) -> None:
+    # What can't be decoded of a pool is forgotten with it, and would be met again.
+    undecodable = {name: state.undecodable_for(name) for name in left}
     claims, pods = state.facts.forget_pools(state.attended.takes)
     for uid in (*claims, *pods):
         state.ties.forget(uid)
@@ -43,7 +52,11 @@ def _forget(state: AllocatorState, left: list[str]) -> None:
         claims += known.current.claims
         pods += known.current.pods
         state.elsewhere[name] = Domain(
-            name, known.epoch, unnamed=known.unnamed, renamed=known.renamed
+            name,
+            known.epoch,
+            unnamed=known.unnamed,
+            renamed=known.renamed,
+            undecodable=undecodable[name],
         )
     for uid in dict.fromkeys(claims):
         state.refresh_claim(uid)

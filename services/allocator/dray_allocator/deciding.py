@@ -208,14 +208,14 @@ class Step:
 
     def _is_news(self, known: Waiting, reasons: tuple[Reason, ...]) -> bool:
         """Whether other reasons are worth telling: mere counts only after a while."""
-        age_s = self._state.facts.now_unix_s - known.now_unix_s
+        age_s = self._state.facts.age_s(known.now_unix_s)
         is_old = age_s >= self._state.rules.waiting_repeat_s
         return is_old or _causes(known.reasons) != _causes(reasons)
 
     def _sum_up(self) -> None:
         """A checkpoint, when enough time has passed and something was recorded since."""
         log, state = self._domain.current, self._state
-        age_s = state.facts.now_unix_s - log.checkpoint_unix_s
+        age_s = state.facts.age_s(log.checkpoint_unix_s)
         if not log.since_checkpoint or age_s < state.rules.checkpoint_interval_s:
             return
         if state.ready(self._domain):

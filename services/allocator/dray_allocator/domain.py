@@ -30,6 +30,8 @@ class Domain:
     """While serving: the log's last sequence when the lease was taken."""
     lost: bool = False
     """The log's stream is missing."""
+    undecodable: str = ""
+    """Why this replica must not decide here in this epoch: a message of a newer release."""
     read: bool = False
     """Whether the log was folded to its end once."""
     unnamed: bool = False

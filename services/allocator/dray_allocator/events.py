@@ -7,13 +7,14 @@ import msgspec
 from dray.messages.commands import VoidClaim
 from dray.messages.decisions import AnyRecord
 from dray.messages.facts import Fact
+from dray_allocator.undecodable import UndecodableFact
 
 
 class FactSeen(msgspec.Struct, frozen=True):
     """The next fact of the facts stream."""
 
     sequence: int
-    fact: Fact
+    fact: Fact | UndecodableFact
     more: bool = False
     """More facts are at hand: fold only, decide with the last of them."""
     whole: bool = True
@@ -33,7 +34,7 @@ class EarlierFact:
     """A fact of a pool that is attended anew, beside those that are read in order."""
 
     sequence: int
-    fact: Fact
+    fact: Fact | UndecodableFact
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,16 @@ class RecordSeen(msgspec.Struct, frozen=True):
     sequence: int
     record: AnyRecord
     more: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RecordUndecodable:
+    """The next record of a domain's log is one that this release can't decode: it may be an
+    allocation, and all behind it build on it."""
+
+    domain: str
+    epoch: int
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +126,7 @@ Event = (
     | EarlierFactsRead
     | FactsLost
     | RecordSeen
+    | RecordUndecodable
     | LogLost
     | LogShortened
     | Serve

@@ -14,8 +14,9 @@ from dray.domain.devices import DeviceClass
 from dray.domain.dra.slices import TaintRule
 from dray.domain.placement import Placement, placement_of
 from dray.domain.pods import Node, Pod, Policy, Pool
-from dray.messages.facts import ClaimObserved, ClusterObserved, NodeObserved, PodObserved
+from dray.messages.facts import ClaimObserved, ClusterObserved, NodeObserved, PodObserved, Tick
 from dray_allocator.specs import Specs
+from dray_allocator.undecodable import UndecodableFacts
 
 GONE_KEPT_S = 600.0
 """How long a deletion is remembered: longer than a log may lag behind the facts. After it an
@@ -33,6 +34,8 @@ class NodeFact:
     node: Node
     revision: int
     counted: frozenset[str]
+    also_selected_by: tuple[str, ...] = ()
+    """Pools that select the node and don't have it."""
 
 
 @dataclass(slots=True)
@@ -46,12 +49,15 @@ class Facts:
     synced: bool = False
     whole: bool = True
     """Whether nothing is missing of what the stream held at ``position``."""
+    undecodable: UndecodableFacts = field(default_factory=UndecodableFacts)
     now_unix_s: float = 0.0
-    """The latest tick's time."""
+    """The time of the first tick, and what every tick since added to it; 0: no tick was read."""
     claims: dict[str, Claim] = field(default_factory=dict)
     gone_claims: dict[str, float] = field(default_factory=dict)
     """Claims whose deletion was seen, and when; remembered for a while."""
     claim_uids: dict[ClaimName, str] = field(default_factory=dict)
+    given_up: dict[str, str] = field(default_factory=dict)
+    """Why the last attempt of claims was given up that are not decided about for now, by UID."""
     signatures: dict[str, bytes] = field(default_factory=dict)
     """Per claim, equal for equal specs."""
     pods: dict[str, Pod] = field(default_factory=dict)
@@ -63,6 +69,8 @@ class Facts:
     """Moves with every fact of a node."""
     members: dict[str, dict[str, None]] = field(default_factory=dict)
     """Per pool, its nodes."""
+    in_other_pools: dict[str, dict[str, None]] = field(default_factory=dict)
+    """Per pool, nodes that it selects and another pool has."""
     classes: dict[str, DeviceClass] = field(default_factory=dict)
     taint_rules: dict[str, TaintRule] = field(default_factory=dict)
     given: frozenset[str] = frozenset()
@@ -78,6 +86,7 @@ class Facts:
     _claim_revisions: dict[str, int] = field(default_factory=dict)
     _pod_revisions: dict[str, int] = field(default_factory=dict)
     _node_revisions: dict[str, int] = field(default_factory=dict)
+    _last_tick: Tick | None = None
 
     def put_claim(self, fact: ClaimObserved) -> bool:
         """Take a claim or its tombstone in; False if it is old."""
@@ -92,6 +101,7 @@ class Facts:
                 self.claims[claim.uid] = replace(known, pool=fact.moved_to)
             return True
         name = (claim.namespace, claim.name)
+        self.given_up.pop(claim.uid, None)
         if fact.deleted:
             self.claims.pop(claim.uid, None)
             self.signatures.pop(claim.uid, None)
@@ -104,6 +114,8 @@ class Facts:
         self.claims[claim.uid] = claim if claim.spec is spec else replace(claim, spec=spec)
         self.signatures[claim.uid] = signature
         self.claim_uids[name] = claim.uid
+        if fact.given_up is not None and fact.given_up.message:
+            self.given_up[claim.uid] = fact.given_up.message
         return True
 
     def put_pod(self, fact: PodObserved) -> bool:
@@ -131,10 +143,12 @@ class Facts:
 
     def forget_pools(self, keep: Callable[[str], bool]) -> tuple[list[str], list[str]]:
         """Forget the claims and pods of all pools but those kept; their uids. They are not gone."""
+        self.undecodable.forget_pools(keep)
         claims = [claim for claim in self.claims.values() if not keep(claim.pool)]
         pods = [pod for pod in self.pods.values() if not keep(pod.pool)]
         for claim in claims:
             del self.claims[claim.uid], self.signatures[claim.uid]
+            self.given_up.pop(claim.uid, None)
             self._claim_revisions.pop(claim.uid, None)
             if self.claim_uids.get((claim.namespace, claim.name)) == claim.uid:
                 del self.claim_uids[claim.namespace, claim.name]
@@ -155,12 +169,17 @@ class Facts:
             self._served.clear()
         if known is not None:
             self.members[known.node.pool].pop(node.name, None)
+            for pool in known.also_selected_by:
+                self.in_other_pools[pool].pop(node.name, None)
         if fact.deleted:
             self.nodes.pop(node.name, None)
             return known
         counted = frozenset(fact.counted_pods) if fact.counted_pods else _NONE_COUNTED
-        self.nodes[node.name] = NodeFact(node, fact.revision, counted)
+        also = fact.also_selected_by
+        self.nodes[node.name] = NodeFact(node, fact.revision, counted, also)
         self.members.setdefault(node.pool, {})[node.name] = None
+        for pool in also:
+            self.in_other_pools.setdefault(pool, {})[node.name] = None
         return known
 
     def served_nodes(self, pool: str) -> list[str]:
@@ -187,11 +206,20 @@ class Facts:
         pod = self.pods.get(pod_uid)
         return pod is not None and not pod.deleting and pod.phase not in _FINISHED
 
-    def tick(self, now_unix_s: float) -> None:
-        """Let time pass; old deletions are forgotten."""
-        if not self.now_unix_s:
-            self._date_deletions(now_unix_s)
-        self.now_unix_s = max(self.now_unix_s, now_unix_s)
+    def tick(self, fact: Tick) -> None:
+        """Let time pass; old deletions are forgotten.
+
+        A tick adds what it is ahead of the tick before, never less than nothing, and at most its
+        bound for itself and for each tick that this reader missed.
+        """
+        if self._last_tick is None:
+            self._date_deletions(fact.now_unix_s)
+            self.now_unix_s = fact.now_unix_s
+        else:
+            step_s = fact.now_unix_s - self._last_tick.now_unix_s
+            ticks = max(1, fact.revision - self._last_tick.revision)
+            self.now_unix_s += min(max(0.0, step_s), ticks * fact.most_step_s)
+        self._last_tick = fact
         for gone, revisions in (
             (self.gone_claims, self._claim_revisions),
             (self.gone_pods, self._pod_revisions),
@@ -202,6 +230,15 @@ class Facts:
                     break
                 del gone[uid]
                 revisions.pop(uid, None)
+
+    def age_s(self, unix_s: float) -> float:
+        """Seconds between a moment of the facts' time and now.
+
+        A record is ahead of the facts only where a leader of an earlier release had a wrong clock
+        when this replica, or the record's writer, read its first tick. It then counts as old: its
+        time-out is early, and does not wait until that time comes.
+        """
+        return abs(self.now_unix_s - unix_s)
 
     def _date_deletions(self, now_unix_s: float) -> None:
         """Tombstones that were read before any time was known are as old as the reader."""
@@ -218,6 +255,11 @@ class Facts:
         if read is None or read[0] is not policy:
             read = self._placements[policy.name] = (policy, _placement(policy))
         return read[1], policy.version
+
+    @property
+    def is_dated(self) -> bool:
+        """Whether a tick was read: without one, records would have no time."""
+        return self._last_tick is not None
 
     @property
     def list_attributes(self) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Container, Mapping
 from typing import Any
 
+from dray.messages.base import subject_of
 from dray.messages.decisions import AnyRecord, Decided, Released, Waiting
 from dray.messages.facts import (
     ClaimObserved,
@@ -24,6 +25,7 @@ from dray_allocator.events import (
     LogLost,
     LogShortened,
     RecordSeen,
+    RecordUndecodable,
     Unfollow,
 )
 from dray_allocator.facts import Facts, NodeFact
@@ -34,6 +36,7 @@ from dray_allocator.placement.fragmentation.score import Landscapes
 from dray_allocator.placement.pattern import Patterns
 from dray_allocator.state import AllocatorState
 from dray_allocator.ties import Ties
+from dray_allocator.undecodable import UndecodableFact
 
 
 def fold_fact(state: AllocatorState, event: FactSeen) -> list[Effect]:
@@ -47,8 +50,7 @@ def fold_fact(state: AllocatorState, event: FactSeen) -> list[Effect]:
 
 def forget_facts(state: AllocatorState) -> None:
     """The facts stream was re-created: start from nothing; the logs stay until new epochs."""
-    now_unix_s = state.facts.now_unix_s
-    state.facts = Facts(now_unix_s=now_unix_s)
+    state.facts = Facts()
     state.ties = Ties()
     state.attended.begin_anew()
     state.fleet = Fleet(state.rules.drivers)
@@ -101,6 +103,16 @@ def fold_record(state: AllocatorState, event: RecordSeen) -> None:
     state.touch(domain.current.fold(event.sequence, event.record))
 
 
+def stop_log(state: AllocatorState, event: RecordUndecodable) -> None:
+    """Nothing more of the log can be folded, so nothing is decided on it in this epoch."""
+    domain = state.domains.get(event.domain)
+    if domain is None or domain.epoch != event.epoch:
+        return
+    forget_appended(state, domain)
+    domain.fence = None
+    domain.undecodable = event.why
+
+
 def forget_appended(state: AllocatorState, domain: Domain) -> None:
     """Somebody else appended, or it is unknown who did: nothing of ours counts until read."""
     forgotten = domain.forget_appended() if domain.appended else []
@@ -126,7 +138,7 @@ def subjects(record: AnyRecord) -> Touched:
             return Touched()
 
 
-def apply(state: AllocatorState, sequence: int, fact: Fact) -> list[Effect]:
+def apply(state: AllocatorState, sequence: int, fact: Fact | UndecodableFact) -> list[Effect]:
     """Take a fact in, if it is of a pool that is attended or of none."""
     pool = fact.subject_pool()
     if not state.attended.takes(pool):
@@ -134,6 +146,11 @@ def apply(state: AllocatorState, sequence: int, fact: Fact) -> list[Effect]:
     reached = state.facts.reached
     if sequence > reached.get(pool, 0):
         reached[pool] = sequence
+    if isinstance(fact, UndecodableFact):
+        state.facts.undecodable.put(fact)
+        return []
+    if state.facts.undecodable:
+        state.facts.undecodable.drop(subject_of(fact))
     fold = _FOLDS.get(type(fact))
     if fold is None:
         configure(state, fact)
@@ -143,7 +160,10 @@ def apply(state: AllocatorState, sequence: int, fact: Fact) -> list[Effect]:
 
 
 def _claim(state: AllocatorState, fact: ClaimObserved) -> None:
-    claim, is_news = fact.claim, state.facts.put_claim(fact)
+    claim, given_up = fact.claim, state.facts.given_up.get(fact.claim.uid)
+    is_news = state.facts.put_claim(fact)
+    if given_up != state.facts.given_up.get(claim.uid):
+        state.supply_everywhere()  # Who waits may be told whose the devices are.
     if is_news or _was_moved(fact, claim.uid, state.facts.claims):
         state.ties.claim(fact)
     if is_news:
@@ -184,11 +204,14 @@ def _node(state: AllocatorState, fact: NodeObserved) -> None:
     state.boards.node_changed(name)
     for pod_uid in state.holds.pods_on(name):
         state.refresh_hold(pod_uid)
+    elsewhere = _also(before) ^ _also(after)
     for domain in state.domains.values():
         if domain.name in (_pool(before), _pool(after), after.node.leaving if after else ""):
             domain.settle = True
             if after is not None and _may_fit_more(before, after):
                 domain.more_supply()
+        elif domain.name in elsewhere:
+            domain.more_supply()  # Nothing fits that did not, but the reasons are other ones.
     # Also those that the sum has no more: whoever folds their decision now holds it until they end.
     for pod_uid in sorted(_counted(before) ^ _counted(after)):
         state.refresh_hold(pod_uid)
@@ -196,6 +219,10 @@ def _node(state: AllocatorState, fact: NodeObserved) -> None:
 
 def _counted(fact: NodeFact | None) -> frozenset[str]:
     return fact.counted if fact else frozenset()
+
+
+def _also(fact: NodeFact | None) -> frozenset[str]:
+    return frozenset(fact.also_selected_by) if fact else frozenset()
 
 
 def _pool(fact: NodeFact | None) -> str:
@@ -257,7 +284,7 @@ def _synced(state: AllocatorState, fact: Synced) -> None:
 
 
 def _tick(state: AllocatorState, fact: Tick) -> None:
-    state.facts.tick(fact.now_unix_s)
+    state.facts.tick(fact)
     for domain in state.domains.values():
         domain.ticked = True
 

@@ -36,6 +36,7 @@ from dray_allocator.events import (
     LogShortened,
     Oversold,
     RecordSeen,
+    RecordUndecodable,
     Serve,
     StandBy,
 )
@@ -47,6 +48,7 @@ from dray_allocator.folding import (
     forget_facts,
     forget_log,
     lose_log,
+    stop_log,
     subjects,
 )
 from dray_allocator.log.settle import ends_of, leaving
@@ -146,6 +148,8 @@ def _fold(state: AllocatorState, event: Event) -> list[Effect]:
             forget_facts(state)
         case RecordSeen():
             fold_record(state, event)
+        case RecordUndecodable():
+            stop_log(state, event)
         case LogShortened():
             forget_log(state, event)
         case LogLost():

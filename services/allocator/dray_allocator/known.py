@@ -41,7 +41,7 @@ class Known:
     def complete(self, domain: Domain) -> bool:
         """Whether nothing is known to be missing of what earlier records were based on."""
         facts, needed = self.facts, domain.current.facts_sequence
-        whole = facts.synced and facts.whole and not domain.unnamed
+        whole = facts.synced and facts.whole and facts.is_dated and not domain.unnamed
         return whole and facts.position >= needed and self.knows(domain.name)
 
     def knows(self, pool: str) -> bool:
@@ -50,12 +50,34 @@ class Known:
         A node may hold what only the log of the pool that it left knows: an allocation that
         was cleared and not voided. A log that is lost says nothing; its epoch is voided."""
         position = self.facts.position
+        if self.undecodable_for(pool):
+            return False
         if self.attended.knows_all(position):
             return self.has_read_all_logs()
         return not self.fleet.spans_nodes and all(
             self.attended.knows(one, position) and self._has_read_log(one)
             for one in self.ties.of(pool)
         )
+
+    def undecodable_for(self, pool: str) -> str:
+        """Why this replica must not decide upon the pool although others may: a message of a newer
+        release that it can't decode, of this pool or of one that has a say in it; or empty."""
+        facts, spans = self.facts, self.fleet.spans_nodes
+        pools = (*self.domains, *self.elsewhere) if spans else self.ties.of(pool)
+        for one in pools:
+            domain = self.domains.get(one) or self.elsewhere.get(one)
+            if domain is not None and domain.undecodable:
+                return domain.undecodable
+        if not facts.undecodable:
+            return ""
+        if spans:
+            return facts.undecodable.any()
+        for one in pools:
+            known, members = facts.pools.get(one), facts.members.get(one, {})
+            why = facts.undecodable.stop(one, members, known.template if known else "")
+            if why:
+                return why
+        return ""
 
     def reached(self, pool: str) -> int:
         """Sequence of the last fact applied that has a say in the pool. Replicas that read
@@ -66,8 +88,10 @@ class Known:
         return max(reached.get(one, 0) for one in ("", *self.ties.of(pool)))
 
     def has_read_all_logs(self) -> bool:
-        """Whether all logs were folded to their end once, or are lost."""
-        return all(domain.read or domain.lost for domain in self.domains.values())
+        """Whether all logs were folded to their end once, or as far as they can be."""
+        return all(
+            domain.read or domain.lost or domain.undecodable for domain in self.domains.values()
+        )
 
     def _has_read_log(self, pool: str) -> bool:
         domain = self.domains.get(pool)
@@ -94,7 +118,8 @@ class Known:
         return any((one.due or one.paused) and self.ready(one) for one in self.domains.values())
 
     def is_decidable(self, pod: Pod) -> bool:
-        """Whether the pod is dray's to decide upon and all that it takes is known."""
+        """Whether the pod is dray's to decide upon and all that it takes is known; of one that
+        can't be bound only why is decided."""
         pool = self.facts.pools.get(pod.pool)
         return (
             pool is not None
@@ -103,8 +128,16 @@ class Known:
             and not pod.node
             and pod.phase == "Pending"
             and not pod.deleting
-            and bool(self.open_claims(pod))
+            and bool(self.open_claims(pod) or self.claims_of_others(pod))
         )
+
+    def claims_of_others(self, pod: Pod) -> tuple[Claim, ...]:
+        """Claims that keep the pod from being bound: they are allocated for other pods. dray
+        reserves a claim for one pod, with its allocation; kube-scheduler does so for each."""
+        if pod.binder != names.OWNER_DRAY:
+            return ()
+        claims = known_claims(self.facts, pod) or ()
+        return tuple(one for one in claims if one.reserved_for and pod.uid not in one.reserved_for)
 
     def open_claims(self, pod: Pod) -> tuple[Claim, ...]:
         """The pod's claims to be allocated together; empty unless all are known and free."""

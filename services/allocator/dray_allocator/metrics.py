@@ -37,6 +37,13 @@ class Metrics:
         self.undecodable = prometheus_client.Counter(
             "dray_allocator_undecodable", "Messages that could not be read", registry=registry
         )
+        _gauge(
+            registry, "undecodable_domains", "Domains left to others: a message of a newer release"
+        ).set_function(
+            lambda: sum(
+                bool(state.undecodable_for(name)) for name in (*state.domains, *state.elsewhere)
+            )
+        )
         _gauge(registry, "facts_position", "Last fact applied").set_function(
             lambda: state.facts.position
         )

@@ -16,7 +16,7 @@ import structlog
 from dray.bus.catching_up import CatchingUp
 from dray.bus.ports import Bus, BusUnavailableError, StreamMissingError
 from dray.bus.topology import FACTS_STREAM
-from dray.messages.base import Delivered, UndecodableMessageError, subject_prefix, token
+from dray.messages.base import Delivered, subject_prefix, token
 from dray.messages.facts import FACTS, ClaimObserved, Fact, PodObserved, Synced
 from dray.runtime.backoff import Backoff
 from dray_allocator.events import (
@@ -29,6 +29,7 @@ from dray_allocator.events import (
     FactsLost,
 )
 from dray_allocator.state import AllocatorState
+from dray_allocator.undecodable import UndecodableFact
 from dray_allocator.wire import fact_of
 
 _MOST_FOLDED: Final = 256
@@ -41,8 +42,8 @@ Pools = tuple[str, ...] | None
 
 class FactsReader:
     """The facts of one replica. ``hand`` gives the core an event and the id of its message,
-    ``fold`` one that is followed by more; ``give_up`` is told what could not be read, after which
-    nothing is decided any more."""
+    ``fold`` one that is followed by more; ``undecodable`` gets each fact that this release can't
+    decode, once the core has it."""
 
     def __init__(
         self,
@@ -50,13 +51,14 @@ class FactsReader:
         state: AllocatorState,
         fold: Callable[[Event], None],
         hand: Callable[[Event, str], Awaitable[None]],
-        give_up: Callable[[str], Awaitable[None]],
+        undecodable: Callable[[UndecodableFact], None],
     ) -> None:
         self._bus = bus
         self._state = state
+        self._drivers = state.rules.drivers
         self._fold = fold
         self._hand = hand
-        self._give_up = give_up
+        self._undecodable = undecodable
         self._log = structlog.get_logger()
         self._pools: Pools = ()
         self._asked = asyncio.Event()
@@ -179,11 +181,7 @@ class FactsReader:
             catching.read(delivered.sequence, delivered.pending)
             self._folded += 1
             more = delivered.pending > 0 and self._folded % _MOST_FOLDED != 0
-            try:
-                fact = fact_of(delivered)
-            except UndecodableMessageError as error:
-                await self._despair(error)
-                continue
+            fact = fact_of(delivered, self._drivers)
             if fact is None:
                 await self._tell(Continue())  # It may be the last at hand, for which others wait.
                 continue
@@ -192,11 +190,8 @@ class FactsReader:
                 self._fold(seen)
             else:
                 await self._tell(seen, id_of(delivered))
-
-    async def _despair(self, error: UndecodableMessageError) -> None:
-        self._is_waiting = False
-        await self._give_up(str(error))
-        self._is_waiting = True
+            if isinstance(fact, UndecodableFact):
+                self._undecodable(fact)
 
     def _read_earlier(self) -> None:
         """Begin to read what the stream holds already of pools that are new."""
@@ -229,9 +224,6 @@ class FactsReader:
         while True:
             try:
                 last = await self._hand_earlier(pools)
-            except UndecodableMessageError as error:
-                await self._give_up(str(error))
-                return
             except (BusUnavailableError, StreamMissingError):
                 await backoff.pause()  # Whoever follows the facts finds out, and ends this.
                 continue
@@ -247,9 +239,11 @@ class FactsReader:
             async for batch in batches:
                 for delivered in batch:
                     last = delivered.sequence
-                    fact = fact_of(delivered)
-                    if isinstance(fact, _OF_POOLS):
+                    fact = fact_of(delivered, self._drivers)
+                    if isinstance(fact, (*_OF_POOLS, UndecodableFact)):
                         self._fold(EarlierFact(last, fact))
+                    if isinstance(fact, UndecodableFact):
+                        self._undecodable(fact)
                 if batch[-1].pending == 0:
                     break
         await self._check_life()

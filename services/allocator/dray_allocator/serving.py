@@ -10,6 +10,7 @@ from typing import Final
 
 import structlog
 
+from dray.bus.dead import notice
 from dray.bus.ports import Bus, BusUnavailableError
 from dray.domain.errors import DrayError, PermanentError
 from dray.messages.base import token
@@ -37,8 +38,8 @@ class Serving:
         lease_ttl_s: float,
         lease_renewal_s: float,
     ) -> None:
-        self.fault = ""
-        """Why this replica may serve nothing until it is restarted."""
+        self.undecodable: dict[str, str] = {}
+        """Domains that this replica must leave to others, and why: a message of a newer release."""
         self._bus = bus
         self._state = state
         self._hand = hand
@@ -54,6 +55,8 @@ class Serving:
         self._seat = f"{_SEATS}{token(self._instance)}"
         self._is_able = False
         """Whether everything was read, so that it could decide."""
+        self._is_counted = False
+        """Whether others count it as one of those that share the work."""
         self._replicas = 1
         self._others: int | None = None
         """Other replicas that can serve; None: they were not counted yet."""
@@ -75,6 +78,10 @@ class Serving:
     def give_up(self, domain: str) -> None:
         """An append failed, or the domain is gone: the log is read again before serving it."""
         self._served.pop(domain, None)
+        self._wake.set()
+
+    def hurry(self) -> None:
+        """Look at once what may be served."""
         self._wake.set()
 
     def look(self) -> None:
@@ -118,13 +125,14 @@ class Serving:
 
     def _may_serve(self, domain: Domain) -> bool:
         """A replica that has not read facts and the log's beginning leaves it to others."""
-        readable = self._state.facts.synced and not self.fault
+        readable = self._state.facts.synced and not self._state.undecodable_for(domain.name)
         if not readable or domain.lost:
             return False
         return not self._state.attended.everything or domain.current.sequence > 0
 
     async def _turn(self) -> None:
         """Renew what is due, hand over what is more than a fair share, take what is less."""
+        await self._leave_undecodable()
         now_s = asyncio.get_running_loop().time()
         is_due = now_s >= self._due_s
         if is_due:
@@ -145,13 +153,43 @@ class Serving:
                 await self._keep(domain)
         await self._hand_over()
 
-    async def _count_replicas(self, is_due: bool) -> None:
-        """Who can serve says so by a lease of its own; who can't isn't counted."""
+    async def _leave_undecodable(self) -> None:
+        """Give the leases of domains back that only a newer release can decide upon."""
+        found = {
+            name: why for name in self._domains() if (why := self._state.undecodable_for(name))
+        }
+        for name, why in found.items():
+            if name not in self.undecodable:
+                await self._report(name, why)
+            if name in self._leased or name in self._served:
+                await self._stand_by(name)
+                self._leaving[name] = None
+        for name in self.undecodable:
+            if name not in found:
+                self._log.info("may serve again", domain=name)
+        self.undecodable = found
+
+    async def _report(self, domain: str, why: str) -> None:
+        self._log.error("leaves a pool to others, which it can't read", domain=domain, why=why)
+        reason = f"allocator {self._instance} does not serve pool {domain}: {why}"
+        about = f"allocator.{token(domain)}"
+        letter = notice(about, reason, identity=f"{self._instance}.{domain}")
         try:
-            was_able = self._is_able
+            await self._bus.publish(letter)
+        except DrayError as error:
+            self._log.warning("a notice was not published", why=str(error))
+
+    async def _count_replicas(self, is_due: bool) -> None:
+        """Who can serve says so by a lease of its own; who can't isn't counted, nor who can't serve
+        all: what it must leave to others would count as its share."""
+        try:
+            was_counted = self._is_counted
             self._is_able = self._can_serve()
-            if self._is_able and (is_due or not was_able):
+            self._is_counted = self._is_able and not self.undecodable
+            if self._is_counted and (is_due or not was_counted):
                 await self._acquire(self._seat)
+            elif was_counted and not self._is_counted:
+                await self._bus.release(self._seat, self._instance)
             seats = await self._bus.leases(_SEATS)
             self._replicas = max(1, len(seats))
             self._others = len([seat for seat in seats if seat != self._seat])
@@ -160,7 +198,7 @@ class Serving:
 
     def _can_serve(self) -> bool:
         """Who attends everything reads all of it before it is given anything."""
-        if self.fault or not self._state.facts.synced:
+        if not self._state.facts.synced:
             return False
         partial = not self._state.attended.everything
         return partial or self._is_able or self._state.has_read_all_logs()

@@ -34,6 +34,7 @@ from dray_allocator.events import (
     LogShortened,
     Oversold,
     RecordSeen,
+    RecordUndecodable,
     Send,
     Unfollow,
 )
@@ -43,6 +44,7 @@ from dray_allocator.reading import FactsReader, id_of
 from dray_allocator.serving import Serving
 from dray_allocator.state import AllocatorState
 from dray_allocator.tracing import Traces
+from dray_allocator.undecodable import UndecodableFact
 from dray_allocator.wire import OwnRecords, outgoing
 
 _WIND_UP_S = 3.0
@@ -72,7 +74,7 @@ class Shell:
         self._followers: dict[str, asyncio.Task[None]] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._searching: asyncio.Task[None] | None = None
-        self._facts = FactsReader(bus, state, self._fold, self._hand, self._stand_by_for_good)
+        self._facts = FactsReader(bus, state, self._fold, self._hand, self._undecodable)
         self._serving = Serving(
             bus,
             state,
@@ -95,9 +97,20 @@ class Shell:
     @property
     def problem(self) -> str | None:
         """Why this replica can't decide anything, or None."""
-        if self._serving.fault:
-            return self._serving.fault
-        return None if self._state.facts.synced else "the facts are not complete yet"
+        if not self._state.facts.synced:
+            return "the facts are not complete yet"
+        left = self._serving.undecodable
+        if left and len(left) == len(self._state.domains) + len(self._state.elsewhere):
+            return f"no pool can be served: {next(iter(left.values()))}"
+        return None
+
+    @property
+    def undecodable(self) -> str | None:
+        """Pools that this replica leaves to others, and why, or None."""
+        left = self._serving.undecodable
+        if not left:
+            return None
+        return f"pools left to other replicas: {', '.join(left)}: {next(iter(left.values()))}"
 
     async def run(self) -> None:
         """Fold and serve until cancelled; then finish what is on its way to the bus.
@@ -135,6 +148,8 @@ class Shell:
         stream = log_stream(domain, epoch)
         backoff = Backoff(0.05, 2.0)
         created, lost = "", False
+        undecodable = 0
+        """Sequence of the record from which on nothing can be folded."""
         while True:
             try:
                 state = await self._bus.state(stream)
@@ -143,11 +158,20 @@ class Shell:
                     await backoff.pause()
                     continue
                 if lost:
-                    lost = False
+                    lost, undecodable = False, 0
                     self._serving.give_up(domain)
                     await self._hand(LogShortened(domain, epoch))
                 async for delivered in self._bus.read(stream):
-                    record = self._own.record_of(domain, epoch, delivered)
+                    if 0 < undecodable <= delivered.sequence:
+                        continue
+                    try:
+                        record = self._own.record_of(domain, epoch, delivered)
+                    except UndecodableMessageError as error:
+                        undecodable = delivered.sequence
+                        self._metrics.undecodable.inc()
+                        await self._hand(RecordUndecodable(domain, epoch, str(error)))
+                        self._serving.hurry()
+                        continue
                     self._traces.folded(record, delivered.headers, delivered.time_unix_s)
                     more = delivered.pending > 0
                     seen = RecordSeen(domain, epoch, delivered.sequence, record, more)
@@ -156,19 +180,17 @@ class Shell:
                 self._log.error("a decision log is lost", stream=stream, why=str(error))
                 lost = True
                 await self._hand(LogLost(domain, epoch))
-            except UndecodableMessageError as error:
-                await self._stand_by_for_good(str(error))
-                return
             except DrayError as error:
                 self._log.warning("a log can't be read", stream=stream, why=str(error))
             await backoff.pause()
 
-    async def _stand_by_for_good(self, fault: str) -> None:
-        """What can't be read may be an allocation: deciding without it could sell twice."""
+    def _undecodable(self, fact: UndecodableFact) -> None:
+        """The pools that depend on it are left to others; who serves them is told there."""
         self._metrics.undecodable.inc()
-        self._log.error("stands by until restarted", why=fault)
-        self._serving.fault = fault
-        await self._serving.stand_by()
+        if fact.stops:
+            self._serving.hurry()
+        else:
+            self._log.warning("a fact is passed over", subject=fact.subject, why=fact.why)
 
     def _fold(self, event: Event) -> None:
         """Hand an event to the core that is followed by more."""

@@ -1,9 +1,9 @@
 """Messages of the bus as events of the core, and its effects as messages."""
 
+from collections.abc import Container
 from dataclasses import replace
 
 import msgspec
-import structlog
 
 from dray.messages.base import (
     Delivered,
@@ -14,38 +14,41 @@ from dray.messages.base import (
     subject_prefix,
 )
 from dray.messages.decisions import AnyRecord, Decided, Waiting, decode_record, log_subject
-from dray.messages.facts import FACTS, Fact, InventoryObserved
+from dray.messages.facts import FACTS, Fact
 from dray.messages.rpc import Dump, DumpReply
 from dray_allocator.dump import served_page
 from dray_allocator.state import AllocatorState
+from dray_allocator.undecodable import UndecodableFact, undecodable
 
 _FACTS: dict[tuple[str, ...], type[Fact]] = {
     tuple(subject_prefix(fact).split(".")): fact for fact in FACTS
 }
 
 
-def fact_of(delivered: Delivered) -> Fact | None:
-    """The fact; None for a type that this version does not know, and for what a node-agent says
-    and nobody understands: it could only take devices of its node away, and must not keep all
-    others from being decided.
-
-    Raises:
-        UndecodableMessageError: the payload does not fit its type.
-    """
+def fact_of(delivered: Delivered, drivers: Container[str]) -> Fact | UndecodableFact | None:
+    """The fact, or what it is about where this release can't decode it; None for a type that it
+    does not know. ``drivers``: those whose devices dray allocates."""
     kind = _FACTS.get(tuple(delivered.subject.split(".", 4)[:4]))
     if kind is None:
         return None
     try:
         return decode(delivered, kind)
     except UndecodableMessageError as error:
-        if kind is not InventoryObserved:
-            raise
-        structlog.get_logger().error(
-            "a node's inventory is passed over; what is unhealthy there stays as it was known",
-            subject=delivered.subject,
-            why=str(error),
-        )
-        return None
+        return undecodable(kind, delivered.subject, delivered.payload, str(error), drivers)
+
+
+def decoded_fact(delivered: Delivered, drivers: Container[str]) -> Fact | None:
+    """As ``fact_of``, for who needs all facts; None also where no decision depends on it.
+
+    Raises:
+        UndecodableMessageError: a decision may depend on a fact that can't be decoded.
+    """
+    fact = fact_of(delivered, drivers)
+    if not isinstance(fact, UndecodableFact):
+        return fact
+    if fact.stops:
+        raise UndecodableMessageError(fact.why)
+    return None
 
 
 def record_of(delivered: Delivered) -> AnyRecord:

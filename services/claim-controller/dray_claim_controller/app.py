@@ -64,7 +64,7 @@ class Controller:
             )
         self.watching = Watching(kube, picture, self.journal)
         self._settings = settings
-        self._lookup = LookupServer(kube)
+        self._lookup = LookupServer(kube, picture)
         self.election = _election(kube, self._clock, settings)
         self._means = Means(
             bus,
@@ -72,6 +72,7 @@ class Controller:
             self.watching,
             self._clock,
             settings,
+            self.election.held.timeout_s,
             progress=metrics.step if metrics is not None else lambda _: None,
             hook=hook,
         )
@@ -151,6 +152,11 @@ class Controller:
             "dray_withdrawals",
             "Allocations taken back in this term because kube-scheduler refused the pod.",
             of_term(lambda term: term.stuck.withdrawn),
+        )
+        metrics.gauge(
+            "dray_undecodable_records",
+            "Records of decision logs that were passed over in this term.",
+            of_term(lambda term: term.followers.undecodable),
         )
         metrics.gauge(
             "dray_report_backlog", "Reports not written.", of_term(lambda t: t.reporter.backlog)

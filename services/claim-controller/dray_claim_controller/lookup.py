@@ -1,21 +1,27 @@
-"""Answers the webhook's one question before a negative answer, from a live GET."""
+"""Answers the webhook's questions: before a negative answer from a live GET, and which nodes a pool
+does not get from what is watched."""
 
 import msgspec
 
 from dray.domain.errors import DrayError
 from dray.kube.convert import policy_from, pool_from
 from dray.kube.ports import POLICIES, POOLS, TEMPLATES, Kube, NotFoundError
-from dray.messages.rpc import Lookup, LookupReply
+from dray.messages.rpc import Lookup, LookupReply, Overlap
+from dray_claim_controller.observe.assignment import nodes_of_others
 from dray_claim_controller.observe.facts import template_fact
+from dray_claim_controller.observe.picture import Picture
 
 QUEUE = "claim-controller"
+_MOST_NODES = 3
+"""Named in an answer: a warning has no room for more."""
 
 
 class LookupServer:
     """Handles ``dray.rpc.lookup``; every instance answers, leading or not."""
 
-    def __init__(self, kube: Kube) -> None:
+    def __init__(self, kube: Kube, picture: Picture) -> None:
         self._kube = kube
+        self._picture = picture
 
     async def answer(self, question: bytes) -> bytes:
         """The encoded LookupReply to an encoded Lookup."""
@@ -43,3 +49,15 @@ class LookupServer:
             case "template":
                 obj = await self._kube.get(TEMPLATES, asked.name, asked.namespace)
                 return LookupReply(template=template_fact(obj))
+            case "overlap":
+                return self._overlap(asked)
+
+    def _overlap(self, asked: Lookup) -> LookupReply:
+        if not self._picture.synced:
+            return LookupReply(error="not everything was listed yet")
+        known = self._picture.plain[POOLS.plural].get(asked.name) or {}
+        selector = None if asked.selector is None else dict(asked.selector)
+        spec = {**(known.get("spec") or {}), "nodeSelector": selector}
+        pool = {"metadata": known.get("metadata") or {"name": asked.name}, "spec": spec}
+        found = sorted(nodes_of_others(self._picture, pool))
+        return LookupReply(overlap=Overlap(count=len(found), nodes=tuple(found[:_MOST_NODES])))

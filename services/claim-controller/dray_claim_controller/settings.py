@@ -4,7 +4,21 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from dray.runtime.settings import Duration, Group, Settings
+from dray.bus.ports import StreamSpec
+from dray.bus.topology import (
+    COMMANDS_STREAM,
+    DEAD_STREAM,
+    EVENTS_STREAM,
+    INPUTS_STREAM,
+    MIB,
+    STREAMS,
+    limited,
+)
+from dray.runtime.settings import ByteSize, Duration, Group, Settings
+
+_KEPT = {spec.name: spec.max_bytes for spec in STREAMS if spec.max_bytes is not None}
+_LEAST_KEPT = 8 * MIB
+"""No message is longer."""
 
 
 class Lease(Group):
@@ -32,8 +46,11 @@ class Execution(Group):
     watch_timeout: Duration = 2.0
     """How long to wait for the own watch to show a commit before reading it."""
     binding_timeout: Duration = Field(default=600.0, gt=0)
-    """How long after its allocation a device may lack its binding conditions before the
+    """How long after the decision a device may lack its binding conditions before the
     allocation is taken back, as kube-scheduler's ``bindingTimeout``."""
+    give_up_after: Duration = Field(default=60.0, gt=0)
+    """How long a step of an attempt may fail, whatever Kubernetes answers, before the attempt is
+    given up."""
     withdraw_after: Duration = 10.0
     """How long a pod may be unschedulable with an allocation before that is taken back."""
     scheduler_backoff: Duration = 10.0
@@ -66,6 +83,26 @@ class Publishing(Group):
     """How long, at most, reports of what went well wait while a crowd of pods is on its way."""
 
 
+class Streams(Group):
+    """The most that the bus keeps of what is not facts, leases or decisions, beside its age."""
+
+    events: ByteSize = Field(default=_KEPT[EVENTS_STREAM], ge=_LEAST_KEPT)
+    commands: ByteSize = Field(default=_KEPT[COMMANDS_STREAM], ge=_LEAST_KEPT)
+    recordings: ByteSize = Field(default=_KEPT[INPUTS_STREAM], ge=_LEAST_KEPT)
+    dead: ByteSize = Field(default=_KEPT[DEAD_STREAM], ge=_LEAST_KEPT)
+
+    def specs(self) -> tuple[StreamSpec, ...]:
+        """All streams, with these limits."""
+        return limited(
+            {
+                EVENTS_STREAM: self.events,
+                COMMANDS_STREAM: self.commands,
+                INPUTS_STREAM: self.recordings,
+                DEAD_STREAM: self.dead,
+            }
+        )
+
+
 class Owner(Group):
     """Pools that kube-scheduler owns, and pools that change hands."""
 
@@ -95,3 +132,4 @@ class ControllerSettings(Settings):
     publishing: Publishing = Publishing()
     probing: Probing = Probing()
     owner: Owner = Owner()
+    streams: Streams = Streams()

@@ -7,12 +7,12 @@ the term ends and the next begins by reading what is there.
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
-from dray.bus.ports import Bus, BusUnavailableError
-from dray.bus.topology import FACTS_STREAM, STREAMS
+from dray.bus.ports import Bus, BusUnavailableError, NoRoomError, StreamSpec
+from dray.bus.topology import FACTS_STREAM
 from dray.domain.errors import TemporaryError
 from dray.kube.ports import Kube
 from dray.runtime.backoff import Backoff
@@ -25,6 +25,9 @@ from dray_claim_controller.execute.orders import Order
 from dray_claim_controller.execute.progress import Environment, Progress
 from dray_claim_controller.execute.steps import Hook
 from dray_claim_controller.execute.stuck import StuckPods
+from dray_claim_controller.execute.void_writes import VoidWrites
+from dray_claim_controller.execute.withdraw import Withdrawer
+from dray_claim_controller.execute.writes import ClaimWrites, Timeout
 from dray_claim_controller.garbage.collector import Collector
 from dray_claim_controller.observe.abilities import AbilityKeeper
 from dray_claim_controller.observe.keeper import PoolKeeper
@@ -53,6 +56,8 @@ class Means:
     watching: Watching
     clock: Clock
     settings: ControllerSettings
+    timeout_s: Timeout
+    """Of writes that the Lease must cover."""
     progress: Callable[[Progress], None] = lambda _: None
     """Told of every step, for metrics."""
     hook: Hook | None = None
@@ -67,12 +72,14 @@ class Term:
         self._means = means
         settings, watching, clock = means.settings, means.watching, means.clock
         bus, kube, instance = means.bus, means.kube, means.settings.instance
+        writes = self._writes = ClaimWrites(kube, means.timeout_s)
         self.publisher = Publisher(
             bus,
             watching.picture,
             clock,
             instance=instance,
             moves=Moves(self._left, self._closing, settings.owner.quarantine, self._keeps_taints),
+            tick_s=settings.publishing.tick,
             ask=watching.ask,
             cause_of=watching.cause_of,
         )
@@ -85,23 +92,35 @@ class Term:
             ask_every_s=settings.probing.ask_every,
             allocating_scheduler=settings.owner.allocating_scheduler,
         )
-        self.epochs = Epochs(bus, kube, watching, self.publisher, clock, instance=instance)
         self.reporter = Reporter(
             kube,
             bus,
             watching,
             clock,
+            writes,
             instance=instance,
             patience_s=settings.publishing.report_patience,
         )
+        self.voids = VoidWrites(kube, watching, clock, writes, self.reporter.tell)
+        self.epochs = Epochs(
+            bus, kube, watching, self.publisher, clock, self.voids, instance=instance
+        )
+        withdrawer = Withdrawer(watching, writes, self.voids)
         self.executor = Executor(
-            kube,
             watching,
             clock,
-            Environment(self.epochs.current, self._keeps_timestamp, self._progress),
+            Environment(
+                self.epochs.current,
+                self._keeps_timestamp,
+                self._progress,
+                self.publisher.now_unix_s,
+            ),
+            writes,
+            withdrawer,
             concurrency=settings.execution.concurrency,
             watch_timeout_s=settings.execution.watch_timeout,
             binding_timeout_s=settings.execution.binding_timeout,
+            give_up_after_s=settings.execution.give_up_after,
             hook=means.hook,
         )
         self.followers = Followers(
@@ -113,9 +132,9 @@ class Term:
             waiting=self.reporter.waiting,
         )
         self.stuck = StuckPods(
-            kube,
             watching,
             clock,
+            withdrawer,
             after_s=settings.execution.withdraw_after,
             backoff_s=settings.execution.scheduler_backoff,
             finish_after_s=settings.execution.finish_after,
@@ -138,9 +157,9 @@ class Term:
 
     async def _begin(self) -> str:
         """Streams, what was published, what exists; then ``created`` of the facts' stream."""
-        bus, watching = self._means.bus, self._means.watching
-        for spec in STREAMS:
-            await bus.ensure(spec)
+        watching = self._means.watching
+        for spec in self._means.settings.streams.specs():
+            await self._ensure(spec)
         created = await self._facts_created()
         await self.publisher.begin(created)
         if await self._facts_created() != created:
@@ -150,17 +169,44 @@ class Term:
         await watching.synced()
         # A watch that is behind must not make tombstones of what a predecessor knew.
         await watching.relist()
-        await self.epochs.close_orphans()
-        await self.abilities.ask(self._revision())
+        self._remember_given_up()
+        for domain in self.epochs.orphans():
+            # It is closed beside the term; until then its nodes are no other pool's.
+            self.epochs.begin_closing(domain)
+        await self.abilities.begin(self._revision())
         await self.publisher.publish_everything()
         structlog.get_logger().info("everything published", facts=self.publisher.sequence)
         return created
+
+    async def _ensure(self, spec: StreamSpec) -> None:
+        try:
+            await self._means.bus.ensure(spec)
+        except NoRoomError as error:
+            if spec.max_bytes is None:
+                raise
+            structlog.get_logger().warning(
+                "NATS can't set storage aside for a stream, which is kept without a limit in "
+                "bytes; raise max_file_store of nats-server, or lower DRAY_STREAMS__…",
+                stream=spec.name,
+                bytes=spec.max_bytes,
+                error=str(error),
+            )
+            await self._means.bus.ensure(replace(spec, max_bytes=None))
 
     async def _facts_created(self) -> str:
         state = await self._means.bus.state(FACTS_STREAM)
         if state is None:
             raise FactsLostError(f"the stream {FACTS_STREAM} vanished while it was made")
         return state.created
+
+    def _remember_given_up(self) -> None:
+        """What earlier terms have given up, and no other: this process may have missed some."""
+        watching, published = self._means.watching, self.publisher.given_up()
+        for uid in [uid for uid in watching.picture.given_up if uid not in published]:
+            watching.give_up(uid, None)
+        for uid, record in published.items():
+            if uid in watching.picture.claims:
+                watching.give_up(uid, record)
 
     def _loops(self, created: str) -> dict[str, Awaitable[None]]:
         means, settings = self._means, self._means.settings
@@ -171,6 +217,7 @@ class Term:
             clock,
             dray_namespace=settings.namespace,
             tell=self.reporter.tell,
+            waits=self.reporter.waits,
         )
         collector = Collector(
             kube,
@@ -185,6 +232,7 @@ class Term:
             self.publisher,
             clock,
             orders=lambda: self.followers.orders,
+            tell=self.reporter.tell_pool,
             every_s=settings.publishing.status_every,
             allocates=settings.owner.allocating_scheduler,
         )
@@ -194,16 +242,18 @@ class Term:
             self.publisher,
             clock,
             tell=self.reporter.tell,
+            writes=self._writes,
             every_s=settings.publishing.status_every,
             allocates=settings.owner.allocating_scheduler,
         )
-        commands = VoidCommands(means.bus, kube, watching, clock)
+        commands = VoidCommands(means.bus, watching, clock, self.voids)
         return {
             "publish": self._publish(),
             "tick": self._tick(),
             "guard": self._guard(created),
             "logs": self.followers.run(),
             "commands": commands.run(),
+            "voids": self.voids.run(),
             "templates": templates.run(),
             "collect": collector.run(),
             "stuck": self.stuck.run(),

@@ -7,6 +7,7 @@ from dataclasses import replace
 import structlog
 
 from dray.domain.errors import DrayError, TemporaryError
+from dray.kube.ports import KubeError
 from dray.messages.facts import ClusterObserved
 from dray.runtime.backoff import Backoff
 from dray_node_agent.boards.ports import Board, BoardUnavailableError, Reading
@@ -113,8 +114,15 @@ class NodeAgent:
 
     async def watch_slices(self) -> None:
         """Loop: compare again when somebody touched the slices, as a kubelet that starts does."""
-        async for _ in self._publisher.changes():
-            self._wake.set()
+        backoff = Backoff(most_s=self._node.resync)
+        while True:
+            try:
+                async for _ in self._publisher.changes():
+                    backoff.reset()
+                    self._wake.set()
+            except KubeError as error:
+                self._log.error("slices are not watched, trying again", error=str(error))
+            await backoff.pause()
 
     async def serve(self, preparer: Preparer, server: KubeletServer) -> None:
         """Loop: take up what an earlier agent left, then serve the kubelet."""
@@ -124,7 +132,7 @@ class NodeAgent:
             try:
                 await preparer.restore()
                 break
-            except TemporaryError as error:
+            except (TemporaryError, KubeError) as error:
                 self._log.warning("claims not restored, trying again", error=str(error))
                 await backoff.pause()
         self._restored.set()

@@ -6,14 +6,15 @@ by itself.
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import msgspec
 
 from dray.kube.convert import claim_from
-from dray.kube.ports import Object
+from dray.kube.ports import CLAIMS, SLICES, Object
 from dray.recording.journal import Notes
 from dray.recording.questions import Asked, by_name, name_of
+from dray.recording.redaction import redacted
 from dray_node_agent.boards.ports import Reading
 from dray_node_agent.comparing import Changes, Path, changes, generation_of, is_published
 from dray_node_agent.inventory import NodeState, Stock, slices, unhealthy
@@ -35,6 +36,14 @@ class Question(Asked, Generic[A], frozen=True, kw_only=True):
     @abstractmethod
     def answer(self) -> A:
         """The answer. Pure."""
+
+    def redacted(self) -> Self:
+        """The question as the journal has it."""
+        return self
+
+    def redacted_answer(self, answer: A) -> A:
+        """Its answer as the journal has it."""
+        return answer
 
 
 Ask = Callable[[Question[A]], A]
@@ -76,6 +85,19 @@ class Publish(Question[Publication], frozen=True, kw_only=True, tag="publish"):
         writes = changes(wanted, self.existing)
         return Publication(generation=generation, writes=writes, unhealthy=sick)
 
+    def redacted(self) -> Self:
+        return msgspec.structs.replace(self, existing=_slices(self.existing))
+
+    def redacted_answer(self, answer: Publication) -> Publication:
+        if answer.writes is None:
+            return answer
+        made = (answer.writes.deletes, answer.writes.updates, answer.writes.creates)
+        return msgspec.structs.replace(answer, writes=Changes(*map(_slices, made)))
+
+
+def _slices(objects: tuple[Object, ...]) -> tuple[Object, ...]:
+    return tuple(redacted(SLICES.plural, one) for one in objects)
+
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     """Why a claim is not prepared, in the words that the kubelet shows."""
@@ -116,6 +138,9 @@ class Prepare(Question[PreparedClaim | Refusal], frozen=True, kw_only=True, tag=
             return Refusal(why=str(error), full=isinstance(error, CardFullError))
         return planned(claim, wanted, stock.qos, self.traceparent)
 
+    def redacted(self) -> Self:
+        return msgspec.structs.replace(self, claim=redacted(CLAIMS.plural, self.claim))
+
 
 class IsLive(Question[bool], frozen=True, kw_only=True, tag="is-live"):
     """Whether a claim that is prepared here is still what the API server has, allocated."""
@@ -129,6 +154,10 @@ class IsLive(Question[bool], frozen=True, kw_only=True, tag="is-live"):
             return False
         claim = claim_from(self.claim)
         return claim.uid == self.uid and claim.allocation is not None
+
+    def redacted(self) -> Self:
+        kept = self.claim and redacted(CLAIMS.plural, self.claim)
+        return msgspec.structs.replace(self, claim=kept)
 
 
 QUESTIONS: dict[str, type[Question[Any]]] = by_name(IsLive, Prepare, Publish)
@@ -145,7 +174,8 @@ class Seam:
         """The answer of the pure code."""
         answer = question.answer()
         if self._notes is not None:
-            self._notes.decided(name_of(type(question)), question, told(answer))
+            kept = question.redacted_answer(answer)
+            self._notes.decided(name_of(type(question)), question.redacted(), told(kept))
         return answer
 
 
@@ -160,4 +190,5 @@ def decide_again(about: str, data: Any) -> Any:
     Raises KeyError for a question that it does not know, msgspec.ValidationError where the
     question does not fit.
     """
-    return told(msgspec.convert(data, QUESTIONS[about]).answer())
+    question = msgspec.convert(data, QUESTIONS[about])
+    return told(question.redacted_answer(question.answer()))

@@ -21,6 +21,7 @@ from dray.domain.names import (
     OWNER_TAINT,
     PCI_BUS_ID,
     PCIE_ROOT,
+    POOL_LABEL,
     PREFIX,
     TFLOPS,
     VIRTUAL_TFLOPS,
@@ -56,6 +57,8 @@ class NodeState:
     qos: str = DEFAULT_QOS
     tflops_ratio: str = "1"
     vram_ratio: str = "1"
+    assigned_pool: str = ""
+    """The pool that has the node, also while nobody allocates there."""
 
     @classmethod
     def of(cls, node: Node) -> "NodeState":
@@ -68,6 +71,7 @@ class NodeState:
             node.qos,
             node.tflops_ratio,
             node.vram_ratio,
+            node.assigned_pool,
         )
 
 
@@ -181,6 +185,8 @@ def _slice(
             "labels": {
                 f"{API_GROUP}/managed-by": shortened(node.name, LONGEST_LABEL),
                 "kubernetes.io/hostname": shortened(node.name, LONGEST_LABEL),
+                # By it the claim-controller knows the node's pool again, whatever it forgot.
+                POOL_LABEL: shortened(node.assigned_pool, LONGEST_LABEL),
             },
             "ownerReferences": [
                 {

@@ -20,6 +20,7 @@ from dray_webhook.registration import (
     MUTATE_PODS,
     VALIDATE_CLAIMS,
     VALIDATE_PODS,
+    VALIDATE_POOLS,
 )
 from dray_webhook.rehearsal import rehearse
 from dray_webhook.server import Server
@@ -83,6 +84,7 @@ def _server(
             VALIDATE_PODS: webhook.validate_pod,
             MUTATE_CLAIMS: webhook.mutate_claim,
             VALIDATE_CLAIMS: webhook.validate_claim,
+            VALIDATE_POOLS: webhook.validate_pool,
         },
         host=settings.webhook.host,
         port=settings.webhook.port,

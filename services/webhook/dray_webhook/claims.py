@@ -2,8 +2,8 @@
 
 Mutated: a claim of our class that asks for the physical ``tflops``/``vram`` asks for the
 virtual pair, which is what requests consume. Validated: nobody tolerates the owner taint, the
-pool admits the namespace, where the server drops taints nobody claims dray's devices past dray,
-and afterwards only dray changes what fences its decisions.
+pool admits the namespace, and where the server drops taints nobody claims dray's devices past dray.
+What may not change afterwards is the API server's to refuse (``policies.yaml`` of the chart).
 """
 
 import copy
@@ -13,9 +13,7 @@ from typing import Any
 from dray.cel.environment import Mode
 from dray.domain.errors import InvalidInputError
 from dray.domain.names import (
-    ALLOCATED,
     CLAIM_REFERENCE,
-    DECISION,
     DERIVED_FROM_LABEL,
     DEVICE_CLASS,
     OWN_ANNOTATIONS,
@@ -25,13 +23,11 @@ from dray.domain.names import (
     TFLOPS,
     VIRTUAL_TFLOPS,
     VIRTUAL_VRAM,
-    VOID,
     VRAM,
     qualified,
 )
 from dray.domain.quantities import InvalidQuantityError, parse_quantity
 from dray_webhook.jsonpatch import difference
-from dray_webhook.pools import Rules
 from dray_webhook.review import DENIED, Answer, Object, Request, annotations_of
 from dray_webhook.shape import (
     covers_owner_taint,
@@ -43,8 +39,6 @@ from dray_webhook.strangers import tolerating, untainted
 from dray_webhook.view import View
 
 TEMPLATE_KIND = "ResourceClaimTemplate"
-FENCES = (DECISION, VOID, ALLOCATED)
-"""Annotations of a claim by which executors and allocators know what may still be committed."""
 _PAIRS = ((TFLOPS, VIRTUAL_TFLOPS), (VRAM, VIRTUAL_VRAM))
 
 
@@ -68,25 +62,21 @@ def mutate_claim(request: Request) -> Answer:
     return Answer(patch=tuple(difference(claim, changed)), warnings=tuple(warnings))
 
 
-def validate_claim(request: Request, view: View, rules: Rules) -> Answer:
-    """The answer of /validate-claims: claims and templates at CREATE, claims at UPDATE."""
-    if request.operation == "CREATE":
-        errors = _at_create(request, view)
-    elif request.operation == "UPDATE" and request.user_info.username not in rules.service_users:
-        errors = _at_update(request, view)
-    else:
-        errors = []
+def validate_claim(request: Request, view: View) -> Answer:
+    """The answer of /validate-claims: claims and templates at CREATE."""
+    errors = _at_create(request, view) if request.operation == "CREATE" else []
     if not errors:
         return Answer()
     return Answer(allowed=False, message="\n".join(errors), code=DENIED)
 
 
 def concerns_dray(request: Request) -> bool:
-    """Whether the claim is one of our class, or may get past the owner taint. What else there is
-    needs an answer only where the server drops taints, and must not wait for dray."""
+    """Whether the claim is of our class or in one of dray's pools, or may get past the owner taint.
+    What else there is needs an answer only where the server drops taints, and must not wait for
+    dray."""
     claim = request.object or {}
     requests = (_spec(claim, request).get("devices") or {}).get("requests") or ()
-    return any(
+    return bool(_pool(claim)) or any(
         entry.get("deviceClassName") == DEVICE_CLASS
         or any(map(covers_owner_taint, entry.get("tolerations") or ()))
         for _, entry in entries(requests)
@@ -123,27 +113,9 @@ def _at_create(request: Request, view: View) -> list[str]:
     return errors
 
 
-def _at_update(request: Request, view: View) -> list[str]:
-    claim, old = request.object or {}, request.old_object or {}
-    before, after = annotations_of(old), annotations_of(claim)
-    errors = [
-        f'annotation {name} is "{after.get(name, "")}", and was "{before.get(name, "")}": it is '
-        "written by dray only, whose decisions it fences; leave it as it is"
-        for name in FENCES
-        if after.get(name) != before.get(name)
-    ]
-    pool, was = _pool(claim), _pool(old)
-    if was and pool != was:
-        errors.append(
-            f'label {POOL_LABEL} is "{pool}", and was "{was}": the GPUPool that decides about a '
-            "claim can't change; delete the claim and create it anew"
-        )
-    return [*errors, *_past_the_pool(claim, request.namespace, view)]
-
-
 def _past_the_pool(claim: Object, namespace: str, view: View) -> Iterator[str]:
     pool = view.pools.get(_pool(claim))
-    if pool and pool.allowed_namespaces and namespace not in pool.allowed_namespaces:
+    if pool and not pool.admits(namespace):
         allowed = ", ".join(f'"{name}"' for name in pool.allowed_namespaces)
         yield (
             f'GPUPool "{pool.name}" does not admit claims of namespace "{namespace}": '

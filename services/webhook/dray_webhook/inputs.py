@@ -10,15 +10,18 @@ from dray.bus.backlog import Backlog
 from dray.messages.base import encode
 from dray.messages.inputs import MUTATE_POD, LookedUp, Reviewed
 from dray.messages.rpc import Lookup, LookupReply
+from dray.recording.redaction import redacted
 from dray_webhook.claims import mutate_claim, validate_claim
 from dray_webhook.injection import Ids
 from dray_webhook.mutation import admit_pod, refuse_unadmitted
+from dray_webhook.overlap import validate_pool
 from dray_webhook.pools import Rules
 from dray_webhook.review import Answer, Request, write_review
 from dray_webhook.view import View
 
 VALIDATE_POD, MUTATE_CLAIM, VALIDATE_CLAIM = "validate-pods", "mutate-claims", "validate-claims"
-PATHS = (MUTATE_POD, VALIDATE_POD, MUTATE_CLAIM, VALIDATE_CLAIM)
+VALIDATE_POOL = "validate-pools"
+PATHS = (MUTATE_POD, VALIDATE_POD, MUTATE_CLAIM, VALIDATE_CLAIM, VALIDATE_POOL)
 
 
 def decide(path: str, request: Request, view: View, rules: Rules, ids: Ids) -> Answer:
@@ -35,7 +38,9 @@ def decide(path: str, request: Request, view: View, rules: Rules, ids: Ids) -> A
         case "mutate-claims":
             return mutate_claim(request)
         case "validate-claims":
-            return validate_claim(request, view, rules)
+            return validate_claim(request, view)
+        case "validate-pools":
+            return validate_pool(request, view)
     raise KeyError(path)
 
 
@@ -66,7 +71,8 @@ class Inputs:
             facts_sequence=view.position,
             facts_created=facts_created,
             caught_up=view.caught_up,
-            request=request.model_dump(mode="json", by_alias=True),
+            request=_redacted(request, path).model_dump(mode="json", by_alias=True),
+            redacted=True,
             traceparent=ids.traceparent,
             looked_up=tuple(LookedUp(question=q, answer=a) for q, a in known.items()),
             settings=asdict(self._rules),
@@ -75,6 +81,13 @@ class Inputs:
         self._backlog.offer(
             encode(reviewed, source=f"/webhook/{self._instance}", correlation_id=ids.request_id)
         )
+
+
+def _redacted(request: Request, path: str) -> Request:
+    plural = "pods" if path in (MUTATE_POD, VALIDATE_POD) else "resourceclaims"
+    objects = {"object": request.object, "old_object": request.old_object}
+    kept = {name: obj and redacted(plural, obj) for name, obj in objects.items()}
+    return request.model_copy(update=kept)
 
 
 def answer_again(reviewed: Reviewed, view: View) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Pods under admission: an AdmissionReview in, an answer out. Pure.
 
 CREATE: annotations are read, pool, policy and base template resolved, the shape derived and
-the claim injected; whatever is wrong is said at once. UPDATE: what was admitted stays
+the claim injected; whatever is wrong is reported at once. UPDATE: what dray put in stays
 (``updates``).
 """
 
@@ -46,7 +46,7 @@ from dray_webhook.review import DENIED, UNSURE, Answer, Object, Request, annotat
 from dray_webhook.selectors import selectors_of
 from dray_webhook.shape import LONGEST_SHAPE, Shape, canonical, derive, derived_name
 from dray_webhook.understood import understood
-from dray_webhook.updates import keep_admitted
+from dray_webhook.updates import put_back
 from dray_webhook.view import View
 
 
@@ -56,7 +56,7 @@ def admit_pod(request: Request, view: View, rules: Rules, ids: Ids) -> Answer:
     if not _ours(pod) and not _ours(request.old_object or {}):
         return Answer()
     if request.operation == "UPDATE":
-        return keep_admitted(pod, request, rules)
+        return put_back(pod, request, rules)
     if request.operation != "CREATE":
         return Answer()
     return _Admission(pod, request, view, rules, ids).answer()

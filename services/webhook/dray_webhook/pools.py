@@ -122,7 +122,7 @@ class _Resolver:
 
     def _check_pool(self, pool: Pool) -> None:
         lookup = Lookup(kind="pool", name=pool.name)
-        if pool.allowed_namespaces and self.namespace not in pool.allowed_namespaces:
+        if not pool.admits(self.namespace):
             allowed = ", ".join(f'"{name}"' for name in pool.allowed_namespaces)
             self._refuse(
                 f'GPUPool "{pool.name}" does not admit pods of namespace "{self.namespace}": '

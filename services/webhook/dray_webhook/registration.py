@@ -14,14 +14,14 @@ from dray.domain.names import (
     SHAPE,
     TFLOPS_REQUEST,
 )
-from dray.kube.ports import CLAIMS, TEMPLATES
-from dray_webhook.claims import FENCES
+from dray.kube.ports import CLAIMS, POOLS, TEMPLATES
 from dray_webhook.pools import service_users
 
 MUTATE_PODS = "/mutate-pods"
 MUTATE_CLAIMS = "/mutate-claims"
 VALIDATE_PODS = "/validate-pods"
 VALIDATE_CLAIMS = "/validate-claims"
+VALIDATE_POOLS = "/validate-pools"
 NAME = "dray-webhook"
 NONSENSE = "as much as there is"
 API = "admissionregistration.k8s.io/v1"
@@ -34,9 +34,7 @@ def _annotated(variable: str) -> str:
     )
 
 
-ANNOTATED = (
-    f"({_annotated('object')}) || (request.operation == 'UPDATE' && {_annotated('oldObject')})"
-)
+ANNOTATED = _annotated("object")
 """Pods without our annotations never reach the webhook."""
 
 
@@ -50,14 +48,13 @@ def _changed(path: str, absent: str) -> str:
 
 WRITTEN_CHANGED = " || ".join(
     [
-        'request.operation == "CREATE"',
         _changed("metadata.annotations", "{}"),
         _changed("spec.schedulerName", '""'),
         _changed("spec.tolerations", "[]"),
     ]
 )
 """Lifting a gate or setting an image is nobody's business here."""
-NOT_ADMITTED = f'{_annotated("object")} && !("{SHAPE}" in object.metadata.annotations)'
+NOT_ADMITTED = f'{ANNOTATED} && !("{SHAPE}" in object.metadata.annotations)'
 """Annotations that a later mutating webhook added: ours had its turn without them, and a webhook
 that wasn't called is not called again (``reinvocationPolicy`` notwithstanding)."""
 
@@ -71,21 +68,19 @@ def _of_our_class(spec: str) -> str:
     )
 
 
-def _differs(place: str, name: str) -> str:
-    new, old = (
-        f"(has({variable}.metadata.{place}) && '{name}' in {variable}.metadata.{place} ? "
-        f"{variable}.metadata.{place}['{name}'] : '')"
-        for variable in ("object", "oldObject")
-    )
-    return f"{new} != {old}"
-
-
-FENCES_CHANGED = " || ".join(
-    [*(_differs("annotations", name) for name in FENCES), _differs("labels", POOL_LABEL)]
-)
-"""Every other update of a claim stays between its writer and the API server."""
 OUR_CLAIM = _of_our_class("object.spec")
 OUR_TEMPLATE = f"has(object.spec.spec) && {_of_our_class('object.spec.spec')}"
+
+
+def _selector(variable: str) -> str:
+    path = f"{variable}.spec.nodeSelector"
+    return f"(has({variable}.spec) && has({path}) ? [{path}] : [])"
+
+
+_SELECTOR_CHANGED = (
+    f"request.operation == 'CREATE' || {_selector('object')} != {_selector('oldObject')}"
+)
+"""Users who change something else of a pool were warned before."""
 
 
 def _tolerating(spec: str) -> str:
@@ -100,7 +95,10 @@ def _tolerating(spec: str) -> str:
     )
 
 
-STRANGE_CLAIM = f"!({OUR_CLAIM})"
+_LABELLED = f'has(object.metadata.labels) && "{POOL_LABEL}" in object.metadata.labels'
+DRAYS_CLAIM = f"({OUR_CLAIM}) || ({_LABELLED})"
+"""What dray allocates: claims of our class, and of any class in one of its pools."""
+STRANGE_CLAIM = f"!({DRAYS_CLAIM})"
 TOLERATING_CLAIM = _tolerating("object.spec")
 TOLERATING_TEMPLATE = f"has(object.spec.spec) && {_tolerating('object.spec.spec')}"
 """Of whatever class: they may get past the taint that keeps kube-scheduler from dray's devices."""
@@ -117,13 +115,13 @@ def webhook_configurations(
     """The MutatingWebhookConfiguration and the ValidatingWebhookConfiguration.
 
     ``url`` is the webhook's root (``https://127.0.0.1:8443``), ``ca_bundle`` the PEM of its CA.
-    ``trusted`` users update pods and claims without asking: decisions don't wait for the webhook.
+    ``trusted`` users update pods without asking. Nobody's update waits for a webhook that is away.
     """
     strangers = f"!(request.userInfo.username in {json.dumps([*trusted])})"
     called = _Call(url.rstrip("/"), base64.b64encode(ca_bundle).decode(), timeout_s)
     return [
         _configuration("MutatingWebhookConfiguration", name, _mutating(called, strangers)),
-        _configuration("ValidatingWebhookConfiguration", name, _validating(called, strangers)),
+        _configuration("ValidatingWebhookConfiguration", name, _validating(called)),
     ]
 
 
@@ -182,36 +180,36 @@ class _Call:
 def _mutating(called: _Call, strangers: str) -> list[dict[str, Any]]:
     """Pods get their claim, hand-written claims the capacities that are sold."""
     pods = called.webhook(
-        "pods",
+        "pods", MUTATE_PODS, _rule("", "pods", "CREATE"), {"annotated": ANNOTATED}
+    )
+    # A service to those who apply a manifest again; the API server refuses by itself what may not
+    # change (policies.yaml of the chart).
+    updates = called.webhook(
+        "pod-updates",
         MUTATE_PODS,
-        _rule("", "pods", "CREATE", "UPDATE"),
+        _rule("", "pods", "UPDATE"),
         {
-            "annotated": ANNOTATED,
+            "annotated": f"({ANNOTATED}) || ({_annotated('oldObject')})",
             "changed": WRITTEN_CHANGED,
-            "not-by-dray": f'request.operation == "CREATE" || {strangers}',
+            "not-by-dray": strangers,
         },
+        failure_policy="Ignore",
     )
     claims = called.webhook(
         "claims", MUTATE_CLAIMS, _rule(*_CREATED_CLAIM), {"our-class": OUR_CLAIM}
     )
-    return [{**webhook, "reinvocationPolicy": "IfNeeded"} for webhook in (pods, claims)]
+    return [{**webhook, "reinvocationPolicy": "IfNeeded"} for webhook in (pods, updates, claims)]
 
 
-def _validating(called: _Call, strangers: str) -> list[dict[str, Any]]:
+def _validating(called: _Call) -> list[dict[str, Any]]:
     """What is refused once every mutating webhook has had its turn."""
-    updates = {
-        "our-class": OUR_CLAIM,
-        "fences-changed": FENCES_CHANGED,
-        "not-by-dray": strangers,
-    }
     tolerating_claim = {"strange": STRANGE_CLAIM, "tolerating": TOLERATING_CLAIM}
     tolerating_template = {"strange": f"!({OUR_TEMPLATE})", "tolerating": TOLERATING_TEMPLATE}
     refused = [
         called.webhook(what, path, _rule(group, resource, operation), conditions)
         for what, path, group, resource, operation, conditions in (
             ("pods", VALIDATE_PODS, "", "pods", "CREATE", {"not-admitted": NOT_ADMITTED}),
-            ("claims", VALIDATE_CLAIMS, *_CREATED_CLAIM, {"our-class": OUR_CLAIM}),
-            ("claim-updates", VALIDATE_CLAIMS, _DRA, CLAIMS.plural, "UPDATE", updates),
+            ("claims", VALIDATE_CLAIMS, *_CREATED_CLAIM, {"drays": DRAYS_CLAIM}),
             ("templates", VALIDATE_CLAIMS, *_CREATED_TEMPLATE, {"our-class": OUR_TEMPLATE}),
             ("tolerating-claims", VALIDATE_CLAIMS, *_CREATED_CLAIM, tolerating_claim),
             ("tolerating-templates", VALIDATE_CLAIMS, *_CREATED_TEMPLATE, tolerating_template),
@@ -227,16 +225,23 @@ def _validating(called: _Call, strangers: str) -> list[dict[str, Any]]:
         others,
         failure_policy="Ignore",
     )
-    return [*refused, asked]
+    pools = called.webhook(
+        "pools",
+        VALIDATE_POOLS,
+        _rule(POOLS.group, POOLS.plural, "CREATE", "UPDATE", scope="Cluster"),
+        {"selector-changed": _SELECTOR_CHANGED},
+        failure_policy="Ignore",
+    )
+    return [*refused, asked, pools]
 
 
-def _rule(group: str, resource: str, *operations: str) -> dict[str, Any]:
+def _rule(group: str, resource: str, *operations: str, scope: str = "Namespaced") -> dict[str, Any]:
     return {
         "apiGroups": [group],
         "apiVersions": ["v1"],
         "operations": list(operations),
         "resources": [resource],
-        "scope": "Namespaced",
+        "scope": scope,
     }
 
 

@@ -15,7 +15,14 @@ from dray.telemetry import spans
 from dray_webhook.cache import Cache
 from dray_webhook.claims import concerns_dray
 from dray_webhook.injection import Ids
-from dray_webhook.inputs import MUTATE_CLAIM, VALIDATE_CLAIM, VALIDATE_POD, Inputs, decide
+from dray_webhook.inputs import (
+    MUTATE_CLAIM,
+    VALIDATE_CLAIM,
+    VALIDATE_POD,
+    VALIDATE_POOL,
+    Inputs,
+    decide,
+)
 from dray_webhook.pools import Rules
 from dray_webhook.review import UNSURE, Answer, Request
 from dray_webhook.view import View
@@ -57,29 +64,37 @@ class Webhook:
         with spans.begin("admission", sampled=sampled, kind="server") as span:
             ids = Ids(request.uid, span.traceparent)
             until = started + min(self._lookup_timeout_s, timeout_s / 2)
-            answer = await self._decide(request, view, ids, until)
+            answer = await self._decide(MUTATE_POD, request, view, ids, until)
             if span.recording:
                 _describe(span, request, answer)
             if answer.requested is not None:
                 self._publish(request, answer.requested, started)
         return answer
 
-    async def _decide(self, request: Request, view: View, ids: Ids, until: float) -> Answer:
-        """Decide, and while that is negative and doubtful, look up and decide again.
+    async def _decide(
+        self, path: str, request: Request, view: View, ids: Ids, until: float
+    ) -> Answer:
+        """Decide, and while that is doubtful, look up and decide again.
 
         It ends: a doubt that was looked up is none any more.
         """
-        answer = decide(MUTATE_POD, request, view, self._rules, ids)
+        answer = decide(path, request, view, self._rules, ids)
         known: dict[Lookup, LookupReply] = {}
         while answer.doubts:
             left_s = max(0.0, until - time.monotonic())
             known.update(await self._cache.look_up(answer.doubts, timeout_s=left_s))
             view = self._cache.view.with_answers(known)
-            answer = decide(MUTATE_POD, request, view, self._rules, ids)
+            answer = decide(path, request, view, self._rules, ids)
         if self._inputs is not None:
             created = self._cache.facts_created
-            self._inputs.record(request, view, ids, known, answer, facts_created=created)
+            self._inputs.record(request, view, ids, known, answer, path=path, facts_created=created)
         return answer
+
+    async def validate_pool(self, request: Request, *, timeout_s: float) -> Answer:
+        """The answer for a GPUPool, after one bounded look-up: a warning at most."""
+        until = time.monotonic() + min(self._lookup_timeout_s, timeout_s / 2)
+        ids = Ids(request.uid, "")
+        return await self._decide(VALIDATE_POOL, request, self._cache.view, ids, until)
 
     async def validate_pod(self, request: Request, *, timeout_s: float) -> Answer:
         """The answer for an annotated pod that ``mutate_pod`` never saw so."""

@@ -17,7 +17,7 @@ from dray.messages.facts import (
     Synced,
     TemplateObserved,
 )
-from dray.messages.rpc import Lookup, LookupReply
+from dray.messages.rpc import Lookup, LookupReply, Overlap
 
 READ_FACTS: tuple[type[Fact], ...] = (
     PoolObserved,
@@ -56,6 +56,8 @@ class View:
     """What was looked up already: a denial that rests on it is final."""
     unanswered: Mapping[Lookup, str] = field(default_factory=dict)
     """Why a look-up brought no answer."""
+    overlaps: Mapping[Lookup, Overlap] = field(default_factory=dict)
+    """Which nodes a pool does not get."""
 
     def apply(self, fact: Fact) -> None:
         """Fold one fact; later facts of an object replace earlier ones."""
@@ -86,6 +88,7 @@ class View:
                 **self.unanswered,
                 **{lookup: reply.error for lookup, reply in answers.items() if reply.error},
             },
+            overlaps={lookup: reply.overlap for lookup, reply in answers.items() if reply.overlap},
         )
         for lookup, reply in answers.items():
             if not reply.error:
@@ -93,7 +96,7 @@ class View:
         return view
 
     def _learn(self, lookup: Lookup, reply: LookupReply) -> None:
-        if lookup == DEFAULT_POOL:
+        if lookup == DEFAULT_POOL or lookup.kind == "overlap":
             return
         if lookup.kind == "pool":
             _put(self.pools, lookup.name, reply.pool)

@@ -20,3 +20,10 @@ def dead_letter(message: Delivered, reason: str) -> Outgoing:
         "Nats-Msg-Id": f"dead.{message.stream}.{message.sequence}",
     }
     return Outgoing(PREFIX + message.subject.removeprefix("dray."), message.payload, headers)
+
+
+def notice(about: str, reason: str, *, identity: str) -> Outgoing:
+    """What a service can't do, beside the messages that nobody could handle. ``about``: the end of
+    its subject; ``identity``: the same for a notice that is repeated."""
+    headers = {"dray-dead-reason": " ".join(reason.split()), "Nats-Msg-Id": f"dead.{identity}"}
+    return Outgoing(PREFIX + about, b"{}", headers)

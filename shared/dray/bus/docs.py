@@ -19,8 +19,9 @@ from typing import Any, get_args, get_type_hints
 import msgspec
 
 from dray.bus.memory_store import matches
+from dray.bus.ports import StreamSpec
 from dray.bus.readers import READERS, RECORD_WRITERS
-from dray.bus.topology import ACCESS, STREAMS
+from dray.bus.topology import ACCESS, MIB, STREAMS
 from dray.messages.base import Message, ce_type, subject_prefix
 from dray.messages.commands import COMMANDS
 from dray.messages.decisions import RECORDS, Record
@@ -139,8 +140,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _streams() -> str:
     rows = [
-        f"| `{spec.name}` | `{' '.join(spec.subjects)}` | "
-        f"{_kept(spec.last_per_subject, spec.max_age_s)} | {spec.purpose} |"
+        f"| `{spec.name}` | `{' '.join(spec.subjects)}` | {_kept(spec)} | {spec.purpose} |"
         for spec in STREAMS
     ]
     log = (
@@ -149,16 +149,19 @@ def _streams() -> str:
     )
     head = "## Streams\n\n| stream | subjects | keeps | for |\n|---|---|---|---|\n"
     note = (
-        f"\nA fact whose object was deleted is a tombstone (`deleted`), dropped after "
+        "\nWhere a stream has its bytes, the oldest messages are dropped "
+        "([settings](user-guide/settings.md#what-the-bus-keeps)).\n"
+        f"A fact whose object was deleted is a tombstone (`deleted`), dropped after "
         f"{TOMBSTONE_S} s.\nThe claim-controller's leader makes every stream, and reads back the "
         "facts it published.\n`dray record` and `dray doctor --deep` read all facts and records.\n"
     )
     return head + "\n".join([*rows, log]) + "\n" + note
 
 
-def _kept(last_per_subject: bool, max_age_s: float | None) -> str:
-    what = "the last message of each subject" if last_per_subject else "every message"
-    return what if max_age_s is None else f"{what}, for {max_age_s / 3600:.0f} h"
+def _kept(spec: StreamSpec) -> str:
+    what = "the last message of each subject" if spec.last_per_subject else "every message"
+    what += "" if spec.max_age_s is None else f", for {spec.max_age_s / 3600:.0f} h"
+    return what + ("" if spec.max_bytes is None else f", at most {spec.max_bytes // MIB} MiB")
 
 
 def _section(title: str, base: type[Any] | None, entries: Iterable[str]) -> str:

@@ -12,6 +12,7 @@ from dray.bus.intake import Headers
 from dray.bus.link import Link
 from dray.bus.ports import (
     BusUnavailableError,
+    NoRoomError,
     StaleSequenceError,
     StreamMissingError,
     StreamSpec,
@@ -28,6 +29,7 @@ NANO: Final = 1_000_000_000
 STREAM_NOT_FOUND: Final = 10059
 STREAM_NAME_IN_USE: Final = 10058
 NO_MESSAGE: Final = 10037
+NO_ROOM: Final = 10047
 WRONG_LAST: Final = (10070, 10071, 10164)
 """Another last message id, or another last sequence, than was expected."""
 _SERVER_FAULTS: Final = 500
@@ -103,6 +105,8 @@ def error_of(problem: dict[str, Any], what: str) -> DrayError:
         )
     if code == STREAM_NOT_FOUND:
         return StreamMissingError(f"{what}: {description}")
+    if code == NO_ROOM:
+        return NoRoomError(f"{what}: {description}")
     if int(problem.get("code") or 0) >= _SERVER_FAULTS:
         return BusUnavailableError(f"{what}: {description}")
     return JetStreamRefusedError(what, code, description)
@@ -119,6 +123,7 @@ def stream_config(spec: StreamSpec) -> dict[str, Any]:
         "discard": "old",
         "num_replicas": 1,
         "max_age": int((spec.max_age_s or 0) * NANO),
+        "max_bytes": spec.max_bytes or -1,
         "max_msgs_per_subject": 1 if spec.last_per_subject else -1,
         "duplicate_window": int(spec.duplicate_window_s * NANO),
         "allow_msg_ttl": spec.message_ttl,

@@ -9,6 +9,7 @@ import msgspec
 
 from dray.bus.ports import (
     Fence,
+    NoRoomError,
     StaleSequenceError,
     StreamMissingError,
     StreamSpec,
@@ -60,6 +61,7 @@ class MemoryStream:
     _expires: dict[int, float] = field(default_factory=dict)
     _by_subject: dict[str, int] = field(default_factory=dict)
     _seen: dict[str, tuple[float, int]] = field(default_factory=dict)
+    _bytes: int = 0
 
     @property
     def state(self) -> StreamState:
@@ -134,6 +136,7 @@ class MemoryStream:
         self.messages.clear()
         self._by_subject.clear()
         self._expires.clear()
+        self._bytes = 0
 
     def lose_tail(self, count: int) -> None:
         """Lose the newest messages, as a server does that lost power before it synced."""
@@ -171,12 +174,23 @@ class MemoryStream:
             sequence=sequence,
             time_unix_s=now_unix_s,
         )
+        self._bytes += _size(self.messages[sequence])
+        while self.spec.max_bytes is not None and self._bytes > self.spec.max_bytes:
+            self._drop(next(iter(self.messages)))
 
     def _drop(self, sequence: int) -> None:
         self._expires.pop(sequence, None)
         message = self.messages.pop(sequence, None)
-        if message is not None and self._by_subject.get(message.subject) == sequence:
+        if message is None:
+            return
+        self._bytes -= _size(message)
+        if self._by_subject.get(message.subject) == sequence:
             del self._by_subject[message.subject]
+
+
+def _size(message: Delivered) -> int:
+    headers = sum(len(name) + len(value) for name, value in message.headers.items())
+    return len(message.subject) + headers + len(message.payload)
 
 
 class MemoryServer:
@@ -187,9 +201,15 @@ class MemoryServer:
         self.streams: dict[str, MemoryStream] = {}
         self.leases: dict[str, tuple[str, float]] = {}
         """Holder and the time the lease lapses, by key."""
+        self.storage_bytes = 2**50
+        """What may be set aside for streams."""
 
     def ensure(self, spec: StreamSpec) -> bool:
-        """Make the stream if it is missing."""
+        """Make the stream if it is missing. Raises NoRoomError."""
+        others = (one.spec for name, one in self.streams.items() if name != spec.name)
+        needed = sum(one.max_bytes or 0 for one in (spec, *others))
+        if spec.max_bytes and needed > self.storage_bytes:
+            raise NoRoomError(f"{spec.name}: insufficient storage resources available")
         if spec.name in self.streams:
             self.streams[spec.name].spec = spec
             return False

@@ -12,6 +12,10 @@ class BusUnavailableError(TemporaryError):
     """The bus can't be reached, or did not answer in time: the outcome is unknown."""
 
 
+class NoRoomError(BusUnavailableError):
+    """The store has no room for a message, or for the bytes that a stream may keep."""
+
+
 class StaleSequenceError(PermanentError):
     """A last sequence was expected that is not the log's, or the subject's: somebody else wrote."""
 
@@ -38,6 +42,9 @@ class StreamSpec:
     subjects: tuple[str, ...]
     last_per_subject: bool = False
     max_age_s: float | None = None
+    max_bytes: int | None = None
+    """The oldest messages are dropped where the stream would keep more; None: no limit. The server
+    sets so much of its storage aside."""
     message_ttl: bool = False
     duplicate_window_s: float = 120.0
     purpose: str = ""
@@ -82,7 +89,8 @@ class Bus(Protocol):
         """Whether the bus can be reached now."""
 
     async def ensure(self, stream: StreamSpec) -> bool:
-        """Make the stream if it is missing; True if it was made now. Idempotent."""
+        """Make the stream if it is missing; True if it was made now. Idempotent. Raises NoRoomError
+        where ``max_bytes`` can't be set aside."""
 
     async def delete_stream(self, name: str) -> None:
         """Delete a stream; absent is fine."""

@@ -3,7 +3,8 @@
 The same table makes nats-server's permissions in the local stack and in the chart.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from dray.bus.ports import StreamSpec
 from dray.messages.base import Message, subject_prefix
@@ -24,6 +25,7 @@ LEASE_PREFIX = "dray.lease."
 """Subjects of leases: one per key, made and answered by the bus door alone."""
 DAY_S = 86_400.0
 HOUR_S = 3_600.0
+MIB = 2**20
 
 STREAMS: tuple[StreamSpec, ...] = (
     StreamSpec(
@@ -37,19 +39,29 @@ STREAMS: tuple[StreamSpec, ...] = (
         EVENTS_STREAM,
         ("dray.evt.>",),
         max_age_s=DAY_S,
+        max_bytes=256 * MIB,
         purpose="what happened to pods, for timelines; no state depends on it",
     ),
     StreamSpec(
-        COMMANDS_STREAM, ("dray.cmd.>",), max_age_s=DAY_S, purpose="wishes with one addressee"
+        COMMANDS_STREAM,
+        ("dray.cmd.>",),
+        max_age_s=DAY_S,
+        max_bytes=64 * MIB,
+        purpose="wishes with one addressee",
     ),
     StreamSpec(
         INPUTS_STREAM,
         ("dray.input.>",),
         max_age_s=HOUR_S,
+        max_bytes=256 * MIB,
         purpose="what services consumed while their recording is on, for `dray record`",
     ),
     StreamSpec(
-        DEAD_STREAM, ("dray.dead.>",), max_age_s=7 * DAY_S, purpose="messages nobody could handle"
+        DEAD_STREAM,
+        ("dray.dead.>",),
+        max_age_s=7 * DAY_S,
+        max_bytes=64 * MIB,
+        purpose="messages nobody could handle",
     ),
     StreamSpec(
         LEASES_STREAM,
@@ -59,6 +71,12 @@ STREAMS: tuple[StreamSpec, ...] = (
         purpose="who serves which domain; a courtesy, lapses by message time-to-live",
     ),
 )
+
+
+def limited(limits: Mapping[str, int]) -> tuple[StreamSpec, ...]:
+    """The streams, with other limits in bytes for some, by name. Facts, leases and decision logs
+    have none: nothing of theirs may be dropped."""
+    return tuple(replace(spec, max_bytes=limits.get(spec.name, spec.max_bytes)) for spec in STREAMS)
 
 
 def log_spec(domain: str, epoch: int) -> StreamSpec:

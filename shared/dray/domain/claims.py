@@ -115,3 +115,19 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     def marked(self) -> int:
         """Highest attempt that its annotations name, begun or void."""
         return max(self.decision, self.void)
+
+
+class GivenUp(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """Attempts of a claim that were given up because Kubernetes took no write for them
+    (docs/adr/0030)."""
+
+    attempt: int
+    """Nobody carries out attempts up to this one any more."""
+    void: int = 0
+    """Attempts up to this one can't have been committed by anybody: they count as void, also where
+    the claim's annotation does not say so."""
+    revision: int = 0
+    """resourceVersion of the claim when they were given up."""
+    message: str = ""
+    """Why, in the API server's words, as long as nothing is decided about the claim again: until
+    it is changed, or after a while."""

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -136,7 +136,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     created_unix_s: float = 0.0
 
     @property
-    def binder(self) -> str:
+    def binder(self) -> Literal["dray", "kube-scheduler"]:
         """Who binds the pod: dray where its ``schedulerName`` says so, else kube-scheduler."""
         return OWNER_DRAY if self.scheduler == DRAY_SCHEDULER else OWNER_KUBE_SCHEDULER
 
@@ -147,7 +147,7 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     name: str
     uid: str
     pool: str = ""
-    """GPUPool, or empty: in none, in two, or moving; then nothing is allocated there."""
+    """GPUPool, or empty: in none, or moving; then nothing is allocated there."""
     owner: str = OWNER_DRAY
     """``spec.owner`` of its pool."""
     qos: str = DEFAULT_QOS
@@ -178,6 +178,8 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     decision log says ``node-left``."""
     leaving_since: int = 0
     """Facts of this node from this revision on no longer name ``leaving`` as its pool."""
+    assigned_pool: str = ""
+    """GPUPool that has the node: ``pool``, or what that will be once the node has moved."""
 
 
 class Pool(msgspec.Struct, frozen=True, gc=False):
@@ -198,6 +200,10 @@ class Pool(msgspec.Struct, frozen=True, gc=False):
     isolation: str = ""
     allowed_namespaces: tuple[str, ...] = ()
     """Empty: all."""
+
+    def admits(self, namespace: str) -> bool:
+        """Whether pods and claims of a namespace may have devices of the pool."""
+        return not self.allowed_namespaces or namespace in self.allowed_namespaces
 
 
 class Policy(msgspec.Struct, frozen=True, gc=False):

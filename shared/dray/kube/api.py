@@ -111,6 +111,7 @@ class KubeApi:
         *,
         kind: PatchType = "merge",
         subresource: str = "",
+        timeout_s: float | None = None,
     ) -> Object:
         """See ``Kube.patch``; ``apply`` takes fields over from other managers."""
         query = {**self._manager, **({"force": "true"} if kind == "apply" else {})}
@@ -121,6 +122,7 @@ class KubeApi:
                 query=query,
                 body=patch,
                 content_type=_PATCH_TYPES[kind],
+                timeout_s=timeout_s,
             )
         except RefusedError as error:
             if _is_failed_test(patch, error):
@@ -156,7 +158,14 @@ class KubeApi:
             return
 
     async def bind(
-        self, pod: str, namespace: str, *, uid: str, node: str, resource_version: int | None = None
+        self,
+        pod: str,
+        namespace: str,
+        *,
+        uid: str,
+        node: str,
+        resource_version: int | None = None,
+        timeout_s: float | None = None,
     ) -> None:
         """See ``Kube.bind``."""
         metadata = {"name": pod, "namespace": namespace, "uid": uid}
@@ -169,7 +178,9 @@ class KubeApi:
             "target": {"apiVersion": "v1", "kind": NODES.kind, "name": node},
         }
         path = PODS.path(namespace, pod, "binding")
-        await self._transport.call("POST", path, query=self._manager, body=body)
+        await self._transport.call(
+            "POST", path, query=self._manager, body=body, timeout_s=timeout_s
+        )
 
     async def evict(self, pod: str, namespace: str) -> None:
         """See ``Kube.evict``."""

@@ -32,6 +32,8 @@ from dray.kube.ports import (
 
 TIMEOUT_S: Final = 30.0
 _CONNECT_S: Final = 5.0
+_ANSWER_S: Final = 2.0
+"""How long the answer of a server that has given a request up may take."""
 _JSON: Final = "application/json"
 _READ_BUFFER_BYTES: Final = 2**21
 """Events of large objects are read in few pieces."""
@@ -50,8 +52,12 @@ the server is there, and after 3 times without an answer the connection is lost.
 Query = Mapping[str, str]
 
 
-class GoneError(DrayError):
-    """The resourceVersion or continuation asked for is too old (410): list again."""
+class GoneError(KubeUnavailableError):
+    """The resourceVersion or continuation asked for is too old (410): list again.
+
+    An admission webhook may answer any request with 410: to callers of other methods than list
+    and watch it is a failure of the server.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +123,19 @@ class Transport:
         query: Query | None = None,
         body: object = None,
         content_type: str = _JSON,
+        timeout_s: float | None = None,
     ) -> dict[str, Any]:
         """One request and its JSON answer.
 
-        Raises the errors of ``dray.kube.ports``, KubeUnavailableError where no answer came (the
-        request may have been carried out), and GoneError.
+        The server gives the request up ``timeout_s`` after it has received it, whatever its
+        admission webhooks do. Raises the errors of ``dray.kube.ports``, KubeUnavailableError where
+        no answer came (the request may have been carried out), GoneError being one.
         """
-        timeout = aiohttp.ClientTimeout(total=TIMEOUT_S, sock_connect=_CONNECT_S)
+        total_s = TIMEOUT_S
+        if timeout_s is not None:
+            query = {**(query or {}), "timeout": f"{timeout_s:.3f}s"}
+            total_s = min(TIMEOUT_S, timeout_s + _ANSWER_S)
+        timeout = aiohttp.ClientTimeout(total=total_s, sock_connect=_CONNECT_S)
         payload = None if body is None else msgspec.json.encode(body)
         try:
             async with self._request(
@@ -145,7 +157,7 @@ class Transport:
     ) -> AsyncGenerator[dict[str, Any], None]:
         """The JSON lines of a watch until it ends; lines of any length.
 
-        Raises the port's errors, and GoneError.
+        Raises the port's errors, GoneError being one.
         """
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S, sock_read=silence_s)
         try:

@@ -5,9 +5,10 @@ import copy
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from dray.kube.memory_patch import patched
+from dray.kube.memory_refusals import Refusal, Request
 from dray.kube.memory_rules import check_binding
 from dray.kube.memory_selectors import matcher
 from dray.kube.memory_store import Event, MemoryStore
@@ -28,12 +29,14 @@ from dray.kube.ports import (
 
 Hook = Callable[[Resource, str], Awaitable[None]]
 """Awaited before a call, with the kind and the object's name (empty for lists)."""
+_WATCH_AGAIN_S: Final = 1.0
 
 
 class MemoryKube:
     """One client of an in-memory API server; ``peer`` makes further ones of the same server.
 
-    For tests: ``fail_next``; ``before[method]``, a hook that may hold a caller asleep;
+    For tests: ``fail_next``; ``refuse``, for all clients and until further notice;
+    ``before[method]``, a hook that may hold a caller asleep;
     ``hold_watches`` makes this client's caches stale until ``release_watches``;
     ``expire_watches`` answers every watch of the server with 410, so that it lists again;
     ``collect_garbage`` deletes what has lost its owners.
@@ -56,6 +59,12 @@ class MemoryKube:
     def fail_next(self, method: str, error: Exception, *, after: bool = False) -> None:
         """Make the next call of ``method`` raise, before or after it has done its work."""
         self._faults.setdefault(method, deque()).append((error, after))
+
+    def refuse(self, refusal: Refusal) -> Callable[[], None]:
+        """Have the server answer so to every client, until the function returned is called."""
+        refusals = self.store.refusals
+        refusals.append(refusal)
+        return lambda: refusals.remove(refusal)
 
     def hold_watches(self) -> None:
         """Deliver nothing more to this client's watches until ``release_watches``."""
@@ -81,7 +90,7 @@ class MemoryKube:
 
     async def get(self, resource: Resource, name: str, namespace: str = "") -> Object:
         """See ``Kube.get``."""
-        await self._enter("get", resource, name)
+        await self._enter(Request("get", resource, name, namespace))
         return copy.deepcopy(self.store.get(resource, name, namespace))
 
     async def list(
@@ -93,7 +102,7 @@ class MemoryKube:
         field_selector: str = "",
     ) -> Listed:
         """See ``Kube.list``."""
-        await self._enter("list", resource, "")
+        await self._enter(Request("list", resource, "", namespace))
         return self._list(resource, matcher(namespace, label_selector, field_selector))
 
     async def watch(
@@ -109,8 +118,9 @@ class MemoryKube:
         while True:
             await self._flowing.wait()
             try:
-                await self._enter("watch", resource, "")
+                await self._enter(Request("watch", resource, "", namespace))
             except KubeUnavailableError:
+                await asyncio.sleep(_WATCH_AGAIN_S)
                 continue
             expiry = self.store.expiry
             position = len(self.store.events)
@@ -132,18 +142,21 @@ class MemoryKube:
     ) -> Object:
         """See ``Kube.create``."""
         metadata = obj.get("metadata") or {}
-        await self._enter("create", resource, metadata.get("name", ""))
+        place = namespace or metadata.get("namespace", "")
+        request = Request("create", resource, metadata.get("name", ""), place)
+        await self._enter(request)
         made = self.store.create(resource, obj, namespace, dry_run)
-        self._leave("create")
+        self._leave(request)
         return made
 
     async def update(self, resource: Resource, obj: Object, *, subresource: str = "") -> Object:
         """See ``Kube.update``."""
-        metadata = obj["metadata"]
-        await self._enter("update", resource, metadata["name"])
-        old = self.store.get(resource, metadata["name"], metadata.get("namespace", ""))
+        name, namespace = obj["metadata"]["name"], obj["metadata"].get("namespace", "")
+        request = Request("update", resource, name, namespace, subresource)
+        await self._enter(request)
+        old = self.store.get(resource, name, namespace)
         written = self.store.write(resource, old, copy.deepcopy(obj), subresource)
-        self._leave("update")
+        self._leave(request)
         return written
 
     async def patch(
@@ -155,11 +168,13 @@ class MemoryKube:
         *,
         kind: PatchType = "merge",
         subresource: str = "",
+        timeout_s: float | None = None,
     ) -> Object:
         """See ``Kube.patch``."""
-        await self._enter("patch", resource, name)
+        request = Request("patch", resource, name, namespace, subresource, timeout_s)
+        await self._enter(request)
         written = self._patch(resource, name, patch, namespace, kind, subresource)
-        self._leave("patch")
+        self._leave(request)
         return written
 
     async def delete(
@@ -173,7 +188,8 @@ class MemoryKube:
         grace_period_s: int | None = None,
     ) -> None:
         """See ``Kube.delete``."""
-        await self._enter("delete", resource, name)
+        request = Request("delete", resource, name, namespace)
+        await self._enter(request)
         try:
             old = self.store.get(resource, name, namespace)
         except NotFoundError:
@@ -189,28 +205,37 @@ class MemoryKube:
                     f"{metadata[field]}, not {value}"
                 )
         self.store.delete(resource, old, grace_period_s)
-        self._leave("delete")
+        self._leave(request)
 
     async def bind(
-        self, pod: str, namespace: str, *, uid: str, node: str, resource_version: int | None = None
+        self,
+        pod: str,
+        namespace: str,
+        *,
+        uid: str,
+        node: str,
+        resource_version: int | None = None,
+        timeout_s: float | None = None,
     ) -> None:
         """See ``Kube.bind``."""
-        await self._enter("bind", PODS, pod)
+        request = Request("bind", PODS, pod, namespace, "binding", timeout_s)
+        await self._enter(request)
         old = self.store.get(PODS, pod, namespace)
         check_binding(old, uid, resource_version)
         # Past the rules of an update: only a binding may set the node.
         self.store.bind(old, node)
-        self._leave("bind")
+        self._leave(request)
 
     async def evict(self, pod: str, namespace: str) -> None:
         """See ``Kube.evict``; budgets are up to ``fail_next``."""
-        await self._enter("evict", PODS, pod)
+        request = Request("evict", PODS, pod, namespace, "eviction")
+        await self._enter(request)
         self.store.delete(PODS, self.store.get(PODS, pod, namespace), None)
-        self._leave("evict")
+        self._leave(request)
 
     async def version(self) -> str:
         """See ``Kube.version``."""
-        await self._enter("version", PODS, "")
+        await self._enter(Request("version", PODS))
         return self.git_version
 
     async def served_versions(self, group: str) -> tuple[str, ...]:
@@ -256,13 +281,31 @@ class MemoryKube:
             and "deletionTimestamp" not in obj["metadata"]
         ]
 
-    async def _enter(self, method: str, resource: Resource, name: str) -> None:
-        if (hook := self.before.get(method)) is not None:
-            await hook(resource, name)
-        self._raise_fault(method, after=False)
+    async def _enter(self, request: Request) -> None:
+        if (hook := self.before.get(request.method)) is not None:
+            await hook(request.resource, request.name)
+        self._raise_fault(request.method, after=False)
+        await self._answer_refused(request)
 
-    def _leave(self, method: str) -> None:
-        self._raise_fault(method, after=True)
+    def _leave(self, request: Request) -> None:
+        self._raise_fault(request.method, after=True)
+        for refusal in self.store.refusals:
+            if refusal.after and refusal.meets(request):
+                raise refusal.error.with_traceback(None)
+
+    async def _answer_refused(self, request: Request) -> None:
+        for refusal in tuple(self.store.refusals):
+            if refusal.after or not refusal.meets(request):
+                continue
+            if request.timeout_s is not None and refusal.delay_s > request.timeout_s:
+                await asyncio.sleep(request.timeout_s)
+                raise KubeUnavailableError(
+                    f"{request.method} {request.resource.plural}/{request.name}: Timeout: request "
+                    "did not complete within requested timeout"
+                )
+            if refusal.delay_s:
+                await asyncio.sleep(refusal.delay_s)
+            raise refusal.error.with_traceback(None)
 
     def _raise_fault(self, method: str, *, after: bool) -> None:
         faults = self._faults.get(method)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from dray.kube.memory_refusals import Refusal
 from dray.kube.memory_rules import check_update, has_generation, merge_update, prepare_create
 from dray.kube.ports import (
     PODS,
@@ -47,6 +48,8 @@ class MemoryStore:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     expiry: int = 0
     """Counts the times that watches were told to list again."""
+    refusals: list[Refusal] = field(default_factory=list)
+    """Which requests are refused now."""
     _names: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def of(self, resource: Resource) -> dict[Key, Object]:

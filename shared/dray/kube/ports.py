@@ -8,14 +8,18 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
-from dray.domain.errors import PermanentError, TemporaryError
+from dray.domain.errors import DrayError, PermanentError, TemporaryError
 from dray.domain.names import API_GROUP
 
 Object = dict[str, Any]
 """A Kubernetes object as JSON."""
 
 
-class KubeUnavailableError(TemporaryError):
+class KubeError(DrayError):
+    """Any failed request to the API server: one of the five below, and nothing else."""
+
+
+class KubeUnavailableError(KubeError, TemporaryError):
     """The API server can't be reached, is overloaded, or failed: the outcome is unknown.
 
     ``retry_after_s`` is what the server asked for (``Retry-After``), or 0.
@@ -26,19 +30,19 @@ class KubeUnavailableError(TemporaryError):
         self.retry_after_s = retry_after_s
 
 
-class ConflictError(TemporaryError):
+class ConflictError(KubeError, TemporaryError):
     """The object's resourceVersion moved on (409), or a precondition failed: read it again."""
 
 
-class NotFoundError(PermanentError):
+class NotFoundError(KubeError, PermanentError):
     """No such object (404)."""
 
 
-class AlreadyExistsError(PermanentError):
+class AlreadyExistsError(KubeError, PermanentError):
     """An object of that name exists (409 AlreadyExists)."""
 
 
-class RefusedError(PermanentError):
+class RefusedError(KubeError, PermanentError):
     """The API server refused the request (400, 401, 403, 405, 422); ``status`` is its code.
 
     A server that has not read its roles yet refuses everybody: that is KubeUnavailableError.
@@ -91,6 +95,20 @@ POLICIES = Resource(API_GROUP, "v1", "schedulingconfigtemplates", "SchedulingCon
 BIND_REQUESTS = Resource(API_GROUP, "v1", "bindrequests", "BindRequest")
 CRDS = Resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False
+)
+ADMISSION_POLICIES = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingadmissionpolicies",
+    "ValidatingAdmissionPolicy",
+    namespaced=False,
+)
+ADMISSION_POLICY_BINDINGS = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingadmissionpolicybindings",
+    "ValidatingAdmissionPolicyBinding",
+    namespaced=False,
 )
 
 PatchType = Literal["merge", "json", "strategic", "apply"]
@@ -165,9 +183,11 @@ class Kube(Protocol):
         *,
         kind: PatchType = "merge",
         subresource: str = "",
+        timeout_s: float | None = None,
     ) -> Object:
         """Patch; fenced if the patch carries ``metadata.resourceVersion`` (or a JSON patch
-        ``test``). Raises ConflictError, NotFoundError."""
+        ``test``). The server gives it up ``timeout_s`` after it was received. Raises
+        ConflictError, NotFoundError."""
 
     async def delete(
         self,
@@ -182,10 +202,18 @@ class Kube(Protocol):
         """Delete; absent is fine. Raises ConflictError when a precondition fails."""
 
     async def bind(
-        self, pod: str, namespace: str, *, uid: str, node: str, resource_version: int | None = None
+        self,
+        pod: str,
+        namespace: str,
+        *,
+        uid: str,
+        node: str,
+        resource_version: int | None = None,
+        timeout_s: float | None = None,
     ) -> None:
-        """POST pods/binding; fenced by the pod's revision where one is given. Raises ConflictError
-        if that moved or the pod is bound already, NotFoundError."""
+        """POST pods/binding; fenced by the pod's revision where one is given, and given up by the
+        server ``timeout_s`` after it was received. Raises ConflictError if the pod moved or is
+        bound already, NotFoundError."""
 
     async def evict(self, pod: str, namespace: str) -> None:
         """POST pods/eviction. Raises ConflictError while a budget forbids it."""

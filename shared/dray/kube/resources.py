@@ -17,6 +17,7 @@ from dray.domain.names import (
     FRAGMENTATION_AWARE,
     KUBERNETES_COMPATIBLE,
     OWNER_DRAY,
+    OWNER_KUBE_SCHEDULER,
 )
 from dray.kube.bind_request import BindRequest
 from dray.kube.ports import POLICIES, POOLS
@@ -57,6 +58,16 @@ _WEIGHTS_OF_WHAT = (
 )
 
 
+_NAMESPACES_KEPT = (
+    "!has(self.owner) || self.owner != 'kube-scheduler' || "
+    "!has(self.allowedNamespaces) || size(self.allowedNamespaces) == 0"
+)
+_NAMESPACES_OF_DRAY = (
+    "allowedNamespaces needs owner dray: kube-scheduler does not read it, and gives devices to "
+    "claims of any namespace"
+)
+
+
 class QoSConfig(Fields):
     """Quality of service of the pool's cards."""
 
@@ -89,6 +100,12 @@ class CapacityConfig(Fields):
 class GPUPoolSpec(Fields):
     """Which nodes the pool has, and how their cards are given out."""
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "x-kubernetes-validations": [{"rule": _NAMESPACES_KEPT, "message": _NAMESPACES_OF_DRAY}]
+        }
+    )
+
     node_selector: dict[str, str] | None = Field(
         default=None,
         description="Labels of the pool's nodes; absent: tensor-fusion.ai/gpupool=<pool name>.",
@@ -117,8 +134,15 @@ class GPUPoolSpec(Fields):
         description="How sharers of a card are kept apart; stored until nodes enforce it.",
     )
     allowed_namespaces: list[str] | None = Field(
-        default=None, description="Namespaces whose pods may use the pool; absent or empty: all."
+        default=None,
+        description="Namespaces whose pods and claims may use the pool; absent or empty: all.",
     )
+
+    @model_validator(mode="after")
+    def _keeps_namespaces(self) -> "GPUPoolSpec":
+        if self.owner == OWNER_KUBE_SCHEDULER and self.allowed_namespaces:
+            raise ValueError(_NAMESPACES_OF_DRAY)
+        return self
 
 
 class Amounts(Fields):

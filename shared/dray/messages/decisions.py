@@ -5,7 +5,7 @@ not folded every record can't add one. The claim-controller consumes it as its c
 standbys, ``dray explain`` and replay read it.
 """
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -13,6 +13,8 @@ from dray.domain.claims import Allocation
 from dray.domain.pods import HostPort
 from dray.messages.base import Kind, Message, token
 from dray.reasons import Reason
+
+WhyReleased = Literal["committed", "voided", "withdrawn", "deleted"]
 
 
 class Record(Message, frozen=True, kw_only=True, tag_field="record"):
@@ -61,7 +63,7 @@ class PodDecision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     namespace: str
     name: str
     node: str
-    binder: str
+    binder: Literal["dray", "kube-scheduler"]
     """``dray`` binds itself; for ``kube-scheduler`` the gate is lifted."""
     claims: tuple[ClaimDecision, ...]
     cpu_milli: int = 0
@@ -128,8 +130,8 @@ class Release(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     claim_uid: str
     attempt: int
-    why: str
-    """``committed``, ``voided``, ``withdrawn``, ``deleted``."""
+    why: WhyReleased
+    """Of another value of a later release nobody knows whether it frees the devices."""
     exclude_node: str = ""
     """Node not to be tried again soon for this claim."""
 

@@ -7,7 +7,7 @@ carries the resourceVersion (or generation) it was read at, and never goes back.
 
 from typing import Any, ClassVar
 
-from dray.domain.claims import Claim
+from dray.domain.claims import Claim, GivenUp
 from dray.domain.devices import DeviceClass, ResourceSlice
 from dray.domain.dra.slices import Slice, TaintRule
 from dray.domain.pods import Node, Pod, Policy, Pool
@@ -46,6 +46,8 @@ class ClaimObserved(Fact, frozen=True, kw_only=True):
     """Other pools than the claim's whose pods refer to it: their logs may reserve for it."""
     moved_to: str | None = None
     """Of a tombstone: the claim is not gone, but has another pool by now."""
+    given_up: GivenUp | None = None
+    """What ``claim.void`` says beyond the claim's annotation, and why that is not written."""
 
     def subject_pool(self) -> str:
         return self.claim.pool
@@ -86,6 +88,8 @@ class NodeObserved(Fact, frozen=True, kw_only=True):
     as they are dray's; None: never, or not yet."""
     former: tuple[str, ...] = ()
     """Other pools whose claims hold devices of it, or may yet: pools that it left, mostly."""
+    also_selected_by: tuple[str, ...] = ()
+    """Pools that select the node and don't have it, because ``node.assigned_pool`` has."""
 
     def ids(self) -> tuple[str, ...]:
         return (self.node.name,)
@@ -249,10 +253,18 @@ class Synced(Fact, frozen=True, kw_only=True):
 
 
 class Tick(Fact, frozen=True, kw_only=True):
-    """Lets time pass for the decisions. ``revision`` is the count of the publisher."""
+    """Lets time pass for the decisions. ``revision`` is the count of the publisher.
+
+    The time is counted: each tick adds what passed by its publisher's monotonic clock, and the
+    next publisher continues from the last tick. The wall clock is read only for the first tick
+    of a stream.
+    """
 
     NAME: ClassVar[str] = "tick"
     now_unix_s: float
+    most_step_s: float = 60.0
+    """A reader adds at most this for each tick, whatever ``now_unix_s`` says. The default is for
+    ticks of earlier releases, which had the wall clock's time."""
 
     def ids(self) -> tuple[str, ...]:
         return ()

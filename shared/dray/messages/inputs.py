@@ -1,6 +1,7 @@
 """What services other than the allocator consumed and answered, while recording is on.
 
-Nothing acts on it: it is for ``dray record`` and ``dray replay`` alone.
+Nothing acts on it: it is for ``dray record`` and ``dray replay`` alone. Of Kubernetes objects it
+holds what decisions read (``dray.recording.redaction``).
 """
 
 from typing import Any, ClassVar, Literal
@@ -31,7 +32,7 @@ class Reviewed(Message, frozen=True, kw_only=True):
     """Of the AdmissionReview."""
     path: str = MUTATE_POD
     """What was asked for: ``mutate-pods``, ``validate-pods``, ``mutate-claims``,
-    ``validate-claims``."""
+    ``validate-claims``, ``validate-pools``."""
     facts_sequence: int
     """Last fact of pools, policies, templates and the server that it had folded."""
     facts_created: str = ""
@@ -40,7 +41,9 @@ class Reviewed(Message, frozen=True, kw_only=True):
     caught_up: bool
     """Whether no further such fact was waiting then."""
     request: dict[str, Any]
-    """The AdmissionRequest as the webhook read it."""
+    """The AdmissionRequest as the webhook read it, its objects redacted."""
+    redacted: bool = False
+    """Whether they are: earlier releases wrote whole objects, which ``dray record`` leaves out."""
     traceparent: str = ""
     """Of pods: the trace that the answer begins."""
     looked_up: tuple[LookedUp, ...] = ()
@@ -77,6 +80,9 @@ class Noted(Message, frozen=True, kw_only=True):
     data: Any = None
     """The event, or the question with what beside the events it depends on."""
     answer: Any = None
+    redacted: bool = False
+    """Whether Kubernetes objects are: earlier releases wrote whole ones, which ``dray record``
+    leaves out."""
 
     def ids(self) -> tuple[str, ...]:
         return (self.instance,)

@@ -14,13 +14,25 @@ DUMP_SUBJECT = "dray.rpc.dump"
 
 
 class Lookup(msgspec.Struct, frozen=True, kw_only=True):
-    """The webhook's one question before a negative answer; answered from a live GET."""
+    """The webhook's one question before a negative answer, answered from a live GET; or, of kind
+    ``overlap``, before it warns of a GPUPool, answered from what the claim-controller watches."""
 
     SUBJECT: ClassVar[str] = LOOKUP_SUBJECT
 
-    kind: Literal["pool", "policy", "template"]
+    kind: Literal["pool", "policy", "template", "overlap"]
     name: str
     namespace: str = ""
+    selector: tuple[tuple[str, str], ...] | None = None
+    """Of ``overlap``: the pool's ``spec.nodeSelector``; None: nodes that are labelled with its
+    name."""
+
+
+class Overlap(msgspec.Struct, frozen=True, kw_only=True):
+    """Nodes that a pool selects, or would, and that other pools have."""
+
+    count: int
+    nodes: tuple[tuple[str, str], ...] = ()
+    """The first of them, each with its pool."""
 
 
 class LookupReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -29,6 +41,7 @@ class LookupReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     pool: Pool | None = None
     policy: Policy | None = None
     template: TemplateObserved | None = None
+    overlap: Overlap | None = None
     error: str = ""
     """Why the API server could not be asked."""
 

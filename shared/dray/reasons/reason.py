@@ -20,7 +20,9 @@ class Reason:
 
     ``kind`` is one of ``clause`` (a selector clause is false), ``clause-error`` (it can't be
     evaluated), ``capacity`` (too little is left), ``taint``, ``in-use``, ``node`` (cpu, memory,
-    pods, selector, taint …), ``count`` (too few devices on one node), ``pool``, ``unsupported``.
+    pods, selector, taint …), ``count`` (too few devices on one node), ``pool``, ``namespace`` (the
+    pool does not admit it), ``unsupported``, ``refused`` (Kubernetes keeps the claim from being
+    allocated). Where ``of`` is 0, nothing was counted and ``what`` is the whole sentence.
     """
 
     kind: str
@@ -35,6 +37,8 @@ class Reason:
     """The nearest miss; None where no one is nearer than the others."""
 
     def __str__(self) -> str:
+        if not self.of:
+            return self.what
         units = self.unit if self.of == 1 else self.unit + "s"
         text = f"{self.what}: fails on {self.failed} of {self.of} {units}"
         text = f"{text} ({self.detail})" if self.detail else text
@@ -42,6 +46,12 @@ class Reason:
         if self.nearest is None or not self.nearest.seen:
             return text
         return f"{text}; nearest: {self.nearest.where} has {self.nearest.seen}"
+
+
+def name_list(names: Sequence[str], most: int = 8) -> str:
+    """The names with commas between them; where there are more than ``most``, how many more."""
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
 def in_words(reasons: Sequence[Reason], limit_bytes: int = 4096) -> str:

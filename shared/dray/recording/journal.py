@@ -27,7 +27,8 @@ class UnknownEventError(KeyError):
 
 
 class Notes(Protocol):
-    """Where a seam writes down what crosses it."""
+    """Where a seam writes down what crosses it. Kubernetes objects come redacted
+    (``dray.recording.redaction``)."""
 
     def consumed(self, about: str, data: Any) -> None:
         """An event that was folded into what the service knows."""
@@ -121,6 +122,7 @@ class Journal:
             about=about,
             data=data,
             answer=answer,
+            redacted=True,
         )
         message = encode(
             line,

@@ -29,6 +29,10 @@ from dray.runtime.backoff import Backoff
 _DOMAIN = f"{subject_prefix(DomainObserved)}."
 
 
+class _Input(msgspec.Struct):
+    redacted: bool = False
+
+
 @dataclass(slots=True)
 class Counts:
     """What was written so far."""
@@ -37,6 +41,8 @@ class Counts:
     records: int = 0
     inputs: int = 0
     """What other services published of theirs."""
+    left_out: int = 0
+    """Of that, what services of an earlier release published: it is not redacted."""
     gaps: int = 0
     """Times that the recorder lagged, so that facts were replaced before it could read them."""
     begun: bool = False
@@ -230,13 +236,16 @@ class Recorder:
                 payload=_payload(delivered),
             )
             is_new = delivered.sequence > last_before
-            if not is_new:
+            is_redacted = _is_redacted(delivered.payload)
+            if not is_new and is_redacted:
                 history.add(line)
             if is_new or delivered.sequence == last_before or not delivered.pending:
                 for earlier in history.take():
                     self._write(earlier)
                 self.following_inputs = True
-            if is_new:
+            if not is_redacted:
+                self.counts.left_out += 1
+            elif is_new:
                 self._write(line)
                 self.counts.inputs += 1
                 self.counts.events += 1
@@ -246,6 +255,13 @@ class Recorder:
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         assert self._followers is not None, "only called while run() runs"
         self._followers.create_task(work)
+
+
+def _is_redacted(payload: bytes) -> bool:
+    try:
+        return msgspec.json.decode(payload, type=_Input).redacted
+    except msgspec.ValidationError:
+        return False
 
 
 def _payload(delivered: Delivered) -> msgspec.Raw:

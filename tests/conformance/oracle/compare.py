@@ -9,8 +9,8 @@ import sys
 import time
 from pathlib import Path
 
-from comparing import parser_of, run, say
-from differences import Comparison, compare, settled
+from comparing import parser_of, run, say, wanted_share
+from differences import compare, settled
 from generate import pairs
 from report import Run, as_json, as_text
 from running import about_selectors, ask_both, observe
@@ -35,18 +35,16 @@ def _compare(minor: str, oracle: Path, arguments: argparse.Namespace) -> int:
         print(json.dumps(as_json(found, done), indent=2, ensure_ascii=False))
     else:
         print(as_text(found, done, arguments.show))
-    few = _deciding_too_little(found, arguments.pairs)
+    least = _least_decided(arguments.pairs)
+    few = [tag for tag, asked in found.asked.items() if asked and found.decided[tag] < least]
     for tag in few:
-        say(f"error: {tag} decides only {found.decided[tag]} pairs; {LEAST_DECIDED} are wanted")
+        say(f"error: {tag} decides only {found.decided[tag]} pairs; {least:.0f} are wanted")
     return 1 if found.differences or few else 0
 
 
-def _deciding_too_little(found: Comparison, count: int) -> list[str]:
-    """The features that decide too few pairs of a full run."""
-    if count < FULL_RUN:
-        return []
-    asked = (tag for tag, asked in found.asked.items() if asked)
-    return [tag for tag in asked if found.decided[tag] < LEAST_DECIDED]
+def _least_decided(asked: int) -> float:
+    """How many pairs each feature must decide in a run of ``asked`` pairs."""
+    return LEAST_DECIDED * asked / FULL_RUN * wanted_share(asked, FULL_RUN)
 
 
 def _parser() -> argparse.ArgumentParser:

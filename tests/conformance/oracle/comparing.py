@@ -60,6 +60,14 @@ def parser_of(
     return parser
 
 
+def wanted_share(asked: int, full_run: int) -> float:
+    """How much of what a full run must show a run that asks ``asked`` must show.
+
+    Half in a smaller one, which chance weighs on more, and nothing below a fifth of a full run.
+    """
+    return 1.0 if asked >= full_run else 0.5 if asked * 5 >= full_run else 0.0
+
+
 def _minors(text: str) -> list[str]:
     minors = text.split(",")
     if unknown := [minor for minor in minors if minor not in MINORS]:

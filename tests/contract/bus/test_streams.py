@@ -2,11 +2,12 @@
 
 import asyncio
 from contextlib import aclosing
+from dataclasses import replace
 
 import pytest
 from tests.contract.bus.messages import LATEST, LOG, message, snapshot
 
-from dray.bus.ports import Bus, StreamMissingError, StreamSpec
+from dray.bus.ports import Bus, NoRoomError, StreamMissingError, StreamSpec
 from dray.messages.base import Delivered
 
 
@@ -23,6 +24,36 @@ async def test_a_changed_specification_is_taken_over(bus: Bus) -> None:
     await bus.ensure(StreamSpec("S", ("t.a",)))
     assert await bus.ensure(StreamSpec("S", ("t.a", "t.b"))) is False
     assert await bus.publish(message("t.b")) == 1
+
+
+async def test_a_stream_keeps_no_more_bytes_than_it_may(bus: Bus) -> None:
+    """The oldest messages go, and whoever writes or reads sees no error."""
+    await bus.ensure(StreamSpec("S", ("t.a",), max_bytes=100_000))
+    for number in range(1, 11):
+        assert await bus.publish(message("t.a", "x" * 30_000)) == number
+    got = await snapshot(bus.read("S"))
+    assert [m.sequence for m in got] == [8, 9, 10]
+    state = await bus.state("S")
+    assert state is not None
+    assert (state.first_sequence, state.last_sequence) == (8, 10)
+
+
+async def test_a_stream_that_exists_is_given_a_limit(bus: Bus) -> None:
+    await bus.ensure(StreamSpec("S", ("t.a",)))
+    for _ in range(10):
+        await bus.publish(message("t.a", "x" * 30_000))
+    await bus.ensure(StreamSpec("S", ("t.a",), max_bytes=100_000))
+    await bus.publish(message("t.a", "x" * 30_000))
+    assert [m.sequence for m in await snapshot(bus.read("S"))] == [9, 10, 11]
+
+
+async def test_a_limit_that_the_server_has_no_room_for_is_refused_as_such(bus: Bus) -> None:
+    too_much = StreamSpec("S", ("t.a",), max_bytes=2**60)
+    with pytest.raises(NoRoomError):
+        await bus.ensure(too_much)
+    assert await bus.ensure(replace(too_much, max_bytes=None)) is True
+    with pytest.raises(NoRoomError):
+        await bus.ensure(too_much)
 
 
 async def test_a_missing_stream_is_named_as_missing(bus: Bus) -> None:

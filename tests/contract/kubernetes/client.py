@@ -22,6 +22,8 @@ GROUPS = {
     "customresourcedefinitions": "apiextensions.k8s.io",
     "mutatingwebhookconfigurations": "admissionregistration.k8s.io",
     "validatingwebhookconfigurations": "admissionregistration.k8s.io",
+    "validatingadmissionpolicies": "admissionregistration.k8s.io",
+    "validatingadmissionpolicybindings": "admissionregistration.k8s.io",
 }
 CLUSTER_SCOPED = {
     "namespaces",
@@ -32,6 +34,8 @@ CLUSTER_SCOPED = {
     "customresourcedefinitions",
     "mutatingwebhookconfigurations",
     "validatingwebhookconfigurations",
+    "validatingadmissionpolicies",
+    "validatingadmissionpolicybindings",
 }
 SANDBOX_MINOR = 36
 """The x of the Kubernetes 1.x that the sandbox's API server stands for."""

@@ -98,7 +98,11 @@ class Replica:
     @property
     def serves(self) -> bool:
         """Whether it may append now."""
-        domain = self.state.domains.get(POOL)
+        return self.serves_pool(POOL)
+
+    def serves_pool(self, pool: str) -> bool:
+        """The same of any pool."""
+        domain = self.state.domains.get(pool)
         return domain is not None and self.state.ready(domain)
 
     @property
@@ -141,13 +145,18 @@ class Cluster:
         await self.publish(Synced(revision=self.next(), instance="c"))
         await self.tick()
 
-    async def open_log(self, epoch: int) -> None:
+    async def open_log(self, epoch: int, pool: str = POOL) -> None:
         """A new log, then the fact that announces it."""
-        await self.bus.ensure(log_spec(POOL, epoch))
-        opened = Opened(domain=POOL, epoch=epoch, writer="c", facts_sequence=0, now_unix_s=0.0)
-        message = replace(encode(opened, source="/c"), subject=log_subject(POOL, epoch))
+        await self.bus.ensure(log_spec(pool, epoch))
+        opened = Opened(domain=pool, epoch=epoch, writer="c", facts_sequence=0, now_unix_s=0.0)
+        message = replace(encode(opened, source="/c"), subject=log_subject(pool, epoch))
         await self.bus.append(message, expected_last=0)
-        await self.publish(DomainObserved(revision=epoch, domain=POOL, epoch=epoch))
+        await self.publish(DomainObserved(revision=epoch, domain=pool, epoch=epoch))
+
+    async def add_pool(self, pool: str) -> None:
+        """Another pool, with its log."""
+        await self.publish(PoolObserved(revision=1, pool=Pool(pool, "u", template="policy")))
+        await self.open_log(1, pool)
 
     def next(self) -> int:
         """The next resourceVersion."""
@@ -164,7 +173,7 @@ class Cluster:
         self._now_unix_s += by_s
         await self.publish(Tick(revision=self.next(), now_unix_s=self._now_unix_s))
 
-    async def node(self, name: str, cards: int = 1) -> None:
+    async def node(self, name: str, cards: int = 1, pool: str = POOL) -> None:
         """A node of whole cards of 40Gi."""
         policy = RequestPolicy(default="40Gi", minimum="1")
         capacity = {names.VIRTUAL_VRAM: Capacity("40Gi", policy)}
@@ -173,18 +182,18 @@ class Cluster:
             for n in range(cards)
         )
         slice_ = ResourceSlice(name, name, names.DRIVER, name, 1, 1, name, devices)
-        made = Node(name, name, POOL, cpu_milli=64_000, memory_bytes=2**40, pods=1000)
+        made = Node(name, name, pool, cpu_milli=64_000, memory_bytes=2**40, pods=1000)
         await self.publish(
             SliceObserved(revision=self.next(), slice=slice_),
             NodeObserved(revision=self.next(), node=made),
         )
 
-    async def submit(self, uid: str, vram: str = "40Gi") -> None:
+    async def submit(self, uid: str, vram: str = "40Gi", pool: str = POOL) -> None:
         """A pod and its claim."""
         request = DeviceRequest("r", names.DEVICE_CLASS, capacity={names.VIRTUAL_VRAM: vram})
-        claim = Claim(f"c-{uid}", "ns", f"{uid}-gpu", 1, POOL, ClaimSpec((request,)), uid, uid)
+        claim = Claim(f"c-{uid}", "ns", f"{uid}-gpu", 1, pool, ClaimSpec((request,)), uid, uid)
         reference = PodClaim(names.CLAIM_REFERENCE, f"{uid}-gpu")
-        pod = Pod(uid, "ns", uid, 1, POOL, names.DRAY_SCHEDULER, claims=(reference,))
+        pod = Pod(uid, "ns", uid, 1, pool, names.DRAY_SCHEDULER, claims=(reference,))
         await self.publish(
             ClaimObserved(revision=self.next(), claim=claim),
             PodObserved(revision=self.next(), pod=pod),
@@ -196,9 +205,9 @@ class Cluster:
         assert state is not None
         return state.last_sequence
 
-    async def log(self, epoch: int = 1) -> list[AnyRecord]:
+    async def log(self, epoch: int = 1, pool: str = POOL) -> list[AnyRecord]:
         """Every record of the log."""
-        stream = log_stream(POOL, epoch)
+        stream = log_stream(pool, epoch)
         state = await self.bus.state(stream)
         records: list[AnyRecord] = []
         if state is None or not state.last_sequence:
@@ -209,9 +218,9 @@ class Cluster:
                 break
         return records
 
-    async def decisions(self, epoch: int = 1) -> list[PodDecision]:
+    async def decisions(self, epoch: int = 1, pool: str = POOL) -> list[PodDecision]:
         """Every decision in the log."""
-        records = await self.log(epoch)
+        records = await self.log(epoch, pool)
         return [pod for record in records if isinstance(record, Decided) for pod in record.pods]
 
     async def replica(self, name: str) -> Replica:

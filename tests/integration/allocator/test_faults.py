@@ -11,7 +11,7 @@ from dray.domain.errors import PermanentError
 from dray.domain.pods import Policy, Pool
 from dray.messages.base import Outgoing, subject_prefix
 from dray.messages.decisions import Decided, log_stream
-from dray.messages.facts import DeviceClassObserved, InventoryObserved, PolicyObserved, PoolObserved
+from dray.messages.facts import InventoryObserved, PolicyObserved, PoolObserved
 from dray_allocator import shell
 
 
@@ -114,16 +114,6 @@ async def test_nothing_is_decided_while_the_bus_is_away_and_all_of_it_after(
     assert not await memory_cluster.decisions()
     one.bus.reconnect()
     await _decided(memory_cluster, 1)
-
-
-async def test_a_fact_that_can_t_be_read_stops_this_replica_for_good(memory_cluster, eventually):
-    one = await memory_cluster.replica("one")
-    await eventually(lambda: one.serves)
-    subject = f"{subject_prefix(DeviceClassObserved)}.x"
-    await memory_cluster.bus.publish(Outgoing(subject, b'{"revision": "nonsense"}'))
-    await eventually(lambda: one.shell.problem is not None)
-    assert "deviceclass" in one.shell.problem
-    assert not one.serves
 
 
 async def test_an_inventory_that_can_t_be_read_costs_nobody_but_its_node(

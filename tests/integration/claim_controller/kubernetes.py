@@ -110,7 +110,7 @@ class Kubernetes:
         await self.kube.create(
             SLICES,
             {
-                "metadata": {"name": f"slice-{name}"},
+                "metadata": {"name": f"slice-{name}", "labels": labels},
                 "spec": {
                     "driver": DRIVER,
                     "nodeName": name,
@@ -171,6 +171,7 @@ class Kubernetes:
         shape: str = "",
         pool: str = POOL,
         traceparent: str = "",
+        namespace: str = "default",
     ) -> Object:
         """A pod as the webhook leaves it."""
         shape = shape or self.shape(pool=pool)
@@ -189,22 +190,25 @@ class Kubernetes:
         if gated:
             spec["schedulingGates"] = [{"name": ALLOCATION_GATE}]
         annotations = {SHAPE: shape, GPUPOOL: pool, TRACEPARENT: traceparent}
-        metadata = {"name": name, "namespace": "default", "annotations": annotations}
-        return await self.kube.create(PODS, {"metadata": metadata, "spec": spec}, "default")
+        metadata = {"name": name, "namespace": namespace, "annotations": annotations}
+        return await self.kube.create(PODS, {"metadata": metadata, "spec": spec}, namespace)
 
-    async def claim(self, pod: str = "workload") -> Object | None:
+    async def claim(self, pod: str = "workload", namespace: str = "default") -> Object | None:
         """The pod's claim, as stored."""
-        obj = await self.kube.get(PODS, pod, "default")
+        obj = await self.kube.get(PODS, pod, namespace)
         for entry in (obj.get("status") or {}).get("resourceClaimStatuses") or ():
             with suppress(NotFoundError):
-                return await self.kube.get(CLAIMS, entry["resourceClaimName"], "default")
+                return await self.kube.get(CLAIMS, entry["resourceClaimName"], namespace)
         return None
 
-    async def bound(self, pod: str = "workload") -> Any:
+    async def bound(
+        self, pod: str = "workload", namespace: str = "default", within_s: float = 30
+    ) -> Any:
         """Wait until the pod is bound; its node."""
         return await self.until(
-            lambda: self.kube.store.get(PODS, pod, "default")["spec"].get("nodeName"),
+            lambda: self.kube.store.get(PODS, pod, namespace)["spec"].get("nodeName"),
             "the pod is bound",
+            within_s,
         )
 
     async def ungated(self, pod: str = "workload") -> None:
@@ -232,9 +236,9 @@ class Kubernetes:
         metadata = pod["metadata"]
         if (pod.get("status") or {}).get("resourceClaimStatuses"):
             return
-        entry = pod["spec"]["resourceClaims"][0]
+        entry, namespace = pod["spec"]["resourceClaims"][0], metadata["namespace"]
         try:
-            template = await kube.get(TEMPLATES, entry["resourceClaimTemplateName"], "default")
+            template = await kube.get(TEMPLATES, entry["resourceClaimTemplateName"], namespace)
         except NotFoundError:
             return
         name = f"{metadata['name']}-{entry['name']}"
@@ -244,15 +248,15 @@ class Kubernetes:
         claim = {
             "metadata": {
                 "name": name,
-                "namespace": "default",
+                "namespace": namespace,
                 "labels": spec["metadata"]["labels"],
                 "ownerReferences": [owner],
             },
             "spec": spec["spec"],
         }
         with suppress(AlreadyExistsError):
-            await kube.create(CLAIMS, claim, "default")
+            await kube.create(CLAIMS, claim, namespace)
         statuses = [{"name": entry["name"], "resourceClaimName": name}]
         with suppress(NotFoundError):
             patch = {"status": {"resourceClaimStatuses": statuses}}
-            await kube.patch(PODS, metadata["name"], patch, "default", subresource="status")
+            await kube.patch(PODS, metadata["name"], patch, namespace, subresource="status")

@@ -1,10 +1,14 @@
 """Pools and their nodes: membership, taints, and what the status says."""
 
+import asyncio
 from typing import Any
 
+import msgspec
+
 from dray.domain.names import DEDICATED_TAINT, POOL_LABEL
-from dray.kube.ports import NODES, POOLS
+from dray.kube.ports import EVENTS, NODES, POOLS, NotFoundError
 from dray.messages.decisions import NodeLeft
+from dray.messages.rpc import LOOKUP_SUBJECT, Lookup, LookupReply, Overlap
 from dray.runtime.clock import SystemClock
 from dray_claim_controller.observe.keeper import PoolKeeper
 
@@ -51,24 +55,53 @@ async def test_a_node_moved_to_another_pool_enters_it_after_node_left(world: Any
     await world.until(entered, "the node is in the new pool")
 
 
-async def test_a_node_in_two_pools_is_in_none_and_both_pools_say_so(world: Any) -> None:
+async def test_a_pool_takes_no_node_from_another_and_all_are_told(world: Any) -> None:
     await world.ready(await world.start())
+    before = await world.newest("node", "node-1")
     await world.pool("greedy", nodeSelector={POOL_LABEL: "default-pool"})
 
-    async def contested() -> bool:
-        said = []
-        for name in ("default-pool", "greedy"):
-            pool = await world.kube.get(POOLS, name)
-            conditions = (pool.get("status") or {}).get("conditions") or ()
-            said += [
-                entry
-                for entry in conditions
-                if entry["type"] == "NodeInTwoPools" and entry["status"] == "True"
-            ]
-        return len(said) == 2 and "node-1" in said[0]["message"]
+    async def conditions(pool: str) -> dict[str, tuple[str, str, str]]:
+        status = (await world.kube.get(POOLS, pool)).get("status") or {}
+        return {
+            entry["type"]: (entry["status"], entry["reason"], entry["message"])
+            for entry in status.get("conditions") or ()
+        }
 
-    await world.until(contested, "both pools have the condition")
-    assert (await world.newest("node", "node-1"))["node"].get("pool", "") == ""
+    async def reported() -> bool:
+        lost, kept = await conditions("greedy"), await conditions("default-pool")
+        return "NodesInOtherPools" in str(lost) and "node-1 (greedy)" in str(kept)
+
+    await world.until(reported, "both pools say so")
+    lost, kept = await conditions("greedy"), await conditions("default-pool")
+    assert lost["Ready"][:2] == ("False", "NodesInOtherPools")
+    assert "it selects nodes that other pools have: node-1 (default-pool)" in lost["Ready"][2]
+    assert kept["Ready"][:2] == ("True", "Ready")
+    fact = await world.newest("node", "node-1")
+    assert fact["node"]["pool"] == before["node"]["pool"] == "default-pool"
+    assert fact["also_selected_by"] == ["greedy"]
+
+    async def event() -> Any:
+        return [
+            one["message"]
+            for one in (await world.kube.list(EVENTS, "default")).objects
+            if one["involvedObject"]["kind"] == "GPUPool"
+        ]
+
+    (message,) = await world.until(event, "an event about the pool")
+    assert message == lost["NodeInTwoPools"][2]
+
+
+async def test_who_asks_hears_which_nodes_a_pool_would_not_get(world: Any) -> None:
+    await world.ready(await world.start())
+
+    async def asked(**selector: str) -> LookupReply:
+        pairs = tuple(selector.items())
+        question = msgspec.json.encode(Lookup(kind="overlap", name="greedy", selector=pairs))
+        answer = await world.bus.request(LOOKUP_SUBJECT, question, timeout_s=5.0)
+        return msgspec.json.decode(answer, type=LookupReply)
+
+    assert (await asked()).overlap == Overlap(count=1, nodes=(("node-1", "default-pool"),))
+    assert (await asked(zone="z")).overlap == Overlap(count=0)
 
 
 async def test_a_dedicated_pool_taints_its_nodes_and_an_undedicated_one_does_not(
@@ -127,6 +160,8 @@ class Forgetting:
 
     async def patch(self, resource: Any, name: str, patch: Any, **more: Any) -> Any:
         self._pools.pop(self._pool, None)
+        if name == self._pool:
+            raise NotFoundError(f"gpupools {name!r} not found")
         patch["metadata"].pop("resourceVersion", None)
         return await self._kube.patch(resource, name, patch, **more)
 
@@ -145,9 +180,14 @@ async def test_a_pool_that_goes_while_another_s_status_is_written_ends_nothing(
         running.controller.term.publisher,
         SystemClock(),
         orders=dict,
+        tell=lambda pool, reason, message: None,
         every_s=1.0,
     )
     for name in ("a-pool", "b-pool"):
         pools[name]["status"] = {}
-    await keeper.keep()
-    assert "b-pool" not in pools
+    running_keeper = asyncio.create_task(keeper.run())
+    await world.until(lambda: pools["a-pool"]["status"], "the other's status is written")
+    await world.until(lambda: not keeper.backlog, "all are looked at")
+    assert not running_keeper.done()
+    running_keeper.cancel()
+    await asyncio.wait([running_keeper])

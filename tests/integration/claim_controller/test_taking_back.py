@@ -8,7 +8,10 @@ import pytest
 from dray.domain.names import VOID
 from dray.kube.convert import claim_from
 from dray.kube.ports import CLAIMS, PODS, ConflictError, Object
+from dray.runtime.clock import SystemClock
+from dray_claim_controller.execute.void_writes import VoidWrites
 from dray_claim_controller.execute.withdraw import Withdrawer
+from dray_claim_controller.execute.writes import ClaimWrites
 from dray_claim_controller.observe.picture import Picture
 from dray_claim_controller.observe.watching import Watching
 
@@ -27,6 +30,13 @@ def knowing(world: Any, pod: Object, claim: Object) -> Watching:
     return watching
 
 
+def withdrawer(world: Any, watching: Watching) -> Withdrawer:
+    """One of a claim-controller that is to hold its Lease for ever."""
+    kube = world.kube.peer()
+    writes = ClaimWrites(kube, lambda: None)
+    return Withdrawer(watching, writes, VoidWrites(kube, watching, SystemClock(), writes))
+
+
 async def test_what_a_pod_is_bound_by_is_not_taken_back_by_who_saw_it_unbound(world: Any) -> None:
     await world.ready(await world.start())
     await world.pod()
@@ -37,7 +47,7 @@ async def test_what_a_pod_is_bound_by_is_not_taken_back_by_who_saw_it_unbound(wo
     late = knowing(world, unbound, await world.claim())
 
     with pytest.raises(ConflictError):
-        await Withdrawer(world.kube.peer(), late).withdraw(decision)
+        await withdrawer(world, late).withdraw(decision)
 
     claim = claim_from(await world.claim())
     assert claim.allocation is not None
@@ -59,7 +69,7 @@ async def test_a_pod_whose_devices_were_taken_back_is_not_bound_by_who_slept(wor
     await world.until(held.is_set, "the executor is about to bind")
 
     other = knowing(world, await pod_of(world), await world.claim())
-    await Withdrawer(world.kube.peer(), other).withdraw(decision)
+    await withdrawer(world, other).withdraw(decision)
     wake.set()
     await sleeper.controller.term.executor.idle()
 
@@ -78,7 +88,7 @@ async def test_a_pod_is_not_written_to_where_nothing_is_held(world: Any) -> None
     before = await pod_of(world)
     other = knowing(world, before, await world.claim())
 
-    await Withdrawer(world.kube.peer(), other).withdraw(decision)
+    await withdrawer(world, other).withdraw(decision)
 
     assert claim_from(await world.claim()).void == decision.claims[0].attempt
     assert await pod_of(world) == before

@@ -5,12 +5,41 @@ from typing import Any, cast
 
 import pytest
 
+from dray.bus.topology import (
+    COMMANDS_STREAM,
+    EVENTS_STREAM,
+    FACTS_STREAM,
+    INPUTS_STREAM,
+    MIB,
+)
 from dray.domain.errors import TemporaryError
 from dray.kube.ports import LEASES
 from dray.runtime.clock import SystemClock
 from dray_claim_controller.leading.terms import lead
 from dray_claim_controller.observe.publisher import SupersededError
+from dray_claim_controller.settings import Streams
 from dray_claim_controller.term import Term
+
+
+async def test_streams_are_kept_without_a_limit_where_the_server_has_no_room_for_it(
+    world: Any,
+) -> None:
+    """A small store must not keep anybody from leading."""
+    world.bus.server.storage_bytes = 100 * MIB
+    await world.ready(await world.start())
+    kept = {name: stream.spec.max_bytes for name, stream in world.bus.server.streams.items()}
+    assert (kept[EVENTS_STREAM], kept[COMMANDS_STREAM]) == (None, 64 * MIB)
+
+
+async def test_limits_are_a_setting_and_reach_streams_that_exist(world: Any) -> None:
+    await world.ready(await world.start("one"))
+    streams = Streams(events=8 * MIB, recordings=9 * MIB)
+    await world.kube.delete(LEASES, "dray-claim-controller", "dray-system")
+    await world.running[0].stop()
+    await world.ready(await world.start("two", streams=streams))
+    kept = {name: stream.spec.max_bytes for name, stream in world.bus.server.streams.items()}
+    assert (kept[EVENTS_STREAM], kept[INPUTS_STREAM]) == (8 * MIB, 9 * MIB)
+    assert kept[FACTS_STREAM] is kept["DRAY_DECISIONS_default-pool_1"] is None
 
 
 class FailingAtTheEnd:

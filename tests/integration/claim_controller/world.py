@@ -57,10 +57,13 @@ class Running:
 
     def __init__(self, controller: Controller) -> None:
         self.controller = controller
-        self.tasks = [
-            asyncio.ensure_future(loop)
-            for loop in (controller.watch(), controller.stand(), controller.look_up())
-        ]
+        loops = {
+            "watch": controller.watch(),
+            "stand": controller.stand(),
+            "look-up": controller.look_up(),
+            "journal": controller.write_journal(),
+        }
+        self.tasks = [asyncio.create_task(loop, name=name) for name, loop in loops.items()]
 
     async def stop(self) -> None:
         """As SIGTERM does: the Lease is given up."""
@@ -180,13 +183,14 @@ class World(Kubernetes):
         headers: dict[str, str] | None = None,
     ) -> int:
         """Append a decision."""
+        (tick,) = (await self.facts())["tick"]
         return await self.append(
             Decided(
                 domain=domain,
                 epoch=epoch,
                 writer="test",
                 facts_sequence=1,
-                now_unix_s=0.0,
+                now_unix_s=tick["now_unix_s"],
                 policy_version=2,
                 learned_version=7,
                 pods=(decision,),

@@ -182,7 +182,7 @@ async def test_a_corrupt_checkpoint_is_kept_aside_and_rebuilt_from_the_api(
     path.write_text(broken)
     async with stand.agent():
         aside = path.parent / "checkpoint.json.corrupt-1"
-        await eventually(lambda: aside.exists() and path.exists())
+        await eventually(lambda: aside.exists() and path.read_text() != broken)
         assert stand.checkpoint() == before
         assert aside.read_text() == broken
         assert len(stand.cdi_files()) == 1

@@ -25,6 +25,7 @@ from dray.bus.topology import EVENTS_STREAM
 from dray.messages.base import decode
 from dray.messages.events import PodRequested
 from dray.messages.rpc import LOOKUP_SUBJECT
+from dray_sandbox.admission_policies import admission_policies, refused_claim
 from dray_sandbox.nats_server import start_nats
 from dray_sandbox.places import free_port
 from dray_sandbox.probes import answers
@@ -42,6 +43,9 @@ def pod(name: str, pool: str = "shared", **annotations: str) -> dict[str, object
         "metadata": {"name": name, "annotations": {P + key: text for key, text in asked.items()}},
         "spec": {"containers": [{"name": "app", "image": "app"}]},
     }
+
+
+CLAIMS_API = "apis/resource.k8s.io/v1"
 
 
 async def _until(condition) -> None:
@@ -77,12 +81,13 @@ async def test_a_pod_is_admitted_through_an_api_server(tmp_path, api_server):
         async with api_server(tmp_path / "api", runner) as api, client_of(*api) as client:
             ca = (tmp_path / "certificates" / "ca.crt").read_bytes()
             configurations = webhook_configurations(f"https://127.0.0.1:{port}", ca)
-            for configuration in reversed(configurations):
-                kind = configuration["kind"].lower() + "s"
-                path = f"/apis/admissionregistration.k8s.io/v1/{kind}"
-                async with client.post(path, json=configuration) as http:
+            for obj in (*admission_policies(), *reversed(configurations)):
+                kind = obj["kind"].lower() + "s"
+                path = f"/apis/{obj['apiVersion']}/{kind.replace('policys', 'policies')}"
+                async with client.post(path, json=obj) as http:
                     assert http.status == 201, await http.text()
             await _until(lambda: _is_denied(client, senseless_pod()))
+            await _until(lambda: _is_denied(client, refused_claim(), "ValidatingAdmissionPolicy"))
 
             stored = await _created(client, pod("train"), 201)
             await _check_admitted(bus, stored)
@@ -103,6 +108,8 @@ async def test_a_pod_is_admitted_through_an_api_server(tmp_path, api_server):
             assert stored["spec"]["resourceClaims"]
             runner.resume("nats-server")
             await _until(lambda: _last_event_is(bus, "in-the-dark"))
+            await runner.stop("webhook")
+            await _check_updates_without_a_webhook(client)
     finally:
         serving.cancel()
         await bus.close()
@@ -115,15 +122,20 @@ async def test_a_pod_is_admitted_through_an_api_server(tmp_path, api_server):
 async def _created(client, obj, status):
     async with client.post("/api/v1/namespaces/default/pods", json=obj) as http:
         body = await http.json()
-    assert http.status == status, body
+    assert http.status == status, str(body)
     return body
 
 
-async def _is_denied(client, obj) -> bool:
+async def _is_denied(client, obj, by="admission webhook") -> bool:
     """Asked dry: a real server calls a webhook a moment after its configuration is stored."""
-    path = "/api/v1/namespaces/default/pods?dryRun=All"
+    group, plural = ("api/v1", "pods") if obj["kind"] == "Pod" else (CLAIMS_API, "resourceclaims")
+    path = f"/{group}/namespaces/default/{plural}?dryRun=All"
     async with client.post(path, json=obj) as http:
-        return "admission webhook" in (await http.json()).get("message", "")
+        return by in (await http.json()).get("message", "")
+
+
+async def _is_let_in(client, obj) -> bool:
+    return not await _is_denied(client, obj)
 
 
 async def _check_admitted(bus, stored) -> None:
@@ -143,14 +155,27 @@ async def _check_protected(client) -> None:
     headers = {"Content-Type": "application/merge-patch+json"}
     again = {"spec": {"schedulerName": "tensor-fusion-scheduler"}}
     shape, count = ({"metadata": {"annotations": {P + n: "2"}}} for n in ("shape", "gpu-count"))
-    for patch, status in ((shape, 200), (count, 400), (again, 200)):
+    for patch, status in ((shape, 200), (count, 422), (again, 200)):
         async with client.patch(pod, data=json.dumps(patch), headers=headers) as http:
             body = await http.json()
-        assert http.status == status, body
+        assert http.status == status, str(body)
     async with client.get(pod) as http:
         annotations = (await http.json())["metadata"]["annotations"]
     assert annotations[P + "shape"].startswith("{")
     assert P + "gpu-count" not in annotations
+
+
+async def _check_updates_without_a_webhook(client) -> None:
+    """What may change does, and the rest is refused all the same."""
+    headers = {"Content-Type": "application/merge-patch+json"}
+    for path in (
+        "/api/v1/namespaces/default/pods/train",
+        f"/{CLAIMS_API}/namespaces/default/resourceclaims/mine",
+    ):
+        for name, status in ((P + "void", 422), ("example.com/note", 200)):
+            patch = json.dumps({"metadata": {"annotations": {name: "10"}}})
+            async with client.patch(path, data=patch, headers=headers) as http:
+                assert http.status == status, await http.text()
 
 
 async def _check_claims(client) -> None:
@@ -169,11 +194,11 @@ async def _check_claims(client) -> None:
     stored = body["spec"]["devices"]["requests"][0]["exactly"]
     assert stored["capacity"]["requests"] == {"virtual_tflops": "100"}
     headers = {"Content-Type": "application/merge-patch+json"}
-    for name, status in ((P + "void", 400), ("example.com/note", 200)):
+    for name, status in ((P + "void", 422), ("example.com/note", 200)):
         patch = {"metadata": {"annotations": {name: "9"}}}
         async with client.patch(f"{path}/mine", data=json.dumps(patch), headers=headers) as http:
             body = await http.json()
-        assert http.status == status, body
+        assert http.status == status, str(body)
     exactly["tolerations"] = [{"operator": "Exists"}]
     template = {
         "apiVersion": "resource.k8s.io/v1",
@@ -221,6 +246,7 @@ async def _check_late_annotations(client, certificates: Path) -> None:
         assert "was added by a mutating webhook after dray's" in denial["message"]
         async with client.delete(f"{path}/later") as http:
             assert http.status == 200, await http.text()
+        await _until(lambda: _is_let_in(client, plain))
     finally:
         await other.stop()
 

@@ -131,6 +131,7 @@ class World:
         self.effects: list[Effect] = []
         self.now_unix_s = START_UNIX_S
         self.revision = 0
+        self.ticks = 0
 
     def open(self, mode: str = "CompactFirst", **placement: object) -> "World":
         """Configuration, opened logs, complete facts, and this replica serves."""
@@ -178,10 +179,12 @@ class World:
         self.facts.append(fact)
         return self.do(FactSeen(len(self.facts), fact))
 
-    def tick(self, by_s: float = 1.0) -> list[Effect]:
-        """Let time pass."""
+    def tick(self, by_s: float = 1.0, *, most_step_s: float = 60.0) -> list[Effect]:
+        """Let time pass, as far as one tick may."""
         self.now_unix_s += by_s
-        return self.see(Tick(revision=self.next(), now_unix_s=self.now_unix_s))
+        self.ticks += 1
+        tick = Tick(revision=self.ticks, now_unix_s=self.now_unix_s, most_step_s=most_step_s)
+        return self.see(tick)
 
     def next(self) -> int:
         """The next resourceVersion."""

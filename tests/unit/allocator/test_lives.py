@@ -1,9 +1,10 @@
 """How waiting and reservations go on."""
 
+import pytest
 from msgspec.structs import replace
 
 from dray.domain.claims import first_attempt
-from dray.messages.decisions import NodeLeft
+from dray.messages.decisions import Decided, NodeLeft
 from dray.messages.facts import PodObserved, Tick
 from dray_allocator import deciding
 from dray_allocator.handle import reasons
@@ -123,7 +124,7 @@ def test_a_pod_that_waits_for_its_devices_is_committed_and_keeps_what_it_has(wor
     for name in ("a", "b"):
         world.commit(world.decisions()[name])
     world.tick(31)
-    world.tick(600)
+    world.tick(600, most_step_s=600)
     assert not world.sent()
     assert {why for _, why, _ in world.released()} == {"committed"}
     assert all(world.state.holds.has(name) for name in ("a", "b"))
@@ -137,7 +138,7 @@ def test_an_excluded_node_is_tried_again_after_a_while(make_world):
     world.commit(first)
     world.tick()
     world.clear("claim-p", void=first.claims[0].attempt)
-    world.tick(299)
+    world.tick(299, most_step_s=299)
     assert world.waits("p")[-1].reasons[-1].what == "not withdrawn from lately"
     world.tick(1)
     assert world.decisions()["p"].claims[0].attempt > first.claims[0].attempt
@@ -215,6 +216,48 @@ def test_a_device_sold_twice_is_reported(world):
 def test_time_passes_only_by_ticks(world):
     world.see(Tick(revision=world.next(), now_unix_s=world.now_unix_s - 50))
     assert world.state.facts.now_unix_s == world.now_unix_s
+
+
+@pytest.mark.parametrize("years", [10, -10])
+def test_a_tick_of_a_wrong_clock_delays_no_time_out(world, years):
+    """The next tick is right again: it errs by what one tick may add, 5 s here."""
+    jump_s = years * 365 * 86_400.0
+    world.nodes(world.a_node("n1"))
+    world.tick(jump_s, most_step_s=5)
+    world.now_unix_s -= jump_s
+    world.submit(world.a_pod("p"))
+    for _ in range(25):
+        world.tick(most_step_s=5)
+    assert not world.sent()
+    for _ in range(6):
+        world.tick(most_step_s=5)
+    assert world.sent()
+
+
+def test_a_record_from_the_future_is_timed_out_by_who_reads_it_later(make_world):
+    """Its writer began with a tick of a wrong clock. It is asked about again and again."""
+    world = make_world().open().nodes(make_world.a_node("n1"))
+    world.submit(world.a_pod("p"))
+    (decided,) = [record for record in world.logs["pool"] if isinstance(record, Decided)]
+    late = make_world().open().nodes(make_world.a_node("n1"))
+    late.claim(late.a_claim("p", late.ask()))
+    late.append(replace(decided, now_unix_s=late.now_unix_s + 10 * 365 * 86_400.0))
+    late.see(PodObserved(revision=late.next(), pod=late.a_pod("p")))
+    late.serve()
+    for _ in range(11):
+        late.tick()
+    assert len(late.sent()) >= 2
+    assert len({send.command.key() for send in late.sent()}) == len(late.sent())
+
+
+def test_nothing_is_decided_before_a_tick_says_what_time_it_is(make_world):
+    world = make_world()
+    world.tick = lambda by_s=0.0: []
+    world.open().nodes(make_world.a_node("n1"))
+    world.submit(world.a_pod("p"))
+    assert not world.decisions()
+    make_world.tick(world)
+    assert world.decisions()["p"].node == "n1"
 
 
 def test_an_administrator_s_look_uses_nothing(world):

@@ -163,7 +163,7 @@ def test_facts_made_anew_must_name_the_epoch_before_anything_is_decided_or_found
 def test_a_reader_may_start_at_a_checkpoint(make_world):
     world = make_world(Rules(checkpoint_interval_s=60)).open().full()
     world.commit(world.decisions()["a"])
-    world.tick(61)
+    world.tick(61, most_step_s=61)
     log = world.logs["pool"]
     assert isinstance(log[-1], Checkpoint)
     state = AllocatorState()

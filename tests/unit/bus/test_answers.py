@@ -6,7 +6,12 @@ import msgspec
 import pytest
 
 from dray.bus.jetstream_api import ask, error_of, last_message, state_from, store
-from dray.bus.ports import BusUnavailableError, StaleSequenceError, StreamMissingError
+from dray.bus.ports import (
+    BusUnavailableError,
+    NoRoomError,
+    StaleSequenceError,
+    StreamMissingError,
+)
 from dray.messages.base import Outgoing
 
 NONSENSE = [
@@ -45,7 +50,7 @@ async def test_an_answer_that_makes_no_sense_leaves_the_outcome_unknown(answer):
 @pytest.mark.parametrize(
     ("code", "err_code", "expected"),
     [
-        (500, 10047, BusUnavailableError),
+        (500, 10047, NoRoomError),
         (503, 10077, BusUnavailableError),
         (404, 10059, StreamMissingError),
         (400, 10071, StaleSequenceError),

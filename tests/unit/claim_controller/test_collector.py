@@ -1,11 +1,13 @@
 """Deleting templates while others come and go."""
 
+import asyncio
 from typing import Any
+
+from tests.virtual_time import LoopClock, run_virtually
 
 from dray.domain.names import DERIVED_FROM_LABEL
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import TEMPLATES, Resource
-from dray.runtime.clock import ManualClock
 from dray_claim_controller.garbage.collector import Collector
 from dray_claim_controller.observe.picture import Picture
 from dray_claim_controller.observe.watching import Watching
@@ -51,19 +53,27 @@ def template(name: str) -> dict[str, Any]:
     return {"metadata": {"name": name, "namespace": "ns", "labels": labels}, "spec": {}}
 
 
-async def collected(kube: BusyServer) -> list[str]:
+def collected(make: type[BusyServer]) -> list[str]:
     """What is left of two unused templates after a round."""
-    for name in NAMES:
-        await kube.create(TEMPLATES, template(name), "ns")
-    kube.watching = Watching(kube, Picture())
-    await kube.watching.relist()
-    await Collector(kube, kube.watching, ManualClock(), after_s=0.0, every_s=1.0).collect()
-    return [one["metadata"]["name"] for one in (await kube.list(TEMPLATES)).objects]
+
+    async def main(clock: LoopClock) -> list[str]:
+        kube = make()
+        for name in NAMES:
+            await kube.create(TEMPLATES, template(name), "ns")
+        kube.watching = Watching(kube, Picture())
+        await kube.watching.relist()
+        collector = Collector(kube, kube.watching, clock, after_s=0.0, every_s=100.0)
+        collecting = asyncio.create_task(collector.run())
+        await clock.sleep(1)
+        assert not collecting.done()
+        return [one["metadata"]["name"] for one in (await kube.list(TEMPLATES)).objects]
+
+    return run_virtually(main)
 
 
-async def test_templates_may_go_while_another_is_deleted() -> None:
-    assert await collected(OthersDelete()) == []
+def test_templates_may_go_while_another_is_deleted() -> None:
+    assert collected(OthersDelete) == []
 
 
-async def test_a_template_made_anew_meanwhile_stays() -> None:
-    assert await collected(OthersMakeAnew()) == [NAMES[1]]
+def test_a_template_made_anew_meanwhile_stays() -> None:
+    assert collected(OthersMakeAnew) == [NAMES[1]]

@@ -10,8 +10,8 @@ from dray.kube.convert import claim_from
 from dray_claim_controller.execute.conditions import NeverReady, Unready, readiness
 from dray_claim_controller.observe.seen import SeenClaim
 
-ALLOCATED_UNIX_S = 1_700_000_000.0
-ALLOCATED = "2023-11-14T22:13:20Z"
+DECIDED_UNIX_S = 1_700_000_000.0
+TEN_YEARS_S = 10 * 365 * 86_400.0
 TIMEOUT_S = 600.0
 
 
@@ -39,12 +39,8 @@ def told(device: str = "nic", *, share: str = "", **conditions: str) -> dict[str
     return entry
 
 
-def claim(
-    *results: dict[str, Any], devices: tuple[dict[str, Any], ...] = (), stamp: str = ALLOCATED
-) -> SeenClaim:
+def claim(*results: dict[str, Any], devices: tuple[dict[str, Any], ...] = ()) -> SeenClaim:
     allocation: dict[str, Any] = {"devices": {"results": list(results)}}
-    if stamp:
-        allocation["allocationTimestamp"] = stamp
     name = "-".join(one["device"] for one in results)
     obj = {
         "metadata": {"name": name, "namespace": "ns", "uid": name, "resourceVersion": "1"},
@@ -55,7 +51,10 @@ def claim(
 
 
 def ready(*claims: SeenClaim, after_s: float = 0.0) -> Unready | NeverReady | None:
-    return readiness(claims, now_unix_s=ALLOCATED_UNIX_S + after_s, timeout_s=TIMEOUT_S)
+    now_unix_s = DECIDED_UNIX_S + after_s
+    return readiness(
+        claims, now_unix_s=now_unix_s, since_unix_s=DECIDED_UNIX_S, timeout_s=TIMEOUT_S
+    )
 
 
 def test_devices_without_conditions_are_ready_at_once() -> None:
@@ -69,7 +68,7 @@ def test_all_conditions_of_all_devices_must_be_true() -> None:
     halfway = ready(claim(waits("a"), waits("b"), devices=(first, second)))
     assert isinstance(halfway, Unready)
     assert halfway.detail == "device fabric.dev/rack/b lacks the condition configured"
-    assert halfway.until_unix_s == ALLOCATED_UNIX_S + TIMEOUT_S
+    assert halfway.until_unix_s == DECIDED_UNIX_S + TIMEOUT_S
 
     done = told("b", attached="True", configured="True")
     assert ready(claim(waits("a"), waits("b"), devices=(first, done))) is None
@@ -96,7 +95,7 @@ def test_a_failure_counts_wherever_it_is_told() -> None:
     assert ready(claim(waits("b"), devices=(whole,))) is None
 
 
-def test_time_is_up_by_the_claims_own_time_of_allocation() -> None:
+def test_time_is_up_after_the_decision() -> None:
     waiting = claim(waits())
 
     assert isinstance(ready(waiting, after_s=TIMEOUT_S - 1), Unready)
@@ -106,20 +105,10 @@ def test_time_is_up_by_the_claims_own_time_of_allocation() -> None:
     assert late.detail == (
         "after 600 s still device fabric.dev/rack/nic lacks the condition attached, configured"
     )
-    assert isinstance(ready(claim(waits(), stamp=""), after_s=1e6), Unready), "nobody says since"
 
 
-def test_the_time_of_a_claim_whose_devices_are_ready_does_not_count() -> None:
-    old = claim(
-        waits("a"),
-        devices=(told("a", attached="True", configured="True"),),
-        stamp="2023-11-14T22:00:00Z",
-    )
-
-    found = ready(old, claim(waits("b")))
-
-    assert isinstance(found, Unready)
-    assert found.until_unix_s == ALLOCATED_UNIX_S + TIMEOUT_S
+def test_a_decision_with_a_time_that_is_still_to_come_is_not_waited_for_until_then() -> None:
+    assert isinstance(ready(claim(waits()), after_s=-TEN_YEARS_S), NeverReady)
 
 
 def test_each_share_of_a_device_has_its_own_conditions() -> None:

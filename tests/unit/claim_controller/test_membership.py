@@ -1,36 +1,28 @@
-"""Which pool a node is in, and its way from one to another."""
+"""Which nodes a pool selects, and a node's way from one pool to another."""
 
 from dray.domain.devices import Taint
 from dray.domain.names import DEDICATED_TAINT, POOL_LABEL
 from dray.domain.pods import Node, Pool
 from dray_claim_controller.observe.membership import (
-    Membership,
     Place,
     dedicated_taints,
-    membership,
     place,
+    selects,
 )
 
 A, B = Pool("a", "u1"), Pool("b", "u2")
 
 
 def test_a_pool_without_selector_has_the_nodes_labelled_with_its_name() -> None:
-    assert membership({POOL_LABEL: "a"}, [A, B]) == Membership("a")
-    assert membership({POOL_LABEL: "c"}, [A, B]) == Membership()
+    assert selects(A, {POOL_LABEL: "a"})
+    assert not selects(B, {POOL_LABEL: "a"})
 
 
 def test_a_selector_replaces_the_label() -> None:
     pool = Pool("gpu", "u", node_selector={"kind": "h100"})
 
-    assert membership({"kind": "h100", "zone": "x"}, [pool]) == Membership("gpu")
-    assert membership({POOL_LABEL: "gpu"}, [pool]) == Membership()
-
-
-def test_two_pools_leave_a_node_in_none() -> None:
-    pool = Pool("b", "u", node_selector={"kind": "h100"})
-    found = membership({POOL_LABEL: "a", "kind": "h100"}, [A, pool])
-
-    assert found == Membership(contested_by=("a", "b"))
+    assert selects(pool, {"kind": "h100", "zone": "x"})
+    assert not selects(pool, {POOL_LABEL: "gpu"})
 
 
 def test_a_new_node_enters_at_once() -> None:

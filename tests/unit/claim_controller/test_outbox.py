@@ -53,6 +53,21 @@ def test_an_older_object_is_dropped() -> None:
     assert published(claim(5)).plan(key_of(claim(4)), claim(4), 4) == []
 
 
+def test_what_a_fact_says_beside_its_object_may_change_again_and_again() -> None:
+    """At one resourceVersion of the claim."""
+    outbox, revisions = Outbox(), []
+    for beside in (("b",), ("c",), (), ("b",)):
+        fact = msgspec.structs.replace(claim(100), beside=beside)
+        (newer,) = outbox.plan(key_of(fact), fact, 100)
+        outbox.published(newer)
+        revisions.append(newer.revision)
+    assert revisions == [100, 101, 102, 103]
+    (moved,) = outbox.plan(key_of(claim(101)), claim(101), 101)
+    assert moved.revision == 104
+    outbox.published(moved)
+    assert outbox.plan(key_of(claim(100)), claim(100), 100) == []
+
+
 def test_a_derived_fact_that_changed_gets_a_higher_revision() -> None:
     (newer,) = published(node(5)).plan(key_of(node(5)), node(5, cpu=100), 5)
 
@@ -100,3 +115,39 @@ def test_revisions_grow_and_message_ids_differ(changes: list[tuple[int, int | No
     assert len({message_id(fact) for fact in seen}) == len(seen)
     for before, after in itertools.pairwise(seen):
         assert msgspec.structs.replace(before, revision=after.revision) != after
+
+
+OUTCOMES = st.sampled_from(["stored", "stored, and nobody knows", "lost"])
+
+
+@given(st.booleans(), st.lists(st.tuples(st.integers(0, 3), OUTCOMES), max_size=20))
+def test_what_may_be_stored_is_corrected(is_claim: bool, changes: list[tuple[int, str]]) -> None:
+    """Whatever became of messages with an unknown outcome, the next that is stored is right."""
+    outbox, ids, bus = Outbox(), set[str](), dict[str, Fact]()
+
+    def send(fact: Fact, outcome: str) -> bool:
+        if outcome != "lost" and message_id(fact) not in ids:
+            ids.add(message_id(fact))
+            bus[subject_of(fact)] = fact
+        if outcome == "stored":
+            outbox.published(fact)
+            return True
+        outbox.doubt(fact)
+        return False
+
+    def publish(fact: Fact | None, revision: int, outcome: str) -> bool:
+        key = key_of(claim(0) if is_claim else node(0))
+        return all(send(newer, outcome) for newer in outbox.plan(key, fact, revision))
+
+    fact: Fact | None = None
+    for revision, (state, outcome) in enumerate(changes, 1):
+        if is_claim:
+            fact = claim(revision, "ab"[state % 2]) if state else None
+        else:
+            fact = node(revision, cpu=state % 2) if state else None
+        publish(fact, revision, outcome)
+    assert publish(fact, len(changes) + 1, "stored")
+
+    living = [one for one in bus.values() if not one.deleted]
+    expected = [] if fact is None else [msgspec.structs.replace(fact, revision=0)]
+    assert [msgspec.structs.replace(one, revision=0) for one in living] == expected

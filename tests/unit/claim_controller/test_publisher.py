@@ -32,6 +32,23 @@ def publisher(
     return Publisher(bus, picture, clock or SystemClock(), instance=instance, moves=moves)
 
 
+class Seconds(SystemClock):
+    """A wall clock that stands still, and a monotonic one that is a second later every time."""
+
+    BEGAN_UNIX_S = 1_700_000_000.0
+
+    def __init__(self) -> None:
+        self.wall_unix_s = self.BEGAN_UNIX_S
+        self._now_s = 1_000.0
+
+    def now_unix_s(self) -> float:
+        return self.wall_unix_s
+
+    def monotonic_s(self) -> float:
+        self._now_s += 1
+        return self._now_s
+
+
 async def created(bus: MemoryBus) -> str:
     state = await bus.state(FACTS_STREAM)
     assert state is not None
@@ -39,14 +56,14 @@ async def created(bus: MemoryBus) -> str:
 
 
 async def facts(bus: MemoryBus) -> list[str]:
-    """Subjects of the stream, newest last, without the terms'."""
+    """Subjects of the stream, newest last, but for terms and ticks."""
     found: list[str] = []
     async with aclosing(bus.read(FACTS_STREAM)) as messages:  # type: ignore[type-var]
         async for delivered in messages:
             found.append(delivered.subject)
             if not delivered.pending:
                 break
-    return [subject for subject in found if ".term." not in subject]
+    return [subject for subject in found if ".term." not in subject and ".tick." not in subject]
 
 
 def node(revision: int = 1) -> Object:
@@ -142,27 +159,37 @@ async def test_a_term_knows_what_the_one_before_published(bus: MemoryBus) -> Non
     assert decode(last, SliceObserved).deleted
 
 
-class Seconds(SystemClock):
-    """A second later, every time."""
+async def newest_tick(bus: MemoryBus) -> Tick:
+    last = await bus.last(FACTS_STREAM, "dray.state.tick.v1")
+    assert last is not None
+    return decode(last, Tick)
 
-    def __init__(self) -> None:
-        self._now_unix_s = 1_000.0
 
-    def now_unix_s(self) -> float:
-        self._now_unix_s += 1
-        return self._now_unix_s
+async def test_a_stream_of_facts_begins_with_the_wall_clocks_time(bus: MemoryBus) -> None:
+    """Before anything that says when it was."""
+    await publisher(bus, Picture(), clock=Seconds()).begin(await created(bus))
+    assert (await newest_tick(bus)).now_unix_s == Seconds.BEGAN_UNIX_S
 
 
 async def test_ticks_count_on(bus: MemoryBus) -> None:
-    clock = Seconds()
     for instance in ("one", "two"):
-        term = publisher(bus.peer(), Picture(), instance, clock)
+        term = publisher(bus.peer(), Picture(), instance, Seconds())
         await term.begin(await created(bus))
         await term.tick()
         await term.tick()
-    last = await bus.last(FACTS_STREAM, "dray.state.tick.v1")
-    assert last is not None
-    assert decode(last, Tick).revision == 4
+    assert (await newest_tick(bus)).revision == 5
+
+
+async def test_the_next_term_goes_on_from_the_last_tick_whatever_its_clock_says(
+    bus: MemoryBus,
+) -> None:
+    await publisher(bus.peer(), Picture(), clock=Seconds()).begin(await created(bus))
+    wrong = Seconds()
+    wrong.wall_unix_s += 10 * 365 * 86_400
+    term = publisher(bus, Picture(), "two", wrong)
+    await term.begin(await created(bus))
+    await term.tick()
+    assert 0 < (await newest_tick(bus)).now_unix_s - Seconds.BEGAN_UNIX_S < 10
 
 
 # --- health of nodes that are gone ---------------------------------------------------------

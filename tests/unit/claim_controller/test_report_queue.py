@@ -1,78 +1,139 @@
 """Reports of what went well let a crowd of pods pass, but not for ever."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
-from dray_claim_controller.report.queue import CROWD, ReportQueue
+from tests.virtual_time import LoopClock, run_virtually
+
+from dray.kube.ports import KubeUnavailableError, RefusedError
+from dray_claim_controller.report.queue import CROWD, ReportQueue, Subject, Work
 
 SUBJECT = ("pod", "bindrequest")
+PATIENCE_S = 30.0
 
 
-async def work() -> None:
-    """Nothing."""
+class Said:
+    """What a queue has said, and a moment later."""
+
+    def __init__(self, clock: LoopClock, hands: int = 1) -> None:
+        self.words: list[str] = []
+        self.clock = clock
+        self.queue = ReportQueue(
+            clock, group_of=lambda subject: subject[0], hands=hands, patience_s=PATIENCE_S
+        )
+        self.running = asyncio.create_task(self.queue.run())
+
+    def word(self, word: str) -> Work:
+        async def say() -> None:
+            self.words.append(word)
+
+        return say
+
+    async def by_now(self, after_s: float = 0.001) -> list[str]:
+        await self.clock.sleep(after_s)
+        assert not self.running.done()
+        return self.words
 
 
-async def other() -> None:
-    """Nothing either."""
+def scenario(of: Callable[[Said], Awaitable[None]]) -> None:
+    run_virtually(lambda clock: of(Said(clock)))
 
 
-async def is_held(queue: ReportQueue) -> bool:
-    taking = asyncio.create_task(queue.next())
-    await asyncio.sleep(0)
-    taking.cancel()
-    await asyncio.wait([taking])
-    return taking.cancelled()
+def test_what_was_put_off_waits_while_a_crowd_is_on_its_way() -> None:
+    async def of(said: Said) -> None:
+        said.queue.look(CROWD + 1)
+        said.queue.put_off(SUBJECT, said.word("well"))
+        said.queue.look(CROWD + 1)
+        assert await said.by_now() == []
+        said.queue.look(CROWD)
+        assert await said.by_now() == ["well"]
+
+    scenario(of)
 
 
-async def test_what_was_put_off_waits_while_a_crowd_is_on_its_way() -> None:
-    queue = ReportQueue(patience_s=30.0)
-    queue.look(CROWD + 1, 0.0)
-    queue.put_off(SUBJECT, work, 0.0)
-    assert await is_held(queue)
-    queue.look(CROWD, 1.0)
-    assert await queue.next() == (SUBJECT, work)
+def test_patience_ends_and_a_newer_word_inherits_the_age_of_the_one_it_replaces() -> None:
+    async def of(said: Said) -> None:
+        said.queue.look(1000)
+        said.queue.put_off(SUBJECT, said.word("well"))
+        said.queue.look(1000)
+        await said.clock.sleep(PATIENCE_S - 1)
+        said.queue.put_off(SUBJECT, said.word("better"))
+        said.queue.look(1000)
+        assert await said.by_now() == []
+        await said.clock.sleep(1)
+        said.queue.look(1000)
+        assert await said.by_now() == ["better"]
+        assert not len(said.queue)
+
+    scenario(of)
 
 
-async def test_patience_ends() -> None:
-    queue = ReportQueue(patience_s=30.0)
-    queue.put_off(SUBJECT, work, 0.0)
-    queue.look(1000, 29.0)
-    assert await is_held(queue)
-    queue.look(1000, 30.0)
-    assert await queue.next() == (SUBJECT, work)
+def test_what_is_urgent_is_said_at_once_and_in_place_of_what_was_put_off() -> None:
+    async def of(said: Said) -> None:
+        said.queue.look(1000)
+        said.queue.put_off(SUBJECT, said.word("well"))
+        said.queue.look(1000)
+        said.queue.put(SUBJECT, said.word("ill"))
+        assert await said.by_now() == ["ill"]
+        assert not len(said.queue)
+
+    scenario(of)
 
 
-async def test_a_newer_word_inherits_the_age_of_the_one_it_replaces() -> None:
-    queue = ReportQueue(patience_s=30.0)
-    queue.put_off(SUBJECT, work, 0.0)
-    queue.put_off(SUBJECT, other, 29.0)
-    queue.look(1000, 30.0)
-    assert await queue.next() == (SUBJECT, other)
-    assert not len(queue)
+def test_what_is_urgent_comes_before_what_was_put_off() -> None:
+    async def of(said: Said) -> None:
+        for number in range(3):
+            said.queue.put_off(("pod", str(number)), said.word(f"well {number}"))
+        said.queue.put(("pod", "urgent"), said.word("ill"))
+        assert (await said.by_now()).index("ill") <= 1
+        assert len(said.words) == 4
+
+    scenario(of)
 
 
-async def test_what_is_urgent_is_said_at_once_and_in_place_of_what_was_put_off() -> None:
-    queue = ReportQueue(patience_s=30.0)
-    queue.look(1000, 0.0)
-    queue.put_off(SUBJECT, work, 0.0)
-    queue.put(SUBJECT, other)
-    assert await queue.next() == (SUBJECT, other)
-    assert not len(queue)
+def test_what_could_not_be_said_gives_way_to_newer_words() -> None:
+    async def of(said: Said) -> None:
+        async def fail() -> None:
+            said.queue.put(SUBJECT, said.word("newer"))
+            raise KubeUnavailableError("away")
+
+        said.queue.put(SUBJECT, fail)
+        assert await said.by_now(2) == ["newer"]
+        assert not len(said.queue)
+
+    scenario(of)
 
 
-async def test_what_could_not_be_said_gives_way_to_newer_words() -> None:
-    queue = ReportQueue(patience_s=30.0)
-    queue.put_off(SUBJECT, other, 0.0)
-    queue.put_back(SUBJECT, work)
-    assert await queue.next() == (SUBJECT, other)
-    assert not len(queue)
+def test_a_newer_word_waits_until_the_older_was_said() -> None:
+    async def of(said: Said) -> None:
+        async def slow() -> None:
+            await said.clock.sleep(5)
+            said.words.append("older")
+
+        said.queue.put(SUBJECT, slow)
+        await said.clock.sleep(1)
+        said.queue.put(SUBJECT, said.word("newer"))
+        assert await said.by_now() == []
+        assert await said.by_now(5) == ["older", "newer"]
+
+    scenario(of)
 
 
-async def test_a_newer_word_waits_until_the_older_was_said() -> None:
-    queue = ReportQueue(patience_s=30.0)
-    queue.put(SUBJECT, work)
-    older = await queue.next()
-    queue.put(SUBJECT, other)
-    assert await is_held(queue)
-    queue.put_back(*older)
-    queue.done(SUBJECT)
-    assert await queue.next() == (SUBJECT, other)
+def test_pods_whose_reports_are_refused_or_hang_delay_no_other() -> None:
+    async def of(said: Said) -> None:
+        async def refuse() -> None:
+            raise RefusedError("policy", 403)
+
+        async def hang() -> None:
+            await asyncio.Event().wait()
+
+        subjects: list[Subject] = [(f"refused {number}", "") for number in range(50)]
+        for subject in subjects:
+            said.queue.put(subject, refuse)
+        said.queue.put(("hangs", "1"), hang)
+        await said.clock.sleep(2)
+        said.queue.put(SUBJECT, said.word("mine"))
+        assert await said.by_now(0.1) == ["mine"]
+        assert len(said.queue) == len(subjects)
+
+    scenario(of)

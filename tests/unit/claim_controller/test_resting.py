@@ -22,8 +22,7 @@ class Rest:
         self.resting = Resting(self.watching, self.clock)
 
     def begin(self) -> None:
-        until_unix_s = self.clock.now_unix_s() + 10
-        self.task = asyncio.ensure_future(self.resting.until_changed(["c", "p"], until_unix_s))
+        self.task = asyncio.ensure_future(self.resting.until_changed(["c", "p"], 10))
 
     def hear(self, resource: Resource, event: WatchEvent) -> None:
         for listener in self.watching.listeners:

@@ -50,7 +50,7 @@ def test_a_decision_makes_a_valid_bind_request(make: Any) -> None:
     ],
 )
 def test_every_status_is_valid(make: Any, status: dict[str, Any]) -> None:
-    spec = stories.waiting_spec(waiting())
+    spec = stories.undecided_spec(waiting().pod_uid)
     manifest = {"metadata": {}, "spec": spec, "status": status}
 
     model = parse(BindRequest, manifest)
@@ -71,9 +71,8 @@ def test_devices_are_told_with_the_node_and_with_pools_of_another_name(make: Any
 
 def test_an_event_names_the_pod_and_is_the_same_for_the_same_reason(make: Any) -> None:
     def event(reason: str, message: str) -> dict[str, Any]:
-        return stories.event(
-            make.pod(), reason, message, warning=False, instance="i", now_unix_s=1e9
-        )
+        about = stories.pod_reference(make.pod())
+        return stories.event(about, reason, message, warning=False, instance="i", now_unix_s=1e9)
 
     one, two = event("GPUWaiting", "a"), event("GPUWaiting", "é" * 2000)
 
@@ -82,6 +81,21 @@ def test_an_event_names_the_pod_and_is_the_same_for_the_same_reason(make: Any) -
     assert len(two["message"].encode()) <= 1024
     assert stories.repeated(one, two)["count"] == 2
     assert one["involvedObject"]["uid"] == "p"
+
+
+def test_an_event_about_a_pool_is_where_kubectl_looks_for_it() -> None:
+    pool = {"metadata": {"name": "gpu", "uid": "u"}, "spec": {}}
+    about = stories.pool_reference(pool)
+
+    made = stories.event(about, "Reason", "a", warning=True, instance="i", now_unix_s=1e9)
+
+    assert made["metadata"]["namespace"] == "default"
+    assert made["involvedObject"] == {
+        "apiVersion": "tensor-fusion.ai/v1",
+        "kind": "GPUPool",
+        "name": "gpu",
+        "uid": "u",
+    }
 
 
 def test_share_ids_repeat_for_an_attempt_and_differ_between_attempts(make: Any) -> None:

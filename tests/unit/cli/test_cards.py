@@ -67,3 +67,16 @@ def test_what_else_a_node_lacks_is_for_the_scheduler_that_looks_at_it(
 ) -> None:
     cluster = Cluster([CLASS], [NODE], [SLICE], [claim(expression)])
     assert [reason.kind for reason in reasons_on_cards(pod(), POOL, cluster)] == kinds
+
+
+def test_nodes_that_the_pool_selects_and_another_has_are_named() -> None:
+    wide = {**POOL, "metadata": {**POOL["metadata"], "name": "wide"}}
+    wide["spec"] = {"owner": "kube-scheduler", "nodeSelector": {}}
+    asking = pod()
+    asking["metadata"]["annotations"] = {GPUPOOL: "wide"}
+    cluster = Cluster([CLASS], [NODE], [SLICE], [claim("true")])
+
+    assert [str(reason) for reason in reasons_on_cards(asking, wide, cluster)] == [
+        "pool wide selects nodes that other pools have: n1 (fast)",
+        "pool wide has no node to allocate on",
+    ]

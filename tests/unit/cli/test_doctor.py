@@ -8,7 +8,15 @@ from dray.bus.memory import MemoryBus
 from dray.bus.topology import FACTS_STREAM, STREAMS, log_spec
 from dray.domain.names import DRIVER, TFLOPS_REQUEST
 from dray.kube.memory import MemoryKube
-from dray.kube.ports import CLASSES, CRDS, SLICES, KubeUnavailableError, RefusedError
+from dray.kube.ports import (
+    ADMISSION_POLICIES,
+    ADMISSION_POLICY_BINDINGS,
+    CLASSES,
+    CRDS,
+    SLICES,
+    KubeUnavailableError,
+    RefusedError,
+)
 from dray.messages.base import Outgoing, encode, subject_prefix
 from dray.messages.facts import ClusterObserved, Tick
 from dray_cli.doctor import bus as on_bus
@@ -16,6 +24,7 @@ from dray_cli.doctor import cluster
 from dray_cli.doctor.capabilities import capabilities, disagreement
 from dray_cli.doctor.findings import Finding, as_json, broken, lines
 from dray_cli.doctor.verb import _kept
+from dray_sandbox.admission_policies import admission_policies
 
 EVERYTHING = ClusterObserved(
     revision=1, version="v1.36.3", list_attributes=True, extended_resources=True
@@ -43,7 +52,8 @@ def a_slice(name: str, node: str, *, generation: int = 1, count: int = 1) -> dic
 
 
 def a_pool(ready: str = "True", epoch: int = 1) -> dict[str, Any]:
-    condition = {"type": "Ready", "status": ready, "message": "its template is missing"}
+    message = "its template is missing" if ready != "True" else ""
+    condition = {"type": "Ready", "status": ready, "message": message}
     status: dict[str, Any] = {"nodes": 2, "gpus": 16, "waitingPods": 3, "conditions": [condition]}
     if epoch:
         status["decisionLog"] = {"epoch": epoch}
@@ -84,6 +94,7 @@ async def test_an_empty_cluster_lacks_everything_and_says_how_to_get_it() -> Non
         "custom resources": "broken",
         f"device class {DRIVER}": "broken",
         "webhook": "broken",
+        "admission policies": "broken",
         "resource slices": "broken",
         "GPU pools": "broken",
     }
@@ -103,6 +114,52 @@ async def test_a_class_that_is_there_is_well() -> None:
     kube = MemoryKube()
     await kube.create(CLASSES, {"metadata": {"name": DRIVER}, "spec": {}})
     assert (await cluster.device_class_of(kube)).grade == "ok"
+
+
+def test_the_policies_that_are_looked_for_are_those_of_the_chart() -> None:
+    kinds = [(obj["kind"], obj["metadata"]["name"]) for obj in admission_policies()]
+    for kind in ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"):
+        assert [name for k, name in kinds if k == kind] == list(cluster.POLICY_NAMES)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "grade", "text"),
+    [
+        (lambda obj: False, "ok", "dray-pods, dray-claims, dray-templates"),
+        (
+            lambda obj: obj["metadata"]["name"] == "dray-pods",
+            "broken",
+            "dray-pods missing or not failing closed: a pod's",
+        ),
+        (
+            lambda obj: obj["spec"].get("policyName") == "dray-claims",
+            "broken",
+            "dray-claims without a binding that denies: a pod's",
+        ),
+    ],
+)
+async def test_policies_must_be_there_and_bound(spoil: Any, grade: str, text: str) -> None:
+    kube = MemoryKube()
+    resources = {one.kind: one for one in (ADMISSION_POLICIES, ADMISSION_POLICY_BINDINGS)}
+    for obj in admission_policies():
+        if not spoil(obj):
+            await kube.create(resources[obj["kind"]], obj)
+    found = await cluster.admission_policies(kube)
+    assert (found.grade, found.text[: len(text)]) == (grade, text)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("failurePolicy", "Ignore"), ("validationActions", ["Warn"]), ("matchResources", {"a": 1})],
+)
+async def test_policies_must_deny_everywhere(field: str, value: Any) -> None:
+    kube = MemoryKube()
+    resources = {one.kind: one for one in (ADMISSION_POLICIES, ADMISSION_POLICY_BINDINGS)}
+    for obj in admission_policies():
+        if ("matchConstraints" in obj["spec"]) == (field == "failurePolicy"):
+            obj["spec"][field] = value
+        await kube.create(resources[obj["kind"]], obj)
+    assert (await cluster.admission_policies(kube)).grade == "broken"
 
 
 @pytest.mark.parametrize(
@@ -206,6 +263,28 @@ def test_a_pool_that_has_no_node_yet_is_not_broken() -> None:
     assert found.grade == "lesser"
     assert found.text.startswith("no node is in this pool: its pods wait until there is one")
     assert not broken([found])
+
+
+@pytest.mark.parametrize("ready", ["False", "True"])
+def test_a_pool_whose_nodes_others_have_is_broken(ready: str) -> None:
+    losing = a_pool(ready=ready)
+    message = "it selects nodes that other pools have: sim-1 (placement)"
+    losing["status"]["conditions"][0] |= {"reason": "NodesInOtherPools", "message": message}
+
+    found = cluster.told_of_pool(losing)
+
+    assert (found.grade, found.text) == ("broken", f"{message} (docs/user-guide/pools.md)")
+
+
+def test_a_pool_that_keeps_its_nodes_is_well_and_names_who_selects_them() -> None:
+    keeping = a_pool()
+    message = "nodes of this pool are also selected by others, which don't get them: sim-1 (all)"
+    keeping["status"]["conditions"][0]["message"] = message
+
+    found = cluster.told_of_pool(keeping)
+
+    assert found.grade == "ok"
+    assert found.text.endswith(f"pods wait; {message}")
 
 
 def test_a_pool_says_that_kube_scheduler_has_it_or_is_to_have_it() -> None:

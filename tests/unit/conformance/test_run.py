@@ -111,11 +111,9 @@ def test_a_test_is_never_left_out_on_the_default_minor(monkeypatch: pytest.Monke
         only_where(False, "its API server drops taints")
 
 
-def test_ci_takes_the_default_minor(module) -> None:
-    minor = module("run").DEFAULT_MINOR
-    root = RUNNER.parents[1]
-    assert "\nstage make conformance REAL_ONLY=1\n" in (root / ".ci" / "run").read_text()
-    assert f"\nK8S ?= {minor}\n" in (root / "Makefile").read_text()
+def test_make_takes_the_default_minor(module) -> None:
+    makefile = (RUNNER.parents[1] / "Makefile").read_text()
+    assert f"\nK8S ?= {module('run').DEFAULT_MINOR}\n" in makefile
 
 
 def test_no_test_skips_but_with_such_a_reason() -> None:
@@ -175,6 +173,76 @@ def test_every_part_has_tests_or_a_command(module) -> None:
     assert len({part.name for part in parts}) == len(parts)
 
 
+def test_every_part_names_what_can_be_built(module) -> None:
+    builds = module("run_builds").BUILDS
+    assert {name for part in module("run_parts").PARTS for name in part.needs} < builds.keys()
+
+
+@pytest.mark.parametrize(("minor", "built"), [("1.34", []), ("1.35", ["1.34"])])
+async def test_a_stack_is_upgraded_from_the_minor_before(
+    module, monkeypatch: pytest.MonkeyPatch, minor: str, built: list[str]
+) -> None:
+    builds, seen = module("run_builds"), []
+
+    async def build(progress, minor):
+        seen.append(minor)
+
+    monkeypatch.setattr(builds, "build", build)
+    await builds.BUILDS["control-plane-before"](minor, print)
+    assert seen == built
+
+
+@pytest.mark.parametrize(
+    ("options", "asked"),
+    [
+        ([], []),
+        (["--pairs", "40", "--cases", "30"], [["--pairs", "40"], ["--cases", "30"]]),
+    ],
+)
+def test_the_command_line_says_how_many_questions_are_asked(
+    module, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, options, asked
+) -> None:
+    """Without options each command asks as many as it does by itself."""
+    run, commands = module("run"), []
+
+    async def build(progress, minor):
+        return SimpleNamespace(version="1.36.3")
+
+    async def oracle(minor, progress):
+        pass
+
+    async def running(command, log, **_):
+        commands.append(command)
+        log.write_text("all agree")
+        return 0
+
+    monkeypatch.setattr(run, "build", build)
+    monkeypatch.setattr(run, "BUILDS", {"oracle": oracle})
+    monkeypatch.setattr(run, "run", running)
+    monkeypatch.setattr(run, "LOGS", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["run.py", "--parts", "selectors,allocation", *options])
+    assert run.main() == 0
+    assert [command[4:] for command in commands] == (asked or [[], []])
+
+
+def test_a_part_whose_needs_can_not_be_built_can_not_run(
+    module, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = module("run")
+
+    async def build(progress, minor):
+        return SimpleNamespace(version="1.36.3")
+
+    async def oracle(minor, progress):
+        raise module("dray_sandbox.golang.failures").CannotBuildHereError("the disk is full")
+
+    monkeypatch.setattr(run, "build", build)
+    monkeypatch.setattr(run, "BUILDS", {"oracle": oracle})
+    monkeypatch.setattr(sys, "argv", ["run.py", "--parts", "selectors"])
+    assert run.main() == 3
+    assert "can't run here: the disk is full" in capsys.readouterr().out
+
+
 def test_where_nothing_can_be_built_it_says_why_and_exits_with_3(
     module, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -198,7 +266,7 @@ def test_a_run_that_is_ended_shows_what_ran_until_then(
     async def build(progress, minor):
         return SimpleNamespace(version="1.36.3")
 
-    async def part(part, minor, everything, timeout_s):
+    async def part(part, minor, everything, timeout_s, size):
         if part.name == "view":
             os.kill(os.getpid(), signal.SIGTERM)
             await asyncio.sleep(60)

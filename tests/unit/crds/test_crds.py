@@ -20,6 +20,7 @@ from dray.kube.resources import (
     SchedulingConfigTemplate,
     parse,
 )
+from dray_sandbox.apiserver.structural import rule_errors
 
 ROOT = Path(__file__).parents[3]
 CRD_FILES = ROOT / crds.DIRECTORY
@@ -205,6 +206,26 @@ def test_what_is_wrong_is_refused_by_schema_and_model(
         jsonschema.validate(manifest, served(kind))
     with pytest.raises(ValidationError):
         parse(kind, manifest)
+
+
+@pytest.mark.parametrize(
+    ("spec", "stored"),
+    [
+        ({"owner": "kube-scheduler", "allowedNamespaces": ["a"]}, False),
+        ({"owner": "kube-scheduler", "allowedNamespaces": []}, True),
+        ({"owner": "kube-scheduler"}, True),
+        ({"owner": "dray", "allowedNamespaces": ["a"]}, True),
+    ],
+)
+def test_who_does_not_read_allowed_namespaces_has_none(spec: dict[str, Any], stored: bool) -> None:
+    found = rule_errors(spec, None, served(GPUPool)["properties"]["spec"], "spec")
+    assert bool(found) is not stored
+    if stored:
+        assert parse(GPUPool, {"metadata": {"name": "x"}, "spec": spec})
+    else:
+        assert "allowedNamespaces needs owner dray" in str(found)
+        with pytest.raises(ValidationError, match="allowedNamespaces needs owner dray"):
+            parse(GPUPool, {"metadata": {"name": "x"}, "spec": spec})
 
 
 def test_conversion_reads_the_fields_that_the_models_define() -> None:

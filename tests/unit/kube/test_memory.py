@@ -4,8 +4,10 @@ import asyncio
 from contextlib import aclosing
 
 import pytest
+from tests.virtual_time import LoopClock, run_virtually
 
 from dray.kube.memory import MemoryKube
+from dray.kube.memory_refusals import Refusal
 from dray.kube.ports import (
     CLAIMS,
     LEASES,
@@ -23,6 +25,61 @@ from dray.kube.ports import (
 
 def lease(name: str, **metadata) -> dict:
     return {"metadata": {"name": name, **metadata}, "spec": {}}
+
+
+async def test_requests_are_refused_to_every_client_until_that_is_over() -> None:
+    kube = MemoryKube()
+    for name in ("a", "b"):
+        await kube.create(LEASES, lease(name), "n")
+    over = kube.refuse(Refusal(RefusedError("policy", 403), "patch", LEASES, "n", "a"))
+    for client in (kube, kube.peer()):
+        for _ in range(2):
+            with pytest.raises(RefusedError, match="policy"):
+                await client.patch(LEASES, "a", {"metadata": {"labels": {"l": "1"}}}, "n")
+        await client.patch(LEASES, "b", {"metadata": {"labels": {"l": "1"}}}, "n")
+        assert (await client.get(LEASES, "a", "n"))["metadata"]["name"] == "a"
+    over()
+    await kube.patch(LEASES, "a", {"metadata": {"labels": {"l": "1"}}}, "n")
+
+
+async def test_a_refusal_may_concern_every_write_or_a_subresource_alone() -> None:
+    kube = MemoryKube()
+    await kube.create(POOLS, {"metadata": {"name": "p"}, "spec": {}})
+    over = kube.refuse(Refusal(RefusedError("policy", 403), resource=POOLS, subresource="status"))
+    with pytest.raises(RefusedError):
+        await kube.patch(POOLS, "p", {"status": {"nodes": 1}}, subresource="status")
+    await kube.patch(POOLS, "p", {"metadata": {"labels": {"l": "1"}}})
+    over()
+    kube.refuse(Refusal(RefusedError("policy", 403), resource=POOLS))
+    with pytest.raises(RefusedError):
+        await kube.delete(POOLS, "p")
+    with pytest.raises(RefusedError):
+        await kube.create(POOLS, {"metadata": {"name": "q"}, "spec": {}})
+
+
+async def test_a_refused_request_may_have_been_carried_out() -> None:
+    kube = MemoryKube()
+    await kube.create(LEASES, lease("a"), "n")
+    kube.refuse(Refusal(KubeUnavailableError("no answer"), "delete", after=True))
+    with pytest.raises(KubeUnavailableError):
+        await kube.delete(LEASES, "a", "n")
+    assert not kube.store.of(LEASES)
+
+
+def test_a_server_that_takes_long_gives_a_request_up_in_time() -> None:
+    async def main(clock: LoopClock) -> None:
+        kube = MemoryKube()
+        await kube.create(LEASES, lease("a"), "n")
+        refusal = Refusal(RefusedError("policy", 403), "patch", LEASES, delay_s=30.0)
+        kube.refuse(refusal)
+        with pytest.raises(KubeUnavailableError, match="requested timeout"):
+            await kube.patch(LEASES, "a", {"metadata": {}}, "n", timeout_s=5.0)
+        assert clock.monotonic_s() < 5.1
+        with pytest.raises(RefusedError):
+            await kube.patch(LEASES, "a", {"metadata": {}}, "n")
+        assert clock.monotonic_s() > 35.0
+
+    run_virtually(main)
 
 
 async def test_a_call_may_be_made_to_fail_before_or_after_its_work() -> None:

@@ -7,7 +7,8 @@ import pytest
 
 from dray.domain.names import DRIVER
 from dray.kube.memory import MemoryKube
-from dray.kube.ports import CLAIMS
+from dray.kube.memory_refusals import Refusal
+from dray.kube.ports import CLAIMS, KubeUnavailableError, RefusedError
 from dray.runtime.clock import ManualClock
 from dray_node_agent import disk
 from dray_node_agent.boards.simulated import SimulatedBoard
@@ -176,6 +177,47 @@ async def test_the_sweep_forgets_claims_that_are_gone_or_hold_nothing(tmp_path):
     await kube.patch(CLAIMS, "cleared", cleared, "ns", subresource="status")
     assert set(await agent.sweep()) == {refs[1].uid, refs[2].uid}
     assert CdiFolder(tmp_path / "cdi").claims() == (refs[0].uid,)
+
+
+@pytest.mark.parametrize("error", [RefusedError("policy", 403), KubeUnavailableError("failed")])
+async def test_a_claim_that_can_not_be_read_is_swept_by_nobody_and_holds_up_no_other(
+    tmp_path, error
+):
+    kube = MemoryKube()
+    agent = preparer(kube, tmp_path)
+    await agent.restore()
+    refs = [await claim(kube, name, tflops="1") for name in ("a-refused", "gone")]
+    await agent.prepare(refs)
+    for name in ("a-refused", "gone"):
+        await kube.delete(CLAIMS, name, "ns")
+    kube.refuse(Refusal(error, "get", CLAIMS, name="a-refused"))
+    assert await agent.sweep() == (refs[1].uid,)
+
+    # Nor are its cards given away.
+    whole = await claim(kube, "whole", tflops="312")
+    (answer,) = (await agent.prepare([whole])).values()
+    assert isinstance(answer, str)
+    assert str(error) not in answer
+
+
+async def test_a_checkpoint_that_can_not_be_read_is_rebuilt_once_claims_can_be_listed(tmp_path):
+    kube = MemoryKube()
+    agent = preparer(kube, tmp_path)
+    await agent.restore()
+    ref = await claim(kube, "one")
+    await agent.prepare([ref])
+    (tmp_path / "checkpoint.json").write_text("no checkpoint")
+    CdiFolder(tmp_path / "cdi").remove(ref.uid)
+
+    permit = kube.refuse(Refusal(RefusedError("policy", 403), "list", CLAIMS))
+    for _ in range(2):
+        agent = preparer(kube, tmp_path)  # As after a restart.
+        with pytest.raises(RefusedError):
+            await agent.restore()
+    permit()
+    await agent.restore()
+    assert list(agent.claims) == [ref.uid]
+    assert CdiFolder(tmp_path / "cdi").claims() == (ref.uid,)
 
 
 async def test_a_full_disk_fails_the_claim_and_the_retry_succeeds(tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ from dray_node_agent.inventory import NodeState
 from dray_node_agent.kubelet import generate
 from dray_node_agent.kubelet.cdi import cdi_id, device_entry, spec_of
 from dray_node_agent.kubelet.cdi_folder import CdiFolder
-from dray_node_agent.kubelet.checkpoint import CheckpointFile
+from dray_node_agent.kubelet.checkpoint import CheckpointFile, Loaded
 from dray_node_agent.kubelet.prepared import PreparedClaim, PreparedDevice
 from dray_node_agent.kubelet.sockets import endpoint_socket, registration_socket, remove_stale
 from dray_node_agent.record import Record, RecordFile
@@ -127,7 +127,9 @@ def test_any_changed_byte_of_a_checkpoint_is_noticed(tmp_path_factory, data):
     path.write_bytes(bytes(content))
     loaded = file.load()
     assert loaded.corrupt
-    assert not path.exists()
+    assert file.load().corrupt, "it stays until it is replaced"
+    file.save({})
+    assert file.load() == Loaded({}, "boot")
     assert path.with_name("checkpoint.json.corrupt-1").read_bytes() == bytes(content)
 
 
@@ -136,6 +138,7 @@ def test_a_second_corrupt_checkpoint_does_not_overwrite_the_first(tmp_path):
     for content in (b"one", b"two"):
         (tmp_path / "c").write_bytes(content)
         assert file.load().corrupt
+        file.save({})
     assert (tmp_path / "c.corrupt-1").read_bytes() == b"one"
     assert (tmp_path / "c.corrupt-2").read_bytes() == b"two"
 

@@ -191,8 +191,8 @@ async def test_what_is_no_json_is_refused_with_its_place(bus):
         await Recorder(bus, HEADER, lambda line: None).run()
 
 
-def noted(number: int, what: str = "consumed") -> Outgoing:
-    line = ControllerNoted(instance="c", life="1", number=number, what=what)
+def noted(number: int, what: str = "consumed", *, redacted: bool = True) -> Outgoing:
+    line = ControllerNoted(instance="c", life="1", number=number, what=what, redacted=redacted)
     return encode(line, source="test")
 
 
@@ -224,3 +224,34 @@ async def test_of_a_recreated_stream_of_inputs_everything_is_new(bus):
         await bus.ensure(INPUTS)
         await bus.publish(noted(2))
         await until(lambda: numbers(lines) == [1, 2])
+
+
+@pytest.mark.parametrize("before", [True, False])
+async def test_what_a_service_of_an_earlier_release_wrote_is_left_out(bus, before):
+    """It holds whole pods."""
+    await bus.ensure(INPUTS)
+    await bus.publish(synced())
+    lines: list = []
+    recorder = Recorder(bus, HEADER, lines.append)
+    if before:
+        await bus.publish(noted(1, redacted=False))
+    running = asyncio.create_task(recorder.run())
+    await until(lambda: recorder.following_inputs)
+    if not before:
+        await bus.publish(noted(1, redacted=False))
+    await bus.publish(noted(2))
+    await until(lambda: numbers(lines) == [2])
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+    assert recorder.counts.left_out == 1
+    assert recorder.counts.inputs == 1
+
+
+async def test_an_input_that_is_no_message_is_left_out(bus):
+    await bus.ensure(INPUTS)
+    await bus.publish(synced())
+    async with recording(bus) as lines:
+        await bus.publish(Outgoing("dray.input.webhook.v1.w", b"[1]", {}))
+        await bus.publish(noted(2))
+        await until(lambda: numbers(lines) == [2])

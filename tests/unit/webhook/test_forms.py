@@ -176,15 +176,3 @@ def test_nobody_heeds_a_preference_in_a_pool_of_kube_schedulers(cluster, pod):
     assert (
         "takes the first card that fits" in cluster.admit(pod({P + "prefer": "H100"})).warnings[0]
     )
-
-
-def test_what_was_asked_for_can_not_change_afterwards(cluster, pod, patched):
-    asked = pod({P + "prefer": "H100"})
-    admitted = patched(asked, cluster.admit(asked))
-    changed = json.loads(json.dumps(admitted))
-    changed["metadata"]["annotations"][P + "prefer"] = "A100"
-
-    answer = cluster.admit(changed, operation="UPDATE", old=admitted)
-
-    assert not answer.allowed
-    assert f'annotation {P}prefer is "A100", and was "H100"' in answer.message

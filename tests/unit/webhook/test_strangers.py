@@ -27,7 +27,7 @@ def validated(cluster, request_of):
             "spec": spec if kind == "ResourceClaim" else {"spec": spec},
         }
         review = request_of(obj, kind={"group": "resource.k8s.io", "kind": kind})
-        return validate_claim(review, cluster.view, cluster.rules)
+        return validate_claim(review, cluster.view)
 
     return validate
 

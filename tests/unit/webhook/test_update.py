@@ -1,4 +1,4 @@
-"""UPDATE: what was admitted stays, except by dray's own hand."""
+"""UPDATE: what dray put into a pod is put back; the API server refuses what may not change."""
 
 import copy
 
@@ -65,24 +65,11 @@ def test_they_are_removed_from_other_pods_too(cluster, pod, patched):
     assert patched(new, answer) == old
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "before"),
-    [
-        ("gpupool", "dedicated", "shared"),
-        ("tflops_request", "1", "100"),
-        ("gpu_count", "2", ""),
-    ],
-)
-def test_what_was_asked_for_cannot_change(cluster, admitted, name, text, before):
-    new = changed(admitted, **{name: text})
+@pytest.mark.parametrize(("name", "text"), [("gpupool", "dedicated"), ("tflops_request", "1")])
+def test_what_was_asked_for_is_left_to_the_api_server_to_refuse(cluster, admitted, name, text):
+    answer = cluster.admit(changed(admitted, **{name: text}), operation="UPDATE", old=admitted)
 
-    answer = cluster.admit(new, operation="UPDATE", old=admitted)
-
-    key = P + name.replace("_", "-")
-    assert not answer.allowed
-    assert f'annotation {key} is "{text}", and was "{before}" when the pod was admitted' in (
-        answer.message
-    )
+    assert (answer.allowed, answer.patch, answer.warnings) == (True, (), ())
 
 
 def test_other_annotations_and_specs_are_free(cluster, admitted):
@@ -134,17 +121,6 @@ def test_tolerations_may_be_added(cluster, pod, patched):
     new["spec"]["tolerations"].append({"key": "other", "operator": "Exists"})
 
     assert cluster.admit(new, operation="UPDATE", old=old).patch == ()
-
-
-def test_annotations_on_a_pod_that_exists_get_a_word(cluster, pod):
-    old = pod()
-    old["metadata"]["annotations"] = {"example.com/note": "x"}
-    new = changed(old, qos="high")
-
-    answer = cluster.admit(new, operation="UPDATE", old=old)
-
-    assert (answer.allowed, answer.patch) == (True, ())
-    assert answer.warnings == (f"annotation {P}qos has no effect on a pod that exists already",)
 
 
 def test_a_pod_that_slipped_past_is_refused(request_of, pod):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from dray.domain.claims import AllocatedDevice, Allocation
 from dray.domain.quantities import parse_quantity
 from dray_allocator.log.fold import Reservation, Stage
+from dray_claim_controller.observe.given_up import with_void
 from dray_cli.doctor.deep.differences import Difference, Side, devices_named, devices_text
 from dray_cli.doctor.deep.sight import Sight, Written
 
@@ -69,8 +70,11 @@ def _verdict(sight: Sight, reservation: Reservation, written: Written | None) ->
 def _unallocated(sight: Sight, reservation: Reservation, written: Written) -> _Verdict | None:
     if reservation.stage is Stage.OVER:
         return None
-    if written.claim.void >= reservation.attempt:
+    given_up = sight.given_up.get(reservation.claim_uid)
+    if with_void(written.claim, given_up).void >= reservation.attempt:
         return _Verdict("void-not-noted", _BOOKS, _SEE_REPLICA)
+    if given_up is not None and given_up.attempt >= reservation.attempt:
+        return None  # see ``refused``
     if reservation.stage is Stage.COMMITTED:
         return _Verdict(
             "allocation-cleared",
@@ -128,6 +132,26 @@ def kubernetes_says(written: Written | None) -> Side:
     says = devices_text(allocation.devices) if allocation else "not allocated"
     marks = f"; void {written.claim.void}" if written.claim.void else ""
     return Side("Kubernetes", f"{says}{marks}", written.since_unix_s)
+
+
+def refused(sight: Sight) -> Iterator[Difference]:
+    """Claims that Kubernetes keeps from being allocated, and what is kept for them."""
+    for uid, given_up in sorted(sight.given_up.items()):
+        written = sight.claims.get(uid)
+        if not given_up.message or written is None:
+            continue
+        kept = sight.state.ledger.of_claim(uid)
+        says = f"given up, attempts up to {given_up.attempt}: {given_up.message}"
+        yield Difference(
+            "claim-is-refused",
+            f"claim {written.claim.namespace}/{written.claim.name}",
+            devices_named(kept),
+            (kubernetes_says(written), Side("claim-controller", says)),
+            "Kubernetes; devices are kept as long as a write that was sent before may still "
+            "allocate them",
+            "have Kubernetes take changes of the claim (a policy, a webhook, annotations at their "
+            "limit), or delete its pod; it is tried again at least every 5 minutes",
+        )
 
 
 def _unknown_to(sight: Sight, domain: str) -> Iterator[Difference]:

@@ -9,8 +9,9 @@ from dray.domain.devices import ResourceSlice
 from dray.messages.rpc import Holding
 from dray_allocator.domain import Domain
 from dray_allocator.dump import double_sales, holdings_of
+from dray_claim_controller.observe.given_up import with_void
 from dray_claim_controller.observe.seen import is_ours
-from dray_cli.doctor.deep.claims import log_and_status
+from dray_cli.doctor.deep.claims import log_and_status, refused
 from dray_cli.doctor.deep.differences import (
     NOTHING,
     Difference,
@@ -38,6 +39,7 @@ def differences(sight: Sight, *, floor: int) -> list[Difference]:
     stale = dict(facts_and_claims(sight))
     return [
         *sold_twice(sight),
+        *refused(sight),
         *log_and_status(sight, stale),
         *stale.values(),
         *facts_and_slices(sight),
@@ -77,7 +79,9 @@ def facts_and_claims(sight: Sight) -> Iterator[tuple[str, Difference]]:
     ours = [uid for uid, written in sight.claims.items() if _is_told(written.claim)]
     for uid in sorted({*facts, *ours}):
         written, fact = sight.claims.get(uid), facts.get(uid)
-        known = written.claim if written is not None and uid in ours else None
+        known = None
+        if written is not None and uid in ours:
+            known = with_void(written.claim, sight.given_up.get(uid))
         differing = _differing(known, fact)
         if not differing:
             continue

@@ -9,7 +9,7 @@ import msgspec
 
 from dray.bus.ports import Bus, BusUnavailableError, StreamMissingError
 from dray.bus.topology import FACTS_STREAM
-from dray.domain.claims import Claim
+from dray.domain.claims import Claim, GivenUp
 from dray.domain.devices import ResourceSlice
 from dray.kube.convert import claim_from, slice_from
 from dray.kube.convert_metadata import time_from
@@ -23,7 +23,7 @@ from dray_allocator.folding import subjects
 from dray_allocator.handle import handle
 from dray_allocator.rules import Rules
 from dray_allocator.state import AllocatorState
-from dray_allocator.wire import fact_of, record_of
+from dray_allocator.wire import decoded_fact, record_of
 
 _READ_S = 60.0
 """For a whole stream; a log of a day of a large cluster is read in a few seconds."""
@@ -74,6 +74,8 @@ class Sight:
     fact_slices: dict[str, ResourceSlice] = field(default_factory=dict)
     lent: dict[str, None] = field(default_factory=dict)
     """Nodes whose devices kube-scheduler allocates, or has allocated."""
+    given_up: dict[str, GivenUp] = field(default_factory=dict)
+    """Of claims whose attempts the claim-controller has given up, by UID."""
     claims: dict[str, Written] = field(default_factory=dict)
     slices: dict[str, ResourceSlice] = field(default_factory=dict)
 
@@ -106,7 +108,7 @@ async def _facts(bus: Bus, rules: Rules) -> Sight:
     sight = Sight(AllocatorState(rules))
     async with aclosing(_whole(bus, FACTS_STREAM)) as all_facts:
         async for delivered in all_facts:
-            fact = fact_of(delivered)
+            fact = decoded_fact(delivered, rules.drivers)
             if fact is not None:
                 handle(sight.state, FactSeen(delivered.sequence, fact, more=True))
                 _note(sight, fact, delivered.time_unix_s)
@@ -118,6 +120,9 @@ def _note(sight: Sight, fact: Fact, time_unix_s: float) -> None:
     match fact:
         case ClaimObserved(claim=claim):
             sight.fact_times[claim.uid] = time_unix_s
+            sight.given_up.pop(claim.uid, None)
+            if fact.given_up is not None and not fact.deleted:
+                sight.given_up[claim.uid] = fact.given_up
         case SliceObserved(slice=one, deleted=False):
             sight.fact_slices[one.name] = one
         case SliceObserved(slice=one):

@@ -19,7 +19,7 @@ from dray_allocator.lane.seen import seen_by
 from dray_allocator.placement.about import each_once
 from dray_allocator.placement.ask import Wanted
 from dray_allocator.placement.explain import TOO_MANY, constrained, together
-from dray_allocator.placement.on_nodes import on_nodes
+from dray_allocator.placement.on_nodes import of_the_pool, on_nodes
 from dray_allocator.placement.topology import must_be_joined
 from dray_allocator.state import AllocatorState
 
@@ -30,16 +30,17 @@ _NO_DEVICES = "no slice with devices, or not all slices of its pool's newest gen
 def explain_in_full(state: AllocatorState, domain: Domain, wanted: Wanted) -> tuple[Reason, ...]:
     """The reasons, ordered from the claims' own words to the state of the nodes."""
     nodes = state.facts.served_nodes(domain.name)
+    of_pool = of_the_pool(state, domain.name)
     if not nodes:
-        return (Reason("pool", f"nodes that dray serves in pool {domain.name}", 1, 1, "pool"),)
+        return tuple(of_pool)
     walk = Walk(state, domain, wanted)
     if must_be_joined(wanted.asks, wanted.placement):  # Then the board decides.
         found = _Account(walk, len(nodes)).reasons(nodes)
-        return (*found, *together(state, domain, wanted))
+        return (*of_pool, *found, *together(state, domain, wanted))
     walk.choice()
     if walk.ended_at:
-        return tuple(_of_error(walk, walk.ended_at, len(nodes), len(nodes)))
-    return _Account(walk, len(nodes)).reasons(nodes)
+        return (*of_pool, *_of_error(walk, walk.ended_at, len(nodes), len(nodes)))
+    return (*of_pool, *_Account(walk, len(nodes)).reasons(nodes))
 
 
 @dataclass(slots=True)

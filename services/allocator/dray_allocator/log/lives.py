@@ -7,6 +7,7 @@ so the order in which facts and records arrived does not matter.
 from dataclasses import dataclass
 
 from dray.domain.claims import Claim
+from dray.messages.decisions import WhyReleased
 from dray_allocator.log.fold import Reservation, Stage
 
 
@@ -26,7 +27,7 @@ def counts(reservation: Reservation, claim: Claim | None, gone: bool) -> bool:
 class Ending:
     """The end of a reservation that the facts show: why, and which node not to try soon."""
 
-    why: str
+    why: WhyReleased
     exclude_node: str = ""
     urgent: bool = True
     """Whether something waits for it; commits can wait for the tick."""
@@ -44,7 +45,8 @@ class Wish:
 class Surroundings:
     """What a reservation's end depends on beside its claim."""
 
-    now_unix_s: float
+    age_s: float
+    """Of the reservation."""
     uncommitted_after_s: float
     pod_wants: bool
     """Whether the pod exists and is neither ending nor ended."""
@@ -77,7 +79,7 @@ def _voided(reservation: Reservation, around: Surroundings) -> Ending:
     node = reservation.node
     if reservation.stage is Stage.COMMITTED:
         return Ending("withdrawn", node)
-    asked_by_us = around.now_unix_s - reservation.decided_unix_s >= around.uncommitted_after_s
+    asked_by_us = around.age_s >= around.uncommitted_after_s
     unwanted = asked_by_us or not around.pod_wants or not around.node_serves
     return Ending("voided", "" if unwanted else node)
 
@@ -87,8 +89,7 @@ def _wish(reservation: Reservation, around: Surroundings) -> Wish | None:
         return Wish(reservation.attempt, "the pod is gone")
     if not around.node_serves:
         return Wish(reservation.attempt, f"node {reservation.node} left the domain")
-    age_s = around.now_unix_s - reservation.decided_unix_s
-    if age_s >= around.uncommitted_after_s:
+    if around.age_s >= around.uncommitted_after_s:
         return Wish(reservation.attempt, f"not committed after {around.uncommitted_after_s:g} s")
     return None
 

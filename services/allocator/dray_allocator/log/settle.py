@@ -80,7 +80,7 @@ def _busy_nodes(state: AllocatorState, domain: Domain) -> dict[str, None]:
 
 def _end(state: AllocatorState, domain: Domain, reservation: Reservation) -> Ending | Wish | None:
     around = Surroundings(
-        state.facts.now_unix_s,
+        state.facts.age_s(reservation.decided_unix_s),
         state.rules.uncommitted_after_s,
         state.facts.pod_wants(reservation.pod_uid),
         state.facts.serves(reservation.node, domain.name),
@@ -101,7 +101,7 @@ def _wished(
     state: AllocatorState, domain: Domain, reservation: Reservation, wish: Wish
 ) -> list[VoidClaim]:
     """The command, once per repeat period; replicas number the askings alike."""
-    age_s = max(0.0, state.facts.now_unix_s - reservation.decided_unix_s)
+    age_s = state.facts.age_s(reservation.decided_unix_s)
     return _ask(
         domain,
         VoidClaim(
@@ -135,7 +135,8 @@ def _unknown_execution(state: AllocatorState, domain: Domain, claim_uid: str) ->
 
 
 def _ask(domain: Domain, command: VoidClaim) -> list[VoidClaim]:
-    if command.asked <= domain.asked.get(command.claim_uid, -1):
+    # Another number than the last, not a higher one: an age counts down to a time that is ahead.
+    if command.asked == domain.asked.get(command.claim_uid):
         return []
     domain.asked[command.claim_uid] = command.asked
     return [command]

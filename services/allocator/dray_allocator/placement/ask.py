@@ -1,11 +1,12 @@
 """What a pod's open claims ask for, or why dray can't give it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from dray.domain.claims import Claim
 from dray.domain.dra.nodes import NodeSelector
 from dray.domain.pods import Pod
-from dray.reasons import Reason
+from dray.reasons import Reason, name_list
+from dray_allocator.placement.given_up import refusals
 from dray_allocator.placement.pattern import Pattern, Wish
 from dray_allocator.state import AllocatorState
 
@@ -29,7 +30,13 @@ class Wanted(Wish, frozen=True, gc=False):
 
 def wanted(state: AllocatorState, domain: str, pod: Pod) -> Wanted | tuple[Reason, ...]:
     """What the pod wants of dray, or the reasons why it can't be given anything."""
+    if refusal := _refused_namespace(state, domain, pod):
+        return (refusal,)
     claims = state.open_claims(pod)
+    if others := state.claims_of_others(pod):
+        return tuple(_of_others(state, others))
+    if state.facts.given_up and (refused := tuple(refusals(state, claims))):
+        return refused
     common = state.patterns.of(state.facts, state.fleet, domain, pod, claims)
     if common.is_refused:
         return tuple(_refusals(pod, claims, common))
@@ -54,6 +61,19 @@ def wanted(state: AllocatorState, domain: str, pod: Pod) -> Wanted | tuple[Reaso
     )
 
 
+def _refused_namespace(state: AllocatorState, domain: str, pod: Pod) -> Reason | None:
+    """Why the pool gives the pod nothing whatever it asks for. A pod's claims are of its own
+    namespace, so this holds for every claim, too."""
+    pool = state.facts.pools.get(domain)
+    if pool is None or pool.admits(pod.namespace):
+        return None
+    what = (
+        f"namespace {pod.namespace} may not use pool {pool.name} "
+        f"(allowedNamespaces: {name_list(pool.allowed_namespaces)})"
+    )
+    return Reason("namespace", what, 0, 0, "pod")
+
+
 def _refusals(pod: Pod, claims: Sequence[Claim], common: Pattern) -> list[Reason]:
     reasons = []
     for claim, one in zip(claims, common.said, strict=True):
@@ -71,6 +91,21 @@ def _refusals(pod: Pod, claims: Sequence[Claim], common: Pattern) -> list[Reason
     if common.unjoinable:
         reasons.append(_one("unsupported", common.unjoinable))
     return reasons
+
+
+def _of_others(state: AllocatorState, claims: Sequence[Claim]) -> Iterator[Reason]:
+    for claim in claims:
+        users = (state.facts.pods.get(uid) for uid in claim.reserved_for)
+        named = ", ".join(f"{one.namespace}/{one.name}" for one in users if one is not None)
+        yield Reason(
+            "in-use",
+            f"claim {claim.name} is not allocated for another pod",
+            1,
+            1,
+            "claim",
+            f"it is for {named or 'one that is gone'}, and dray binds one pod per claim: refer to "
+            "a resourceClaimTemplateName, and each pod gets its own",
+        )
 
 
 def _one(kind: str, what: str) -> Reason:
@@ -94,10 +129,9 @@ def _excluded(state: AllocatorState, domain: str, claims: tuple[Claim, ...]) -> 
     excluded = state.domains[domain].current.excluded
     if not excluded:
         return ()
-    since = state.facts.now_unix_s - state.rules.exclusion_s
     return tuple(
         node
         for claim in claims
         for node, at_unix_s in excluded.get(claim.uid, {}).items()
-        if at_unix_s > since
+        if state.facts.age_s(at_unix_s) < state.rules.exclusion_s
     )

@@ -16,7 +16,7 @@ from dray_allocator.placement.about import each_once, named
 from dray_allocator.placement.ask import Wanted
 from dray_allocator.placement.choose import candidates, index_of
 from dray_allocator.placement.on_cards import Cards
-from dray_allocator.placement.on_nodes import on_nodes
+from dray_allocator.placement.on_nodes import of_the_pool, on_nodes
 from dray_allocator.placement.topology import JOINED, best_set, must_be_joined
 from dray_allocator.state import AllocatorState
 
@@ -33,8 +33,9 @@ _UNREAD = (
 def explain(state: AllocatorState, domain: Domain, wanted: Wanted) -> tuple[Reason, ...]:
     """The reasons, ordered from the claim's own words to the state of the nodes."""
     nodes = state.facts.served_nodes(domain.name)
+    of_pool = of_the_pool(state, domain.name)
     if not nodes:
-        return (Reason("pool", f"nodes that dray serves in pool {domain.name}", 1, 1, "pool"),)
+        return tuple(of_pool)
     index = index_of(state, domain, wanted)
     ill = state.fleet.ill.items()
     unhealthy = sum(count for node, count in ill if state.facts.serves(node, domain.name))
@@ -43,7 +44,7 @@ def explain(state: AllocatorState, domain: Domain, wanted: Wanted) -> tuple[Reas
     reasons += together(state, domain, wanted)
     if not index.board.cards and not unhealthy:
         reasons.append(Reason("count", "devices", len(nodes), len(nodes), "node", _NO_DEVICES))
-    return tuple(reasons[:_MOST_REASONS])
+    return (*of_pool, *reasons[:_MOST_REASONS])
 
 
 def _of_devices(

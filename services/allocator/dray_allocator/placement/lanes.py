@@ -7,6 +7,7 @@ from dray_allocator.lane.reasons import explain_in_full
 from dray_allocator.placement.ask import Wanted
 from dray_allocator.placement.choose import Choice, choose, index_of
 from dray_allocator.placement.explain import explain
+from dray_allocator.placement.given_up import held
 from dray_allocator.placement.topology import must_be_joined
 from dray_allocator.state import AllocatorState
 
@@ -46,8 +47,10 @@ def may_fit(state: AllocatorState, domain: Domain, wanted: Wanted) -> bool:
 def why_not(state: AllocatorState, domain: Domain, wanted: Wanted) -> tuple[Reason, ...]:
     """Why it fits nowhere; devices that the board does not read are counted whoever decides."""
     if wanted.in_full or state.fleet.says_more:
-        return explain_in_full(state, domain, wanted)
-    return explain(state, domain, wanted)
+        reasons = explain_in_full(state, domain, wanted)
+    else:
+        reasons = explain(state, domain, wanted)
+    return (*reasons, *held(state, domain)) if state.facts.given_up else reasons
 
 
 def may_be_in_full(state: AllocatorState, wanted: Wanted) -> bool:

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from dray.domain.pods import Node
-from dray.reasons import Nearest, Reason
+from dray.reasons import Nearest, Reason, name_list
 from dray_allocator.board.index import Index
 from dray_allocator.node.holds import Held
 from dray_allocator.node.predicates import failures, written
@@ -47,6 +47,18 @@ def on_nodes(
         for what in sorted(counts)
     ]
     return [*reasons, *_elsewhere(state, wanted, nodes)]
+
+
+def of_the_pool(state: AllocatorState, pool: str) -> list[Reason]:
+    """What keeps nodes from the pool as a whole."""
+    found = []
+    if lost := sorted(state.facts.in_other_pools.get(pool, ())):
+        named = [f"{name} ({state.facts.nodes[name].node.assigned_pool})" for name in lost]
+        what = f"pool {pool} selects nodes that other pools have: {name_list(named)}"
+        found.append(Reason("pool", what, 0, 0, "node"))
+    if not state.facts.served_nodes(pool):
+        found.append(Reason("pool", f"pool {pool} has no node to allocate on", 0, 0, "pool"))
+    return found
 
 
 def _elsewhere(state: AllocatorState, wanted: Wanted, nodes: Sequence[str]) -> list[Reason]:

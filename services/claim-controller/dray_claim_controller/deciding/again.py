@@ -70,7 +70,9 @@ class Again:
         question does not fit.
         """
         question = msgspec.convert(data, QUESTIONS[about])
-        if isinstance(question, Publish) and question.before is not None:
-            before = msgspec.convert(question.before, FACT_OF[question.key.kind])
-            question = msgspec.structs.replace(question, before=before)
+        if isinstance(question, Publish):
+            kind = FACT_OF[question.key.kind] | None
+            before = msgspec.convert(question.before, kind)
+            doubted = tuple(msgspec.convert(one, kind) for one in question.doubted)
+            question = msgspec.structs.replace(question, before=before, doubted=doubted)
         return told(question.answer(self._picture))

@@ -29,8 +29,11 @@ class NextStep(Question[Step], frozen=True, kw_only=True, tag="next-step"):
     """See ``Observed``; sorted."""
     marked: tuple[str, ...] = ()
     now_unix_s: float = 0.0
+    """The time of the facts."""
+    since_unix_s: float = 0.0
+    """When it was decided, or, where no log says so, when its execution began."""
     binding_timeout_s: float = 600.0
-    """How long after its allocation a device may be unready for its pod."""
+    """How long after that a device may be unready for its pod."""
 
     def answer(self, picture: Picture) -> Step:
         seen = picture.pods.get(self.decision.pod_uid)
@@ -51,9 +54,13 @@ class NextStep(Question[Step], frozen=True, kw_only=True, tag="next-step"):
             voids={} if seen is None else voids_of(seen),
             repelled="" if seen is None else repelled_by(picture, seen, self.decision.node),
             node_gone=self.decision.node not in picture.plain[NODES.plural],
+            given_up={
+                uid: picture.given_up[uid].attempt for uid in claims if uid in picture.given_up
+            },
             devices=readiness(
                 [] if pod is None else picture.every_claim_of(pod),
                 now_unix_s=self.now_unix_s,
+                since_unix_s=self.since_unix_s,
                 timeout_s=self.binding_timeout_s,
             ),
         )

@@ -1,14 +1,18 @@
 """A picture in one piece, so that a replay can begin in the middle of a life. Pure."""
 
 import contextlib
+from dataclasses import replace
 
 import msgspec
 
+from dray.domain.claims import GivenUp
 from dray.domain.devices import DeviceId
 from dray.domain.errors import DrayError
 from dray.kube.convert import claim_from, revision_of, slice_from
-from dray.kube.ports import SLICES, Object
+from dray.kube.ports import CLAIMS, PODS, SLICES, Object
+from dray.recording.redaction import redacted
 from dray_claim_controller.observe.counters import counted
+from dray_claim_controller.observe.given_up import with_void
 from dray_claim_controller.observe.picture import Picture
 from dray_claim_controller.observe.seen import SeenClaim, SeenPod, is_ours
 
@@ -24,26 +28,39 @@ class KnownPicture(msgspec.Struct, frozen=True, kw_only=True):
     node_revision: dict[str, int]
     revision: int
     gone: list[str]
+    given_up: dict[str, GivenUp] = msgspec.field(default_factory=dict)
 
 
 def known(picture: Picture) -> KnownPicture:
-    """The picture as it is now."""
+    """The picture as it is now, its objects redacted."""
     return KnownPicture(
-        claims=[(seen.object, seen.watched_revision) for seen in picture.claims.values()],
-        pods=list(picture.pods.values()),
-        plain=picture.plain,
+        claims=[
+            (redacted(CLAIMS.plural, seen.object), seen.watched_revision)
+            for seen in picture.claims.values()
+        ],
+        pods=[_redacted(seen) for seen in picture.pods.values()],
+        plain={
+            plural: {name: redacted(plural, obj) for name, obj in objects.items()}
+            for plural, objects in picture.plain.items()
+        },
         holders=[(device, list(uids)) for device, uids in picture.cards.holders.items()],
         node_revision=picture.node_revision,
         revision=picture.revision,
         gone=picture.gone(),
+        given_up=dict(picture.given_up),
     )
+
+
+def _redacted(seen: SeenPod) -> SeenPod:
+    return replace(seen, object=redacted(PODS.plural, seen.object)) if seen.object else seen
 
 
 def restored(state: KnownPicture) -> Picture:
     """A picture that answers as the one that ``state`` was made of."""
     picture = Picture()
+    picture.given_up.update(state.given_up)
     for obj, watched_revision in state.claims:
-        claim = claim_from(obj)
+        claim = with_void(claim_from(obj), state.given_up.get(obj["metadata"]["uid"]))
         picture.restore_claim(SeenClaim(claim, obj, is_ours(claim), watched_revision))
     for pod in state.pods:
         picture.restore_pod(pod)

@@ -7,8 +7,9 @@ from dray.kube.convert import node_from
 from dray.kube.ports import NODES, POOLS
 from dray.messages.facts import FACTS, Fact, NodeObserved
 from dray_claim_controller.deciding.seam import Question
+from dray_claim_controller.observe.assignment import pools_of
 from dray_claim_controller.observe.capacity import Hands, Log, is_news, pool_status
-from dray_claim_controller.observe.facts import Known, fact_of, pools_of
+from dray_claim_controller.observe.facts import Known, fact_of
 from dray_claim_controller.observe.membership import dedicated_taints
 from dray_claim_controller.observe.outbox import plan
 from dray_claim_controller.observe.owners import Recall
@@ -26,6 +27,8 @@ class Publish(Question[tuple[Fact, ...]], frozen=True, kw_only=True, tag="publis
     """Of the change."""
     before: Any = None
     """The last fact about it (a ``Fact``), tombstones included."""
+    doubted: tuple[Any, ...] = ()
+    """Later ones, of which it is unknown whether they are stored."""
     left: tuple[tuple[str, int], ...] = ()
     """Of nodes: highest node-left revision by domain."""
     closing: tuple[str, ...] = ()
@@ -38,7 +41,7 @@ class Publish(Question[tuple[Fact, ...]], frozen=True, kw_only=True, tag="publis
         published, buried = (None, node) if node and node.deleted else (node, None)
         left = {(domain, self.key.identity): revision for domain, revision in self.left}
         fact = fact_of(picture, self.key, Known(published, left, self.closing, self.recall, buried))
-        return tuple(plan(self.key, before, fact, self.revision))
+        return tuple(plan(self.key, before, fact, self.revision, self.doubted))
 
 
 class Taints(Question[tuple[Taint, ...] | None], frozen=True, kw_only=True, tag="taints"):

@@ -5,16 +5,21 @@ alone determine every answer. Nothing here awaits: the lines have one order.
 """
 
 from abc import abstractmethod
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
+import msgspec
+
+from dray.domain.claims import GivenUp
 from dray.kube.ports import Changed, Deleted, Listed, Object, Resource, WatchEvent
 from dray.messages.base import Message, subject_of
 from dray.recording.journal import Notes, UnknownEventError
 from dray.recording.questions import Asked, name_of
+from dray.recording.redaction import redacted
 from dray_claim_controller.observe.kinds import WATCHED
 from dray_claim_controller.observe.picture import Picture
 
 A = TypeVar("A")
+_GIVEN_UP: Final = "given-up"
 _RESOURCES = {resource.plural: resource for resource in WATCHED}
 
 
@@ -47,8 +52,15 @@ class Seam:
     def answered(self, resource: Resource, obj: Object) -> None:
         """Fold the server's answer to an own write, or to a question of ours."""
         if self._notes is not None and resource.plural in _RESOURCES:
-            self._notes.consumed("answered", {"resource": resource.plural, "objects": [obj]})
+            data = {"resource": resource.plural, "objects": [redacted(resource.plural, obj)]}
+            self._notes.consumed("answered", data)
         self.picture.answered(resource, obj)
+
+    def give_up(self, claim_uid: str, record: GivenUp | None) -> None:
+        """Fold that attempts of a claim are given up though that can't be written on it."""
+        if self._notes is not None:
+            self._notes.consumed(_GIVEN_UP, {"claim_uid": claim_uid, "given_up": record})
+        self.picture.give_up(claim_uid, record)
 
     def ask(self, question: Question[A]) -> A:
         """The answer of the pure code."""
@@ -61,18 +73,23 @@ class Seam:
 
 def written(resource: Resource, event: WatchEvent) -> tuple[str, dict[str, Any]]:
     """A watch event as the journal has it."""
+    plural = resource.plural
     match event:
         case Listed(objects, revision):
-            data = {"resource": resource.plural, "objects": objects, "revision": revision}
-            return "listed", data
+            kept = [redacted(plural, obj) for obj in objects]
+            return "listed", {"resource": plural, "objects": kept, "revision": revision}
         case Changed(obj):
-            return "changed", {"resource": resource.plural, "objects": [obj]}
+            return "changed", {"resource": plural, "objects": [redacted(plural, obj)]}
         case Deleted(obj):
-            return "deleted", {"resource": resource.plural, "objects": [obj]}
+            return "deleted", {"resource": plural, "objects": [redacted(plural, obj)]}
 
 
 def fold(picture: Picture, about: str, data: dict[str, Any]) -> None:
     """Fold what ``written`` made, or an answer. Raises UnknownEventError for what nobody wrote."""
+    if about == _GIVEN_UP:
+        record = msgspec.convert(data["given_up"], GivenUp | None)
+        picture.give_up(data["claim_uid"], record)
+        return
     if (resource := _RESOURCES.get(data["resource"])) is None:
         raise UnknownEventError(data["resource"])
     objects = data["objects"]

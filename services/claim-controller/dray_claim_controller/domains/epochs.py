@@ -1,32 +1,47 @@
 """Opens decision logs. Only the leader does, and always in the same order:
 
 the epoch into the pool's status, void marks on every unallocated claim, their facts, then
-the stream with ``opened``, then the domain's fact.
+the stream with ``opened``, then the domain's fact. A claim that can't be written keeps nobody
+waiting for long: its attempts are given up (docs/adr/0030).
 """
 
 import asyncio
+import contextlib
+from typing import Final
 
 import structlog
 
 from dray.bus.ports import Bus, StaleSequenceError
 from dray.bus.topology import log_spec
 from dray.domain.claims import Claim, last_attempt_before
+from dray.domain.errors import TemporaryError
 from dray.domain.names import POOL_LABEL
 from dray.kube.convert import claim_from, time_from
-from dray.kube.ports import CLAIMS, POOLS, ConflictError, Kube, NotFoundError, Object
+from dray.kube.ports import CLAIMS, POOLS, Kube, KubeError, Object
 from dray.messages.base import Outgoing
 from dray.messages.decisions import Opened, encode_record, log_stream, log_subject
 from dray.messages.facts import DomainObserved
+from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock
 from dray_claim_controller.deciding.opening import MustBegin, NextEpoch
 from dray_claim_controller.domains.rules import recorded
-from dray_claim_controller.execute.withdraw import Withdrawer
+from dray_claim_controller.execute.void_writes import VoidWrites
+from dray_claim_controller.leading.held import LeaseExpiredError
 from dray_claim_controller.observe.publisher import Publisher
 from dray_claim_controller.observe.seen import Key
 from dray_claim_controller.observe.watching import Watching
+from dray_claim_controller.work_queue import FairSlots
 
 _AT_ONCE = 16
 _PROBED = 16
+_PATIENCE_S: Final = 15.0
+"""How long the void of one claim is tried before its attempts are given up."""
+_FIRST_S: Final = 0.05
+_MOST_S: Final = 2.0
+
+
+class PoolInUseError(TemporaryError):
+    """A pool that is gone can't be closed yet."""
 
 
 class Epochs:
@@ -39,6 +54,7 @@ class Epochs:
         watching: Watching,
         publisher: Publisher,
         clock: Clock,
+        voids: VoidWrites,
         *,
         instance: str,
     ) -> None:
@@ -53,7 +69,8 @@ class Epochs:
         self._clock = clock
         self._instance = instance
         self._facts_created = ""
-        self._withdrawer = Withdrawer(kube, watching)
+        self._voids = voids
+        self._slots = FairSlots(clock, _AT_ONCE)
 
     def facts_are(self, created: str) -> None:
         """The stream of facts, by its time of creation: a log that counts in another one is
@@ -68,7 +85,7 @@ class Epochs:
         """The domain's epoch, with its log there to be read; a new one if the log was lost.
 
         ``seen_sequence``: last record that this term has read of the log of ``seen_epoch``.
-        Raises TemporaryError: try again; NotFoundError: the pool is gone.
+        Raises TemporaryError, KubeError: try again; NotFoundError: the pool may be gone.
         """
         pool = await self._kube.get(POOLS, domain)
         remembered = recorded(pool)
@@ -91,25 +108,39 @@ class Epochs:
         )
         return epoch
 
-    async def close(self, domain: str) -> None:
-        """The pool is gone: nothing decided for it may be committed any more."""
-        epoch = max(self.opened.get(domain, 0), self._publisher.domains().get(domain, 0))
-        if not epoch:
+    def begin_closing(self, domain: str) -> None:
+        """The pool is gone: nothing decided for it is carried out from now on, and its nodes stay
+        its own until it is closed."""
+        if domain in self.closing:
             return
-        self.closing.add(domain)
-        # The executor refuses older epochs from now on, and others find the claims void.
-        self.opened[domain] = epoch + 1
-        await self._void_everything(domain, epoch + 1)
+        epoch = max(self.opened.get(domain, 0), self._publisher.domains().get(domain, 0))
+        if epoch:
+            self.closing.add(domain)
+            # The executor refuses older epochs from now on, and others find the claims void.
+            self.opened[domain] = epoch + 1
+
+    async def close(self, domain: str) -> None:
+        """Void what was decided for a pool that is gone. Raises TemporaryError, KubeError: try
+        again."""
+        self.begin_closing(domain)
+        if domain not in self.closing:
+            return
+        await self._void_everything(domain, self.opened[domain])
+        if (claim := self._may_still_be_committed(domain)) is not None:
+            # Its devices are on nodes that the next pool would take for free.
+            raise PoolInUseError(
+                f"GPUPool {domain} was deleted, and claim {claim.namespace}/{claim.name}, about to "
+                "be allocated then, can't be written: the pool's nodes stay out of other pools "
+                "until it can be, or is deleted"
+            )
         del self.opened[domain]
         self.closing.remove(domain)
         await self._publisher.say(Key("domain", domain), None)
 
-    async def close_orphans(self) -> None:
-        """Close domains whose pool went while nobody led."""
+    def orphans(self) -> list[str]:
+        """Domains whose pool went while nobody led."""
         pools = self._watching.picture.plain[POOLS.plural]
-        for domain in self._publisher.domains():
-            if domain not in pools:
-                await self.close(domain)
+        return [domain for domain in self._publisher.domains() if domain not in pools]
 
     async def _begin(self, domain: str, pool: Object) -> int:
         published = self._publisher.domains().get(domain, 0)
@@ -165,7 +196,7 @@ class Epochs:
             epoch=epoch,
             writer=self._instance,
             facts_sequence=self._publisher.sequence,
-            now_unix_s=self._clock.now_unix_s(),
+            now_unix_s=self._publisher.now_unix_s(),
         )
         message = Outgoing(log_subject(domain, epoch), encode_record(record))
         try:
@@ -186,21 +217,35 @@ class Epochs:
         Also claims without a mark: an executor of the old epoch may be about to write its
         first patch, and this one moves the resourceVersion under it.
         """
-        slots = asyncio.Semaphore(_AT_ONCE)
         async with asyncio.TaskGroup() as group:
             for claim in await self._claims(domain):
-                group.create_task(self._void(claim, last_attempt_before(epoch), slots))
+                work = self._void(claim, last_attempt_before(epoch))
+                group.create_task(work, name=f"void-epoch {claim.uid}")
 
-    async def _void(self, claim: Claim, attempt: int, slots: asyncio.Semaphore) -> None:
-        async with slots:
-            while True:
+    def _may_still_be_committed(self, domain: str) -> Claim | None:
+        picture = self._watching.picture
+        for uid, record in picture.given_up.items():
+            seen = picture.claims.get(uid)
+            if seen is not None and seen.claim.pool == domain and record.void < record.attempt:
+                return seen.claim
+        return None
+
+    async def _void(self, claim: Claim, attempt: int) -> None:
+        """Until it is void, gone, allocated, or given up: that depends on nobody's answer."""
+        backoff = Backoff(_FIRST_S, _MOST_S)
+        until_s = self._clock.monotonic_s() + _PATIENCE_S
+        while True:
+            is_last_try = self._clock.monotonic_s() >= until_s
+            rest_s = None
+            async with self._slots.held(claim.namespace):
                 seen = self._watching.picture.claims.get(claim.uid)
                 if seen is None or seen.claim.allocation is not None:
                     return
                 try:
-                    await self._withdrawer.void(claim.uid, attempt)
+                    await self._voids.void(claim.uid, attempt, is_last_try=is_last_try)
                     return
-                except ConflictError:
+                except (KubeError, LeaseExpiredError) as error:
+                    rest_s = backoff.next_s(getattr(error, "retry_after_s", 0.0))
+                with contextlib.suppress(KubeError):
                     await self._watching.refresh_claim(claim.uid, claim.namespace, claim.name)
-                except NotFoundError:
-                    return
+            await self._clock.sleep(rest_s)

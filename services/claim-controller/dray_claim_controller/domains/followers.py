@@ -1,23 +1,43 @@
-"""Reads every domain's decision log and hands its decisions to the executor."""
+"""Reads every domain's decision log and hands its decisions to the executor.
+
+A record of a newer release that this one can't decode is passed over, and reported. That allocates
+nothing twice: what is never carried out is voided after a while, and an order that a passed-over
+record ended stops at the claim's void. But its pods wait, and a node that it lets go stays where
+it is, until a claim-controller of that release leads.
+"""
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping
+from typing import Final
 
 import msgspec
 import structlog
 
+from dray.bus.dead import dead_letter
 from dray.bus.ports import Bus, BusUnavailableError, StreamMissingError
-from dray.domain.errors import TemporaryError
-from dray.kube.ports import NODES, POOLS, ConflictError, NotFoundError
+from dray.domain.errors import DrayError, TemporaryError
+from dray.kube.ports import NODES, POOLS, ConflictError, KubeError, NotFoundError
 from dray.messages.base import Delivered
-from dray.messages.decisions import Decided, NodeLeft, Waiting, decode_record, log_stream
+from dray.messages.decisions import (
+    AnyRecord,
+    Decided,
+    NodeLeft,
+    Waiting,
+    decode_record,
+    log_stream,
+)
 from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock
-from dray_claim_controller.domains.epochs import Epochs
+from dray_claim_controller.domains.epochs import Epochs, PoolInUseError
 from dray_claim_controller.execute.orders import Order, Orders
 from dray_claim_controller.observe.seen import Key
 from dray_claim_controller.observe.watching import Watching
 from dray_claim_controller.tracing import MESSAGE_ID, TRACEPARENT
+from dray_claim_controller.work_queue import WorkQueue
+
+_CLOSED_EVERY_S: Final = 10.0
+"""How often, at least, it is tried to close a domain."""
 
 
 class Followers:
@@ -34,6 +54,8 @@ class Followers:
         waiting: Callable[[Waiting], None],
     ) -> None:
         self.orders: dict[str, Orders] = {}
+        self.undecodable = 0
+        """Records that were passed over in this term."""
         self._bus = bus
         self._watching = watching
         self._epochs = epochs
@@ -41,16 +63,23 @@ class Followers:
         self._decided = decided
         self._waiting = waiting
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._closings = WorkQueue(
+            clock, self._close, name="close", group_of=lambda domain: domain, most_s=_CLOSED_EVERY_S
+        )
         self._read: dict[str, Orders] = {}
         """Of the logs that are being read, and not being opened."""
 
     async def run(self) -> None:
-        """Follow the logs of all pools that exist, until cancelled."""
+        """Follow the logs of all pools that exist, and close those of pools that are gone, each
+        beside all others, until cancelled."""
         pools = self._watching.picture.plain[POOLS.plural]
+        for domain in self._epochs.orphans():
+            self._closings.add(domain)
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._closings.run(), name="close-domains")
             while True:
                 for domain in list(pools):
-                    if domain not in self._tasks:
+                    if domain not in self._tasks and domain not in self._epochs.closing:
                         task = group.create_task(self._follow(domain), name=f"log-{domain}")
                         self._tasks[domain] = task
                 gone = [name for name in self._tasks if name not in pools]
@@ -89,7 +118,15 @@ class Followers:
         task.cancel()
         await asyncio.wait([task])
         self.orders.pop(domain, None)
-        await self._epochs.close(domain)
+        self._epochs.begin_closing(domain)
+        self._closings.add(domain)
+
+    async def _close(self, domain: str) -> None:
+        try:
+            await self._epochs.close(domain)
+        except PoolInUseError as error:
+            structlog.get_logger().warning("a pool can't be closed", why=str(error))
+            raise
         self._mark_nodes()
 
     async def _follow(self, domain: str) -> None:
@@ -100,12 +137,12 @@ class Followers:
             except ConflictError as error:
                 # Somebody wrote the pool's status in between: read it again.
                 structlog.get_logger().debug("not opened yet", domain=domain, error=str(error))
-            except (StreamMissingError, TemporaryError) as error:
+            except NotFoundError:
+                structlog.get_logger().debug("the pool is gone", domain=domain)
+            except (StreamMissingError, TemporaryError, KubeError) as error:
                 structlog.get_logger().warning(
                     "the decision log can't be read", domain=domain, error=str(error)
                 )
-            except NotFoundError:
-                structlog.get_logger().debug("the pool is gone", domain=domain)
             await self._clock.sleep(backoff.next_s())
 
     async def _follow_epoch(self, domain: str, backoff: Backoff) -> None:
@@ -127,26 +164,37 @@ class Followers:
         try:
             async for delivered in self._bus.read(stream, start=orders.sequence + 1):
                 backoff.reset()
-                self._fold(orders, delivered, live=history)
+                try:
+                    record = decode_record(delivered.payload)
+                except msgspec.MsgspecError as error:
+                    await self._pass_over(orders, delivered, str(error))
+                    record = None
+                self._fold(orders, delivered, record, live=history)
         finally:
             if self._read.get(domain) is orders:
                 del self._read[domain]
 
-    def _fold(self, orders: Orders, delivered: Delivered, *, live: int) -> None:
+    async def _pass_over(self, orders: Orders, delivered: Delivered, error: str) -> None:
+        self.undecodable += 1
+        why = (
+            f"claim-controller passes over record {delivered.sequence} of {delivered.stream}: "
+            f"{error}; was it written by another version of dray?"
+        )
+        structlog.get_logger().error("a record is passed over", domain=orders.domain, why=why)
+        with contextlib.suppress(DrayError):
+            await self._bus.publish(dead_letter(delivered, why))
+
+    def _fold(
+        self, orders: Orders, delivered: Delivered, record: AnyRecord | None, *, live: int
+    ) -> None:
+        """``record``: None if it is passed over."""
         sequence = delivered.sequence
-        try:
-            record = decode_record(delivered.payload)
-        except msgspec.MsgspecError as error:
-            structlog.get_logger().error(
-                "a record of the decision log can't be read; was it written by another version?",
-                domain=orders.domain,
-                sequence=sequence,
-                error=str(error),
-            )
-            return
-        headers = delivered.headers
-        traceparent, cause = headers.get(TRACEPARENT, ""), headers.get(MESSAGE_ID, "")
-        orders.fold(sequence, record, traceparent, cause)
+        if record is None:
+            orders.pass_over(sequence)
+        else:
+            headers = delivered.headers
+            traceparent, cause = headers.get(TRACEPARENT, ""), headers.get(MESSAGE_ID, "")
+            orders.fold(sequence, record, traceparent, cause)
         if sequence == live:
             self._submit_all(orders)
         elif sequence > live:

@@ -3,9 +3,10 @@
 A device may have conditions (KEP-5007): it is attached to the node, say, only once it is
 allocated. Its driver tells in ``status.devices`` of the claim how far that is; the pod is bound
 when all of ``bindingConditions`` are true, and not by this allocation once one of
-``bindingFailureConditions`` is, or too much time has passed since ``allocationTimestamp``. As
+``bindingFailureConditions`` is, or too much time has passed since the decision. As
 ``isPodReadyForBinding`` of kube-scheduler's plugin ``dynamicresources`` has it; but a failure is
-seen wherever it is told, also behind a device that is merely not ready.
+seen wherever it is told, also behind a device that is merely not ready, and the time is not
+counted from ``allocationTimestamp``, which depends on the wall clock of who wrote it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from dray.domain.claims import AllocatedDevice
-from dray.kube.convert_metadata import time_from
 from dray_claim_controller.observe.seen import SeenClaim
 
 FAILED, TIMED_OUT, NODE_GONE = "binding-failed", "binding-timeout", "node-gone"
@@ -27,8 +27,8 @@ class Unready:
 
     detail: str
     """Which ones, of which devices."""
-    until_unix_s: float | None
-    """When they are waited for no more; None: no claim says when it was allocated."""
+    until_unix_s: float
+    """When they are waited for no more, in the facts' time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,12 @@ class NeverReady:
 
 
 def readiness(
-    claims: Iterable[SeenClaim], *, now_unix_s: float, timeout_s: float
+    claims: Iterable[SeenClaim], *, now_unix_s: float, since_unix_s: float, timeout_s: float
 ) -> Unready | NeverReady | None:
-    """Whether all devices that the claims hold are ready: None where they are."""
+    """Whether all devices that the claims hold are ready: None where they are.
+
+    ``since_unix_s``: when they were decided, in the facts' time as ``now_unix_s``.
+    """
     held = tuple(claims)
     for claim in held:
         for failure in _failures(claim):
@@ -53,11 +56,9 @@ def readiness(
     if not unready:
         return None
     detail = "; ".join(text for claim in unready for text in missing[claim.claim.uid])
-    ends = [since + timeout_s for claim in unready if (since := _allocated_unix_s(claim))]
-    until_unix_s = min(ends, default=None)
-    if until_unix_s is not None and now_unix_s >= until_unix_s:
+    if abs(now_unix_s - since_unix_s) >= timeout_s:
         return NeverReady(TIMED_OUT, f"after {timeout_s:g} s still {detail}")
-    return Unready(detail, until_unix_s)
+    return Unready(detail, since_unix_s + timeout_s)
 
 
 def _failures(claim: SeenClaim) -> Iterator[str]:
@@ -106,8 +107,3 @@ def _told(claim: SeenClaim) -> dict[tuple[str, ...], dict[str, Any]]:
         }
         for entry in status.get("devices") or ()
     }
-
-
-def _allocated_unix_s(claim: SeenClaim) -> float:
-    allocation = (claim.object.get("status") or {}).get("allocation") or {}
-    return time_from(allocation.get("allocationTimestamp"))

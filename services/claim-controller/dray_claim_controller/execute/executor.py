@@ -2,10 +2,11 @@
 
 import asyncio
 from dataclasses import dataclass, field
+from typing import Final
 
 import structlog
 
-from dray.kube.ports import ConflictError, Kube, KubeUnavailableError, NotFoundError, RefusedError
+from dray.kube.ports import KubeError, RefusedError
 from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock
 from dray_claim_controller.deciding.executing import NextStep
@@ -13,6 +14,8 @@ from dray_claim_controller.execute.orders import Order
 from dray_claim_controller.execute.progress import Environment
 from dray_claim_controller.execute.resting import Resting, subjects
 from dray_claim_controller.execute.rules import (
+    NOT_WRITTEN,
+    REFUSED,
     AwaitDevices,
     AwaitWatch,
     Bind,
@@ -25,53 +28,89 @@ from dray_claim_controller.execute.rules import (
     same_allocation,
 )
 from dray_claim_controller.execute.steps import Hook, Steps
+from dray_claim_controller.execute.withdraw import Withdrawer
+from dray_claim_controller.execute.writes import ClaimWrites
+from dray_claim_controller.leading.held import LeaseExpiredError
 from dray_claim_controller.observe.watching import Watching
+from dray_claim_controller.work_queue import FairSlots
 
 _MISSING = ("pod-gone", "claim-gone")
+_LEAST_REST_S: Final = 0.1
+"""The facts' time may stand still for a while, and a rest must not be none then."""
+_FIRST_S: Final = 0.05
+_MOST_S: Final = 5.0
+"""Of the rests between tries."""
+_LONGEST_S: Final = 300.0
+"""Of those between tries to take back what was given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rest:
+    """Leave the slot, and go on later."""
+
+    rest_s: float = 0.0
+    """0: when the watch shows a change."""
 
 
 @dataclass(slots=True)
 class _Memory:
-    """What one execution has seen and done, by claim UID."""
+    """What one execution has seen and done; sets of claims by UID."""
 
     committed: set[str]
+    since_unix_s: float
+    """When it was decided, in the facts' time; if that is not known, when this began."""
     marked: set[str] = field(default_factory=set)
     asked_for: set[str] = field(default_factory=set)
     """Reasons of stopping after which the server was asked: the watch may be behind."""
     awaited: str = ""
     """What was last said to be waited for."""
+    stop: Stop | None = None
+    """Why it is being taken back, whatever is observed from now on."""
+    has_told: bool = False
+    """Whether it was told that it has come to nothing."""
+    is_behind: bool = False
+    """Whether the server is to be asked before anything else."""
+    failing_s: float = 0.0
+    """For how long writes have failed, one after the other."""
+    backoff: Backoff = field(default_factory=lambda: Backoff(_FIRST_S, _MOST_S))
 
 
 class Executor:
     """Carries out the newest order of each pod until it is done or stopped.
 
-    Of those that wait for their devices there may be any number: they rest, and no other waits
-    for them.
+    An execution holds a slot only while it does something: not while it waits for the watch, for
+    its devices, or for another try. Namespaces take turns. After ``give_up_after_s`` of tries that
+    failed an attempt is given up; what it has written is taken back, however long that takes.
     """
 
     def __init__(
         self,
-        kube: Kube,
         watching: Watching,
         clock: Clock,
         environment: Environment,
+        writes: ClaimWrites,
+        withdrawer: Withdrawer,
         *,
         concurrency: int = 16,
         watch_timeout_s: float = 2.0,
         binding_timeout_s: float = 600.0,
+        give_up_after_s: float = 60.0,
         hook: Hook | None = None,
     ) -> None:
-        self._steps = Steps(kube, watching, clock, environment, hook)
+        self._steps = Steps(watching, clock, environment, writes, withdrawer, hook)
         self._watching = watching
         self._picture = watching.picture
         self._clock = clock
         self._environment = environment
-        self._slots = asyncio.Semaphore(concurrency)
+        self._slots = FairSlots(clock, concurrency)
         self._watch_timeout_s = watch_timeout_s
         self._binding_timeout_s = binding_timeout_s
+        self._give_up_after_s = give_up_after_s
         self._resting = Resting(watching, clock)
         self._newest: dict[str, Order] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._alarms: dict[str, asyncio.Event] = {}
+        """Of those that rest until another try, by pod UID."""
 
     @property
     def double_sales_prevented(self) -> int:
@@ -88,6 +127,11 @@ class Executor:
         """Of these, pods whose devices aren't ready."""
         return self._resting.number
 
+    @property
+    def failing(self) -> int:
+        """Of these, pods for which a write failed that is tried again."""
+        return len(self._alarms)
+
     def executing(self) -> tuple[str, ...]:
         """UIDs of the pods whose execution has not ended."""
         return tuple(self._tasks)
@@ -100,6 +144,8 @@ class Executor:
             return
         self._newest[pod_uid] = order
         self._resting.wake(pod_uid)
+        if (alarm := self._alarms.get(pod_uid)) is not None:
+            alarm.set()
         if pod_uid not in self._tasks:
             task = asyncio.create_task(self._serve(pod_uid), name=f"execute-{pod_uid}")
             self._tasks[pod_uid] = task
@@ -136,19 +182,18 @@ class Executor:
 
     async def _follow(self, order: Order) -> None:
         """Carry out, rest while the devices aren't ready, carry on."""
-        memory = _Memory(set(order.committed))
+        since_unix_s = order.decided_unix_s
+        if since_unix_s is None:
+            since_unix_s = self._environment.now_unix_s()
+        memory = _Memory(set(order.committed), since_unix_s)
         while True:
-            try:
-                async with self._slots:
-                    awaited = await self._traced(order, memory)
-            finally:
-                for claim in order.decision.claims:
-                    self._steps.in_flight.leave(claim.uid)
+            awaited = await self._traced(order, memory)
             # Nothing else runs from the question that was answered so to the beginning of the rest.
             if awaited is None or not self._is_newest(order):
                 return
             about = subjects(self._picture, order.decision)
-            await self._resting.until_changed(about, awaited.until_unix_s)
+            rest_s = awaited.until_unix_s - self._environment.now_unix_s()
+            await self._resting.until_changed(about, max(rest_s, _LEAST_REST_S))
 
     async def _traced(self, order: Order, memory: _Memory) -> AwaitDevices | None:
         step = self._next(order, memory)
@@ -168,27 +213,46 @@ class Executor:
 
     async def _carry_out(self, order: Order, memory: _Memory) -> AwaitDevices | None:
         """Until it is at its end, or replaced; or has to wait for devices."""
-        backoff = Backoff(0.05, 5.0)
         while self._is_newest(order):
-            step = self._next(order, memory)
+            async with self._slots.held(order.decision.namespace):
+                outcome = await self._go_on(order, memory)
+            match outcome:
+                case _Rest(rest_s=0.0):
+                    if not await self._watching.changed(self._watch_timeout_s):
+                        memory.is_behind = True
+                case _Rest(rest_s=rest_s):
+                    await self._rest(order, rest_s)
+                case _:
+                    return outcome
+        return None
+
+    async def _go_on(self, order: Order, memory: _Memory) -> AwaitDevices | _Rest | None:
+        """As long as one step follows another; None: it is at its end, or replaced."""
+        if memory.is_behind and (rest := await self._refresh(order, memory)) is not None:
+            return rest
+        while self._is_newest(order):
+            step = memory.stop or self._next(order, memory)
+            if isinstance(step, AwaitWatch):
+                return _Rest()
             if isinstance(step, AwaitDevices):
                 if step.detail != memory.awaited:
                     memory.awaited = step.detail
                     self._steps.report(order, "awaiting", detail=step.detail)
                 return step
+            if isinstance(step, Stop) and self._may_be_behind(step, memory):
+                if (rest := await self._refresh(order, memory)) is not None:
+                    return rest
+                continue
+            began_s = self._clock.monotonic_s()
             try:
-                if isinstance(step, Stop) and self._may_be_behind(step, memory):
-                    await self._refresh_once(order)
-                    continue
-                if await self._take(step, order):
-                    return None
-                if isinstance(step, Mark):
-                    memory.marked.add(step.claim.uid)
-                backoff.reset()
-            except (ConflictError, NotFoundError, KubeUnavailableError):
-                await self._refresh(order, backoff)
-            except RefusedError as error:
-                await self._refuse(order, step, error, backoff)
+                is_over = await self._take(step, order, memory)
+            except LeaseExpiredError as error:
+                return self._try_again(memory, error)
+            except KubeError as error:
+                return self._failed(order, memory, step, error, began_s)
+            memory.failing_s = 0.0
+            memory.backoff.reset()
+            if is_over:
                 return None
         return None
 
@@ -209,21 +273,20 @@ class Executor:
                 epoch=self._environment.epoch_of(order.domain),
                 committed=tuple(sorted(memory.committed)),
                 marked=tuple(sorted(memory.marked)),
-                now_unix_s=self._clock.now_unix_s(),
+                now_unix_s=self._environment.now_unix_s(),
+                since_unix_s=memory.since_unix_s,
                 binding_timeout_s=self._binding_timeout_s,
             )
         )
 
-    async def _take(self, step: Step, order: Order) -> bool:
+    async def _take(self, step: Step, order: Order, memory: _Memory) -> bool:
         """Do the step; True when the order is at its end."""
         match step:
             case Mark(claim):
                 await self._steps.mark(claim, order)
+                memory.marked.add(claim.uid)
             case Commit(claim):
-                return await self._steps.commit(claim, order)
-            case AwaitWatch():
-                if not await self._watching.changed(self._watch_timeout_s):
-                    await self._refresh_once(order)
+                memory.stop = await self._steps.commit(claim, order)
             case LiftGate():
                 await self._steps.lift_gate(order)
                 return True
@@ -234,9 +297,16 @@ class Executor:
                 self._steps.report(order, "done")
                 return True
             case Stop():
-                await self._steps.stop(step, order)
+                is_last_try = memory.failing_s >= self._give_up_after_s
+                await self._steps.take_back(step, order, is_last_try=is_last_try)
+                self._tell_end(step, order, memory)
                 return True
         return False
+
+    def _tell_end(self, stop: Stop, order: Order, memory: _Memory) -> None:
+        if not memory.has_told:
+            memory.has_told = True
+            self._steps.report_end(stop, order)
 
     @staticmethod
     def _may_be_behind(stop: Stop, memory: _Memory) -> bool:
@@ -247,33 +317,47 @@ class Executor:
         memory.asked_for.add(stop.reason)
         return True
 
-    async def _refuse(
-        self, order: Order, step: Step, error: RefusedError, backoff: Backoff
-    ) -> None:
-        structlog.get_logger().error(
-            "Kubernetes refused a step", step=type(step).__name__, error=str(error)
-        )
-        stop = Stop("refused", str(error), withdraw=True)
-        while True:
-            try:
-                await self._steps.stop(stop, order)
-                return
-            except (ConflictError, NotFoundError, KubeUnavailableError):
-                await self._refresh(order, backoff)
-            except RefusedError as again:
-                # Not even the withdrawal is allowed: the allocator's void command comes next.
-                self._steps.report(order, "failed", reason="refused", detail=str(again))
-                return
+    def _failed(
+        self, order: Order, memory: _Memory, step: Step, error: KubeError, began_s: float
+    ) -> _Rest:
+        """A write failed: it is tried again, unless Kubernetes refuses it, or has failed it for
+        too long. What can't be taken back is tried again for ever."""
+        rest = self._try_again(memory, error)
+        memory.failing_s += self._clock.monotonic_s() - began_s + rest.rest_s
+        is_refused = isinstance(error, RefusedError)
+        if not is_refused and memory.failing_s < self._give_up_after_s:
+            return rest
+        if not isinstance(step, Stop):
+            structlog.get_logger().error(
+                "Kubernetes does not take a step; the attempt is given up",
+                step=type(step).__name__,
+                pod=f"{order.decision.namespace}/{order.decision.name}",
+                error=str(error),
+            )
+            memory.stop = Stop(REFUSED if is_refused else NOT_WRITTEN, str(error), withdraw=True)
+            return rest
+        memory.stop = step
+        if not memory.has_told:
+            self._tell_end(
+                Stop(step.reason, f"{step.detail}; it can't be taken back yet: {error}", True),
+                order,
+                memory,
+            )
+            memory.backoff = Backoff(_MOST_S, _LONGEST_S)
+        return rest
 
-    async def _refresh(self, order: Order, backoff: Backoff) -> None:
-        """Read what the order is about from the server, however long that takes."""
-        while True:
-            await self._clock.sleep(backoff.next_s())
-            try:
-                await self._refresh_once(order)
-                return
-            except KubeUnavailableError:
-                continue
+    def _try_again(self, memory: _Memory, error: KubeError | LeaseExpiredError) -> _Rest:
+        memory.is_behind = True
+        return _Rest(memory.backoff.next_s(getattr(error, "retry_after_s", 0.0)))
+
+    async def _refresh(self, order: Order, memory: _Memory) -> _Rest | None:
+        """Read what the order is about from the server; how long to rest where that fails."""
+        try:
+            await self._refresh_once(order)
+        except KubeError as error:
+            return self._try_again(memory, error)
+        memory.is_behind = False
+        return None
 
     async def _refresh_once(self, order: Order) -> None:
         decision = order.decision
@@ -284,3 +368,14 @@ class Executor:
         for uid, namespace, name in dict.fromkeys(about):
             await self._watching.refresh_claim(uid, namespace, name)
         await self._watching.refresh_pod(decision.pod_uid, decision.namespace, decision.name)
+
+    async def _rest(self, order: Order, rest_s: float) -> None:
+        """Until then, or until the order is replaced."""
+        alarm = self._alarms[order.decision.pod_uid] = asyncio.Event()
+        sleep = asyncio.ensure_future(self._clock.sleep(rest_s))
+        sleep.add_done_callback(lambda _: alarm.set())
+        try:
+            await alarm.wait()
+        finally:
+            del self._alarms[order.decision.pod_uid]
+            sleep.cancel()

@@ -15,19 +15,30 @@ class InFlight:
     def __init__(self, picture: Picture, writes: Iterable[Holding] = ()) -> None:
         self._picture = picture
         self._writes = {holding.claim_uid: holding for holding in writes}
+        self._fences: dict[str, int] = {}
+        """The revision of the claim that each write is fenced by."""
 
     @property
     def writes(self) -> tuple[Holding, ...]:
-        """The allocations being written."""
+        """The allocations being written, or written with unknown outcome."""
+        for uid in [uid for uid in self._fences if self._is_known(uid)]:
+            self.leave(uid)
         return tuple(self._writes.values())
 
-    def enter(self, holding: Holding) -> None:
-        """The allocation is being written, or was with unknown outcome."""
+    def enter(self, holding: Holding, revision: int) -> None:
+        """The allocation is being written, fenced by this ``revision`` of the claim."""
         self._writes[holding.claim_uid] = holding
+        self._fences[holding.claim_uid] = revision
 
     def leave(self, claim_uid: str) -> None:
         """The claim's status tells by now, or the write surely did not happen."""
         self._writes.pop(claim_uid, None)
+        self._fences.pop(claim_uid, None)
+
+    def _is_known(self, uid: str) -> bool:
+        """Whether a write can't happen any more: the claim has moved on, or is gone."""
+        seen = self._picture.claims.get(uid)
+        return seen is None or seen.claim.resource_version > self._fences[uid]
 
     def problem(self, holding: Holding) -> str | None:
         """Why the allocation must not be written: see ``double_sale`` and ``overdrawn``."""

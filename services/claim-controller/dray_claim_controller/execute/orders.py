@@ -39,6 +39,9 @@ class Order:
     """Id of the record's message."""
     by: DecidedBy | None = None
     """None where its record is not at hand: a checkpoint sums it up, or its log is over."""
+    decided_unix_s: float | None = None
+    """The facts' time of the decision, or of the checkpoint that sums it up; None where its log
+    is over."""
 
     @property
     def attempt(self) -> int:
@@ -83,7 +86,16 @@ class Orders:
             case Decided():
                 by = DecidedBy(record.policy_version, record.learned_version)
                 for pod in record.pods:
-                    self._decide(Order(self.domain, pod, frozenset(), traceparent, cause, by))
+                    self._decide(
+                        Order(
+                            self.domain,
+                            pod,
+                            traceparent=traceparent,
+                            cause=cause,
+                            by=by,
+                            decided_unix_s=record.now_unix_s,
+                        )
+                    )
             case Waiting():
                 self.waiting[record.pod_uid] = record
             case Released():
@@ -94,7 +106,11 @@ class Orders:
             case Checkpoint():
                 for pod in record.in_flight:
                     if pod.pod_uid not in self.open:
-                        self._decide(Order(self.domain, pod))
+                        self._decide(Order(self.domain, pod, decided_unix_s=record.now_unix_s))
+
+    def pass_over(self, sequence: int) -> None:
+        """A record that can't be decoded changes nothing."""
+        self.sequence = max(self.sequence, sequence)
 
     def finish(self, pod_uid: str, attempt: int) -> None:
         """The decision of this attempt needs no more work."""

@@ -30,6 +30,8 @@ class Environment:
     keeps_timestamp: Callable[[], bool]
     """Whether the server keeps ``allocationTimestamp``."""
     report: Callable[[Progress], None]
+    now_unix_s: Callable[[], float]
+    """The time of the facts."""
 
 
 def log(progress: Progress) -> None:

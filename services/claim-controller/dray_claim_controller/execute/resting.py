@@ -21,22 +21,18 @@ class Resting:
         self._alarms: dict[str, dict[asyncio.Event, None]] = {}
         """By UID of what is waited for."""
 
-    async def until_changed(self, uids: Iterable[str], until_unix_s: float | None) -> None:
+    async def until_changed(self, uids: Iterable[str], delay_s: float) -> None:
         """Rest until the watch shows a change of one of these objects, or ``wake`` names it, or
-        until then at the latest."""
+        for ``delay_s`` at most."""
         alarm, about = asyncio.Event(), tuple(dict.fromkeys(uids))
-        clock = None
-        if until_unix_s is not None:
-            delay_s = max(0.0, until_unix_s - self._clock.now_unix_s())
-            clock = asyncio.ensure_future(self._clock.sleep(delay_s))
-            clock.add_done_callback(lambda _: alarm.set())
+        clock = asyncio.ensure_future(self._clock.sleep(delay_s))
+        clock.add_done_callback(lambda _: alarm.set())
         self._enter(alarm, about)
         try:
             await alarm.wait()
         finally:
             self._leave(alarm, about)
-            if clock is not None:
-                clock.cancel()
+            clock.cancel()
 
     def wake(self, uid: str) -> None:
         """Have everybody look again who waits for this object."""

@@ -17,6 +17,9 @@ from dray.messages.decisions import ClaimDecision, PodDecision
 from dray_claim_controller.execute.conditions import NODE_GONE, NeverReady, Unready
 from dray_claim_controller.observe.seen import TERMINAL, SeenClaim
 
+REFUSED, NOT_WRITTEN = "refused", "not-written"
+"""Why attempts end that Kubernetes keeps from being carried out."""
+
 
 @dataclass(frozen=True, slots=True)
 class Observed:
@@ -42,6 +45,8 @@ class Observed:
     """Why the devices of all the pod's claims are not ready for it; None where they are."""
     node_gone: bool = False
     """Whether the decision's node does not exist (any more)."""
+    given_up: Mapping[str, int] = field(default_factory=dict)
+    """By claim UID, the attempts that are given up though that could not be written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +73,8 @@ class AwaitDevices:
     """Wait until the devices are ready for the pod, or something else is said of it."""
 
     detail: str
-    until_unix_s: float | None
-    """When to look again at the latest."""
+    until_unix_s: float
+    """When to look again at the latest, in the facts' time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +207,9 @@ def _claim_step(observed: Observed, decision: PodDecision, wanted: ClaimDecision
         return Stop("void", f"{where} voids attempts up to {claim.void}", withdraw=True)
     if 0 < attempt <= (void := observed.voids.get(wanted.uid, 0)):
         return Stop("void", f"the pod voids attempts of {where} up to {void}", withdraw=True)
+    if 0 < attempt <= (void := observed.given_up.get(wanted.uid, 0)):
+        why = f"attempts of {where} up to {void} are given up: Kubernetes does not store their void"
+        return Stop("void", why, withdraw=True)
     # What is committed counts in every epoch, and its binding is finished; nothing else is.
     if epoch_of(wanted.attempt) < observed.epoch and not _is_allocated(claim, wanted):
         return Stop("old-epoch", f"the log's epoch is {observed.epoch} by now")

@@ -6,7 +6,7 @@ import structlog
 from msgspec.structs import replace
 
 from dray.domain.names import OWNER_DRAY
-from dray.kube.ports import CLAIMS, PODS, ConflictError, Kube, NotFoundError, RefusedError
+from dray.kube.ports import CLAIMS, PODS, ConflictError, NotFoundError, RefusedError
 from dray.messages.decisions import ClaimDecision, PodDecision
 from dray.runtime.clock import Clock
 from dray_claim_controller.deciding.executing import MayCommit
@@ -14,7 +14,7 @@ from dray_claim_controller.execute.defence import Holding
 from dray_claim_controller.execute.inflight import InFlight
 from dray_claim_controller.execute.orders import Order
 from dray_claim_controller.execute.progress import Environment, Progress, log
-from dray_claim_controller.execute.rules import Stop
+from dray_claim_controller.execute.rules import NOT_WRITTEN, REFUSED, Stop
 from dray_claim_controller.execute.withdraw import Withdrawer
 from dray_claim_controller.execute.writes import ClaimWrites
 from dray_claim_controller.observe.seen import SeenClaim
@@ -30,10 +30,11 @@ class Steps:
 
     def __init__(
         self,
-        kube: Kube,
         watching: Watching,
         clock: Clock,
         environment: Environment,
+        writes: ClaimWrites,
+        withdrawer: Withdrawer,
         hook: Hook | None = None,
     ) -> None:
         self.double_sales_prevented = 0
@@ -43,8 +44,8 @@ class Steps:
         self._picture = watching.picture
         self._clock = clock
         self._environment = environment
-        self._writes = ClaimWrites(kube)
-        self._withdrawer = Withdrawer(kube, watching)
+        self._writes = writes
+        self._withdrawer = withdrawer
         self._hook = hook
 
     async def mark(self, claim: ClaimDecision, order: Order) -> None:
@@ -55,8 +56,8 @@ class Steps:
         answer = await self._writes.mark(seen, claim.attempt, self.spans.position(order))
         self._watching.answered(CLAIMS, answer)
 
-    async def commit(self, claim: ClaimDecision, order: Order) -> bool:
-        """Write the allocation, unless it would sell a device twice; True when that ends it."""
+    async def commit(self, claim: ClaimDecision, order: Order) -> Stop | None:
+        """Write the allocation, unless it would sell a device twice: that ends the order."""
         seen = self._picture.claims[claim.uid]
         await self._hold("commit", order)
         self._watching.caused(claim.uid, order.cause)
@@ -64,22 +65,20 @@ class Steps:
         checked = self._watching.ask(MayCommit(claim=claim, in_flight=self.in_flight.writes))
         problem, holding = checked.problem, Holding(claim.uid, checked.allocation)
         if problem is not None:
-            await self._refuse(claim, problem, order)
-            return True
-        self.in_flight.enter(holding)
+            return self._refused(claim, problem)
+        self.in_flight.enter(holding, seen.claim.resource_version)
         await self._write_allocation(seen, holding, order)
         self.report(order, "committed", claim=claim.name)
-        return False
+        return None
 
-    async def _refuse(self, claim: ClaimDecision, problem: str, order: Order) -> None:
+    def _refused(self, claim: ClaimDecision, problem: str) -> Stop:
         """A card that went after the decision is nobody's mistake, and no reason for an alarm."""
         cards = self._picture.cards
         if any(cards.device(share.id) is None for share in claim.allocation.devices):
-            await self.stop(Stop("device-gone", problem, withdraw=True), order)
-            return
+            return Stop("device-gone", problem, withdraw=True)
         self.double_sales_prevented += 1
         structlog.get_logger().error("double sale prevented", claim=claim.name, why=problem)
-        await self.stop(Stop("double-sale", problem, withdraw=True), order)
+        return Stop("double-sale", problem, withdraw=True)
 
     async def lift_gate(self, order: Order) -> None:
         """Take dray's scheduling gate off the pod: kube-scheduler binds it."""
@@ -99,12 +98,16 @@ class Steps:
         self.report(order, "bound")
         self.report(order, "done")
 
-    async def stop(self, stop: Stop, order: Order) -> None:
-        """End the order; take back what it wrote where ``stop`` says so."""
+    async def take_back(self, stop: Stop, order: Order, *, is_last_try: bool) -> None:
+        """Take back what the order wrote, where ``stop`` says so."""
         if stop.withdraw:
             decision = order.decision
-            claims = (*stop.siblings, *decision.claims)
-            await self._withdrawer.withdraw(replace(decision, claims=claims))
+            whole = replace(decision, claims=(*stop.siblings, *decision.claims))
+            failure = stop.detail if stop.reason in (REFUSED, NOT_WRITTEN) else ""
+            await self._withdrawer.withdraw(whole, is_last_try=is_last_try, failure=failure)
+
+    def report_end(self, stop: Stop, order: Order) -> None:
+        """Tell that the order has come to nothing."""
         step = "failed" if stop.withdraw else "stopped"
         self.report(order, step, reason=stop.reason, detail=stop.detail)
 

@@ -1,18 +1,30 @@
 """Pods that make no progress: refused by kube-scheduler, robbed of their allocation by it, or
 left halfway by a lost log."""
 
+import asyncio
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 import structlog
 
-from dray.domain.errors import TemporaryError
-from dray.kube.ports import Kube, NotFoundError, RefusedError
 from dray.runtime.clock import Clock
 from dray_claim_controller.deciding.executing import Cleared, Halfway, Refused, StartedHalfway
 from dray_claim_controller.execute.orders import Order
 from dray_claim_controller.execute.withdraw import Withdrawer
 from dray_claim_controller.observe.watching import Watching
 from dray_claim_controller.tracing import taking_back
+from dray_claim_controller.work_queue import WorkQueue
+
+
+@dataclass(frozen=True, slots=True)
+class _TakeBack:
+    """What is to be taken back of one pod."""
+
+    namespace: str
+    pod_uid: str
+    cleared: tuple[str, int] | None = None
+    """The claim, by UID, whose allocation kube-scheduler has cleared, and the attempt to be voided;
+    None: kube-scheduler refuses the pod, and all of its claims are taken back."""
 
 
 class StuckPods:
@@ -21,14 +33,15 @@ class StuckPods:
     What kube-scheduler has refused for ``after_s`` is withdrawn, an attempt after the first only
     ``backoff_s`` later; what it has cleared is voided;
     what has lain halfway for ``finish_after_s``, with nobody at it, is handed to ``finish``.
-    ``executing`` tells the pods that are being executed, by UID.
+    ``executing`` tells the pods that are being executed, by UID. What can't be written is tried
+    again, later each time, and delays no other pod.
     """
 
     def __init__(
         self,
-        kube: Kube,
         watching: Watching,
         clock: Clock,
+        withdrawer: Withdrawer,
         *,
         after_s: float,
         backoff_s: float,
@@ -50,14 +63,27 @@ class StuckPods:
         self._halfway_since_s: dict[str, float] = {}
         self._finish = finish
         self._executing = executing
-        self._withdrawer = Withdrawer(kube, watching)
+        self._withdrawer = withdrawer
+        self._queue = WorkQueue(
+            clock, self._take_back, name="stuck", group_of=lambda what: what.namespace
+        )
+
+    @property
+    def backlog(self) -> int:
+        """What is still to be taken back."""
+        return len(self._queue)
 
     async def run(self) -> None:
         """Look until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._queue.run(), name="take-back")
+            group.create_task(self._look_for_ever(), name="look-for-stuck")
+
+    async def _look_for_ever(self) -> None:
         while True:
             self.finish()
-            await self.void_cleared()
-            await self.look()
+            self.void_cleared()
+            self.look()
             await self._clock.sleep(self._every_s)
 
     def finish(self) -> None:
@@ -74,17 +100,15 @@ class StuckPods:
             for order in self._watching.ask(Halfway(pods=due.now)):
                 self._finish(order)
 
-    async def void_cleared(self) -> None:
+    def void_cleared(self) -> None:
         """Void the attempts that kube-scheduler has undone; the allocators decide anew, and
         keep away from the node for a while."""
         question = Cleared(executing=tuple(sorted(self._executing())))
         for pod_uid, claim_uid in self._watching.ask(question):
-            try:
-                await self._void(pod_uid, claim_uid)
-            except (TemporaryError, NotFoundError, RefusedError) as error:
-                structlog.get_logger().info("not voided", claim_uid=claim_uid, error=str(error))
+            claim = self._watching.picture.claims[claim_uid].claim
+            self._queue.add(_TakeBack(claim.namespace, pod_uid, (claim_uid, claim.decision)))
 
-    async def look(self) -> None:
+    def look(self) -> None:
         """Withdraw what is due; the allocators see void claims and decide anew."""
         due = self._watching.ask(
             Refused(
@@ -96,29 +120,36 @@ class StuckPods:
         )
         self._stuck_since_s = due.since_s
         for uid in due.now:
-            try:
-                await self._withdraw(uid)
-            except (TemporaryError, NotFoundError, RefusedError) as error:
-                # A reservation that came in between is a conflict or refusal: kube-scheduler
-                # is binding after all.
-                structlog.get_logger().info("not withdrawn", pod_uid=uid, error=str(error))
+            if (pod := self._watching.picture.pods[uid].pod) is not None:
+                self._queue.add(_TakeBack(pod.namespace, uid))
 
-    async def _void(self, pod_uid: str, claim_uid: str) -> None:
+    async def _take_back(self, what: _TakeBack) -> None:
+        # A reservation that came in between is a conflict or refusal: kube-scheduler is binding
+        # after all.
+        if what.cleared is not None:
+            await self._void(what.pod_uid, *what.cleared)
+        elif what.pod_uid in self._stuck_since_s:
+            await self._withdraw(what.pod_uid)
+
+    async def _void(self, pod_uid: str, claim_uid: str, attempt: int) -> None:
         picture = self._watching.picture
-        seen, held = picture.pods[pod_uid], picture.claims[claim_uid]
-        claim = held.claim
+        seen, held = picture.pods.get(pod_uid), picture.claims.get(claim_uid)
+        if held is None or held.claim.allocation is not None:
+            return
+        if self._withdrawer.voids.is_settled(held, attempt):
+            return
         structlog.get_logger().info(
-            "cleared by kube-scheduler", claim=claim.name, voids=claim.decision
+            "cleared by kube-scheduler", claim=held.claim.name, voids=attempt
         )
         reason = "kube-scheduler took the allocation back to place the pod elsewhere"
-        with taking_back("void", held, seen, attempt=claim.decision, reason=reason):
-            await self._withdrawer.void(claim_uid, claim.decision)
+        with taking_back("void", held, seen, attempt=attempt, reason=reason):
+            await self._withdrawer.voids.void(claim_uid, attempt)
         self.cleared += 1
 
     async def _withdraw(self, pod_uid: str) -> None:
         picture = self._watching.picture
-        seen = picture.pods[pod_uid]
-        if seen.pod is None:
+        seen = picture.pods.get(pod_uid)
+        if seen is None or seen.pod is None:
             return
         for held in picture.claims_of(seen.pod):
             claim = held.claim
@@ -129,6 +160,6 @@ class StuckPods:
             )
             reason = "kube-scheduler finds the pod unschedulable on the claim's node"
             with taking_back("withdraw", held, seen, attempt=claim.decision, reason=reason):
-                await self._withdrawer.void(claim.uid, claim.decision)
+                await self._withdrawer.voids.void(claim.uid, claim.decision)
                 await self._withdrawer.clear(claim.uid)
             self.withdrawn += 1

@@ -1,8 +1,9 @@
 """Takes back what a decision wrote: the pod is told, the claim voided, then cleared."""
 
-from dray.kube.ports import CLAIMS, PODS, Kube
+from dray.kube.ports import CLAIMS, PODS
 from dray.messages.decisions import ClaimDecision, PodDecision
 from dray_claim_controller.deciding.executing import MayTakeBack, Untold
+from dray_claim_controller.execute.void_writes import VoidWrites
 from dray_claim_controller.execute.voids import is_held
 from dray_claim_controller.execute.writes import ClaimWrites
 from dray_claim_controller.observe.watching import Watching
@@ -17,28 +18,32 @@ class Withdrawer:
     already moved the pod, so that nothing is taken back.
     """
 
-    def __init__(self, kube: Kube, watching: Watching) -> None:
-        self._writes = ClaimWrites(kube)
+    def __init__(self, watching: Watching, writes: ClaimWrites, voids: VoidWrites) -> None:
+        self.voids = voids
+        self._writes = writes
         self._watching = watching
         self._picture = watching.picture
 
-    async def withdraw(self, decision: PodDecision) -> None:
-        """Take the whole decision back. Raises ConflictError: read again and repeat."""
+    async def withdraw(
+        self, decision: PodDecision, *, is_last_try: bool = False, failure: str = ""
+    ) -> None:
+        """Take the whole decision back. Raises any KubeError: read again and repeat; only what the
+        API server refuses to void is given up, and after a last try what it can't.
+
+        ``failure``: why another attempt would fare alike; then that is not made at once.
+        """
         for claim in decision.claims:
             if not self._may_take_back(claim, decision):
                 continue
             # What is not held now can't be committed once it is void: only this needs the pod.
             if is_held(self._picture, claim):
                 await self._keep_unbound(decision)
-            await self.void(claim.uid, claim.attempt)
+            await self.voids.void(claim.uid, claim.attempt, is_last_try=is_last_try)
             if is_held(self._picture, claim):
                 await self.clear(claim.uid)
-
-    async def void(self, uid: str, attempt: int) -> None:
-        """Void attempts up to ``attempt``. Raises ConflictError."""
-        seen = self._picture.claims.get(uid)
-        if seen is not None and seen.claim.void < attempt:
-            self._watching.answered(CLAIMS, await self._writes.void(seen, attempt))
+            if failure:
+                # In one fact with what was written last: nothing has run since.
+                self.voids.rest(claim.uid, claim.attempt, failure)
 
     async def clear(self, uid: str) -> None:
         """Clear the allocation. Raises ConflictError, also where somebody reserved it."""

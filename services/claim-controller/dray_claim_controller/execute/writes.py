@@ -1,6 +1,6 @@
 """The writes to Kubernetes that carry a decision out. Each is one call, fenced by a revision."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dray.domain.claims import Allocation
@@ -17,12 +17,17 @@ from dray.kube.convert import status_to
 from dray.kube.ports import CLAIMS, PODS, ConflictError, Kube, Object
 from dray_claim_controller.observe.seen import SeenClaim, SeenPod
 
+Timeout = Callable[[], float | None]
+"""How long the server may work on a write that is sent now; raises LeaseExpiredError where nothing
+may be written any more. Asked right before each write, and after the read that fences it."""
+
 
 class ClaimWrites:
-    """Patches of claims and pods. Errors are those of ``dray.kube.ports``."""
+    """Patches of claims and pods. Raise KubeError, and LeaseExpiredError."""
 
-    def __init__(self, kube: Kube) -> None:
+    def __init__(self, kube: Kube, timeout_s: Timeout) -> None:
         self._kube = kube
+        self._timeout_s = timeout_s
 
     async def mark(self, seen: SeenClaim, attempt: int, traceparent: str = "") -> Object:
         """Finalizer and attempt, in one patch; its answer's revision fences the commit.
@@ -49,9 +54,14 @@ class ClaimWrites:
         status = status_to(allocation, timestamp_unix_s=timestamp_unix_s, reserved_for=reserved_for)
         return await self._patch_status(seen, status)
 
-    async def void(self, seen: SeenClaim, attempt: int) -> Object:
-        """Attempts up to ``attempt`` must not be committed any more."""
+    async def void(
+        self, seen: SeenClaim, attempt: int, *, in_place_of_mark: bool = False
+    ) -> Object:
+        """Attempts up to ``attempt`` must not be committed any more. ``in_place_of_mark``: which
+        attempt was begun is not said any more."""
         annotations = {VOID: str(max(attempt, seen.claim.void)), ALLOCATED: None}
+        if in_place_of_mark:
+            annotations |= {DECISION: None, TRACEPARENT: None}
         return await self._patch(seen, {"annotations": annotations})
 
     async def clear(self, seen: SeenClaim) -> Object:
@@ -61,7 +71,9 @@ class ClaimWrites:
     async def announce(self, seen: SeenClaim) -> Object:
         """The annotation that seed 001 §3.5 looks for."""
         patch = {"metadata": {"uid": seen.claim.uid, "annotations": {ALLOCATED: "true"}}}
-        return await self._kube.patch(CLAIMS, seen.claim.name, patch, seen.claim.namespace)
+        return await self._kube.patch(
+            CLAIMS, seen.claim.name, patch, seen.claim.namespace, timeout_s=self._timeout_s()
+        )
 
     async def lift_gate(self, seen: SeenPod, pod: Pod) -> Object:
         """Remove dray's scheduling gate, and no other. Raises ConflictError if it moved."""
@@ -74,14 +86,18 @@ class ClaimWrites:
             {"op": "test", "path": f"{path}/name", "value": ALLOCATION_GATE},
             {"op": "remove", "path": path},
         ]
-        return await self._kube.patch(PODS, pod.name, patch, pod.namespace, kind="json")
+        return await self._kube.patch(
+            PODS, pod.name, patch, pod.namespace, kind="json", timeout_s=self._timeout_s()
+        )
 
     async def keep_unbound(self, pod: Pod, voids: str) -> Object:
         """Tell the pod by which attempts it is never bound. Raises ConflictError if it moved,
         as it does when it is bound."""
         fence = {"uid": pod.uid, "resourceVersion": str(pod.resource_version)}
         patch = {"metadata": {**fence, "annotations": {VOID: voids}}}
-        return await self._kube.patch(PODS, pod.name, patch, pod.namespace)
+        return await self._kube.patch(
+            PODS, pod.name, patch, pod.namespace, timeout_s=self._timeout_s()
+        )
 
     async def bind(self, pod: Pod, node: str) -> None:
         """POST pods/binding. Raises ConflictError if the pod moved: what it says of attempts
@@ -92,18 +108,26 @@ class ClaimWrites:
             uid=pod.uid,
             node=node,
             resource_version=pod.resource_version,
+            timeout_s=self._timeout_s(),
         )
 
     async def _patch(self, seen: SeenClaim, metadata: Mapping[str, Any]) -> Object:
         claim = seen.claim
         patch = {"metadata": {**_fence(seen), **metadata}}
-        return await self._kube.patch(CLAIMS, claim.name, patch, claim.namespace)
+        return await self._kube.patch(
+            CLAIMS, claim.name, patch, claim.namespace, timeout_s=self._timeout_s()
+        )
 
     async def _patch_status(self, seen: SeenClaim, status: Mapping[str, Any]) -> Object:
         claim = seen.claim
         patch = {"metadata": _fence(seen), "status": status}
         return await self._kube.patch(
-            CLAIMS, claim.name, patch, claim.namespace, subresource="status"
+            CLAIMS,
+            claim.name,
+            patch,
+            claim.namespace,
+            subresource="status",
+            timeout_s=self._timeout_s(),
         )
 
 

@@ -1,17 +1,20 @@
 """Deletes derived templates that have been unused for a while."""
 
+import asyncio
+
 import structlog
 
-from dray.domain.errors import TemporaryError
 from dray.kube.convert import revision_of
-from dray.kube.ports import TEMPLATES, Kube, Object
+from dray.kube.ports import TEMPLATES, Kube, NotFoundError, Object
 from dray.runtime.clock import Clock
 from dray_claim_controller.deciding.templating import Garbage
 from dray_claim_controller.observe.watching import Watching
+from dray_claim_controller.work_queue import WorkQueue
 
 
 class Collector:
-    """Looks every ``every_s`` seconds."""
+    """Looks every ``every_s`` seconds. A template that can't be deleted is tried again, later each
+    time, as long as it is unused; it delays no other."""
 
     def __init__(
         self, kube: Kube, watching: Watching, clock: Clock, *, after_s: float, every_s: float
@@ -22,15 +25,29 @@ class Collector:
         self._every_s = every_s
         self._after_s = after_s
         self._since_s: dict[str, float] = {}
+        self._due: dict[str, Object] = {}
+        """Those that are unused for long enough, as they are now, by ``namespace/name``."""
+        self._queue = WorkQueue(
+            clock,
+            self._delete,
+            name="unused-templates",
+            group_of=lambda name: name.partition("/")[0],
+            first_s=every_s,
+        )
 
     async def run(self) -> None:
         """Collect until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._queue.run(), name="delete-templates")
+            group.create_task(self._look_for_ever(), name="look-for-unused")
+
+    async def _look_for_ever(self) -> None:
         while True:
-            await self.collect()
+            self.look()
             await self._clock.sleep(self._every_s)
 
-    async def collect(self) -> None:
-        """Delete what is due; a template that changed meanwhile stays."""
+    def look(self) -> None:
+        """Find what is due; it is deleted unless it is in use again, or was changed, by then."""
         due = self._watching.ask(
             Garbage(
                 after_s=self._after_s,
@@ -38,13 +55,14 @@ class Collector:
                 since_s=self._since_s,
             )
         )
-        self._since_s = due.since_s
         known = self._watching.picture.plain[TEMPLATES.plural]
-        # As they are now: each deletion is waited for, and any of the others may go meanwhile.
-        for name, template in [(name, known[name]) for name in due.now]:
-            await self._delete(name, template)
+        self._since_s, self._due = due.since_s, {name: known[name] for name in due.now}
+        for name in self._due:
+            self._queue.add(name)
 
-    async def _delete(self, name: str, template: Object) -> None:
+    async def _delete(self, name: str) -> None:
+        if (template := self._due.get(name)) is None:
+            return
         metadata = template["metadata"]
         try:
             await self._kube.delete(
@@ -54,7 +72,7 @@ class Collector:
                 uid=metadata["uid"],
                 resource_version=revision_of(template),
             )
-        except TemporaryError as error:
-            structlog.get_logger().warning("template not deleted", template=name, error=str(error))
-        else:
-            structlog.get_logger().info("unused template deleted", template=name)
+        except NotFoundError:
+            # Somebody else has deleted it, maybe with its namespace.
+            return
+        structlog.get_logger().info("unused template deleted", template=name)

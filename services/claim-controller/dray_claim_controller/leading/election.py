@@ -13,11 +13,12 @@ from dray.kube.ports import (
     AlreadyExistsError,
     ConflictError,
     Kube,
-    KubeUnavailableError,
+    KubeError,
     NotFoundError,
     Object,
 )
 from dray.runtime.clock import Clock
+from dray_claim_controller.leading.held import HeldLease
 from dray_claim_controller.leading.rules import (
     Observation,
     lease_spec,
@@ -52,6 +53,7 @@ class Election:
         self.leading = False
         self.problem: str | None = "the API server was not asked yet"
         """Why the API server can't be reached, or None."""
+        self.held = HeldLease(clock, lease_s=timing.lease_s, renew_s=timing.renew_s)
         self._kube = kube
         self._clock = clock
         self._name = name
@@ -82,6 +84,7 @@ class Election:
             await asyncio.wait([work, renewal], return_when=asyncio.FIRST_COMPLETED)
         finally:
             self.leading = False
+            self.held.give_up()
             work.cancel()
             renewal.cancel()
             results = await asyncio.gather(work, renewal, return_exceptions=True)
@@ -94,34 +97,45 @@ class Election:
         """Returns when the Lease could not be renewed in time, or is another's.
 
         An API server that is silent would answer later than the Lease lasts, if ever: it is
-        waited for until the deadline, or as long as between two tries.
+        waited for until the deadline, or as long as between two tries. What another held
+        meanwhile is not taken again: the term that it was held for is over.
         """
-        until_s = self._clock.monotonic_s() + self._timing.renew_s
-        while self._clock.monotonic_s() < until_s:
+        held = self.held
+        while self._is_own():
             await self._clock.sleep(self._timing.retry_s)
-            left_s = max(until_s - self._clock.monotonic_s(), self._timing.retry_s)
+            now_s = self._clock.monotonic_s()
+            if now_s >= held.deadline_s:
+                return
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(left_s):
-                    if await self._try():
-                        until_s = self._clock.monotonic_s() + self._timing.renew_s
+                async with asyncio.timeout(max(held.deadline_s - now_s, self._timing.retry_s)):
+                    await self._try(renew=True)
 
-    async def _try(self) -> bool:
+    def _is_own(self) -> bool:
+        return self._seen is not None and self._seen.holder == self._identity
+
+    async def _try(self, *, renew: bool = False) -> bool:
+        """Take the Lease, or only ``renew`` it."""
+        asked_s = self._clock.monotonic_s()
         try:
             lease = await self._get()
             self.problem = None
             now_s = self._clock.monotonic_s()
-            if lease is not None:
-                self._seen = observe(lease, self._seen, now_s)
-                if not may_take(self._seen, self._identity, now_s):
-                    return False
+            self._seen = None if lease is None else observe(lease, self._seen, now_s)
+            if renew and not self._is_own():
+                return False
+            if self._seen is not None and not may_take(self._seen, self._identity, now_s):
+                return False
             stored = await self._put(lease)
-        except KubeUnavailableError as error:
-            self.problem = str(error)
-            return False
         except (ConflictError, AlreadyExistsError) as error:
             structlog.get_logger().debug("lease not taken", error=str(error))
             return False
+        except KubeError as error:
+            if self.problem != str(error):
+                structlog.get_logger().warning("lease not taken", error=str(error))
+            self.problem = str(error)
+            return False
         self._seen = observe(stored, self._seen, self._clock.monotonic_s())
+        self.held.renewed(asked_s)
         return True
 
     async def _get(self) -> Object | None:

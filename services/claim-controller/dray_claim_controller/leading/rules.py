@@ -1,5 +1,6 @@
 """Whether a Lease may be taken, as client-go's leader election decides it. Pure."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,8 +52,8 @@ def lease_spec(
         spec["leaseTransitions"] = int(spec.get("leaseTransitions") or 0) + (before is not None)
     spec |= {
         "holderIdentity": identity,
-        # The API takes whole seconds.
-        "leaseDurationSeconds": max(1, round(duration_s)),
+        # The API takes whole seconds: rounded up, for the holder counts on all of them.
+        "leaseDurationSeconds": max(1, math.ceil(duration_s)),
         "renewTime": now,
     }
     return spec

@@ -7,7 +7,7 @@ import msgspec
 import structlog
 
 from dray.bus.ports import BusUnavailableError
-from dray.kube.ports import Kube, KubeUnavailableError, RefusedError
+from dray.kube.ports import Kube, KubeError
 from dray.kube.probe import probe
 from dray.messages.facts import ClusterObserved
 from dray.runtime.clock import Clock
@@ -43,12 +43,28 @@ class AbilityKeeper:
         self._look_every_s = look_every_s
         self._ask_every_s = ask_every_s
         self._asked_s = 0.0
+        self._doubted = False
+        """Whether the newest answer may be of another server."""
+
+    async def begin(self, revision: int) -> None:
+        """Probe, or go on with what was published last until the server answers.
+
+        Raises BusUnavailableError: the answer was not published.
+        """
+        try:
+            await self.ask(revision)
+        except KubeError as error:
+            self._doubted = True
+            last = self._publisher.last(Key(ClusterObserved.NAME, ""))
+            if isinstance(last, ClusterObserved):
+                self.known = last
+            structlog.get_logger().error("what the API server keeps is unknown", why=str(error))
 
     async def ask(self, revision: int) -> None:
         """Probe, and publish the answer unless it is known.
 
         Raises:
-            KubeUnavailableError, RefusedError: the server did not answer.
+            KubeError: the server did not answer.
             BusUnavailableError: the answer was not published.
         """
         found = await probe(self._kube, self._namespace, revision=revision, classes=False)
@@ -62,16 +78,15 @@ class AbilityKeeper:
 
     async def run(self, revision: Callable[[], int]) -> None:
         """Look until cancelled; ``revision`` is the newest that was seen of any object."""
-        doubted = False
         while True:
             await self._clock.sleep(self._look_every_s)
             try:
-                if doubted or await self._may_be_another():
-                    doubted = True
+                if self._doubted or await self._may_be_another():
+                    self._doubted = True
                     await self.ask(revision())
-                    doubted = False
-            except (KubeUnavailableError, RefusedError, BusUnavailableError) as error:
-                doubted = True
+                    self._doubted = False
+            except (KubeError, BusUnavailableError) as error:
+                self._doubted = True
                 structlog.get_logger().info("what the API server keeps is unknown", why=str(error))
 
     async def _may_be_another(self) -> bool:

@@ -7,9 +7,9 @@ from typing import Any
 from dray.domain.names import OWNER_DRAY, OWNER_KUBE_SCHEDULER, OWNER_TAINT
 from dray.domain.pods import Pod, Pool
 from dray.kube.convert import time_to
-from dray.kube.ports import NODES, POLICIES, POOLS, Object
-from dray_claim_controller.observe.facts import pools_of
-from dray_claim_controller.observe.membership import membership
+from dray.kube.ports import POLICIES, POOLS, Object
+from dray.reasons import name_list
+from dray_claim_controller.observe.assignment import assigned_pool, contested
 from dray_claim_controller.observe.owners import former_owner
 from dray_claim_controller.observe.picture import Picture
 from dray_claim_controller.observe.seen import SeenPod
@@ -100,7 +100,7 @@ def _waiting(picture: Picture, pool: str) -> int:
 def _conditions(
     picture: Picture, pool: Pool, nodes: list[str], hands: Hands
 ) -> list[dict[str, str]]:
-    contested = _contested(picture, pool.name)
+    overlap = _overlap(picture, pool.name)
     template_missing = bool(pool.template) and pool.template not in picture.plain[POLICIES.plural]
     conditions = [
         _condition(
@@ -112,10 +112,10 @@ def _conditions(
             else "",
         ),
         _condition(
-            "NodeInTwoPools",
-            bool(contested),
-            "SelectorsOverlap" if contested else "NoOverlap",
-            "; ".join(contested[:8]),
+            NODE_IN_TWO_POOLS,
+            bool(overlap.lost or overlap.kept),
+            overlap.reason,
+            overlap.message,
         ),
     ]
     ready, reason, message = True, "Ready", ""
@@ -123,13 +123,78 @@ def _conditions(
         ready, reason, message = False, "TemplateMissing", conditions[0]["message"]
     elif pool.owner == OWNER_KUBE_SCHEDULER and not hands.allocates:
         ready, reason, message = False, "NoAllocatingScheduler", _NOBODY_ALLOCATES
+    elif not nodes and overlap.lost:
+        ready, reason = False, NODES_IN_OTHER_POOLS
+        message = f"no node is in this pool: {overlap.message}"
     elif not nodes:
         ready, reason, message = False, "NoNodes", "no node is in this pool"
     elif hands.moving and former_owner(picture.plain[POOLS.plural][pool.name]) != pool.owner:
         ready, reason, message = False, "OwnerChanging", _in_between(pool, hands)
+    elif overlap.lost:
+        reason, message = NODES_IN_OTHER_POOLS, overlap.message
     elif pool.owner == OWNER_KUBE_SCHEDULER:
         reason, message = "FirstFit", _FIRST_FIT
+    else:
+        message = overlap.message
     return [_condition("Ready", ready, reason, message), *conditions]
+
+
+NODE_IN_TWO_POOLS = "NodeInTwoPools"
+NODES_IN_OTHER_POOLS = "NodesInOtherPools"
+"""Reason of a pool that selects nodes and does not get them."""
+
+
+def nodes_in_other_pools(status: Mapping[str, Any]) -> str:
+    """What a status says of nodes that the pool selects and another one has; empty: nothing."""
+    for condition in status.get("conditions") or ():
+        if (condition["type"], condition["reason"]) == (NODE_IN_TWO_POOLS, NODES_IN_OTHER_POOLS):
+            return str(condition["message"])
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Overlap:
+    """Nodes that a pool and others select."""
+
+    lost: tuple[str, ...]
+    """Those that others have, as ``node (pool)``."""
+    kept: tuple[str, ...]
+    """Those that the pool has, as ``node (other pools)``."""
+
+    @property
+    def reason(self) -> str:
+        return (
+            NODES_IN_OTHER_POOLS if self.lost else "SelectorsOverlap" if self.kept else "NoOverlap"
+        )
+
+    @property
+    def message(self) -> str:
+        parts = []
+        if self.lost:
+            parts.append(
+                f"it selects nodes that other pools have: {name_list(self.lost)}; "
+                "change a spec.nodeSelector or the nodes' labels"
+            )
+        if self.kept:
+            parts.append(
+                "nodes of this pool are also selected by others, which don't get them: "
+                f"{name_list(self.kept)}"
+            )
+        return "; ".join(parts)
+
+
+def _overlap(picture: Picture, pool: str) -> _Overlap:
+    lost, kept = [], []
+    for node, names in sorted(contested(picture)):
+        if pool not in names:
+            continue
+        owner = assigned_pool(picture, node)
+        if owner is not None and owner.name != pool:
+            lost.append(f"{node} ({owner.name})")
+        else:
+            others = [name for name in names if name != pool]
+            kept.append(f"{node} ({', '.join(others)})")
+    return _Overlap(tuple(lost), tuple(kept))
 
 
 _FIRST_FIT = (
@@ -157,16 +222,6 @@ def _in_between(pool: Pool, hands: Hands) -> str:
 def _condition(kind: str, holds: bool, reason: str, message: str) -> dict[str, str]:
     status = "True" if holds else "False"
     return {"type": kind, "status": status, "reason": reason, "message": message}
-
-
-def _contested(picture: Picture, pool: str) -> list[str]:
-    pools = pools_of(picture).values()
-    found = []
-    for name, node in sorted(picture.plain[NODES.plural].items()):
-        contest = membership(node["metadata"].get("labels") or {}, pools).contested_by
-        if pool in contest:
-            found.append(f"node {name} is selected by {', '.join(contest)}")
-    return found
 
 
 def _dated(

@@ -31,8 +31,9 @@ from dray.messages.facts import (
     TaintRuleObserved,
     TemplateObserved,
 )
+from dray_claim_controller.observe.assignment import assigned_pool, pools_of, selecting
 from dray_claim_controller.observe.membership import Place
-from dray_claim_controller.observe.owners import Movement, Recall, wanted_pool, whereabouts
+from dray_claim_controller.observe.owners import Movement, Recall, whereabouts
 from dray_claim_controller.observe.picture import Picture
 from dray_claim_controller.observe.seen import Key, SeenPod
 from dray_claim_controller.observe.ties import former_pools, pools_beside
@@ -90,6 +91,7 @@ def fact_of(picture: Picture, key: Key, known: Known) -> Fact | None:
                 revision=seen.claim.resource_version,
                 claim=seen.claim,
                 beside=pools_beside(picture, seen.claim),
+                given_up=picture.given_up.get(key.identity),
             )
         case "pod":
             pod = picture.pods.get(key.identity)
@@ -158,29 +160,13 @@ def template_fact(obj: Object) -> TemplateObserved:
     )
 
 
-def pools_of(picture: Picture) -> Mapping[str, Pool]:
-    """All pools by name. Every node's fact asks: they are read again only once one changed."""
-    objects = tuple(picture.plain[POOLS.plural].items())
-    known = picture.pools
-    if known is None or not _are_those(known[0], objects):
-        known = picture.pools = (objects, {name: pool_from(obj) for name, obj in objects})
-    return known[1]
-
-
-def _are_those(known: Sequence[tuple[str, Object]], objects: Sequence[tuple[str, Object]]) -> bool:
-    # An object that changes is replaced, and none is changed in place.
-    return len(known) == len(objects) and all(
-        old is new for (_, old), (_, new) in zip(known, objects, strict=True)
-    )
-
-
 def _node_fact(picture: Picture, name: str, known: Known) -> NodeObserved | None:
     obj = picture.plain[NODES.plural].get(name)
     if obj is None:
         return None
     pools = pools_of(picture)
     bare = node_from(obj)
-    wanted = wanted_pool(bare.labels, pools)
+    wanted = assigned_pool(picture, name)
     movement = Movement(
         known.published, known.left, {*pools, *known.closing}, known.recall, known.buried
     )
@@ -189,6 +175,7 @@ def _node_fact(picture: Picture, name: str, known: Known) -> NodeObserved | None
         _in_between(bare, wanted, where) or _in_pool(bare, pools.get(where.pool)),
         leaving=where.leaving,
         leaving_since=where.leaving_since,
+        assigned_pool="" if wanted is None else wanted.name,
     )
     running = [seen for seen in picture.pods_on(name) if not seen.terminal]
     return NodeObserved(
@@ -205,6 +192,9 @@ def _node_fact(picture: Picture, name: str, known: Known) -> NodeObserved | None
         quarantined=where.quarantined,
         recalled_unix_s=where.recalled_unix_s,
         former=former_pools(picture, node, known.published or known.buried),
+        also_selected_by=tuple(
+            one for one in selecting(picture, name) if one != node.assigned_pool
+        ),
     )
 
 

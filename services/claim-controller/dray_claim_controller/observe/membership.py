@@ -1,4 +1,4 @@
-"""Which pool a node is in, and how it moves from one to another. Pure."""
+"""Which nodes a pool selects, and how a node moves from one pool to another. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -6,14 +6,6 @@ from dataclasses import dataclass
 from dray.domain.devices import Taint
 from dray.domain.names import DEDICATED_TAINT, POOL_LABEL
 from dray.domain.pods import Node, Pool
-
-
-@dataclass(frozen=True, slots=True)
-class Membership:
-    """The pool a node belongs to by the pools' selectors; none where several claim it."""
-
-    pool: str = ""
-    contested_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +25,6 @@ def selects(pool: Pool, labels: Mapping[str, str]) -> bool:
     if pool.node_selector is None:
         return labels.get(POOL_LABEL) == pool.name
     return all(labels.get(name) == value for name, value in pool.node_selector.items())
-
-
-def membership(labels: Mapping[str, str], pools: Iterable[Pool]) -> Membership:
-    """The one pool that selects the node, or all that contest it."""
-    found = tuple(sorted(pool.name for pool in pools if selects(pool, labels)))
-    if len(found) > 1:
-        return Membership(contested_by=found)
-    return Membership(pool=found[0] if found else "")
 
 
 def place(

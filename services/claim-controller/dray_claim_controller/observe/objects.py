@@ -1,9 +1,10 @@
 """All observed objects: how they are kept, found and forgotten. Pure."""
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from dray.domain.pods import Pod
+from dray.domain.claims import GivenUp
+from dray.domain.pods import Pod, Pool
 from dray.kube.ports import Object
 from dray_claim_controller.observe.cards import Cards
 from dray_claim_controller.observe.kinds import WATCHED
@@ -18,10 +19,18 @@ class Objects:
 
     def __init__(self) -> None:
         self.claims: dict[str, SeenClaim] = {}
+        self.given_up: dict[str, GivenUp] = {}
+        """By UID of their claims, attempts that are given up and not void by annotation."""
         self.pods: dict[str, SeenPod] = {}
         self.cards = Cards()
         self.plain: dict[str, dict[str, Object]] = {resource.plural: {} for resource in WATCHED}
         """Objects of the other kinds, by plural and ``namespace/name``."""
+        self.pools: tuple[dict[str, Object], Mapping[str, Pool]] | None = None
+        """The pools as they were last read, and the objects they were read from."""
+        self.selecting: tuple[
+            Mapping[str, Pool], dict[str, tuple[dict[str, str], tuple[str, ...]]]
+        ] = ({}, {})
+        """Of these pools, those that select a node, by the node's name and for its labels."""
         self.users = Users()
         self.repelling: dict[str, None] = {}
         """Pods that keep others away, by required anti-affinity."""
@@ -37,6 +46,7 @@ class Objects:
     def forget_claim(self, uid: str) -> SeenClaim | None:
         """Forget a claim; what was known of it."""
         known = self.claims.pop(uid, None)
+        self.given_up.pop(uid, None)
         if known is not None:
             name = (known.claim.namespace, known.claim.name)
             if self._claim_uids.get(name) == uid:

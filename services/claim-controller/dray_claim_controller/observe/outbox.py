@@ -4,6 +4,8 @@ A fact never goes back in revision, and a changed fact never repeats one: its me
 of subject and revision, and the bus drops what it has seen.
 """
 
+from collections.abc import Sequence
+
 import msgspec
 
 from dray.domain.equality import same
@@ -21,10 +23,26 @@ class Outbox:
 
     def __init__(self) -> None:
         self._last: dict[Key, Fact] = {}
+        self._doubted: dict[Key, dict[str, Fact]] = {}
+        """By subject."""
 
     def published(self, fact: Fact) -> None:
         """The bus has stored ``fact``."""
-        self._last[key_of(fact)] = fact
+        key = key_of(fact)
+        self._last[key] = fact
+        self._doubted.get(key, {}).pop(subject_of(fact), None)
+
+    def doubt(self, fact: Fact) -> None:
+        """Whether the bus has stored ``fact`` is unknown."""
+        doubted, subject = self._doubted.setdefault(key_of(fact), {}), subject_of(fact)
+        if fact.deleted and subject in doubted:
+            # What the tombstone was to end may be there still.
+            fact = msgspec.structs.replace(doubted[subject], revision=fact.revision)
+        doubted[subject] = fact
+
+    def doubted(self, key: Key) -> tuple[Fact, ...]:
+        """Facts about ``key`` that may be stored since the last one that is."""
+        return tuple(self._doubted.get(key, {}).values())
 
     def last(self, key: Key) -> Fact | None:
         """The last fact about ``key``, or None; tombstones count as none."""
@@ -41,11 +59,20 @@ class Outbox:
 
     def plan(self, key: Key, fact: Fact | None, revision: int) -> list[Fact]:
         """What to publish so that readers know ``fact`` (None: gone at ``revision``)."""
-        return plan(key, self._last.get(key), fact, revision)
+        return plan(key, self._last.get(key), fact, revision, self.doubted(key))
 
 
-def plan(key: Key, before: Fact | None, fact: Fact | None, revision: int) -> list[Fact]:
-    """What to publish after ``before`` so that readers know ``fact``."""
+def plan(
+    key: Key,
+    before: Fact | None,
+    fact: Fact | None,
+    revision: int,
+    doubted: Sequence[Fact] = (),
+) -> list[Fact]:
+    """What to publish after ``before`` so that readers know ``fact``. ``doubted``: what may be
+    stored since, so that ``fact`` is published even if it is ``before`` again."""
+    if doubted:
+        return _plan_in_doubt(before, fact, revision, doubted)
     if fact is None:
         gone = before is None or before.deleted
         return [] if gone or before is None else [_tombstone(before, revision)]
@@ -54,13 +81,39 @@ def plan(key: Key, before: Fact | None, fact: Fact | None, revision: int) -> lis
     if not before.deleted and _same(before, fact):
         return []
     replaced = before.deleted or uid_of(before) != uid_of(fact)
-    if fact.revision < before.revision and not replaced and key.kind not in _DERIVED:
+    if _read_at(fact) < _read_at(before) and not replaced and key.kind not in _DERIVED:
         return []
     newer = msgspec.structs.replace(fact, revision=max(fact.revision, before.revision + 1))
     moved = subject_of(before) != subject_of(fact) and not before.deleted
     if fact.revision > before.revision:
         newer = fact
     return [_moved(before, newer), newer] if moved else [newer]
+
+
+def _plan_in_doubt(
+    before: Fact | None, fact: Fact | None, revision: int, doubted: Sequence[Fact]
+) -> list[Fact]:
+    """What is above all that may be stored, wherever that is."""
+    stored = [one for one in (before, *doubted) if one is not None]
+    revision = max(revision, *(one.revision + 1 for one in stored))
+    subjects = {subject_of(one): one for one in stored if not one.deleted}
+    if fact is None:
+        return [_tombstone(one, revision) for one in subjects.values()]
+    newer = msgspec.structs.replace(fact, revision=max(fact.revision, revision))
+    subjects.pop(subject_of(newer), None)
+    return [*(_moved(one, newer) for one in subjects.values()), newer]
+
+
+def _read_at(fact: Fact) -> int:
+    """The resourceVersion of the object that the fact is of. A fact of a claim or pod says more
+    than its object, so that its own revision may be above that."""
+    match fact:
+        case ClaimObserved(claim=claim):
+            return claim.resource_version
+        case PodObserved(pod=pod):
+            return pod.resource_version
+        case _:
+            return fact.revision
 
 
 def _same(before: Fact, fact: Fact) -> bool:

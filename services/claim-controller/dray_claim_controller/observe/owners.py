@@ -14,7 +14,7 @@ from dray.domain.pods import Pool
 from dray.kube.ports import POOLS, Object
 from dray.messages.facts import NodeObserved
 from dray_claim_controller.domains.rules import recorded
-from dray_claim_controller.observe.membership import Place, membership, place
+from dray_claim_controller.observe.membership import Place, place
 from dray_claim_controller.observe.picture import Picture
 from dray_claim_controller.observe.seen import SeenClaim
 
@@ -141,11 +141,6 @@ def _may_be_allocated(picture: Picture, seen: SeenClaim) -> bool:
     if pod is None or pod.pod is None or pod.terminal:
         return False
     return pod.pod.binder == OWNER_KUBE_SCHEDULER and not pod.pod.gated
-
-
-def wanted_pool(labels: Mapping[str, str], pools: Mapping[str, Pool]) -> Pool | None:
-    """The pool that the node is to be in."""
-    return pools.get(membership(labels, pools.values()).pool)
 
 
 def home(fact: NodeObserved, wanted: Pool | None) -> str:

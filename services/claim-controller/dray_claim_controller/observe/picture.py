@@ -2,10 +2,10 @@
 
 from collections import OrderedDict
 
-from dray.domain.claims import Claim
+from dray.domain.claims import Claim, GivenUp
 from dray.domain.errors import DrayError
 from dray.domain.names import SHAPE
-from dray.domain.pods import Pod, Pool
+from dray.domain.pods import Pod
 from dray.kube.convert import claim_from, pod_from, revision_of, slice_from
 from dray.kube.ports import (
     CLAIMS,
@@ -20,8 +20,10 @@ from dray.kube.ports import (
     Resource,
     WatchEvent,
 )
+from dray_claim_controller.observe.assignment import selecting
 from dray_claim_controller.observe.cards import places_of
 from dray_claim_controller.observe.counters import counted
+from dray_claim_controller.observe.given_up import as_of, with_void
 from dray_claim_controller.observe.kinds import FACTS_OF, WATCHED, name_of
 from dray_claim_controller.observe.objects import Objects
 from dray_claim_controller.observe.seen import Key, SeenClaim, SeenPod, is_ours, refers, seen_pod
@@ -40,8 +42,6 @@ class Picture(Objects):
         self.unreadable: dict[str, str] = {}
         """Objects that could not be understood, and why."""
         self.dirty: OrderedDict[Key, int] = OrderedDict()
-        self.pools: tuple[tuple[tuple[str, Object], ...], dict[str, Pool]] | None = None
-        """The pools as they were last read, and the objects they were read from."""
 
     @property
     def synced(self) -> bool:
@@ -61,6 +61,29 @@ class Picture(Objects):
     def answered(self, resource: Resource, obj: Object) -> None:
         """Fold the server's answer to an own write, which the watch may show later."""
         self._put(resource, obj, watched=False)
+
+    def give_up(self, uid: str, record: GivenUp | None) -> None:
+        """Attempts of a claim are given up, though that could not be written on it; None: what was
+        given up before is forgotten. The claim may be unknown yet."""
+        if record is None:
+            self.given_up.pop(uid, None)
+        else:
+            self.given_up[uid] = record
+        if (seen := self.claims.get(uid)) is not None:
+            claim = self._with_void(claim_from(seen.object))
+            self.claims[uid] = SeenClaim(claim, seen.object, seen.ours, seen.watched_revision)
+            self.mark(Key("claim", uid), claim.resource_version)
+
+    def _with_void(self, claim: Claim) -> Claim:
+        known = self.given_up.get(claim.uid)
+        if known is None:
+            return claim
+        left = as_of(known, claim)
+        if left is None:
+            del self.given_up[claim.uid]
+        else:
+            self.given_up[claim.uid] = left
+        return with_void(claim, left)
 
     def mark(self, key: Key, revision: int = 0) -> None:
         """Have a fact made again."""
@@ -139,8 +162,10 @@ class Picture(Objects):
             return
         self.plain[resource.plural][name] = obj
         if resource is SLICES:
-            self.cards.keep(name, slice_from(obj), revision, counted(obj))
+            observed = slice_from(obj)
+            self.cards.keep(name, observed, revision, counted(obj))
             self.mark(Key("slice", name), revision)
+            self._mark_contested(observed.node)
         elif resource is NODES:
             self._touch_node(name, revision)
         elif kind := FACTS_OF.get(resource.plural):
@@ -159,7 +184,7 @@ class Picture(Objects):
             # by its answer.
             self.claims[uid] = SeenClaim(known.claim, known.object, known.ours, watched_revision)
             return
-        claim = claim_from(obj)
+        claim = self._with_void(claim_from(obj))
         self.cards.hold(known.claim if known is not None else None, claim)
         ours = is_ours(claim)
         self.keep_claim(SeenClaim(claim, obj, ours, watched_revision))
@@ -167,6 +192,14 @@ class Picture(Objects):
         self._mark_tied(known.claim if known is not None else None, claim)
         if ours and (known is None or not known.ours):
             self._adopt_pods(claim)
+        before = () if known is None else places_of(known.claim)
+        self._mark_contested(*dict.fromkeys((*before, *places_of(claim))))
+
+    def _mark_contested(self, *nodes: str) -> None:
+        """Which pool has a node may depend on its slices and claims, where several select it."""
+        for node in nodes:
+            if len(selecting(self, node)) > 1:
+                self.mark(Key("node", node))
 
     def _mark_tied(self, before: Claim | None, claim: Claim) -> None:
         """What a claim of another pool, or one that dray didn't allocate, is news for."""
@@ -228,6 +261,7 @@ class Picture(Objects):
             return
         self.cards.hold(known.claim, None)
         self.mark(Key("claim", uid), revision)
+        self._mark_contested(*places_of(known.claim))
 
     def _drop_pod(self, uid: str, revision: int) -> None:
         known = self.forget_pod(uid)
@@ -246,7 +280,9 @@ class Picture(Objects):
             return
         del self.plain[resource.plural][name]
         if resource is SLICES:
+            node = self.cards.slices[name][0].node
             self.cards.forget(name)
+            self._mark_contested(node)
         kind = {SLICES.plural: "slice", NODES.plural: "node"} | FACTS_OF
         if resource.plural in kind:
             self.mark(Key(kind[resource.plural], name), revision)

@@ -1,7 +1,6 @@
 """Publishes facts: only what changed, never backwards, tombstones for what vanished."""
 
 import asyncio
-import itertools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -9,6 +8,7 @@ import msgspec
 
 from dray.bus.ports import Bus, BusUnavailableError, Fence, StaleSequenceError
 from dray.bus.topology import FACTS_STREAM
+from dray.domain.claims import GivenUp
 from dray.domain.errors import PermanentError
 from dray.kube.ports import NODES
 from dray.messages.base import (
@@ -34,6 +34,7 @@ from dray.messages.facts import (
 from dray.runtime.clock import Clock
 from dray_claim_controller.deciding.observing import Publish
 from dray_claim_controller.deciding.seam import Seam
+from dray_claim_controller.observe.facts_time import FactsTime
 from dray_claim_controller.observe.outbox import Outbox
 from dray_claim_controller.observe.owners import Recall
 from dray_claim_controller.observe.picture import Picture
@@ -81,9 +82,11 @@ class Publisher:
         *,
         instance: str,
         moves: Moves,
+        tick_s: float = 1.0,
         ask: Ask | None = None,
         cause_of: Callable[[str], str] = lambda _: "",
     ) -> None:
+        """``tick_s``: how often ``tick`` is called."""
         self.sequence = 0
         """Sequence of the newest fact known to be stored."""
         self._bus = bus
@@ -99,7 +102,7 @@ class Publisher:
         self._fence: Fence | None = None
         """The right to publish; None before ``begin``."""
         self._lock = asyncio.Lock()
-        self._ticks = itertools.count(1)
+        self._time = FactsTime(clock, tick_s=tick_s)
 
     async def begin(self, facts: str) -> None:
         """Begin a term on the stream of facts that was created at ``facts``: from here on no
@@ -116,6 +119,8 @@ class Publisher:
         self._fence = Fence(subject, 0 if before is None else before.sequence)
         self._fence = Fence(subject, await self._store(term))
         await self._load()
+        if not self._time.has_begun:
+            await self.tick()  # Before anything that carries its time.
 
     async def _load(self) -> None:
         known = {subject_prefix(fact): fact for fact in FACTS}
@@ -147,21 +152,33 @@ class Publisher:
         revision = 0 if fact is None else fact.revision
         async with self._lock:
             for newer in self._outbox.plan(key, fact, revision):
-                await self._store(newer)
+                await self._store_or_doubt(newer)
                 self._published(newer)
 
     async def tick(self) -> None:
         """Let time pass for those who fold the facts, and for nodes in quarantine."""
         async with self._lock:
-            now_unix_s = self._clock.now_unix_s()
-            await self._store(Tick(revision=next(self._ticks), now_unix_s=now_unix_s))
+            await self._store(self._time.tick())
         for name in self._quarantined:
             self._picture.mark(Key(NodeObserved.NAME, name))
+
+    def now_unix_s(self) -> float:
+        """The time of the facts."""
+        return self._time.now_unix_s()
 
     def domains(self) -> dict[str, int]:
         """Epoch by domain, as published."""
         facts = (self._outbox.last(key) for key in self._outbox.living() if key.kind == "domain")
         return {fact.domain: fact.epoch for fact in facts if isinstance(fact, DomainObserved)}
+
+    def given_up(self) -> dict[str, GivenUp]:
+        """What was given up of claims, by UID, as published."""
+        facts = (self._outbox.last(key) for key in self._outbox.living())
+        return {
+            fact.claim.uid: fact.given_up
+            for fact in facts
+            if isinstance(fact, ClaimObserved) and fact.given_up is not None
+        }
 
     def last(self, key: Key) -> Fact | None:
         """The last fact about ``key`` that is no tombstone."""
@@ -175,7 +192,7 @@ class Publisher:
             return
         self.sequence = sequence
         if isinstance(fact, Tick):
-            self._ticks = itertools.count(fact.revision + 1)
+            self._time.continue_from(fact)
         elif isinstance(fact, InventoryObserved):
             # Its node may have gone while nobody led.
             self._picture.mark(Key(fact.NAME, fact.node))
@@ -213,7 +230,7 @@ class Publisher:
         for newer in self._ask(self._question(key, revision)):
             cause = self._cause_of(newer.claim.uid) if isinstance(newer, ClaimObserved) else ""
             with publishing(newer, self._pod_of(newer), first=last is None) as traceparent:
-                await self._store(newer, traceparent, cause)
+                await self._store_or_doubt(newer, traceparent, cause)
             self._published(newer)
 
     async def _bury_inventory(self, key: Key) -> None:
@@ -246,20 +263,19 @@ class Publisher:
                 self._quarantined[fact.node.name] = None
 
     def _question(self, key: Key, revision: int) -> Publish:
-        before = self._outbox.newest(key)
+        before, doubted = self._outbox.newest(key), self._outbox.doubted(key)
         if key.kind != NodeObserved.NAME:
-            return Publish(key=key, revision=revision, before=before)
+            return Publish(key=key, revision=revision, before=before, doubted=doubted)
         left = [
             (name, at) for (name, node), at in self._moves.left().items() if node == key.identity
         ]
         closing = tuple(sorted(self._moves.closing()))
-        recall = Recall(
-            self._clock.now_unix_s(), self._moves.quarantine_s, self._moves.keeps_taints()
-        )
+        recall = Recall(self.now_unix_s(), self._moves.quarantine_s, self._moves.keeps_taints())
         return Publish(
             key=key,
             revision=revision,
             before=before,
+            doubted=doubted,
             left=tuple(left),
             closing=closing,
             recall=recall,
@@ -273,6 +289,13 @@ class Publisher:
             case ClaimObserved(claim=claim):
                 return self._picture.pods.get(claim.pod_uid)
         return None
+
+    async def _store_or_doubt(self, fact: Fact, traceparent: str = "", cause: str = "") -> None:
+        try:
+            await self._store(fact, traceparent, cause)
+        except BusUnavailableError:
+            self._outbox.doubt(fact)
+            raise
 
     async def _store(self, fact: Fact, traceparent: str = "", cause: str = "") -> int:
         assert self._fence is not None, "the term was not begun"

@@ -2,10 +2,13 @@
 
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from dray.domain.claims import Claim
-from dray.domain.names import CLAIM_FINALIZER, DEVICE_CLASS, DRIVER
+from dray.domain.names import CLAIM_FINALIZER, DEVICE_CLASS, DRIVER, VOID
 from dray.domain.pods import HostPort, Pod
 from dray.kube.convert import host_ports, requests_of
+from dray.kube.convert_metadata import attempt_annotation
 from dray.kube.ports import Object
 from dray_claim_controller.observe.repulsion import Repulsion, repulsions_of
 
@@ -30,6 +33,17 @@ class SeenClaim:
     ours: bool
     watched_revision: int
     """Newest revision that the watch itself has shown."""
+
+    @property
+    def written_void(self) -> int:
+        """Attempts up to this one are void by the claim's annotation: ``claim.void`` says more
+        where that could not be written."""
+        return attempt_annotation(self.object, VOID)
+
+    @property
+    def as_written(self) -> Claim:
+        """The claim as its object says it is."""
+        return replace(self.claim, void=self.written_void)
 
     @property
     def protected(self) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import structlog
 
+from dray.domain.claims import GivenUp
 from dray.kube.ports import (
     CLAIMS,
     PODS,
@@ -13,7 +14,7 @@ from dray.kube.ports import (
     TAINT_RULES_BETA,
     Deleted,
     Kube,
-    KubeUnavailableError,
+    KubeError,
     Listed,
     NotFoundError,
     Object,
@@ -28,6 +29,7 @@ from dray_claim_controller.observe.picture import Picture
 
 _MOST_CAUSES = 10_000
 _RULES_ASKED_EVERY_S = 60.0
+_AGAIN_S = 1.0
 Listener = Callable[[Resource, WatchEvent], None]
 
 
@@ -98,6 +100,12 @@ class Watching:
         """The pure code's answer from the picture."""
         return self._seam.ask(question)
 
+    def give_up(self, claim_uid: str, record: GivenUp | None) -> None:
+        """Attempts of a claim are given up though that can't be written on it; None: what was
+        given up before is forgotten."""
+        self._seam.give_up(claim_uid, record)
+        self._wake()
+
     def wake(self) -> None:
         """Have everybody who waits for a change look again."""
         self._wake()
@@ -139,8 +147,9 @@ class Watching:
         while self._rules is None:
             try:
                 self._rules = await self._served_rules()
-            except KubeUnavailableError:
-                await asyncio.sleep(1)
+            except KubeError as error:
+                structlog.get_logger().warning("DeviceTaintRules are unknown", error=str(error))
+                await asyncio.sleep(_AGAIN_S)
                 continue
             if self._rules is None:
                 if resource.plural not in self.picture.listed:
@@ -159,12 +168,22 @@ class Watching:
         return None
 
     async def _watch(self, resource: Resource) -> None:
-        async for event in self._kube.watch(resource):
-            self._seam.apply(resource, event)
-            self._complain()
-            for listener in self.listeners:
-                listener(resource, event)
-            self._wake()
+        while True:
+            try:
+                async for event in self._kube.watch(resource):
+                    self._fold(resource, event)
+            except KubeError as error:
+                structlog.get_logger().error(
+                    "a watch is refused", kind=resource.kind, why=str(error)
+                )
+                await asyncio.sleep(_AGAIN_S)
+
+    def _fold(self, resource: Resource, event: WatchEvent) -> None:
+        self._seam.apply(resource, event)
+        self._complain()
+        for listener in self.listeners:
+            listener(resource, event)
+        self._wake()
 
     def _wake(self) -> None:
         event, self._changed = self._changed, asyncio.Event()

@@ -1,79 +1,85 @@
 """What is to be said, in which order, and what can be put off. Nothing here knows Kubernetes."""
 
-import asyncio
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import Final
+
+from dray.runtime.clock import Clock
+from dray_claim_controller.work_queue import WorkQueue
 
 Work = Callable[[], Awaitable[None]]
 Subject = tuple[str, str]
 """Whom it is about, and what."""
 CROWD: Final = 32
 """So many pods on their way are a crowd: twice what is carried out at a time."""
+_FIRST_S: Final = 0.5
 
 
 class ReportQueue:
     """Work by subject; newer work replaces older of the same subject.
 
     What was put off waits while a crowd of pods is on its way to its nodes, ``patience_s``
-    seconds at most: then it is worked off beside them.
+    seconds at most: then it is worked off beside them, after what is urgent. Work that raises a
+    TemporaryError or KubeError is tried again, later each time; it delays no other subject.
     """
 
-    def __init__(self, patience_s: float) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        group_of: Callable[[Subject], str],
+        hands: int = 4,
+        patience_s: float = 30.0,
+    ) -> None:
+        self._clock = clock
         self._patience_s = patience_s
-        self._urgent: OrderedDict[Subject, Work] = OrderedDict()
-        self._put_off: OrderedDict[Subject, tuple[float, Work]] = OrderedDict()
-        self._busy: dict[Subject, None] = {}
-        """What is being said: newer work of a subject waits, or the older might have the last
-        word."""
+        self._work: dict[Subject, Work] = {}
+        self._put_off: dict[Subject, float] = {}
+        """Since when subjects were put off (monotonic)."""
         self._held = False
-        self._todo = asyncio.Event()
+        self._queue = WorkQueue(
+            clock, self._say, name="report", group_of=group_of, workers=hands, first_s=_FIRST_S
+        )
 
     def __len__(self) -> int:
-        return len(self._urgent) + len(self._put_off)
+        return len(self._work)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self._queue.run()
 
     def put(self, subject: Subject, work: Work) -> None:
         """To be said at once."""
         self._put_off.pop(subject, None)
-        self._urgent[subject] = work
-        self._todo.set()
+        self._work[subject] = work
+        self._queue.add(subject)
 
-    def put_off(self, subject: Subject, work: Work, now_s: float) -> None:
-        """To be said when there is time. ``now_s`` is monotonic."""
-        self._urgent.pop(subject, None)
-        since_s, _ = self._put_off.get(subject, (now_s, work))
-        self._put_off[subject] = (since_s, work)
-        self._todo.set()
+    def put_off(self, subject: Subject, work: Work) -> None:
+        """To be said when there is time."""
+        self._put_off.setdefault(subject, self._clock.monotonic_s())
+        self._work[subject] = work
+        if not self._held:
+            self._queue.add(subject, later=True)
 
-    def put_back(self, subject: Subject, work: Work) -> None:
-        """It could not be said; newer work of the same subject counts."""
-        if subject not in self._put_off:
-            self._urgent.setdefault(subject, work)
-            self._todo.set()
-
-    def look(self, on_their_way: int, now_s: float) -> None:
+    def look(self, on_their_way: int) -> None:
         """How many pods are on their way now."""
-        oldest_s = next((since_s for since_s, _ in self._put_off.values()), now_s)
+        now_s = self._clock.monotonic_s()
+        oldest_s = next(iter(self._put_off.values()), now_s)
         self._held = on_their_way > CROWD and now_s - oldest_s < self._patience_s
         if not self._held:
-            self._todo.set()
+            for subject in self._put_off:
+                self._queue.add(subject, later=True)
 
-    async def next(self) -> tuple[Subject, Work]:
-        """The next thing to say, once there is one; ``done`` when it was said, or not."""
-        while True:
-            if (subject := self._free(self._urgent)) is not None:
-                self._busy[subject] = None
-                return subject, self._urgent.pop(subject)
-            if not self._held and (subject := self._free(self._put_off)) is not None:
-                self._busy[subject] = None
-                return subject, self._put_off.pop(subject)[1]
-            self._todo.clear()
-            await self._todo.wait()
-
-    def done(self, subject: Subject) -> None:
-        """Nobody is at it any more."""
-        self._busy.pop(subject, None)
-        self._todo.set()
-
-    def _free(self, subjects: Iterable[Subject]) -> Subject | None:
-        return next((subject for subject in subjects if subject not in self._busy), None)
+    async def _say(self, subject: Subject) -> None:
+        if subject not in self._work or (self._held and subject in self._put_off):
+            return
+        since_s = self._put_off.pop(subject, None)
+        work = self._work.pop(subject)
+        try:
+            await work()
+        except Exception:
+            # Newer work of the subject counts.
+            if subject not in self._work:
+                self._work[subject] = work
+                if since_s is not None:
+                    self._put_off[subject] = since_s
+            raise

@@ -13,7 +13,7 @@ from typing import Any
 
 import structlog
 
-from dray.bus.ports import Bus, BusUnavailableError, StreamMissingError
+from dray.bus.ports import Bus, StreamMissingError
 from dray.domain.errors import DrayError, TemporaryError
 from dray.domain.names import ALLOCATED, CONDITIONS_PENDING, DERIVED_FROM_LABEL
 from dray.domain.pods import Pod
@@ -21,7 +21,7 @@ from dray.kube.ports import (
     BIND_REQUESTS,
     CLAIMS,
     Kube,
-    NotFoundError,
+    KubeError,
     Object,
 )
 from dray.messages.base import encode
@@ -31,19 +31,20 @@ from dray.runtime.clock import Clock
 from dray_claim_controller.execute.conditions import NEVER_READY
 from dray_claim_controller.execute.orders import DecidedBy, Order
 from dray_claim_controller.execute.progress import Progress
+from dray_claim_controller.execute.rules import NOT_WRITTEN, REFUSED
 from dray_claim_controller.execute.writes import ClaimWrites
 from dray_claim_controller.observe.seen import SeenClaim, SeenPod
 from dray_claim_controller.observe.watching import Watching
 from dray_claim_controller.report import stories
 from dray_claim_controller.report.containers import asks_by_container, container_gpus, says
-from dray_claim_controller.report.queue import ReportQueue, Work
+from dray_claim_controller.report.queue import ReportQueue, Subject, Work
 from dray_claim_controller.report.writes import ReportWrites
 
 _ON_THE_BUS = ("committed", "awaiting", "bound", "ungated", "failed")
 
 
 class Reporter:
-    """A queue of things to say, and a few hands."""
+    """A queue of things to say. What can't be written delays nothing about other pods."""
 
     def __init__(
         self,
@@ -51,6 +52,7 @@ class Reporter:
         bus: Bus,
         watching: Watching,
         clock: Clock,
+        claims: ClaimWrites,
         *,
         instance: str,
         patience_s: float = 30.0,
@@ -61,8 +63,8 @@ class Reporter:
         self._clock = clock
         self._instance = instance
         self._writes = ReportWrites(kube, watching, clock, instance=instance)
-        self._claims = ClaimWrites(kube)
-        self._queue = ReportQueue(patience_s)
+        self._claims = claims
+        self._queue = ReportQueue(clock, group_of=self._namespace_of, patience_s=patience_s)
         self._waiting: dict[str, None] = {}
         """Pods that are not on their way: for nobody decided about them since they were said to
         wait, or their devices aren't ready."""
@@ -76,11 +78,10 @@ class Reporter:
         """Things not said yet."""
         return len(self._queue)
 
-    async def run(self, *, hands: int = 4, look_every_s: float = 0.2) -> None:
+    async def run(self, *, look_every_s: float = 0.2) -> None:
         """Say things until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for number in range(hands):
-                group.create_task(self._write(), name=f"report-{number}")
+            group.create_task(self._queue.run(), name="report")
             group.create_task(self._look_for_ever(look_every_s), name="report-look")
 
     def waiting(self, waiting: Waiting) -> None:
@@ -92,7 +93,7 @@ class Reporter:
         self._put(
             (pod.uid, "bindrequest"),
             lambda: self._writes.bind_request(
-                pod, stories.waiting_spec(waiting), stories.waiting_status(waiting)
+                pod, stories.undecided_spec(pod.uid), stories.waiting_status(waiting)
             ),
         )
         message = "waiting for a GPU: " + in_words(waiting.reasons, 900).replace("\n", "; ")
@@ -130,16 +131,36 @@ class Reporter:
             if progress.reason in NEVER_READY:
                 said = stories.never_ready(decision.node, progress.detail)
                 self._tell(pod, "BindingConditionsFailed", said)
+            elif progress.reason in (REFUSED, NOT_WRITTEN):
+                said = stories.not_carried_out(decision.node, progress.detail)
+                self._tell(pod, "AllocationRefused", said)
+
+    def waits(self, seen: SeenPod, message: str) -> None:
+        """Nobody has decided about the pod yet, for this reason; empty: for none that is known."""
+        pod = self._pod(seen.uid)
+        if pod is None or pod.node:
+            return
+        spec, status = stories.undecided_spec(pod.uid), stories.undecided_status(message)
+        self._put((pod.uid, "bindrequest"), lambda: self._writes.bind_request(pod, spec, status))
 
     def tell(self, seen: SeenPod, reason: str, message: str) -> None:
         """A warning event about the pod."""
         if seen.pod is not None:
             self._tell(seen.pod, reason, message)
 
+    def tell_pool(self, pool: Object, reason: str, message: str) -> None:
+        """A warning event about a GPUPool."""
+        self._tell_about(stories.pool_reference(pool), reason, message)
+
     def _tell(self, pod: Pod, reason: str, message: str, *, warning: bool = True) -> None:
+        self._tell_about(stories.pod_reference(pod), reason, message, warning=warning)
+
+    def _tell_about(
+        self, about: Object, reason: str, message: str, *, warning: bool = True
+    ) -> None:
         self._put(
-            (pod.uid, f"event-{reason}"),
-            lambda: self._writes.event(pod, reason, message, warning=warning),
+            (about["uid"], f"event-{reason}"),
+            lambda: self._writes.event(about, reason, message, warning=warning),
         )
 
     def _awaiting(self, pod: Pod, decision: PodDecision, detail: str) -> None:
@@ -169,7 +190,7 @@ class Reporter:
         for known in (self._waiting, self._by):
             for uid in [uid for uid in known if uid not in self._picture.pods]:
                 del known[uid]
-        self._queue.look(on_their_way, self._clock.monotonic_s())
+        self._queue.look(on_their_way)
 
     def _assigned(self, pod: Pod, claims: list[SeenClaim]) -> None:
         for held in claims:
@@ -217,7 +238,10 @@ class Reporter:
             if held.claim.allocation is not None
         )
         await self._writes.event(
-            pod, "GPUAllocated", f"Successfully assigned resources: {devices}", warning=False
+            stories.pod_reference(pod),
+            "GPUAllocated",
+            f"Successfully assigned resources: {devices}",
+            warning=False,
         )
 
     async def _failed(self, pod: Pod, spec: dict[str, Any], reason: str, detail: str) -> None:
@@ -246,33 +270,35 @@ class Reporter:
         seen = self._picture.pods.get(uid)
         return None if seen is None or seen.terminal else seen.pod
 
-    def _put(self, key: tuple[str, str], work: Work) -> None:
-        self._queue.put(key, work)
+    def _put(self, subject: Subject, work: Work) -> None:
+        self._queue.put(subject, lambda: self._report(subject, work))
 
-    def _put_off(self, key: tuple[str, str], work: Work) -> None:
-        self._queue.put_off(key, work, self._clock.monotonic_s())
+    def _put_off(self, subject: Subject, work: Work) -> None:
+        self._queue.put_off(subject, lambda: self._report(subject, work))
 
     async def _look_for_ever(self, every_s: float) -> None:
         while True:
             self.look()
             await self._clock.sleep(every_s)
 
-    async def _write(self) -> None:
-        while True:
-            key, work = await self._queue.next()
-            try:
-                await work()
-            except (TemporaryError, BusUnavailableError) as error:
-                structlog.get_logger().debug("report not written yet", error=str(error))
-                self._queue.put_back(key, work)
-                await self._clock.sleep(0.5)
-            except (NotFoundError, StreamMissingError):
-                # The pod went meanwhile, or the bus is being set up anew: nobody will read it.
-                continue
-            except DrayError as error:
-                structlog.get_logger().error("report refused", about=key[1], error=str(error))
-            finally:
-                self._queue.done(key)
+    async def _report(self, subject: Subject, work: Work) -> None:
+        """Raises TemporaryError, KubeError: it is tried again, unless nobody would read it."""
+        try:
+            await work()
+        except StreamMissingError:
+            # The bus is being set up anew.
+            return
+        except (TemporaryError, KubeError):
+            if subject[0] in self._picture.pods or subject[0] in self._picture.claims:
+                raise
+        except DrayError as error:
+            structlog.get_logger().error("report refused", about=subject[1], error=str(error))
+
+    def _namespace_of(self, subject: Subject) -> str:
+        if (pod := self._picture.pods.get(subject[0])) is not None and pod.pod is not None:
+            return pod.pod.namespace
+        claim = self._picture.claims.get(subject[0])
+        return "" if claim is None else claim.claim.namespace
 
 
 def _is_drays(held: SeenClaim) -> bool:

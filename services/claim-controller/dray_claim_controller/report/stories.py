@@ -8,7 +8,7 @@ from dray.domain.names import CONDITIONS_PENDING
 from dray.domain.pods import Pod
 from dray.kube.bind_request import EXPLANATION_LIMIT
 from dray.kube.convert import allocation_to, time_to
-from dray.kube.ports import BIND_REQUESTS, EVENTS, Object
+from dray.kube.ports import BIND_REQUESTS, EVENTS, POOLS, Object
 from dray.messages.decisions import PodDecision, Waiting
 from dray.messages.events import ExecutionStep
 from dray.reasons import in_words
@@ -50,19 +50,29 @@ def allocated_spec(pod: Pod, claims: list[SeenClaim]) -> dict[str, Any]:
     }
 
 
-def waiting_spec(waiting: Waiting) -> dict[str, Any]:
+def undecided_spec(pod_uid: str) -> dict[str, Any]:
     """``BindRequest.spec`` of a pod that waits: a place for its explanation."""
-    return {"podUID": waiting.pod_uid, "selectedNode": "", "resourceClaimAllocations": []}
+    return {"podUID": pod_uid, "selectedNode": "", "resourceClaimAllocations": []}
 
 
 def waiting_status(waiting: Waiting) -> dict[str, Any]:
     """``BindRequest.status`` of a pod that waits."""
+    return undecided_status(in_words(waiting.reasons, EXPLANATION_LIMIT))
+
+
+def undecided_status(explanation: str) -> dict[str, Any]:
+    """The same, for a reason in words; none where that is empty."""
     return {
         "phase": "Pending",
         "reason": "Waiting",
-        "explanation": in_words(waiting.reasons, EXPLANATION_LIMIT),
+        "explanation": cut(explanation) or None,
         "decidedBy": None,
     }
+
+
+def cut(explanation: str) -> str:
+    """As much as the field holds, in bytes."""
+    return explanation.encode()[:EXPLANATION_LIMIT].decode(errors="ignore")
 
 
 def binding_status(by: DecidedBy | None) -> dict[str, Any]:
@@ -76,7 +86,7 @@ def awaiting_status(detail: str) -> dict[str, Any]:
     return {
         "phase": "Binding",
         "reason": CONDITIONS_PENDING,
-        "explanation": detail[:EXPLANATION_LIMIT],
+        "explanation": cut(detail),
     }
 
 
@@ -88,6 +98,11 @@ def awaiting_devices(node: str, detail: str) -> str:
 def never_ready(node: str, detail: str) -> str:
     """An event's message once the devices are waited for no more."""
     return f"taking back the devices allocated on node {node}: {detail}"
+
+
+def not_carried_out(node: str, detail: str) -> str:
+    """An event's message where Kubernetes keeps a decision from being carried out."""
+    return f"the allocation on node {node} can't be carried out, and is given up: {detail}"
 
 
 def succeeded_status(by: DecidedBy | None) -> dict[str, Any]:
@@ -107,7 +122,7 @@ def failed_status(reason: str, detail: str, failed_before: int) -> dict[str, Any
     return {
         "phase": "Failed",
         "reason": reason,
-        "explanation": detail[:EXPLANATION_LIMIT],
+        "explanation": cut(detail),
         "failedAttempts": failed_before + 1,
     }
 
@@ -149,23 +164,41 @@ def in_short(allocation: Allocation, node: str) -> str:
     return "; ".join(parts)
 
 
+def pod_reference(pod: Pod) -> Object:
+    """A pod as an Event's ``involvedObject``."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "namespace": pod.namespace,
+        "name": pod.name,
+        "uid": pod.uid,
+    }
+
+
+def pool_reference(pool: Object) -> Object:
+    """A GPUPool as an Event's ``involvedObject``."""
+    metadata = pool["metadata"]
+    return {
+        "apiVersion": POOLS.api_version,
+        "kind": POOLS.kind,
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+    }
+
+
 def event(
-    pod: Pod, reason: str, message: str, *, warning: bool, instance: str, now_unix_s: float
+    about: Object, reason: str, message: str, *, warning: bool, instance: str, now_unix_s: float
 ) -> Object:
-    """An Event about the pod. One name per pod and reason, so that repetitions are counted."""
-    digest = hashlib.sha256(f"{pod.uid}/{reason}".encode()).hexdigest()[:16]
+    """An Event about an object. One name per object and reason, so that repetitions are counted."""
+    digest = hashlib.sha256(f"{about['uid']}/{reason}".encode()).hexdigest()[:16]
     now = time_to(now_unix_s)
+    # Events about what has no namespace are where kubectl looks for them.
+    namespace = about.get("namespace") or "default"
     return {
         "apiVersion": EVENTS.api_version,
         "kind": EVENTS.kind,
-        "metadata": {"name": f"{pod.name[:230]}.{digest}", "namespace": pod.namespace},
-        "involvedObject": {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "namespace": pod.namespace,
-            "name": pod.name,
-            "uid": pod.uid,
-        },
+        "metadata": {"name": f"{about['name'][:230]}.{digest}", "namespace": namespace},
+        "involvedObject": about,
         "reason": reason,
         "message": message.encode()[:_EVENT_MESSAGE_LIMIT].decode(errors="ignore"),
         "type": "Warning" if warning else "Normal",

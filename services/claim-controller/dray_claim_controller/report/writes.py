@@ -50,24 +50,24 @@ class ReportWrites:
         answer = await self._kube.patch(PODS, pod.name, patch, pod.namespace)
         self._watching.answered(PODS, answer)
 
-    async def event(self, pod: Pod, reason: str, message: str, *, warning: bool) -> None:
-        """An event about the pod, or, where it was told with the same reason, told again."""
+    async def event(self, about: Object, reason: str, message: str, *, warning: bool) -> None:
+        """An event about an object (an ``involvedObject``), or one more of the same reason."""
         new = stories.event(
-            pod,
+            about,
             reason,
             message,
             warning=warning,
             instance=self._instance,
             now_unix_s=self._clock.now_unix_s(),
         )
+        name, namespace = new["metadata"]["name"], new["metadata"]["namespace"]
         try:
-            await self._kube.create(EVENTS, new, pod.namespace)
+            await self._kube.create(EVENTS, new, namespace)
         except AlreadyExistsError:
-            name = new["metadata"]["name"]
-            known = await self._kube.get(EVENTS, name, pod.namespace)
+            known = await self._kube.get(EVENTS, name, namespace)
             if known.get("message") != new["message"]:
                 patch = stories.repeated(known, new)
-                await self._kube.patch(EVENTS, name, patch, pod.namespace)
+                await self._kube.patch(EVENTS, name, patch, namespace)
 
 
 def _says(known: Any, wanted: Any) -> bool:

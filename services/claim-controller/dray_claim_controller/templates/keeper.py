@@ -1,11 +1,10 @@
 """Creates derived templates as pods appear, and touches pods that waited for one."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import structlog
 
-from dray.domain.errors import TemporaryError
 from dray.domain.names import TEMPLATE_READY
 from dray.kube.ports import (
     CLAIMS,
@@ -15,6 +14,7 @@ from dray.kube.ports import (
     Changed,
     Deleted,
     Kube,
+    KubeError,
     Listed,
     NotFoundError,
     Object,
@@ -22,7 +22,6 @@ from dray.kube.ports import (
     Resource,
     WatchEvent,
 )
-from dray.runtime.backoff import Backoff
 from dray.runtime.clock import Clock
 from dray_claim_controller.deciding.templating import Affected, Needed, Template
 from dray_claim_controller.observe.facts import is_base_template
@@ -36,23 +35,48 @@ from dray_claim_controller.templates.rules import (
     waits_for_claim,
 )
 from dray_claim_controller.tracing import deriving
+from dray_claim_controller.work_queue import WorkQueue
 
 Tell = Callable[[SeenPod, str, str], None]
 """Reports (pod, reason, message) as a warning event."""
+Waits = Callable[[SeenPod, str], None]
+"""Reports why a pod waits, in its BindRequest; empty: for nothing that is known any more."""
+TemplateName = tuple[str, str]
+"""Namespace and name."""
 
 
 class TemplateKeeper:
-    """One template per shape and namespace."""
+    """One template per shape and namespace.
+
+    A template that can't be made is tried again, at least every five minutes, as long as a pod
+    waits for it; the pods are told why it is not there. It delays no other template.
+    """
 
     def __init__(
-        self, kube: Kube, watching: Watching, clock: Clock, *, dray_namespace: str, tell: Tell
+        self,
+        kube: Kube,
+        watching: Watching,
+        clock: Clock,
+        *,
+        dray_namespace: str,
+        tell: Tell,
+        waits: Waits = lambda *_: None,
     ) -> None:
         self._kube = kube
         self._watching = watching
-        self._clock = clock
         self._dray_namespace = dray_namespace
         self._tell = tell
-        self._queue: asyncio.Queue[str] = asyncio.Queue()
+        self._waits = waits
+        self._waiting: dict[TemplateName, dict[str, None]] = {}
+        """UIDs of the pods to look at, by the template that they refer to."""
+        self._failed: dict[TemplateName, None] = {}
+        """Templates that could not be made when it was tried last."""
+        self._told: dict[TemplateName, KubeError] = {}
+        """Why, of those whose pods were told."""
+        self._templates = WorkQueue(
+            clock, self._serve, name="templates", group_of=lambda name: name[0]
+        )
+        self._touches = WorkQueue(clock, self._touch, name="touch", group_of=lambda pod: pod[0])
         self._base_uids: dict[str, str] = {}
 
     async def run(self) -> None:
@@ -61,21 +85,12 @@ class TemplateKeeper:
         for obj in picture.plain[TEMPLATES.plural].values():
             self._note_base(obj)
         for uid in picture.pods:
-            self._queue.put_nowait(uid)
+            self._look_at(uid)
         self._watching.listeners.append(self._listen)
         try:
-            backoff = Backoff(0.05, 5.0)
-            while True:
-                uid = await self._queue.get()
-                try:
-                    await self._serve(uid)
-                    backoff.reset()
-                except (TemporaryError, NotFoundError) as error:
-                    structlog.get_logger().warning("template not made yet", error=str(error))
-                    await self._clock.sleep(backoff.next_s())
-                    self._queue.put_nowait(uid)
-                except RefusedError as error:
-                    structlog.get_logger().error("template not made", pod=uid, error=str(error))
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._templates.run(), name="make-templates")
+                group.create_task(self._touches.run(), name="touch-pods")
         finally:
             self._watching.listeners.remove(self._listen)
 
@@ -83,14 +98,14 @@ class TemplateKeeper:
         if isinstance(event, Listed) and resource in (PODS, CLAIMS, TEMPLATES):
             # What was deleted before a list is told by its absence only.
             for uid in self._watching.picture.pods:
-                self._queue.put_nowait(uid)
+                self._look_at(uid)
         if resource is PODS:
             if isinstance(event, Changed):
-                self._queue.put_nowait(event.object["metadata"]["uid"])
+                self._look_at(event.object["metadata"]["uid"])
         elif resource is CLAIMS:
             # A claim can be deleted after its template was: its pod gets another one.
             if isinstance(event, Deleted):
-                self._requeue_owners(event.object)
+                self._look_at_owners(event.object)
         elif resource is TEMPLATES:
             match event:
                 case Changed(obj):
@@ -99,27 +114,71 @@ class TemplateKeeper:
                     for obj in objects:
                         self._note_base(obj)
                 case Deleted(obj):
-                    self._requeue_users(obj)
+                    self._look_at_users(obj)
 
-    async def _serve(self, uid: str) -> None:
-        needed = self._watching.ask(Template(pod_uid=uid))
-        if needed is None:
+    def _look_at(self, uid: str) -> None:
+        pod = self._watching.picture.pods.get(uid)
+        if pod is None or pod.pod is None or not waits_for_claim(self._watching.picture, pod):
             return
-        pod = self._watching.picture.pods[uid]
-        match needed:
-            case Unusable(message):
-                self._tell(pod, "ShapeUnusable", message)
-            case Needed(wanted, exists=False):
-                await self._make(pod, wanted)
-            case Needed(wanted, difference=str(found)):
-                self._differs(pod, wanted, found)
+        if not (name := template_name(pod)):
+            return
+        template = (pod.pod.namespace, name)
+        waiting = self._waiting.setdefault(template, {})
+        if uid not in waiting and (known := self._told.get(template)) is not None:
+            self._tell_failure(uid, name, known)
+        waiting[uid] = None
+        self._templates.add(template)
+
+    async def _serve(self, template: TemplateName) -> None:
+        """Make the template if a pod needs it. Raises any KubeError: it is tried again."""
+        waiting = self._waiting.get(template, {})
+        while waiting:
+            uid = next(iter(waiting))
+            needed = self._watching.ask(Template(pod_uid=uid))
+            if needed is not None:
+                pod = self._watching.picture.pods[uid]
+                match needed:
+                    case Unusable(message):
+                        self._tell(pod, "ShapeUnusable", message)
+                    case Needed(wanted, exists=False):
+                        await self._try_to_make(pod, wanted, waiting)
+                    case Needed(wanted, difference=str(found)):
+                        self._differs(pod, wanted, found)
+            waiting.pop(uid, None)
+        for known in (self._waiting, self._failed, self._told):
+            known.pop(template, None)
+
+    async def _try_to_make(self, pod: SeenPod, wanted: Derived, waiting: Iterable[str]) -> None:
+        template = (wanted.namespace, wanted.name)
+        try:
+            await self._make(pod, wanted)
+        except KubeError as error:
+            # What fails once is mostly well the next time: only a refusal is told at once.
+            if isinstance(error, RefusedError) or template in self._failed:
+                self._told[template] = error
+                for uid in waiting:
+                    self._tell_failure(uid, wanted.name, error)
+            self._failed[template] = None
+            raise
+        pods = self._watching.picture.pods
+        for uid in waiting:
+            self._touches.add((wanted.namespace, uid))
+            if template in self._told and uid in pods:
+                self._waits(pods[uid], "")
+
+    def _tell_failure(self, uid: str, name: str, error: KubeError) -> None:
+        pod = self._watching.picture.pods.get(uid)
+        if pod is None:
+            return
+        reason = "TemplateRefused" if isinstance(error, RefusedError) else "TemplateNotMade"
+        message = f"template {name} can't be made, and is tried again: {error}"
+        self._tell(pod, reason, message)
+        self._waits(pod, message)
 
     async def _make(self, pod: SeenPod, wanted: Derived) -> None:
         with deriving(pod, wanted.name, wanted.base):
-            existing = await self._create(pod, wanted)
-        if existing is None:
-            return
-        if found := difference(wanted.spec, existing.get("spec")):
+            existing = await self._create(wanted)
+        if existing is not None and (found := difference(wanted.spec, existing.get("spec"))):
             self._differs(pod, wanted, found)
 
     def _differs(self, pod: SeenPod, wanted: Derived, found: str) -> None:
@@ -130,37 +189,35 @@ class TemplateKeeper:
             "Delete it, and dray creates it again",
         )
 
-    async def _create(self, pod: SeenPod, wanted: Derived) -> Object | None:
-        """The template that another has made meanwhile; None where it is made, or refused."""
+    async def _create(self, wanted: Derived) -> Object | None:
+        """The template that another has made meanwhile; None where it is made."""
         try:
             created = await self._kube.create(TEMPLATES, wanted.manifest(), wanted.namespace)
         except AlreadyExistsError:
-            return await self._kube.get(TEMPLATES, wanted.name, wanted.namespace)
-        except RefusedError as error:
-            self._tell(pod, "TemplateRefused", f"template {wanted.name}: {error}")
-            return None
+            existing = await self._kube.get(TEMPLATES, wanted.name, wanted.namespace)
+            self._watching.answered(TEMPLATES, existing)
+            return existing
         name = f"{wanted.namespace}/{wanted.name}"
         structlog.get_logger().info("template derived", template=name, base=wanted.base)
         self._watching.answered(TEMPLATES, created)
-        await self._touch_waiting(wanted)
         return None
 
-    async def _touch_waiting(self, wanted: Derived) -> None:
-        picture = self._watching.picture
-        for pod in picture.our_pods():
-            held = pod.pod
-            if held is None or held.namespace != wanted.namespace:
-                continue
-            if template_name(pod) != wanted.name or not waits_for_claim(picture, pod):
-                continue
-            patch = {"metadata": {"uid": pod.uid, "annotations": {TEMPLATE_READY: wanted.name}}}
-            try:
-                answer = await self._kube.patch(PODS, held.name, patch, held.namespace)
-            except NotFoundError:
-                continue
-            self._watching.answered(PODS, answer)
+    async def _touch(self, waiting: tuple[str, str]) -> None:
+        """Have an old controller of claims look at the pod again. Raises any KubeError: it is
+        tried again."""
+        pod = self._watching.picture.pods.get(waiting[1])
+        if pod is None or pod.pod is None or not waits_for_claim(self._watching.picture, pod):
+            return
+        held = pod.pod
+        annotations = {TEMPLATE_READY: template_name(pod)}
+        patch = {"metadata": {"uid": pod.uid, "annotations": annotations}}
+        try:
+            answer = await self._kube.patch(PODS, held.name, patch, held.namespace)
+        except NotFoundError:
+            return
+        self._watching.answered(PODS, answer)
 
-    def _requeue_users(self, obj: Object) -> None:
+    def _look_at_users(self, obj: Object) -> None:
         metadata = obj["metadata"]
         for pod in self._watching.picture.our_pods():
             if (
@@ -168,11 +225,11 @@ class TemplateKeeper:
                 and pod.pod.namespace == metadata["namespace"]
                 and template_name(pod) == metadata["name"]
             ):
-                self._queue.put_nowait(pod.uid)
+                self._look_at(pod.uid)
 
-    def _requeue_owners(self, claim: Object) -> None:
+    def _look_at_owners(self, claim: Object) -> None:
         for owner in claim["metadata"].get("ownerReferences") or ():
-            self._queue.put_nowait(owner["uid"])
+            self._look_at(owner["uid"])
 
     def _note_base(self, obj: Object) -> None:
         if not is_base_template(obj):

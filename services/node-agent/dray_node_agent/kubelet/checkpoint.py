@@ -49,9 +49,11 @@ class CheckpointFile:
     def __init__(self, path: Path, boot_id: str) -> None:
         self.path = path
         self._boot_id = boot_id
+        self._aside: Path | None = None
+        """Where ``save`` keeps a file that can't be read."""
 
     def load(self) -> Loaded:
-        """The claims as last written; an unreadable file is moved aside, never overwritten."""
+        """The claims as last written. A file that can't be read stays until it is replaced."""
         try:
             content = self.path.read_bytes()
         except FileNotFoundError:
@@ -59,22 +61,24 @@ class CheckpointFile:
         try:
             data = _decode(content)
         except ValueError as error:
-            aside = self._move_aside()
-            return Loaded({}, corrupt=f"{error}; kept as {aside.name}")
+            self._aside = self._unused_name()
+            return Loaded({}, corrupt=f"{error}; kept as {self._aside.name}")
         return Loaded(data.claims, data.boot_id)
 
     def save(self, claims: Mapping[str, PreparedClaim]) -> None:
-        """Replace the file."""
+        """Replace the file; one that can't be read is kept under another name."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        if self._aside is not None:
+            self._aside.hardlink_to(self.path)
+            self._aside = None
         data = msgspec.json.encode(Data(boot_id=self._boot_id, claims=dict(claims)))
         envelope = _Envelope(FORMAT, _checksum(data), msgspec.Raw(data))
         write_atomically(self.path, msgspec.json.encode(envelope))
 
-    def _move_aside(self) -> Path:
+    def _unused_name(self) -> Path:
         number = 1
         while (aside := self.path.with_name(f"{self.path.name}.corrupt-{number}")).exists():
             number += 1
-        self.path.rename(aside)
         return aside
 
 

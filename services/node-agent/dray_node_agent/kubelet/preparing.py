@@ -19,7 +19,7 @@ from dray.domain.claims import Claim
 from dray.domain.errors import DrayError, PermanentError, TemporaryError
 from dray.domain.names import TRACEPARENT
 from dray.kube.convert import claim_from
-from dray.kube.ports import CLAIMS, Kube, NotFoundError, Object
+from dray.kube.ports import CLAIMS, Kube, KubeError, NotFoundError, Object
 from dray.runtime.clock import Clock
 from dray.telemetry import spans
 from dray_node_agent.deciding import IsLive, Prepare, Refusal, Seam
@@ -99,7 +99,7 @@ class Preparer:
         A checkpoint that can't be read is kept aside and replaced by what the API knows.
 
         Raises:
-            KubeUnavailableError: the checkpoint must be rebuilt and the API is away; call again.
+            KubeError: the checkpoint must be rebuilt, and the API does not list claims; call again.
         """
         claims = await self._ledger.load()
         if claims is None:
@@ -108,12 +108,15 @@ class Preparer:
         self._log.info("claims restored", prepared=len(self.claims), found=len(claims))
 
     async def sweep(self) -> tuple[str, ...]:
-        """Forget claims that are gone from the API or hold nothing any more; their uids.
-
-        Raises:
-            KubeUnavailableError: the API is away; what was swept so far stays swept.
-        """
-        gone = [uid for uid in sorted(self.claims) if await self._swept(uid)]
+        """Forget claims that are gone from the API or hold nothing any more; their uids. One that
+        can't be read stays, and holds up no other."""
+        gone = []
+        for uid in sorted(self.claims):
+            try:
+                if await self._swept(uid):
+                    gone.append(uid)
+            except KubeError as error:
+                self._log.info("claim not swept", uid=uid, error=str(error))
         if gone:
             self._log.warning("claims were gone without Unprepare", uids=gone)
         return tuple(gone)
@@ -219,8 +222,14 @@ class Preparer:
         for holder in self._ledger.others(uid):
             if not any(device.device in cards for device in holder.devices):
                 continue
-            if not self._lock_of(holder.uid).locked() and not await self._is_live(holder):
-                await self._ledger.remove(holder.uid)
+            if self._lock_of(holder.uid).locked():
+                continue
+            try:
+                if not await self._is_live(holder):
+                    await self._ledger.remove(holder.uid)
+            except KubeError as error:
+                # It counts as live: its cards are not given away.
+                self._log.info("holder not read", uid=holder.uid, error=str(error))
 
     async def _unprepare_or_say(self, ref: ClaimRef) -> str:
         try:

@@ -1,5 +1,6 @@
 """Webhooks that fail: time-outs, policies, and configurations that are refused."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -23,6 +24,33 @@ async def test_a_webhook_that_hangs_stops_the_request_after_its_time(
         f'webhook: Post "{hook.url}?timeout=1s": context deadline exceeded'
     )
     assert await api.names("pods") == []
+
+
+async def test_a_request_that_takes_longer_than_it_asks_for_is_given_up(
+    api: Any, refused: Any, hook: Any, in_force: Any
+) -> None:
+    """Whatever the webhook does later: nothing is written any more."""
+    await in_force(api, hook, MUTATING, hook.configuration(api, timeoutSeconds=30))
+    hook.hang = True
+    loop = asyncio.get_running_loop()
+    began_s = loop.time()
+
+    with pytest.raises(refused) as caught:
+        await api.create("pods", api.pod("one"), timeout="1.5s")
+
+    assert caught.value.code in (500, 504)
+    assert 1.0 < loop.time() - began_s < 10
+    hook.hang = False
+    await api.create("pods", api.pod("two"), timeout="20.000s")
+    assert await api.names("pods") == ["two"]
+
+
+async def test_a_time_out_that_is_no_duration_is_refused(api: Any, refused: Any) -> None:
+    with pytest.raises(refused) as caught:
+        await api.create("pods", api.pod("one"), timeout="soon")
+
+    assert caught.value.code == 400
+    assert "invalid timeout specified in the request URL" in caught.value.message
 
 
 async def test_a_webhook_that_is_away_is_ignored_where_the_policy_says_so(

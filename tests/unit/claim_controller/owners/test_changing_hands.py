@@ -5,8 +5,8 @@ from tests.unit.claim_controller.owners.world import QUARANTINE_S, World, claim,
 
 from dray.domain.names import OWNER_DRAY, OWNER_KUBE_SCHEDULER, POOL_LABEL
 from dray.kube.ports import CLAIMS, NODES, PODS, POOLS, Deleted
-from dray_claim_controller.observe.facts import pools_of
-from dray_claim_controller.observe.owners import home, is_on_its_way, wanted_pool
+from dray_claim_controller.observe.assignment import assigned_pool
+from dray_claim_controller.observe.owners import home, is_on_its_way
 
 
 def test_a_pool_that_kube_scheduler_owns_from_birth_has_its_nodes_at_once(theirs: World) -> None:
@@ -178,7 +178,7 @@ def test_for_people_the_node_is_at_home_all_the_while(world: World, theirs: Worl
     world.give(OWNER_KUBE_SCHEDULER)
     theirs.give(OWNER_DRAY)
     for one in (world, theirs):
-        wanted = wanted_pool({POOL_LABEL: "p"}, pools_of(one.picture))
+        wanted = assigned_pool(one.picture, "n1")
         assert wanted is not None
         assert is_on_its_way(one.fact or one.tell(), wanted)  # before anything was published
         assert home(one.tell(), wanted) == "p"

@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 from tests.unit.claim_controller.owners.world import NOW, World
 
-from dray.domain.names import OWNER_DRAY, OWNER_KUBE_SCHEDULER
+from dray.domain.names import OWNER_DRAY, OWNER_KUBE_SCHEDULER, POOL_LABEL
+from dray.kube.ports import NODES, POOLS
 from dray_claim_controller.deciding.observing import PoolStatus
+from dray_claim_controller.observe.capacity import nodes_in_other_pools
 
 
 def status(world: World, **asked: Any) -> dict[str, Any]:
@@ -41,3 +43,42 @@ def test_until_all_nodes_have_changed_hands_the_former_owner_stands(
     assert found.get("owner", OWNER_DRAY) == before
     assert "n1" in str(found["conditions"])
     assert status(world)["owner"] == after
+
+
+OTHER = {"metadata": {"name": "other"}, "spec": {"nodeSelector": {POOL_LABEL: "p"}}}
+
+
+def test_a_pool_that_gets_none_of_its_nodes_says_whose_they_are(world: World) -> None:
+    world.put(POOLS, OTHER)
+    found = PoolStatus(pool="other", nodes=(), now_unix_s=NOW).answer(world.picture)
+    assert found is not None
+
+    (first, second) = [one for one in found["conditions"] if one["type"] != "TemplateMissing"]
+    message = (
+        "it selects nodes that other pools have: n1 (p); change a spec.nodeSelector or the nodes' "
+        "labels"
+    )
+    assert (first["status"], first["reason"]) == ("False", "NodesInOtherPools")
+    assert first["message"] == f"no node is in this pool: {message}"
+    assert (second["type"], second["status"]) == ("NodeInTwoPools", "True")
+    assert (second["reason"], second["message"]) == ("NodesInOtherPools", message)
+    assert nodes_in_other_pools(found) == message
+
+
+def test_a_pool_that_gets_some_of_its_nodes_is_ready_and_says_the_same(world: World) -> None:
+    world.put(POOLS, OTHER)
+    world.put(NODES, {"metadata": {"name": "n2", "labels": {POOL_LABEL: "p"}}})
+    found = PoolStatus(pool="other", nodes=("n2",), now_unix_s=NOW).answer(world.picture)
+    assert found is not None
+    assert ready(found) == ("True", "NodesInOtherPools")
+
+
+def test_a_pool_that_keeps_its_nodes_is_ready_and_names_who_selects_them(world: World) -> None:
+    world.put(POOLS, OTHER)
+    found = status(world)
+
+    condition = next(one for one in found["conditions"] if one["type"] == "Ready")
+    message = "nodes of this pool are also selected by others, which don't get them: n1 (other)"
+    assert (condition["status"], condition["reason"]) == ("True", "Ready")
+    assert condition["message"] == message
+    assert nodes_in_other_pools(found) == ""

@@ -36,8 +36,9 @@ class World:
         self.picture.apply(resource, Changed(obj))
 
     def give(self, wanted: str, **status: Any) -> None:
-        spec = {"owner": wanted}
-        self.put(POOLS, {"metadata": {"name": "p"}, "spec": spec, "status": status})
+        # Older than all others, that have no time of creation: n1 stays in it.
+        metadata = {"name": "p", "uid": "0"}
+        self.put(POOLS, {"metadata": metadata, "spec": {"owner": wanted}, "status": status})
 
     def publish(self, *, tainted: bool, device: str = "gpu-0") -> None:
         taints = [{"key": OWNER_TAINT, "value": "dray", "effect": "NoSchedule"}] if tainted else []

@@ -23,7 +23,7 @@ from tests.unit.cli.doctor_deep.sights import (
     sight_of,
 )
 
-from dray.domain.claims import Allocation, Claim, ClaimSpec
+from dray.domain.claims import Allocation, Claim, ClaimSpec, GivenUp
 from dray.domain.pods import Node
 from dray.messages.decisions import AnyRecord
 from dray_allocator.dump import holdings_of
@@ -115,6 +115,22 @@ def test_a_log_that_was_trimmed_or_opened_later_need_not_know_an_allocation() ->
     later = sight_of([claim(ONE)])
     later.logs[POOL] = Log(whole=True, opened_unix_s=START_UNIX_S + 601)
     assert found(trimmed) == found(later) == {}
+
+
+def test_a_claim_that_kubernetes_refuses_to_write_is_named_with_what_is_kept_for_it() -> None:
+    """Its fact says more than its annotations do, and is not old for that."""
+    kept = sight_of([claim(None, decision=1)], [decided(ONE)], later_s=600)
+    kept.given_up[UID] = GivenUp(1, 0, 7, "policy denied the request")
+    (one,) = found(kept).values()
+    assert (one.kind, one.devices) == ("claim-is-refused", ("gpu-0 on node-1",))
+    assert "policy denied the request" in one.sides[1].says
+
+    given_back = sight_of(
+        [claim(None)], [decided(ONE), released("voided")], [claim(None, void=1)], later_s=600
+    )
+    given_back.given_up[UID] = GivenUp(1, 1, 7, "policy denied the request")
+    (one,) = found(given_back).values()
+    assert (one.kind, one.devices) == ("claim-is-refused", ())
 
 
 def test_a_fact_that_is_old_is_named_by_the_fields_that_differ() -> None:

@@ -1,0 +1,235 @@
+"""Facts of a newer release that this one can't decode: which pools must not be decided upon. Pure.
+
+What such a fact says is unknown, so a decision that depends on it could allocate a device twice.
+Each kind of fact stops the fewest pools for which that is so:
+
+- a claim: its pool, and the pools of the nodes on which it holds devices;
+- a pod: its pool; one of no pool is not decided upon anyway;
+- a tombstone of either: none, for what is known of the object goes on counting;
+- a node: the pool that it was in, and those that it is in or leaves by now;
+- a slice of our drivers: the pool of its node;
+- a GPUPool, a decision log's name: that pool; a policy: the pools that name it;
+- classes, taint rules, the server, ``Synced`` and ticks: all pools;
+- templates and terms, which allocators do not use: none.
+
+Where what a fact is about can't be read either, it is all pools. Whoever can decode it may serve
+them, and a later fact of the same object that can be decoded lifts it.
+"""
+
+from collections.abc import Callable, Container, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import msgspec
+
+from dray.messages.base import subject_prefix
+from dray.messages.facts import (
+    ClaimObserved,
+    DomainObserved,
+    Fact,
+    InventoryObserved,
+    NodeObserved,
+    PodObserved,
+    PolicyObserved,
+    PoolObserved,
+    SliceObserved,
+    TemplateObserved,
+    TermBegun,
+)
+
+Stopped = dict[str, dict[str, None]]
+"""Subjects of the facts, by the name of what they stop."""
+_OF_POOLS: Final = (ClaimObserved, PodObserved)
+_UNUSED: Final = (InventoryObserved, TemplateObserved, TermBegun)
+"""A node's health can only take devices away, and stays as it was known."""
+
+
+@dataclass(frozen=True, slots=True)
+class UndecodableFact:
+    """A fact, as far as it is known what it is about; if it is about none of that, nothing depends
+    on it."""
+
+    subject: str
+    why: str
+    pool: str = ""
+    """The pool that the subject names."""
+    pools: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+    """Of whichever pool they are in."""
+    policy: str = ""
+    everywhere: bool = False
+
+    def subject_pool(self) -> str:
+        """As of ``Fact``."""
+        return self.pool
+
+    @property
+    def stops(self) -> bool:
+        """Whether any pool must not be decided upon for it."""
+        return bool(self.pools or self.nodes or self.policy or self.everywhere)
+
+
+class _Id(msgspec.Struct):
+    pool: str
+
+
+class _Held(msgspec.Struct):
+    id: _Id
+
+
+class _Allocation(msgspec.Struct):
+    devices: tuple[_Held, ...] = ()
+    node: str = ""
+
+
+class _Claim(msgspec.Struct):
+    allocation: _Allocation | None = None
+
+
+class _Place(msgspec.Struct):
+    """Of a claim or pod."""
+
+    deleted: bool = False
+    moved_to: str | None = None
+    claim: _Claim = msgspec.field(default_factory=_Claim)
+
+
+class _Node(msgspec.Struct):
+    pool: str = ""
+    leaving: str = ""
+
+
+class _NodePlace(msgspec.Struct):
+    node: _Node
+
+
+class _Slice(msgspec.Struct):
+    driver: str
+    node: str = ""
+
+
+class _SlicePlace(msgspec.Struct):
+    slice: _Slice
+
+
+def undecodable(
+    kind: type[Fact], subject: str, payload: bytes, why: str, drivers: Container[str]
+) -> UndecodableFact:
+    """What a fact that can't be decoded is about.
+
+    ``drivers``: those whose devices dray allocates.
+    """
+    fact = UndecodableFact(subject, why)
+    if kind in _UNUSED:
+        return fact
+    names = tuple(map(_name, subject.removeprefix(f"{subject_prefix(kind)}.").split(".")))
+    try:
+        return _about(kind, names, payload, fact, drivers)
+    except msgspec.MsgspecError:
+        return replace(fact, pool=names[0] if kind in _OF_POOLS else "", everywhere=True)
+
+
+def _about(
+    kind: type[Fact],
+    names: tuple[str, ...],
+    payload: bytes,
+    fact: UndecodableFact,
+    drivers: Container[str],
+) -> UndecodableFact:
+    if kind in _OF_POOLS:
+        return _of_pool(names[0], payload, fact)
+    if kind is NodeObserved:
+        node = msgspec.json.decode(payload, type=_NodePlace).node
+        return replace(fact, pools=_named(node.pool, node.leaving), nodes=names[:1])
+    if kind is SliceObserved:
+        found = msgspec.json.decode(payload, type=_SlicePlace).slice
+        if found.driver not in drivers:
+            return fact
+        return replace(fact, nodes=_named(found.node), everywhere=not found.node)
+    if kind in (PoolObserved, DomainObserved):
+        return replace(fact, pools=names[:1])
+    if kind is PolicyObserved:
+        return replace(fact, policy=names[0])
+    return replace(fact, everywhere=True)
+
+
+def _of_pool(pool: str, payload: bytes, fact: UndecodableFact) -> UndecodableFact:
+    place = msgspec.json.decode(payload, type=_Place)
+    if place.deleted and place.moved_to is None:
+        return replace(fact, pool=pool)
+    held = place.claim.allocation or _Allocation()
+    nodes = dict.fromkeys(_named(*(one.id.pool for one in held.devices), held.node))
+    return replace(fact, pool=pool, pools=_named(pool), nodes=tuple(nodes))
+
+
+def _named(*names: str) -> tuple[str, ...]:
+    return tuple(name for name in names if name)
+
+
+def _name(token: str) -> str:
+    """The name that a token of a subject was made of: DNS names have no underscores."""
+    return "" if token == "-" else token.replace("_", ".")
+
+
+@dataclass(slots=True)
+class UndecodableFacts:
+    """The facts that can't be decoded, and what follows."""
+
+    _facts: dict[str, UndecodableFact] = field(default_factory=dict)
+    _pools: Stopped = field(default_factory=dict)
+    _nodes: Stopped = field(default_factory=dict)
+    _policies: Stopped = field(default_factory=dict)
+    _everywhere: dict[str, None] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self._facts)
+
+    def put(self, fact: UndecodableFact) -> None:
+        """The newest fact of an object can't be decoded."""
+        self.drop(fact.subject)
+        if not fact.stops:
+            return
+        self._facts[fact.subject] = fact
+        for stopped, name in self._entries(fact):
+            stopped.setdefault(name, {})[fact.subject] = None
+        if fact.everywhere:
+            self._everywhere[fact.subject] = None
+
+    def drop(self, subject: str) -> None:
+        """The newest fact of an object can be decoded."""
+        fact = self._facts.pop(subject, None)
+        if fact is None:
+            return
+        self._everywhere.pop(subject, None)
+        for stopped, name in self._entries(fact):
+            del stopped[name][subject]
+            if not stopped[name]:
+                del stopped[name]
+
+    def forget_pools(self, keep: Callable[[str], bool]) -> None:
+        """Facts of these pools are read no more."""
+        for fact in tuple(self._facts.values()):
+            if not keep(fact.pool):
+                self.drop(fact.subject)
+
+    def stop(self, pool: str, members: Container[str], policy: str) -> str:
+        """Why the pool must not be decided upon, or empty. ``members``: nodes known to be in it."""
+        if not self._facts:
+            return ""
+        subjects = (
+            self._everywhere
+            or self._pools.get(pool)
+            or self._policies.get(policy)
+            or next((found for name, found in self._nodes.items() if name in members), None)
+        )
+        return self._facts[next(iter(subjects))].why if subjects else ""
+
+    def any(self) -> str:
+        """Why a pool whose devices every pool may use must not be decided upon, or empty."""
+        return next((fact.why for fact in self._facts.values()), "")
+
+    def _entries(self, fact: UndecodableFact) -> Iterable[tuple[Stopped, str]]:
+        yield from ((self._pools, pool) for pool in fact.pools)
+        yield from ((self._nodes, node) for node in fact.nodes)
+        if fact.policy:
+            yield self._policies, fact.policy

@@ -1,0 +1,135 @@
+"""Which of the pools that select a node has it. Pure.
+
+A pool never takes a node from another by selecting it, too. Kubernetes' objects alone say who had
+it first, so that every restart and a lost bus give the same answer: claims that dray allocated on
+it, the pool that its slices name, claims that kube-scheduler allocated on it, the older pool, the
+lower UID (docs/adr/0028-pools-keep-their-namespaces-and-nodes.md).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import inf
+from types import MappingProxyType
+
+from dray.domain.devices import ResourceSlice
+from dray.domain.names import DRIVER, POOL_LABEL
+from dray.domain.pods import Pool
+from dray.kube.convert import pool_from, time_from
+from dray.kube.ports import NODES, POOLS, SLICES, Object
+from dray_claim_controller.observe.membership import selects
+from dray_claim_controller.observe.objects import Objects
+
+_POOL_NAME = "pool_name"
+
+
+def pools_of(objects: Objects) -> Mapping[str, Pool]:
+    """All pools by name. Every node's fact asks: they are read again only once one changed, and
+    the mapping is another one only where what they say is."""
+    found, known = objects.plain[POOLS.plural], objects.pools
+    # An object that changes is replaced: what is the same is compared by its identity.
+    if known is None or known[0] != found:
+        pools: Mapping[str, Pool] = {name: pool_from(obj) for name, obj in found.items()}
+        if known is not None and known[1] == pools:
+            pools = known[1]
+        known = objects.pools = (dict(found), pools)
+    return known[1]
+
+
+def selecting(objects: Objects, node: str) -> tuple[str, ...]:
+    """The pools that select a node, by name."""
+    obj = objects.plain[NODES.plural].get(node)
+    return () if obj is None else _selecting(objects, pools_of(objects), node, obj)
+
+
+def contested(objects: Objects) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Nodes that several pools select, and these pools."""
+    pools = pools_of(objects)
+    for node, obj in objects.plain[NODES.plural].items():
+        names = _selecting(objects, pools, node, obj)
+        if len(names) > 1:
+            yield node, names
+
+
+def assigned_pool(objects: Objects, node: str) -> Pool | None:
+    """The pool that has a node, of those that select it."""
+    pools, names = pools_of(objects), selecting(objects, node)
+    if len(names) > 1:
+        return pools[_first(objects, node, names)]
+    return pools[names[0]] if names else None
+
+
+def nodes_of_others(objects: Objects, pool: Object) -> Iterator[tuple[str, str]]:
+    """Nodes that a pool would select if it were there as it is given, and that other pools would
+    have, with these pools."""
+    wanted = pool_from(pool)
+    for node, obj in objects.plain[NODES.plural].items():
+        others = [name for name in selecting(objects, node) if name != wanted.name]
+        if others and selects(wanted, obj["metadata"].get("labels") or {}):
+            first = _first(objects, node, (wanted.name, *others), {wanted.name: pool})
+            if first != wanted.name:
+                yield node, first
+
+
+def _first(
+    objects: Objects,
+    node: str,
+    names: Sequence[str],
+    given: Mapping[str, Object] = MappingProxyType({}),
+) -> str:
+    """``given`` are pools that count in the place of those of their names."""
+    for found in _evidence(objects, node):
+        names = [name for name in names if name in found] or names
+        if len(names) == 1:
+            break
+    known = objects.plain[POOLS.plural]
+    return min(names, key=lambda name: _age(given.get(name) or known[name]))
+
+
+def _evidence(objects: Objects, node: str) -> Iterator[Sequence[str]]:
+    """Names of pools, the strongest evidence first."""
+    claims = [objects.claims[uid].claim for uid in objects.cards.holders_on(node)]
+    # Nobody but dray marks an attempt, and the pool of a claim never changes: what a tenant writes
+    # by hand, or has kube-scheduler allocate, is no such evidence.
+    yield [claim.pool for claim in claims if claim.decision > claim.void]
+    yield [_published(objects, node)]
+    yield [
+        claim.pool
+        for claim in claims
+        if claim.allocation is not None
+        and any((one.id.driver, one.id.pool) == (DRIVER, node) for one in claim.allocation.devices)
+    ]
+
+
+def _published(objects: Objects, node: str) -> str:
+    """The pool that the node's slices name. The label says it also while nobody may allocate there,
+    when the devices name none; slices of earlier releases lack it."""
+    parts = [one for one in objects.cards.slices_of(DRIVER, node) if one.node == node]
+    newest = max((part.generation for part in parts), default=0)
+    for part in parts:
+        if part.generation == newest:
+            labels = objects.plain[SLICES.plural][part.name]["metadata"].get("labels") or {}
+            return str(labels.get(POOL_LABEL, _of_devices(part)))
+    return ""
+
+
+def _of_devices(part: ResourceSlice) -> str:
+    return next((str(one.attributes.get(_POOL_NAME, "")) for one in part.devices), "")
+
+
+def _age(pool: Object) -> tuple[float, str]:
+    """One that is not stored yet is the youngest."""
+    metadata = pool["metadata"]
+    created = metadata.get("creationTimestamp")
+    return time_from(created) if created else inf, str(metadata.get("uid", ""))
+
+
+def _selecting(
+    objects: Objects, pools: Mapping[str, Pool], node: str, obj: Object
+) -> tuple[str, ...]:
+    labels = obj["metadata"].get("labels") or {}
+    if objects.selecting[0] is not pools:
+        objects.selecting = (pools, {})
+    known = objects.selecting[1].get(node)
+    if known is None or known[0] != labels:
+        names = sorted(pool.name for pool in pools.values() if selects(pool, labels))
+        known = objects.selecting[1][node] = (labels, tuple(names))
+    return known[1]

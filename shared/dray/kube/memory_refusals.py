@@ -1,0 +1,52 @@
+"""Requests that the in-memory API server refuses until it is told otherwise."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from dray.kube.ports import KubeError, Resource
+
+_WRITES: Final = ("create", "update", "patch", "delete", "bind", "evict")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Which method of ``Kube`` is called about what."""
+
+    method: str
+    resource: Resource
+    name: str = ""
+    namespace: str = ""
+    subresource: str = ""
+    timeout_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What the server answers to certain requests, each time, as long as it is in force.
+
+    So answers a policy, a quota, an admission webhook that is down for one namespace, or a server
+    to an object that is at one of its limits. An empty field means any.
+    """
+
+    error: KubeError
+    method: str = ""
+    """Of ``Kube``; empty: every one that writes."""
+    resource: Resource | None = None
+    namespace: str = ""
+    name: str = ""
+    subresource: str | None = None
+    """Empty: the object itself alone."""
+    delay_s: float = 0.0
+    """How long the answer takes."""
+    after: bool = False
+    """Whether the request is carried out nevertheless: only its answer is lost."""
+
+    def meets(self, request: Request) -> bool:
+        """Whether this is the answer to the request."""
+        return (
+            (request.method == self.method if self.method else request.method in _WRITES)
+            and self.resource in (None, request.resource)
+            and self.namespace in ("", request.namespace)
+            and self.name in ("", request.name)
+            and self.subresource in (None, request.subresource)
+        )

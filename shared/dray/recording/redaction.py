@@ -1,0 +1,146 @@
+"""What of a Kubernetes object is recorded: what decisions read, and nothing else. Pure.
+
+An allow-list for each kind. Environments, commands, images, volumes' contents, managed fields and
+annotations of others are in none of them, so no secret in them is written down, and neither is a
+field that a later Kubernetes adds. A decision that reads another field needs it here, or its replay
+differs.
+"""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from dray.domain.names import POD_CLAIM_NAME, PREFIX
+
+Rule = Callable[[Any], Any]
+"""Makes of a value what is recorded of it."""
+
+
+def redacted(plural: str, obj: Mapping[str, Any]) -> dict[str, Any]:
+    """What is recorded of an object. ``plural``: of its kind, such as ``pods``.
+
+    Raises:
+        KeyError: objects of this kind are not recorded.
+    """
+    kept: dict[str, Any] = _KINDS[plural](obj)
+    return kept
+
+
+def _whole(value: Any) -> Any:
+    return value
+
+
+def _present(value: Any) -> Any:
+    """That there is something, and not what."""
+    return None if value is None else {}
+
+
+def _own(annotations: Any) -> Any:
+    if not isinstance(annotations, Mapping):
+        return None
+    return {
+        name: value
+        for name, value in annotations.items()
+        if name.startswith(PREFIX) or name == POD_CLAIM_NAME
+    }
+
+
+def _fields(*names: str, others: Rule | None = None, **parts: Rule) -> Rule:
+    """The named fields whole, and ``parts`` as their rules say; ``others``: all that remain."""
+    rules = MappingProxyType({**dict.fromkeys(names, _whole), **parts})
+
+    def keep(value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return None
+        kept = {name: rules.get(name, others) for name in value}
+        return {name: rule(value[name]) for name, rule in kept.items() if rule is not None}
+
+    return keep
+
+
+def _each(rule: Rule) -> Rule:
+    def keep(value: Any) -> Any:
+        return [rule(one) for one in value] if isinstance(value, list | tuple) else None
+
+    return keep
+
+
+def _kind(**parts: Rule) -> Rule:
+    return _fields("apiVersion", "kind", metadata=_METADATA, **parts)
+
+
+_METADATA: Final = _fields(
+    "name",
+    "generateName",
+    "namespace",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "labels",
+    "ownerReferences",
+    "finalizers",
+    annotations=_own,
+)
+_CONDITIONS: Final = _each(_fields("type", "status", "reason"))
+_CONTAINERS: Final = _each(
+    _fields("name", "resources", "ports", "restartPolicy", "restartPolicyRules")
+)
+_CONTAINER_STATUSES: Final = _each(_fields("name", "resources", "allocatedResources"))
+_POD: Final = _kind(
+    spec=_fields(
+        "affinity",
+        "hostNetwork",
+        "hostUsers",
+        "nodeName",
+        "nodeSelector",
+        "overhead",
+        "priority",
+        "resourceClaims",
+        "resources",
+        "schedulerName",
+        "schedulingGates",
+        "schedulingGroup",
+        "tolerations",
+        "topologySpreadConstraints",
+        "workloadRef",
+        containers=_CONTAINERS,
+        initContainers=_CONTAINERS,
+        volumes=_each(_fields("name", others=_present)),
+    ),
+    status=_fields(
+        "phase",
+        "nominatedNodeName",
+        "resourceClaimStatuses",
+        "resources",
+        "allocatedResources",
+        conditions=_CONDITIONS,
+        containerStatuses=_CONTAINER_STATUSES,
+        initContainerStatuses=_CONTAINER_STATUSES,
+    ),
+)
+_DEVICE_STATUS: Final = _fields("driver", "pool", "device", "shareID", "conditions")
+_CLAIM: Final = _kind(
+    spec=_whole, status=_fields("allocation", "reservedFor", devices=_each(_DEVICE_STATUS))
+)
+_NODE: Final = _kind(
+    spec=_fields("taints", "unschedulable"),
+    status=_fields("allocatable", "capacity", conditions=_CONDITIONS),
+)
+_WHOLE: Final = _kind(spec=_whole, status=_whole)
+"""Kinds whose spec and status decisions are made of."""
+_KINDS: Final[Mapping[str, Rule]] = MappingProxyType(
+    {
+        "pods": _POD,
+        "nodes": _NODE,
+        "resourceclaims": _CLAIM,
+        "resourceclaimtemplates": _kind(spec=_whole),
+        "resourceslices": _kind(spec=_whole),
+        "deviceclasses": _kind(spec=_whole),
+        "devicetaintrules": _kind(spec=_whole),
+        "gpupools": _WHOLE,
+        "schedulingconfigtemplates": _WHOLE,
+        "bindrequests": _WHOLE,
+    }
+)

@@ -1,0 +1,427 @@
+"""No answer of Kubernetes ends a loop of the claim-controller, or keeps it from other objects.
+
+``CALLS`` names every loop and every call that it makes. Each call is answered with every error:
+once, about some objects for ever, and about all objects for a while. No loop ends, and whatever
+concerns other objects is done. A new loop, or a new call of one, is to be added here.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator
+from contextvars import ContextVar
+from typing import Any
+from unittest import mock
+
+import pytest
+from msgspec.json import encode as encode_json
+from tests.integration.claim_controller.test_refused_writes import ANSWERS
+from tests.integration.claim_controller.virtual import VirtualWorld
+from tests.virtual_time import LoopClock, run_virtually
+
+from dray.domain.claims import last_attempt_before
+from dray.domain.names import ALLOCATED, DEDICATED_TAINT, OWNER_KUBE_SCHEDULER, VOID
+from dray.kube.convert_metadata import attempt_annotation
+from dray.kube.memory import MemoryKube
+from dray.kube.memory_refusals import Refusal, Request
+from dray.kube.ports import (
+    CLAIMS,
+    EVENTS,
+    LEASES,
+    NODES,
+    PODS,
+    POOLS,
+    TEMPLATES,
+    KubeError,
+    NotFoundError,
+)
+from dray.messages.base import encode
+from dray.messages.commands import VoidClaim
+from dray.messages.rpc import LOOKUP_SUBJECT, Lookup
+from dray_claim_controller.observe.kinds import WATCHED
+from dray_claim_controller.settings import Execution, Owner, Probing, Templates
+from dray_claim_controller.term import Term
+
+Call = tuple[str, str, str]
+"""Method of ``Kube``, plural, subresource."""
+PROCESS = ("watch", "stand", "look-up", "journal")
+"""The loops of a process."""
+TERM = (
+    *("publish", "tick", "guard", "logs", "commands", "voids", "templates", "collect"),
+    *("stuck", "pools", "owners", "abilities", "reports"),
+)
+"""The loops of a term."""
+ANY = "of any kind"
+CALLS: dict[str, set[Call]] = {
+    "watch": {("watch", ANY, ""), ("list", "devicetaintrules", "")},
+    "stand": {("get", "leases", ""), ("create", "leases", ""), ("update", "leases", "")},
+    "look-up": {("get", "gpupools", "")},
+    "pools": {("patch", "nodes", ""), ("patch", "gpupools", "status")},
+    "owners": {("patch", "pods", "")},
+    "abilities": {
+        ("version", "pods", ""),
+        ("create", "resourceclaims", ""),
+        ("create", "resourceslices", ""),
+    },
+    # One task per object, for loops that make no call themselves.
+    "log": {
+        ("get", "gpupools", ""),
+        ("list", "resourceclaims", ""),
+        ("patch", "gpupools", "status"),
+    },
+    "close": {("list", "resourceclaims", "")},
+    "void-epoch": {
+        ("patch", "resourceclaims", ""),
+        ("get", "resourceclaims", ""),
+        ("version", "pods", ""),
+    },
+    "execute": {
+        ("patch", "resourceclaims", ""),
+        ("patch", "resourceclaims", "status"),
+        ("patch", "pods", ""),
+        ("bind", "pods", "binding"),
+        ("get", "resourceclaims", ""),
+        ("get", "pods", ""),
+        ("version", "pods", ""),
+    },
+    "void": {
+        ("get", "resourceclaims", ""),
+        ("patch", "resourceclaims", ""),
+        ("version", "pods", ""),
+    },
+    "given-up": {("get", "resourceclaims", ""), ("patch", "resourceclaims", "")},
+    "templates": {
+        ("create", "resourceclaimtemplates", ""),
+        ("get", "resourceclaimtemplates", ""),
+    },
+    "touch": {("patch", "pods", "")},
+    "unused-templates": {("delete", "resourceclaimtemplates", "")},
+    "stuck": {
+        ("patch", "resourceclaims", ""),
+        ("patch", "resourceclaims", "status"),
+        ("get", "resourceclaims", ""),
+    },
+    "report": {
+        ("create", "bindrequests", ""),
+        ("patch", "bindrequests", ""),
+        ("patch", "bindrequests", "status"),
+        ("create", "events", ""),
+        ("get", "events", ""),
+        ("patch", "events", ""),
+        ("patch", "resourceclaims", ""),
+    },
+}
+LOOP: ContextVar[str] = ContextVar("loop", default="")
+"""Of a process or term, to which a task belongs that has no name of its own."""
+
+
+class Client(MemoryKube):
+    """The controller's own, which notes who calls what."""
+
+    def __init__(self, kube: MemoryKube, made: dict[str, set[Call]]) -> None:
+        super().__init__(kube.store)
+        self.made = made
+        self.fails_once: tuple[Call, KubeError] | None = None
+        self.refusals: list[Refusal] = []
+
+    async def _enter(self, request: Request) -> None:
+        plural = ANY if request.method == "watch" else request.resource.plural
+        call = (request.method, plural, request.subresource)
+        self.made.setdefault(caller(), set()).add(call)
+        if self.fails_once is not None and self.fails_once[0] == call:
+            error, self.fails_once = self.fails_once[1], None
+            raise error
+        for refusal in self.refusals:
+            if refusal.meets(request):
+                raise refusal.error.with_traceback(None)
+        await super()._enter(request)
+
+
+def caller() -> str:
+    """The loop that the running task belongs to, or what it does for one."""
+    task = asyncio.current_task()
+    assert task is not None
+    name = task.get_name().partition(" ")[0]
+    for prefix in ("execute-", "log-", "watch-"):
+        if name.startswith(prefix):
+            return prefix.removesuffix("-")
+    return "stand" if name == "renew-lease" else name if name in CALLS else LOOP.get()
+
+
+@contextlib.contextmanager
+def named_loops(found: set[str]) -> Iterator[None]:
+    """Has every loop of a term say its name; adds their names to ``found``."""
+    real = Term._loops
+
+    def loops(self: Term, created: str) -> dict[str, Awaitable[None]]:
+        made = real(self, created)
+        found.update(made)
+        return {name: _named(name, loop) for name, loop in made.items()}
+
+    with mock.patch.object(Term, "_loops", loops):
+        yield
+
+
+async def _named(name: str, loop: Awaitable[None]) -> None:
+    LOOP.set(name)
+    await loop
+
+
+class Everything(VirtualWorld):
+    """A world in which every loop has something to do."""
+
+    def __init__(self, clock: LoopClock, made: dict[str, set[Call]]) -> None:
+        super().__init__(clock)
+        self.client = Client(self.kube, made)
+        self.term: Term | None = None
+
+    async def begin(self) -> None:
+        """One controller, which leads."""
+        await self.base()
+        self.make_claims()
+        await self.pool("shared")
+        for number in range(2, 5):
+            await self.node(f"node-{number}", "default-pool", cards=8)
+            await self.node(f"shared-{number}", "shared", cards=8)
+        running = await self.start(
+            kube=self.client,
+            templates=Templates(unused_after=1.0, collect_every=0.5),
+            execution=Execution(withdraw_after=1.0, scheduler_backoff=1.0, give_up_after=10.0),
+            probing=Probing(look_every=1.0),
+            owner=Owner(quarantine=1.0),
+        )
+        self.allocate()
+        await self.ready(running)
+        self.term = running.controller.term
+
+    def assert_all_go_on(self) -> None:
+        """It is the same term, and no loop has ended."""
+        (running,) = self.running
+        assert running.controller.term is self.term
+        assert not any(task.done() for task in running.tasks)
+
+
+class Team:
+    """Objects that concern every loop, in a namespace and in pools of their own."""
+
+    def __init__(self, world: Everything, name: str) -> None:
+        self.world = world
+        self.name = name
+
+    async def make(self) -> None:
+        """Create all of it, and do what users and other controllers do."""
+        world, name = self.world, self.name
+        await world.namespace(name)
+        for pod, gated in (("bound", False), ("gated", True)):
+            pool = "shared" if gated else "default-pool"
+            shape = world.shape("2" if gated else "1", "1Gi", pool)
+            await world.pod(pod, gated=gated, shape=shape, pool=pool, namespace=name)
+        await world.pool(f"{name}-pool", dedicated=True)
+        await world.node(f"{name}-node", f"{name}-pool")
+        await world.pool(f"{name}-gone")
+        await world.pool(f"{name}-handed")
+        handed = world.shape("3", "1Gi", f"{name}-handed")
+        await world.pod("handed", gated=True, shape=handed, pool=f"{name}-handed", namespace=name)
+        waits = world.shape("4", "1Gi", f"{name}-gone")
+        await world.pod("waits", shape=waits, pool=f"{name}-gone", namespace=name)
+        unused = world.shape("5", "1Gi", f"{name}-gone")
+        await world.pod("unused", shape=unused, pool=f"{name}-gone", namespace=name)
+
+    async def go_on(self) -> None:
+        """What happens once the objects are known."""
+        world, name = self.world, self.name
+        with contextlib.suppress(NotFoundError):
+            await world.kube.delete(PODS, "unused", name)
+        spec = {"spec": {"owner": OWNER_KUBE_SCHEDULER}}
+        await world.kube.patch(POOLS, f"{name}-handed", spec)
+        refused = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+        await world.kube.patch(
+            PODS, "gated", {"status": {"conditions": [refused]}}, name, subresource="status"
+        )
+        if (claim := await world.claim("waits", name)) is not None:
+            metadata = claim["metadata"]
+            command = VoidClaim(
+                domain=f"{name}-gone",
+                claim_uid=metadata["uid"],
+                namespace=name,
+                name=metadata["name"],
+                attempt=last_attempt_before(1) + 1,
+                reason="test",
+            )
+            await world.bus.publish(encode(command, source="/test"))
+            await world.clock.sleep(1)
+        await world.kube.delete(POOLS, f"{name}-gone")
+        world.client.git_version = name
+
+    async def is_served(self) -> None:
+        """Wait until every loop has done its part."""
+        world, name = self.world, self.name
+        for what, is_so in (
+            ("the pod is bound", self.is_bound),
+            ("it is reported", self.is_reported),
+            ("what kube-scheduler refused was taken back", self.is_taken_back),
+            ("the pod is handed over", self.is_handed_over),
+            ("the claim is void", self.is_void),
+            ("the template is deleted", self.is_collected),
+            ("the pool has a status and its node a taint", self.is_kept),
+            ("the pool's domain is closed", self.is_closed),
+            ("the server's version is known", self.is_probed),
+        ):
+            await world.until(is_so, f"{name}: {what}", 700)
+
+    def is_bound(self) -> bool:
+        return bool(self.pod("bound")["spec"].get("nodeName"))
+
+    def is_reported(self) -> bool:
+        status = self.world.bind_request("bound", self.name)
+        claim = self.claim("bound")
+        announced = (claim["metadata"].get("annotations") or {}).get(ALLOCATED) == "true"
+        return status.get("phase") == "Succeeded" and announced
+
+    def is_taken_back(self) -> bool:
+        return self.void("gated") > 0
+
+    def is_handed_over(self) -> bool:
+        return not self.pod("handed")["spec"].get("schedulingGates")
+
+    def is_void(self) -> bool:
+        return self.void("waits") > 0
+
+    def is_collected(self) -> bool:
+        name = self.world.template_of(self.world.shape("5", "1Gi", f"{self.name}-gone"))
+        return (self.name, name) not in self.world.kube.store.of(TEMPLATES)
+
+    def is_kept(self) -> bool:
+        pool = self.world.kube.store.get(POOLS, f"{self.name}-pool", "")
+        node = self.world.kube.store.get(NODES, f"{self.name}-node", "")
+        taints = [taint["key"] for taint in node["spec"].get("taints") or ()]
+        return (pool.get("status") or {}).get("nodes") == 1 and DEDICATED_TAINT in taints
+
+    async def is_closed(self) -> bool:
+        facts = (await self.world.facts()).get("domain", [])
+        last = {fact["domain"]: bool(fact.get("deleted")) for fact in facts}
+        return last.get(f"{self.name}-gone", True)
+
+    async def is_probed(self) -> bool:
+        (fact,) = (await self.world.facts())["cluster"]
+        return bool(fact["version"] == self.world.client.git_version)
+
+    def pod(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.world.kube.store.get(PODS, name, self.name)
+        return found
+
+    def claim(self, pod: str) -> dict[str, Any]:
+        statuses = self.pod(pod)["status"].get("resourceClaimStatuses") or [{}]
+        name = statuses[0].get("resourceClaimName", "")
+        return self.world.kube.store.of(CLAIMS).get((self.name, name)) or {"metadata": {}}
+
+    def void(self, pod: str) -> int:
+        return attempt_annotation(self.claim(pod), VOID)
+
+
+def run(scenario: Callable[[Everything], Awaitable[None]]) -> tuple[dict[str, set[Call]], set[str]]:
+    """Who has called what, and the names of a term's loops."""
+    made: dict[str, set[Call]] = {}
+    loops: set[str] = set()
+
+    async def main(clock: LoopClock) -> None:
+        world = Everything(clock, made)
+        await world.begin()
+        try:
+            await scenario(world)
+        finally:
+            await world.close()
+
+    with named_loops(loops):
+        run_virtually(main)
+    return made, loops
+
+
+async def serve(world: Everything, *names: str) -> None:
+    """Teams by these names come; the first one is served, and all loops go on."""
+    teams = [Team(world, name) for name in names]
+    for team in reversed(teams):
+        await team.make()
+    await world.clock.sleep(1)
+    for team in reversed(teams):
+        await team.go_on()
+    await teams[0].is_served()
+    world.assert_all_go_on()
+
+
+def assert_named(made: dict[str, set[Call]], loops: set[str]) -> None:
+    """The table above names whatever was called, but for what a term begins with."""
+    assert loops == set(TERM)
+    for name, calls in made.items():
+        assert not name or calls <= CALLS.get(name, set()), f"{name}: {calls}"
+
+
+def test_all_loops_and_all_their_calls_are_named_above() -> None:
+    async def scenario(world: Everything) -> None:
+        await serve(world, "team")
+        world.kube.expire_watches()
+        lookup = encode_json(Lookup(kind="pool", name="shared"))
+        await world.bus.request(LOOKUP_SUBJECT, lookup, timeout_s=1)
+
+    made, loops = run(scenario)
+    assert_named(made, loops)
+    assert {task.get_name() for task in tasks_of_a_process()} == set(PROCESS)
+
+
+def tasks_of_a_process() -> list[asyncio.Task[None]]:
+    """Of one that is run by the tests as by ``app``."""
+    found: list[asyncio.Task[None]] = []
+
+    async def scenario(world: Everything) -> None:
+        found.extend(world.running[0].tasks)
+
+    run(scenario)
+    return found
+
+
+def refusals(call: Call, error: KubeError, team: str) -> list[Refusal]:
+    """The call is answered so where it is about the team's objects."""
+    method, plural, subresource = call
+    resource = RESOURCES.get(plural)
+    if resource is None or resource.namespaced:
+        return [Refusal(error, method, resource, team, subresource=subresource)]
+    names = [f"{team}-{what}" for what in ("pool", "gone", "handed", "node")]
+    return [Refusal(error, method, resource, name=one, subresource=subresource) for one in names]
+
+
+ERRORS = [ANSWERS[name]() for name in ("403", "404", "409", "409 exists", "429", "500")]
+ALL_CALLS = sorted({call for calls in CALLS.values() for call in calls})
+RESOURCES = {resource.plural: resource for resource in (*WATCHED, LEASES, EVENTS)}
+
+
+@pytest.mark.parametrize("call", ALL_CALLS, ids=" ".join)
+def test_no_answer_ends_a_loop_or_keeps_it_from_other_objects(call: Call) -> None:
+    method, plural, subresource = call
+    resource = RESOURCES.get(plural)
+    pause_s = 0.8 if resource is LEASES else 1.5
+    """For longer than ten seconds no Lease goes without renewal."""
+
+    async def scenario(world: Everything) -> None:
+        for number, error in enumerate(ERRORS):
+            if resource is LEASES and isinstance(error, NotFoundError):
+                continue  # Nobody holds a Lease that is gone: the term ends, rightly.
+            world.client.refusals = refusals(call, error, f"bad-{number}")
+            world.client.fails_once = (call, error)
+            world.kube.expire_watches()
+            await serve(world, f"good-{number}", f"bad-{number}")
+
+        late = Team(world, "late")
+        await late.make()
+        for error in ERRORS:
+            if not (resource is LEASES and isinstance(error, NotFoundError)):
+                refusal = Refusal(error, method, resource, subresource=subresource)
+                world.client.refusals = [refusal]
+                world.kube.expire_watches()
+            await world.clock.sleep(pause_s)
+        world.client.refusals = []
+        await world.claim_of("waits", "late")
+        await late.go_on()
+        await late.is_served()
+        world.assert_all_go_on()
+
+    made, loops = run(scenario)
+    assert_named(made, loops)

@@ -1,0 +1,144 @@
+"""One claim that can't be voided holds up no term, no other pool, and its own pool not for long."""
+
+from collections.abc import Callable
+
+import pytest
+from tests.integration.claim_controller.kubernetes import POOL
+from tests.integration.claim_controller.test_refused_writes import REFERENCE, answers, node_of
+from tests.integration.claim_controller.virtual import VirtualWorld, in_virtual_time
+
+from dray.domain.claims import last_attempt_before
+from dray.kube.convert import claim_from
+from dray.kube.memory_refusals import Refusal
+from dray.kube.ports import CLAIMS, POOLS, KubeError, RefusedError
+from dray.messages.decisions import log_stream
+
+OTHER = "other-pool"
+
+
+async def other_pool(world: VirtualWorld) -> None:
+    await world.pool(OTHER, dedicated=True)
+    await world.node("node-2", OTHER)
+    await world.until(
+        lambda: OTHER in world.running[0].controller.term.followers.orders,  # type: ignore[union-attr]
+        "its log is read",
+    )
+
+
+def refuse(world: VirtualWorld, pod: str, answer: KubeError) -> Callable[[], None]:
+    """From now on no patch of the pod's claim is stored."""
+    return world.kube.refuse(Refusal(answer, "patch", CLAIMS, name=f"{pod}-{REFERENCE}"))
+
+
+@answers
+@pytest.mark.parametrize("restarts", [False, True], ids=["one term", "another term"])
+def test_a_deleted_pool_with_a_claim_that_cannot_be_written_stops_no_other_pool(
+    answer: Callable[[], KubeError], restarts: bool
+) -> None:
+    async def scenario(world: VirtualWorld) -> None:
+        await other_pool(world)
+        await world.pod("victim")
+        await world.claim_of("victim")
+        refuse(world, "victim", answer())
+        world.allocate()
+        await world.kube.delete(POOLS, POOL)
+        if restarts:
+            await world.running[0].stop()
+            await world.start("two")
+        await world.clock.sleep(1)
+        terms = [running.controller.term for running in world.running]
+        assert terms[-1] is not None
+        assert terms[-1].ready
+
+        await world.pod("honest", shape=world.shape("10", "1Gi", OTHER), pool=OTHER)
+        await world.bound("honest", within_s=10)
+
+        async def closed() -> bool:
+            fact = await world.newest("domain", "")
+            facts = (await world.facts()).get("domain", [])
+            return fact is not None and any(
+                one["domain"] == POOL and one.get("deleted") for one in facts
+            )
+
+        await world.until(closed, "the deleted pool's domain is closed", 60)
+        assert [running.controller.term for running in world.running] == terms
+        # The pool is made again: its pods are placed, but for the one whose claim can't be written.
+        await world.pool(POOL, dedicated=True)
+        await world.pod("again", shape=world.shape("10", "1Gi"))
+        await world.bound("again", within_s=60)
+        await world.clock.sleep(120)
+        assert not node_of(world, "victim")
+
+    in_virtual_time(scenario)
+
+
+@answers
+def test_a_lost_bus_and_a_claim_that_cannot_be_written_cost_one_term(
+    answer: Callable[[], KubeError],
+) -> None:
+    async def scenario(world: VirtualWorld) -> None:
+        await other_pool(world)
+        await world.pod("victim")
+        claim = await world.claim_of("victim")
+        permit = refuse(world, "victim", answer())
+        first = world.running[0].controller.term
+        world.bus.server.lose_everything()
+
+        await world.until(
+            lambda: world.running[0].controller.term is not first, "another term begins", 10
+        )
+        term = world.running[0].controller.term
+        assert term is not None
+        await world.until(lambda: term.ready, "it is ready", 10)
+        for pool, within_s in ((OTHER, 10), (POOL, 40)):
+            await world.until(
+                lambda pool=pool: world.bus.state(log_stream(pool, 2)), f"a log of {pool}", within_s
+            )
+        assert world.running[0].controller.term is term
+
+        fact = await world.newest("claim", claim)
+        assert fact["given_up"]["attempt"] == last_attempt_before(2)
+        assert fact["claim"]["void"] == last_attempt_before(2)
+        assert str(answer()) in fact["given_up"]["message"]
+        assert not claim_from(await world.claim("victim")).void
+
+        permit()
+        world.allocate()
+        await world.bound("victim", within_s=400)
+        assert claim_from(await world.claim("victim")).void >= last_attempt_before(2)
+
+    in_virtual_time(scenario)
+
+
+def test_a_pool_is_not_closed_while_a_claim_of_its_may_still_be_committed() -> None:
+    """The devices would be free to the next pool of their node. All other pools go on."""
+
+    async def scenario(world: VirtualWorld) -> None:
+        await other_pool(world)
+        world.allocate()
+        refused = RefusedError("policy.example.com denied the request", 403)
+        name = f"victim-{REFERENCE}"
+        world.kube.refuse(
+            Refusal(refused, "patch", CLAIMS, name=name, subresource="status", delay_s=5)
+        )
+        await world.pod("victim")
+        await world.claim_of("victim")
+
+        async def marked() -> bool:
+            return claim_from(await world.claim("victim")).decision > 0
+
+        await world.until(marked, "it is marked")
+        permit = refuse(world, "victim", refused)
+        await world.kube.delete(POOLS, POOL)
+        term = world.running[0].controller.term
+        assert term is not None
+        await world.clock.sleep(120)
+        assert term.epochs.closing == {POOL}
+        await world.pod("honest", shape=world.shape("10", "1Gi", OTHER), pool=OTHER)
+        await world.bound("honest", within_s=10)
+
+        permit()
+        await world.until(lambda: not term.epochs.closing, "it is closed", 400)
+        assert world.running[0].controller.term is term
+
+    in_virtual_time(scenario)

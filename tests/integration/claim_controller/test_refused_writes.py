@@ -1,0 +1,182 @@
+"""Objects that Kubernetes does not let dray write, whatever it answers: they delay nobody else."""
+
+from collections.abc import Callable
+
+import pytest
+from tests.integration.claim_controller.kubernetes import POOL
+from tests.integration.claim_controller.virtual import VirtualWorld, in_virtual_time
+
+from dray.domain.names import CLAIM_REFERENCE as REFERENCE
+from dray.kube.convert import claim_from
+from dray.kube.memory_refusals import Refusal
+from dray.kube.ports import (
+    CLAIMS,
+    PODS,
+    AlreadyExistsError,
+    ConflictError,
+    KubeError,
+    KubeUnavailableError,
+    NotFoundError,
+    RefusedError,
+)
+
+ANSWERS: dict[str, Callable[[], KubeError]] = {
+    "403": lambda: RefusedError("admission webhook policy.example.com denied the request", 403),
+    "404": lambda: NotFoundError("the webhook answers 404"),
+    "409": lambda: ConflictError("the webhook answers 409"),
+    "409 exists": lambda: AlreadyExistsError("the webhook answers 409 AlreadyExists"),
+    "422": lambda: RefusedError("metadata.annotations: Too long: may not be more than 262144", 422),
+    "429": lambda: KubeUnavailableError("too many requests", 20.0),
+    "500": lambda: KubeUnavailableError("etcdserver: request is too large"),
+}
+answers = pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
+DELAYS_S = pytest.mark.parametrize("delay_s", [0.0, 30.0], ids=["at once", "after 30 s"])
+
+
+async def refused_pods(
+    world: VirtualWorld, count: int, answer: KubeError, *, delay_s: float = 0.0
+) -> list[str]:
+    """Pods of one team whose claims can't be written; their names."""
+    team = await world.namespace("broken")
+    world.kube.refuse(Refusal(answer, "patch", CLAIMS, team, delay_s=delay_s))
+    names = [f"broken-{number}" for number in range(count)]
+    for name in names:
+        await world.pod(name, shape=world.shape("1", "1Gi"), namespace=team)
+    for name in names:
+        await world.claim_of(name, team)
+    return names
+
+
+@answers
+@DELAYS_S
+def test_claims_that_cannot_be_written_do_not_keep_others_from_being_bound(
+    answer: Callable[[], KubeError], delay_s: float
+) -> None:
+    async def scenario(world: VirtualWorld) -> None:
+        for number in range(2, 9):
+            await world.node(f"node-{number}", POOL)
+        world.allocate()
+        names = await refused_pods(world, 40, answer(), delay_s=delay_s)
+        await world.until(lambda: len(world.reservations()) == len(names), "all are decided")
+        # Each second of the time in which the others are tried, and given up, and tried again.
+        for number in range(12):
+            await world.pod(f"honest-{number}", shape=world.shape("10", "1Gi"))
+            await world.bound(f"honest-{number}", within_s=5)
+            await world.clock.sleep(10)
+        for name in names:
+            await world.until(lambda name=name: is_told(world, name, answer()), name, 600)
+
+    in_virtual_time(scenario)
+
+
+def is_told(world: VirtualWorld, pod: str, answer: KubeError) -> bool:
+    """Whether BindRequest and events say what Kubernetes said, if it said it in time."""
+    words = (str(answer), "requested timeout")
+    explained = world.bind_request(pod, "broken").get("explanation") or ""
+    told = (explained, *world.events(pod).values())
+    return any(one in explained for one in words) and any(
+        one in text for one in words for text in told[1:]
+    )
+
+
+WHOLE = ("312", "4Gi")
+"""A card."""
+
+
+@answers
+def test_devices_of_a_claim_that_cannot_be_written_go_to_others(
+    answer: Callable[[], KubeError],
+) -> None:
+    """Nobody can have committed it: it carries no mark. It is decided about again, once it can be
+    written."""
+
+    async def scenario(world: VirtualWorld) -> None:
+        permit = world.kube.refuse(Refusal(answer(), "patch", CLAIMS, name="thief-1-" + REFERENCE))
+        world.kube.refuse(Refusal(answer(), "patch", CLAIMS, name="thief-2-" + REFERENCE))
+        world.allocate()
+        for name in ("thief-1", "thief-2"):
+            await world.pod(name, shape=world.shape(*WHOLE))
+            await world.claim_of(name)
+        await world.until(lambda: len(world.reservations()) == 2, "both cards are reserved")
+        await world.pod("honest", shape=world.shape(*WHOLE))
+
+        await world.bound("honest", within_s=240)
+        for thief in ("thief-1", "thief-2"):
+            await world.until(
+                lambda name=thief: (
+                    str(answer()) in world.events(name).get("ClaimNotWritten", "")
+                    and str(answer()) in in_words(world, name)
+                ),
+                "it is said why",
+                60,
+            )
+            assert not claim_from(await world.claim(thief)).void
+
+        permit()
+        await world.bound("thief-1", within_s=400)
+        claim = claim_from(await world.claim("thief-1"))
+        assert claim.decision > claim.void > 0
+        dead = await world.bus.state("DRAY_DEAD")
+        assert dead is None or not dead.last_sequence
+
+    in_virtual_time(scenario)
+
+
+def in_words(world: VirtualWorld, pod: str) -> str:
+    """Why the pod waits, by its BindRequest."""
+    status = world.bind_request(pod)
+    return status["explanation"] if status.get("reason") == "Waiting" else ""
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["one term", "another term"])
+def test_devices_of_a_claim_that_may_still_be_committed_are_kept(restarts: bool) -> None:
+    """It carries the mark. Who waits for its devices is told whose they are; and it is carried out
+    by nobody, also after a restart."""
+
+    async def scenario(world: VirtualWorld) -> None:
+        claim = f"holder-{REFERENCE}"
+        refused = RefusedError("policy.example.com denied the request", 403)
+        status = Refusal(refused, "patch", CLAIMS, name=claim, subresource="status", delay_s=5.0)
+        world.kube.refuse(status)
+        world.allocate()
+        await world.pod("holder", shape=world.shape("312", "4Gi"))
+        await world.claim_of("holder")
+        permit: list[Callable[[], None]] = []
+
+        async def marked() -> bool:
+            return claim_from(await world.claim("holder")).decision > 0
+
+        await world.until(marked, "it is marked")
+        permit.append(world.kube.refuse(Refusal(refused, "patch", CLAIMS, name=claim)))
+        for number in (1, 2):
+            await world.pod(f"other-{number}", shape=world.shape(*WHOLE))
+        await world.until(lambda: sum(map(bool, nodes(world))) == 1, "one card is left", 60)
+        waits = next(name for name in ("other-1", "other-2") if not node_of(world, name))
+        await world.until(
+            lambda: f"not held for claim default/{claim}" in in_words(world, waits), "whose", 60
+        )
+        assert str(refused) in in_words(world, waits)
+        if restarts:
+            await world.running[0].stop()
+            await world.ready(await world.start("two"))
+        await world.clock.sleep(900)
+        assert not node_of(world, waits)
+        assert claim_from(await world.claim("holder")).allocation is None
+
+        # Somebody else changes the claim: nothing that was sent before can be stored any more.
+        permit.pop()()
+        await world.kube.patch(CLAIMS, claim, {"metadata": {"labels": {"a": "b"}}}, "default")
+        await world.bound(waits, within_s=60)
+
+    in_virtual_time(scenario)
+
+
+def node_of(world: VirtualWorld, pod: str) -> str:
+    """Where the pod is bound; empty: nowhere."""
+    node: str = world.kube.store.get(PODS, pod, "default")["spec"].get("nodeName") or ""
+    return node
+
+
+def nodes(world: VirtualWorld) -> list[str]:
+    """Where all pods are."""
+    return [node_of(world, name) for name in world.names(PODS)]

@@ -1,0 +1,294 @@
+"""No secret of an object is recorded, and what is recorded is decided as the object was."""
+
+import copy
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.recording.objects import FIXED, claims, nodes, pods
+from tests.unit.recording.secrets import SECRET, salted
+from tests.unit.webhook.conftest import new_view
+
+from dray.bus.backlog import Backlog
+from dray.bus.memory import MemoryBus
+from dray.domain.claims import Allocation
+from dray.kube.convert import claim_from, node_from, pod_from
+from dray.kube.ports import Changed, Deleted, Listed
+from dray.messages.base import decode
+from dray.messages.decisions import ClaimDecision, PodDecision
+from dray.messages.inputs import MUTATE_POD, Reviewed
+from dray.recording.questions import name_of
+from dray.recording.redaction import redacted
+from dray_claim_controller.deciding.again import Again
+from dray_claim_controller.deciding.executing import (
+    Cleared,
+    Halfway,
+    MayCommit,
+    MayTakeBack,
+    MayVoid,
+    NextStep,
+    Refused,
+    StartedHalfway,
+    Untold,
+)
+from dray_claim_controller.deciding.known import known
+from dray_claim_controller.deciding.observing import PoolStatus, Publish, Taints
+from dray_claim_controller.deciding.owning import CameLate, WhoIsStranded
+from dray_claim_controller.deciding.seam import Question, Seam
+from dray_claim_controller.deciding.templating import Affected, Garbage, Template
+from dray_claim_controller.execute.adoption import adopted
+from dray_claim_controller.observe.kinds import WATCHED
+from dray_claim_controller.observe.picture import Picture
+from dray_claim_controller.observe.seen import seen_pod
+from dray_node_agent.boards.ports import Card, Reading
+from dray_node_agent.deciding import IsLive, NodeState, Prepare, decide_again
+from dray_node_agent.deciding import Publish as PublishSlices
+from dray_node_agent.deciding import Seam as AgentSeam
+from dray_node_agent.inventory import slices
+from dray_webhook.injection import Ids
+from dray_webhook.inputs import PATHS, Inputs, answer_again, decide
+from dray_webhook.pools import Rules
+from dray_webhook.review import Request, write_review
+
+RULES = Rules("dray-system", ("claim-controller",))
+RESOURCES = {resource.plural: resource for resource in WATCHED}
+OBJECTS: dict[str, st.SearchStrategy[Any]] = {
+    "pods": pods(),
+    "resourceclaims": claims(),
+    "nodes": nodes(),
+    **{plural: st.just(obj) for plural, obj in FIXED.items()},
+}
+
+
+def test_every_kind_that_is_watched_has_a_list_of_what_is_recorded() -> None:
+    assert {*OBJECTS} == {*RESOURCES}
+    for plural in RESOURCES:
+        assert redacted(plural, {"metadata": {"name": "a"}}) == {"metadata": {"name": "a"}}
+    with pytest.raises(KeyError):
+        redacted("secrets", {"data": {"password": SECRET}})
+
+
+@given(st.data())
+def test_what_is_recorded_of_an_object_is_read_as_the_object_and_has_no_secret(
+    data: st.DataObject,
+) -> None:
+    plural = data.draw(st.sampled_from(sorted(OBJECTS)))
+    whole = salted(plural, data.draw(OBJECTS[plural]), data.draw)
+    kept = redacted(plural, whole)
+    assert SECRET not in msgspec.json.encode(kept).decode()
+    assert redacted(plural, kept) == kept
+    if plural == "pods":
+        assert pod_from(kept) == pod_from(whole)
+        one, other = (seen_pod(obj, None, 1, ours=False) for obj in (kept, whole))
+        assert one == other
+    elif plural == "resourceclaims":
+        assert claim_from(kept) == claim_from(whole)
+    elif plural == "nodes":
+        assert node_from(kept) == node_from(whole)
+
+
+@given(st.data())
+async def test_a_recorded_review_has_no_secret_and_is_answered_as_it_was(
+    data: st.DataObject,
+) -> None:
+    path = data.draw(st.sampled_from(PATHS))
+    plural = "pods" if path.endswith("pods") else "resourceclaims"
+    strategy = pods(admitted=False) if plural == "pods" else claims()
+    operation = data.draw(st.sampled_from(["CREATE", "UPDATE"]))
+    obj = salted(plural, data.draw(strategy), data.draw)
+    old = None
+    if operation == "UPDATE":
+        old = copy.deepcopy(obj)
+        if data.draw(st.booleans()):
+            old["metadata"]["annotations"] = data.draw(strategy)["metadata"]["annotations"]
+    request = Request.model_validate(
+        {"uid": "r", "namespace": "team", "operation": operation, "object": obj, "oldObject": old}
+    )
+    view, ids = new_view(), Ids("r", "00-" + "a" * 32 + "-" + "b" * 16 + "-00")
+    answer = decide(path, request, view, RULES, ids)
+
+    backlog = Backlog(MemoryBus(), capacity=1, what="inputs")
+    Inputs(backlog, "w", RULES).record(request, view, ids, {}, answer, path=path)
+    ((message, _),) = backlog._waiting
+    reviewed = decode(message.payload, Reviewed)
+
+    assert SECRET.encode() not in message.payload
+    assert reviewed.redacted
+    again = msgspec.json.decode(msgspec.json.encode(write_review("r", answer)))
+    assert answer_again(reviewed, view) == again == reviewed.answer
+
+
+class Noted:
+    """What a seam writes down, as the bytes that the bus would get."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, str, bytes, bytes]] = []
+
+    def consumed(self, about: str, data: Any) -> None:
+        self.lines.append(("consumed", about, msgspec.json.encode(data), b""))
+
+    def decided(self, about: str, data: Any, answer: Any, *, polled: str = "") -> None:
+        line = ("decided", about, msgspec.json.encode(data), msgspec.json.encode(answer))
+        self.lines.append(line)
+
+    def text(self) -> bytes:
+        return b"".join(data + answer for _, _, data, answer in self.lines)
+
+
+def questions(picture: Picture) -> list[Question[Any]]:
+    """One of everything that a claim-controller asks itself about this picture."""
+    asked: list[Question[Any]] = [
+        Publish(key=key, revision=revision) for key, revision in picture.take_dirty()
+    ]
+    asked += [Template(pod_uid=uid) for uid in picture.pods]
+    asked += [Taints(node=name, pool="shared") for name in picture.plain["nodes"]]
+    asked += [
+        PoolStatus(pool=name, nodes=tuple(picture.plain["nodes"]), now_unix_s=5.0)
+        for name in picture.plain["gpupools"]
+    ]
+    asked += [
+        Affected(namespace="team", name="base", dray_namespace="dray-system", bases=("team/base",)),
+        Cleared(),
+        Refused(after_s=0.0, now_s=5.0, since_s={}),
+        StartedHalfway(after_s=0.0, now_s=5.0, since_s={}),
+        Halfway(pods=tuple(picture.pods)),
+        Garbage(after_s=0.0, now_s=5.0, since_s={}),
+        WhoIsStranded(),
+        CameLate(recalled=(("n1", 1.0),)),
+    ]
+    for seen in picture.claims.values():
+        claim = seen.claim
+        asked += [
+            MayVoid(claim_uid=claim.uid, attempt=1_000_001),
+            MayTakeBack(claim_uid=claim.uid, attempt=7, pod_uid="p1-uid", binder="dray"),
+        ]
+        wanted = ClaimDecision(
+            uid=claim.uid,
+            namespace=claim.namespace,
+            name=claim.name,
+            attempt=1_000_001,
+            allocation=claim.allocation or Allocation((), "n1"),
+        )
+        decision = PodDecision(
+            pod_uid="p1-uid",
+            namespace="team",
+            name="p1",
+            node="n1",
+            binder="dray",
+            claims=(wanted,),
+        )
+        asked += [
+            NextStep(decision=decision, epoch=1),
+            NextStep(decision=decision, epoch=1, committed=(claim.uid,), marked=(claim.uid,)),
+            MayCommit(claim=wanted),
+            Untold(decision=decision),
+        ]
+    asked += [
+        NextStep(decision=order.decision, epoch=1)
+        for pod in picture.our_pods()
+        if (order := adopted(picture, pod)) is not None
+    ]
+    return asked
+
+
+@given(st.data())
+def test_a_claim_controllers_journal_has_no_secret_and_is_answered_as_it_was(
+    data: st.DataObject,
+) -> None:
+    notes = Noted()
+    seam = Seam(Picture(), notes)
+    more = data.draw(st.lists(st.sampled_from(sorted(OBJECTS)), max_size=6))
+    for revision, plural in enumerate(("nodes", "resourceclaims", "pods", *more), 1):
+        obj = salted(plural, data.draw(OBJECTS[plural]), data.draw)
+        obj["metadata"]["resourceVersion"] = str(revision)
+        match data.draw(st.sampled_from(["listed", "changed", "changed", "answered", "deleted"])):
+            case "listed":
+                seam.apply(RESOURCES[plural], Listed((obj,), revision))
+            case "changed":
+                seam.apply(RESOURCES[plural], Changed(obj))
+            case "answered":
+                seam.answered(RESOURCES[plural], obj)
+            case "deleted":
+                seam.apply(RESOURCES[plural], Deleted(obj))
+    whole = msgspec.json.encode(known(seam.picture))
+    begun = len(notes.lines)
+    for question in questions(seam.picture):
+        seam.ask(question)
+
+    assert SECRET.encode() not in notes.text() + whole
+    followed, begins_here = Again(), Again()
+    begins_here.know(msgspec.json.decode(whole))
+    for number, (what, about, text, answer) in enumerate(notes.lines):
+        read = msgspec.json.decode(text)
+        if what == "consumed":
+            followed.consume(about, read)
+            continue
+        assert number >= begun
+        for again in (followed, begins_here):
+            assert msgspec.json.encode(again.decide(about, read)) == answer, about
+
+
+def test_every_question_of_the_claim_controller_is_asked_here() -> None:
+    """But for those that are asked of no object."""
+    from dray_claim_controller.deciding.again import QUESTIONS
+
+    picture = Picture()
+    for plural, obj in FIXED.items():
+        picture.apply(RESOURCES[plural], Changed(obj))
+    result = {"request": "r", "driver": "d", "pool": "n1", "device": "a"}
+    claim = {
+        "metadata": {"name": "c1", "namespace": "team", "uid": "c1-uid"},
+        "spec": {},
+        "status": {"allocation": {"devices": {"results": [result]}}},
+    }
+    picture.apply(RESOURCES["resourceclaims"], Changed(claim))
+    node = {"metadata": {"name": "n1", "uid": "n1"}}
+    picture.apply(RESOURCES["nodes"], Changed(node))
+    pod = {"metadata": {"name": "p1", "namespace": "team", "uid": "p"}, "spec": {}}
+    picture.apply(RESOURCES["pods"], Changed(pod))
+    asked = {name_of(type(question)) for question in questions(picture)}
+    assert {*QUESTIONS} - asked == {"must-begin", "next-epoch"}
+
+
+@given(st.data())
+def test_a_node_agents_journal_has_no_secret_and_is_answered_as_it_was(
+    data: st.DataObject,
+) -> None:
+    notes = Noted()
+    seam = AgentSeam(notes)
+    reading, state = Reading((Card("GPU-0", "A100", 80 * 2**30),), "550.0"), NodeState("n1")
+    existing = [
+        salted("resourceslices", one, data.draw)
+        for one in slices(reading, state, generation=data.draw(st.integers(1, 2)))
+    ]
+    for one in existing:
+        one["metadata"] |= {"uid": "s-uid", "resourceVersion": "5"}
+    other = salted("resourceslices", FIXED["resourceslices"], data.draw)
+    claim = salted("resourceclaims", data.draw(claims()), data.draw)
+    published = tuple(data.draw(st.sampled_from([existing, [*existing, other], []])))
+    seam.ask(PublishSlices(reading=reading, state=state, existing=published))
+    seam.ask(Prepare(claim=claim, uid="c1-uid", node="n1", reading=reading, state=state))
+    seam.ask(IsLive(uid="c1-uid", claim=claim))
+    seam.ask(IsLive(uid="c1-uid", claim=None))
+
+    assert SECRET.encode() not in notes.text()
+    for _, about, text, answer in notes.lines:
+        again = decide_again(about, msgspec.json.decode(text))
+        assert msgspec.json.decode(msgspec.json.encode(again)) == msgspec.json.decode(answer)
+
+
+def test_a_pod_s_redaction_names_what_is_left_out_by_saying_nothing_of_it() -> None:
+    pod = {
+        "metadata": {"name": "p", "annotations": {"a": SECRET, "tensor-fusion.ai/qos": "high"}},
+        "spec": {
+            "containers": [{"name": "app", "env": [{"name": "PASSWORD", "value": SECRET}]}],
+            "volumes": [{"name": "v", "csi": {"volumeAttributes": {"token": SECRET}}}],
+        },
+    }
+    assert redacted("pods", pod) == {
+        "metadata": {"name": "p", "annotations": {"tensor-fusion.ai/qos": "high"}},
+        "spec": {"containers": [{"name": "app"}], "volumes": [{"name": "v", "csi": {}}]},
+    }
+    assert MUTATE_POD in PATHS

@@ -1,0 +1,46 @@
+"""What ``.ci/run`` runs, in this order, and how long each stage may take. Add a stage: one line.
+
+Budgets are wall time on 2 cores with empty caches. A stage over its budget is printed; the run
+fails only if all stages together take longer than TOTAL_S.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A command, as a person types it, and the time it may take."""
+
+    command: str
+    budget_s: int
+
+
+SETUP: Final = Stage("make setup", 180)
+"""Run by ``.ci/run`` itself: the other stages are started by the Python that it installs."""
+BUILD: Final = Stage("make build", 1500)
+"""Runs beside the stages from the beginning and with the lowest priority: most of them leave a core
+free. A stage that needs what is not built yet waits for it."""
+STAGES: Final = (
+    SETUP,
+    Stage("make check", 60),
+    Stage("make test", 420),
+    Stage("make demo", 30),
+    # `make test` has run seeds 0 and 1 already, `make test-real` three on the real control plane.
+    Stage("make faults FIRST=2 SEEDS=8", 180),
+    Stage("make chaos SEEDS=60", 150),
+    Stage("make test-real", 300),
+    Stage("make demo CONTROL_PLANE=real", 60),
+    # `make test` has run what needs no real control plane.
+    Stage("make conformance REAL_ONLY=1 PAIRS=4000 CASES=1000", 840),
+)
+RESERVED: Final = {
+    "adversaries": 120,
+    "limits": 120,
+    "NATS cluster": 60,
+    # A real node, images, Helm and Compose: 15 min together.
+    "packaging": 900,
+}
+"""Seconds that stages to come may take: whoever adds one takes its budget from here."""
+TOTAL_S: Final = 58 * 60
+"""What all stages may take, those to come included."""

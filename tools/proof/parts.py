@@ -1,0 +1,99 @@
+"""The parts of ``make proof`` and their sizes. Pure.
+
+A part is a list of commands. Each is remembered when it has ended, so a part that takes hours is
+cut into commands of some minutes.
+"""
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tests.conformance.run_parts import NAMES as CONFORMANCE_PARTS
+
+MINORS: Final = ("1.34", "1.35", "1.36", "1.37")
+CHAOS_SEEDS: Final = 2_000
+FAULT_SEEDS: Final = 62
+"""Two rounds of the 31 faults."""
+REAL_FAULT_SEEDS: Final = 31
+ALLOCATION_CASES: Final = 10_000
+OPENB_SEEDS: Final = "42-51"
+OPENB_NODES: Final = "openb_node_list_gpu_node.csv"
+OPENB_PODS: Final = ("default", "cpu250", "gpushare100", "multigpu50", "gpuspec33")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One statement, and the commands that prove it."""
+
+    name: str
+    title: str
+    commands: tuple[str, ...]
+
+
+def parts(openb: Path | None) -> tuple[Part, ...]:
+    """All parts. ``openb`` is the folder of openb's files, which are not dray's; its part has no
+    commands without it."""
+    return (
+        Part("test", "Everything that needs no Go", ("make check", "make test")),
+        Part("explore", "No interleaving of small worlds breaks an invariant", ("make explore",)),
+        Part(
+            "chaos",
+            "Simulated services under seeded faults keep every promise",
+            _seeds("make chaos", CHAOS_SEEDS, 250),
+        ),
+        Part(
+            "faults",
+            "Whole stacks outlive killed and stopped processes",
+            _seeds("make faults", FAULT_SEEDS, 16),
+        ),
+        Part(
+            "faults-real",
+            "The same on the real control plane",
+            _seeds("make faults CONTROL_PLANE=real", REAL_FAULT_SEEDS, 11),
+        ),
+        Part(
+            "real",
+            "The main job and further tests on the real control plane",
+            ("make demo", "make demo CONTROL_PLANE=real", "make test-real"),
+        ),
+        Part(
+            "conformance",
+            "What dray says about Kubernetes is true on every minor",
+            tuple(
+                f"make conformance REAL_ONLY=1 K8S={minor} PARTS={part}"
+                for minor in MINORS
+                for part in CONFORMANCE_PARTS
+            ),
+        ),
+        Part(
+            "allocation",
+            "Offline decisions are those of Kubernetes' allocator",
+            tuple(f"make oracle-allocation K8S={m} CASES={ALLOCATION_CASES}" for m in MINORS),
+        ),
+        Part(
+            "openb",
+            "How much of a recorded cluster's GPUs the policies allocate",
+            _openb_commands(openb) if openb else (),
+        ),
+    )
+
+
+def _seeds(command: str, count: int, at_once: int) -> tuple[str, ...]:
+    return tuple(
+        f"{command} FIRST={first} SEEDS={min(at_once, count - first)}"
+        for first in range(0, count, at_once)
+    )
+
+
+def _openb_commands(folder: Path) -> tuple[str, ...]:
+    return tuple(
+        f".venv/bin/dray simulate openb --nodes {shlex.quote(str(folder / OPENB_NODES))} "
+        f"--pods {shlex.quote(str(folder / f'openb_pod_list_{pods}.csv'))} --policy {policy} "
+        f"--ties name --seeds {OPENB_SEEDS} --jobs 2"
+        for pods in OPENB_PODS
+        for policy in ("fgd", "fragmentation-aware")
+    )
+
+
+NAMES: Final = tuple(part.name for part in parts(None))

@@ -1,0 +1,57 @@
+"""The checkout that is proved, as git names it."""
+
+import os
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from dray.domain.errors import PermanentError
+
+
+class NoCheckoutError(PermanentError):
+    """Git can't say what lies here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """What lies in the working tree, changes that are not committed included."""
+
+    hash: str
+    """Of the content of all files that git does not ignore."""
+    commit: str
+    is_committed: bool
+    """Whether the commit holds just these files."""
+
+
+def read_tree(root: Path) -> Tree:
+    """The tree of the checkout at ``root``. Its index stays as it is.
+
+    Raises:
+        NoCheckoutError: it is no checkout, or git is missing.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        index = {"GIT_INDEX_FILE": str(Path(folder) / "index")}
+        _git(root, "read-tree", "HEAD", environment=index)
+        _git(root, "add", "--all", environment=index)
+        tree = _git(root, "write-tree", environment=index)
+    commit = _git(root, "rev-parse", "HEAD")
+    return Tree(tree, commit, tree == _git(root, "rev-parse", "HEAD^{tree}"))
+
+
+def _git(root: Path, *words: str, environment: dict[str, str] | None = None) -> str:
+    command = ["git", "-C", str(root), *words]
+    try:
+        done = subprocess.run(
+            command,
+            env=os.environ | (environment or {}),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    except FileNotFoundError as error:
+        raise NoCheckoutError("there is no git on PATH: install it") from error
+    if done.returncode:
+        said = done.stderr.strip() or f"exit code {done.returncode}"
+        raise NoCheckoutError(f"{' '.join(command)}: {said}; run it in a clone of the repository")
+    return done.stdout.strip()
