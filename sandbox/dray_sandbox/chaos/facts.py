@@ -2,8 +2,11 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from dray.bus.memory import MemoryBus
 from dray.bus.topology import FACTS_STREAM
+from dray.domain.claims import Claim
 from dray.kube.convert import claim_from, pod_from, slice_from
 from dray.kube.memory_store import MemoryStore
 from dray.kube.ports import CLAIMS, NODES, PODS, SLICES
@@ -45,13 +48,13 @@ def stale_facts(
 
 def _compared(
     fact: Fact,
-    claims: Mapping[str, object],
+    claims: Mapping[str, Claim],
     pods: Mapping[str, object],
     slices: Mapping[str, object],
     nodes: Iterable[str],
 ) -> Iterator[str]:
     match fact:
-        case ClaimObserved(claim=claim) if claims.get(claim.uid) != claim:
+        case ClaimObserved(claim=claim) if _with_void(claims.get(claim.uid), fact) != claim:
             yield f"the facts say of claim {claim.name} what {_gone(claims.get(claim.uid))}"
         case PodObserved(pod=pod) if pods.get(pod.uid) != pod:
             yield f"the facts say of pod {pod.name} what {_gone(pods.get(pod.uid))}"
@@ -61,6 +64,14 @@ def _compared(
             yield f"the facts know node {node.name}, which is gone"
         case InventoryObserved(node=name) if name not in nodes:
             yield f"the facts know the health of node {name}, which is gone"
+
+
+def _with_void(claim: Claim | None, fact: ClaimObserved) -> Claim | None:
+    """The claim with those of its attempts void that count as void although Kubernetes takes no
+    write that says so."""
+    if claim is None or fact.given_up is None:
+        return claim
+    return replace(claim, void=max(claim.void, fact.given_up.void))
 
 
 def _gone(known: object | None) -> str:

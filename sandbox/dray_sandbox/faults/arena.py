@@ -23,6 +23,7 @@ HURRIED: Mapping[str, str] = {
     "DRAY_EXECUTION__WITHDRAW_AFTER": "2s",
     "DRAY_EXECUTION__SCHEDULER_BACKOFF": "1s",
     "DRAY_EXECUTION__FINISH_AFTER": "200ms",
+    "DRAY_EXECUTION__GIVE_UP_AFTER": "2s",
     "DRAY_EXECUTION__WITHDRAW_EVERY": "100ms",
     # Less than a tenth, so that a run ends soon: the last are waited for.
     "DRAY_TEMPLATES__UNUSED_AFTER": "2s",

@@ -94,7 +94,7 @@ class Executor:
         concurrency: int = 16,
         watch_timeout_s: float = 2.0,
         binding_timeout_s: float = 600.0,
-        give_up_after_s: float = 60.0,
+        give_up_after_s: float = 20.0,
         hook: Hook | None = None,
     ) -> None:
         self._steps = Steps(watching, clock, environment, writes, withdrawer, hook)
