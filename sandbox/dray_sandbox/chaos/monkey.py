@@ -166,11 +166,12 @@ class Monkey:
         for board in self._world.boards.values():
             board.sick.clear()
 
-    async def fresh_eyes(self) -> None:
-        """Who starts now must come to what those who saw it all know."""
-        for name in OWN:
-            if self._draw.random() < 0.3:
-                self._world.kill(name, "fresh eyes")
+    async def fresh_eyes(self) -> bool:
+        """Who starts now must come to what those who saw it all know. Whether anybody does."""
+        killed = [name for name in OWN if self._draw.random() < 0.3]
+        for name in killed:
+            self._world.kill(name, "fresh eyes")
+        return bool(killed)
 
     async def delete_everything(self) -> None:
         """Users take all their pods away."""

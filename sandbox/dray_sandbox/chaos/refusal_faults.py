@@ -22,7 +22,7 @@ from dray_sandbox.chaos.refusals import (
 )
 from dray_sandbox.chaos.world import World
 
-_ELECTED_S: Final = 16.0
+ELECTED_S: Final = 16.0
 """Until another leads, and has published everything, once the leader is dead."""
 _REPLACED_S: Final = 30.0
 """The same, once the leader can't renew its Lease."""
@@ -74,7 +74,7 @@ class RefusalFaults:
         """Have a case in force, and pods that it is about."""
         about = case.kind.about
         if about is About.NAMESPACE or (about is About.POD and self._draw.random() < 0.5):
-            number = self._draw.choice((1, 3, MOST_PODS))
+            number = self._draw.choice((1, 3, MOST_PODS, MOST_PODS))
             odd = [(TENANT, f"{TENANT}-{index}") for index in range(number)]
             await self._create(odd, refuse(case, "", TENANT))
         elif about is About.POD:
@@ -108,7 +108,7 @@ class RefusalFaults:
         """Another leads, or the same again."""
         if leader := self._world.leader():
             self._world.kill(leader, "another is to lead", self._draw.choice((0.5, 30.0)))
-            self._world.disturbed_s = self._world.loop.time() + _ELECTED_S
+            self._world.disturbed_s = self._world.loop.time() + ELECTED_S
 
     async def _one_of(self, *about: About) -> None:
         known = [

@@ -106,14 +106,15 @@ _DOUBT: Final = ("fail_once",)
 _REPLACED: Final = ("replace_pods",)
 _WAITING: Final = ("cordon", "move_node")
 _NODES: Final = ("move_node", "change_ratio", "delete_node")
+_ANEW: Final = ("log_lost", "delete_pool")
 _OPENED: Final = ("log_lost", "kill_leader")
 
 READ: Final = "kube.read"
 
 KUBE_KINDS: Final = (
-    _kube("patch a claim", "patch", _CLAIMS),
+    _kube("patch a claim", "patch", _CLAIMS, provoked_by=_ANEW),
     _kube("patch a claim's status", "patch", f"{_CLAIMS}/status"),
-    _kube("patch a claim or its status", "patch", f"{_CLAIMS}(/status)?"),
+    _kube("patch a claim or its status", "patch", f"{_CLAIMS}(/status)?", provoked_by=_ANEW),
     _kube("get a claim", "get", _CLAIMS, provoked_by=_DOUBT),
     _kube("patch a pod", "patch", _PODS),
     _kube("get a pod", "get", _PODS, provoked_by=_DOUBT),

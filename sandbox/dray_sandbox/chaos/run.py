@@ -23,6 +23,7 @@ from dray_sandbox.chaos.invariants import Quiet
 from dray_sandbox.chaos.logs import repeated_attempts
 from dray_sandbox.chaos.loop import EPOCH_UNIX_S, VirtualLoop
 from dray_sandbox.chaos.monkey import Monkey
+from dray_sandbox.chaos.refusal_faults import ELECTED_S
 from dray_sandbox.chaos.refusals import About, Case
 from dray_sandbox.chaos.trace import Trace
 from dray_sandbox.chaos.world import World
@@ -137,10 +138,14 @@ async def _play(world: World, size: Size) -> list[str]:
     world.trace.say("MONKEY", "peace")
     world.heal()
     await monkey.repair()
-    await monkey.fresh_eyes()
+    if await monkey.fresh_eyes():
+        world.disturbed_s = world.loop.time() + ELECTED_S
     quiet = Quiet(world.judge, lambda: _sick(world), lambda: world.refusals)
-    within_s = _QUIET_WITHIN_S if size.case is None else _CALM_WITHIN_S
-    if failures := await _until_quiet(world, quiet, "after the faults", within_s=within_s):
+    is_calm = size.case is not None
+    within_s = _CALM_WITHIN_S if is_calm else _QUIET_WITHIN_S
+    if failures := await _until_quiet(
+        world, quiet, "after the faults", within_s=within_s, is_calm=is_calm
+    ):
         return failures
     if world.refusals and monkey.draws(0.5):
         await monkey.lift()
@@ -162,13 +167,14 @@ async def _until_quiet(
     *,
     empty: bool = False,
     within_s: float = _QUIET_WITHIN_S,
+    is_calm: bool = False,
 ) -> list[str]:
     end_s = world.loop.time() + within_s
     if failures := list(repeated_attempts(world.bus)):
         return failures
     while True:
         await asyncio.sleep(2.0)
-        if failures := _failures(world):
+        if failures := _failures(world) + (_calm_failures(world) if is_calm else []):
             return failures
         problems = quiet.problems() + _log_problems(world, empty)
         problems += stale_facts(world.bus, world.judge.store, world.refusals)
