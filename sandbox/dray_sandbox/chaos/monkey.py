@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 from dray.domain.errors import DrayError
@@ -41,6 +41,9 @@ CALM: Final = (
     "sicken",
 )
 """Faults that end no term: what users and administrators do, and a decision log that is lost."""
+_OPENED_S: Final[Mapping[str, float]] = {"log_lost": 30.0, "delete_pool": 60.0, "create_pool": 30.0}
+"""Until a decision log is open again, where claims can't be written: they are given up after 5 s,
+but a request that is not answered takes 10 s. A pool that was deleted is closed before that."""
 TEN_YEARS_S = 10 * 365 * 86_400.0
 
 
@@ -232,9 +235,10 @@ class Monkey:
         await self._one_of(self._faults)
 
     async def _one_of(self, faults: Sequence[Fault]) -> None:
-        now_s = self._world.loop.time()
-        self._world.disturbed_s = max(self._world.disturbed_s, now_s)
-        await self._try(self._draw.choice(faults))
+        fault = self._draw.choice(faults)
+        opens_s = _OPENED_S.get(fault.__name__, 0.0) if self._world.refusals else 0.0
+        self._world.disturb(opens_s)
+        await self._try(fault)
 
     async def _try(self, fault: Fault) -> None:
         self._world.count(fault.__name__)

@@ -85,7 +85,7 @@ class RefusalFaults:
             self._world.refuse(refuse(case, self._draw.choice((DEDICATED, SHARED))))
         else:
             self._world.refuse(refuse(case, self._world.leader() or "cc-1"))
-            self._world.disturbed_s = self._world.loop.time() + _REPLACED_S
+            self._world.disturb(_REPLACED_S)
 
     async def delete_odd(self) -> None:
         """Users delete the pods that are refused."""
@@ -108,7 +108,7 @@ class RefusalFaults:
         """Another leads, or the same again."""
         if leader := self._world.leader():
             self._world.kill(leader, "another is to lead", self._draw.choice((0.5, 30.0)))
-            self._world.disturbed_s = self._world.loop.time() + ELECTED_S
+            self._world.disturb(ELECTED_S)
 
     async def _one_of(self, *about: About) -> None:
         known = [

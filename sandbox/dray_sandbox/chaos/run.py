@@ -139,7 +139,7 @@ async def _play(world: World, size: Size) -> list[str]:
     world.heal()
     await monkey.repair()
     if await monkey.fresh_eyes():
-        world.disturbed_s = world.loop.time() + ELECTED_S
+        world.disturb(ELECTED_S)
     quiet = Quiet(world.judge, lambda: _sick(world), lambda: world.refusals)
     is_calm = size.case is not None
     within_s = _CALM_WITHIN_S if is_calm else _QUIET_WITHIN_S

@@ -255,6 +255,10 @@ class World:
         refusal.since_s = self.loop.time()
         self.refusals.append(refusal)
 
+    def disturb(self, for_s: float = 0.0) -> None:
+        """Something happens that may keep every pod waiting for so long."""
+        self.disturbed_s = max(self.disturbed_s, self.loop.time() + for_s)
+
     def lift(self) -> None:
         """Serve all requests again."""
         for refusal in self.refusals:
