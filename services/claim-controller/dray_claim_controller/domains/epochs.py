@@ -34,7 +34,7 @@ from dray_claim_controller.work_queue import FairSlots
 
 _AT_ONCE = 16
 _PROBED = 16
-_PATIENCE_S: Final = 5.0
+_PATIENCE_S: Final = 15.0
 """How long the void of one claim is tried before its attempts are given up."""
 _FIRST_S: Final = 0.05
 _MOST_S: Final = 2.0
