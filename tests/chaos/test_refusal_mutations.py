@@ -5,9 +5,8 @@ the same way each time; it is noticed within a few seeds.
 """
 
 import asyncio
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, contextmanager
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest import mock
 
@@ -15,18 +14,17 @@ import pytest
 from tests.mutations import Mutation
 
 from dray.domain.claims import Claim
-from dray.kube.ports import CLAIMS, TEMPLATES, KubeError, NotFoundError, RefusedError
-from dray.kube.convert import revision_of
+from dray.kube.ports import KubeError, NotFoundError, RefusedError
 from dray_claim_controller.domains.epochs import Epochs
 from dray_claim_controller.execute.executor import AwaitDevices, Executor
 from dray_claim_controller.garbage.collector import Collector
 from dray_claim_controller.templates.keeper import TemplateKeeper
 from dray_claim_controller.work_queue import FairSlots
 from dray_sandbox.chaos.monkey import CALM
-from dray_sandbox.chaos.refusals import Case, cases
+from dray_sandbox.chaos.refusals import cases
 from dray_sandbox.chaos.run import Size, simulate
 
-SEEDS = range(8)
+SEEDS = range(16)
 
 
 @contextmanager

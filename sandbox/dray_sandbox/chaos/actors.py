@@ -62,7 +62,8 @@ UNUSED_AFTER_S = 8.0
 
 
 EXECUTIONS = 4
-"""At a time: fewer than the pods that are refused, as those of users may be more than the default."""
+"""At a time: fewer than the pods that are refused, as those of users may be more than the default's
+sixteen."""
 
 QUARANTINE_S = 100.0
 """How long devices that kube-scheduler had are nobody's: longer than it is ever behind, asleep and
