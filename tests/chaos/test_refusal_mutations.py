@@ -72,7 +72,7 @@ def epochs_that_need_every_void() -> AbstractContextManager[Any]:
 
 def devices_that_are_never_released() -> AbstractContextManager[Any]:
     """An attempt holds its devices until its claim says that it is void."""
-    return mock.patch("dray_claim_controller.observe.given_up.may_be_committed", lambda *_: True)
+    return mock.patch("dray_claim_controller.observe.given_up.may_be_committed", return_value=True)
 
 
 def templates_that_are_forgotten() -> AbstractContextManager[Any]:
