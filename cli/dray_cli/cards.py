@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from dray.domain.names import DRIVER, OWNER_DRAY
 from dray.domain.pods import Node
-from dray.kube.convert import claim_from, class_from, node_from, pod_from, pool_from, slice_from
+from dray.kube.convert import claim_from, pod_from, pool_from
 from dray.kube.convert_dra_slices import slice_in_full
-from dray.kube.ports import Object
+from dray.kube.ports import CLASSES, NODES, SLICES, Object
 from dray.messages.facts import (
     ClaimObserved,
     DeviceClassObserved,
@@ -29,6 +29,7 @@ from dray.reasons import Reason
 from dray_allocator.events import FactSeen
 from dray_allocator.handle import handle, reasons
 from dray_allocator.state import AllocatorState
+from dray_claim_controller.observe.kinds import read
 from dray_claim_controller.observe.membership import selects
 
 _PLENTY = 1 << 60
@@ -53,28 +54,33 @@ def reasons_on_cards(pod: Object, pool: Object, cluster: Cluster) -> tuple[Reaso
 
 
 def _facts(pod: Object, pool: Object, cluster: Cluster) -> Iterable[Fact]:
+    """Objects that can't be read are left out, as from dray's own decisions."""
     observed = replace(pool_from(pool), owner=OWNER_DRAY)
+    slices = [
+        (obj, slice_) for obj in cluster.slices if (slice_ := read(SLICES, obj)[0]) is not None
+    ]
     pool_of_node = {
-        name: device.get("attributes", {}).get("pool_name", {}).get("string", "")
-        for part in cluster.slices
-        for device in part["spec"].get("devices") or ()
-        if part["spec"]["driver"] == DRIVER and (name := part["spec"].get("nodeName"))
+        slice_.node: str(device.attributes.get("pool_name", ""))
+        for _, slice_ in slices
+        for device in slice_.devices
+        if slice_.driver == DRIVER and slice_.node
     }
     yield DomainObserved(revision=1, domain=observed.name, epoch=1)
     yield PoolObserved(revision=1, pool=observed)
     for obj in cluster.classes:
-        yield DeviceClassObserved(revision=1, device_class=class_from(obj))
+        if (known := read(CLASSES, obj)[0]) is not None:
+            yield DeviceClassObserved(revision=1, device_class=known)
     for obj in cluster.nodes:
-        node = node_from(obj)
+        if (node := read(NODES, obj)[0]) is None:
+            continue
         assigned = pool_of_node.get(node.name, "")
         if assigned == observed.name:
             yield NodeObserved(revision=1, node=_roomy(node, observed.name))
         elif assigned and selects(observed, node.labels):
             elsewhere = replace(node, assigned_pool=assigned)
             yield NodeObserved(revision=1, node=elsewhere, also_selected_by=(observed.name,))
-    for obj in cluster.slices:
-        known = slice_from(obj)
-        yield SliceObserved(revision=1, slice=known, in_full=slice_in_full(obj, known))
+    for obj, slice_ in slices:
+        yield SliceObserved(revision=1, slice=slice_, in_full=slice_in_full(obj, slice_))
     for obj in cluster.claims:
         yield ClaimObserved(revision=1, claim=claim_from(obj))
     seen = pod_from(pod)

@@ -6,6 +6,8 @@ from typing import Any
 import click
 import yaml
 
+from dray.domain import json_codec
+
 output_option = click.option(
     "-o",
     "--output",
@@ -31,5 +33,5 @@ def as_yaml(obj: dict[str, Any]) -> str:
 
 
 def print_json(data: Any) -> None:
-    """Data on standard output, two spaces deep."""
-    click.echo(json.dumps(data, indent=2, sort_keys=False))
+    """Data on standard output, two spaces deep; a note in place of what is nested too deep."""
+    click.echo(json.dumps(json_codec.abridged(data), indent=2, sort_keys=False))

@@ -7,6 +7,7 @@ from typing import Literal
 
 from dray.domain.errors import InvalidInputError
 from dray.domain.names import POOL_LABEL
+from dray_sandbox.nats_server import MAX_PAYLOAD_BYTES
 
 ControlPlane = Literal["sandbox", "real"]
 
@@ -54,6 +55,8 @@ class StackOptions:
     """How long a driver may be away from its kubelet before its slices are deleted."""
     sync_interval: str = "always"
     """When NATS writes reach the disk."""
+    max_payload_bytes: int = MAX_PAYLOAD_BYTES
+    """The longest message that NATS takes."""
     log_level: str = "info"
     settings: Mapping[str, str] = field(default_factory=dict)
     """Further ``DRAY_…`` variables, for every service."""

@@ -21,6 +21,7 @@ from dray_sandbox.places import free_port
 from dray_sandbox.processes import Program, ProgramFailedError, Runner
 
 ADMIN = "admin"
+MAX_PAYLOAD_BYTES = 8 * 2**20
 _ATTEMPTS = 3
 
 _READS = (
@@ -80,7 +81,12 @@ def permissions(access: Access) -> dict[str, dict[str, list[str]]]:
 
 
 def configuration(
-    port: int, store: Path, passwords: Mapping[str, str], *, sync_interval: str
+    port: int,
+    store: Path,
+    passwords: Mapping[str, str],
+    *,
+    sync_interval: str,
+    max_payload_bytes: int = MAX_PAYLOAD_BYTES,
 ) -> bytes:
     """The server's configuration file. JSON, which its format includes."""
     users: list[dict[str, object]] = [
@@ -96,7 +102,7 @@ def configuration(
         "server_name": "dray-local",
         "host": "127.0.0.1",
         "port": port,
-        "max_payload": 8 * 2**20,
+        "max_payload": max_payload_bytes,
         "jetstream": {"store_dir": str(store), "sync_interval": sync_interval},
         "authorization": {"users": users},
     }
@@ -120,12 +126,18 @@ def binary() -> str:
 
 
 async def start_nats(
-    runner: Runner, directory: Path, *, sync_interval: str = "always", name: str = "nats-server"
+    runner: Runner,
+    directory: Path,
+    *,
+    sync_interval: str = "always",
+    max_payload_bytes: int = MAX_PAYLOAD_BYTES,
+    name: str = "nats-server",
 ) -> NatsAccess:
     """Start a server with file storage below ``directory``, on a port of its own.
 
     ``sync_interval`` is when appends reach the disk: ``always`` before they are acknowledged,
-    as installations need it, or a duration such as ``2m``.
+    as installations need it, or a duration such as ``2m``. ``max_payload_bytes`` is the longest
+    message that the server takes.
     """
     passwords = {role: secrets.token_urlsafe(24) for role in (*_roles(), ADMIN)}
     command = binary()
@@ -133,7 +145,11 @@ async def start_nats(
         port = free_port()
         path = directory / "nats-server.conf"
         content = configuration(
-            port, directory / "jetstream", passwords, sync_interval=sync_interval
+            port,
+            directory / "jetstream",
+            passwords,
+            sync_interval=sync_interval,
+            max_payload_bytes=max_payload_bytes,
         )
         write_secret(path, content)
         program = Program(

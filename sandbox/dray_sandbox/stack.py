@@ -148,7 +148,12 @@ class Stack:
         async with self._step("api server and NATS"):
             endpoint, nats = await together(
                 self._start_control_plane(),
-                start_nats(self.runner, self.directory, sync_interval=self.options.sync_interval),
+                start_nats(
+                    self.runner,
+                    self.directory,
+                    sync_interval=self.options.sync_interval,
+                    max_payload_bytes=self.options.max_payload_bytes,
+                ),
             )
         async with Installer(endpoint) as installer:
             async with self._step("custom resources"):

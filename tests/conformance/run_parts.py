@@ -36,6 +36,7 @@ PARTS: Final = (
     Part("path-b", "dray decides, alone and beside kube-scheduler", ("conformance/path_b",)),
     Part("view", "kube-scheduler's own view agrees", ("conformance/view",)),
     Part("rbac", "Each service has the rights it uses, and no other", ("conformance/rbac",)),
+    Part("limits", "Objects at Kubernetes' limits harm no others", ("conformance/limits",)),
     Part(
         "selectors",
         "Selectors mean what Kubernetes' compiler takes them for",

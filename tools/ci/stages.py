@@ -32,11 +32,10 @@ STAGES: Final = (
     Stage("make test-real", 300),
     Stage("make demo CONTROL_PLANE=real", 60),
     # `make test` has run what needs no real control plane.
-    Stage("make conformance REAL_ONLY=1 PAIRS=4000 CASES=1000", 840),
+    Stage("make conformance REAL_ONLY=1 PAIRS=4000 CASES=1000", 930),
 )
 RESERVED: Final = {
     "adversaries": 120,
-    "limits": 120,
     "NATS cluster": 60,
     # A real node, images, Helm and Compose: 15 min together.
     "packaging": 900,

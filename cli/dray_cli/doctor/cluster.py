@@ -4,27 +4,36 @@ import asyncio
 from collections import Counter
 
 from dray.domain.names import DRIVER, TFLOPS_REQUEST
+from dray.kube.convert import claim_from
 from dray.kube.ports import (
     ADMISSION_POLICIES,
     ADMISSION_POLICY_BINDINGS,
     BIND_REQUESTS,
+    CLAIMS,
     CLASSES,
     CRDS,
+    NODES,
     PODS,
     POLICIES,
     POOLS,
     SLICES,
+    TEMPLATES,
     Kube,
     KubeUnavailableError,
     NotFoundError,
     Object,
     RefusedError,
+    Resource,
 )
+from dray_claim_controller.observe.kinds import name_of, read
 from dray_cli.doctor.findings import Finding, seen
 from dray_cli.wording import counted
 from dray_webhook.registration import NONSENSE, senseless_pod
 
 AREA = "dray on it"
+_READ = "objects can be read"
+_LOOKED_AT = (CLASSES, POOLS, POLICIES, NODES, SLICES, TEMPLATES, CLAIMS)
+_MOST_NAMED = 10
 POLICY_NAMES = ("dray-pods", "dray-claims", "dray-templates")
 """The ValidatingAdmissionPolicies of the chart (``files/policies.yaml``)."""
 _CALLING, _DENIED = "failed calling webhook", "admission webhook"
@@ -40,8 +49,39 @@ async def look_at_cluster(kube: Kube, namespace: str) -> list[Finding]:
         seen(AREA, "admission policies", admission_policies(kube)),
         seen(AREA, "resource slices", slices_of(kube)),
         seen(AREA, "GPU pools", pools_of(kube)),
+        seen(AREA, _READ, unreadable_objects(kube)),
     )
     return [finding for part in found for finding in part]
+
+
+async def unreadable_objects(kube: Kube) -> Finding:
+    """Objects of which something that dray reads can't be read; pods apart, of which there may be
+    very many."""
+    lists = {resource: await _listed(kube, resource) for resource in _LOOKED_AT}
+    why = [
+        f"{resource.kind} {name_of(obj)} {problem}"
+        for resource, objects in lists.items()
+        for obj in objects
+        if (problem := _unread(resource, obj))
+    ]
+    if why:
+        text = (
+            f"{counted(len(why), 'object')} can't be read: what they hold counts, and nothing "
+            "further is decided about them; mend or delete them"
+        )
+        return Finding(AREA, _READ, "broken", text, tuple(why[:_MOST_NAMED]))
+    return Finding(AREA, _READ, "ok", counted(sum(map(len, lists.values())), "object"))
+
+
+def _unread(resource: Resource, obj: Object) -> str:
+    return claim_from(obj).spec.unreadable if resource is CLAIMS else read(resource, obj)[1]
+
+
+async def _listed(kube: Kube, resource: Resource) -> tuple[Object, ...]:
+    try:
+        return (await kube.list(resource)).objects
+    except NotFoundError:
+        return ()
 
 
 async def custom_resources(kube: Kube) -> Finding:
@@ -118,8 +158,9 @@ def _denies(binding: Object) -> bool:
 
 
 async def slices_of(kube: Kube) -> Finding:
-    """The slices of dray's driver."""
-    return told_of_slices((await kube.list(SLICES, field_selector=f"spec.driver={DRIVER}")).objects)
+    """The slices of dray's driver, those apart that can't be read."""
+    found = (await kube.list(SLICES, field_selector=f"spec.driver={DRIVER}")).objects
+    return told_of_slices(tuple(one for one in found if not read(SLICES, one)[1]))
 
 
 def told_of_slices(slices: tuple[Object, ...]) -> Finding:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from dray.domain.json_codec import canonical
 from dray.messages.decisions import AnyRecord, Opened
 from dray.recording.file import BadRecordingError
 from dray.recording.lines import Line, RecordLine
@@ -36,11 +37,6 @@ def replay_records(lines: Sequence[Line], outcome: Outcome) -> None:
         _Replay(log, tally, Elsewhere(others)).run()
         if tally.divergence is not None:
             break
-
-
-def canonical(record: AnyRecord) -> bytes:
-    """The bytes that are compared: keys in order, whatever wrote them."""
-    return msgspec.json.encode(record, order="deterministic")
 
 
 class _Replay:

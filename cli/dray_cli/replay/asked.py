@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from dray.domain import json_codec
 from dray.messages.inputs import Noted
 
 _SHORT = 120
@@ -126,5 +127,5 @@ def _short(data: Any) -> str:
 
 
 def _pretty(answer: Any) -> list[str]:
-    text = msgspec.json.encode(answer, order="deterministic")
+    text = msgspec.json.encode(json_codec.abridged(answer), order="deterministic")
     return msgspec.json.format(text, indent=2).decode().splitlines()

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from dray.domain import json_codec
 from dray.messages.base import decode, subject_prefix, token
 from dray.messages.decisions import AnyRecord, Decided, NodeLeft, Released, Waiting
 from dray.messages.facts import Fact, PolicyObserved, PoolObserved
@@ -99,8 +100,8 @@ class Divergence:
             "factsSequence": self.recorded.facts_sequence,
             "event": None if cause is None else _fact_data(cause),
             "about": [_fact_data(fact) for fact in self.about()],
-            "recorded": msgspec.to_builtins(self.recorded),
-            "replayed": None if self.made is None else msgspec.to_builtins(self.made),
+            "recorded": json_codec.abridged(self.recorded),
+            "replayed": None if self.made is None else json_codec.abridged(self.made),
             "difference": self.difference(),
         }
 
@@ -110,7 +111,7 @@ def _newest_first(fact: FactLine) -> int:
 
 
 def _pretty(record: AnyRecord) -> list[str]:
-    text = msgspec.json.encode(record, order="deterministic")
+    text = msgspec.json.encode(json_codec.abridged(record), order="deterministic")
     return msgspec.json.format(text, indent=2).decode().splitlines()
 
 

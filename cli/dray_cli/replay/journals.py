@@ -10,6 +10,8 @@ from typing import Any, Protocol
 
 import msgspec
 
+from dray.domain import json_codec
+from dray.domain.json_codec import canonical
 from dray.messages.base import decode, subject_prefix
 from dray.messages.inputs import AgentNoted, ControllerNoted, Noted
 from dray.recording.journal import UnknownEventError
@@ -21,6 +23,9 @@ from dray_cli.replay.fitting import fitting
 from dray_cli.replay.outcome import Outcome, Tally
 from dray_node_agent.deciding import QUESTIONS as AGENT_QUESTIONS
 from dray_node_agent.deciding import decide_again
+
+_ANYTHING = msgspec.json.Decoder[Any]()
+_WHOLE = msgspec.json.Decoder(dict[str, Any])
 
 
 class Life(Protocol):
@@ -144,10 +149,10 @@ class _Replay:
             return True
         with self._fitting(line):
             made = self._life.decide(line.about, line.data)
-        again = msgspec.json.decode(msgspec.json.encode(made))
-        if canonical(again) == canonical(line.answer):
+        if canonical(made) == canonical(line.answer):
             self._tally.compared[line.about] += 1
             return True
+        again = json_codec.decode(msgspec.json.encode(made), _ANYTHING)
         self._tally.divergence = AnswerDifference(self._kind.service, line, again, self._events)
         return False
 
@@ -155,11 +160,6 @@ class _Replay:
         what = {"decided": "question", "consumed": "event"}.get(line.what, line.what)
         about = f" ({line.about})" if line.about else ""
         return fitting(f"{what} {line.number}{about} of {self._kind.service} {line.instance!r}")
-
-
-def canonical(answer: Any) -> bytes:
-    """The bytes that are compared: keys in order, whatever wrote them."""
-    return msgspec.json.encode(answer, order="deterministic")
 
 
 def _lives(lines: Sequence[Line], kind: Kind) -> Iterator[list[Noted]]:
@@ -190,7 +190,7 @@ def _joined(lines: Sequence[Noted]) -> Iterator[tuple[int, Noted]]:
         if parts:
             whole, parts = "".join(part.data for part in parts), []
             try:
-                line = msgspec.structs.replace(line, **msgspec.json.decode(whole))
+                line = msgspec.structs.replace(line, **json_codec.decode(whole.encode(), _WHOLE))
             except (msgspec.DecodeError, TypeError):
                 continue  # Parts that make no whole: numbers tell, too.
         yield first, line

@@ -14,6 +14,8 @@ from typing import Any
 import msgspec
 
 from dray.bus.topology import FACTS_STREAM
+from dray.domain import json_codec
+from dray.domain.json_codec import canonical
 from dray.messages.base import decode, subject_prefix
 from dray.messages.facts import Fact
 from dray.messages.inputs import Reviewed
@@ -95,7 +97,7 @@ def replay_reviews(lines: Sequence[Line], outcome: Outcome) -> None:
         view, cause = facts.view_at(reviewed.facts_sequence)
         with fitting(f"review {reviewed.uid} ({reviewed.path}) of {reviewed.instance!r}"):
             made = answer_again(reviewed, view)
-        if _canonical(made) != _canonical(reviewed.answer):
+        if canonical(made) != canonical(reviewed.answer):
             tally.divergence = ReviewDifference(reviewed, made, cause, facts.about(reviewed))
             return
         tally.compared[reviewed.path] += 1
@@ -124,7 +126,8 @@ class _Read:
 
     def about(self, reviewed: Reviewed) -> tuple[FactLine, ...]:
         """The newest facts of what the review and its answer name, newest first."""
-        named = json.dumps([reviewed.request.get("object"), _pretty(reviewed.answer)])
+        about = json_codec.abridged(reviewed.request.get("object"))
+        named = json.dumps([about, _pretty(reviewed.answer)])
         newest = {
             line.subject: line
             for line, _ in self.lines
@@ -172,10 +175,6 @@ def _reviews(lines: Sequence[Line]) -> Iterator[tuple[_Read, Reviewed]]:
         )
 
 
-def _canonical(answer: dict[str, Any]) -> bytes:
-    return msgspec.json.encode(answer, order="deterministic")
-
-
 def _pretty(answer: dict[str, Any]) -> list[str]:
     response = dict(answer.get("response", {}))
     if "patch" in response:
@@ -186,5 +185,5 @@ def _pretty(answer: dict[str, Any]) -> list[str]:
 
 
 def _lines(data: dict[str, Any]) -> list[str]:
-    text = msgspec.json.encode(data, order="deterministic")
+    text = msgspec.json.encode(json_codec.abridged(data), order="deterministic")
     return msgspec.json.format(text, indent=2).decode().splitlines()

@@ -15,7 +15,10 @@ from typing import Any
 
 import msgspec
 
+from dray.domain import json_codec
+
 Line = dict[str, Any]
+_LINE = msgspec.json.Decoder(Line)
 _SNAPSHOT = "snapshot.jsonl"
 _JOURNAL = "journal.jsonl"
 
@@ -68,7 +71,7 @@ def _lines(path: Path, *, repair: bool = False) -> Iterator[Line]:
     with open(path, "rb") as file:
         for raw in file:
             try:
-                line = msgspec.json.decode(raw)
+                line = json_codec.decode(raw, _LINE, nesting=json_codec.MAX_NESTING + 1)
             except msgspec.DecodeError:
                 break
             if not raw.endswith(b"\n"):

@@ -9,6 +9,7 @@ from typing import Any
 import celpy
 from celpy import celtypes
 
+from dray.domain import json_codec
 from dray_sandbox.celpy_environment import celpy_environment
 
 
@@ -74,7 +75,9 @@ def value(expression: str, variables: Mapping[str, Any]) -> Any:
     program = _program(expression)
     activation = {
         # What isn't named can't be read: large objects are not converted for nothing.
-        name: _composed(given) if name == "variables" else celpy.json_to_cel(given)
+        name: _composed(given)
+        if name == "variables"
+        else celpy.json_to_cel(json_codec.abridged(given))
         for name, given in variables.items()
         if name in expression
     }

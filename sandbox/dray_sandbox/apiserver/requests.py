@@ -15,6 +15,8 @@ from aiohttp import web
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
+from dray.domain import json_codec
+
 from . import protobuf
 from .context import Context
 from .status import ApiError, Object, bad_request, unauthorized, unsupported_media_type
@@ -26,6 +28,9 @@ APPLY_PATCH = "application/apply-patch+yaml"
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]*)?)(ms|s|m|h)")
 """Of Go's durations those with one unit."""
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_ANYTHING = msgspec.json.Decoder[Any]()
+_MOST_NESTING = 10_000
+"""Of containers, in Go's decoder of JSON."""
 _AUTHENTICATED = "system:authenticated"
 DEPRECATION: web.RequestKey[str] = web.RequestKey("deprecation", str)
 """The key under which a request keeps what its answer warns of: a version that goes away."""
@@ -131,7 +136,9 @@ async def body_of(request: web.Request) -> Any:
     if kind == protobuf.CONTENT_TYPE:
         return protobuf.decode(raw)
     try:
-        return msgspec.json.decode(raw)
+        if json_codec.is_deeper(raw, _MOST_NESTING):
+            raise bad_request("json parse error: exceeded max depth")
+        return json_codec.decode(raw, _ANYTHING)
     except msgspec.DecodeError as error:
         if "yaml" not in kind:
             raise bad_request(f"the body of the request is not JSON: {error}") from error

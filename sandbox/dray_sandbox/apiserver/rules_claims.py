@@ -12,9 +12,11 @@ from .deviceparts import opaque_errors
 from .fieldlists import list_errors
 from .names import annotation_errors, label_errors, qualified_name
 from .rules import Rules, WithStatus, immutable
-from .status import FieldError, Object, invalid
+from .status import FieldError, Object, forbidden_field, invalid
 
 _QUOTA = "requests."
+_OF_TEMPLATES = ("annotations", "labels")
+"""What the metadata in a template may have."""
 
 
 class ClaimRules(WithStatus):
@@ -59,6 +61,8 @@ class TemplateRules(Rules):
         field, meta = "spec.metadata", obj["spec"]["metadata"]
         found = annotation_errors(meta.get("annotations") or {}, f"{field}.annotations")
         found += label_errors(meta.get("labels") or {}, f"{field}.labels")
+        others = [key for key, value in meta.items() if value and key not in _OF_TEMPLATES]
+        found += [forbidden_field(f"{field}.{key}", "cannot be set") for key in others]
         spec = obj["spec"]["spec"]
         found += claimspec.admin_errors(spec, "spec.spec", self.namespace_labels)
         return found + claimspec.spec_errors(spec, "spec.spec")

@@ -13,9 +13,12 @@ from typing import Any
 
 import msgspec
 
+from dray.domain import json_codec
+
 from .journal import Journal, Line
 from .status import Object, gone
 
+_ANYTHING = msgspec.json.Decoder[Any]()
 Key = tuple[str, str, str]
 """(resource as `group/plural`, namespace or empty, name)."""
 
@@ -36,7 +39,7 @@ class Change:
 
 def copy(value: Any) -> Any:
     """A deep copy of JSON."""
-    return msgspec.json.decode(msgspec.json.encode(value))
+    return json_codec.decode(msgspec.json.encode(value), _ANYTHING)
 
 
 class Store:

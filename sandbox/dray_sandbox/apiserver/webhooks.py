@@ -11,7 +11,11 @@ from typing import Any
 import aiohttp
 import msgspec
 
+from dray.domain import json_codec
+
 from .status import ApiError, Object
+
+_ANYTHING = msgspec.json.Decoder[Any]()
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,7 @@ def _pem(bundle: str) -> str:
 
 def _verdict(body: bytes, uid: str) -> Verdict:
     try:
-        review = msgspec.json.decode(body)
+        review = json_codec.decode(body, _ANYTHING)
         response: dict[str, Any] = review["response"]
     except (msgspec.DecodeError, KeyError, TypeError) as error:
         raise CallFailed(f"the answer is no AdmissionReview: {error!r}") from error
@@ -104,7 +108,7 @@ def _verdict(body: bytes, uid: str) -> Verdict:
     if response.get("patch"):
         if response.get("patchType") != "JSONPatch":
             raise CallFailed(f"unsupported patch type {response.get('patchType')!r}")
-        patch = msgspec.json.decode(base64.b64decode(response["patch"]))
+        patch = json_codec.decode(base64.b64decode(response["patch"]), _ANYTHING)
     warnings = list(response.get("warnings") or [])
     status = response.get("status") or {}
     return Verdict(bool(response.get("allowed")), patch, warnings, status)

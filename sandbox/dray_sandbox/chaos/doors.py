@@ -158,6 +158,11 @@ class FaultyBus:
         """See ``Bus.connected``."""
         return self.inner.connected
 
+    @property
+    def max_payload_bytes(self) -> int | None:
+        """See ``Bus.max_payload_bytes``."""
+        return self.inner.max_payload_bytes
+
     async def ensure(self, stream: StreamSpec) -> bool:
         """See ``Bus.ensure``."""
         return await self._line.call("ensure", stream.name, lambda: self.inner.ensure(stream))

@@ -3,7 +3,7 @@
 import heapq
 
 from dray.domain.pods import Pod
-from dray.messages.decisions import AnyRecord, PodDecision, Waiting
+from dray.messages.decisions import AnyRecord, PodDecision, Waiting, encode_record
 from dray.reasons import Reason
 from dray_allocator import records
 from dray_allocator.domain import Domain
@@ -11,7 +11,7 @@ from dray_allocator.events import Append, Effect, Send
 from dray_allocator.lane.choose import Effort, Pause
 from dray_allocator.log.settle import due_releases, leaving
 from dray_allocator.placement.ask import Wanted, wanted
-from dray_allocator.placement.decision import decision_of
+from dray_allocator.placement.decision import decision_of, size_bytes, too_large
 from dray_allocator.placement.lanes import find_with, may_fit, why_not
 from dray_allocator.placement.policy import is_due, relearn, see
 from dray_allocator.state import AllocatorState
@@ -32,6 +32,7 @@ class Step:
         self._state = state
         self._domain = domain
         self._batch: list[PodDecision] = []
+        self._batch_bytes = 0
 
     def take(self) -> list[Effect]:
         """Settle, decide, sum up; the effects in order."""
@@ -155,11 +156,22 @@ class Step:
             return 1
         took_us = state.stopwatch() - started_us
         decision = decision_of(domain, want, choice, took_us=took_us)
-        self._batch.append(decision)
+        if reasons := too_large(state.rules, decision):
+            domain.park(pod.uid, b"")
+            self._wait(pod, reasons)
+            return 1
+        self._put_in_record(decision)
         state.count(domain, decision)
         if domain.parked or domain.doubted:
             domain.put_up_next(want.signature)
         return 1
+
+    def _put_in_record(self, decision: PodDecision) -> None:
+        self._batch_bytes += (added_bytes := size_bytes(decision))
+        if self._batch and self._batch_bytes > self._state.rules.decided_bytes:
+            self._flush()
+            self._batch_bytes = added_bytes
+        self._batch.append(decision)
 
     def _learn(self, want: Wanted) -> None:
         """Of a pod that asks for the first time; what it is decided by may be something else."""
@@ -191,6 +203,7 @@ class Step:
         if self._batch:
             record = records.decided(self._state, domain, tuple(self._batch))
             self._batch.clear()
+            self._batch_bytes = 0
             domain.unwritten = None
             domain.current.fold_counted(self._next(record), record)
 
@@ -219,7 +232,10 @@ class Step:
         if not log.since_checkpoint or age_s < state.rules.checkpoint_interval_s:
             return
         if state.ready(self._domain):
-            self._append(records.checkpoint(state, self._domain))
+            checkpoint = records.checkpoint(state, self._domain)
+            # One that is too large would be refused for ever, and nobody needs it to go on.
+            if len(encode_record(checkpoint)) <= state.rules.decided_bytes:
+                self._append(checkpoint)
 
     def _append(self, record: AnyRecord) -> None:
         """Have a record appended, and fold it as if it were."""

@@ -8,6 +8,8 @@ import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import msgspec
+
 from dray.domain.claims import AllocatedDevice
 from dray.domain.devices import DeviceId
 from dray.messages.rpc import Dump, DumpReply, Holding
@@ -16,8 +18,8 @@ from dray_allocator.fit.search import oversold
 from dray_allocator.state import AllocatorState
 
 PAGE_CLAIMS = 1000
-PAGE_DEVICES = 1000
-"""A device is some 300 bytes, and NATS takes 1 MiB a message as it comes."""
+PAGE_BYTES = 500_000
+"""NATS takes 1 MiB a message as it comes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +45,11 @@ def page(state: AllocatorState, domain: Domain, after: str = "") -> DumpReply:
     """
     uids = heapq.nsmallest(PAGE_CLAIMS + 1, (uid for uid in _uids(state, domain) if uid > after))
     holdings: list[Holding] = []
-    devices = 0
+    page_bytes = 0
     for uid in uids[:PAGE_CLAIMS]:
         holding = holding_of(state, domain, uid)
-        devices += len(holding.decided) + len(holding.used)
-        if holdings and devices > PAGE_DEVICES:
+        page_bytes += len(msgspec.json.encode(holding))
+        if holdings and page_bytes > PAGE_BYTES:
             break
         holdings.append(holding)
     return DumpReply(

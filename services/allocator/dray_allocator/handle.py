@@ -53,7 +53,7 @@ from dray_allocator.folding import (
 )
 from dray_allocator.log.settle import ends_of, leaving
 from dray_allocator.placement.ask import Wanted, wanted
-from dray_allocator.placement.decision import decision_of
+from dray_allocator.placement.decision import decision_of, too_large
 from dray_allocator.placement.lanes import find, why_not
 from dray_allocator.state import AllocatorState
 
@@ -131,7 +131,10 @@ def reasons(state: AllocatorState, pod_uid: str) -> tuple[Reason, ...]:
     want = wanted(state, domain.name, pod)
     if not isinstance(want, Wanted):
         return want
-    return () if find(state, domain, want) is not None else why_not(state, domain, want)
+    choice = find(state, domain, want)
+    if choice is None:
+        return why_not(state, domain, want)
+    return too_large(state.rules, decision_of(domain, want, choice))
 
 
 def _fold(state: AllocatorState, event: Event) -> list[Effect]:

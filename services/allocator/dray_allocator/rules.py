@@ -25,6 +25,9 @@ class Rules:
     """Records appended ahead of their confirmation."""
     searches_per_step: int = 64
     """Pods searched for before other work of the process may run."""
+    decided_bytes: int = 900_000
+    """Most of what is decided in one record: beside it there are the record's own words, and
+    nats-server takes 1 MiB if nobody sets another ``max_payload``."""
 
     def changed(self) -> dict[str, Any]:
         """What is not as the defaults have it, by name; not the writer's name. As JSON has it:

@@ -22,6 +22,7 @@ from typing import Final
 
 import msgspec
 
+from dray.domain import json_codec
 from dray.messages.base import subject_prefix
 from dray.messages.facts import (
     ClaimObserved,
@@ -112,6 +113,11 @@ class _SlicePlace(msgspec.Struct):
     slice: _Slice
 
 
+_PLACE: Final = msgspec.json.Decoder(_Place)
+_NODE_PLACE: Final = msgspec.json.Decoder(_NodePlace)
+_SLICE_PLACE: Final = msgspec.json.Decoder(_SlicePlace)
+
+
 def undecodable(
     kind: type[Fact], subject: str, payload: bytes, why: str, drivers: Container[str]
 ) -> UndecodableFact:
@@ -139,10 +145,10 @@ def _about(
     if kind in _OF_POOLS:
         return _of_pool(names[0], payload, fact)
     if kind is NodeObserved:
-        node = msgspec.json.decode(payload, type=_NodePlace).node
+        node = json_codec.decode(payload, _NODE_PLACE).node
         return replace(fact, pools=_named(node.pool, node.leaving), nodes=names[:1])
     if kind is SliceObserved:
-        found = msgspec.json.decode(payload, type=_SlicePlace).slice
+        found = json_codec.decode(payload, _SLICE_PLACE).slice
         if found.driver not in drivers:
             return fact
         return replace(fact, nodes=_named(found.node), everywhere=not found.node)
@@ -154,7 +160,7 @@ def _about(
 
 
 def _of_pool(pool: str, payload: bytes, fact: UndecodableFact) -> UndecodableFact:
-    place = msgspec.json.decode(payload, type=_Place)
+    place = json_codec.decode(payload, _PLACE)
     if place.deleted and place.moved_to is None:
         return replace(fact, pool=pool)
     held = place.claim.allocation or _Allocation()

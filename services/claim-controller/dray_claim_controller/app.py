@@ -64,7 +64,7 @@ class Controller:
             )
         self.watching = Watching(kube, picture, self.journal)
         self._settings = settings
-        self._lookup = LookupServer(kube, picture)
+        self._lookup = LookupServer(kube, picture, limit_bytes=lambda: bus.max_payload_bytes)
         self.election = _election(kube, self._clock, settings)
         self._means = Means(
             bus,
@@ -160,6 +160,16 @@ class Controller:
         )
         metrics.gauge(
             "dray_report_backlog", "Reports not written.", of_term(lambda t: t.reporter.backlog)
+        )
+        metrics.gauge(
+            "dray_unreadable_objects",
+            "Objects that can't be read; what they hold counts.",
+            lambda: float(len(self.watching.picture.unreadable)),
+        )
+        metrics.gauge(
+            "dray_facts_too_large",
+            "Objects whose facts are too large for the bus as a whole.",
+            of_term(lambda term: len(term.publisher.too_large)),
         )
         metrics.gauge(
             "dray_facts_sequence",

@@ -1,15 +1,19 @@
 """Answers the webhook's questions: before a negative answer from a live GET, and which nodes a pool
 does not get from what is watched."""
 
+from collections.abc import Callable
+
 import msgspec
 
 from dray.domain.errors import DrayError
-from dray.kube.convert import policy_from, pool_from
+from dray.kube.convert import UNREADABLE, policy_from, pool_from, why_unreadable
 from dray.kube.ports import POLICIES, POOLS, TEMPLATES, Kube, NotFoundError
+from dray.messages.facts import TemplateObserved
 from dray.messages.rpc import Lookup, LookupReply, Overlap
 from dray_claim_controller.observe.assignment import nodes_of_others
 from dray_claim_controller.observe.facts import template_fact
 from dray_claim_controller.observe.picture import Picture
+from dray_claim_controller.observe.reduced import fitting, size_bytes, too_large
 
 QUEUE = "claim-controller"
 _MOST_NODES = 3
@@ -19,9 +23,13 @@ _MOST_NODES = 3
 class LookupServer:
     """Handles ``dray.rpc.lookup``; every instance answers, leading or not."""
 
-    def __init__(self, kube: Kube, picture: Picture) -> None:
+    def __init__(
+        self, kube: Kube, picture: Picture, *, limit_bytes: Callable[[], int | None] = lambda: None
+    ) -> None:
+        """``limit_bytes``: the longest answer that the bus takes; None: not known."""
         self._kube = kube
         self._picture = picture
+        self._limit_bytes = limit_bytes
 
     async def answer(self, question: bytes) -> bytes:
         """The encoded LookupReply to an encoded Lookup."""
@@ -39,6 +47,8 @@ class LookupServer:
             return LookupReply()
         except DrayError as error:
             return LookupReply(error=str(error))
+        except UNREADABLE as error:
+            return LookupReply(error=f"{asked.kind} {asked.name} {why_unreadable(error)}")
 
     async def _found(self, asked: Lookup) -> LookupReply:
         match asked.kind:
@@ -48,7 +58,12 @@ class LookupServer:
                 return LookupReply(policy=policy_from(await self._kube.get(POLICIES, asked.name)))
             case "template":
                 obj = await self._kube.get(TEMPLATES, asked.name, asked.namespace)
-                return LookupReply(template=template_fact(obj))
+                limit_bytes = self._limit_bytes()
+                fact = template_fact(obj)
+                reduced = fact if limit_bytes is None else fitting(fact, limit_bytes)
+                if not isinstance(reduced, TemplateObserved):
+                    return LookupReply(error=too_large(size_bytes(fact), limit_bytes or 0))
+                return LookupReply(template=reduced)
             case "overlap":
                 return self._overlap(asked)
 

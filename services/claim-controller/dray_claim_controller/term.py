@@ -100,6 +100,7 @@ class Term:
             writes,
             instance=instance,
             patience_s=settings.publishing.report_patience,
+            too_large=lambda: self.publisher.too_large,
         )
         self.voids = VoidWrites(kube, watching, clock, writes, self.reporter.tell)
         self.epochs = Epochs(

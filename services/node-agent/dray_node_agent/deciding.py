@@ -130,6 +130,9 @@ class Prepare(Question[PreparedClaim | Refusal], frozen=True, kw_only=True, tag=
             where = f"claim {claim.namespace}/{claim.name}"
             why = f"{where} was unprepared here and no pod reserves it: a late retry"
             return Refusal(why=why)
+        if claim.spec.unreadable:
+            where = f"claim {claim.namespace}/{claim.name}"
+            return Refusal(why=f"{where} {claim.spec.unreadable}")
         stock = Stock(self.reading, self.state)
         try:
             wanted = uses(claim, self.uid, self.node, stock.offers)

@@ -10,6 +10,7 @@ from dray.bus.ports import (
     Bus,
     BusUnavailableError,
     Fence,
+    MessageTooLargeError,
     StaleSequenceError,
     StreamMissingError,
 )
@@ -175,6 +176,9 @@ class Reporter:
         while True:
             try:
                 await work()
+            except MessageTooLargeError as error:
+                structlog.get_logger().error("left out", error=str(error))
+                return
             except (BusUnavailableError, StreamMissingError, StaleSequenceError) as error:
                 structlog.get_logger().debug("not published yet", error=str(error))
                 await backoff.pause()

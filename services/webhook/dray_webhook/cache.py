@@ -8,6 +8,7 @@ import structlog
 
 from dray.bus.ports import Bus, BusUnavailableError, StreamMissingError
 from dray.bus.topology import FACTS_STREAM
+from dray.domain import json_codec
 from dray.messages.base import Delivered, UndecodableMessageError, decode, subject_prefix
 from dray.messages.facts import Fact
 from dray.messages.rpc import Lookup, LookupReply
@@ -15,6 +16,7 @@ from dray.runtime.backoff import Backoff
 from dray_webhook.view import DEFAULT_POOL, READ_FACTS, View
 
 _TYPES: dict[str, type[Fact]] = {subject_prefix(fact): fact for fact in READ_FACTS}
+_REPLY = msgspec.json.Decoder(LookupReply)
 SUBJECTS = tuple(subject for prefix in _TYPES for subject in (prefix, f"{prefix}.>"))
 
 
@@ -91,7 +93,7 @@ class Cache:
                 answer = await self._bus.request(
                     Lookup.SUBJECT, msgspec.json.encode(lookup), timeout_s=timeout_s
                 )
-            return msgspec.json.decode(answer, type=LookupReply)
+            return json_codec.decode(answer, _REPLY)
         except (BusUnavailableError, TimeoutError):
             return LookupReply(
                 error=f"the claim-controller did not answer in {timeout_s * 1000:.0f} ms"

@@ -71,7 +71,7 @@ class Inputs:
             facts_sequence=view.position,
             facts_created=facts_created,
             caught_up=view.caught_up,
-            request=_redacted(request, path).model_dump(mode="json", by_alias=True),
+            request=_redacted(request, path).model_dump(by_alias=True),
             redacted=True,
             traceparent=ids.traceparent,
             looked_up=tuple(LookedUp(question=q, answer=a) for q, a in known.items()),

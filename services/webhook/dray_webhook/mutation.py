@@ -44,7 +44,7 @@ from dray_webhook.jsonpatch import difference
 from dray_webhook.pools import Rules, resolve
 from dray_webhook.review import DENIED, UNSURE, Answer, Object, Request, annotations_of
 from dray_webhook.selectors import selectors_of
-from dray_webhook.shape import LONGEST_SHAPE, Shape, canonical, derive, derived_name
+from dray_webhook.shape import LONGEST_SHAPE, Shape, derive, derived_name
 from dray_webhook.understood import understood
 from dray_webhook.updates import put_back
 from dray_webhook.view import View
@@ -110,7 +110,7 @@ class _Admission:
             claim_conflicts(self.spec, base.name, self._other_bases(base.name))
         )
         shape = self._shape(wanted, base, pool)
-        shape_text = canonical(shape.content) if shape else ""
+        shape_text = shape.text if shape else ""
         self._check_size(shape_text, base)
         uses = uses_of(self.containers, shape) if shape else None
         self.findings.errors.extend(container_conflicts(self.spec, base.name, uses))

@@ -206,13 +206,21 @@ class _Resolver:
 
     def _labelled(self, base: TemplateObserved) -> TemplateObserved | None:
         seen = base.labels.get(TEMPLATE_LABEL)
+        lookup = Lookup(kind="template", name=base.name, namespace=base.namespace)
+        if base.unusable:
+            self._refuse(
+                f'ResourceClaimTemplate "{base.namespace}/{base.name}" can\'t be used: '
+                f"{base.unusable}",
+                lookup,
+            )
+            return None
         if seen == "true":
             return base
         has = "has no such label" if seen is None else f'has "{seen}"'
         self._refuse(
             f'ResourceClaimTemplate "{base.namespace}/{base.name}" is not marked as a base: '
             f'expected label {TEMPLATE_LABEL}: "true", it {has}',
-            Lookup(kind="template", name=base.name, namespace=base.namespace),
+            lookup,
         )
         return None
 

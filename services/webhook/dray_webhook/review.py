@@ -1,18 +1,20 @@
 """``admission.k8s.io/v1`` AdmissionReview: the request as read, the answer as written."""
 
 import base64
-import json
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import msgspec
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
+from dray.domain import json_codec
 from dray.domain.errors import InvalidInputError
 from dray.messages.events import PodRequested
 from dray.messages.rpc import Lookup
 
 Object = dict[str, Any]
+_BODY = msgspec.json.Decoder(dict[str, Any])
 WARNING_LENGTH = 256
 """The API server cuts a warning here."""
 
@@ -77,7 +79,12 @@ def read_review(body: bytes) -> Request:
         MalformedReviewError: no JSON, or not an AdmissionReview v1; every error is named.
     """
     try:
-        return _Review.model_validate_json(body).request
+        return _Review.model_validate(json_codec.decode(body, _BODY)).request
+    except msgspec.DecodeError as error:
+        raise MalformedReviewError(
+            f"expected an AdmissionReview of admission.k8s.io/v1, but the body can't be read: "
+            f"{error}"
+        ) from error
     except ValidationError as error:
         wrong = "; ".join(
             f"{'.'.join(map(str, entry['loc'])) or 'body'}: {entry['msg']}"
@@ -112,9 +119,8 @@ def write_review(uid: str, answer: Answer) -> Object:
     """The AdmissionReview that carries ``answer``."""
     response: Object = {"uid": uid, "allowed": answer.allowed}
     if answer.patch:
-        patch = json.dumps(answer.patch, separators=(",", ":"), ensure_ascii=False)
         response["patchType"] = "JSONPatch"
-        response["patch"] = base64.b64encode(patch.encode()).decode()
+        response["patch"] = base64.b64encode(msgspec.json.encode(answer.patch)).decode()
     if answer.warnings:
         response["warnings"] = [warning[:WARNING_LENGTH] for warning in answer.warnings]
     if not answer.allowed:

@@ -10,11 +10,12 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Never
 
 from dray.cel.environment import Environment
 from dray.domain.devices import Taint, Toleration
 from dray.domain.errors import InvalidInputError
+from dray.domain.json_codec import MAX_NESTING
 from dray.domain.names import (
     DERIVED_FROM_LABEL,
     DEVICE_CLASS,
@@ -58,6 +59,8 @@ class Shape:
     """By container, empty for the shared one: names of the requests that were completed."""
     others: tuple[str, ...]
     """The base's other requests, which are for all containers."""
+    text: str
+    """The content as canonical JSON."""
 
 
 def derive(base: TemplateObserved, wanted: Sequence[Wanted], pool: Pool, form: Form) -> Shape:
@@ -91,7 +94,8 @@ def derive(base: TemplateObserved, wanted: Sequence[Wanted], pool: Pool, form: F
         _finish(devices, one, names[one.container], pool, form)
     devices["requests"] = requests
     _refuse_too_many(devices, selectors, sum(one.asked.count for one in wanted), where)
-    return Shape({"metadata": _metadata(base, pool), "spec": spec}, names, others)
+    content = {"metadata": _metadata(base, pool), "spec": spec}
+    return Shape(content, names, others, _canonical(content, where))
 
 
 def _finish(devices: Object, wanted: Wanted, names: Sequence[str], pool: Pool, form: Form) -> None:
@@ -113,9 +117,18 @@ def _refuse_too_many(devices: Object, selectors: Sequence[Object], count: int, w
             )
 
 
-def canonical(shape: Object) -> str:
-    """The one text of a shape."""
-    return json.dumps(shape, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+def _canonical(content: Object, where: str) -> str:
+    """The one text of a shape's content."""
+
+    def refuse(_: object) -> Never:
+        raise UnusableBaseError(
+            f"{where}: a config entry is nested more than {MAX_NESTING} levels deep: dray can't "
+            "put it on a pod; make it shallower"
+        )
+
+    return json.dumps(
+        content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=refuse
+    )
 
 
 def derived_name(base: str, shape_text: str) -> str:

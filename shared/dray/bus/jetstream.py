@@ -74,6 +74,11 @@ class JetStreamBus:
         """Whether a connection is up."""
         return self._link.connected
 
+    @property
+    def max_payload_bytes(self) -> int | None:
+        """See ``Bus.max_payload_bytes``."""
+        return self._link.max_payload_bytes
+
     async def ensure(self, stream: StreamSpec) -> bool:
         """See ``Bus.ensure``; a stream with another configuration is brought up to the spec's."""
         return await ensure_stream(self._link, stream)

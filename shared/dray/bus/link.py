@@ -25,6 +25,7 @@ class Link:
     """Keeps a session up, for ever, with jittered backoff between attempts."""
 
     def __init__(self, servers: str, *, name: str, user: str = "", password: str = "") -> None:
+        self._max_payload_bytes: int | None = None
         self._options: dict[str, Any] = {
             "servers": [server.strip() for server in servers.split(",")],
             "name": name,
@@ -59,6 +60,11 @@ class Link:
     def closed(self) -> bool:
         """Whether ``close`` was called."""
         return self._closed
+
+    @property
+    def max_payload_bytes(self) -> int | None:
+        """The longest message that the server takes; None before the first connection."""
+        return self._max_payload_bytes
 
     def session(self) -> Session:
         """The session. Raises BusUnavailableError while there is none."""
@@ -120,6 +126,7 @@ class Link:
             return
         backoff.reset()
         self._session = session
+        self._max_payload_bytes = session.client.max_payload
         self._up.set()
         await session.closed.wait()
         self._up.clear()

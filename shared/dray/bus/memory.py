@@ -75,6 +75,11 @@ class MemoryBus:
         """Whether calls can succeed."""
         return self._connected and not self._closed
 
+    @property
+    def max_payload_bytes(self) -> int | None:
+        """See ``Bus.max_payload_bytes``."""
+        return self.server.max_payload_bytes
+
     async def ensure(self, stream: StreamSpec) -> bool:
         """See ``Bus.ensure``."""
         await self._enter("ensure")
@@ -94,6 +99,7 @@ class MemoryBus:
     async def publish(self, message: Outgoing, *, fence: Fence | None = None) -> int:
         """See ``Bus.publish``."""
         await self._enter("publish")
+        self.server.check_size(message)
         sequence = self.server.of_subject(message.subject).publish(message, fence)
         self._leave("publish")
         return sequence
@@ -103,6 +109,7 @@ class MemoryBus:
     ) -> int:
         """See ``Bus.append``."""
         await self._enter("append")
+        self.server.check_size(message)
         stream = self.server.of_subject(message.subject)
         sequence = stream.append(message, expected_last, identity=identity, after=after)
         self._leave("append")
@@ -171,6 +178,7 @@ class MemoryBus:
     async def notify(self, subject: str, payload: bytes) -> None:
         """See ``Bus.notify``: kept by a stream of the subject, if there is one."""
         await self._enter("notify")
+        self.server.check_size(Outgoing(subject, payload))
         try:
             self.server.of_subject(subject).store(Outgoing(subject, payload), deduplicate=False)
         except StreamMissingError:
@@ -179,6 +187,7 @@ class MemoryBus:
     async def request(self, subject: str, payload: bytes, *, timeout_s: float) -> bytes:
         """See ``Bus.request``."""
         await self._enter("request")
+        self.server.check_size(Outgoing(subject, payload))
         for pattern, _, handler in tuple(self._answers):
             if matches(subject, pattern):
                 try:
@@ -193,6 +202,8 @@ class MemoryBus:
                     )
                     break
                 if answer is not None:
+                    if len(answer) > self.server.max_payload_bytes:
+                        break
                     return answer
         raise BusUnavailableError(f"nobody answered {subject} within {timeout_s} s")
 

@@ -9,13 +9,14 @@ import msgspec
 
 from dray.bus.ports import (
     Fence,
+    MessageTooLargeError,
     NoRoomError,
     StaleSequenceError,
     StreamMissingError,
     StreamSpec,
     StreamState,
 )
-from dray.messages.base import Delivered, Outgoing
+from dray.messages.base import Delivered, Outgoing, sent_bytes
 
 MESSAGE_ID = "Nats-Msg-Id"
 TTL = "Nats-TTL"
@@ -203,6 +204,14 @@ class MemoryServer:
         """Holder and the time the lease lapses, by key."""
         self.storage_bytes = 2**50
         """What may be set aside for streams."""
+        self.max_payload_bytes = 2**20
+        """As nats-server has it, if nobody sets it."""
+
+    def check_size(self, message: Outgoing) -> None:
+        """Raise MessageTooLargeError for what a server would not take."""
+        size_bytes = sent_bytes(message.payload, message.headers)
+        if size_bytes > self.max_payload_bytes:
+            raise MessageTooLargeError(message.subject, size_bytes, self.max_payload_bytes)
 
     def ensure(self, spec: StreamSpec) -> bool:
         """Make the stream if it is missing. Raises NoRoomError."""

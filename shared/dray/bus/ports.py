@@ -24,6 +24,18 @@ class StreamMissingError(PermanentError):
     """The stream does not exist: it was never made, or its log was lost."""
 
 
+class MessageTooLargeError(PermanentError):
+    """The message, headers included, is larger than the server takes (``max_payload``)."""
+
+    def __init__(self, subject: str, size_bytes: int, limit_bytes: int) -> None:
+        super().__init__(
+            f"{subject} with {size_bytes} bytes can't be published: the server takes "
+            f"{limit_bytes} at most (max_payload)"
+        )
+        self.size_bytes = size_bytes
+        self.limit_bytes = limit_bytes
+
+
 @dataclass(frozen=True, slots=True)
 class StreamState:
     """A stream as the server reports it. ``created`` tells a re-created one apart."""
@@ -87,6 +99,11 @@ class Bus(Protocol):
     @property
     def connected(self) -> bool:
         """Whether the bus can be reached now."""
+
+    @property
+    def max_payload_bytes(self) -> int | None:
+        """The longest message that the server takes; None before the first connection. A longer
+        one raises MessageTooLargeError wherever it is sent."""
 
     async def ensure(self, stream: StreamSpec) -> bool:
         """Make the stream if it is missing; True if it was made now. Idempotent. Raises NoRoomError

@@ -19,8 +19,9 @@ from nats.aio.subscription import Subscription
 from nats.aio.transport import TcpTransport
 
 from dray.bus.intake import Intake, Take
-from dray.bus.ports import BusUnavailableError
+from dray.bus.ports import BusUnavailableError, MessageTooLargeError
 from dray.domain.errors import PermanentError
+from dray.messages.base import sent_bytes
 
 NO_RESPONDERS: Final = "503"
 _FORBIDDEN: Final = re.compile(r'permissions violation for publish to "([^"]+)"', re.IGNORECASE)
@@ -29,8 +30,6 @@ _UNSENDABLE: Final = (
     nats.errors.BadSubjectError,
     nats.errors.BadHeaderError,
 )
-_HEADERS_BYTES: Final = len(b"NATS/1.0\r\n\r\n")
-_HEADER_BYTES: Final = len(b": \r\n")
 _VIOLATION: Final = "permissions violation"
 _DISCARD_S: Final = 1
 
@@ -238,15 +237,8 @@ class Session:
 
     def _check_size(self, subject: str, payload: bytes, headers: Mapping[str, str]) -> None:
         """nats-py counts the payload alone; a server ends the connection over the whole."""
-        size = len(payload)
-        if headers:
-            text = "".join((*headers, *headers.values())).encode()
-            size += _HEADERS_BYTES + len(text) + len(headers) * _HEADER_BYTES
-        if size > self.client.max_payload:
-            raise PermanentError(
-                f"{subject} with {size} bytes can't be published: the server takes "
-                f"{self.client.max_payload} at most (max_payload)"
-            )
+        if (size_bytes := sent_bytes(payload, headers)) > self.client.max_payload:
+            raise MessageTooLargeError(subject, size_bytes, self.client.max_payload)
 
     async def _failed(self) -> None:
         # The client knows that it is closed before it says so: tell all at once, and let

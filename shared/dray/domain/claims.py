@@ -1,5 +1,7 @@
 """Claims, what is allocated to them, and the attempts to do so."""
 
+from typing import Final
+
 import msgspec
 
 from dray.domain.constraints import Constraint as Constraint
@@ -38,6 +40,13 @@ class DeviceRequest(msgspec.Struct, frozen=True, gc=False):
     """For those who watch devices: uses nothing up."""
 
 
+UNREAD: Final = "can't be read: "
+"""What begins the reason why nothing of a claim's spec is known."""
+
+TOO_LARGE: Final = "too large for the bus: "
+"""What begins the reason why an object's fact is without what makes it too large."""
+
+
 class ClaimSpec(msgspec.Struct, frozen=True, gc=False):
     """``ResourceClaimSpec``. ``unsupported`` names what dray can't allocate."""
 
@@ -47,6 +56,19 @@ class ClaimSpec(msgspec.Struct, frozen=True, gc=False):
     unsupported: tuple[str, ...] = ()
     in_full: tuple[Request, ...] = ()
     """All requests with all that they say; empty where ``requests`` says it."""
+
+    @property
+    def unreadable(self) -> str:
+        """Why the claim can't be read; empty if it can."""
+        return self._reason(UNREAD)
+
+    @property
+    def too_large(self) -> str:
+        """Why the bus has only what the claim holds; empty if it has all of it."""
+        return self._reason(TOO_LARGE)
+
+    def _reason(self, prefix: str) -> str:
+        return next((why for why in self.unsupported if why.startswith(prefix)), "")
 
 
 class DeviceTerms(msgspec.Struct, frozen=True, gc=False):

@@ -19,11 +19,21 @@ AttributeValue = bool | int | str | Version
 
 # A dictionary's key far more often than it is made: its hash is computed once.
 class DeviceId(msgspec.Struct, frozen=True, order=True, gc=False, cache_hash=True):
-    """What identifies a device in the whole cluster."""
+    """What identifies a device in the whole cluster. An empty part is unknown: such an identity
+    stands for every device that it may be."""
 
     driver: str
     pool: str
     device: str
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every part is known."""
+        return bool(self.driver and self.pool and self.device)
+
+    def may_be(self, driver: str, pool: str) -> bool:
+        """Whether it may be a device of a driver's pool."""
+        return self.driver in ("", driver) and self.pool in ("", pool)
 
     def __str__(self) -> str:
         return f"{self.driver}/{self.pool}/{self.device}"

@@ -3,8 +3,10 @@
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final
 
-from dray.kube.api_transport import GoneError, Transport, configuration
-from dray.kube.api_watch import watch
+import structlog
+
+from dray.kube.api_transport import AROUND_ITEM, GoneError, Transport, configuration
+from dray.kube.api_watch import NOT_IDENTIFIED, is_identified, watch
 from dray.kube.ports import (
     NODES,
     PODS,
@@ -97,9 +99,11 @@ class KubeApi:
 
     async def update(self, resource: Resource, obj: Object, *, subresource: str = "") -> Object:
         """See ``Kube.update``."""
-        metadata = obj["metadata"]
+        # Without managed fields, of which not all is kept here, the server goes on with its own.
+        metadata = {key: one for key, one in obj["metadata"].items() if key != "managedFields"}
         path = resource.path(metadata.get("namespace", ""), metadata["name"], subresource)
-        body = {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
+        own = {"apiVersion": resource.api_version, "kind": resource.kind}
+        body = {**own, **obj, "metadata": metadata}
         return await self._transport.call("PUT", path, query=self._manager, body=body)
 
     async def patch(
@@ -215,14 +219,22 @@ class KubeApi:
 
     async def _pages(self, resource: Resource, path: str, selectors: dict[str, str]) -> Listed:
         objects: list[Object] = []
+        is_whole = True
         query = {"limit": PAGE, **selectors}
         while True:
-            page = await self._transport.call("GET", path, query=query)
-            for obj in page.get("items") or ():
+            page = await self._transport.call("GET", path, query=query, around=AROUND_ITEM)
+            for number, obj in enumerate(page.get("items") or ()):
+                if not is_identified(obj):
+                    is_whole = False
+                    where = {"list": path, "item": number, "page": query.get("continue", "")}
+                    structlog.get_logger().error(NOT_IDENTIFIED, **where)
+                    continue
                 # Lists leave out what they say once for all.
-                objects.append({"apiVersion": resource.api_version, "kind": resource.kind, **obj})
+                obj.setdefault("apiVersion", resource.api_version)
+                obj.setdefault("kind", resource.kind)
+                objects.append(obj)
             if not (token := page["metadata"].get("continue")):
-                return Listed(tuple(objects), int(page["metadata"]["resourceVersion"]))
+                return Listed(tuple(objects), int(page["metadata"]["resourceVersion"]), is_whole)
             query["continue"] = token
 
 

@@ -5,6 +5,7 @@ Bodies are plain JSON both ways: the library's typed models cost a millisecond p
 
 import asyncio
 import contextlib
+import io
 import os
 import socket
 import time
@@ -21,6 +22,7 @@ from kubernetes_asyncio import config
 from kubernetes_asyncio.client.api_client import ApiClient
 from kubernetes_asyncio.client.configuration import Configuration
 
+from dray.domain import json_codec
 from dray.domain.errors import DrayError, InvalidInputError
 from dray.kube.ports import (
     AlreadyExistsError,
@@ -37,6 +39,12 @@ _ANSWER_S: Final = 2.0
 _JSON: Final = "application/json"
 _READ_BUFFER_BYTES: Final = 2**21
 """Events of large objects are read in few pieces."""
+_OBJECT: Final = msgspec.json.Decoder(dict[str, Any])
+_ANYTHING: Final = msgspec.json.Decoder[Any]()
+AROUND_ITEM: Final = 2
+"""Containers around each object of a list."""
+_AROUND_EVENT: Final = 1
+"""Around the object of a watch event."""
 _GONE: Final = 410
 _SERVER_FAULTS: Final = 500
 _TOO_MANY: Final = 429
@@ -124,8 +132,9 @@ class Transport:
         body: object = None,
         content_type: str = _JSON,
         timeout_s: float | None = None,
+        around: int = 0,
     ) -> dict[str, Any]:
-        """One request and its JSON answer.
+        """One request and its JSON answer, as ``decoded`` reads it.
 
         The server gives the request up ``timeout_s`` after it has received it, whatever its
         admission webhooks do. Raises the errors of ``dray.kube.ports``, KubeUnavailableError where
@@ -150,7 +159,7 @@ class Transport:
             ) from error
         if failed is not None:
             raise await self._error(failed, f"{method} {path}")
-        return _object(data, f"{method} {path}") if data else {}
+        return decoded(data, f"{method} {path}", around) if data else {}
 
     async def lines(
         self, path: str, query: Query, *, silence_s: float
@@ -170,7 +179,7 @@ class Transport:
                     *complete, rest = (rest + chunk).split(b"\n")
                     for line in complete:
                         if line.strip():
-                            yield _object(line, f"watch {path}")
+                            yield decoded(line, f"watch {path}", _AROUND_EVENT)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise KubeUnavailableError(
                 f"watch {path}: the connection was lost: {error or type(error).__name__}"
@@ -224,7 +233,10 @@ class Transport:
         parameters: list[tuple[str, str]] = list((query or {}).items())
         await self._client.update_params_for_auth(headers, parameters, ["BearerToken"])
         url = f"{self._settings.host}{path}" + (f"?{urlencode(parameters)}" if parameters else "")
-        options: dict[str, Any] = {"headers": headers, "timeout": timeout, "data": data}
+        options: dict[str, Any] = {"headers": headers, "timeout": timeout}
+        if data is not None:
+            # In parts: the library warns of more than 1 MiB that it would have to send at once.
+            options["data"] = io.BytesIO(data)
         if self._proxy:
             options["proxy"] = self._proxy
         if self._settings.tls_server_name:
@@ -238,13 +250,30 @@ class Transport:
                     connection.transport.abort()
 
 
-def _object(data: bytes, what: str) -> dict[str, Any]:
+def decoded(data: bytes, what: str, around: int = 0) -> dict[str, Any]:
+    """An object, a list of objects, or a watch event: ``around`` containers are around each object.
+
+    What is nested too deep in an object is kept as it is written, as ``msgspec.Raw``, and
+    ``fieldsV1`` of its managed fields is left out: nobody reads it, and it may be most of it.
+
+    Raises:
+        KubeUnavailableError: it is no JSON object.
+    """
     try:
-        return msgspec.json.decode(data, type=dict[str, Any])
-    except msgspec.MsgspecError as error:
+        found = json_codec.decode(data, _OBJECT, nesting=json_codec.MAX_NESTING + around)
+    except msgspec.DecodeError as error:
         raise KubeUnavailableError(
             f"{what}: the answer is no JSON object ({error}): is it the API server that answers?"
         ) from error
+    for obj in (found, found.get("object"), *(found.get("items") or ())):
+        _drop_fields(obj)
+    return found
+
+
+def _drop_fields(obj: object) -> None:
+    metadata = obj.get("metadata") if isinstance(obj, dict) else None
+    for entry in (metadata.get("managedFields") if isinstance(metadata, dict) else None) or ():
+        entry.pop("fieldsV1", None)
 
 
 def _probe(response: aiohttp.ClientResponse) -> None:
@@ -270,8 +299,8 @@ def environment_proxy(host: str) -> str | None:
 def answer_of(response: aiohttp.ClientResponse, data: bytes) -> Answer:
     """What a failed response says: a ``Status`` object, or plain text."""
     try:
-        status = msgspec.json.decode(data)
-    except msgspec.MsgspecError:
+        status = json_codec.decode(data, _ANYTHING)
+    except msgspec.DecodeError:
         status = None
     if not isinstance(status, dict):
         status = {"message": data.decode(errors="replace").strip() or response.reason or ""}

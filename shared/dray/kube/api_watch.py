@@ -27,6 +27,12 @@ PATIENCE_S: Final = 10.0
 has read its roles."""
 _LEAST_S: Final = 240
 _MOST_S: Final = 480
+NOT_IDENTIFIED: Final = "an object is left out: its metadata can't be read"
+_SHOWN: Final = 200
+"""Characters of what can't be read."""
+_IDENTITY: Final = ("name", "uid", "resourceVersion")
+_MAPS: Final = ("labels", "annotations")
+_LISTS: Final = ("ownerReferences", "finalizers", "managedFields")
 _SILENCE_S: Final = 30.0
 """How much longer than its time-out a watch may stay silent before it is given up."""
 
@@ -56,6 +62,9 @@ async def watch(
             flow = _events(transport, path, selectors, version)
             async with contextlib.aclosing(flow) as events:
                 async for kind, obj in events:
+                    if kind != "BOOKMARK" and not is_identified(obj):
+                        log.error(NOT_IDENTIFIED, object=str(obj)[:_SHOWN])
+                        continue
                     version = int(obj["metadata"]["resourceVersion"])
                     backoff.reset()
                     if kind != "BOOKMARK":
@@ -95,6 +104,21 @@ async def _events(
             if kind == "ERROR":
                 raise _failure(obj)
             yield kind, obj
+
+
+def is_identified(obj: Any) -> bool:
+    """Whether an object has metadata as every server writes it. The rest of it may be of any
+    shape."""
+    metadata = obj.get("metadata") if isinstance(obj, dict) else None
+    if not isinstance(metadata, dict):
+        return False
+    texts = [metadata.get(name) for name in _IDENTITY]
+    return (
+        all(isinstance(text, str) and text for text in texts)
+        and str(texts[-1]).isdecimal()
+        and all(isinstance(metadata.get(name), dict | None) for name in _MAPS)
+        and all(isinstance(metadata.get(name), list | None) for name in _LISTS)
+    )
 
 
 def _failure(status: dict[str, Any]) -> GoneError | KubeUnavailableError:

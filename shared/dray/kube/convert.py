@@ -3,7 +3,14 @@
 Objects are taken as an API server returns them: validated and defaulted.
 """
 
-from dray.kube.convert_claims import allocation_from, allocation_to, claim_from, status_to
+from dray.kube.convert_claims import (
+    UNREADABLE,
+    allocation_from,
+    allocation_to,
+    claim_from,
+    status_to,
+    why_unreadable,
+)
 from dray.kube.convert_devices import class_from, slice_from
 from dray.kube.convert_metadata import revision_of, time_from, time_to
 from dray.kube.convert_needs import given_by_classes, host_ports, pod_needs
@@ -12,6 +19,7 @@ from dray.kube.convert_pools import policy_from, pool_from
 from dray.kube.convert_requests import requests_of
 
 __all__ = [
+    "UNREADABLE",
     "allocation_from",
     "allocation_to",
     "claim_from",
@@ -29,4 +37,5 @@ __all__ = [
     "status_to",
     "time_from",
     "time_to",
+    "why_unreadable",
 ]

@@ -1,9 +1,14 @@
 """ResourceClaims (resource.k8s.io/v1) as domain values, and allocations back."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
+import msgspec
+from msgspec.structs import replace
+
+from dray.domain import json_codec
 from dray.domain.claims import (
+    UNREAD,
     AllocatedDevice,
     Allocation,
     Claim,
@@ -15,12 +20,14 @@ from dray.domain.claims import (
 from dray.domain.devices import DeviceId, OpaqueConfig
 from dray.domain.dra.asks import Request
 from dray.domain.dra.nodes import NAME_FIELD
-from dray.domain.errors import InvalidInputError
+from dray.domain.errors import DrayError, InvalidInputError
 from dray.domain.names import DECISION, POOL_LABEL, VOID
 from dray.kube import convert_dra_claims as in_full
 from dray.kube.convert_devices import configs_from, selectors_from
 from dray.kube.convert_dra_slices import node_selector_from
 from dray.kube.convert_metadata import (
+    LONGEST_ATTEMPT,
+    annotation,
     attempt_annotation,
     controlling_pod,
     is_deleting,
@@ -33,9 +40,45 @@ from dray.kube.convert_metadata import (
 from dray.kube.dra_fields import Fields
 from dray.kube.ports import Object
 
+T = TypeVar("T")
+_CLAIM: Final = msgspec.json.Decoder(Claim)
+_DEVICE: Final = msgspec.json.Decoder(AllocatedDevice)
+_ANY_DEVICES: Final = Allocation((AllocatedDevice("", DeviceId("", "", "")),))
+
+
+UNREADABLE: Final = (
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    ArithmeticError,
+    msgspec.MsgspecError,
+    DrayError,
+)
+"""What reading an object raises whose shape is not the one of its API."""
+
 
 def claim_from(obj: Object) -> Claim:
-    """A ResourceClaim with what dray's annotations and label on it say."""
+    """A ResourceClaim with what dray's annotations and label on it say.
+
+    One that can't be read as a whole says so in ``spec.unsupported``, and nothing else of its spec.
+    Of its allocation all that can be read counts; what of a device's identity can't be read is
+    empty, see ``DeviceId``.
+    """
+    try:
+        return json_codec.checked(_claim(obj), _CLAIM)
+    except UNREADABLE as error:
+        return _readable_part(obj, error)
+
+
+def why_unreadable(error: Exception) -> str:
+    """Why an object can't be read, for people."""
+    if isinstance(error, InvalidInputError):
+        return f"{UNREAD}{error}"
+    return f"{UNREAD}its shape is unknown to dray ({type(error).__name__}: {error})"
+
+
+def _claim(obj: Object) -> Claim:
     metadata = obj["metadata"]
     status = obj.get("status") or {}
     pod_uid, pod_name = controlling_pod(obj)
@@ -50,12 +93,86 @@ def claim_from(obj: Object) -> Claim:
         pod_uid=pod_uid,
         pod_name=pod_name,
         allocation=allocation_from(allocation) if allocation else None,
-        reserved_for=tuple(entry["uid"] for entry in status.get("reservedFor") or ()),
-        decision=attempt_annotation(obj, DECISION),
-        void=attempt_annotation(obj, VOID),
+        reserved_for=_reserved_for(status),
+        decision=_attempt(obj, DECISION),
+        void=_attempt(obj, VOID),
         deleting=is_deleting(obj),
         created_unix_s=time_from(metadata.get("creationTimestamp")),
     )
+
+
+def _readable_part(obj: Object, error: Exception) -> Claim:
+    """What can be read of a claim that can't be read as a whole."""
+    metadata = obj["metadata"]
+    pod_uid, pod_name = _or_else(("", ""), controlling_pod, obj)
+    return Claim(
+        uid=metadata["uid"],
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        resource_version=revision_of(obj),
+        pool=_or_else("", label, obj, POOL_LABEL),
+        spec=ClaimSpec(unsupported=(why_unreadable(error),)),
+        pod_uid=pod_uid,
+        pod_name=pod_name,
+        allocation=_readable_allocation(obj.get("status") or {}),
+        reserved_for=_or_else((), _reserved_for, obj.get("status") or {}),
+        decision=_or_else(0, _attempt, obj, DECISION),
+        void=_or_else(0, _attempt, obj, VOID),
+        deleting=is_deleting(obj),
+        created_unix_s=_or_else(0.0, time_from, metadata.get("creationTimestamp")),
+    )
+
+
+def _attempt(obj: Object, name: str) -> int:
+    text = annotation(obj, name)
+    if len(text) > LONGEST_ATTEMPT and text.isdecimal():
+        raise InvalidInputError(
+            f"annotation {name} has {len(text)} digits, expected {LONGEST_ATTEMPT} at most: only "
+            "dray writes it, remove it"
+        )
+    return attempt_annotation(obj, name)
+
+
+def _readable_allocation(status: Any) -> Allocation | None:
+    """All that an allocation may hold."""
+    if not isinstance(status, Mapping):
+        return _ANY_DEVICES
+    if not (allocation := status.get("allocation")):
+        return None
+    try:
+        selector = node_selector_from(Fields(allocation, "status.allocation"), "nodeSelector")
+        node = "" if selector is None else selector.only_node
+    except UNREADABLE:
+        node = ""
+    results = _or_else(None, lambda: allocation["devices"]["results"])
+    if not isinstance(results, list):
+        return replace(_ANY_DEVICES, node=node)
+    return Allocation(tuple(_readable_result(entry) for entry in results), node)
+
+
+def _readable_result(entry: Any) -> AllocatedDevice:
+    """The device as a whole, where what is taken of it can't be read."""
+    try:
+        return json_codec.checked(_result(entry), _DEVICE)
+    except UNREADABLE:
+        texts = [_text(entry, name) for name in ("driver", "pool", "device")]
+        return AllocatedDevice(_text(entry, "request"), DeviceId(*texts))
+
+
+def _text(entry: Any, name: str) -> str:
+    found = entry.get(name) if isinstance(entry, Mapping) else None
+    return found if isinstance(found, str) else ""
+
+
+def _or_else(otherwise: T, read: Callable[..., T], *of: Any) -> T:
+    try:
+        return read(*of)
+    except UNREADABLE:
+        return otherwise
+
+
+def _reserved_for(status: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(str(entry["uid"]) for entry in status.get("reservedFor") or ())
 
 
 def claim_spec_from(spec: Mapping[str, Any]) -> ClaimSpec:

@@ -2,10 +2,13 @@
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from dray.domain.devices import Taint, Toleration
 from dray.kube.ports import Object
+
+LONGEST_ATTEMPT: Final = 18
+"""Digits: epochs may be seconds since 1970, and what follows from an attempt fits 64 bits."""
 
 
 def revision_of(obj: Object) -> int:
@@ -31,9 +34,10 @@ def annotation(obj: Object, name: str) -> str:
 
 
 def attempt_annotation(obj: Object, name: str) -> int:
-    """An annotation that holds an attempt; 0 where it is absent or not a number."""
+    """An annotation that holds an attempt; 0 where it is absent, or not a number that dray
+    writes."""
     text = annotation(obj, name)
-    return int(text) if text.isdecimal() else 0
+    return int(text) if text.isdecimal() and len(text) <= LONGEST_ATTEMPT else 0
 
 
 def label(obj: Object, name: str) -> str:

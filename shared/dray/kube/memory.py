@@ -155,7 +155,7 @@ class MemoryKube:
         request = Request("update", resource, name, namespace, subresource)
         await self._enter(request)
         old = self.store.get(resource, name, namespace)
-        written = self.store.write(resource, old, copy.deepcopy(obj), subresource)
+        written = self.store.write(resource, old, obj, subresource)
         self._leave(request)
         return written
 

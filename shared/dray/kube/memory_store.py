@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
+import msgspec
+
+from dray.domain import json_codec
 from dray.kube.memory_refusals import Refusal
 from dray.kube.memory_rules import check_update, has_generation, merge_update, prepare_create
 from dray.kube.ports import (
@@ -26,6 +29,8 @@ Key = tuple[str, str]
 _FIRST_REVISION: Final = 1000
 _ENDED: Final = ("Succeeded", "Failed")
 _GRACE_S: Final = 30
+_MOST_NESTING: Final = 10_000
+_OBJECT: Final = msgspec.json.Decoder(dict[str, Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +70,7 @@ class MemoryStore:
 
     def create(self, resource: Resource, obj: Object, namespace: str, dry_run: bool) -> Object:
         """Store a new object. Raises AlreadyExistsError, RefusedError."""
-        made = copy.deepcopy(obj)
+        made = _stored(obj)
         metadata = made.setdefault("metadata", {})
         if resource.namespaced:
             metadata["namespace"] = namespace or metadata.get("namespace") or "default"
@@ -91,6 +96,7 @@ class MemoryStore:
     def write(self, resource: Resource, old: Object, new: Object, subresource: str = "") -> Object:
         """Replace ``old`` by ``new`` as an update of a (sub)resource. Raises ConflictError,
         RefusedError."""
+        new = _stored(new)
         self._check_identity(resource, old, new)
         check_update(resource, old, new, subresource)
         merged = merge_update(resource, old, new, subresource)
@@ -185,3 +191,11 @@ class MemoryStore:
 
     def _timestamp(self) -> str:
         return datetime.fromtimestamp(self.now_unix_s(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _stored(obj: Object) -> Object:
+    """A copy, as an API server hands out what it was sent: as JSON."""
+    text = msgspec.json.encode(obj)
+    if json_codec.is_deeper(text, _MOST_NESTING):
+        raise RefusedError("json parse error: exceeded max depth", 400)
+    return json_codec.decode(text, _OBJECT)

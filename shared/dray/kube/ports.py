@@ -12,7 +12,8 @@ from dray.domain.errors import DrayError, PermanentError, TemporaryError
 from dray.domain.names import API_GROUP
 
 Object = dict[str, Any]
-"""A Kubernetes object as JSON."""
+"""A Kubernetes object as JSON. What is nested too deep in opaque parts is a ``msgspec.Raw``, see
+``dray.domain.json_codec``; ``fieldsV1`` of managed fields may be left out."""
 
 
 class KubeError(DrayError):
@@ -120,6 +121,8 @@ class Listed:
 
     objects: tuple[Object, ...]
     resource_version: int
+    is_whole: bool = True
+    """False: objects were left out, since not even their metadata can be read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,12 @@ from uuid import UUID, uuid5
 
 import msgspec
 
+from dray.domain import json_codec
 from dray.domain.errors import PermanentError
 
 Kind = Literal["state", "evt", "cmd", "rpc", "decision", "input"]
+_HEADERS_BYTES = len(b"NATS/1.0\r\n\r\n")
+_HEADER_BYTES = len(b": \r\n")
 _NAMESPACE = UUID("6f0f2d0e-6a0b-5b1c-9a1e-0d7c5f3b2a11")
 
 
@@ -58,6 +61,14 @@ class Outgoing:
     subject: str
     payload: bytes
     headers: dict[str, str] = field(default_factory=dict)
+
+
+def sent_bytes(payload: bytes, headers: Mapping[str, str]) -> int:
+    """What a message takes on a connection to NATS: its payload, and its headers as text."""
+    if not headers:
+        return len(payload)
+    text = "".join((*headers, *headers.values())).encode()
+    return len(payload) + _HEADERS_BYTES + len(text) + len(headers) * _HEADER_BYTES
 
 
 class Delivered(msgspec.Struct, frozen=True):
@@ -149,7 +160,7 @@ def decode(delivered: Delivered | bytes, message: type[M]) -> M:
     """
     payload = delivered if isinstance(delivered, bytes) else delivered.payload
     try:
-        found: M = _decoder(message).decode(payload)
+        found: M = json_codec.decode(payload, _decoder(message))
     except msgspec.MsgspecError as error:
         where = "" if isinstance(delivered, bytes) else f" on {delivered.subject}"
         raise UndecodableMessageError(

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
+from dray.domain import json_codec
 from dray.domain.claims import Allocation
 from dray.domain.pods import HostPort
 from dray.messages.base import Kind, Message, token
@@ -162,6 +163,7 @@ class Checkpoint(Record, frozen=True, kw_only=True, tag="checkpoint"):
 
 
 AnyRecord = Opened | Decided | Waiting | Released | NodeLeft | Checkpoint
+_RECORD: msgspec.json.Decoder[AnyRecord] = msgspec.json.Decoder(AnyRecord)
 RECORDS: tuple[type[Record], ...] = (Opened, Decided, Waiting, Released, NodeLeft, Checkpoint)
 
 
@@ -187,5 +189,4 @@ def decode_record(payload: bytes) -> AnyRecord:
     Raises:
         msgspec.MsgspecError: the payload is no known record.
     """
-    record: AnyRecord = msgspec.json.decode(payload, type=AnyRecord)
-    return record
+    return json_codec.decode(payload, _RECORD)

@@ -156,6 +156,8 @@ class TemplateObserved(Fact, frozen=True, kw_only=True):
     labels: dict[str, str]
     spec: dict[str, Any]
     """``ResourceClaimTemplateSpec`` as Kubernetes returned it."""
+    unusable: str = ""
+    """Why the template can't be used; ``spec`` is empty then."""
 
     def ids(self) -> tuple[str, ...]:
         return (self.namespace, self.name)

@@ -1,7 +1,11 @@
 """One reason: what failed, on how many of how many devices or nodes, and where nearly not."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
+
+_LONGEST_TEXT: Final = 1024
+"""Characters, where there is no room for all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,28 @@ class Reason:
         if self.nearest is None or not self.nearest.seen:
             return text
         return f"{text}; nearest: {self.nearest.where} has {self.nearest.seen}"
+
+
+def bounded(reasons: Sequence[Reason], limit_bytes: int = 65_536) -> tuple[Reason, ...]:
+    """The reasons, with shorter texts, and no more than there is room for, where they exceed
+    ``limit_bytes``: claims may ask with selectors of a megabyte."""
+    if _bytes_of(list(map(str, reasons))) <= limit_bytes:
+        return tuple(reasons)
+    short = [
+        replace(one, what=_shortened(one.what), detail=_shortened(one.detail)) for one in reasons
+    ]
+    kept: list[Reason] = []
+    left_bytes = limit_bytes
+    for one in short:
+        left_bytes -= _bytes_of([str(one)])
+        if left_bytes < 0:
+            break
+        kept.append(one)
+    return tuple(kept)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"
 
 
 def name_list(names: Sequence[str], most: int = 8) -> str:

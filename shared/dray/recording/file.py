@@ -11,6 +11,7 @@ from typing import IO, Self, get_args
 
 import msgspec
 
+from dray.domain import json_codec
 from dray.domain.errors import InvalidInputError
 from dray.recording.lines import FORMAT, Header, KnownLine, Line, UnknownLine
 
@@ -22,6 +23,9 @@ _WRITTEN_BY = "recordings are written by: dray record FILE"
 
 class _AnyLine(msgspec.Struct):
     line: str
+
+
+_ANY_LINE = msgspec.json.Decoder(_AnyLine)
 
 
 class BadRecordingError(InvalidInputError):
@@ -123,8 +127,8 @@ def _lines(path: Path) -> Iterator[Line]:
 
 def _decoded(path: Path, number: int, text: bytes) -> Line:
     try:
-        return _DECODER.decode(text)
-    except (msgspec.MsgspecError, RecursionError) as error:
+        return _line(text)
+    except msgspec.MsgspecError as error:
         if (kind := _kind(text)) not in ("", *_KINDS):
             return UnknownLine(kind=kind)
         where = f"{path}, line {number}"
@@ -136,6 +140,14 @@ def _decoded(path: Path, number: int, text: bytes) -> Line:
         raise BadRecordingError(
             f"{where}: no line of a recording: {error}; was it edited? If not, take the copy again"
         ) from error
+
+
+def _line(text: bytes) -> KnownLine:
+    try:
+        return _DECODER.decode(text)
+    except RecursionError:
+        # A payload that is nested too deep; a line keeps it as text.
+        return json_codec.decode(text, _DECODER, nesting=1)
 
 
 def _rescue(path: Path, whole: int) -> str:
@@ -151,6 +163,6 @@ def _rescue(path: Path, whole: int) -> str:
 
 def _kind(text: bytes) -> str:
     try:
-        return msgspec.json.decode(text, type=_AnyLine).line
-    except (msgspec.MsgspecError, RecursionError):
+        return json_codec.decode(text, _ANY_LINE).line
+    except msgspec.MsgspecError:
         return ""

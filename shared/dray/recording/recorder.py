@@ -10,6 +10,7 @@ import msgspec
 from dray.bus.catching_up import CatchingUp
 from dray.bus.ports import Bus, BusUnavailableError, StreamMissingError, StreamState
 from dray.bus.topology import FACTS_STREAM, INPUTS_STREAM
+from dray.domain import json_codec
 from dray.messages.base import Delivered, UndecodableMessageError, decode, subject_prefix
 from dray.messages.decisions import log_stream
 from dray.messages.facts import DomainObserved
@@ -26,11 +27,15 @@ from dray.recording.lines import (
 )
 from dray.runtime.backoff import Backoff
 
+_ANYTHING = msgspec.json.Decoder[Any]()
 _DOMAIN = f"{subject_prefix(DomainObserved)}."
 
 
 class _Input(msgspec.Struct):
     redacted: bool = False
+
+
+_INPUT = msgspec.json.Decoder(_Input)
 
 
 @dataclass(slots=True)
@@ -259,7 +264,7 @@ class Recorder:
 
 def _is_redacted(payload: bytes) -> bool:
     try:
-        return msgspec.json.decode(payload, type=_Input).redacted
+        return json_codec.decode(payload, _INPUT).redacted
     except msgspec.ValidationError:
         return False
 
@@ -267,7 +272,7 @@ def _is_redacted(payload: bytes) -> bool:
 def _payload(delivered: Delivered) -> msgspec.Raw:
     """The payload, which has to be JSON on one line to stand in a recording."""
     try:
-        msgspec.json.decode(delivered.payload)
+        json_codec.decode(delivered.payload, _ANYTHING)
         if b"\n" in delivered.payload:
             raise msgspec.DecodeError("it has several lines")
     except msgspec.DecodeError as error:

@@ -35,9 +35,21 @@ def _present(value: Any) -> Any:
     return None if value is None else {}
 
 
+def _shape(value: Any) -> Any:
+    """In place of what has another shape than Kubernetes gives it: it can't be read either."""
+    match value:
+        case str():
+            return value and "…"
+        case Mapping():
+            return {"…": None} if value else {}
+        case list() | tuple():
+            return [None] if value else []
+    return value
+
+
 def _own(annotations: Any) -> Any:
     if not isinstance(annotations, Mapping):
-        return None
+        return _shape(annotations)
     return {
         name: value
         for name, value in annotations.items()
@@ -51,7 +63,7 @@ def _fields(*names: str, others: Rule | None = None, **parts: Rule) -> Rule:
 
     def keep(value: Any) -> Any:
         if not isinstance(value, Mapping):
-            return None
+            return _shape(value)
         kept = {name: rules.get(name, others) for name in value}
         return {name: rule(value[name]) for name, rule in kept.items() if rule is not None}
 
@@ -60,7 +72,7 @@ def _fields(*names: str, others: Rule | None = None, **parts: Rule) -> Rule:
 
 def _each(rule: Rule) -> Rule:
     def keep(value: Any) -> Any:
-        return [rule(one) for one in value] if isinstance(value, list | tuple) else None
+        return [rule(one) for one in value] if isinstance(value, list | tuple) else _shape(value)
 
     return keep
 

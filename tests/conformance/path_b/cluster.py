@@ -189,7 +189,7 @@ class Cluster:
 
     async def _node_decided(self, claim_uid: str, pool: str) -> str:
         async with asyncio.timeout(PATIENCE_S):
-            epoch = await self._epoch(pool)
+            epoch = await self.epoch(pool)
             async for delivered in self.bus.read(log_stream(pool, epoch)):
                 record = decode_record(delivered.payload)
                 for decision in record.pods if isinstance(record, Decided) else ():
@@ -197,7 +197,7 @@ class Cluster:
                         return decision.node
         raise AssertionError("a log has no end")
 
-    async def _epoch(self, pool: str) -> int:
+    async def epoch(self, pool: str) -> int:
         """Of the pool's log, which its status tells a moment after the first decision."""
         while True:
             status = (await self.kube.get(POOLS, pool)).get("status") or {}

@@ -145,16 +145,6 @@ async def test_what_no_server_would_take_is_refused_for_good(nats_world, size, h
     assert bus._link.session() is session
 
 
-async def test_the_largest_message_is_stored(nats_world) -> None:
-    bus = await nats_world.bus()
-    await bus.ensure(LOG)
-    headers = {"a": "x" * 100, "b": "ä"}
-    size = 2**20 - len(b"NATS/1.0\r\na: \r\nb: \r\n\r\n") - 102
-    assert await bus.publish(Outgoing("t.log.1", b"x" * size, headers)) == 1
-    with pytest.raises(PermanentError, match="can't be published"):
-        await bus.publish(Outgoing("t.log.1", b"x" * (size + 1), headers))
-
-
 async def test_a_client_that_stops_reading_is_replaced(nats_world, is_connected) -> None:
     """nats-py ends its loop over what it can't make sense of, and leaves it at that."""
     bus = await nats_world.bus()

@@ -38,6 +38,17 @@ async def test_a_name_is_generated(world, kube, bodies) -> None:
     assert all(name.startswith("p-") and len(name) > 2 for name in names)
 
 
+async def test_an_object_of_more_than_a_mebibyte_is_written(world, kube, bodies) -> None:
+    claim = bodies.claim()
+    selector = {"cel": {"expression": f"'{'y' * 9_900}' != device.driver"}}
+    exactly = claim["spec"]["devices"]["requests"][0]["exactly"] | {"selectors": [selector] * 32}
+    claim["spec"]["devices"]["requests"] = [
+        {"name": f"gpu-{n}", "exactly": exactly} for n in range(4)
+    ]
+    made = await kube.create(CLAIMS, claim, world.namespace)
+    assert await kube.get(CLAIMS, made["metadata"]["name"], world.namespace) == made
+
+
 async def test_a_second_object_of_a_name_is_refused(world, kube, bodies) -> None:
     await kube.create(PODS, bodies.pod(), world.namespace)
     with pytest.raises(AlreadyExistsError, match="p"):

@@ -40,6 +40,17 @@ async def test_a_template_is_validated_like_a_claim(api: Any, refused: Any) -> N
     assert caught.value.message == f'{kind} "bad" is invalid: {field}: Required value'
 
 
+async def test_a_template_gives_its_claims_labels_and_annotations_alone(
+    api: Any, refused: Any
+) -> None:
+    bad = template("bad", api.request("gpu"))
+    bad["spec"]["metadata"] |= {"name": "claim", "annotations": {"made": "yes"}}
+    with pytest.raises(refused) as caught:
+        await api.create("resourceclaimtemplates", bad)
+
+    assert caught.value.causes() == [("spec.metadata.name", "Forbidden: cannot be set")]
+
+
 async def test_the_seed_form_of_a_template_is_unknown(api: Any, refused: Any) -> None:
     request = {"name": "gpu", "allocationMode": "ExactCount", "exactly": {"selector": {}}}
     body = template("bad", request)

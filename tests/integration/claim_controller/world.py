@@ -1,14 +1,15 @@
 """The cluster with its bus: controllers are started on it, and decisions appended to its logs."""
 
 import asyncio
-import json
 from contextlib import suppress
 from typing import Any
 
+import msgspec
 from tests.integration.claim_controller.kubernetes import POOL, Kubernetes
 
 from dray.bus.memory import MemoryBus
 from dray.bus.topology import FACTS_STREAM
+from dray.domain import json_codec
 from dray.domain.claims import AllocatedDevice, Allocation, first_attempt
 from dray.domain.devices import DeviceId
 from dray.domain.names import DRAY_SCHEDULER, DRIVER, OWNER_DRAY, OWNER_KUBE_SCHEDULER
@@ -35,6 +36,8 @@ from dray_claim_controller.settings import (
     Publishing,
     Templates,
 )
+
+_ANYTHING = msgspec.json.Decoder[Any]()
 
 
 def fast_settings(instance: str, **changes: Any) -> ControllerSettings:
@@ -221,7 +224,7 @@ class World(Kubernetes):
             return found
         async for delivered in self.bus.read(FACTS_STREAM):
             kind = delivered.subject.split(".")[2]
-            found.setdefault(kind, []).append(json.loads(delivered.payload))
+            found.setdefault(kind, []).append(json_codec.decode(delivered.payload, _ANYTHING))
             if not delivered.pending:
                 break
         return found

@@ -100,7 +100,7 @@ def test_a_question_that_can_t_be_read_is_answered_with_that(world):
     assert "can't be read" in msgspec.json.decode(answer, type=DumpReply).error
 
 
-@pytest.mark.parametrize("bound", ["PAGE_CLAIMS", "PAGE_DEVICES"])
+@pytest.mark.parametrize("bound", ["PAGE_CLAIMS", "PAGE_BYTES"])
 def test_pages_tell_every_claim_once(world, monkeypatch, bound):
     monkeypatch.setattr(dump, bound, 2)
     world.nodes(world.a_node("n1"), cards=3)

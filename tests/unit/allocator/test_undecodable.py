@@ -129,6 +129,13 @@ def test_what_a_fact_is_about(fact: Fact, expected: UndecodableFact) -> None:
     )
 
 
+def test_a_fact_that_is_nested_deep_is_about_its_object_as_well() -> None:
+    deep = b'{"revision":"1.2.3","newer":' + b"[" * 10_000 + b"]" * 10_000 + b"}"
+    found = fact_of(Delivered("dray.state.claim.v1.p.u", deep, {}, "F", 1, 0.0), (DRIVER,))
+    assert isinstance(found, UndecodableFact)
+    assert (found.pools, found.everywhere) == (("p",), False)
+
+
 @pytest.mark.parametrize("payload", [b"", b"[]", b'{"claim": 1}', b"\xff"])
 def test_one_of_which_nothing_can_be_read_stops_all_pools(payload: bytes) -> None:
     found = fact_of(Delivered("dray.state.claim.v1.p.u", payload, {}, "F", 1, 0.0), (DRIVER,))

@@ -135,7 +135,9 @@ def test_an_object_that_cannot_be_understood_hides_no_other() -> None:
     picture.apply(SLICES, Listed((broken, fine), 3))
 
     assert set(picture.cards.slices) == {"f"}
-    assert "resourceslices b" in picture.unreadable
+    assert picture.unreadable[Key("resourceslices", "b")].why == (
+        "can't be read: its shape is unknown to dray (KeyError: 'pool')"
+    )
 
 
 def test_of_two_generations_of_a_slice_the_newer_device_counts() -> None:
@@ -150,3 +152,13 @@ def test_of_two_generations_of_a_slice_the_newer_device_counts() -> None:
     found = picture.cards.device(DeviceId(DRIVER, "n", "gpu-0"))
     assert found is not None
     assert found.capacity["v"].value == "20"
+
+
+def test_a_pod_that_is_on_no_node_any_more_takes_nothing_of_one() -> None:
+    picture = Picture()
+    metadata = {"name": "p", "uid": "p", "namespace": "default"}
+    bound = {"metadata": metadata | {"resourceVersion": "1"}, "spec": {"nodeName": "n1"}}
+    picture.apply(PODS, Changed(bound))
+    assert [seen.uid for seen in picture.pods_on("n1")] == ["p"]
+    picture.apply(PODS, Changed({"metadata": metadata | {"resourceVersion": "2"}, "spec": {}}))
+    assert list(picture.pods_on("n1")) == []

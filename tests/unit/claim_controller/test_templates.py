@@ -5,8 +5,10 @@ import hashlib
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
+from dray.domain import json_codec
 from dray.domain.names import CLAIM_REFERENCE, DERIVED_FROM_LABEL, SHAPE
 from dray.kube.ports import PODS, TEMPLATES, Changed
 from dray_claim_controller.garbage.rules import Unused, unused_templates
@@ -182,3 +184,24 @@ def test_a_use_in_between_starts_the_minute_again() -> None:
     assert unused.due([], 30.0) == []
     assert unused.due(["a"], 61.0) == []
     assert unused.due(["a"], 121.0) == ["a"]
+
+
+@pytest.mark.parametrize("depth", [200, 246, 2_000, 9_900])
+def test_a_deep_shape_is_derived_and_compared(depth: int) -> None:
+    """Wherever what is too deep to be decoded begins: in the annotation, or in the template."""
+
+    def text(innermost: str) -> str:
+        nested = "[" * depth + innermost + "]" * depth
+        config = f'[{{"opaque":{{"driver":"d","parameters":{{"a":{nested}}}}}}}]'
+        return f'{{"metadata":{{}},"spec":{{"devices":{{"config":{config}}}}}}}'
+
+    def existing(innermost: str) -> Any:
+        obj = f'{{"metadata":{{}},"spec":{text(innermost)}}}'.encode()
+        return json_codec.decode(obj, msgspec.json.Decoder(dict[str, Any]))["spec"]
+
+    name = f"base-{hashlib.sha256(text('1').encode()).hexdigest()[:10]}"
+    wanted = derived(seen(name, text("1")))
+    assert isinstance(wanted, Derived)
+    assert difference(wanted.spec, existing("1")) is None
+    assert difference(wanted.spec, existing("2")) is not None
+    assert msgspec.json.encode(wanted.manifest()["spec"]) == text("1").encode()

@@ -69,6 +69,13 @@ def test_what_else_a_node_lacks_is_for_the_scheduler_that_looks_at_it(
     assert [reason.kind for reason in reasons_on_cards(pod(), POOL, cluster)] == kinds
 
 
+def test_objects_that_can_t_be_read_hide_no_other() -> None:
+    odd: Object = {"metadata": {"name": "odd", "uid": "odd", "resourceVersion": "1"}, "spec": 7}
+    odd_claim: Object = {"metadata": odd["metadata"] | {"namespace": "ns"}, "spec": 7}
+    cluster = Cluster([odd, CLASS], [odd, NODE], [odd, SLICE], [odd_claim, claim("false")])
+    assert [reason.kind for reason in reasons_on_cards(pod(), POOL, cluster)] == ["clause"]
+
+
 def test_nodes_that_the_pool_selects_and_another_has_are_named() -> None:
     wide = {**POOL, "metadata": {**POOL["metadata"], "name": "wide"}}
     wide["spec"] = {"owner": "kube-scheduler", "nodeSelector": {}}

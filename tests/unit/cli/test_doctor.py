@@ -2,15 +2,17 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from dray.bus.memory import MemoryBus
 from dray.bus.topology import FACTS_STREAM, STREAMS, log_spec
-from dray.domain.names import DRIVER, TFLOPS_REQUEST
+from dray.domain.names import DECISION, DRIVER, TFLOPS_REQUEST
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import (
     ADMISSION_POLICIES,
     ADMISSION_POLICY_BINDINGS,
+    CLAIMS,
     CLASSES,
     CRDS,
     SLICES,
@@ -97,8 +99,30 @@ async def test_an_empty_cluster_lacks_everything_and_says_how_to_get_it() -> Non
         "admission policies": "broken",
         "resource slices": "broken",
         "GPU pools": "broken",
+        "objects can be read": "ok",
     }
     assert all(f.text for f in found)
+
+
+async def test_objects_that_can_t_be_read_are_named_and_hide_no_other() -> None:
+    kube = MemoryKube()
+    odd = {"metadata": {"name": "odd", "annotations": {DECISION: "9" * 5_000}}, "spec": {}}
+    deep = {"a": msgspec.Raw(b"[" * 9_900 + b"]" * 9_900)}
+    config = [{"opaque": {"driver": "x.example.com", "parameters": deep}}]
+    fine = {"metadata": {"name": "fine"}, "spec": {"devices": {"config": config}}}
+    for claim in (odd, fine):
+        await kube.create(CLAIMS, claim, "default")
+    await kube.create(SLICES, {"metadata": {"name": "broken"}, "spec": {"driver": DRIVER}})
+    await kube.create(SLICES, a_slice("a", "node-1"))
+    found = await cluster.unreadable_objects(kube)
+    assert found.grade == "broken"
+    assert found.text.startswith("2 objects can't be read: what they hold counts")
+    assert found.more == (
+        "ResourceSlice broken can't be read: its shape is unknown to dray (KeyError: 'pool')",
+        "ResourceClaim default/odd can't be read: annotation tensor-fusion.ai/decision has 5000 "
+        "digits, expected 18 at most: only dray writes it, remove it",
+    )
+    assert (await cluster.slices_of(kube)).grade == "ok"
 
 
 async def test_a_missing_kind_is_named() -> None:

@@ -17,7 +17,7 @@ def status(code: int, reason: str = "", message: str = "no", **headers: str) -> 
 
 
 def pod(name: str, revision: int) -> dict[str, Any]:
-    return {"metadata": {"name": name, "resourceVersion": str(revision)}}
+    return {"metadata": {"name": name, "uid": f"uid-{name}", "resourceVersion": str(revision)}}
 
 
 def listing(revision: int, *names: str, token: str = "") -> web.Response:

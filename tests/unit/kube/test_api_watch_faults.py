@@ -5,6 +5,7 @@ import socket
 from contextlib import aclosing
 
 import pytest
+from aiohttp import web
 from tests.unit.kube.faulty_server import Script, line, listing, pod, status
 
 from dray.kube.ports import PODS, Changed, Deleted, Listed, RefusedError
@@ -53,6 +54,30 @@ async def test_a_watch_lists_again_when_its_place_is_gone(served, answer) -> Non
         events = [await anext(watch) for _ in range(3)]
     assert [type(event) for event in events] == [Listed, Listed, Changed]
     assert script.asked[1]["resourceVersion"] == "50"
+
+
+NAMELESS = [{}, {"metadata": None}, {"metadata": {"name": "x", "resourceVersion": "7"}}, "x"]
+
+
+@pytest.mark.parametrize("nameless", NAMELESS)
+async def test_an_object_that_nobody_can_tell_hides_no_other_of_a_list(served, nameless) -> None:
+    script = Script()
+    items = [pod("a", 1), nameless, pod("b", 2)]
+    script.lists = [web.json_response({"metadata": {"resourceVersion": "5"}, "items": items})]
+    listed = await (await served(script.answer)).list(PODS)
+    assert [obj["metadata"]["name"] for obj in listed.objects] == ["a", "b"]
+    assert not listed.is_whole
+
+
+@pytest.mark.parametrize("nameless", NAMELESS[:-1])
+async def test_an_object_that_nobody_can_tell_does_not_end_a_watch(served, nameless) -> None:
+    script = Script()
+    script.lists = [listing(5)]
+    script.watches = [[line("ADDED", nameless), line("ADDED", pod("b", 9))]]
+    api = await served(script.answer)
+    async with asyncio.timeout(20), aclosing(api.watch(PODS)) as watch:
+        events = [await anext(watch) for _ in range(2)]
+    assert [type(event) for event in events] == [Listed, Changed]
 
 
 @pytest.mark.parametrize("nonsense", [b"<html>\n", b"[]\n", b"{}\n", b'{"type": "ADDED"}\n'])

@@ -248,6 +248,16 @@ async def test_what_a_service_of_an_earlier_release_wrote_is_left_out(bus, befor
     assert recorder.counts.inputs == 1
 
 
+async def test_an_input_that_is_nested_deep_is_recorded(bus):
+    await bus.ensure(INPUTS)
+    await bus.publish(synced())
+    async with recording(bus) as lines:
+        deep = b'{"request":' + b"[" * 10_000 + b"]" * 10_000 + b',"redacted":false}'
+        await bus.publish(Outgoing("dray.input.webhook.v1.w", deep, {}))
+        await bus.publish(noted(2))
+        await until(lambda: numbers(lines) == [2])
+
+
 async def test_an_input_that_is_no_message_is_left_out(bus):
     await bus.ensure(INPUTS)
     await bus.publish(synced())

@@ -15,7 +15,7 @@ from dray.bus.backlog import Backlog
 from dray.bus.memory import MemoryBus
 from dray.domain.claims import Allocation
 from dray.kube.convert import claim_from, node_from, pod_from
-from dray.kube.ports import Changed, Deleted, Listed
+from dray.kube.ports import NODES, POOLS, SLICES, Changed, Deleted, Listed, Resource
 from dray.messages.base import decode
 from dray.messages.decisions import ClaimDecision, PodDecision
 from dray.messages.inputs import MUTATE_POD, Reviewed
@@ -39,7 +39,7 @@ from dray_claim_controller.deciding.owning import CameLate, WhoIsStranded
 from dray_claim_controller.deciding.seam import Question, Seam
 from dray_claim_controller.deciding.templating import Affected, Garbage, Template
 from dray_claim_controller.execute.adoption import adopted
-from dray_claim_controller.observe.kinds import WATCHED
+from dray_claim_controller.observe.kinds import WATCHED, read
 from dray_claim_controller.observe.picture import Picture
 from dray_claim_controller.observe.seen import seen_pod
 from dray_node_agent.boards.ports import Card, Reading
@@ -68,6 +68,28 @@ def test_every_kind_that_is_watched_has_a_list_of_what_is_recorded() -> None:
         assert redacted(plural, {"metadata": {"name": "a"}}) == {"metadata": {"name": "a"}}
     with pytest.raises(KeyError):
         redacted("secrets", {"data": {"password": SECRET}})
+
+
+@pytest.mark.parametrize("odd", [7, SECRET, [SECRET], {"a": SECRET}, True, None, "", [], {}])
+@pytest.mark.parametrize("resource", [NODES, SLICES, POOLS], ids=lambda one: one.plural)
+@pytest.mark.parametrize("part", ["spec", "status"])
+def test_what_can_t_be_read_can_t_be_read_of_a_recording_either(
+    resource: Resource, part: str, odd: Any
+) -> None:
+    whole = {"metadata": {"name": "a", "uid": "a"}, part: odd}
+    kept = redacted(resource.plural, whole)
+    assert redacted(resource.plural, kept) == kept
+    assert read(resource, kept) == read(resource, whole)
+
+
+@pytest.mark.parametrize("odd", [7, SECRET, [SECRET], [7], {"a": SECRET}])
+@pytest.mark.parametrize("part", ["taints", "conditions"])
+def test_lists_of_another_shape_hold_no_secret_and_are_as_unreadable(part: str, odd: Any) -> None:
+    where = {"taints": "spec", "conditions": "status"}[part]
+    whole = {"metadata": {"name": "a", "uid": "a"}, where: {part: odd}}
+    kept = redacted("nodes", whole)
+    assert part == "taints" or SECRET not in msgspec.json.encode(kept).decode()
+    assert read(NODES, kept) == read(NODES, whole)
 
 
 @given(st.data())

@@ -38,7 +38,7 @@ def test_a_denial_carries_its_message_and_no_patch():
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        (b"", "Invalid JSON"),
+        (b"", "body can't be read"),
         (b"[]", "body"),
         (b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}', "request"),
         (

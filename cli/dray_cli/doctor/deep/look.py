@@ -62,7 +62,8 @@ async def look_deep(
         return Deep([Finding(AREA, "comparison", "unseen", str(error))])
     differing = [one.finding() for one in found] or [_all_equal(sight)]
     learned = learned_of(sight)
-    return Deep([*unanswered(sight), *differing, *told(learned)], found, learned)
+    findings = [*unanswered(sight), *too_large(sight), *differing, *told(learned)]
+    return Deep(findings, found, learned)
 
 
 async def _lasting(
@@ -92,6 +93,14 @@ def unanswered(sight: Sight) -> list[Finding]:
         for domain, why in sight.replicas.items()
         if isinstance(why, str)
     ]
+
+
+def too_large(sight: Sight) -> list[Finding]:
+    """Claims and base templates that the bus has in part only."""
+    claims = sight.state.facts.claims.values()
+    found = {f"claim {one.namespace}/{one.name}": one.spec.too_large for one in claims}
+    found |= {f"template {name}": why for name, why in sight.unusable.items()}
+    return [Finding(AREA, name, "lesser", why) for name, why in found.items() if why]
 
 
 def _all_equal(sight: Sight) -> Finding:

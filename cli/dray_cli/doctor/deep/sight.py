@@ -11,12 +11,12 @@ from dray.bus.ports import Bus, BusUnavailableError, StreamMissingError
 from dray.bus.topology import FACTS_STREAM
 from dray.domain.claims import Claim, GivenUp
 from dray.domain.devices import ResourceSlice
-from dray.kube.convert import claim_from, slice_from
+from dray.kube.convert import claim_from
 from dray.kube.convert_metadata import time_from
 from dray.kube.ports import CLAIMS, SLICES, Kube, Object
 from dray.messages.base import Delivered
 from dray.messages.decisions import AnyRecord, Opened, log_stream, log_subject
-from dray.messages.facts import ClaimObserved, Fact, NodeObserved, SliceObserved
+from dray.messages.facts import ClaimObserved, Fact, NodeObserved, SliceObserved, TemplateObserved
 from dray.messages.rpc import Dump, DumpReply, Holding
 from dray_allocator.events import FactSeen, RecordSeen
 from dray_allocator.folding import subjects
@@ -24,6 +24,7 @@ from dray_allocator.handle import handle
 from dray_allocator.rules import Rules
 from dray_allocator.state import AllocatorState
 from dray_allocator.wire import decoded_fact, record_of
+from dray_claim_controller.observe.kinds import read
 
 _READ_S = 60.0
 """For a whole stream; a log of a day of a large cluster is read in a few seconds."""
@@ -72,6 +73,8 @@ class Sight:
     fact_times: dict[str, float] = field(default_factory=dict)
     """Per claim, when the bus stored its fact."""
     fact_slices: dict[str, ResourceSlice] = field(default_factory=dict)
+    unusable: dict[str, str] = field(default_factory=dict)
+    """Base templates that can't be used, as the facts say, and why."""
     lent: dict[str, None] = field(default_factory=dict)
     """Nodes whose devices kube-scheduler allocates, or has allocated."""
     given_up: dict[str, GivenUp] = field(default_factory=dict)
@@ -100,7 +103,8 @@ async def look(bus: Bus, kube: Kube) -> Sight:
     for obj in (await kube.list(CLAIMS)).objects:
         sight.claims[obj["metadata"]["uid"]] = Written(claim_from(obj), _written_unix_s(obj))
     for obj in (await kube.list(SLICES)).objects:
-        sight.slices[obj["metadata"]["name"]] = slice_from(obj)
+        if (slice_ := read(SLICES, obj)[0]) is not None:
+            sight.slices[obj["metadata"]["name"]] = slice_
     return sight
 
 
@@ -127,6 +131,8 @@ def _note(sight: Sight, fact: Fact, time_unix_s: float) -> None:
             sight.fact_slices[one.name] = one
         case SliceObserved(slice=one):
             sight.fact_slices.pop(one.name, None)
+        case TemplateObserved(unusable=str(why)) if why and not fact.deleted:
+            sight.unusable[f"{fact.namespace}/{fact.name}"] = why
         case NodeObserved(node=node) if node.owner != "dray" or fact.recalled_unix_s is not None:
             sight.lent[node.name] = None
         case NodeObserved(node=node):

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dray.domain.claims import Claim
 from dray.domain.dra.nodes import NodeSelector
 from dray.domain.pods import Pod
-from dray.reasons import Reason, name_list
+from dray.reasons import Reason, bounded, name_list
 from dray_allocator.placement.given_up import refusals
 from dray_allocator.placement.pattern import Pattern, Wish
 from dray_allocator.state import AllocatorState
@@ -39,7 +39,7 @@ def wanted(state: AllocatorState, domain: str, pod: Pod) -> Wanted | tuple[Reaso
         return refused
     common = state.patterns.of(state.facts, state.fleet, domain, pod, claims)
     if common.is_refused:
-        return tuple(_refusals(pod, claims, common))
+        return bounded(_refusals(pod, claims, common))
     are_all_open = len(claims) == len(pod.claims)
     return Wanted(
         common.asks,

@@ -1,11 +1,15 @@
 """A choice as it is written to the decision log."""
 
+import msgspec
+
 from dray.domain.claims import AllocatedDevice, Allocation, Claim, first_attempt
 from dray.messages.decisions import ClaimDecision, PodDecision
+from dray.reasons import Reason
 from dray_allocator.domain import Domain
 from dray_allocator.lane.asking import allocation_of
 from dray_allocator.placement.ask import Wanted
 from dray_allocator.placement.choose import Choice
+from dray_allocator.rules import Rules
 
 
 def decision_of(domain: Domain, wanted: Wanted, choice: Choice, *, took_us: int = 0) -> PodDecision:
@@ -33,6 +37,23 @@ def decision_of(domain: Domain, wanted: Wanted, choice: Choice, *, took_us: int 
         resources=needs.resources,
         ports=needs.ports,
     )
+
+
+def size_bytes(decision: PodDecision) -> int:
+    """What the decision takes of a record."""
+    return len(msgspec.json.encode(decision))
+
+
+def too_large(rules: Rules, decision: PodDecision) -> tuple[Reason, ...]:
+    """Why the decision can't be written; empty if it can."""
+    size = size_bytes(decision)
+    if size <= rules.decided_bytes:
+        return ()
+    what = (
+        f"the decision would have {size} bytes, {rules.decided_bytes} at most: make the "
+        "configuration of the pod's claims and of their DeviceClasses shorter"
+    )
+    return (Reason("unsupported", what, 1, 1, "pod"),)
 
 
 def _allocations(wanted: Wanted, choice: Choice) -> list[Allocation]:

@@ -1,6 +1,6 @@
 """Which lane decides about a pod: the board, or the whole of structured parameters."""
 
-from dray.reasons import Reason
+from dray.reasons import Reason, bounded
 from dray_allocator.domain import Domain
 from dray_allocator.lane.choose import Effort, Pause, choose_in_full, may_fit_in_full
 from dray_allocator.lane.reasons import explain_in_full
@@ -50,7 +50,7 @@ def why_not(state: AllocatorState, domain: Domain, wanted: Wanted) -> tuple[Reas
         reasons = explain_in_full(state, domain, wanted)
     else:
         reasons = explain(state, domain, wanted)
-    return (*reasons, *held(state, domain)) if state.facts.given_up else reasons
+    return bounded((*reasons, *held(state, domain)) if state.facts.given_up else reasons)
 
 
 def may_be_in_full(state: AllocatorState, wanted: Wanted) -> bool:

@@ -65,6 +65,7 @@ def restored(state: KnownPicture) -> Picture:
     for pod in state.pods:
         picture.restore_pod(pod)
     picture.plain.update(state.plain)
+    picture.find_unreadable()
     for name, obj in state.plain[SLICES.plural].items():
         # What can't be read now could not be read then.
         with contextlib.suppress(KeyError, TypeError, ValueError, DrayError):

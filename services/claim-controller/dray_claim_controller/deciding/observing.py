@@ -5,7 +5,7 @@ from typing import Any
 from dray.domain.devices import Taint
 from dray.kube.convert import node_from
 from dray.kube.ports import NODES, POOLS
-from dray.messages.facts import FACTS, Fact, NodeObserved
+from dray.messages.facts import FACTS, Fact, NodeObserved, PoolObserved, SliceObserved
 from dray_claim_controller.deciding.seam import Question
 from dray_claim_controller.observe.assignment import pools_of
 from dray_claim_controller.observe.capacity import Hands, Log, is_news, pool_status
@@ -14,6 +14,7 @@ from dray_claim_controller.observe.membership import dedicated_taints
 from dray_claim_controller.observe.outbox import plan
 from dray_claim_controller.observe.owners import Recall
 from dray_claim_controller.observe.picture import Picture
+from dray_claim_controller.observe.reduced import fitting
 from dray_claim_controller.observe.seen import Key
 
 FACT_OF: dict[str, type[Fact]] = {fact.NAME: fact for fact in FACTS}
@@ -34,6 +35,8 @@ class Publish(Question[tuple[Fact, ...]], frozen=True, kw_only=True, tag="publis
     closing: tuple[str, ...] = ()
     recall: Recall = Recall()
     """Of nodes."""
+    limit_bytes: int = 0
+    """What the bus takes at most, where the answer without a limit was too large; 0: not asked."""
 
     def answer(self, picture: Picture) -> tuple[Fact, ...]:
         before = self.before
@@ -41,7 +44,16 @@ class Publish(Question[tuple[Fact, ...]], frozen=True, kw_only=True, tag="publis
         published, buried = (None, node) if node and node.deleted else (node, None)
         left = {(domain, self.key.identity): revision for domain, revision in self.left}
         fact = fact_of(picture, self.key, Known(published, left, self.closing, self.recall, buried))
-        return tuple(plan(self.key, before, fact, self.revision, self.doubted))
+        if fact is None and self.key.kind != SliceObserved.NAME and picture.is_unreadable(self.key):
+            return ()  # It exists: what was last said of it stays.
+        if not self.limit_bytes:
+            return tuple(plan(self.key, before, fact, self.revision, self.doubted))
+        reduced = None if fact is None else fitting(fact, self.limit_bytes)
+        if fact is not None and reduced is None:
+            return ()
+        planned = plan(self.key, before, reduced, self.revision, self.doubted)
+        fitted = (fitting(one, self.limit_bytes) for one in planned)
+        return tuple(one for one in fitted if one is not None)
 
 
 class Taints(Question[tuple[Taint, ...] | None], frozen=True, kw_only=True, tag="taints"):
@@ -52,7 +64,8 @@ class Taints(Question[tuple[Taint, ...] | None], frozen=True, kw_only=True, tag=
 
     def answer(self, picture: Picture) -> tuple[Taint, ...] | None:
         obj = picture.plain[NODES.plural].get(self.node)
-        if obj is None:
+        kept = (Key(NodeObserved.NAME, self.node), Key(PoolObserved.NAME, self.pool))
+        if obj is None or any(map(picture.is_unreadable, kept)):
             return None
         return dedicated_taints(node_from(obj).taints, pools_of(picture).get(self.pool))
 

@@ -77,7 +77,8 @@ def written(resource: Resource, event: WatchEvent) -> tuple[str, dict[str, Any]]
     match event:
         case Listed(objects, revision):
             kept = [redacted(plural, obj) for obj in objects]
-            return "listed", {"resource": plural, "objects": kept, "revision": revision}
+            data = {"resource": plural, "objects": kept, "revision": revision}
+            return "listed", data if event.is_whole else data | {"is_whole": False}
         case Changed(obj):
             return "changed", {"resource": plural, "objects": [redacted(plural, obj)]}
         case Deleted(obj):
@@ -95,7 +96,8 @@ def fold(picture: Picture, about: str, data: dict[str, Any]) -> None:
     objects = data["objects"]
     match about:
         case "listed":
-            picture.apply(resource, Listed(tuple(objects), data["revision"]))
+            is_whole = data.get("is_whole", True)
+            picture.apply(resource, Listed(tuple(objects), data["revision"], is_whole))
         case "changed":
             picture.apply(resource, Changed(objects[0]))
         case "deleted":

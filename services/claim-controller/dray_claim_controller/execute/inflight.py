@@ -66,7 +66,11 @@ class InFlight:
         ids = dict.fromkeys(device.id for device in holding.allocation.devices)
         pools = self._counters(ids)
         others = self._others([*ids, *_that_count(pools)])
-        return double_sale(holding, others, self._devices(ids)) or overdrawn(holding, others, pools)
+        return (
+            double_sale(holding, others, self._devices(ids))
+            or overdrawn(holding, others, pools)
+            or self._withheld(ids)
+        )
 
     def is_shareable(self, device_id: DeviceId) -> bool:
         """Whether the device is published as one that several claims may use."""
@@ -80,6 +84,15 @@ class InFlight:
         held = [(uid, self._picture.claims[uid].claim.allocation) for uid in uids]
         others = [Holding(uid, allocation) for uid, allocation in held if allocation is not None]
         return [*others, *self._writes.values()]
+
+    def _withheld(self, ids: Iterable[DeviceId]) -> str | None:
+        """Why a device is nobody's as long as it is unknown who holds it."""
+        cards = self._picture.cards
+        for device in ids:
+            for slice_ in cards.slices_of(device.driver, device.pool):
+                if holder := cards.possible_holder(slice_):
+                    return f"device {device} may be held by claim {holder}, which can't be read"
+        return None
 
     def _devices(self, ids: Iterable[DeviceId]) -> dict[DeviceId, Device]:
         found = {device_id: self._picture.cards.device(device_id) for device_id in ids}

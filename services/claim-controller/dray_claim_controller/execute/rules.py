@@ -221,6 +221,9 @@ def _claim_step(observed: Observed, decision: PodDecision, wanted: ClaimDecision
         return Stop("allocated-otherwise", f"{where} holds {held(claim.allocation)}")
     if claim.deleting:
         return Stop("claim-deleting", f"{where} is being deleted")
+    if claim.spec.unreadable:
+        # Whether attempts are void may be what can't be read.
+        return Stop("unreadable", f"{where} {claim.spec.unreadable}", withdraw=True)
     if wanted.uid in observed.committed or _may_be_cleared(observed, decision, seen, wanted):
         return Stop("cleared", f"the allocation of {where} was taken back", withdraw=True)
     if claim.decision < wanted.attempt or not seen.protected:

@@ -6,7 +6,7 @@ the annotation that a claim has, too, as ``<claim UID>.<attempt>``, one per clai
 """
 
 from dray.domain.names import OWNER_DRAY, VOID
-from dray.kube.convert_metadata import annotation
+from dray.kube.convert_metadata import LONGEST_ATTEMPT, annotation
 from dray.messages.decisions import ClaimDecision, PodDecision
 from dray_claim_controller.execute.rules import same_allocation
 from dray_claim_controller.observe.picture import Picture
@@ -43,7 +43,7 @@ def voids_of(seen: SeenPod) -> dict[str, int]:
     found: dict[str, int] = {}
     for entry in annotation(seen.object, VOID).split(",") if seen.object else ():
         uid, _, attempt = entry.rpartition(".")
-        if uid and attempt.isdecimal():
+        if uid and attempt.isdecimal() and len(attempt) <= LONGEST_ATTEMPT:
             found[uid] = max(int(attempt), found.get(uid, 0))
     return found
 

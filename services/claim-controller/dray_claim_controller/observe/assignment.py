@@ -15,6 +15,7 @@ from dray.domain.names import DRIVER, POOL_LABEL
 from dray.domain.pods import Pool
 from dray.kube.convert import pool_from, time_from
 from dray.kube.ports import NODES, POOLS, SLICES, Object
+from dray_claim_controller.observe.kinds import read
 from dray_claim_controller.observe.membership import selects
 from dray_claim_controller.observe.objects import Objects
 
@@ -22,12 +23,14 @@ _POOL_NAME = "pool_name"
 
 
 def pools_of(objects: Objects) -> Mapping[str, Pool]:
-    """All pools by name. Every node's fact asks: they are read again only once one changed, and
-    the mapping is another one only where what they say is."""
+    """All pools that can be read, by name. Every node's fact asks: they are read again only once
+    one changed, and the mapping is another one only where what they say is."""
     found, known = objects.plain[POOLS.plural], objects.pools
     # An object that changes is replaced: what is the same is compared by its identity.
     if known is None or known[0] != found:
-        pools: Mapping[str, Pool] = {name: pool_from(obj) for name, obj in found.items()}
+        pools: Mapping[str, Pool] = {
+            name: pool for name, obj in found.items() if (pool := read(POOLS, obj)[0]) is not None
+        }
         if known is not None and known[1] == pools:
             pools = known[1]
         known = objects.pools = (dict(found), pools)

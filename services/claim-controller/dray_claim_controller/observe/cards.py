@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from dray.domain.claims import Claim
+from dray.domain.claims import Allocation, Claim
 from dray.domain.devices import Device, DeviceId, ResourceSlice
 from dray_claim_controller.observe.counters import Counted, merged
 
@@ -24,6 +24,8 @@ class Cards:
         self._slices_of_pool: dict[tuple[str, str], dict[str, None]] = {}
         self._on: dict[str, dict[str, None]] = {}
         """UIDs of the claims that hold something on a node, whether or not it is published."""
+        self._vague: dict[str, Claim] = {}
+        """Claims that hold devices of which not all can be read: which they are is unknown."""
 
     def device(self, device_id: DeviceId) -> Device | None:
         """A published device; of several generations of its pool the newest."""
@@ -49,6 +51,17 @@ class Cards:
     def slices_of(self, driver: str, pool: str) -> list[ResourceSlice]:
         """The slices of a pool, of all its generations."""
         return [self.slices[name][0] for name in self._slices_of_pool.get((driver, pool), ())]
+
+    def possible_holder(self, slice_: ResourceSlice) -> str:
+        """A claim, as ``namespace/name``, that may hold any device of the slice, as what can be
+        read of its allocation does not say which it holds; empty if there is none."""
+        for claim in self._vague.values():
+            if claim.allocation is not None and any(
+                _may_hold(claim.allocation, device.id, slice_)
+                for device in claim.allocation.devices
+            ):
+                return f"{claim.namespace}/{claim.name}"
+        return ""
 
     def holders_on(self, node: str) -> Iterable[str]:
         """UIDs of the claims that hold devices of a node."""
@@ -106,6 +119,23 @@ class Cards:
                     self._on.setdefault(node, {})[claim.uid] = None
                 else:
                     self._on.get(node, {}).pop(claim.uid, None)
+            if holds and is_vague(claim):
+                self._vague[claim.uid] = claim
+            else:
+                self._vague.pop(claim.uid, None)
+
+
+def is_vague(claim: Claim | None) -> bool:
+    """Whether a claim holds devices of which not all can be read."""
+    held = claim.allocation if claim is not None else None
+    return held is not None and not all(device.id.is_whole for device in held.devices)
+
+
+def _may_hold(allocation: Allocation, device: DeviceId, slice_: ResourceSlice) -> bool:
+    """By its pool if that is known, else by its node."""
+    if device.is_whole or not device.may_be(slice_.driver, slice_.pool):
+        return False
+    return bool(device.pool) or not allocation.node or slice_.node in ("", allocation.node)
 
 
 def places_of(claim: Claim) -> tuple[str, ...]:

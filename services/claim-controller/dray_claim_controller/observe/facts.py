@@ -3,9 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
 from msgspec.structs import replace
 
-from dray.domain.devices import Taint
+from dray.domain.devices import DeviceClass, ResourceSlice, Taint
+from dray.domain.dra.slices import TaintRule
 from dray.domain.names import (
     BASE_TEMPLATE,
     DEDICATED_TAINT,
@@ -15,9 +17,9 @@ from dray.domain.names import (
     QOS_LEVELS,
     TEMPLATE_LABEL,
 )
-from dray.domain.pods import Node, Pool
-from dray.kube.convert import class_from, node_from, policy_from, pool_from, revision_of
-from dray.kube.convert_dra_slices import slice_in_full, taint_rule_from
+from dray.domain.pods import Node, Policy, Pool
+from dray.kube.convert import revision_of
+from dray.kube.convert_dra_slices import slice_in_full
 from dray.kube.ports import CLASSES, NODES, POLICIES, POOLS, SLICES, TAINT_RULES, TEMPLATES, Object
 from dray.messages.facts import (
     ClaimObserved,
@@ -32,6 +34,7 @@ from dray.messages.facts import (
     TemplateObserved,
 )
 from dray_claim_controller.observe.assignment import assigned_pool, pools_of, selecting
+from dray_claim_controller.observe.kinds import read
 from dray_claim_controller.observe.membership import Place
 from dray_claim_controller.observe.owners import Movement, Recall, whereabouts
 from dray_claim_controller.observe.picture import Picture
@@ -106,6 +109,9 @@ def fact_of(picture: Picture, key: Key, known: Known) -> Fact | None:
             if key.identity not in picture.cards.slices:
                 return None
             observed, revision = picture.cards.slices[key.identity]
+            if holder := picture.cards.possible_holder(observed):
+                observed = _withheld(observed, holder)
+                return SliceObserved(revision=revision, slice=observed)
             written = picture.plain[SLICES.plural].get(key.identity) or {}
             whole = slice_in_full(written, observed)
             return SliceObserved(revision=revision, slice=observed, in_full=whole)
@@ -113,6 +119,13 @@ def fact_of(picture: Picture, key: Key, known: Known) -> Fact | None:
             return _node_fact(picture, key.identity, known)
         case _:
             return _plain_fact(picture, key)
+
+
+def _withheld(observed: ResourceSlice, holder: str) -> ResourceSlice:
+    """A slice of whose devices none is allocated to anybody else."""
+    why = f"a possible holder, ResourceClaim {holder}, of whose allocation not all can be read"
+    devices = (replace(device, unsupported=(why,)) for device in observed.devices)
+    return replace(observed, devices=tuple(devices))
 
 
 def _plain_fact(picture: Picture, key: Key) -> Fact | None:
@@ -124,20 +137,22 @@ def _plain_fact(picture: Picture, key: Key) -> Fact | None:
         "template": TEMPLATES,
     }.get(key.kind)
     obj = None if resource is None else picture.plain[resource.plural].get(key.identity)
-    if obj is None:
+    if resource is None or obj is None:
         return None
+    if resource is TEMPLATES:
+        return template_fact(obj) if is_base_template(obj) else None
     revision = revision_of(obj)
-    match key.kind:
-        case "deviceclass":
-            return DeviceClassObserved(revision=revision, device_class=class_from(obj))
-        case "taintrule":
-            return TaintRuleObserved(revision=revision, rule=taint_rule_from(obj))
-        case "pool":
-            return PoolObserved(revision=revision, pool=pool_from(obj))
-        case "policy":
-            return PolicyObserved(revision=revision, policy=policy_from(obj))
+    match read(resource, obj)[0]:
+        case DeviceClass() as known:
+            return DeviceClassObserved(revision=revision, device_class=known)
+        case TaintRule() as rule:
+            return TaintRuleObserved(revision=revision, rule=rule)
+        case Pool() as pool:
+            return PoolObserved(revision=revision, pool=pool)
+        case Policy() as policy:
+            return PolicyObserved(revision=revision, policy=policy)
         case _:
-            return template_fact(obj) if is_base_template(obj) else None
+            return None
 
 
 def is_base_template(obj: Object) -> bool:
@@ -165,7 +180,12 @@ def _node_fact(picture: Picture, name: str, known: Known) -> NodeObserved | None
     if obj is None:
         return None
     pools = pools_of(picture)
-    bare = node_from(obj)
+    bare: Node | None = read(NODES, obj)[0]
+    if _stays(picture, bare, pools, known.published):
+        assert known.published is not None
+        return _with_use(picture, known.published)
+    if bare is None:
+        return None
     wanted = assigned_pool(picture, name)
     movement = Movement(
         known.published, known.left, {*pools, *known.closing}, known.recall, known.buried
@@ -177,24 +197,50 @@ def _node_fact(picture: Picture, name: str, known: Known) -> NodeObserved | None
         leaving_since=where.leaving_since,
         assigned_pool="" if wanted is None else wanted.name,
     )
-    running = [seen for seen in picture.pods_on(name) if not seen.terminal]
-    return NodeObserved(
+    fact = NodeObserved(
         revision=picture.node_revision.get(name, revision_of(obj)),
-        node=replace(
-            node,
-            used_cpu_milli=sum(seen.cpu_milli for seen in running),
-            used_memory_bytes=sum(seen.memory_bytes for seen in running),
-            used_pods=len(running),
-            used_resources=_sums(running),
-            used_ports=tuple(sorted({port: None for seen in running for port in seen.ports})),
-        ),
-        counted_pods=tuple(sorted(seen.uid for seen in running if seen.pod is not None)),
+        node=node,
         quarantined=where.quarantined,
         recalled_unix_s=where.recalled_unix_s,
         former=former_pools(picture, node, known.published or known.buried),
         also_selected_by=tuple(
             one for one in selecting(picture, name) if one != node.assigned_pool
         ),
+    )
+    return _with_use(picture, fact)
+
+
+def _stays(
+    picture: Picture, bare: Node | None, pools: Mapping[str, Pool], published: NodeObserved | None
+) -> bool:
+    """Whether a node stays as it was last published: it can't be read, or its pool can't."""
+    if published is None:
+        return False
+    its_pools = (published.node.pool, published.node.leaving)
+    return bare is None or any(
+        pool in picture.plain[POOLS.plural] and pool not in pools for pool in its_pools
+    )
+
+
+def _with_use(picture: Picture, fact: NodeObserved) -> NodeObserved:
+    """The fact with what the node's pods take of it now."""
+    node = fact.node
+    running = [seen for seen in picture.pods_on(node.name) if not seen.terminal]
+    is_full = any(seen.fills_node for seen in running)
+    return msgspec.structs.replace(
+        fact,
+        revision=max(fact.revision, picture.node_revision.get(node.name, 0)),
+        node=replace(
+            node,
+            used_cpu_milli=max(sum(seen.cpu_milli for seen in running), is_full * node.cpu_milli),
+            used_memory_bytes=max(
+                sum(seen.memory_bytes for seen in running), is_full * node.memory_bytes
+            ),
+            used_pods=max(len(running), is_full * node.pods),
+            used_resources=_sums(running),
+            used_ports=tuple(sorted({port: None for seen in running for port in seen.ports})),
+        ),
+        counted_pods=tuple(sorted(seen.uid for seen in running if seen.pod is not None)),
     )
 
 

@@ -55,6 +55,9 @@ class Objects:
 
     def keep_pod(self, seen: SeenPod) -> None:
         """Keep a pod in place of what was known of it."""
+        known = self.pods.get(seen.uid)
+        if known is not None and known.node != seen.node:
+            self._pods_of_node.get(known.node, {}).pop(seen.uid, None)
         self.pods[seen.uid] = seen
         if seen.repels:
             self.repelling[seen.uid] = None

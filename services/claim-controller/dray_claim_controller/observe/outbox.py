@@ -14,7 +14,7 @@ from dray.messages.facts import ClaimObserved, Fact, PodObserved
 from dray_claim_controller.observe.facts import key_of, uid_of
 from dray_claim_controller.observe.seen import Key
 
-_DERIVED = ("node", "cluster", "domain")
+_DERIVED = ("node", "slice", "cluster", "domain")
 """Facts made of several objects: their revision is raised where the content changed."""
 
 
@@ -90,6 +90,18 @@ def plan(
     return [_moved(before, newer), newer] if moved else [newer]
 
 
+def _read_at(fact: Fact) -> int:
+    """The resourceVersion of the object that the fact is of. A fact of a claim or pod says more
+    than its object, so that its own revision may be above that."""
+    match fact:
+        case ClaimObserved(claim=claim):
+            return claim.resource_version
+        case PodObserved(pod=pod):
+            return pod.resource_version
+        case _:
+            return fact.revision
+
+
 def _plan_in_doubt(
     before: Fact | None, fact: Fact | None, revision: int, doubted: Sequence[Fact]
 ) -> list[Fact]:
@@ -102,18 +114,6 @@ def _plan_in_doubt(
     newer = msgspec.structs.replace(fact, revision=max(fact.revision, revision))
     subjects.pop(subject_of(newer), None)
     return [*(_moved(one, newer) for one in subjects.values()), newer]
-
-
-def _read_at(fact: Fact) -> int:
-    """The resourceVersion of the object that the fact is of. A fact of a claim or pod says more
-    than its object, so that its own revision may be above that."""
-    match fact:
-        case ClaimObserved(claim=claim):
-            return claim.resource_version
-        case PodObserved(pod=pod):
-            return pod.resource_version
-        case _:
-            return fact.revision
 
 
 def _same(before: Fact, fact: Fact) -> bool:

@@ -2,11 +2,16 @@
 
 from collections import OrderedDict
 
-from dray.domain.claims import Claim, GivenUp
-from dray.domain.errors import DrayError
+from dray.domain.claims import UNREAD, Claim, GivenUp
 from dray.domain.names import SHAPE
 from dray.domain.pods import Pod
-from dray.kube.convert import claim_from, pod_from, revision_of, slice_from
+from dray.kube.convert import (
+    UNREADABLE,
+    claim_from,
+    pod_from,
+    revision_of,
+    why_unreadable,
+)
 from dray.kube.ports import (
     CLAIMS,
     NODES,
@@ -21,12 +26,26 @@ from dray.kube.ports import (
     WatchEvent,
 )
 from dray_claim_controller.observe.assignment import selecting
-from dray_claim_controller.observe.cards import places_of
+from dray_claim_controller.observe.cards import is_vague, places_of
 from dray_claim_controller.observe.counters import counted
 from dray_claim_controller.observe.given_up import as_of, with_void
-from dray_claim_controller.observe.kinds import FACTS_OF, WATCHED, name_of
+from dray_claim_controller.observe.kinds import FACTS_OF, WATCHED, name_of, read
 from dray_claim_controller.observe.objects import Objects
-from dray_claim_controller.observe.seen import Key, SeenClaim, SeenPod, is_ours, refers, seen_pod
+from dray_claim_controller.observe.seen import (
+    Key,
+    ObjectProblem,
+    SeenClaim,
+    SeenPod,
+    is_ours,
+    refers,
+    seen_in_part,
+    seen_pod,
+)
+
+_RESOURCES = {
+    FACTS_OF[resource.plural]: resource for resource in WATCHED if resource.plural in FACTS_OF
+} | {"claim": CLAIMS, "pod": PODS, "slice": SLICES}
+"""What facts are about, by the facts' names."""
 
 
 class Picture(Objects):
@@ -39,8 +58,8 @@ class Picture(Objects):
         """Highest resourceVersion seen of anything."""
         self.listed: set[str] = set()
         """Plurals that were listed at least once."""
-        self.unreadable: dict[str, str] = {}
-        """Objects that could not be understood, and why."""
+        self.unreadable: dict[Key, ObjectProblem] = {}
+        """Objects that exist and can't be read, by plural and identity."""
         self.dirty: OrderedDict[Key, int] = OrderedDict()
 
     @property
@@ -52,7 +71,7 @@ class Picture(Objects):
         """Fold one watch event."""
         match event:
             case Listed(objects, revision):
-                self._relist(resource, objects, revision)
+                self._relist(resource, objects, revision, is_whole=event.is_whole)
             case Changed(obj):
                 self._put(resource, obj, watched=True)
             case Deleted(obj):
@@ -113,14 +132,25 @@ class Picture(Objects):
         self.cards.place(known.claim if known is not None else None, seen.claim)
         self.keep_claim(seen)
 
+    def find_unreadable(self) -> None:
+        """Find what can't be read of what was taken out of a recording, claims apart."""
+        for resource in WATCHED:
+            for name, obj in self.plain[resource.plural].items():
+                self._note(resource, name, obj, read(resource, obj)[1])
+        for uid, seen in self.pods.items():
+            if seen.fills_node:
+                self._note(PODS, uid, {"metadata": {"name": uid, "uid": uid}}, UNREAD)
+
     def restore_pod(self, seen: SeenPod) -> None:
         """Take a pod out of a recording."""
         self._use(self.pods.get(seen.uid), seen)
         self.keep_pod(seen)
 
-    def _relist(self, resource: Resource, objects: tuple[Object, ...], revision: int) -> None:
+    def _relist(
+        self, resource: Resource, objects: tuple[Object, ...], revision: int, *, is_whole: bool
+    ) -> None:
         present = {obj["metadata"]["uid"] for obj in objects}
-        for known, its_revision in self._objects(resource):
+        for known, its_revision in self._objects(resource) if is_whole else ():
             # What is newer than the list is missing from it for that reason alone.
             if known["metadata"]["uid"] not in present and its_revision <= revision:
                 self._drop(resource, known, revision)
@@ -141,31 +171,61 @@ class Picture(Objects):
         self.revision = max(self.revision, revision)
         if self.is_gone(obj["metadata"]["uid"]):
             return
-        label = f"{resource.plural} {name_of(obj)}"
-        try:
-            if resource is CLAIMS:
-                self._put_claim(obj, revision, watched)
-            elif resource is PODS:
-                self._put_pod(obj, revision)
-            else:
-                self._put_plain(resource, obj, revision)
-        except (KeyError, TypeError, ValueError, DrayError) as error:
-            # One object that can't be understood must not hide all others.
-            self.unreadable[label] = f"{type(error).__name__}: {error}"
+        if resource is CLAIMS:
+            self._put_claim(obj, revision, watched)
+        elif resource is PODS:
+            self._put_pod(obj, revision)
         else:
-            self.unreadable.pop(label, None)
+            self._put_plain(resource, obj, revision)
+
+    def problem_of(self, key: Key, why: str) -> ObjectProblem | None:
+        """The object that a fact is about, with its problem; None where it is gone."""
+        if key.kind == "claim" and (seen := self.claims.get(key.identity)) is not None:
+            metadata = seen.object["metadata"]
+        elif key.kind == "pod" and (pod := self.pods.get(key.identity)) is not None:
+            metadata = pod.object.get("metadata")
+        else:
+            resource = _RESOURCES.get(key.kind, PODS)
+            metadata = self.plain[resource.plural].get(key.identity, {}).get("metadata")
+        return metadata and ObjectProblem.of(_RESOURCES[key.kind], metadata, why)
+
+    def is_unreadable(self, key: Key) -> bool:
+        """Whether what a fact is about exists and can't be read: what was known of it stays."""
+        resource = _RESOURCES.get(key.kind)
+        return resource is not None and Key(resource.plural, key.identity) in self.unreadable
+
+    def _note(self, resource: Resource, identity: str, obj: Object, why: str) -> None:
+        """Note whether an object can be read; ``why`` not, or empty."""
+        key = Key(resource.plural, identity)
+        if not why:
+            self.unreadable.pop(key, None)
+            return
+        self.unreadable[key] = ObjectProblem.of(resource, obj["metadata"], why)
 
     def _put_plain(self, resource: Resource, obj: Object, revision: int) -> None:
         name = name_of(obj)
         known = self.plain[resource.plural].get(name)
         if known is not None and revision_of(known) > revision:
             return
+        was_readable = known is not None and Key(resource.plural, name) not in self.unreadable
+        value, why = read(resource, obj)
+        self._note(resource, name, obj, why)
+        if why and resource is SLICES:
+            # Nothing of it is offered; what claims hold of it counts by the claims.
+            if name in self.cards.slices:
+                node = self.cards.slices[name][0].node
+                self.cards.forget(name)
+                self.mark(Key("slice", name), revision)
+                self._mark_contested(node)
+        elif why and was_readable:
+            return  # It stays as it was last read.
         self.plain[resource.plural][name] = obj
+        if why:
+            return
         if resource is SLICES:
-            observed = slice_from(obj)
-            self.cards.keep(name, observed, revision, counted(obj))
+            self.cards.keep(name, value, revision, counted(obj))
             self.mark(Key("slice", name), revision)
-            self._mark_contested(observed.node)
+            self._mark_contested(value.node)
         elif resource is NODES:
             self._touch_node(name, revision)
         elif kind := FACTS_OF.get(resource.plural):
@@ -185,7 +245,8 @@ class Picture(Objects):
             self.claims[uid] = SeenClaim(known.claim, known.object, known.ours, watched_revision)
             return
         claim = self._with_void(claim_from(obj))
-        self.cards.hold(known.claim if known is not None else None, claim)
+        self._note(CLAIMS, uid, obj, claim.spec.unreadable)
+        self._hold(known.claim if known is not None else None, claim)
         ours = is_ours(claim)
         self.keep_claim(SeenClaim(claim, obj, ours, watched_revision))
         self.mark(Key("claim", uid), revision)
@@ -200,6 +261,12 @@ class Picture(Objects):
         for node in nodes:
             if len(selecting(self, node)) > 1:
                 self.mark(Key("node", node))
+
+    def _hold(self, before: Claim | None, after: Claim | None) -> None:
+        self.cards.hold(before, after)
+        if is_vague(before) or is_vague(after):
+            for name in self.cards.slices:
+                self.mark(Key("slice", name))
 
     def _mark_tied(self, before: Claim | None, claim: Claim) -> None:
         """What a claim of another pool, or one that dray didn't allocate, is news for."""
@@ -222,8 +289,13 @@ class Picture(Objects):
         known = self.pods.get(uid)
         if known is not None and known.revision > revision:
             return
-        pod = pod_from(obj) if obj["spec"].get("resourceClaims") else None
-        seen = seen_pod(obj, pod, revision, ours=pod is not None and self._is_our_pod(obj, pod))
+        try:
+            pod = pod_from(obj) if obj["spec"].get("resourceClaims") else None
+            ours = pod is not None and self._is_our_pod(obj, pod)
+            seen, why = seen_pod(obj, pod, revision, ours=ours), ""
+        except UNREADABLE as error:
+            seen, why = seen_in_part(obj, known, revision), why_unreadable(error)
+        self._note(PODS, uid, obj, why)
         self._use(known, seen)
         self.keep_pod(seen)
         if seen.node:
@@ -248,6 +320,8 @@ class Picture(Objects):
         self.revision = max(self.revision, revision)
         uid = obj["metadata"]["uid"]
         self.bury(uid)
+        by_uid = resource in (CLAIMS, PODS)
+        self._note(resource, uid if by_uid else name_of(obj), obj, "")
         if resource is CLAIMS:
             self._drop_claim(uid, revision)
         elif resource is PODS:
@@ -259,7 +333,7 @@ class Picture(Objects):
         known = self.forget_claim(uid)
         if known is None:
             return
-        self.cards.hold(known.claim, None)
+        self._hold(known.claim, None)
         self.mark(Key("claim", uid), revision)
         self._mark_contested(*places_of(known.claim))
 
@@ -279,7 +353,7 @@ class Picture(Objects):
         if known is None or known["metadata"]["uid"] != obj["metadata"]["uid"]:
             return
         del self.plain[resource.plural][name]
-        if resource is SLICES:
+        if resource is SLICES and name in self.cards.slices:
             node = self.cards.slices[name][0].node
             self.cards.forget(name)
             self._mark_contested(node)

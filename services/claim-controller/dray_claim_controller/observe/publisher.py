@@ -5,8 +5,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import msgspec
+import structlog
 
-from dray.bus.ports import Bus, BusUnavailableError, Fence, StaleSequenceError
+from dray.bus.ports import (
+    Bus,
+    BusUnavailableError,
+    Fence,
+    MessageTooLargeError,
+    StaleSequenceError,
+)
 from dray.bus.topology import FACTS_STREAM
 from dray.domain.claims import GivenUp
 from dray.domain.errors import PermanentError
@@ -38,6 +45,7 @@ from dray_claim_controller.observe.facts_time import FactsTime
 from dray_claim_controller.observe.outbox import Outbox
 from dray_claim_controller.observe.owners import Recall
 from dray_claim_controller.observe.picture import Picture
+from dray_claim_controller.observe.reduced import too_large
 from dray_claim_controller.observe.seen import Key, SeenPod
 from dray_claim_controller.tracing import publishing
 
@@ -99,6 +107,8 @@ class Publisher:
         self._outbox = Outbox()
         self._quarantined: dict[str, None] = {}
         """Nodes whose next fact is a matter of time."""
+        self.too_large: dict[Key, str] = {}
+        """What is published in part only, or not at all, and why."""
         self._fence: Fence | None = None
         """The right to publish; None before ``begin``."""
         self._lock = asyncio.Lock()
@@ -226,8 +236,30 @@ class Publisher:
         if key.kind == InventoryObserved.NAME:
             await self._bury_inventory(key)
             return
-        last = self._outbox.last(key)
-        for newer in self._ask(self._question(key, revision)):
+        try:
+            await self._publish_answer(self._question(key, revision))
+        except MessageTooLargeError as error:
+            await self._publish_reduced(key, revision, error)
+        else:
+            self.too_large.pop(key, None)
+
+    async def _publish_reduced(
+        self, key: Key, revision: int, too_large_by: MessageTooLargeError
+    ) -> None:
+        """Publish what the bus takes of a fact; one object's size is no other's concern."""
+        limit_bytes = too_large_by.limit_bytes
+        if key not in self.too_large:
+            structlog.get_logger().error("a fact is too large for the bus", error=str(too_large_by))
+        self.too_large[key] = too_large(too_large_by.size_bytes, limit_bytes)
+        question = self._question(key, revision)
+        try:
+            await self._publish_answer(msgspec.structs.replace(question, limit_bytes=limit_bytes))
+        except MessageTooLargeError as error:
+            structlog.get_logger().error("nor is it small enough in part", error=str(error))
+
+    async def _publish_answer(self, question: Publish) -> None:
+        last = self._outbox.last(question.key)
+        for newer in self._ask(question):
             cause = self._cause_of(newer.claim.uid) if isinstance(newer, ClaimObserved) else ""
             with publishing(newer, self._pod_of(newer), first=last is None) as traceparent:
                 await self._store_or_doubt(newer, traceparent, cause)

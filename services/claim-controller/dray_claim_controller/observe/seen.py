@@ -1,17 +1,20 @@
 """One object as it was last seen. Pure."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Self
 
-from msgspec.structs import replace
+import msgspec
 
+from dray.domain import json_codec
 from dray.domain.claims import Claim
 from dray.domain.names import CLAIM_FINALIZER, DEVICE_CLASS, DRIVER, VOID
 from dray.domain.pods import HostPort, Pod
 from dray.kube.convert import host_ports, requests_of
 from dray.kube.convert_metadata import attempt_annotation
-from dray.kube.ports import Object
+from dray.kube.ports import Object, Resource
 from dray_claim_controller.observe.repulsion import Repulsion, repulsions_of
 
+_READ = msgspec.json.Decoder(tuple[str, dict[str, int], tuple[HostPort, ...], Pod | None])
 TERMINAL = ("Succeeded", "Failed")
 """Phases of pods that use nothing any more."""
 
@@ -22,6 +25,23 @@ class Key:
 
     kind: str
     identity: str
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectProblem:
+    """An object that dray can't take as it is, and why."""
+
+    resource: Resource
+    namespace: str
+    name: str
+    uid: str
+    why: str
+
+    @classmethod
+    def of(cls, resource: Resource, metadata: Object, why: str) -> Self:
+        """The problem of the object with this metadata."""
+        namespace = metadata.get("namespace") or ""
+        return cls(resource, namespace, metadata["name"], metadata["uid"], why)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +63,7 @@ class SeenClaim:
     @property
     def as_written(self) -> Claim:
         """The claim as its object says it is."""
-        return replace(self.claim, void=self.written_void)
+        return msgspec.structs.replace(self.claim, void=self.written_void)
 
     @property
     def protected(self) -> bool:
@@ -73,6 +93,27 @@ class SeenPod:
     resources: dict[str, int] = field(default_factory=dict)
     """What else it takes, as in ``dray.domain.pods.PodNeeds.resources``."""
     ports: tuple[HostPort, ...] = ()
+    fills_node: bool = False
+    """What it takes can't be read: nothing else is to be placed beside it."""
+
+
+def seen_in_part(obj: Object, known: SeenPod | None, revision: int) -> SeenPod:
+    """A pod that can't be read: what was known of it stays. Of an unknown one only its node counts,
+    all of it."""
+    spec = obj.get("spec")
+    node = spec.get("nodeName") if isinstance(spec, dict) else None
+    node = node if isinstance(node, str) else ""
+    if known is not None:
+        return replace(known, revision=revision, node=node or known.node)
+    return SeenPod(
+        uid=obj["metadata"]["uid"],
+        node=node,
+        cpu_milli=0,
+        memory_bytes=0,
+        terminal=False,
+        revision=revision,
+        fills_node=True,
+    )
 
 
 def seen_pod(obj: Object, pod: Pod | None, revision: int, *, ours: bool) -> SeenPod:
@@ -80,6 +121,8 @@ def seen_pod(obj: Object, pod: Pod | None, revision: int, *, ours: bool) -> Seen
     spec = obj["spec"]
     status = obj.get("status") or {}
     taken = requests_of(spec, status)
+    ports = host_ports(spec)
+    json_codec.checked((spec.get("nodeName") or "", taken.resources, ports, pod), _READ)
     return SeenPod(
         uid=obj["metadata"]["uid"],
         node=spec.get("nodeName") or "",
@@ -91,13 +134,16 @@ def seen_pod(obj: Object, pod: Pod | None, revision: int, *, ours: bool) -> Seen
         object=obj if pod is not None else {},
         repels=repulsions_of(obj),
         resources=taken.resources,
-        ports=host_ports(spec),
+        ports=ports,
     )
 
 
 def is_ours(claim: Claim) -> bool:
-    """Whether a claim asks for our class or holds a device of our driver."""
-    if claim.pool or any(request.device_class == DEVICE_CLASS for request in claim.spec.requests):
+    """Whether a claim asks for our class or holds a device of our driver. One that can't be read
+    may do so."""
+    if claim.pool or claim.spec.unreadable:
+        return True
+    if any(request.device_class == DEVICE_CLASS for request in claim.spec.requests):
         return True
     return claim.allocation is not None and any(
         device.id.driver == DRIVER for device in claim.allocation.devices

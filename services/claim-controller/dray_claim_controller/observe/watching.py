@@ -26,6 +26,7 @@ from dray.recording.journal import Notes
 from dray_claim_controller.deciding.seam import A, Question, Seam
 from dray_claim_controller.observe.kinds import WATCHED
 from dray_claim_controller.observe.picture import Picture
+from dray_claim_controller.observe.seen import Key
 
 _MOST_CAUSES = 10_000
 _RULES_ASKED_EVERY_S = 60.0
@@ -43,7 +44,7 @@ class Watching:
         """Called with every event, once the picture has it."""
         self._kube = kube
         self._causes: OrderedDict[str, str] = OrderedDict()
-        self._complained: set[str] = set()
+        self._complained: dict[Key, str] = {}
         self._changed = asyncio.Event()
         self._rules: Resource | None = None
         """The version in which DeviceTaintRules are served; None: in none."""
@@ -134,12 +135,18 @@ class Watching:
         self._wake()
 
     def _complain(self) -> None:
-        unreadable = self.picture.unreadable
-        for label in unreadable.keys() - self._complained:
-            structlog.get_logger().error(
-                "an object can't be understood and is left out", object=label, why=unreadable[label]
-            )
-        self._complained = set(unreadable)
+        unreadable = {key: known.why for key, known in self.picture.unreadable.items()}
+        for key, why in unreadable.items():
+            if self._complained.get(key) != why:
+                known = self.picture.unreadable[key]
+                structlog.get_logger().error(
+                    "an object can't be read; what it holds counts as far as that can be read",
+                    resource=known.resource.plural,
+                    namespace=known.namespace,
+                    name=known.name,
+                    why=why,
+                )
+        self._complained = unreadable
 
     async def _watch_rules(self, resource: Resource) -> None:
         """Of DeviceTaintRules there are none as long as they aren't served; a server may be another

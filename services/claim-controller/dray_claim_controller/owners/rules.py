@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 from dray.domain.devices import Device, DeviceId
 from dray.domain.names import DRIVER, OWNER_DRAY, OWNER_KUBE_SCHEDULER
-from dray.kube.convert import pool_from, time_from
+from dray.kube.convert import time_from
 from dray.kube.ports import POOLS
 from dray_claim_controller.execute.defence import suffices
+from dray_claim_controller.observe.assignment import pools_of
 from dray_claim_controller.observe.capacity import waits
 from dray_claim_controller.observe.owners import former_owner
 from dray_claim_controller.observe.picture import Picture
@@ -39,8 +40,8 @@ def stranded(picture: Picture) -> Stranded:
     """Pods that no allocator decides about any more."""
     handed_over = {
         name
-        for name, obj in picture.plain[POOLS.plural].items()
-        if pool_from(obj).owner == former_owner(obj) == OWNER_KUBE_SCHEDULER
+        for name, pool in pools_of(picture).items()
+        if pool.owner == former_owner(picture.plain[POOLS.plural][name]) == OWNER_KUBE_SCHEDULER
     }
     gated, unbindable = [], []
     for seen in picture.our_pods() if handed_over else ():

@@ -9,6 +9,7 @@ write of a report would keep a pod waiting (``ReportQueue``).
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import structlog
@@ -33,7 +34,7 @@ from dray_claim_controller.execute.orders import DecidedBy, Order
 from dray_claim_controller.execute.progress import Progress
 from dray_claim_controller.execute.rules import NOT_WRITTEN, REFUSED
 from dray_claim_controller.execute.writes import ClaimWrites
-from dray_claim_controller.observe.seen import SeenClaim, SeenPod
+from dray_claim_controller.observe.seen import Key, SeenClaim, SeenPod
 from dray_claim_controller.observe.watching import Watching
 from dray_claim_controller.report import stories
 from dray_claim_controller.report.containers import asks_by_container, container_gpus, says
@@ -56,7 +57,9 @@ class Reporter:
         *,
         instance: str,
         patience_s: float = 30.0,
+        too_large: Callable[[], Mapping[Key, str]] = dict,
     ) -> None:
+        """``too_large``: why facts are not published as a whole."""
         self._bus = bus
         self._watching = watching
         self._picture = watching.picture
@@ -72,6 +75,9 @@ class Reporter:
         """What the decisions were taken by about pods that were not reported as assigned yet."""
         self._told: OrderedDict[str, None] = OrderedDict()
         """Pods that were reported as assigned."""
+        self._too_large = too_large
+        self._problems: dict[tuple[str, str], str] = {}
+        """What was reported of objects that dray can't take as they are, by UID and reason."""
 
     @property
     def backlog(self) -> int:
@@ -191,6 +197,18 @@ class Reporter:
             for uid in [uid for uid in known if uid not in self._picture.pods]:
                 del known[uid]
         self._queue.look(on_their_way)
+        self._look_for_problems()
+
+    def _look_for_problems(self) -> None:
+        """Report objects that can't be read, and those whose facts are too large."""
+        found = {(one.uid, "Unreadable"): one for one in self._picture.unreadable.values()}
+        for key, why in self._too_large().items():
+            if (problem := self._picture.problem_of(key, why)) is not None:
+                found[problem.uid, "TooLargeForBus"] = problem
+        for (uid, reason), problem in found.items():
+            if self._problems.get((uid, reason)) != problem.why:
+                self._tell_about(stories.reference(problem), reason, stories.problem(problem))
+        self._problems = {known: one.why for known, one in found.items()}
 
     def _assigned(self, pod: Pod, claims: list[SeenClaim]) -> None:
         for held in claims:

@@ -14,7 +14,7 @@ from dray.messages.events import ExecutionStep
 from dray.reasons import in_words
 from dray_claim_controller.execute.orders import DecidedBy
 from dray_claim_controller.execute.progress import Progress
-from dray_claim_controller.observe.seen import SeenClaim
+from dray_claim_controller.observe.seen import ObjectProblem, SeenClaim
 
 COMPONENT = "tensor-fusion.ai/claim-controller"
 _EVENT_MESSAGE_LIMIT = 1024
@@ -164,6 +164,25 @@ def in_short(allocation: Allocation, node: str) -> str:
     return "; ".join(parts)
 
 
+def reference(about: ObjectProblem) -> Object:
+    """An object as an Event's ``involvedObject``."""
+    found = {
+        "apiVersion": about.resource.api_version,
+        "kind": about.resource.kind,
+        "name": about.name,
+        "uid": about.uid,
+    }
+    return found | ({"namespace": about.namespace} if about.namespace else {})
+
+
+def problem(about: ObjectProblem) -> str:
+    """An event's message about an object that dray can't take as it is."""
+    return (
+        f"{about.resource.kind} {about.name}: {about.why}. What it holds counts, and nothing "
+        "further is decided about it"
+    )
+
+
 def pod_reference(pod: Pod) -> Object:
     """A pod as an Event's ``involvedObject``."""
     return {
@@ -194,10 +213,11 @@ def event(
     now = time_to(now_unix_s)
     # Events about what has no namespace are where kubectl looks for them.
     namespace = about.get("namespace") or "default"
+    name = about["name"][:230].rstrip("-.")
     return {
         "apiVersion": EVENTS.api_version,
         "kind": EVENTS.kind,
-        "metadata": {"name": f"{about['name'][:230]}.{digest}", "namespace": namespace},
+        "metadata": {"name": f"{name}.{digest}", "namespace": namespace},
         "involvedObject": about,
         "reason": reason,
         "message": message.encode()[:_EVENT_MESSAGE_LIMIT].decode(errors="ignore"),

@@ -5,17 +5,20 @@ with the first ten hex digits of its SHA-256. An existing template is compared, 
 """
 
 import hashlib
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
+from dray.domain import json_codec
 from dray.domain.names import CLAIM_REFERENCE, DERIVED_FROM_LABEL, SHAPE
 from dray.domain.quantities import InvalidQuantityError, parse_quantity
 from dray.kube.ports import TEMPLATES, Object
 from dray_claim_controller.observe.picture import Picture
 from dray_claim_controller.observe.seen import SeenPod
 
+_ANYTHING = msgspec.json.Decoder[Any]()
 HASH_DIGITS = 10
 _DEFAULTS: Mapping[str, Any] = {"allocationMode": "ExactCount", "count": 1}
 """What an API server adds to a request that does not say it."""
@@ -74,8 +77,8 @@ def derived(pod: SeenPod) -> Derived | Unusable | None:
             f"{digits}; only dray may write that annotation. Delete the pod and create it again"
         )
     try:
-        shape = json.loads(text)
-    except json.JSONDecodeError as error:
+        shape = json_codec.decode(text.encode(), _ANYTHING)
+    except msgspec.DecodeError as error:
         return Unusable(f"annotation {SHAPE} is not JSON: {error}. Create the pod again")
     if not isinstance(shape, dict) or not isinstance(shape.get("spec"), dict):
         return Unusable(f"annotation {SHAPE} has no spec. Create the pod again")
@@ -136,6 +139,8 @@ def _differing_field(
 
 def _same_value(left: Any, right: Any) -> bool:
     """As in JSON, where 1 and 1.0 are one number, and true is none."""
+    if isinstance(left, msgspec.Raw) or isinstance(right, msgspec.Raw):
+        return json_codec.canonical(left) == json_codec.canonical(right)
     return bool(left == right) and isinstance(left, bool) == isinstance(right, bool)
 
 

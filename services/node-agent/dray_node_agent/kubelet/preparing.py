@@ -272,9 +272,13 @@ class Preparer:
             try:
                 stock = self._known_stock()
                 wanted = uses(claim, claim.uid, self._node, stock.offers)
+                entry = planned(claim, wanted, stock.qos, _traceparent(obj))
             except PermanentError:
                 continue  # not of this node, or nothing of it is left here
-            entry = planned(claim, wanted, stock.qos, _traceparent(obj))
+            if claim.spec.unreadable:
+                # Its file stays; how it was configured is unknown.
+                self._log.error("claim not restored", uid=claim.uid, why=claim.spec.unreadable)
+                continue
             rebuilt[claim.uid] = msgspec.structs.replace(entry, phase="PrepareCompleted")
         await self._ledger.remove_files_except({obj["metadata"]["uid"] for obj in listed.objects})
         return rebuilt

@@ -23,11 +23,14 @@ from tests.unit.cli.doctor_deep.sights import (
     sight_of,
 )
 
-from dray.domain.claims import Allocation, Claim, ClaimSpec, GivenUp
+from dray.domain import json_codec
+from dray.domain.claims import TOO_LARGE, Allocation, Claim, ClaimSpec, GivenUp
+from dray.domain.devices import OpaqueConfig
 from dray.domain.pods import Node
 from dray.messages.decisions import AnyRecord
 from dray_allocator.dump import holdings_of
 from dray_cli.doctor.deep.compare import differences
+from dray_cli.doctor.deep.look import too_large
 from dray_cli.doctor.deep.sight import Log, Replica, Sight
 
 
@@ -215,3 +218,33 @@ def test_a_replica_that_lags_is_told_instead_of_what_follows_from_it(changes: An
     sight = replica(sight_of([claim(ONE)], [decided(ONE)]), holdings={}, **changes)
     told = [one for one in differences(sight, floor=5) if one.about == f"pool {POOL}"]
     assert [one.kind for one in told] == ["replica-lags"]
+
+
+def with_config(text: bytes, **changes: Any) -> Claim:
+    parameters = json_codec.decode(text, msgspec.json.Decoder(dict[str, Any]), **changes)
+    return replace(claim(None), spec=ClaimSpec(config=(OpaqueConfig("x", parameters),)))
+
+
+def test_deep_parameters_are_equal_wherever_they_were_decoded() -> None:
+    text = b'{"a":' + b"[" * 9_000 + b"]" * 9_000 + b"}"
+    written, fact = with_config(text), with_config(text, nesting=248)
+    assert written != fact
+    assert found(sight_of([written], [], [fact])) == {}
+    other = with_config(text.replace(b"[]", b"[1]"))
+    assert list(found(sight_of([written], [], [other]))) == ["fact-is-old"]
+
+
+def test_what_the_bus_can_t_take_is_told_once_and_is_no_difference() -> None:
+    written = replace(claim(ONE), spec=ClaimSpec(config=(OpaqueConfig("x", {}),)))
+    why = f"{TOO_LARGE}2 bytes as a fact, 1 at most"
+    sight = sight_of(
+        [written],
+        [decided(ONE), released("committed")],
+        [replace(written, spec=ClaimSpec(unsupported=(why,)))],
+    )
+    assert found(sight) == {}
+    sight.unusable["default/big"] = why
+    assert [(one.subject, one.grade, one.text) for one in too_large(sight)] == [
+        (f"claim default/of-{UID}", "lesser", why),
+        ("template default/big", "lesser", why),
+    ]

@@ -1,0 +1,286 @@
+"""Objects that can't be read stay known: what they hold is given to nobody, whatever happens."""
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dray.domain.devices import DeviceId
+from dray.domain.names import DEDICATED_TAINT, DEVICE_CLASS, DRIVER, POOL_LABEL
+from dray.kube.ports import (
+    CLAIMS,
+    CLASSES,
+    NODES,
+    PODS,
+    POLICIES,
+    POOLS,
+    SLICES,
+    Changed,
+    Listed,
+    Object,
+    Resource,
+)
+from dray.messages.facts import ClaimObserved, Fact, NodeObserved, PodObserved, SliceObserved
+from dray_claim_controller.deciding.observing import Publish, Taints
+from dray_claim_controller.observe.facts import key_of
+from dray_claim_controller.observe.kinds import WATCHED
+from dray_claim_controller.observe.outbox import Outbox
+from dray_claim_controller.observe.picture import Picture
+from dray_claim_controller.observe.seen import Key
+
+NODE_NAMES = ("n1", "n2")
+CARDS = ("gpu-0", "gpu-1")
+CPU_MILLI = 1_500
+"""Of each pod."""
+
+
+def metadata(name: str, namespace: str = "", **more: Any) -> Object:
+    where = {"namespace": namespace} if namespace else {}
+    return {"name": name, "uid": f"uid-{name}", **where, **more}
+
+
+def node(name: str) -> Object:
+    allocatable = {"cpu": "8", "memory": "64Gi", "pods": "110"}
+    return {
+        "metadata": metadata(name, labels={POOL_LABEL: "pool"}),
+        "status": {"allocatable": allocatable},
+    }
+
+
+def slice_of(name: str) -> Object:
+    devices = [{"name": card, "capacity": {"vram": {"value": "40Gi"}}} for card in CARDS]
+    pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": DRIVER, "nodeName": name, "pool": pool, "devices": devices}
+    return {"metadata": metadata(f"slice-{name}"), "spec": spec}
+
+
+def claim(name: str, device_class: str = DEVICE_CLASS, **labels: str) -> Object:
+    request = {"name": "r", "exactly": {"deviceClassName": device_class}}
+    return {
+        "metadata": metadata(name, "ns", labels=labels),
+        "spec": {"devices": {"requests": [request]}},
+        "status": {},
+    }
+
+
+def pod(name: str, on: str) -> Object:
+    container = {"name": "c", "resources": {"requests": {"cpu": f"{CPU_MILLI}m"}}}
+    return {
+        "metadata": metadata(name, "ns"),
+        "spec": {
+            "nodeName": on,
+            "containers": [container],
+            "resourceClaims": [{"name": "gpu", "resourceClaimName": "ours"}],
+        },
+        "status": {"phase": "Running"},
+    }
+
+
+def allocation(on: str, card: str) -> Object:
+    result = {"request": "r", "driver": DRIVER, "pool": on, "device": card}
+    field = {"key": "metadata.name", "operator": "In", "values": [on]}
+    return {
+        "devices": {"results": [result]},
+        "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]},
+    }
+
+
+def objects() -> dict[tuple[Resource, str], Object]:
+    pool = {"metadata": metadata("pool"), "spec": {}}
+    policy = {"metadata": metadata("policy"), "spec": {"dra": {"enable": True}}}
+    known = {"metadata": metadata(DEVICE_CLASS), "spec": {"selectors": []}}
+    found = [
+        *((NODES, node(name)) for name in NODE_NAMES),
+        *((SLICES, slice_of(name)) for name in NODE_NAMES),
+        (POOLS, pool),
+        (POLICIES, policy),
+        (CLASSES, known),
+        (CLAIMS, claim("ours", **{POOL_LABEL: "pool"})),
+        (CLAIMS, claim("unlabelled")),
+        (CLAIMS, claim("foreign", "others.example.com")),
+        (PODS, pod("p1", "n1")),
+        (PODS, pod("p2", "n2")),
+    ]
+    return {(resource, obj["metadata"]["name"]): obj for resource, obj in found}
+
+
+def paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every place in an object but its metadata, which every server writes as it should be."""
+    entries = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, entry in entries:
+        if path == () and key == "metadata":
+            continue
+        yield (*path, key)
+        if isinstance(entry, dict | list):
+            yield from paths(entry, (*path, key))
+
+
+def broken(obj: Object, path: tuple[Any, ...]) -> Object:
+    """The object with a value of a wrong type."""
+    made = copy.deepcopy(obj)
+    at = made
+    for key in path[:-1]:
+        at = at[key]
+    at[path[-1]] = {"of": "another kind"} if isinstance(at[path[-1]], str) else 7
+    return made
+
+
+class Cluster:
+    """Objects as they are meant and as they are served, and what a leader publishes of them."""
+
+    def __init__(self) -> None:
+        self.meant = objects()
+        self.served = objects()
+        self.outbox = Outbox()
+        self.published: dict[Key, None] = {}
+        self.revision = 0
+        for key in self.served:
+            self.serve(*key)
+        self.restart()
+
+    def serve(self, resource: Resource, name: str, path: tuple[Any, ...] = ()) -> Object:
+        meant = self.meant[resource, name]
+        self.revision += 1
+        obj = broken(meant, path) if path else copy.deepcopy(meant)
+        obj["metadata"]["resourceVersion"] = str(self.revision)
+        self.served[resource, name] = obj
+        return obj
+
+    def restart(self) -> None:
+        """Another leader begins: of what was, it has the facts alone."""
+        self.picture = Picture()
+        self.relist()
+        self.picture.mark_all()
+        for key in self.outbox.living():
+            self.picture.mark(key, self.picture.revision)
+        self.publish()
+
+    def relist(self) -> None:
+        for resource in WATCHED:
+            listed = tuple(one for (kind, _), one in self.served.items() if kind is resource)
+            self.picture.apply(resource, Listed(copy.deepcopy(listed), self.revision))
+
+    def change(self, resource: Resource, name: str, path: tuple[Any, ...] = ()) -> None:
+        self.picture.apply(resource, Changed(copy.deepcopy(self.serve(resource, name, path))))
+        self.publish()
+
+    def publish(self) -> None:
+        for key, revision in self.picture.take_dirty():
+            question = Publish(key=key, revision=revision, before=self.outbox.newest(key))
+            for fact in question.answer(self.picture):
+                self.outbox.published(fact)
+                # A slice that can't be read is withdrawn; a foreign claim that holds nothing is
+                # nobody's concern any more.
+                if not isinstance(fact, SliceObserved) and not self.is_foreign(fact):
+                    self.published[key_of(fact)] = None
+
+    @staticmethod
+    def is_foreign(fact: Fact) -> bool:
+        return isinstance(fact, ClaimObserved) and fact.claim.name == "foreign"
+
+    def allocate(self, name: str, device: tuple[str, str] | None) -> None:
+        status = {} if device is None else {"allocation": allocation(*device)}
+        self.meant[CLAIMS, name]["status"] = status
+        self.change(CLAIMS, name)
+
+    def facts(self, kind: type[Fact]) -> list[Any]:
+        found = (self.outbox.last(key) for key in self.outbox.living() if key.kind == kind.NAME)
+        return [fact for fact in found if fact is not None]
+
+    def offered(self) -> dict[DeviceId, bool]:
+        """Devices that an allocator may give, and whether a claim holds them."""
+        held = {
+            device.id
+            for fact in self.facts(ClaimObserved)
+            if fact.claim.allocation is not None
+            for device in fact.claim.allocation.devices
+        }
+        return {
+            (one := DeviceId(fact.slice.driver, fact.slice.pool, device.name)): one in held
+            for fact in self.facts(SliceObserved)
+            for device in fact.slice.devices
+            if not device.unsupported
+        }
+
+    def check(self) -> None:
+        offered = self.offered()
+        for (resource, name), obj in self.meant.items():
+            if resource is not CLAIMS:
+                continue
+            for result in (
+                (obj["status"].get("allocation") or {}).get("devices", {}).get("results", ())
+            ):
+                device = DeviceId(DRIVER, result["pool"], result["device"])
+                assert offered.get(device, True), f"{device} looks free, and {name} holds it"
+        buried = [key for key in self.published if self.outbox.last(key) is None]
+        assert not buried, "an object that exists has a tombstone"
+        for fact in self.facts(NodeObserved):
+            used = fact.node.used_cpu_milli
+            assert used >= CPU_MILLI or fact.node.name not in self.counted_nodes()
+
+    def counted_nodes(self) -> set[str]:
+        """Nodes whose pods say at least where they are."""
+        found = set()
+        for (resource, _), obj in self.served.items():
+            spec = obj.get("spec")
+            if resource is PODS and isinstance(spec, dict) and isinstance(spec["nodeName"], str):
+                found.add(spec["nodeName"])
+        return found
+
+
+DEVICES = [(name, card) for name in NODE_NAMES for card in CARDS]
+NAMES = sorted((resource.plural, name) for resource, name in objects())
+BY_PLURAL = {resource.plural: resource for resource in WATCHED}
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_what_a_claim_holds_never_looks_free(data: st.DataObject) -> None:
+    cluster = Cluster()
+    for _ in range(data.draw(st.integers(1, 8))):
+        match data.draw(
+            st.sampled_from(["allocate", "break", "break", "mend", "restart", "relist"])
+        ):
+            case "allocate":
+                name = data.draw(st.sampled_from(["ours", "unlabelled", "foreign"]))
+                cluster.allocate(name, data.draw(st.sampled_from([*DEVICES, None])))
+            case "break":
+                plural, name = data.draw(st.sampled_from(NAMES))
+                key = (BY_PLURAL[plural], name)
+                places = list(paths(cluster.meant[key]))
+                cluster.change(*key, data.draw(st.sampled_from(places)))
+            case "mend":
+                plural, name = data.draw(st.sampled_from(NAMES))
+                cluster.change(BY_PLURAL[plural], name)
+            case "restart":
+                cluster.restart()
+            case "relist":
+                cluster.relist()
+                cluster.publish()
+        cluster.check()
+    for key in cluster.meant:
+        cluster.change(*key)
+    assert not cluster.picture.unreadable
+    assert set(cluster.offered()) == {DeviceId(DRIVER, *device) for device in DEVICES}
+    assert len(cluster.facts(NodeObserved)) == len(NODE_NAMES)
+    assert len(cluster.facts(PodObserved)) == 2
+
+
+def test_a_node_keeps_the_taint_of_a_pool_that_can_t_be_read() -> None:
+    picture = Picture()
+    pool = {"metadata": metadata("pool", resourceVersion="1"), "spec": {"dedicated": True}}
+    taint = {"key": DEDICATED_TAINT, "value": "pool", "effect": "NoSchedule"}
+    tainted = node("n1") | {"spec": {"taints": [taint]}}
+    tainted["metadata"] |= {"resourceVersion": "2"}
+    picture.apply(POOLS, Changed(pool))
+    picture.apply(NODES, Changed(tainted))
+    picture.apply(
+        POOLS, Changed({"metadata": pool["metadata"] | {"resourceVersion": "3"}, "spec": 7})
+    )
+    assert Taints(node="n1", pool="pool").answer(picture) is None
+    picture.apply(
+        POOLS, Changed(pool | {"metadata": pool["metadata"] | {"resourceVersion": "4"}, "spec": {}})
+    )
+    assert Taints(node="n1", pool="pool").answer(picture) == ()

@@ -1,0 +1,92 @@
+"""Claims that are nested deep are prepared; one that can't be read hinders no other."""
+
+import msgspec
+
+from dray.domain.names import DECISION, DRIVER
+from dray.kube.memory import MemoryKube
+from dray.kube.ports import CLAIMS
+from dray.runtime.clock import ManualClock
+from dray_node_agent.boards.simulated import SimulatedBoard
+from dray_node_agent.inventory import NodeState, Stock
+from dray_node_agent.kubelet.cdi_folder import CdiFolder
+from dray_node_agent.kubelet.checkpoint import CheckpointFile
+from dray_node_agent.kubelet.ledger import Ledger
+from dray_node_agent.kubelet.prepared import PreparedClaim
+from dray_node_agent.kubelet.preparing import ClaimRef, Preparer
+
+STOCK = Stock(SimulatedBoard("n1", "A100", 2).read(), NodeState("n1"))
+CARD = next(iter(STOCK.offers))
+DEEP = {"kind": "GPULimits", "tflopsLimit": "7", "a": msgspec.Raw(b"[" * 9_900 + b"]" * 9_900)}
+
+
+async def claim(kube: MemoryKube, name: str, **annotations: str) -> ClaimRef:
+    config = [{"opaque": {"driver": DRIVER, "parameters": DEEP}}]
+    requests = [{"name": "gpu", "exactly": {"deviceClassName": DRIVER}}]
+    spec = {"devices": {"requests": requests, "config": config}}
+    metadata = {"name": name, "annotations": annotations}
+    made = await kube.create(CLAIMS, {"metadata": metadata, "spec": spec}, "ns")
+    result = {
+        "request": "gpu",
+        "driver": DRIVER,
+        "pool": "n1",
+        "device": CARD,
+        "shareID": name,
+        "consumedCapacity": {"virtual_tflops": "10", "virtual_vram": "1Gi"},
+    }
+    devices = {"results": [result], "config": [{"source": "FromClaim", **config[0]}]}
+    status = {"allocation": {"devices": devices}, "reservedFor": [{"uid": "pod"}]}
+    await kube.patch(CLAIMS, name, {"status": status}, "ns", subresource="status")
+    return ClaimRef("ns", made["metadata"]["uid"], name)
+
+
+async def odd_claim(kube: MemoryKube) -> ClaimRef:
+    return await claim(kube, "odd", **{DECISION: "9" * 5_000})
+
+
+def preparer(kube: MemoryKube, folder) -> Preparer:
+    checkpoint = CheckpointFile(folder / "checkpoint.json", "boot")
+    return Preparer(
+        kube=kube,
+        node="n1",
+        stock=lambda: STOCK,
+        ledger=Ledger(checkpoint, CdiFolder(folder / "cdi")),
+        clock=ManualClock(),
+    )
+
+
+async def test_a_claim_with_deep_parameters_is_prepared_by_what_they_say(tmp_path):
+    kube = MemoryKube()
+    ref = await claim(kube, "deep")
+    agent = preparer(kube, tmp_path)
+    await agent.restore()
+    prepared = (await agent.prepare([ref]))[ref.uid]
+    assert isinstance(prepared, PreparedClaim)
+    assert prepared.env["TENSOR_FUSION_TFLOPS_LIMIT"] == "7"
+
+
+async def test_a_claim_that_can_t_be_read_is_refused_and_others_are_prepared(tmp_path):
+    kube = MemoryKube()
+    odd, fine = await odd_claim(kube), await claim(kube, "fine")
+    agent = preparer(kube, tmp_path)
+    await agent.restore()
+    answers = await agent.prepare([odd, fine])
+    assert isinstance(answers[fine.uid], PreparedClaim)
+    assert str(answers[odd.uid]).startswith(
+        "claim ns/odd can't be read: annotation tensor-fusion.ai/decision has 5000 digits"
+    )
+
+
+async def test_a_lost_checkpoint_is_made_again_of_the_claims_that_can_be_read(tmp_path):
+    kube = MemoryKube()
+    fine, later = await claim(kube, "fine"), await claim(kube, "odd")
+    agent = preparer(kube, tmp_path)
+    await agent.restore()
+    await agent.prepare([fine, later])
+    files = set((tmp_path / "cdi").iterdir())
+    (tmp_path / "checkpoint.json").write_text("lost")
+    patch = {"metadata": {"annotations": {DECISION: "9" * 5_000}}}
+    await kube.patch(CLAIMS, "odd", patch, "ns")
+    again = preparer(kube, tmp_path)
+    await again.restore()
+    assert set(again.claims) == {fine.uid}
+    assert set((tmp_path / "cdi").iterdir()) == files
