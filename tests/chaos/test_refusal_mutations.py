@@ -13,11 +13,13 @@ from unittest import mock
 import pytest
 from tests.mutations import Mutation
 
+from dray.bus.ports import MessageTooLargeError
 from dray.domain.claims import Claim
 from dray.kube.ports import KubeError, NotFoundError, RefusedError
 from dray_claim_controller.domains.epochs import Epochs
 from dray_claim_controller.execute.executor import AwaitDevices, Executor
 from dray_claim_controller.garbage.collector import Collector
+from dray_claim_controller.observe.publisher import Publisher
 from dray_claim_controller.templates.keeper import TemplateKeeper
 from dray_claim_controller.work_queue import FairSlots
 from dray_sandbox.chaos.monkey import CALM
@@ -116,6 +118,26 @@ def collector_that_ends_the_term() -> AbstractContextManager[Any]:
     return mock.patch.object(Collector, "run", run)
 
 
+@contextmanager
+def watches_that_end() -> Iterator[None]:
+    """An object that can't be read ends the watch."""
+    with (
+        mock.patch("dray_claim_controller.observe.kinds.UNREADABLE", ()),
+        mock.patch("dray_claim_controller.observe.picture.UNREADABLE", ()),
+        mock.patch("dray.kube.convert_claims.UNREADABLE", ()),
+    ):
+        yield
+
+
+def facts_that_end_the_term() -> AbstractContextManager[Any]:
+    """A fact that is too large for the bus ends the term."""
+
+    async def fail(self: Any, key: Any, revision: int, error: MessageTooLargeError) -> None:
+        raise error
+
+    return mock.patch.object(Publisher, "_publish_reduced", fail)
+
+
 def is_noticed(mutation: Mutation, kind: str, answer: str) -> bool:
     case = next(one for one in cases() if str(one) == f"{kind}: {answer}")
     size = Size(pods=8, faults=2, seconds=22.0, only=CALM, case=case)
@@ -131,6 +153,9 @@ def is_noticed(mutation: Mutation, kind: str, answer: str) -> bool:
         (devices_that_are_never_released, "patch a claim", "403"),
         (templates_that_are_forgotten, "create a template", "403"),
         (templates_one_after_the_other, "create a template", "500"),
+        (watches_that_end, "read a node", "shape 0"),
+        (watches_that_end, "read a claim", "shape 1"),
+        (facts_that_end_the_term, "publish a large slice", "too large"),
         (collector_that_ends_the_term, "delete a template", "403"),
     ],
 )

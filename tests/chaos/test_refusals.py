@@ -9,7 +9,6 @@ import os
 
 import pytest
 
-from dray_sandbox.chaos.exceptions import EXCEPTIONS
 from dray_sandbox.chaos.monkey import CALM
 from dray_sandbox.chaos.refusals import KINDS, Case, cases
 from dray_sandbox.chaos.run import Size, simulate
@@ -24,14 +23,9 @@ SHORT, WHOLE = 400, 100_000
 """How many lines of its story a failed seed shows."""
 
 
-def played(number: int, case: Case) -> object:
-    name = case.kind.name
-    marks = [pytest.mark.xfail(reason=EXCEPTIONS[name])] if name in EXCEPTIONS else []
-    return pytest.param(number, case, marks=marks, id=str(case))
-
-
 @pytest.mark.parametrize(
-    ("number", "case"), [played(number, case) for number, case in enumerate(CASES)]
+    ("number", "case"),
+    [pytest.param(number, case, id=str(case)) for number, case in enumerate(CASES)],
 )
 def test_what_is_refused_for_one_keeps_nobody_else_waiting(number: int, case: Case) -> None:
     one = os.environ.get("DRAY_CHAOS_SEED")

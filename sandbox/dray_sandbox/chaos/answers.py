@@ -7,8 +7,8 @@ simulation can't be kinder than the real adapter.
 from dataclasses import dataclass, replace
 from typing import Final
 
-from dray.bus.ports import BusUnavailableError
-from dray.domain.errors import DrayError, PermanentError
+from dray.bus.ports import BusUnavailableError, MessageTooLargeError
+from dray.domain.errors import DrayError
 from dray.kube import api_transport
 from dray.kube.ports import KubeUnavailableError
 from dray_sandbox.chaos.unreadable import NUMBER
@@ -20,6 +20,9 @@ _ETCD_S: Final = 7.0
 """After so long kube-apiserver answers 500 where etcd does not answer."""
 _BUS_S: Final = 5.0
 """About as long as dray waits for an answer of NATS."""
+_MOST_BYTES: Final = 2**20
+_LARGE_BYTES: Final = 1_196_908
+"""What a bus takes, and how large a message is that is too large for it."""
 _REASONS: Final = {
     403: "Forbidden",
     404: "NotFound",
@@ -88,7 +91,7 @@ def kube_error(answer: Answer, method: str, what: str) -> DrayError:
 def bus_error(answer: Answer, method: str, what: str) -> DrayError:
     """What the adapter of NATS raises for the answer."""
     if answer.status:
-        return PermanentError(f"{what} with 1196908 bytes can't be published, {WORDS}")
+        return MessageTooLargeError(what, _LARGE_BYTES, _MOST_BYTES)
     return BusUnavailableError(f"no answer from NATS for {what}, {WORDS}")
 
 

@@ -28,7 +28,7 @@ def stale_facts(
     bus: MemoryBus, store: MemoryStore, refusals: Sequence[Refusal] = ()
 ) -> Iterator[str]:
     """Facts that are not what Kubernetes' objects say, or are of objects that are gone; but for
-    those that can't be published."""
+    those that can't be published, and those of objects that nobody can read."""
     stream = bus.server.streams.get(FACTS_STREAM)
     if stream is None:
         yield "there are no facts"
@@ -43,7 +43,20 @@ def stale_facts(
         if kind is None or any(one.is_of_fact(message) for one in refusals):
             continue
         if not (fact := decode(message, kind)).deleted:
-            yield from _compared(fact, claims, pods, slices, nodes)
+            if not any(one.is_read(*_object_of(fact)) for one in refusals):
+                yield from _compared(fact, claims, pods, slices, nodes)
+
+
+def _object_of(fact: Fact) -> tuple[str, str]:
+    """Plural and name of the object that a fact is of; empty: of no one."""
+    match fact:
+        case ClaimObserved(claim=claim):
+            return CLAIMS.plural, claim.name
+        case PodObserved(pod=pod):
+            return PODS.plural, pod.name
+        case SliceObserved(slice=observed):
+            return SLICES.plural, observed.name
+    return "", ""
 
 
 def _compared(

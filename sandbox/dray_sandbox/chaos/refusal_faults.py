@@ -7,7 +7,6 @@ from typing import Final
 
 from dray.kube.ports import CLAIMS, NODES, PODS, POOLS, SLICES
 from dray_sandbox.chaos.cluster import DEDICATED, SHARED, TEAM
-from dray_sandbox.chaos.exceptions import EXCEPTIONS
 from dray_sandbox.chaos.harms import Ambush
 from dray_sandbox.chaos.line import Harm
 from dray_sandbox.chaos.refusals import (
@@ -111,12 +110,8 @@ class RefusalFaults:
             self._world.disturb(ELECTED_S)
 
     async def _one_of(self, *about: About) -> None:
-        known = [
-            case
-            for case in cases()
-            if case.kind.about in about and case.kind.name not in EXCEPTIONS
-        ]
-        if known and not self._world.refusals:
+        known = [case for case in cases() if case.kind.about in about]
+        if not self._world.refusals:
             await self.begin(self._draw.choice(known))
 
     async def _create(self, odd: list[tuple[str, str]], refusal: Refusal) -> None:

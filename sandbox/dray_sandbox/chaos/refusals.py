@@ -180,14 +180,6 @@ SIZE_KINDS: Final = (
     _bus("publish a large node", r"dray\.state\.node\.v1\.{name}", About.NODE, provoked_by=_NODES),
     _bus("publish a large pool", r"dray\.state\.pool\.v1\.{name}", About.POOL),
     _bus(
-        "append a large decision",
-        r"dray\.decision\..*",
-        About.POD,
-        "alloc",
-        f'"record":"decided".*{_POD}',
-        "append",
-    ),
-    _bus(
         "publish a large inventory",
         r"dray\.state\.inventory\.v1\.{name}",
         About.NODE,
@@ -195,7 +187,8 @@ SIZE_KINDS: Final = (
         provoked_by=("sicken",),
     ),
 )
-"""What is larger than the bus takes, whatever is left out."""
+"""What is larger than the bus takes, whatever is left out. Allocators count the bytes of what they
+decide themselves, and append nothing that is larger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,6 +276,10 @@ class Refusal:
     def is_about_node(self, name: str) -> bool:
         """Whether it may keep pods from a node."""
         return self.case.kind.about is About.NODE and name == self.name
+
+    def is_read(self, plural: str, name: str) -> bool:
+        """Whether an object is read in a form that nobody knows."""
+        return self.case.kind.call == READ and self.what.fullmatch(f"{plural}/{name}") is not None
 
     def is_of_fact(self, message: Delivered) -> bool:
         """Whether a fact like this one can't be published."""

@@ -52,7 +52,7 @@ _SHAPES: Final[Mapping[str, tuple[Form, ...]]] = {
     ),
     "nodes": (
         _part("status", "allocatable", value={"cpu": "several"}),
-        _part("metadata", "labels", value="a later form"),
+        _part("status", "allocatable", value="a later form"),
         _part("spec", value=5),
     ),
     "gpupools": (
