@@ -42,9 +42,9 @@ def stale_facts(
         kind = kinds.get(".".join(message.subject.split(".")[:4]))
         if kind is None or any(one.is_of_fact(message) for one in refusals):
             continue
-        if not (fact := decode(message, kind)).deleted:
-            if not any(one.is_read(*_object_of(fact)) for one in refusals):
-                yield from _compared(fact, claims, pods, slices, nodes)
+        fact = decode(message, kind)
+        if not fact.deleted and not any(one.is_read(*_object_of(fact)) for one in refusals):
+            yield from _compared(fact, claims, pods, slices, nodes)
 
 
 def _object_of(fact: Fact) -> tuple[str, str]:
