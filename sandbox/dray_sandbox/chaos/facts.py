@@ -23,6 +23,8 @@ from dray_sandbox.chaos.refusals import Refusal
 
 _COMPARED = (ClaimObserved, PodObserved, SliceObserved, NodeObserved, InventoryObserved)
 
+_HOLDER = "a possible holder"
+
 
 def stale_facts(
     bus: MemoryBus, store: MemoryStore, refusals: Sequence[Refusal] = ()
@@ -42,9 +44,20 @@ def stale_facts(
         kind = kinds.get(".".join(message.subject.split(".")[:4]))
         if kind is None or any(one.is_of_fact(message) for one in refusals):
             continue
-        fact = decode(message, kind)
+        fact: Fact = decode(message, kind)
+        if isinstance(fact, SliceObserved) and any(one.hides_claims for one in refusals):
+            fact = _as_offered(fact)
         if not fact.deleted and not any(one.is_read(*_object_of(fact)) for one in refusals):
             yield from _compared(fact, claims, pods, slices, nodes)
+
+
+def _as_offered(fact: SliceObserved) -> SliceObserved:
+    """Also the devices that a claim may hold which nobody can read: these are kept from others."""
+    devices = (
+        replace(one, unsupported=tuple(why for why in one.unsupported if _HOLDER not in why))
+        for one in fact.slice.devices
+    )
+    return replace(fact, slice=replace(fact.slice, devices=tuple(devices)))
 
 
 def _object_of(fact: Fact) -> tuple[str, str]:

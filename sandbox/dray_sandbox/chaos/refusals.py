@@ -277,6 +277,11 @@ class Refusal:
         """Whether it may keep pods from a node."""
         return self.case.kind.about is About.NODE and name == self.name
 
+    @property
+    def hides_claims(self) -> bool:
+        """Whether of some claims nobody can read what they hold."""
+        return self.case.kind.call == READ and self.case.kind.what == _CLAIMS
+
     def is_read(self, plural: str, name: str) -> bool:
         """Whether an object is read in a form that nobody knows."""
         return self.case.kind.call == READ and self.what.fullmatch(f"{plural}/{name}") is not None
