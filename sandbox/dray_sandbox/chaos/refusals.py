@@ -309,8 +309,10 @@ class Refusal:
         return "can't be read" if self.case.kind.call == READ else WORDS
 
     def keeps_templates_of(self, namespace: str) -> bool:
-        """Whether derived templates of a namespace may stay that nobody uses."""
-        return self.case.kind.name == "delete a template" and namespace == self.namespace
+        """Whether derived templates of a namespace may stay that nobody uses: none can be deleted,
+        or nobody knows which ones a pod uses."""
+        kinds = ("delete a template", "read a pod")
+        return self.case.kind.name in kinds and namespace == self.namespace
 
     def __str__(self) -> str:
         return f"{self.case} ({self.name or TENANT})"
