@@ -1,6 +1,6 @@
 """A seed is a plan: the same one each time, and together they reach every fault."""
 
-from dray_sandbox.faults.plan import NATS, POOLS, draw, possible
+from dray_sandbox.faults.plan import NATS, POOLS, REFUSED, TENANT, draw, possible
 
 PROCESSES = ("allocator-1", "allocator-2", "apiserver", "claim-controller-1", NATS, "webhook")
 PLANS = [draw(seed, PROCESSES) for seed in range(100)]
@@ -13,7 +13,7 @@ def test_the_same_seed_is_the_same_plan_in_whatever_order_processes_are_named() 
 
 def test_as_many_seeds_as_there_are_faults_have_each() -> None:
     every = possible(PROCESSES)
-    assert len(every) == 2 * len(PROCESSES) + 1
+    assert len(every) == 2 * len(PROCESSES) + 1 + len(REFUSED)
     seen = {(f.kind, f.target) for plan in PLANS[: len(every)] for f in plan.faults}
     assert seen == set(every)
 
@@ -55,3 +55,11 @@ def test_a_plan_says_what_it_does_and_when() -> None:
     fault = PLANS[0].faults[0]
     assert fault.target in line
     assert f"{fault.at_s:.2f} s" in line
+
+
+def test_where_requests_are_refused_a_tenant_is_there_and_nothing_else_begins_so() -> None:
+    for plan in PLANS:
+        refused = [fault for fault in plan.faults if fault.kind == "refuse"]
+        assert len(refused) < 2
+        assert bool(refused) == any(wish.namespace == TENANT for wish in plan.wishes)
+        assert plan.at_the_end is None or plan.at_the_end.kind != "refuse"

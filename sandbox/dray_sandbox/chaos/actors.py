@@ -30,7 +30,13 @@ from dray_allocator.rules import Rules
 from dray_allocator.shell import Shell
 from dray_allocator.state import AllocatorState
 from dray_claim_controller.app import Controller
-from dray_claim_controller.settings import ControllerSettings, Owner, Publishing, Templates
+from dray_claim_controller.settings import (
+    ControllerSettings,
+    Execution,
+    Owner,
+    Publishing,
+    Templates,
+)
 from dray_node_agent.agent import NodeAgent
 from dray_node_agent.boards.ports import Card, Reading
 from dray_node_agent.following import NodeFollower, Reporter
@@ -54,6 +60,10 @@ EXCLUSION_S = 10.0
 UNUSED_AFTER_S = 8.0
 """How long a derived template may be unused: shorter than users have it, too."""
 
+
+EXECUTIONS = 4
+"""At a time: fewer than the pods that are refused, as those of users may be more than the default's
+sixteen."""
 
 QUARANTINE_S = 100.0
 """How long devices that kube-scheduler had are nobody's: longer than it is ever behind, asleep and
@@ -91,6 +101,7 @@ def claim_controller(kube: Kube, bus: Bus, name: str) -> Running:
     settings = ControllerSettings(
         instance=name,
         log=Log(),
+        execution=Execution(concurrency=EXECUTIONS),
         publishing=Publishing(report_every=1.0, status_every=1.0),
         templates=Templates(unused_after=UNUSED_AFTER_S),
         owner=Owner(quarantine=QUARANTINE_S),

@@ -31,6 +31,7 @@ from dray.kube.ports import (
     Resource,
 )
 from dray.messages.facts import ClusterObserved, PolicyObserved, PoolObserved, TemplateObserved
+from dray_sandbox.chaos.refusals import TENANT
 from dray_webhook.injection import Ids
 from dray_webhook.mutation import admit_pod
 from dray_webhook.pools import Rules
@@ -53,7 +54,7 @@ _POLICY = {
 
 async def furnish(kube: MemoryKube, nodes: dict[str, str]) -> None:
     """Everything but pods; ``nodes`` are pools by node name."""
-    for name in (DRAY_NAMESPACE, TEAM):
+    for name in (DRAY_NAMESPACE, TEAM, TENANT):
         await kube.create(NAMESPACES, {"metadata": {"name": name}})
     await kube.create(CLASSES, {"metadata": {"name": DEVICE_CLASS}, "spec": {}})
     await kube.create(POLICIES, copy.deepcopy(_POLICY))
@@ -127,7 +128,12 @@ def admitted(kube: MemoryKube, pod: Object) -> Object:
     """The pod as the webhook, which has seen the newest objects, lets it in."""
     view = webhook_view(kube)
     request = Request.model_validate(
-        {"uid": "review", "namespace": TEAM, "name": pod["metadata"]["name"], "object": pod}
+        {
+            "uid": "review",
+            "namespace": pod["metadata"]["namespace"],
+            "name": pod["metadata"]["name"],
+            "object": pod,
+        }
     )
     answer = admit_pod(request, view, Rules(DRAY_NAMESPACE), Ids(pod["metadata"]["name"], ""))
     if not answer.allowed:

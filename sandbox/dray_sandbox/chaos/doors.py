@@ -1,6 +1,7 @@
 """Connections of one process to the in-memory API server and bus, slow and unreliable."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -16,9 +17,20 @@ from dray.bus.ports import (
 )
 from dray.bus.topology import ALLOCATOR, NODE_AGENT, WEBHOOK, reading_subject
 from dray.kube.memory import MemoryKube
-from dray.kube.ports import Kube, KubeUnavailableError, Listed, Object, Resource, WatchEvent
+from dray.kube.ports import (
+    Changed,
+    Deleted,
+    Kube,
+    KubeUnavailableError,
+    Listed,
+    NotFoundError,
+    Object,
+    Resource,
+    WatchEvent,
+)
 from dray.messages.base import Delivered, Outgoing
 from dray.messages.rpc import Reading, ReadingReply
+from dray_sandbox.chaos.answers import bus_error, kube_error
 from dray_sandbox.chaos.line import Fate, Line
 from dray_sandbox.chaos.loop import CURRENT, Process
 
@@ -40,58 +52,96 @@ class FaultyKube:
         async for event in self.inner.watch(resource, *args, **more):
             await self._line.travel()
             await self._line.until_back()
-            yield event
+            match event:
+                case Listed():
+                    yield self._listed(resource, event)
+                case Changed(obj):
+                    yield Changed(self._line.shown(resource, obj))
+                case Deleted(obj):
+                    yield Deleted(self._line.shown(resource, obj))
 
     async def get(self, resource: Resource, name: str, namespace: str = "") -> Object:
         """See ``Kube.get``."""
-        what = f"{resource.plural}/{name}"
-        return await self._line.call("get", what, lambda: self.inner.get(resource, name, namespace))
+        found = await self._line.call(
+            "get",
+            f"{resource.plural}/{name}",
+            lambda: self.inner.get(resource, name, namespace),
+            namespace=namespace,
+        )
+        return self._line.shown(resource, found)
 
     async def list(self, resource: Resource, *args: Any, **more: Any) -> Listed:
         """See ``Kube.list``."""
-        return await self._line.call(
+        listed = await self._line.call(
             "list", resource.plural, lambda: self.inner.list(resource, *args, **more)
         )
+        return self._listed(resource, listed)
 
-    async def create(self, resource: Resource, obj: Object, *args: Any, **more: Any) -> Object:
+    def _listed(self, resource: Resource, listed: Listed) -> Listed:
+        shown = tuple(self._line.shown(resource, obj) for obj in listed.objects)
+        return Listed(shown, listed.resource_version)
+
+    async def create(
+        self, resource: Resource, obj: Object, namespace: str = "", **more: Any
+    ) -> Object:
         """See ``Kube.create``."""
         metadata = obj.get("metadata") or {}
-        what = f"{resource.plural}/{metadata.get('name') or metadata.get('generateName')}"
-        return await self._line.call(
-            "create", what, lambda: self.inner.create(resource, obj, *args, **more)
+        made = await self._line.call(
+            "create",
+            f"{resource.plural}/{metadata.get('name') or metadata.get('generateName')}",
+            lambda: self.inner.create(resource, obj, namespace, **more),
+            namespace=namespace or metadata.get("namespace", ""),
         )
+        return self._line.shown(resource, made)
 
     async def update(self, resource: Resource, obj: Object, **more: Any) -> Object:
         """See ``Kube.update``."""
-        what = f"{resource.plural}/{obj['metadata']['name']}"
-        return await self._line.call(
-            "update", what, lambda: self.inner.update(resource, obj, **more)
+        written = await self._line.call(
+            "update",
+            f"{resource.plural}/{obj['metadata']['name']}",
+            lambda: self.inner.update(resource, obj, **more),
+            namespace=obj["metadata"].get("namespace", ""),
         )
+        return self._line.shown(resource, written)
 
     async def patch(
-        self, resource: Resource, name: str, patch: Any, *args: Any, **more: Any
+        self, resource: Resource, name: str, patch: Any, namespace: str = "", **more: Any
     ) -> Object:
         """See ``Kube.patch``."""
-        what = f"{resource.plural}/{name}" + ("/status" if more.get("subresource") else "")
-        return await self._line.call(
-            "patch", what, lambda: self.inner.patch(resource, name, patch, *args, **more)
+        written = await self._line.call(
+            "patch",
+            f"{resource.plural}/{name}" + ("/status" if more.get("subresource") else ""),
+            lambda: self.inner.patch(resource, name, patch, namespace, **more),
+            namespace=namespace,
+            timeout_s=more.get("timeout_s"),
         )
+        return self._line.shown(resource, written)
 
-    async def delete(self, resource: Resource, name: str, *args: Any, **more: Any) -> None:
-        """See ``Kube.delete``."""
-        await self._line.call(
-            "delete",
-            f"{resource.plural}/{name}",
-            lambda: self.inner.delete(resource, name, *args, **more),
-        )
+    async def delete(self, resource: Resource, name: str, namespace: str = "", **more: Any) -> None:
+        """See ``Kube.delete``; absent is fine."""
+        with contextlib.suppress(NotFoundError):
+            await self._line.call(
+                "delete",
+                f"{resource.plural}/{name}",
+                lambda: self.inner.delete(resource, name, namespace, **more),
+                namespace=namespace,
+            )
 
     async def bind(self, pod: str, namespace: str, **wanted: Any) -> None:
         """See ``Kube.bind``."""
-        await self._line.call("bind", pod, lambda: self.inner.bind(pod, namespace, **wanted))
+        await self._line.call(
+            "bind",
+            pod,
+            lambda: self.inner.bind(pod, namespace, **wanted),
+            namespace=namespace,
+            timeout_s=wanted.get("timeout_s"),
+        )
 
     async def evict(self, pod: str, namespace: str) -> None:
         """See ``Kube.evict``."""
-        await self._line.call("evict", pod, lambda: self.inner.evict(pod, namespace))
+        await self._line.call(
+            "evict", pod, lambda: self.inner.evict(pod, namespace), namespace=namespace
+        )
 
     async def version(self) -> str:
         """See ``Kube.version``."""
@@ -154,7 +204,10 @@ class FaultyBus:
     async def publish(self, message: Outgoing, **more: Any) -> int:
         """See ``Bus.publish``."""
         return await self._line.call(
-            "publish", message.subject, lambda: self.inner.publish(message, **more)
+            "publish",
+            message.subject,
+            lambda: self.inner.publish(message, **more),
+            payload=message.payload,
         )
 
     async def last(self, stream: str, subject: str) -> Delivered | None:
@@ -164,7 +217,10 @@ class FaultyBus:
     async def append(self, message: Outgoing, **more: Any) -> int:
         """See ``Bus.append``."""
         return await self._line.call(
-            "append", message.subject, lambda: self.inner.append(message, **more)
+            "append",
+            message.subject,
+            lambda: self.inner.append(message, **more),
+            payload=message.payload,
         )
 
     def read(self, stream: str, **more: Any) -> AsyncIterator[Delivered]:
@@ -270,8 +326,10 @@ def doors(process: Process, kube: MemoryKube, bus: MemoryBus, fate: Fate) -> tup
     """A process's own connections to the servers."""
     user, readings = _identity(process.name)
     return (
-        FaultyKube(kube.peer(), Line(process, fate, KubeUnavailableError, "kube")),
-        FaultyBus(bus.peer(user, readings), Line(process, fate, BusUnavailableError, "bus")),
+        FaultyKube(kube.peer(), Line(process, fate, KubeUnavailableError, "kube", kube_error)),
+        FaultyBus(
+            bus.peer(user, readings), Line(process, fate, BusUnavailableError, "bus", bus_error)
+        ),
     )
 
 

@@ -1,6 +1,6 @@
 """What must hold at any moment and once it is quiet again, from Kubernetes' objects alone."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from dray.domain.claims import Claim
@@ -27,6 +27,8 @@ from dray.kube.ports import (
     TEMPLATES,
     Object,
 )
+from dray_sandbox.chaos.explanations import explanation
+from dray_sandbox.chaos.refusals import Refusal
 
 BUDGETS = (VIRTUAL_TFLOPS, VIRTUAL_VRAM)
 _ENDED = ("Succeeded", "Failed")
@@ -188,10 +190,17 @@ def _use(claim: Claim, device: DeviceId, name: str) -> int:
 class Quiet:
     """What is wrong in a cluster to which nothing happens any more."""
 
-    def __init__(self, judge: Judge, unhealthy: Callable[[], Iterable[str]]) -> None:
+    def __init__(
+        self,
+        judge: Judge,
+        unhealthy: Callable[[], Iterable[str]],
+        refusals: Callable[[], Sequence[Refusal]] = tuple,
+    ) -> None:
+        """``refusals``: what keeps pods waiting with reason; these must have been told it."""
         self._judge = judge
         self._store = judge.store
         self._unhealthy = unhealthy
+        self._refusals = refusals
 
     def problems(self) -> list[str]:
         """Pods that fit and wait, and things left behind."""
@@ -205,9 +214,30 @@ class Quiet:
             elif not pod.node and pod.claims and ("", pod.pool) in self._store.of(POOLS):
                 fitting = [name for name in self._nodes(pod.pool) if self._fits(obj, name)]
                 if fitting:
-                    yield f"pod {pod.name} waits, but fits on {', '.join(fitting)}"
+                    yield from self._kept_waiting(obj, fitting)
             elif pod.node and obj["status"].get("phase") == "Pending":
                 yield f"pod {pod.name} is bound to {pod.node}, but does not start"
+
+    def _kept_waiting(self, pod: Object, fitting: list[str]) -> Iterable[str]:
+        """What is wrong about a pod that waits although there is room for it."""
+        name, told = pod["metadata"]["name"], explanation(self._store, pod)
+        about = [refusal for refusal in self._refusals() if refusal.is_about(pod)]
+        if not about and not self._is_told_of_another(told):
+            yield f"pod {name} waits, but fits on {', '.join(fitting)}"
+        for refusal in about:
+            if refusal.words not in told:
+                yield f"pod {name} waits for {refusal}, and was not told: {told!r}"
+
+    def _is_told_of_another(self, told: str) -> bool:
+        """Whether it waits for devices of a claim which an attempt may still be committed to, for
+        nobody can write that it is void."""
+        return any(
+            refusal.is_about_name(claim.name)
+            and claim.name in told
+            and (claim.allocation is not None or claim.decision > claim.void)
+            for claim in map(claim_from, self._store.of(CLAIMS).values())
+            for refusal in self._refusals()
+        )
 
     def _nodes(self, pool: str) -> list[str]:
         return [
@@ -215,6 +245,7 @@ class Quiet:
             for obj in self._store.of(NODES).values()
             if obj["metadata"]["labels"].get(POOL_LABEL) == pool
             and not obj["spec"].get("unschedulable")
+            and not any(one.is_about_node(obj["metadata"]["name"]) for one in self._refusals())
         ]
 
     def _fits(self, pod: Object, node: str) -> bool:
@@ -266,7 +297,8 @@ class Quiet:
         for obj in self._store.of(TEMPLATES).values():
             metadata = obj["metadata"]
             derived = DERIVED_FROM_LABEL in (metadata.get("labels") or {})
-            if derived and metadata["name"] not in used:
+            kept = any(one.keeps_templates_of(metadata["namespace"]) for one in self._refusals())
+            if derived and metadata["name"] not in used and not kept:
                 yield f"derived template {metadata['name']} is unused"
         for obj in self._store.of(BIND_REQUESTS).values():
             owners = obj["metadata"].get("ownerReferences") or ()

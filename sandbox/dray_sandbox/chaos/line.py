@@ -1,7 +1,8 @@
 """The line between one process and a server: what happens to one call on its way.
 
 A call can be slow, fail before or after its work, be carried out long after the caller gave up,
-and end or stop the caller's process before or after its work.
+and end or stop the caller's process before or after its work. Calls about one object may get the
+same answer each time (``refusals``).
 """
 
 import asyncio
@@ -9,6 +10,9 @@ from collections.abc import Awaitable, Callable
 from enum import StrEnum
 from typing import Any, Protocol, TypeVar
 
+from dray.domain.errors import DrayError
+from dray.kube.ports import Object, Resource
+from dray_sandbox.chaos.answers import Answer, within
 from dray_sandbox.chaos.loop import CURRENT, Process
 
 T = TypeVar("T")
@@ -39,6 +43,14 @@ class Harm(StrEnum):
 class Fate(Protocol):
     """Who decides what happens to calls; seeded."""
 
+    def answer(
+        self, process: Process, call: str, what: str, namespace: str, payload: bytes
+    ) -> Answer | None:
+        """How such calls are answered from now on; None: they are served."""
+
+    def shown(self, process: Process, resource: Resource, obj: Object) -> Object:
+        """An object as the process gets it."""
+
     def harm(self, process: Process, call: str, what: str) -> Harm:
         """What becomes of this call."""
 
@@ -68,18 +80,40 @@ class Line:
     """What both doors of a process share: its fate, call by call."""
 
     def __init__(
-        self, process: Process, fate: Fate, error: Callable[[str], Exception], kind: str
+        self,
+        process: Process,
+        fate: Fate,
+        error: Callable[[str], Exception],
+        kind: str,
+        answered: Callable[[Answer, str, str], DrayError],
     ) -> None:
+        """``answered`` makes the error of an answer to a method about something."""
         self.process = process
         self._fate = fate
         self._error = error
         self._kind = kind
+        self._answered = answered
         self._last_s = 0.0
 
-    async def call(self, method: str, what: str, work: Callable[[], Awaitable[T]]) -> T:
-        """Carry a call out, as fate has it."""
+    async def call(
+        self,
+        method: str,
+        what: str,
+        work: Callable[[], Awaitable[T]],
+        *,
+        namespace: str = "",
+        payload: bytes = b"",
+        timeout_s: float | None = None,
+    ) -> T:
+        """Carry a call out, as fate has it; the server gives it up after ``timeout_s``."""
         self._check(method)
-        harm = self._fate.harm(self.process, f"{self._kind}.{method}", what)
+        call = f"{self._kind}.{method}"
+        answer = self._fate.answer(self.process, call, what, namespace, payload)
+        if answer is not None:
+            answer = within(answer, timeout_s)
+            await self._answer(answer, method, work)
+            raise self._answered(answer, method, what)
+        harm = self._fate.harm(self.process, call, what)
         way_s = self._fate.long_s() if harm in (Harm.SLOW, Harm.LATE) else self._fate.latency_s()
         if harm is Harm.LATE:
             _outside(self._later(self._arrival_s(way_s), work))
@@ -106,9 +140,24 @@ class Line:
             raise self._error(f"{method} {what}: the answer is lost")
         return result
 
+    async def _answer(
+        self, answer: Answer, method: str, work: Callable[[], Awaitable[Any]]
+    ) -> None:
+        """Everything of a call that is answered otherwise, but for the answer itself."""
+        await _until(self._arrival_s(self._fate.latency_s()))
+        self._check(method)
+        if answer.is_carried_out:
+            await asyncio.gather(work(), return_exceptions=True)
+        await asyncio.sleep(answer.after_s + self._fate.latency_s())
+        self._check(method)
+
     def believes(self) -> bool:
         """See ``Fate.believes``."""
         return self._fate.believes()
+
+    def shown(self, resource: Resource, obj: Object) -> Object:
+        """See ``Fate.shown``."""
+        return self._fate.shown(self.process, resource, obj)
 
     async def travel(self) -> None:
         """The way of one message to this process."""

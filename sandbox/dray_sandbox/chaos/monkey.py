@@ -2,7 +2,8 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final
 
 from dray.domain.errors import DrayError
 from dray.domain.names import DERIVED_FROM_LABEL
@@ -21,9 +22,28 @@ from dray_sandbox.chaos.cluster import (
     plain_pod,
 )
 from dray_sandbox.chaos.losses import Losses
+from dray_sandbox.chaos.refusal_faults import RefusalFaults
+from dray_sandbox.chaos.refusals import Case
 from dray_sandbox.chaos.world import World
 
 Fault = Callable[[], Awaitable[None]]
+CALM: Final = (
+    "log_lost",
+    "delete_pod",
+    "delete_claim",
+    "clear_allocation",
+    "delete_template",
+    "move_node",
+    "cordon",
+    "delete_pool",
+    "create_pool",
+    "change_ratio",
+    "sicken",
+)
+"""Faults that end no term: what users and administrators do, and a decision log that is lost."""
+_OPENED_S: Final[Mapping[str, float]] = {"log_lost": 30.0, "delete_pool": 60.0, "create_pool": 30.0}
+"""Until a decision log is open again, where claims can't be written: they are given up after 5 s,
+but a request that is not answered takes 10 s. A pool that was deleted is closed before that."""
 TEN_YEARS_S = 10 * 365 * 86_400.0
 
 
@@ -38,8 +58,10 @@ class Monkey:
         faults: int,
         until_s: float,
         only: tuple[str, ...] = (),
+        case: Case | None = None,
     ) -> None:
         self._world = world
+        self._case = case
         self._draw = random.Random(f"{world.seed}-monkey")
         self._pods = pods
         self._count = faults
@@ -58,6 +80,7 @@ class Monkey:
                 self.clear_allocation,
             ),
         )
+        self._refusals = RefusalFaults(world, self._draw, self._make_gpu_pod)
         every: tuple[Fault, ...] = (
             self.kill,
             self.kill,
@@ -104,7 +127,21 @@ class Monkey:
             administrators.change_ratio,
             administrators.change_policy,
             self.sicken,
+            self._refusals.refuse_pod,
+            self._refusals.refuse_node,
+            self._refusals.refuse_pool,
+            self._refusals.refuse_process,
         )
+        provocations = (
+            self._refusals.delete_odd,
+            self._refusals.replace_pods,
+            self._refusals.fail_once,
+            self._refusals.kill_leader,
+        )
+        wanted = case.kind.provoked_by if case else ()
+        self._provocations = [
+            fault for fault in (*every, *provocations) if fault.__name__ in wanted
+        ]
         names = sorted({fault.__name__ for fault in every})
         drawn = self._draw.sample(names, self._draw.randint(2, len(names)))
         chosen = set(only or drawn)
@@ -116,6 +153,11 @@ class Monkey:
         bursts.append(self._draw.uniform(2.0, 5.0))
         plan = [(self._draw.choice(bursts), self._make_pod, index) for index in range(self._pods)]
         plan += [(self._moment(1.0), self._one_fault, index) for index in range(self._count)]
+        if self._case is not None:
+            begins_s = self._draw.choice((0.0, self._draw.uniform(2.0, 6.0)))
+            plan.append((begins_s, self._begin_case, -1))
+            provoked_s = begins_s + self._draw.choice((-0.001, 0.1, 0.5, 3.0, 8.0))
+            plan += [(provoked_s + 4.0 * again, self._provoke, -1) for again in (0, 1)]
         for at_s, act, index in sorted(plan, key=lambda entry: (entry[0], entry[2])):
             await asyncio.sleep(max(0.0, at_s - self._world.loop.time()))
             await act(index)
@@ -127,40 +169,76 @@ class Monkey:
         for board in self._world.boards.values():
             board.sick.clear()
 
-    async def fresh_eyes(self) -> None:
-        """Who starts now must come to what those who saw it all know."""
-        for name in OWN:
-            if self._draw.random() < 0.3:
-                self._world.kill(name, "fresh eyes")
+    async def fresh_eyes(self) -> bool:
+        """Who starts now must come to what those who saw it all know. Whether anybody does."""
+        killed = [name for name in OWN if self._draw.random() < 0.3]
+        for name in killed:
+            self._world.kill(name, "fresh eyes")
+        return bool(killed)
 
     async def delete_everything(self) -> None:
         """Users take all their pods away."""
         for obj in self._all(PODS):
-            await self._world.kube.delete(PODS, obj["metadata"]["name"], TEAM)
+            metadata = obj["metadata"]
+            await self._world.kube.delete(PODS, metadata["name"], metadata["namespace"])
+
+    async def lift(self) -> None:
+        """Refuse nothing any more."""
+        await self._refusals.lift()
+
+    def draws(self, share: float) -> bool:
+        """Whether something happens that happens to a share of all seeds."""
+        return self._draw.random() < share
 
     async def _make_pod(self, index: int) -> None:
+        if self._draw.random() < 0.12:
+            await self._world.kube.create(
+                PODS, plain_pod(f"plain-{index}", life_s=self._life_s()), TEAM
+            )
+        else:
+            await self._make_gpu_pod(TEAM, f"gpu-{index}")
+
+    async def _make_gpu_pod(self, namespace: str, name: str, fits: bool = True) -> None:
+        """A pod with GPUs; without them where there is no pool."""
         draw = self._draw
-        life_s = draw.choice((None, None, 3.0, 10.0, 40.0))
         known = [name for _, name in self._world.kube.store.of(POOLS)]
         pools = [name for name in (DEDICATED, SHARED, SPARE) if name in known]
-        if draw.random() < 0.12 or not pools:
-            pod = plain_pod(f"plain-{index}", life_s=life_s)
-        else:
-            pod = admitted(
-                self._world.kube,
-                gpu_pod(
-                    f"gpu-{index}",
-                    draw.choice(pools),
-                    tflops=draw.choice((30, 100, 100, 156, 200, 312)),
-                    vram_gib=draw.choice((4, 10, 40, 80)),
-                    count=draw.choice((1, 1, 1, 2)),
-                    life_s=life_s,
-                ),
+        life_s = self._life_s()
+        if not pools:
+            await self._world.kube.create(
+                PODS, plain_pod(f"plain-{name}", life_s=life_s), namespace
             )
-        await self._world.kube.create(PODS, pod, TEAM)
+            return
+        pod = gpu_pod(
+            name,
+            draw.choice(pools),
+            tflops=draw.choice((30, 100, 100, 156, 200, 312)) if fits else 1000,
+            vram_gib=draw.choice((4, 10, 40, 80)),
+            count=draw.choice((1, 1, 1, 2)),
+            life_s=life_s,
+        )
+        pod["metadata"]["namespace"] = namespace
+        await self._world.kube.create(PODS, admitted(self._world.kube, pod), namespace)
+
+    def _life_s(self) -> float | None:
+        return self._draw.choice((None, None, 3.0, 10.0, 40.0))
+
+    async def _begin_case(self, index: int) -> None:
+        assert self._case is not None
+        await self._refusals.begin(self._case)
+
+    async def _provoke(self, index: int) -> None:
+        if self._provocations:
+            await self._one_of(self._provocations)
 
     async def _one_fault(self, index: int) -> None:
-        await self._try(self._draw.choice(self._faults))
+        await self._one_of(self._faults)
+
+    async def _one_of(self, faults: Sequence[Fault]) -> None:
+        fault = self._draw.choice(faults)
+        opens_s = _OPENED_S.get(fault.__name__, 0.0) if self._world.refusals else 0.0
+        self._world.disturb(opens_s)
+        await self._try(fault)
 
     async def _try(self, fault: Fault) -> None:
         self._world.count(fault.__name__)

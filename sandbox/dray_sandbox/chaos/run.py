@@ -12,18 +12,26 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
+from dray.kube.convert import claim_from
+from dray.kube.ports import CLAIMS
+from dray_allocator.log.fold import Reservation
 from dray_sandbox.chaos.cast import NODES
 from dray_sandbox.chaos.cluster import furnish
+from dray_sandbox.chaos.explanations import silent
 from dray_sandbox.chaos.facts import stale_facts
 from dray_sandbox.chaos.invariants import Quiet
 from dray_sandbox.chaos.logs import repeated_attempts
-from dray_sandbox.chaos.loop import VirtualLoop
+from dray_sandbox.chaos.loop import EPOCH_UNIX_S, VirtualLoop
 from dray_sandbox.chaos.monkey import Monkey
+from dray_sandbox.chaos.refusal_faults import ELECTED_S
+from dray_sandbox.chaos.refusals import About, Case
 from dray_sandbox.chaos.trace import Trace
 from dray_sandbox.chaos.world import World
 
 _QUIET_WITHIN_S = 300.0
 """Void after 30 s, leases 15 s, exclusions and templates 10 s, backoffs: several in a row."""
+_CALM_WITHIN_S = 150.0
+"""Where nothing ended a term: 60 s are enough without a refusal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +43,9 @@ class Size:
     seconds: float = 45.0
     only: tuple[str, ...] = ()
     """Kinds of faults; none named: the seed chooses."""
+    case: Case | None = None
+    """How certain requests are answered from a moment on, until it is quiet: then nothing that is
+    named in ``only`` may end a term, and pods are told in time why they wait."""
     deaf: bool = False
     """Whether alarms count for nothing: then Kubernetes' objects alone are judged."""
 
@@ -44,6 +55,7 @@ class Outcome:
     """What a seed came to."""
 
     seed: int
+    case: Case | None
     failures: list[str]
     digest: str
     lines: list[str]
@@ -54,7 +66,11 @@ class Outcome:
     def report(self) -> str:
         """For people."""
         head = [f"seed {self.seed}: {failure}" for failure in self.failures]
-        again = f"again: DRAY_CHAOS_SEED={self.seed} python -m pytest tests/chaos -k placed"
+        test = "test_seeds.py -k placed"
+        if self.case is not None:
+            name = "test_what_is_refused_for_one_keeps_nobody_else_waiting"
+            test = f'"test_refusals.py::{name}[{self.case}]"'
+        again = f"again: cd tests/chaos; DRAY_CHAOS_SEED={self.seed} python -m pytest {test}"
         faults = ", ".join(f"{name} {count}" for name, count in self.counts.items())
         return "\n".join([*self.lines, "", *head, f"faults: {faults}", again])
 
@@ -69,6 +85,7 @@ def simulate(
 ) -> Outcome:
     """Run one seed; ``more`` is called with its world before anything runs in it. ``play`` is what
     happens, in the place of faults that the seed chooses."""
+    size = size or Size()
     loop = VirtualLoop()
     trace = Trace(loop, keep=keep)
     world: World | None = None
@@ -76,12 +93,12 @@ def simulate(
         try:
             world = World(seed, loop, trace)
             more(world)
-            size = size or Size()
             if size.deaf:
                 world.tolerated.add("")
             failures = loop.run_until_complete((play or _play)(world, size))
             return Outcome(
                 seed,
+                size.case,
                 failures,
                 trace.digest,
                 list(trace.lines),
@@ -97,14 +114,23 @@ def simulate(
 
 
 async def _play(world: World, size: Size) -> list[str]:
+    if size.case is not None:
+        world.spare()
     await furnish(world.kube, NODES)
     for name in world.actors:
         world.start(name)
-    monkey = Monkey(world, pods=size.pods, faults=size.faults, until_s=size.seconds, only=size.only)
+    monkey = Monkey(
+        world,
+        pods=size.pods,
+        faults=size.faults,
+        until_s=size.seconds,
+        only=size.only,
+        case=size.case,
+    )
     harm = asyncio.ensure_future(monkey.run())
     while not harm.done():
         await asyncio.sleep(0.5)
-        if failures := _failures(world):
+        if failures := _failures(world) + (_calm_failures(world) if size.case else []):
             harm.cancel()
             await asyncio.gather(harm, return_exceptions=True)
             return failures
@@ -112,25 +138,46 @@ async def _play(world: World, size: Size) -> list[str]:
     world.trace.say("MONKEY", "peace")
     world.heal()
     await monkey.repair()
-    await monkey.fresh_eyes()
-    quiet = Quiet(world.judge, lambda: _sick(world))
-    if failures := await _until_quiet(world, quiet, "after the faults"):
+    if await monkey.fresh_eyes():
+        world.disturb(ELECTED_S)
+    quiet = Quiet(world.judge, lambda: _sick(world), lambda: world.refusals)
+    is_calm = size.case is not None
+    within_s = _CALM_WITHIN_S if is_calm else _QUIET_WITHIN_S
+    if failures := await _until_quiet(
+        world, quiet, "after the faults", within_s=within_s, is_calm=is_calm
+    ):
         return failures
+    if world.refusals and monkey.draws(0.5):
+        await monkey.lift()
+        if failures := await _until_quiet(world, quiet, "after the refusals"):
+            return failures
     world.trace.say("MONKEY", "all pods go")
     await monkey.delete_everything()
+    if world.refusals:
+        if failures := await _until_quiet(world, quiet, "after the end, refused", empty=True):
+            return failures
+        await monkey.lift()
     return await _until_quiet(world, quiet, "after the end", empty=True)
 
 
-async def _until_quiet(world: World, quiet: Quiet, when: str, *, empty: bool = False) -> list[str]:
-    end_s = world.loop.time() + _QUIET_WITHIN_S
+async def _until_quiet(
+    world: World,
+    quiet: Quiet,
+    when: str,
+    *,
+    empty: bool = False,
+    within_s: float = _QUIET_WITHIN_S,
+    is_calm: bool = False,
+) -> list[str]:
+    end_s = world.loop.time() + within_s
     if failures := list(repeated_attempts(world.bus)):
         return failures
     while True:
         await asyncio.sleep(2.0)
-        if failures := _failures(world):
+        if failures := _failures(world) + (_calm_failures(world) if is_calm else []):
             return failures
         problems = quiet.problems() + _log_problems(world, empty)
-        problems += stale_facts(world.bus, world.judge.store)
+        problems += stale_facts(world.bus, world.judge.store, world.refusals)
         if not problems:
             return []
         if world.loop.time() > end_s:
@@ -138,23 +185,50 @@ async def _until_quiet(world: World, quiet: Quiet, when: str, *, empty: bool = F
 
 
 def _failures(world: World) -> list[str]:
-    return [*world.judge.violations, *world.alarms(), *world.quarrels]
+    now_s = world.loop.time()
+    hot = [f"tried {one.count} times: {one}" for one in world.refusals if one.is_hot(now_s)]
+    return [*world.judge.violations, *world.alarms(), *world.quarrels, *hot]
+
+
+def _calm_failures(world: World) -> list[str]:
+    """What is wrong where nothing happens that ends a term or holds everybody up."""
+    told = silent(
+        world.judge.store,
+        now_unix_s=world.loop.now_unix_s(),
+        since_unix_s=EPOCH_UNIX_S + world.disturbed_s,
+        exempt=lambda pod: any(refusal.is_about(pod) for refusal in world.refusals),
+    )
+    is_deserved = any(one.case.kind.about is About.PROCESS for one in world.refusals)
+    return [*told, *([] if is_deserved else world.trace.endings)]
 
 
 def _log_problems(world: World, empty: bool) -> list[str]:
     found = []
     for name, state in world.allocators():
         for reservation in state.reservations():
-            if reservation.stage.value == "held":
+            if reservation.stage.value == "held" and not _is_refused(world, reservation):
                 found.append(
                     f"{name} still holds {reservation.allocation.node} for "
                     f"{reservation.name} attempt {reservation.attempt}"
                 )
         if empty:
             found += [
-                f"{name} still counts a use of claim {uid}" for uid, _ in state.ledger.claims()
+                f"{name} still counts a use of claim {uid}"
+                for uid, _ in state.ledger.claims()
+                if not world.refusals
             ]
     return found
+
+
+def _is_refused(world: World, reservation: Reservation) -> bool:
+    """Whether devices may be held although nobody carries the decision out."""
+    obj = world.judge.store.of(CLAIMS).get((reservation.namespace, reservation.name))
+    return any(
+        refusal.is_about_node(reservation.node)
+        or refusal.is_about_name(reservation.name)
+        or (obj is not None and refusal.is_about_claim(claim_from(obj)))
+        for refusal in world.refusals
+    )
 
 
 def _sick(world: World) -> list[str]:

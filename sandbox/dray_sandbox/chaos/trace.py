@@ -17,6 +17,8 @@ from dray_sandbox.chaos.loop import CURRENT
 _SILENT = (EVENTS, LEASES)
 ALARMS = ("double sale prevented", "a device is sold twice", "execution failed", "an effect failed")
 """Log lines that should never be written."""
+ENDINGS = ("the term ended", "no longer leading", "election failed", "stands by until restarted")
+"""Log lines of what should go on as long as nothing is lost and nobody dies."""
 
 
 class Trace:
@@ -25,6 +27,7 @@ class Trace:
     def __init__(self, loop: asyncio.AbstractEventLoop, *, keep: int = 400) -> None:
         self.lines: deque[str] = deque(maxlen=keep)
         self.alarms: list[str] = []
+        self.endings: list[str] = []
         self._loop = loop
         self._digest = hashlib.sha256()
         self._tasks: dict[asyncio.Task[Any], None] = {}
@@ -78,6 +81,8 @@ class Trace:
             entry["error"] = repr(error)
         text = " ".join(f"{name}={value}" for name, value in entry.items())
         self.say(who, f"[{method}] {event} {text}")
+        if event.startswith(ENDINGS):
+            self.endings.append(f"{who}: {event} {text}")
         if event.startswith(ALARMS):
             self.alarms.append(f"{who}: {event} {text}")
         raise structlog.DropEvent

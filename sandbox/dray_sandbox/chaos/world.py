@@ -1,6 +1,7 @@
 """The running cluster: servers, processes, and the hands that harm them."""
 
 import asyncio
+import copy
 import random
 from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, field
@@ -9,15 +10,21 @@ from typing import Any
 from dray.bus.memory import MemoryBus
 from dray.domain.names import VOID
 from dray.kube.memory import MemoryKube
-from dray.kube.ports import CLAIMS, Object
+from dray.kube.ports import CLAIMS, LEASES, Object, Resource
 from dray_sandbox.chaos import actors
+from dray_sandbox.chaos.answers import Answer
 from dray_sandbox.chaos.cast import CARDS, NODES, OWN, Actor, everybody
 from dray_sandbox.chaos.doors import FaultyBus, doors
 from dray_sandbox.chaos.harms import Ambush, Mix, weight_of
 from dray_sandbox.chaos.invariants import Judge, Watched
 from dray_sandbox.chaos.line import Harm
 from dray_sandbox.chaos.loop import CURRENT, Process, VirtualLoop
+from dray_sandbox.chaos.refusals import READ, Refusal
 from dray_sandbox.chaos.trace import Trace
+from dray_sandbox.chaos.unreadable import unreadable
+
+_SHOWN = 3
+"""Requests of a refusal that the trace shows."""
 
 
 @dataclass(slots=True)
@@ -43,6 +50,10 @@ class World:
     """Who wakes when a claim is voided, by the claim's name."""
     lagging_until_s: dict[str, float] = field(default_factory=dict)
     """Per process, until when it reads nothing new from the bus."""
+    refusals: list[Refusal] = field(default_factory=list)
+    """How certain requests are answered until that is lifted."""
+    disturbed_s: float = 0.0
+    """When something happened last that may keep every pod waiting for a while."""
     clocks_ahead_s: dict[str, float] = field(default_factory=dict)
     """How wrong wall clocks are, by the process on that host."""
     tolerated: set[str] = field(default_factory=set)
@@ -69,6 +80,30 @@ class World:
         self.actors = everybody(self.seed, draw, self.boards, self.kube)
 
     # --- fate --------------------------------------------------------------------------
+
+    def answer(
+        self, process: Process, call: str, what: str, namespace: str, payload: bytes
+    ) -> Answer | None:
+        """See ``Fate.answer``."""
+        for refusal in self.refusals:
+            if refusal.meets(process.name, call, what, namespace, payload):
+                refusal.count += 1
+                if refusal.count <= _SHOWN:
+                    self.trace.say("FATE", f"{refusal}: {process.name} {call} {what}")
+                return refusal.case.answer
+        return None
+
+    def shown(self, process: Process, resource: Resource, obj: Object) -> Object:
+        """See ``Fate.shown``."""
+        if not self.refusals:
+            return obj
+        metadata = obj["metadata"]
+        what, namespace = f"{resource.plural}/{metadata['name']}", metadata.get("namespace", "")
+        for refusal in self.refusals:
+            if refusal.meets(process.name, READ, what, namespace, b""):
+                refusal.count += 1
+                return unreadable(resource.plural, obj, refusal.case.answer.shape, copy.deepcopy)
+        return obj
 
     def harm(self, process: Process, call: str, what: str) -> Harm:
         """See ``Fate.harm``."""
@@ -195,6 +230,10 @@ class World:
             bus.disconnect()
         self.outside(self._reconnect_after(for_s))
 
+    def spare(self) -> None:
+        """Do no harm to calls."""
+        self._mix = Mix({}, ())
+
     def heal(self) -> None:
         """End every harm under way."""
         self.harming = False
@@ -208,6 +247,36 @@ class World:
                 actor.process.resume(self.loop)
             if actor.kube is not None:
                 actor.kube.inner.release_watches()
+
+    def refuse(self, refusal: Refusal) -> None:
+        """Answer certain requests so, until ``lift``."""
+        self.trace.say("FATE", f"from now on {refusal}")
+        self._count(f"refused: {refusal.case.kind.name}")
+        if refusal.hides_claims:
+            # What such a claim was given, and what it may hold, counts for two while it changes:
+            # only a judge who reads Kubernetes' own objects can tell.
+            self.tolerated.add("a device is sold twice")
+        refusal.since_s = self.loop.time()
+        self.refusals.append(refusal)
+
+    def disturb(self, for_s: float = 0.0) -> None:
+        """Something happens that may keep every pod waiting for so long."""
+        self.disturbed_s = max(self.disturbed_s, self.loop.time() + for_s)
+
+    def lift(self) -> None:
+        """Serve all requests again."""
+        for refusal in self.refusals:
+            self.trace.say("FATE", f"no longer {refusal}, after {refusal.count} requests")
+            self.counts[f"answered: {refusal.case}"] = refusal.count
+        self.refusals.clear()
+
+    def leader(self) -> str:
+        """The process that holds the Lease; empty: nobody, or one that is dead."""
+        for lease in self.kube.store.of(LEASES).values():
+            holder = str(lease["spec"].get("holderIdentity") or "").partition(".")[0]
+            if holder in self.actors and self.actors[holder].process is not None:
+                return holder
+        return ""
 
     def allocators(self) -> Iterator[tuple[str, Any]]:
         """The allocators' states, by name."""

@@ -6,14 +6,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from dray.domain.names import DRIVER, TEMPLATE_LABEL
-from dray.kube.ports import POLICIES, POOLS, TEMPLATES, Kube, Object, Resource
-from dray_sandbox.faults.plan import CARDS_PER_NODE, DEDICATED, SHARED
+from dray.kube.ports import NAMESPACES, POLICIES, POOLS, TEMPLATES, Kube, Object, Resource
+from dray_sandbox.faults.plan import CARDS_PER_NODE, DEDICATED, NAMESPACE, SHARED, TENANT
 from dray_sandbox.layout import ControlPlane, StackOptions, simulated_nodes
 from dray_sandbox.patience import connect_patiently
 from dray_sandbox.places import stack_directory
 from dray_sandbox.stack import Stack
 
-NAMESPACE = "default"
 NODES = 4
 HURRIED: Mapping[str, str] = {
     "DRAY_LEASE__DURATION": "1500ms",
@@ -24,6 +23,7 @@ HURRIED: Mapping[str, str] = {
     "DRAY_EXECUTION__WITHDRAW_AFTER": "2s",
     "DRAY_EXECUTION__SCHEDULER_BACKOFF": "1s",
     "DRAY_EXECUTION__FINISH_AFTER": "200ms",
+    "DRAY_EXECUTION__GIVE_UP_AFTER": "2s",
     "DRAY_EXECUTION__WITHDRAW_EVERY": "100ms",
     # Less than a tenth, so that a run ends soon: the last are waited for.
     "DRAY_TEMPLATES__UNUSED_AFTER": "2s",
@@ -108,14 +108,17 @@ async def connected(stack: Stack) -> AsyncIterator[Kube]:
 
 
 async def furnish(kube: Kube) -> None:
-    """A policy, a base template, a dedicated pool and a shared one."""
+    """A policy, a dedicated pool and a shared one, and two namespaces with a base template."""
     policy = "default-scheduling-config"
     dra = {"enable": True, "resourceClaimTemplateName": "base"}
     request = {
         "name": "gpu-request",
         "exactly": {"deviceClassName": DRIVER, "allocationMode": "ExactCount", "count": 1},
     }
-    base = {"name": "base", "namespace": NAMESPACE, "labels": {TEMPLATE_LABEL: "true"}}
+    bases = [
+        {"name": "base", "namespace": namespace, "labels": {TEMPLATE_LABEL: "true"}}
+        for namespace in (NAMESPACE, TENANT)
+    ]
     objects: list[tuple[Resource, Object]] = [
         (
             POLICIES,
@@ -124,7 +127,11 @@ async def furnish(kube: Kube) -> None:
                 "spec": {"dra": dra, "placement": {"mode": "CompactFirst"}},
             },
         ),
-        (TEMPLATES, {"metadata": base, "spec": {"spec": {"devices": {"requests": [request]}}}}),
+        (NAMESPACES, {"metadata": {"name": TENANT}}),
+        *(
+            (TEMPLATES, {"metadata": base, "spec": {"spec": {"devices": {"requests": [request]}}}})
+            for base in bases
+        ),
         (POOLS, _pool(DEDICATED, policy, dedicated=True)),
         (POOLS, _pool(SHARED, policy, default=True)),
     ]

@@ -5,7 +5,7 @@ A seed names a plan, not an outcome: what the processes do at those moments is t
 
 import random
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 STORM_S = 6.0
@@ -16,13 +16,26 @@ LONGEST_AWAY_S = 2.0
 _CHANGES = 60
 """Fewer than the claims of a run go through."""
 NATS = "nats-server"
+NAMESPACE, TENANT = "default", "tenant"
 UNTOUCHED = frozenset({"etcd"})
 """Processes that are not Kubernetes' or dray's own, and are trusted."""
 DEDICATED, SHARED = "my-gpu-pool", "default"
 POOLS = (DEDICATED, SHARED)
 CARDS_PER_NODE = 3
 
-Kind = Literal["kill", "pause", "empty"]
+REFUSED = (
+    "patch a claim",
+    "patch a claim's status",
+    "patch a pod",
+    "bind a pod",
+    "create a template",
+    "create a BindRequest",
+)
+"""Requests that fail for one namespace, as the simulation calls them."""
+TENANT_PODS = 3
+"""Of that namespace."""
+
+Kind = Literal["kill", "pause", "empty", "refuse"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +50,13 @@ class Wish:
     vram_gib: int
     life_s: float | None
     """None: until the end."""
+    namespace: str = NAMESPACE
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something done to one process, undone after ``for_s``."""
+    """Something done to one process, undone after ``for_s``; or requests of one kind that fail for
+    one namespace until all else is quiet."""
 
     at_s: float
     kind: Kind
@@ -54,6 +69,7 @@ class Fault:
         said = {
             "kill": f"kill -9 {self.target}, back after {self.for_s:.1f} s",
             "pause": f"SIGSTOP {self.target}, SIGCONT after {self.for_s:.1f} s",
+            "refuse": f"500 to whoever is to {self.target} of the tenant, until it is quiet",
             "empty": f"kill -9 {self.target}, back on an empty store after {self.for_s:.1f} s",
         }
         sooner = f", or at change {self.at_change} of a claim" if self.at_change else ""
@@ -87,9 +103,10 @@ def draw(seed: int, processes: Iterable[str]) -> Plan:
     dice = random.Random(f"faults-{seed}")
     rounds = possible(processes)
     first = _fault(dice, *rounds[seed % len(rounds)], at_s=dice.uniform(0.3, STORM_S * 0.7))
+    passing = [one for one in rounds if one[0] != "refuse"]
     faults = [first]
     for _ in range(dice.choice((1, 1, 2, 3))):
-        kind, target = dice.choice(rounds)
+        kind, target = dice.choice(passing)
         at_s, at_change = dice.uniform(0.3, STORM_S), 0
         match dice.choice(("overlap", "overlap", "amid", "any")):
             case "overlap":
@@ -98,10 +115,16 @@ def draw(seed: int, processes: Iterable[str]) -> Plan:
                 at_s, at_change = STORM_S, dice.randint(1, _CHANGES)
         if target not in {fault.target for fault in faults}:
             faults.append(_fault(dice, kind, target, at_s=at_s, at_change=at_change))
-    ending = _fault(dice, *dice.choice(rounds), at_s=dice.uniform(0.0, 0.5))
+    ending = _fault(dice, *dice.choice(passing), at_s=dice.uniform(0.0, 0.5))
+    wishes = [_wish(dice, f"pod-{number}") for number in range(dice.randint(10, 16))]
+    if any(fault.kind == "refuse" for fault in faults):
+        wishes += [
+            replace(_wish(dice, f"{TENANT}-{number}"), namespace=TENANT)
+            for number in range(TENANT_PODS)
+        ]
     return Plan(
         seed,
-        tuple(_wish(dice, number) for number in range(dice.randint(10, 16))),
+        tuple(wishes),
         tuple(sorted(faults, key=lambda fault: fault.at_s)),
         ending if dice.random() < 0.4 else None,
         dice.uniform(0.3, 0.8),
@@ -109,24 +132,35 @@ def draw(seed: int, processes: Iterable[str]) -> Plan:
 
 
 def possible(processes: Iterable[str]) -> list[tuple[Kind, str]]:
-    """Every fault there is: each process killed and stopped, NATS also emptied."""
+    """Every fault there is: each process killed and stopped, NATS also emptied, each kind of
+    request refused; these last ones are spread among the others."""
     names = sorted(processes)
     found: list[tuple[Kind, str]] = [("kill", name) for name in names]
     found.insert(len(names) // 2, ("empty", NATS))
-    return found + [("pause", name) for name in names]
+    found += [("pause", name) for name in names]
+    apart = len(found) // len(REFUSED) + 1
+    for number, target in enumerate(REFUSED):
+        found.insert(number * (apart + 1), ("refuse", target))
+    return found
 
 
 def _fault(
     dice: random.Random, kind: Kind, target: str, *, at_s: float, at_change: int = 0
 ) -> Fault:
-    for_s = dice.choice(PAUSES_S) if kind == "pause" else dice.uniform(0.0, LONGEST_AWAY_S)
+    match kind:
+        case "pause":
+            for_s = dice.choice(PAUSES_S)
+        case "refuse":
+            at_s, at_change, for_s = dice.choice((0.0, at_s)), 0, STORM_S
+        case _:
+            for_s = dice.uniform(0.0, LONGEST_AWAY_S)
     return Fault(round(at_s, 2), kind, target, round(for_s, 2), at_change)
 
 
-def _wish(dice: random.Random, number: int) -> Wish:
+def _wish(dice: random.Random, name: str) -> Wish:
     cards, tflops = dice.choice(((1, 50), (1, 150), (1, 200), (2, 150), (3, 100), (3, 300)))
     return Wish(
-        f"pod-{number}",
+        name,
         round(dice.uniform(0.0, STORM_S * 0.8), 2),
         dice.choice(POOLS),
         cards,

@@ -12,9 +12,10 @@ from structlog.testing import capture_logs
 from dray.domain.devices import DeviceId
 from dray.domain.errors import DrayError, TemporaryError
 from dray.kube.convert import slice_from
-from dray.kube.ports import CLAIMS, PODS, SLICES, Kube, Listed, Object, Resource
+from dray.kube.ports import CLAIMS, EVENTS, PODS, SLICES, Kube, Listed, Object, Resource
 from dray_sandbox.chaos.invariants import Quiet
-from dray_sandbox.faults import leftovers
+from dray_sandbox.chaos.refusals import Refusal
+from dray_sandbox.faults import leftovers, refusals
 from dray_sandbox.faults.arena import NODES, connected
 from dray_sandbox.faults.history import History, judge_of
 from dray_sandbox.faults.plan import CARDS_PER_NODE, Fault, Plan
@@ -54,6 +55,7 @@ class Trial:
         self._files: frozenset[str] = frozenset()
         self._processes = set(stack.runner.pids())
         self._devices: frozenset[DeviceId] = frozenset()
+        self._refused: list[Refusal] = []
         self._began_s = time.monotonic()
 
     async def run(self) -> Outcome:
@@ -93,6 +95,11 @@ class Trial:
         users = Users(kube)
         await self._storm(users, history)
         now = await self._until(kube, "after the faults", self._waits)
+        if self._refused:
+            self._say(f"no longer {self._refused[0]}")
+            self._refused = []
+            await users.insist(lambda: refusals.end(kube))
+            now = await self._until(kube, "after the refusals", self._waits)
         running = _running(now[PODS])
         if len(running) < sum(wish.life_s is None for wish in self._plan.wishes):
             await self._make_room(users, running)
@@ -107,27 +114,32 @@ class Trial:
             for wish in self._plan.wishes:
                 group.create_task(users.live(wish, began_s))
             for fault in self._plan.faults:
-                group.create_task(self._harm(fault, began_s, history))
+                group.create_task(self._harm(fault, began_s, history, users))
         self._say("all faults are over")
 
-    async def _make_room(self, users: Users, running: list[str]) -> None:
+    async def _make_room(self, users: Users, running: list[tuple[str, str]]) -> None:
         dice = random.Random(self._plan.seed)
-        for name in dice.sample(running, round(len(running) * self._plan.freed)):
-            await users.delete(name)
+        for namespace, name in dice.sample(running, round(len(running) * self._plan.freed)):
+            await users.delete(name, namespace)
         self._say(f"deleted some of {len(running)} for those that wait")
 
     async def _delete_everything(self, users: Users, history: History) -> None:
         async with _first_error() as group:
             if self._plan.at_the_end is not None:
-                group.create_task(self._harm(self._plan.at_the_end, time.monotonic(), history))
+                now_s = time.monotonic()
+                group.create_task(self._harm(self._plan.at_the_end, now_s, history, users))
             for wish in self._plan.wishes:
-                group.create_task(users.delete(wish.name))
+                group.create_task(users.delete(wish.name, wish.namespace))
         self._say("deleted everything")
 
-    async def _harm(self, fault: Fault, began_s: float, history: History) -> None:
+    async def _harm(self, fault: Fault, began_s: float, history: History, users: Users) -> None:
         await _moment(fault, began_s, history)
         stack, target = self._stack, fault.target
         self._say(f"{fault.kind} {target}")
+        if fault.kind == "refuse":
+            self._refused = [refusals.refusal(target)]
+            await users.insist(lambda: refusals.begin(users.kube, target))
+            return
         if fault.kind == "pause":
             stack.pause(target)
             await asyncio.sleep(fault.for_s)
@@ -147,7 +159,7 @@ class Trial:
         found = ["the API server does not answer"]
         while time.monotonic() < deadline_s:
             with contextlib.suppress(TemporaryError):
-                now = await listed(kube)
+                now = await listed(kube, *([EVENTS] if self._refused else []))
                 if not (found := look(now)):
                     return now
             if dead := self._ended():
@@ -163,7 +175,7 @@ class Trial:
             *(f"{one} is not published" for one in sorted(map(str, gone))),
             *_strange(now[PODS].objects),
             *judge.violations,
-            *Quiet(judge, lambda: ()).problems(),
+            *Quiet(judge, lambda: (), lambda: self._refused).problems(),
         ]
 
     def _is_left(self, now: dict[Resource, Listed]) -> list[str]:
@@ -192,9 +204,11 @@ async def _first_error() -> AsyncIterator[asyncio.TaskGroup]:
         raise _leaf(errors) from errors
 
 
-def _running(pods: Listed) -> list[str]:
+def _running(pods: Listed) -> list[tuple[str, str]]:
     return sorted(
-        pod["metadata"]["name"] for pod in pods.objects if pod["status"].get("phase") == "Running"
+        (pod["metadata"]["namespace"], pod["metadata"]["name"])
+        for pod in pods.objects
+        if pod["status"].get("phase") == "Running"
     )
 
 

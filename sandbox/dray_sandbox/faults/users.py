@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 from dray.domain import names
 from dray.domain.errors import DrayError, TemporaryError
 from dray.kube.ports import PODS, AlreadyExistsError, Kube, Object
-from dray_sandbox.faults.arena import NAMESPACE
 from dray_sandbox.faults.plan import Wish
 from dray_sandbox.patience import insist
 
@@ -23,21 +22,22 @@ class Users:
     """All of them, on one connection."""
 
     def __init__(self, kube: Kube) -> None:
-        self._kube = kube
+        self.kube = kube
 
     async def live(self, wish: Wish, began_s: float) -> None:
         """Create the pod when it is time, and delete it if it is not to stay."""
         await sleep_until(began_s + wish.at_s)
-        await self._insist(lambda: self._kube.create(PODS, _pod(wish), NAMESPACE))
+        await self.insist(lambda: self.kube.create(PODS, _pod(wish), wish.namespace))
         if wish.life_s is not None:
             await asyncio.sleep(wish.life_s)
-            await self.delete(wish.name)
+            await self.delete(wish.name, wish.namespace)
 
-    async def delete(self, name: str) -> None:
+    async def delete(self, name: str, namespace: str) -> None:
         """Delete a pod; absent is fine."""
-        await self._insist(lambda: self._kube.delete(PODS, name, NAMESPACE))
+        await self.insist(lambda: self.kube.delete(PODS, name, namespace))
 
-    async def _insist(self, act: Callable[[], Awaitable[object]]) -> None:
+    async def insist(self, act: Callable[[], Awaitable[object]]) -> None:
+        """Try until an answer comes. Raises StuckError."""
         try:
             await insist(act, within_s=PATIENCE_S)
         except AlreadyExistsError:

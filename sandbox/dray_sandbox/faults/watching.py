@@ -43,6 +43,6 @@ async def watching(kube: Kube) -> AsyncIterator[History]:
                 task.cancel()
 
 
-async def listed(kube: Kube) -> dict[Resource, Listed]:
-    """Everything there is. Raises KubeUnavailableError."""
-    return {resource: await kube.list(resource) for resource in WATCHED}
+async def listed(kube: Kube, *further: Resource) -> dict[Resource, Listed]:
+    """Everything there is, and of ``further`` kinds, too. Raises KubeUnavailableError."""
+    return {resource: await kube.list(resource) for resource in (*WATCHED, *further)}

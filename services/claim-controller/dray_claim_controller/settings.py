@@ -48,9 +48,10 @@ class Execution(Group):
     binding_timeout: Duration = Field(default=600.0, gt=0)
     """How long after the decision a device may lack its binding conditions before the
     allocation is taken back, as kube-scheduler's ``bindingTimeout``."""
-    give_up_after: Duration = Field(default=60.0, gt=0)
+    give_up_after: Duration = Field(default=20.0, gt=0)
     """How long a step of an attempt may fail, whatever Kubernetes answers, before the attempt is
-    given up."""
+    given up. Less than the allocators' ``uncommitted_after``: they would decide again before
+    anybody had reported why the attempt failed."""
     withdraw_after: Duration = 10.0
     """How long a pod may be unschedulable with an allocation before that is taken back."""
     scheduler_backoff: Duration = 10.0

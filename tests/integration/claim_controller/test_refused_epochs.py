@@ -4,13 +4,18 @@ from collections.abc import Callable
 
 import pytest
 from tests.integration.claim_controller.kubernetes import POOL
-from tests.integration.claim_controller.test_refused_writes import REFERENCE, answers, node_of
+from tests.integration.claim_controller.test_refused_writes import (
+    REFERENCE,
+    WHOLE,
+    answers,
+    node_of,
+)
 from tests.integration.claim_controller.virtual import VirtualWorld, in_virtual_time
 
 from dray.domain.claims import last_attempt_before
 from dray.kube.convert import claim_from
 from dray.kube.memory_refusals import Refusal
-from dray.kube.ports import CLAIMS, POOLS, KubeError, RefusedError
+from dray.kube.ports import CLAIMS, POOLS, KubeError, KubeUnavailableError, RefusedError
 from dray.messages.decisions import log_stream
 
 OTHER = "other-pool"
@@ -140,5 +145,34 @@ def test_a_pool_is_not_closed_while_a_claim_of_its_may_still_be_committed() -> N
         permit()
         await world.until(lambda: not term.epochs.closing, "it is closed", 400)
         assert world.running[0].controller.term is term
+
+    in_virtual_time(scenario)
+
+
+def test_devices_that_only_a_lost_log_reserved_go_to_others_once_no_write_can_take_them() -> None:
+    """A commit of unknown outcome is over when the server has given it up, also where the claim
+    never changes again."""
+
+    async def scenario(world: VirtualWorld) -> None:
+        fails = KubeUnavailableError("etcdserver: request timed out")
+        claim = f"victim-{REFERENCE}"
+        world.kube.refuse(Refusal(fails, "patch", CLAIMS, name=claim, subresource="status"))
+        world.allocate()
+        await world.pod("victim", shape=world.shape(*WHOLE))
+        await world.claim_of("victim")
+
+        async def marked() -> bool:
+            return claim_from(await world.claim("victim")).decision > 0
+
+        await world.until(marked, "it is marked")
+        refuse(world, "victim", fails)
+        world.bus.server.delete(log_stream(POOL, 1))
+        await world.until(lambda: world.bus.state(log_stream(POOL, 2)), "the new log", 60)
+        for number in (1, 2):
+            await world.pod(f"honest-{number}", shape=world.shape(*WHOLE))
+            await world.bound(f"honest-{number}", within_s=60)
+        term = world.running[0].controller.term
+        assert term is not None
+        assert term.executor.double_sales_prevented == 0
 
     in_virtual_time(scenario)

@@ -121,6 +121,15 @@ def test_what_an_unreadable_claim_holds_is_given_to_nobody(world):
     assert "p" in world.decisions()
 
 
+def test_devices_that_cannot_be_read_are_not_one_device_with_many_users(world):
+    world.nodes(world.a_node("n1"))
+    for number in range(2):
+        odd = allocated({"later": True})
+        odd["metadata"] |= {"name": f"odd-{number}", "uid": f"claim-odd-{number}"}
+        world.claim(claim_from(odd))
+    assert world.oversold() == []
+
+
 def test_the_pod_of_an_unreadable_claim_waits_with_the_reason(world):
     world.nodes(world.a_node("n1"))
     world.claim(claim_from(allocated(status={})))

@@ -3,6 +3,7 @@
 import pytest
 
 from dray.runtime.settings import load
+from dray_allocator.rules import Rules
 from dray_claim_controller.settings import ControllerSettings, Lease
 
 
@@ -10,6 +11,11 @@ def test_lease_times_must_be_ordered() -> None:
     assert ControllerSettings(instance="i").lease.duration == 15.0
     with pytest.raises(ValueError, match="duration > renew_deadline > retry"):
         Lease(duration=5.0, renew_deadline=10.0, retry=2.0)
+
+
+def test_an_attempt_is_given_up_with_a_reason_before_allocators_void_it_without_one() -> None:
+    execution = ControllerSettings(instance="i").execution
+    assert execution.give_up_after < Rules().uncommitted_after_s
 
 
 def test_durations_have_units(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -232,6 +232,8 @@ def has_room(
 
 def oversold(ledger: Ledger, card: Card | None, device: DeviceId) -> str:
     """How a device is used more than it can be, in words; empty while all is well."""
+    if not device.is_whole:
+        return ""  # It stands for all devices that it may be.
     use = ledger.of(device)
     if use.shares > 1 and (use.whole or (card and not card.device.allow_multiple_allocations)):
         return f"{device} is taken whole and yet has {use.shares} users"

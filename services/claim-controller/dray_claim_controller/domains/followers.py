@@ -73,7 +73,8 @@ class Followers:
         """Follow the logs of all pools that exist, and close those of pools that are gone, each
         beside all others, until cancelled."""
         pools = self._watching.picture.plain[POOLS.plural]
-        for domain in self._epochs.orphans():
+        # A pool may have been made again since the term began, and began to close it.
+        for domain in sorted({*self._epochs.closing, *self._epochs.orphans()}):
             self._closings.add(domain)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._closings.run(), name="close-domains")

@@ -68,6 +68,8 @@ class _Memory:
     """Why it is being taken back, whatever is observed from now on."""
     has_told: bool = False
     """Whether it was told that it has come to nothing."""
+    is_over: bool = False
+    """Whether only the outcome of a write is still to be known."""
     is_behind: bool = False
     """Whether the server is to be asked before anything else."""
     failing_s: float = 0.0
@@ -94,7 +96,7 @@ class Executor:
         concurrency: int = 16,
         watch_timeout_s: float = 2.0,
         binding_timeout_s: float = 600.0,
-        give_up_after_s: float = 60.0,
+        give_up_after_s: float = 20.0,
         hook: Hook | None = None,
     ) -> None:
         self._steps = Steps(watching, clock, environment, writes, withdrawer, hook)
@@ -230,6 +232,8 @@ class Executor:
         """As long as one step follows another; None: it is at its end, or replaced."""
         if memory.is_behind and (rest := await self._refresh(order, memory)) is not None:
             return rest
+        if memory.is_over:
+            return self._end(order, memory)
         while self._is_newest(order):
             step = memory.stop or self._next(order, memory)
             if isinstance(step, AwaitWatch):
@@ -253,8 +257,18 @@ class Executor:
             memory.failing_s = 0.0
             memory.backoff.reset()
             if is_over:
-                return None
+                return self._end(order, memory)
         return None
+
+    def _end(self, order: Order, memory: _Memory) -> _Rest | None:
+        """It is at its end, and so is every write of it: the devices of one whose outcome is
+        unknown are kept from others until it is over, and its claim was read."""
+        uids = [claim.uid for claim in order.decision.claims]
+        until_s = self._steps.in_flight.doubted_until_s(uids)
+        if until_s is None:
+            return None
+        memory.is_over = memory.is_behind = True
+        return _Rest(max(until_s - self._clock.monotonic_s(), _LEAST_REST_S))
 
     def _is_newest(self, order: Order) -> bool:
         return self._newest.get(order.decision.pod_uid) is order
@@ -366,7 +380,9 @@ class Executor:
         about = [(one.claim.uid, one.claim.namespace, one.claim.name) for one in held]
         about += [(claim.uid, claim.namespace, claim.name) for claim in decision.claims]
         for uid, namespace, name in dict.fromkeys(about):
+            asked_s = self._clock.monotonic_s()
             await self._watching.refresh_claim(uid, namespace, name)
+            self._steps.in_flight.read(uid, asked_s)
         await self._watching.refresh_pod(decision.pod_uid, decision.namespace, decision.name)
 
     async def _rest(self, order: Order, rest_s: float) -> None:

@@ -1,6 +1,7 @@
 """Allocations being written, held against all that the claims say. Nothing here awaits."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from math import inf
 
 from dray.domain.devices import Device, DeviceId
 from dray_claim_controller.execute.counting import PoolKey, overdrawn
@@ -17,6 +18,8 @@ class InFlight:
         self._writes = {holding.claim_uid: holding for holding in writes}
         self._fences: dict[str, int] = {}
         """The revision of the claim that each write is fenced by."""
+        self._over_s: dict[str, float] = {}
+        """Of writes whose outcome is unknown, from when on (monotonic) none is carried out."""
 
     @property
     def writes(self) -> tuple[Holding, ...]:
@@ -29,11 +32,29 @@ class InFlight:
         """The allocation is being written, fenced by this ``revision`` of the claim."""
         self._writes[holding.claim_uid] = holding
         self._fences[holding.claim_uid] = revision
+        self._over_s.pop(holding.claim_uid, None)
+
+    def doubt(self, claim_uid: str, over_s: float) -> None:
+        """The outcome of the write is unknown; by ``over_s`` (monotonic) the server is done."""
+        self._over_s[claim_uid] = over_s
+
+    def doubted_until_s(self, claim_uids: Iterable[str]) -> float | None:
+        """When (monotonic) to read the claims to know what became of their writes; None: that is
+        known of all."""
+        open_uids = {holding.claim_uid for holding in self.writes}
+        known = (self._over_s.get(uid) for uid in claim_uids if uid in open_uids)
+        return max((over_s for over_s in known if over_s is not None), default=None)
+
+    def read(self, claim_uid: str, asked_s: float) -> None:
+        """The claim is seen as the server had it at ``asked_s`` (monotonic), or later."""
+        if self._over_s.get(claim_uid, inf) <= asked_s:
+            self.leave(claim_uid)
 
     def leave(self, claim_uid: str) -> None:
         """The claim's status tells by now, or the write surely did not happen."""
         self._writes.pop(claim_uid, None)
         self._fences.pop(claim_uid, None)
+        self._over_s.pop(claim_uid, None)
 
     def _is_known(self, uid: str) -> bool:
         """Whether a write can't happen any more: the claim has moved on, or is gone."""

@@ -6,7 +6,7 @@ import structlog
 from msgspec.structs import replace
 
 from dray.domain.names import OWNER_DRAY
-from dray.kube.ports import CLAIMS, PODS, ConflictError, NotFoundError, RefusedError
+from dray.kube.ports import CLAIMS, PODS, ConflictError, KubeError, NotFoundError, RefusedError
 from dray.messages.decisions import ClaimDecision, PodDecision
 from dray.runtime.clock import Clock
 from dray_claim_controller.deciding.executing import MayCommit
@@ -17,6 +17,7 @@ from dray_claim_controller.execute.progress import Environment, Progress, log
 from dray_claim_controller.execute.rules import NOT_WRITTEN, REFUSED, Stop
 from dray_claim_controller.execute.withdraw import Withdrawer
 from dray_claim_controller.execute.writes import ClaimWrites
+from dray_claim_controller.leading.held import MOST_S, LeaseExpiredError
 from dray_claim_controller.observe.seen import SeenClaim
 from dray_claim_controller.observe.watching import Watching
 from dray_claim_controller.tracing import Executions
@@ -132,9 +133,12 @@ class Steps:
                 reserved_for=reserved,
                 timestamp_unix_s=self._clock.now_unix_s() if keeps else None,
             )
-        except (ConflictError, NotFoundError, RefusedError):
-            # Surely not written; with any other failure the entry stays until it is known.
+        except (ConflictError, NotFoundError, RefusedError, LeaseExpiredError):
+            # Surely not written.
             self.in_flight.leave(holding.claim_uid)
+            raise
+        except KubeError:
+            self.in_flight.doubt(holding.claim_uid, self._clock.monotonic_s() + MOST_S)
             raise
         self._watching.answered(CLAIMS, answer)
         self.in_flight.leave(holding.claim_uid)

@@ -14,6 +14,7 @@ from dray.kube.ports import (
     ConflictError,
     Kube,
     KubeError,
+    KubeUnavailableError,
     NotFoundError,
     Object,
 )
@@ -61,6 +62,8 @@ class Election:
         self._identity = identity
         self._timing = timing
         self._seen: Observation | None = None
+        self._unknown = 0
+        """Writes of the Lease in a row whose outcome is unknown."""
 
     async def run(self, term: Callable[[], Awaitable[None]]) -> None:
         """Stand, lead, and stand again, until cancelled; then give the Lease up."""
@@ -69,7 +72,7 @@ class Election:
                 if await self._try():
                     await self._lead(term)
                 else:
-                    await self._clock.sleep(self._timing.retry_s)
+                    await self._clock.sleep(self._rest_s())
         finally:
             with contextlib.suppress(DrayError, TimeoutError):
                 async with asyncio.timeout(2.0):
@@ -110,6 +113,12 @@ class Election:
                 async with asyncio.timeout(max(held.deadline_s - now_s, self._timing.retry_s)):
                     await self._try(renew=True)
 
+    def _rest_s(self) -> float:
+        """Writes that are stored although they seem to fail renew the Lease and elect nobody: who
+        writes so stands back until another may take it."""
+        stands_back_s = self._timing.lease_s if self._unknown > 1 else 0.0
+        return stands_back_s + self._timing.retry_s
+
     def _is_own(self) -> bool:
         return self._seen is not None and self._seen.holder == self._identity
 
@@ -124,6 +133,7 @@ class Election:
             if renew and not self._is_own():
                 return False
             if self._seen is not None and not may_take(self._seen, self._identity, now_s):
+                self._unknown = 0
                 return False
             stored = await self._put(lease)
         except (ConflictError, AlreadyExistsError) as error:
@@ -134,6 +144,7 @@ class Election:
                 structlog.get_logger().warning("lease not taken", error=str(error))
             self.problem = str(error)
             return False
+        self._unknown = 0
         self._seen = observe(stored, self._seen, self._clock.monotonic_s())
         self.held.renewed(asked_s)
         return True
@@ -146,10 +157,14 @@ class Election:
 
     async def _put(self, lease: Object | None) -> Object:
         spec = lease_spec(lease, self._identity, self._timing.lease_s, self._clock.now_unix_s())
-        if lease is None:
-            new = new_lease(self._name, self._namespace, spec)
-            return await self._kube.create(LEASES, new, self._namespace)
-        return await self._kube.update(LEASES, {**lease, "spec": spec})
+        try:
+            if lease is None:
+                new = new_lease(self._name, self._namespace, spec)
+                return await self._kube.create(LEASES, new, self._namespace)
+            return await self._kube.update(LEASES, {**lease, "spec": spec})
+        except KubeUnavailableError:
+            self._unknown += 1
+            raise
 
     async def _give_up(self) -> None:
         lease = await self._get()

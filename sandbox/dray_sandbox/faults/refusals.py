@@ -1,0 +1,78 @@
+"""An admission webhook that is down for one namespace: until it is removed, the API server answers
+every request of one kind with 500 that the claim-controller makes there."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from dray.kube.ports import Kube, Object, Resource
+from dray_sandbox.access import CLAIM_CONTROLLER
+from dray_sandbox.chaos.answers import KUBE_ANSWERS, WORDS
+from dray_sandbox.chaos.refusals import KUBE_KINDS, TENANT, Case, Refusal, refuse
+
+WEBHOOKS: Final = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingwebhookconfigurations",
+    "ValidatingWebhookConfiguration",
+    namespaced=False,
+)
+_NAME: Final = "odd"
+_NOBODY: Final = "https://127.0.0.1:1/"
+"""Where no server listens."""
+
+
+def _rule(group: str, version: str, operation: str, *resources: str) -> dict[str, Any]:
+    return {
+        "apiGroups": [group],
+        "apiVersions": [version],
+        "operations": [operation],
+        "resources": list(resources),
+    }
+
+
+_RULES: Final[Mapping[str, dict[str, Any]]] = {
+    "patch a claim": _rule("resource.k8s.io", "v1", "UPDATE", "resourceclaims"),
+    "patch a claim's status": _rule("resource.k8s.io", "v1", "UPDATE", "resourceclaims/status"),
+    "patch a pod": _rule("", "v1", "UPDATE", "pods"),
+    "bind a pod": _rule("", "v1", "CREATE", "pods/binding"),
+    "create a template": _rule("resource.k8s.io", "v1", "CREATE", "resourceclaimtemplates"),
+    "create a BindRequest": _rule("tensor-fusion.ai", "v1", "CREATE", "bindrequests"),
+}
+
+
+async def begin(kube: Kube, kind: str) -> None:
+    """Have such requests fail; ``kind`` as in ``dray_sandbox.chaos.refusals``."""
+    await kube.create(WEBHOOKS, _configuration(kind))
+
+
+async def end(kube: Kube) -> None:
+    """Have everything served again."""
+    await kube.delete(WEBHOOKS, _NAME)
+
+
+def refusal(kind: str) -> Refusal:
+    """What is in force, for the judge."""
+    failed = next(answer for answer in KUBE_ANSWERS if answer.status == 500)
+    return refuse(
+        Case(next(one for one in KUBE_KINDS if one.name == kind), failed), namespace=TENANT
+    )
+
+
+def _configuration(kind: str) -> Object:
+    webhook = {
+        "name": WORDS,
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "failurePolicy": "Fail",
+        "timeoutSeconds": 1,
+        "clientConfig": {"url": _NOBODY},
+        "rules": [_RULES[kind]],
+        "matchConditions": [
+            {"name": "tenant", "expression": f'request.namespace == "{TENANT}"'},
+            {
+                "name": "by-dray",
+                "expression": f'request.userInfo.username == "{CLAIM_CONTROLLER}"',
+            },
+        ],
+    }
+    return {"metadata": {"name": _NAME}, "webhooks": [webhook]}
