@@ -165,10 +165,11 @@ BUS_KINDS: Final = (
     ),
     _bus("append a record", r"dray\.decision\.{name}\.\d+", About.POOL, "alloc", call="append"),
     _bus(
-        "publish an inventory",
-        r"dray\.state\.inventory\.v1\.{name}",
+        "report an inventory",
+        r"dray\.rpc\.inventory\.{name}",
         About.NODE,
         _AGENT,
+        call="request",
         provoked_by=("sicken",),
     ),
 )
@@ -183,7 +184,6 @@ SIZE_KINDS: Final = (
         "publish a large inventory",
         r"dray\.state\.inventory\.v1\.{name}",
         About.NODE,
-        _AGENT,
         provoked_by=("sicken",),
     ),
 )
