@@ -24,7 +24,7 @@ free. A stage that needs what is not built yet waits for it."""
 STAGES: Final = (
     SETUP,
     Stage("make check", 60),
-    # Three minutes of it are for what every role may try on NATS, and for a cluster of NATS.
+    # One minute of it is for what every role may try on NATS, and for three nats-servers.
     Stage("make test", 600),
     Stage("make demo", 30),
     # `make test` has run seeds 0 and 1 already, `make test-real` three on the real control plane.
