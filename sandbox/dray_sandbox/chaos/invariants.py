@@ -225,7 +225,7 @@ class Quiet:
         if not about and not self._is_told_of_another(told):
             yield f"pod {name} waits, but fits on {', '.join(fitting)}"
         for refusal in about:
-            if refusal.words not in told:
+            if not any(words in told for words in refusal.words):
                 yield f"pod {name} waits for {refusal}, and was not told: {told!r}"
 
     def _is_told_of_another(self, told: str) -> bool:
