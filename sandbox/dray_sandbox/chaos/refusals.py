@@ -277,6 +277,10 @@ class Refusal:
         """Whether it may keep pods from a node."""
         return self.case.kind.about is About.NODE and name == self.name
 
+    def is_about_pool(self, name: str) -> bool:
+        """Whether it may keep a pool from being served."""
+        return self.case.kind.about is About.POOL and name == self.name
+
     @property
     def hides_claims(self) -> bool:
         """Whether of some claims nobody can read what they hold."""
