@@ -171,6 +171,10 @@ class Judge:
         self.violations.append(violation)
 
 
+def _says(refusal: Refusal, told: str) -> bool:
+    return any(words in told for words in refusal.words)
+
+
 def _pool_of(node: Object | None) -> str:
     return str(((node or {}).get("metadata") or {}).get("labels", {}).get(POOL_LABEL) or "")
 
@@ -239,8 +243,19 @@ class Quiet:
         if not about and not self._is_told_of_another(told):
             yield f"pod {name} waits, but fits on {', '.join(fitting)}"
         for refusal in about:
-            if not any(words in told for words in refusal.words):
+            if not _says(refusal, told) and not (told and self._is_behind_others(pod, refusal)):
                 yield f"pod {name} waits for {refusal}, and was not told: {told!r}"
+
+    def _is_behind_others(self, pod: Object, refusal: Refusal) -> bool:
+        """Whether others of its pool for which the same is refused are told so: attempts for them
+        hold devices by turns, which is why it waits."""
+        return any(
+            other is not pod
+            and refusal.is_about(other)
+            and pod_from(other).pool == pod_from(pod).pool
+            and _says(refusal, explanation(self._store, other))
+            for other in self._store.of(PODS).values()
+        )
 
     def _is_told_of_another(self, told: str) -> bool:
         """Whether it waits for devices of a claim which an attempt may still be committed to, for
