@@ -62,6 +62,8 @@ class Judge:
     claims: dict[str, Claim] = field(default_factory=dict)
     bound: int = 0
     """Bindings so far."""
+    left: dict[str, set[str]] = field(default_factory=dict)
+    """By node, the pools that it was in before."""
     lent: set[str] = field(default_factory=set)
     """Pools that kube-scheduler had once: it knows nothing of what dray has voided."""
 
@@ -73,9 +75,17 @@ class Judge:
             self._claim(event)
         elif event.resource == PODS:
             self._pod(event)
+        elif event.resource == NODES:
+            self._node(event)
         elif event.resource == POOLS and _is_kube_schedulers(event.after):
             assert event.after is not None
             self.lent.add(event.after["metadata"]["name"])
+
+    def _node(self, event: Event) -> None:
+        before, after = _pool_of(event.before), _pool_of(event.after)
+        if before and after and before != after:
+            assert event.after is not None
+            self.left.setdefault(event.after["metadata"]["name"], set()).add(before)
 
     def _slice(self, event: Event) -> None:
         obj = event.after or event.before
@@ -161,6 +171,14 @@ class Judge:
         self.violations.append(violation)
 
 
+def _says(refusal: Refusal, told: str) -> bool:
+    return any(words in told for words in refusal.words)
+
+
+def _pool_of(node: Object | None) -> str:
+    return str(((node or {}).get("metadata") or {}).get("labels", {}).get(POOL_LABEL) or "")
+
+
 def _is_kube_schedulers(pool: Object | None) -> bool:
     return pool is not None and pool.get("spec", {}).get("owner") == OWNER_KUBE_SCHEDULER
 
@@ -225,8 +243,19 @@ class Quiet:
         if not about and not self._is_told_of_another(told):
             yield f"pod {name} waits, but fits on {', '.join(fitting)}"
         for refusal in about:
-            if refusal.words not in told:
+            if not _says(refusal, told) and not (told and self._is_behind_others(pod, refusal)):
                 yield f"pod {name} waits for {refusal}, and was not told: {told!r}"
+
+    def _is_behind_others(self, pod: Object, refusal: Refusal) -> bool:
+        """Whether others of its pool for which the same is refused are told so: attempts for them
+        hold devices by turns, which is why it waits."""
+        return any(
+            other is not pod
+            and refusal.is_about(other)
+            and pod_from(other).pool == pod_from(pod).pool
+            and _says(refusal, explanation(self._store, other))
+            for other in self._store.of(PODS).values()
+        )
 
     def _is_told_of_another(self, told: str) -> bool:
         """Whether it waits for devices of a claim which an attempt may still be committed to, for
@@ -245,8 +274,16 @@ class Quiet:
             for obj in self._store.of(NODES).values()
             if obj["metadata"]["labels"].get(POOL_LABEL) == pool
             and not obj["spec"].get("unschedulable")
-            and not any(one.is_about_node(obj["metadata"]["name"]) for one in self._refusals())
+            and not self._is_kept(obj["metadata"]["name"])
         ]
+
+    def _is_kept(self, node: str) -> bool:
+        """Whether a refusal keeps pods from a node: also one about a pool that it has left, as
+        nobody knows what that pool's lost log gave away on it."""
+        return any(
+            one.is_about_node(node) or any(map(one.is_about_pool, self._judge.left.get(node, ())))
+            for one in self._refusals()
+        )
 
     def _fits(self, pod: Object, node: str) -> bool:
         here = [

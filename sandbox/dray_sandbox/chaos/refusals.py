@@ -277,6 +277,10 @@ class Refusal:
         """Whether it may keep pods from a node."""
         return self.case.kind.about is About.NODE and name == self.name
 
+    def is_about_pool(self, name: str) -> bool:
+        """Whether it may keep a pool from being served."""
+        return self.case.kind.about is About.POOL and name == self.name
+
     @property
     def hides_claims(self) -> bool:
         """Whether of some claims nobody can read what they hold."""
@@ -300,13 +304,14 @@ class Refusal:
         return self.case.kind.call == READ or self.case.answer is TOO_LARGE
 
     @property
-    def words(self) -> str:
-        """What a pod is told, among others, that is kept waiting by it; empty: anything."""
+    def words(self) -> tuple[str, ...]:
+        """One of these is in the reason of a pod that is kept waiting by it; empty: anything."""
         if self.case.kind.about not in (About.POD, About.NAMESPACE):
-            return ""
+            return ("",)
         if self.case.answer is TOO_LARGE:
-            return "max_payload"
-        return "can't be read" if self.case.kind.call == READ else WORDS
+            return ("max_payload",)
+        # Its own claim can't be read, or another one, which may hold the devices.
+        return ("can't be read", "can be read") if self.case.kind.call == READ else (WORDS,)
 
     def keeps_templates_of(self, namespace: str) -> bool:
         """Whether derived templates of a namespace may stay that nobody uses: none can be deleted,

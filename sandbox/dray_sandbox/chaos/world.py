@@ -252,10 +252,6 @@ class World:
         """Answer certain requests so, until ``lift``."""
         self.trace.say("FATE", f"from now on {refusal}")
         self._count(f"refused: {refusal.case.kind.name}")
-        if refusal.hides_claims:
-            # What such a claim was given, and what it may hold, counts for two while it changes:
-            # only a judge who reads Kubernetes' own objects can tell.
-            self.tolerated.add("a device is sold twice")
         refusal.since_s = self.loop.time()
         self.refusals.append(refusal)
 

@@ -79,6 +79,52 @@ def is_told(world: VirtualWorld, pod: str, answer: KubeError) -> bool:
     )
 
 
+NO_ANSWER = KubeUnavailableError("no answer from kube-apiserver")
+
+
+def test_pods_whose_claims_cannot_be_allocated_for_the_server_hangs_are_told_so() -> None:
+    """They wait for one another's time-outs, so that each has been decided about again before it
+    was given up."""
+
+    async def scenario(world: VirtualWorld) -> None:
+        for number in range(2, 9):
+            await world.node(f"node-{number}", POOL)
+        world.allocate()
+        team = await world.namespace("broken")
+        world.kube.refuse(
+            Refusal(NO_ANSWER, "patch", CLAIMS, team, subresource="status", delay_s=30.0)
+        )
+        names = [f"broken-{number}" for number in range(40)]
+        for name in names:
+            await world.pod(name, shape=world.shape("1", "1Gi"), namespace=team)
+        for name in names:
+            await world.until(lambda name=name: is_explained(world, name), name, 300)
+
+    in_virtual_time(scenario)
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 30.0], ids=["at once", "after 30 s"])
+def test_a_pod_whose_claim_can_be_read_no_more_after_a_failed_write_is_told_so(
+    delay_s: float,
+) -> None:
+    async def scenario(world: VirtualWorld) -> None:
+        world.allocate()
+        team = await world.namespace("broken")
+        for verb in ("get", "patch"):
+            world.kube.refuse(Refusal(NO_ANSWER, verb, CLAIMS, team, delay_s=delay_s))
+        await world.pod("broken", shape=world.shape("1", "1Gi"), namespace=team)
+        await world.until(lambda: is_explained(world, "broken"), "it is told", 150)
+
+    in_virtual_time(scenario)
+
+
+def is_explained(world: VirtualWorld, pod: str) -> bool:
+    """Whether the BindRequest or an event says that Kubernetes gave no answer."""
+    texts = [world.bind_request(pod, "broken").get("explanation") or ""]
+    texts += world.events(pod).values()
+    return any(one in text for one in (str(NO_ANSWER), "requested timeout") for text in texts)
+
+
 WHOLE = ("312", "4Gi")
 """A card."""
 

@@ -3,10 +3,12 @@
 import copy
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import ANY
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dray.domain.claims import AllocatedDevice, Allocation
 from dray.domain.devices import DeviceId
 from dray.domain.names import DEDICATED_TAINT, DEVICE_CLASS, DRIVER, POOL_LABEL
 from dray.kube.ports import (
@@ -22,8 +24,11 @@ from dray.kube.ports import (
     Object,
     Resource,
 )
+from dray.messages.decisions import ClaimDecision
 from dray.messages.facts import ClaimObserved, Fact, NodeObserved, PodObserved, SliceObserved
+from dray_claim_controller.deciding.executing import MayCommit
 from dray_claim_controller.deciding.observing import Publish, Taints
+from dray_claim_controller.observe.fact_queue import FactQueue
 from dray_claim_controller.observe.facts import key_of
 from dray_claim_controller.observe.kinds import WATCHED
 from dray_claim_controller.observe.outbox import Outbox
@@ -135,6 +140,8 @@ class Cluster:
         self.served = objects()
         self.outbox = Outbox()
         self.published: dict[Key, None] = {}
+        self.settled: set[tuple[str, DeviceId]] = set()
+        """What claims held when all was published."""
         self.revision = 0
         for key in self.served:
             self.serve(*key)
@@ -167,14 +174,36 @@ class Cluster:
         self.publish()
 
     def publish(self) -> None:
-        for key, revision in self.picture.take_dirty():
-            question = Publish(key=key, revision=revision, before=self.outbox.newest(key))
-            for fact in question.answer(self.picture):
-                self.outbox.published(fact)
-                # A slice that can't be read is withdrawn; a foreign claim that holds nothing is
-                # nobody's concern any more.
-                if not isinstance(fact, SliceObserved) and not self.is_foreign(fact):
-                    self.published[key_of(fact)] = None
+        queue = FactQueue(self.picture, self.outbox)
+        queue.take_all()
+        while batch := queue.take(64):
+            # What is published together may arrive in any order.
+            for key, revision in reversed(batch):
+                question = Publish(key=key, revision=revision, before=self.outbox.newest(key))
+                for fact in question.answer(self.picture):
+                    self.store(fact)
+        self.settled = self.held()
+
+    def store(self, fact: Fact) -> None:
+        self.outbox.published(fact)
+        # A slice that can't be read is withdrawn; a foreign claim that holds nothing is nobody's
+        # concern any more.
+        if not isinstance(fact, SliceObserved) and not self.is_foreign(fact):
+            self.published[key_of(fact)] = None
+        offered = self.offered()
+        for name, device in self.settled & self.held():
+            assert offered.get(device, True), f"{device} looks free for a moment, {name} holds it"
+
+    def held(self) -> set[tuple[str, DeviceId]]:
+        """Claims and their devices, as they are meant."""
+        return {
+            (name, DeviceId(DRIVER, result["pool"], result["device"]))
+            for (resource, name), obj in self.meant.items()
+            if resource is CLAIMS
+            for result in (
+                (obj["status"].get("allocation") or {}).get("devices", {}).get("results", ())
+            )
+        }
 
     @staticmethod
     def is_foreign(fact: Fact) -> bool:
@@ -206,14 +235,8 @@ class Cluster:
 
     def check(self) -> None:
         offered = self.offered()
-        for (resource, name), obj in self.meant.items():
-            if resource is not CLAIMS:
-                continue
-            for result in (
-                (obj["status"].get("allocation") or {}).get("devices", {}).get("results", ())
-            ):
-                device = DeviceId(DRIVER, result["pool"], result["device"])
-                assert offered.get(device, True), f"{device} looks free, and {name} holds it"
+        for name, device in self.held():
+            assert offered.get(device, True), f"{device} looks free, and {name} holds it"
         buried = [key for key in self.published if self.outbox.last(key) is None]
         assert not buried, "an object that exists has a tombstone"
         for fact in self.facts(NodeObserved):
@@ -284,3 +307,34 @@ def test_a_node_keeps_the_taint_of_a_pool_that_can_t_be_read() -> None:
         POOLS, Changed(pool | {"metadata": pool["metadata"] | {"resourceVersion": "4"}, "spec": {}})
     )
     assert Taints(node="n1", pool="pool").answer(picture) == ()
+
+
+def unreadable_holder() -> Cluster:
+    """A cluster in which it is unknown which devices of a claim on n1 are its own."""
+    cluster = Cluster()
+    cluster.allocate("ours", ("n1", "gpu-0"))
+    cluster.change(CLAIMS, "ours", ("status", "allocation", "devices", "results"))
+    return cluster
+
+
+def test_a_device_is_released_after_its_claim_also_if_that_changes_while_facts_are_published() -> (
+    None
+):
+    cluster = unreadable_holder()
+    cluster.picture.mark_all()
+    queue = FactQueue(cluster.picture, cluster.outbox)
+    queue.take_all()
+    assert queue.take(1) == [(Key(SliceObserved.NAME, "slice-n1"), ANY)]
+    cluster.picture.apply(CLAIMS, Changed(cluster.serve(CLAIMS, "ours")))
+    rest = [key for key, _ in iter(lambda: (queue.take(1) or [None])[0], None)]
+    assert rest.index(Key("claim", "uid-ours")) < rest.index(Key("slice", "slice-n1"))
+
+
+def test_a_device_that_an_unreadable_claim_may_hold_is_withheld_and_no_double_sale() -> None:
+    share = AllocatedDevice("r", DeviceId(DRIVER, "n1", "gpu-1"))
+    wanted = Allocation(devices=(share,))
+    decided = ClaimDecision(uid="p", namespace="ns", name="p", attempt=1, allocation=wanted)
+    checked = MayCommit(claim=decided).answer(unreadable_holder().picture)
+    assert checked.is_withheld
+    assert "claim ns/ours" in str(checked.problem)
+    assert not MayCommit(claim=decided).answer(Cluster().picture).problem

@@ -67,11 +67,13 @@ class NextStep(Question[Step], frozen=True, kw_only=True, tag="next-step"):
         return next_step(observed, self.decision)
 
 
-class Checked(msgspec.Struct, frozen=True):
+class Checked(msgspec.Struct, frozen=True, omit_defaults=True):
     """An allocation ready to be written, or why it must not be."""
 
     allocation: Allocation
     problem: str | None
+    is_withheld: bool = False
+    """Whether the problem is a claim that can't be read and may hold a device."""
 
 
 class MayCommit(Question[Checked], frozen=True, kw_only=True, tag="may-commit"):
@@ -84,7 +86,11 @@ class MayCommit(Question[Checked], frozen=True, kw_only=True, tag="may-commit"):
     def answer(self, picture: Picture) -> Checked:
         in_flight = InFlight(picture, self.in_flight)
         allocation = with_shares(self.claim, in_flight.is_shareable)
-        return Checked(allocation, in_flight.problem(Holding(self.claim.uid, allocation)))
+        holding = Holding(self.claim.uid, allocation)
+        if problem := in_flight.problem(holding):
+            return Checked(allocation, problem)
+        withheld = in_flight.withheld(holding)
+        return Checked(allocation, withheld, is_withheld=withheld is not None)
 
 
 class MayTakeBack(Question[bool], frozen=True, kw_only=True, tag="may-take-back"):

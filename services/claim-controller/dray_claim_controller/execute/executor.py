@@ -73,7 +73,7 @@ class _Memory:
     is_behind: bool = False
     """Whether the server is to be asked before anything else."""
     failing_s: float = 0.0
-    """For how long writes have failed, one after the other."""
+    """For how long reads and writes have failed, one after the other."""
     backoff: Backoff = field(default_factory=lambda: Backoff(_FIRST_S, _MOST_S))
 
 
@@ -177,22 +177,27 @@ class Executor:
 
     async def _serve(self, pod_uid: str) -> None:
         done: Order | None = None
+        untold: Stop | None = None
         while (order := self._newest[pod_uid]) is not done:
-            await self._follow(order)
+            untold = await self._follow(order, untold)
             done = order
         del self._newest[pod_uid]
 
-    async def _follow(self, order: Order) -> None:
-        """Carry out, rest while the devices aren't ready, carry on."""
+    async def _follow(self, order: Order, untold: Stop | None) -> Stop | None:
+        """Carry out, rest while the devices aren't ready, carry on. ``untold``: why an order was
+        given up that this one replaces; it is given up, too, for it would fare alike, and only a
+        pod's newest order tells why. Returned if this one was replaced before it told so."""
         since_unix_s = order.decided_unix_s
         if since_unix_s is None:
             since_unix_s = self._environment.now_unix_s()
-        memory = _Memory(set(order.committed), since_unix_s)
+        memory = _Memory(set(order.committed), since_unix_s, stop=untold)
         while True:
             awaited = await self._traced(order, memory)
             # Nothing else runs from the question that was answered so to the beginning of the rest.
             if awaited is None or not self._is_newest(order):
-                return
+                stop = memory.stop
+                is_given_up = stop is not None and stop.reason in (REFUSED, NOT_WRITTEN)
+                return stop if is_given_up and not memory.has_told else None
             about = subjects(self._picture, order.decision)
             rest_s = awaited.until_unix_s - self._environment.now_unix_s()
             await self._resting.until_changed(about, max(rest_s, _LEAST_REST_S))
@@ -332,10 +337,10 @@ class Executor:
         return True
 
     def _failed(
-        self, order: Order, memory: _Memory, step: Step, error: KubeError, began_s: float
+        self, order: Order, memory: _Memory, step: Step | None, error: KubeError, began_s: float
     ) -> _Rest:
-        """A write failed: it is tried again, unless Kubernetes refuses it, or has failed it for
-        too long. What can't be taken back is tried again for ever."""
+        """A write failed, or a read (no step): it is tried again, unless Kubernetes refuses it, or
+        has failed it for too long. What can't be taken back is tried again for ever."""
         rest = self._try_again(memory, error)
         memory.failing_s += self._clock.monotonic_s() - began_s + rest.rest_s
         is_refused = isinstance(error, RefusedError)
@@ -344,7 +349,7 @@ class Executor:
         if not isinstance(step, Stop):
             structlog.get_logger().error(
                 "Kubernetes does not take a step; the attempt is given up",
-                step=type(step).__name__,
+                step="Read" if step is None else type(step).__name__,
                 pod=f"{order.decision.namespace}/{order.decision.name}",
                 error=str(error),
             )
@@ -366,10 +371,13 @@ class Executor:
 
     async def _refresh(self, order: Order, memory: _Memory) -> _Rest | None:
         """Read what the order is about from the server; how long to rest where that fails."""
+        began_s = self._clock.monotonic_s()
         try:
             await self._refresh_once(order)
         except KubeError as error:
-            return self._try_again(memory, error)
+            if memory.is_over:
+                return self._try_again(memory, error)
+            return self._failed(order, memory, memory.stop, error, began_s)
         memory.is_behind = False
         return None
 

@@ -66,11 +66,7 @@ class InFlight:
         ids = dict.fromkeys(device.id for device in holding.allocation.devices)
         pools = self._counters(ids)
         others = self._others([*ids, *_that_count(pools)])
-        return (
-            double_sale(holding, others, self._devices(ids))
-            or overdrawn(holding, others, pools)
-            or self._withheld(ids)
-        )
+        return double_sale(holding, others, self._devices(ids)) or overdrawn(holding, others, pools)
 
     def is_shareable(self, device_id: DeviceId) -> bool:
         """Whether the device is published as one that several claims may use."""
@@ -85,10 +81,10 @@ class InFlight:
         others = [Holding(uid, allocation) for uid, allocation in held if allocation is not None]
         return [*others, *self._writes.values()]
 
-    def _withheld(self, ids: Iterable[DeviceId]) -> str | None:
-        """Why a device is nobody's as long as it is unknown who holds it."""
+    def withheld(self, holding: Holding) -> str | None:
+        """Why a device is given to nobody as long as it is unknown who holds it."""
         cards = self._picture.cards
-        for device in ids:
+        for device in dict.fromkeys(device.id for device in holding.allocation.devices):
             for slice_ in cards.slices_of(device.driver, device.pool):
                 if holder := cards.possible_holder(slice_):
                     return f"device {device} may be held by claim {holder}, which can't be read"

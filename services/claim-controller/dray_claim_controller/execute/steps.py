@@ -64,16 +64,19 @@ class Steps:
         self._watching.caused(claim.uid, order.cause)
         # From the check to its entry below nothing else runs: two executions can't both pass.
         checked = self._watching.ask(MayCommit(claim=claim, in_flight=self.in_flight.writes))
-        problem, holding = checked.problem, Holding(claim.uid, checked.allocation)
-        if problem is not None:
-            return self._refused(claim, problem)
+        holding = Holding(claim.uid, checked.allocation)
+        if checked.problem is not None:
+            return self._refused(claim, checked.problem, is_withheld=checked.is_withheld)
         self.in_flight.enter(holding, seen.claim.resource_version)
         await self._write_allocation(seen, holding, order)
         self.report(order, "committed", claim=claim.name)
         return None
 
-    def _refused(self, claim: ClaimDecision, problem: str) -> Stop:
-        """A card that went after the decision is nobody's mistake, and no reason for an alarm."""
+    def _refused(self, claim: ClaimDecision, problem: str, *, is_withheld: bool) -> Stop:
+        """A device that went after the decision is nobody's mistake, and no reason for an alarm;
+        nor is a claim that became unreadable after it."""
+        if is_withheld:
+            return Stop("device-withheld", problem, withdraw=True)
         cards = self._picture.cards
         if any(cards.device(share.id) is None for share in claim.allocation.devices):
             return Stop("device-gone", problem, withdraw=True)

@@ -121,9 +121,17 @@ def fact_of(picture: Picture, key: Key, known: Known) -> Fact | None:
             return _plain_fact(picture, key)
 
 
+_WITHHELD = "a possible holder, ResourceClaim "
+
+
+def is_withheld(observed: ResourceSlice) -> bool:
+    """Whether a slice was published as one of whose devices none is allocated to anybody else."""
+    return any(why.startswith(_WITHHELD) for one in observed.devices for why in one.unsupported)
+
+
 def _withheld(observed: ResourceSlice, holder: str) -> ResourceSlice:
     """A slice of whose devices none is allocated to anybody else."""
-    why = f"a possible holder, ResourceClaim {holder}, of whose allocation not all can be read"
+    why = f"{_WITHHELD}{holder}, of whose allocation not all can be read"
     devices = (replace(device, unsupported=(why,)) for device in observed.devices)
     return replace(observed, devices=tuple(devices))
 

@@ -41,6 +41,7 @@ from dray.messages.facts import (
 from dray.runtime.clock import Clock
 from dray_claim_controller.deciding.observing import Publish
 from dray_claim_controller.deciding.seam import Seam
+from dray_claim_controller.observe.fact_queue import FactQueue
 from dray_claim_controller.observe.facts_time import FactsTime
 from dray_claim_controller.observe.outbox import Outbox
 from dray_claim_controller.observe.owners import Recall
@@ -219,11 +220,11 @@ class Publisher:
             self._published(fact)
 
     async def _publish_dirty(self) -> None:
-        dirty = self._picture.take_dirty()
-        while dirty:
-            batch, dirty = dirty[:_AT_ONCE], dirty[_AT_ONCE:]
+        queue = FactQueue(self._picture, self._outbox)
+        queue.take_all()
+        while batch := queue.take(_AT_ONCE):
             # Sent in this order, and not acknowledged one by one: the facts of one key never
-            # overlap, and those of different keys do not build on one another.
+            # overlap, and those of different keys in one batch do not build on one another.
             outcomes = await asyncio.gather(
                 *(self._publish_key(key, revision) for key, revision in batch),
                 return_exceptions=True,
@@ -236,7 +237,7 @@ class Publisher:
                 for entry, outcome in zip(batch, outcomes, strict=True)
                 if isinstance(outcome, BaseException)
             ]
-            for key, revision in (*unsaid, *dirty):
+            for key, revision in (*unsaid, *queue.rest()):
                 self._picture.mark(key, revision)
             temporary = [one for one in failures if isinstance(one, BusUnavailableError)]
             raise next((one for one in failures if one not in temporary), failures[0])
