@@ -19,7 +19,7 @@ from dray.runtime.backoff import Backoff
 
 ACK_WAIT_S: Final = 30
 _BATCH: Final = 16
-_MOST_UNANSWERED: Final = 1024
+_UNLIMITED: Final = -1
 
 Publish = Callable[[Outgoing], Awaitable[int]]
 
@@ -97,7 +97,8 @@ def _config(durable: str, subjects: Sequence[str]) -> dict[str, Any]:
         "ack_policy": "explicit",
         "ack_wait": ACK_WAIT_S * NANO,
         "max_deliver": -1,
-        "max_ack_pending": _MOST_UNANSWERED,
+        # What is to be delivered again later counts as unanswered, and must not keep the rest.
+        "max_ack_pending": _UNLIMITED,
         "replay_policy": "instant",
         "filter_subjects": list(subjects),
     }

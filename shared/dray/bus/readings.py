@@ -5,6 +5,7 @@ account, a decision log included. So the owner alone creates them, and hands out
 """
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
@@ -24,6 +25,11 @@ QUEUE: Final = "readings"
 PER_NODE: Final = 64
 """Consumers that one node may ask for within ``PERIOD_S``; a node-agent needs one."""
 PERIOD_S: Final = 60.0
+_SHOWN: Final = 300
+"""Characters of a name that is refused."""
+_LOG: Final = re.compile(re.escape(DECISION_LOGS.removesuffix("*")) + "[-_0-9A-Za-z]{1,300}")
+"""Names that decision logs can have. The name becomes part of a subject: the server ends the
+connection of whoever sends one that is longer than a line."""
 
 
 def is_within(subject: str, pattern: str) -> bool:
@@ -47,7 +53,8 @@ def refusal(access: Access, reading: Reading) -> str | None:
             and any(is_within(subject, pattern) for pattern in one.subjects)
             for one in access.reads
         ):
-            return f"the role {access.role} may not read {subject} of {reading.stream}"
+            what = f"{subject[:_SHOWN]} of {reading.stream[:_SHOWN]}"
+            return f"the role {access.role} may not read {what}"
     return None
 
 
@@ -131,7 +138,7 @@ async def serving_readings(bus: Bus) -> AsyncIterator[None]:
 
 def _is_stream(name: str, pattern: str) -> bool:
     if pattern == DECISION_LOGS:
-        return name.startswith(DECISION_LOGS.removesuffix("*"))
+        return _LOG.fullmatch(name) is not None
     return name == pattern
 
 

@@ -29,6 +29,7 @@ from dray.kube.ports import (
     ConflictError,
     KubeUnavailableError,
     NotFoundError,
+    NotServedError,
     RefusedError,
 )
 
@@ -77,6 +78,8 @@ class Answer:
     message: str
     causes: str
     retry_after_s: float
+    is_about_object: bool
+    """Whether a ``Status`` names the object."""
 
 
 async def configuration(kubeconfig: str | None) -> Configuration:
@@ -312,6 +315,7 @@ def answer_of(response: aiohttp.ClientResponse, data: bytes) -> Answer:
         message=status.get("message") or "",
         causes="; ".join(str(cause.get("message")) for cause in details.get("causes") or ()),
         retry_after_s=float(retry_after) if retry_after.isdecimal() else 0.0,
+        is_about_object=bool(details.get("name")),
     )
 
 
@@ -320,7 +324,7 @@ def error_of(answer: Answer, what: str) -> DrayError:
     causes = f" ({answer.causes})" if answer.causes and answer.causes not in answer.message else ""
     message = f"{what}: {answer.message}{causes}"
     if answer.status == 404:
-        return NotFoundError(message)
+        return NotFoundError(message) if answer.is_about_object else NotServedError(message)
     if answer.status == 409:
         already = answer.reason == "AlreadyExists"
         return AlreadyExistsError(message) if already else ConflictError(message)

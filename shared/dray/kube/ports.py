@@ -39,6 +39,11 @@ class NotFoundError(KubeError, PermanentError):
     """No such object (404)."""
 
 
+class NotServedError(NotFoundError):
+    """The server has nothing at this path (404): no such kind, or a proxy answers. That says
+    nothing about the object."""
+
+
 class AlreadyExistsError(KubeError, PermanentError):
     """An object of that name exists (409 AlreadyExists)."""
 

@@ -44,6 +44,20 @@ async def test_a_message_to_be_retried_comes_again(bus: Bus) -> None:
         await again.ack()
 
 
+async def test_messages_that_are_to_be_retried_later_keep_no_others(bus: Bus) -> None:
+    await bus.ensure(COMMANDS)
+    many = [f"m{number}" for number in range(1100)]
+    await asyncio.gather(*(told(bus, text) for text in many))
+    await told(bus, "last")
+    got = set()
+    async with asyncio.timeout(25), aclosing(bus.consume("COMMANDS", durable="d")) as consumer:
+        while b"last" not in got:
+            delivery = await anext(consumer)
+            got.add(delivery.message.payload)
+            await delivery.retry(300.0)
+    assert len(got) == len(many) + 1
+
+
 async def test_those_who_share_a_name_share_the_messages(world) -> None:
     first, second = await world.bus(), await world.bus()
     await first.ensure(COMMANDS)

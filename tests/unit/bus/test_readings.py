@@ -98,6 +98,13 @@ async def test_a_role_is_refused_what_it_may_not_read(
     assert not reply.consumer
 
 
+@pytest.mark.parametrize("name", ["", "*", ">", "p_1.x", "p 1", "p\r\nPUB x 0", "p" * 100_000])
+async def test_a_role_is_refused_a_log_whose_name_no_log_can_have(owner: Owner, name: str) -> None:
+    reading = Reading(stream=f"DRAY_DECISIONS_{name}")
+    reply = await owner.ask(reading_subject("reader"), reading)
+    assert "may not read" in reply.error
+
+
 async def test_a_node_reads_facts_about_itself(owner: Owner) -> None:
     wanted = Reading(stream="DRAY_FACTS", subjects=NODE_SUBJECTS)
     reply = await owner.ask(reading_subject("node-agent", "n1"), wanted, "n1")

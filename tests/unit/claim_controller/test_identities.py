@@ -1,5 +1,6 @@
 """A node-agent's token becomes a NATS user with the rights of the node that Kubernetes names."""
 
+import asyncio
 import base64
 import json
 from collections.abc import Callable
@@ -59,10 +60,13 @@ class Reviews:
         self.asked: list[Any] = []
         self.status: dict[str, Any] = {}
         self.error: Exception | None = None
+        self.answers = asyncio.Event()
+        self.answers.set()
 
     async def create(self, resource: Any, obj: Any, *args: Any, **more: Any) -> Any:
         assert resource.plural == "tokenreviews"
         self.asked.append(obj["spec"])
+        await self.answers.wait()
         if self.error is not None:
             raise self.error
         return {**obj, "status": self.status}
@@ -72,10 +76,11 @@ class Callout:
     def __init__(self) -> None:
         self.kube = Reviews()
         self.key = AccountKey(new_seed())
+        self.clock = ManualClock(NOW)
         self.server = IdentityServer(
             MemoryBus(),
             self.kube,  # type: ignore[arg-type]
-            ManualClock(NOW),
+            self.clock,
             key=self.key,
             user=USER,
             audience=AUDIENCE,
@@ -112,6 +117,20 @@ async def test_a_confirmed_token_gets_the_rights_of_its_node(callout: Callout) -
         "dray.rpc.reading.node-agent.gpu_node-1",
         "dray.js.CONSUMER.MSG.NEXT.DRAY_FACTS.*",
     ]
+
+
+async def test_connections_that_waited_too_long_are_not_reviewed_any_more(callout: Callout) -> None:
+    callout.kube.status = confirmed()
+    callout.kube.answers.clear()
+    token = jwt({"exp": NOW + 7200})
+    asked = [asyncio.create_task(callout.answer(request(token))) for _ in range(100)]
+    await asyncio.sleep(0)  # All of them begin.
+    assert len(callout.kube.asked) == 16
+    await callout.clock.advance(4.0)
+    callout.kube.answers.set()
+    answers = await asyncio.gather(*asked)
+    assert sum("jwt" in answer for answer in answers) == len(callout.kube.asked) == 16
+    assert "jwt" in await callout.answer(request(token))
 
 
 @pytest.mark.parametrize(

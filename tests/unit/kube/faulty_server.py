@@ -11,8 +11,12 @@ from aiohttp import web
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def status(code: int, reason: str = "", message: str = "no", **headers: str) -> web.Response:
+def status(
+    code: int, reason: str = "", message: str = "no", *, name: str = "", **headers: str
+) -> web.Response:
     body = {"kind": "Status", "code": code, "reason": reason, "message": message}
+    if name:
+        body["details"] = {"name": name}
     return web.json_response(body, status=code, headers=headers)
 
 

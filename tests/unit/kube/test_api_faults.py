@@ -14,6 +14,7 @@ from dray.kube.ports import (
     ConflictError,
     KubeUnavailableError,
     NotFoundError,
+    NotServedError,
     RefusedError,
 )
 
@@ -21,7 +22,9 @@ from dray.kube.ports import (
 @pytest.mark.parametrize(
     ("answer", "error"),
     [
-        (status(404, "NotFound"), NotFoundError),
+        (status(404, "NotFound", name="p"), NotFoundError),
+        (status(404, "NotFound"), NotServedError),
+        (web.Response(status=404, text="no page"), NotServedError),
         (status(409, "AlreadyExists"), AlreadyExistsError),
         (status(409, "Conflict"), ConflictError),
         (status(422, "Invalid"), RefusedError),

@@ -8,7 +8,7 @@ import pytest
 from dray.domain.names import DRIVER
 from dray.kube.memory import MemoryKube
 from dray.kube.memory_refusals import Refusal
-from dray.kube.ports import CLAIMS, KubeUnavailableError, RefusedError
+from dray.kube.ports import CLAIMS, KubeUnavailableError, NotServedError, RefusedError
 from dray.runtime.clock import ManualClock
 from dray_node_agent import disk
 from dray_node_agent.boards.simulated import SimulatedBoard
@@ -179,7 +179,14 @@ async def test_the_sweep_forgets_claims_that_are_gone_or_hold_nothing(tmp_path):
     assert CdiFolder(tmp_path / "cdi").claims() == (refs[0].uid,)
 
 
-@pytest.mark.parametrize("error", [RefusedError("policy", 403), KubeUnavailableError("failed")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        RefusedError("policy", 403),
+        KubeUnavailableError("failed"),
+        NotServedError("404 page not found"),
+    ],
+)
 async def test_a_claim_that_can_not_be_read_is_swept_by_nobody_and_holds_up_no_other(
     tmp_path, error
 ):

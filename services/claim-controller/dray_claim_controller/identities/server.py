@@ -26,6 +26,8 @@ SUBJECT: Final = "$SYS.REQ.USER.AUTH"
 QUEUE: Final = "identities"
 _AT_ONCE: Final = 16
 """Reviews under way together: a flood of connections must not become one of the API server."""
+_PATIENCE_S: Final = 3.0
+"""As nats-server has it in ``authorization { timeout }``: by then the connection is gone."""
 
 
 class IdentityServer:
@@ -79,7 +81,11 @@ class IdentityServer:
 
     async def _user_for(self, asking: Asking) -> Mapping[str, Any]:
         review = token_review(asking, self._audience)
+        asked_s = self._clock.monotonic_s()
         async with self._reviews:
+            if self._clock.monotonic_s() - asked_s > _PATIENCE_S:
+                # After an API server was away they would keep those that still wait.
+                raise IdentityRefusedError("the connection has ended before its token's turn")
             answer = await self._kube.create(TOKEN_REVIEWS, review)
         node = node_of(answer, user=self._user, audience=self._audience)
         now_unix_s = self._clock.now_unix_s()

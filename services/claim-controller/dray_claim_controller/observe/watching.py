@@ -15,8 +15,10 @@ from dray.kube.ports import (
     Deleted,
     Kube,
     KubeError,
+    KubeUnavailableError,
     Listed,
     NotFoundError,
+    NotServedError,
     Object,
     RefusedError,
     Resource,
@@ -126,6 +128,9 @@ class Watching:
     ) -> None:
         try:
             obj = await self._kube.get(resource, name, namespace)
+        except NotServedError as error:
+            # Such as one of several API servers that is of an older release.
+            raise KubeUnavailableError(str(error)) from error
         except NotFoundError:
             obj = None
         if obj is not None:

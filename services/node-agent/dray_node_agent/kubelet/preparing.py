@@ -19,7 +19,7 @@ from dray.domain.claims import Claim
 from dray.domain.errors import DrayError, PermanentError, TemporaryError
 from dray.domain.names import TRACEPARENT
 from dray.kube.convert import claim_from
-from dray.kube.ports import CLAIMS, Kube, KubeError, NotFoundError, Object
+from dray.kube.ports import CLAIMS, Kube, KubeError, NotFoundError, NotServedError, Object
 from dray.runtime.clock import Clock
 from dray.telemetry import spans
 from dray_node_agent.deciding import IsLive, Prepare, Refusal, Seam
@@ -257,6 +257,8 @@ class Preparer:
         obj: Object | None
         try:
             obj = await self._kube.get(CLAIMS, entry.name, entry.namespace)
+        except NotServedError:
+            raise  # Whether the claim exists is unknown.
         except NotFoundError:
             obj = None
         return self._seam.ask(IsLive(uid=entry.uid, claim=obj))
