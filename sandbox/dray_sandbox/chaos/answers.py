@@ -84,6 +84,7 @@ def kube_error(answer: Answer, method: str, what: str) -> DrayError:
         message=f'{reason}: admission webhook "{WORDS}" denied the request',
         causes="",
         retry_after_s=answer.retry_after_s,
+        is_about_object=True,
     )
     return api_transport.error_of(response, about)
 
