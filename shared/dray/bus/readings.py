@@ -24,6 +24,10 @@ from dray.runtime.clock import Clock, SystemClock
 QUEUE: Final = "readings"
 PER_NODE: Final = 64
 """Consumers that one node may ask for within ``PERIOD_S``; a node-agent needs one."""
+PER_ROLE: Final = 4096
+"""The same for all users of another role together: an allocator needs one for each of its pools,
+and all allocators ask again at once when NATS is back. nats-server has room for them, at 20 kB
+each."""
 PERIOD_S: Final = 60.0
 _SHOWN: Final = 300
 """Characters of a name that is refused."""
@@ -67,7 +71,7 @@ class ReadingServer:
         self._period_s = 0.0
         """Since when requests are counted."""
         self._asked: dict[str, int] = {}
-        """Requests of each node since then."""
+        """Requests of each node, and of each other role, since then."""
 
     async def run(self) -> None:
         """Answer for ever."""
@@ -103,26 +107,24 @@ class ReadingServer:
         except KeyError:
             return f"there is no role {role!r}"
         if not access.has_user_per_node:
-            return refusal(access, reading)
+            return self._flood(f"role {role}", PER_ROLE) or refusal(access, reading)
         if not request.user or token(request.user) != node:
             return (
                 f"the request came as node {node!r} from the user {request.user or 'unknown'!r}; "
                 "a node-agent asks under its own node's name"
             )
-        return self._flood(request.user) or refusal(access.for_node(request.user), reading)
+        too_many = self._flood(f"node {request.user}", PER_NODE)
+        return too_many or refusal(access.for_node(request.user), reading)
 
-    def _flood(self, node: str) -> str | None:
+    def _flood(self, who: str, most: int) -> str | None:
         now_s = self._clock.monotonic_s()
         if now_s >= self._period_s + PERIOD_S:
             self._period_s = now_s
             self._asked.clear()
-        asked = self._asked[node] = self._asked.get(node, 0) + 1
-        if asked <= PER_NODE:
+        asked = self._asked[who] = self._asked.get(who, 0) + 1
+        if asked <= most:
             return None
-        return (
-            f"node {node} asked for more than {PER_NODE} readings within {PERIOD_S:.0f} s; "
-            "a node-agent needs one: try again later"
-        )
+        return f"{who} asked for more than {most} readings within {PERIOD_S:.0f} s: try again later"
 
 
 @asynccontextmanager

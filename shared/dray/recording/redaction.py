@@ -147,7 +147,9 @@ _KINDS: Final[Mapping[str, Rule]] = MappingProxyType(
         "pods": _POD,
         "nodes": _NODE,
         "resourceclaims": _CLAIM,
-        "resourceclaimtemplates": _kind(spec=_whole),
+        "resourceclaimtemplates": _kind(
+            spec=_fields("spec", metadata=_fields("labels", annotations=_own))
+        ),
         "resourceslices": _kind(spec=_whole),
         "deviceclasses": _kind(spec=_whole),
         "devicetaintrules": _kind(spec=_whole),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from dray.bus.memory import MemoryBus
 from dray.bus.memory_store import matches
 from dray.bus.ports import Request
-from dray.bus.readings import PER_NODE, PERIOD_S, ReadingServer, is_within
+from dray.bus.readings import PER_NODE, PER_ROLE, PERIOD_S, ReadingServer, is_within
 from dray.bus.topology import STREAMS, log_spec, reading_subject
 from dray.messages.rpc import Reading, ReadingReply
 from dray.runtime.clock import ManualClock
@@ -144,6 +144,18 @@ async def test_a_node_that_asks_without_end_is_refused_for_a_while(owner: Owner)
     assert (await owner.ask(reading_subject("node-agent", "n2"), own, "n2")).consumer
     await owner.clock.advance(PERIOD_S)
     assert (await ask("n1")).consumer
+
+
+async def test_another_role_that_asks_without_end_is_refused_for_a_while(owner: Owner) -> None:
+    async def ask(role: str) -> ReadingReply:
+        return await owner.ask(reading_subject(role), Reading(stream="DRAY_FACTS"))
+
+    replies = [await ask("reader") for _ in range(PER_ROLE + 1)]
+    assert [bool(one.consumer) for one in replies] == [True] * PER_ROLE + [False]
+    assert "role reader asked for more than" in replies[-1].error
+    assert (await ask("allocator")).consumer
+    await owner.clock.advance(PERIOD_S)
+    assert (await ask("reader")).consumer
 
 
 async def test_a_stream_that_is_not_there_is_said_to_be_missing(owner: Owner) -> None:

@@ -77,6 +77,9 @@ def salted(plural: str, obj: Object, draw: Draw) -> Object:
     elif plural == "resourceclaims" and "status" in made:
         _fill(made["status"], (), draw)
         _fill_each(made["status"].get("devices"), ("data", "networkData"), draw)
+    elif plural == "resourceclaimtemplates":
+        _fill(made["spec"]["metadata"], ("managedFields",), draw)
+        made["spec"]["metadata"]["annotations"] = {f"example.com/{SECRET}": draw(_TEXTS)}
     return made
 
 

@@ -173,13 +173,16 @@ def is_base_template(obj: Object) -> bool:
 
 def template_fact(obj: Object) -> TemplateObserved:
     """A base template as the webhook wants to know it."""
-    metadata = obj["metadata"]
+    metadata, spec = obj["metadata"], dict(obj.get("spec") or {})
+    if isinstance(of_claims := spec.get("metadata"), dict):
+        # Derived templates have no annotations, and those of others may hold secrets.
+        spec["metadata"] = {name: of_claims[name] for name in of_claims if name == "labels"}
     return TemplateObserved(
         revision=revision_of(obj),
         namespace=metadata["namespace"],
         name=metadata["name"],
         labels=dict(metadata.get("labels") or {}),
-        spec=obj.get("spec") or {},
+        spec=spec,
     )
 
 
