@@ -285,6 +285,7 @@ def _synced(state: AllocatorState, fact: Synced) -> None:
 
 def _tick(state: AllocatorState, fact: Tick) -> None:
     state.facts.tick(fact)
+    state.tick()
     for domain in state.domains.values():
         domain.ticked = True
 

@@ -55,7 +55,12 @@ from dray_allocator.log.settle import ends_of, leaving
 from dray_allocator.placement.ask import Wanted, wanted
 from dray_allocator.placement.decision import decision_of, too_large
 from dray_allocator.placement.lanes import find, why_not
-from dray_allocator.state import AllocatorState
+from dray_allocator.state import AllocatorState, Suspect
+
+_TICKS_UNTIL_PUBLISHED = 2
+"""Until facts that were found together are all published. A term's ticks begin after its first
+publication. Later ones come between two publications, and one fact may be in the first of these
+and the other in the second."""
 
 
 def handle(state: AllocatorState, event: Event) -> list[Effect]:
@@ -192,7 +197,8 @@ def _checked(state: AllocatorState) -> list[Effect]:
     """Devices of which more is used than they have, once the facts explain the records.
 
     Where appends of ours are not confirmed yet, they may be what is too much, and be refused:
-    then the device is looked at again.
+    then the device is looked at again. So is one that kube-scheduler allocated: its allocation may
+    be published before the fact that the device was free by then.
     """
     if not state.suspects or not state.facts.synced:
         return []
@@ -200,16 +206,25 @@ def _checked(state: AllocatorState) -> list[Effect]:
         return []
     confirmed = not any(domain.appended for domain in state.domains.values())
     found: list[Effect] = []
-    for device, claim_uid in tuple(state.suspects.items()):
+    for device, suspect in tuple(state.suspects.items()):
         if not _is_known(state, device):
             del state.suspects[device]
             continue
         detail = oversold(state.ledger, state.fleet.card(device), device)
-        if detail and confirmed:
-            found.append(Oversold(str(device), claim_uid, detail))
-        if confirmed or not detail:
-            del state.suspects[device]
+        if detail and not (confirmed and _is_settled(state, suspect)):
+            continue
+        if detail:
+            found.append(Oversold(str(device), suspect.claim_uid, detail))
+        del state.suspects[device]
     return found
+
+
+def _is_settled(state: AllocatorState, suspect: Suspect) -> bool:
+    """Whether all that was freed before the claim's allocation is published.
+
+    What dray decided builds on facts that were published. Others' claims are published as they
+    are found: after a time without a leader, one that is gone comes after all that exist."""
+    return state.is_reserved(suspect.claim_uid) or suspect.ticks >= _TICKS_UNTIL_PUBLISHED
 
 
 def _is_known(state: AllocatorState, device: DeviceId) -> bool:

@@ -7,7 +7,7 @@ function of the two maps, not of the order in which they were filled.
 
 import heapq
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 
 from dray.domain.claims import Allocation
 from dray.domain.devices import DeviceId
@@ -28,6 +28,16 @@ from dray_allocator.placement.pattern import Patterns
 _CACHES = ("boards", "patterns")
 
 
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """Why a device is to be checked."""
+
+    claim_uid: str
+    """The claim that uses more of it than before."""
+    ticks: int = 0
+    """Ticks since."""
+
+
 @dataclass(slots=True)
 class AllocatorState(Known):
     """Everything the decisions depend on, and what is cached of it."""
@@ -41,8 +51,8 @@ class AllocatorState(Known):
     patterns: Patterns = field(default_factory=Patterns)
     shared_version: int = 0
     """Moves when devices that many nodes see change, or what is in use of them."""
-    suspects: dict[DeviceId, str] = field(default_factory=dict)
-    """Devices of which more is used than before, with the claim; to be checked."""
+    suspects: dict[DeviceId, Suspect] = field(default_factory=dict)
+    """Devices of which more is used than before; to be checked."""
 
     def __post_init__(self) -> None:
         Known.__post_init__(self)  # "super" knows the class before its slots were made
@@ -88,7 +98,7 @@ class AllocatorState(Known):
             uid = claim.uid
             domain.unsettled[uid] = None
             for device in self.ledger.set(uid, self._use(uid)).taken:
-                self.suspects[device] = uid
+                self._suspect(device, uid)
                 devices.append(device)
             pods = pods_of.get((claim.namespace, claim.name), ())
             for other in pods if len(pods) > 1 else ():
@@ -151,10 +161,24 @@ class AllocatorState(Known):
     def _set_use(self, claim_uid: str, allocation: Allocation | None) -> None:
         change = self.ledger.set(claim_uid, allocation)
         for device in change.taken:
-            self.suspects[device] = claim_uid
+            self._suspect(device, claim_uid)
         self._use_changed((*change.taken, *change.freed))
         for device in change.freed:
             self.supply_on(device)
+
+    def _suspect(self, device: DeviceId, claim_uid: str) -> None:
+        before = self.suspects.get(device)
+        self.suspects[device] = Suspect(claim_uid, 0 if before is None else before.ticks)
+
+    def is_reserved(self, claim_uid: str) -> bool:
+        """Whether an attempt at the claim stands in a log that is read and is not over."""
+        known = (domain.current.claims.get(claim_uid) for domain in self.domains.values())
+        return any(one is not None and one.stage is not Stage.OVER for one in known)
+
+    def tick(self) -> None:
+        """Count a tick for devices that are to be checked."""
+        for device, suspect in self.suspects.items():
+            self.suspects[device] = replace(suspect, ticks=suspect.ticks + 1)
 
     def _use_changed(self, devices: Sequence[DeviceId], node: str = "") -> None:
         """More or less is used of devices, and maybe held on a node."""

@@ -3,7 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from dray.domain.claims import first_attempt
+from dray.domain import names
+from dray.domain.claims import AllocatedDevice, Allocation, first_attempt
 from dray.messages.decisions import Decided, NodeLeft
 from dray.messages.facts import PodObserved, Tick
 from dray_allocator import deciding
@@ -208,9 +209,79 @@ def test_a_device_sold_twice_is_reported(world):
     decision = world.decisions()["p"]
     thief = world.a_claim("q", world.ask(), allocation=decision.claims[0].allocation)
     world.claim(thief)
+    world.tick()
+    world.tick()
     (alarm,) = world.oversold()
     assert alarm.claim_uid == "claim-q"
     assert alarm.device.endswith("n1-gpu0")
+
+
+def test_a_device_sold_twice_is_reported_at_once_where_dray_decided_so(world):
+    world.nodes(world.a_node("n1"))
+    world.submit(world.a_pod("p"), world.ask("312", "40Gi"))
+    decision = world.decisions()["p"]
+    (claim,) = decision.claims
+    world.claim(world.a_claim("q", world.ask()))
+    again = replace(decision, pod_uid="q", claims=(replace(claim, uid="claim-q"),))
+    (record,) = [one for one in world.logs["pool"] if isinstance(one, Decided)]
+    world.append(replace(record, writer="other", pods=(again,)))
+    (alarm,) = world.oversold()
+    assert alarm.claim_uid == "claim-q"
+
+
+def allocated_by_kube_scheduler(world, uid):
+    """A claim that takes half of n1's only device and more."""
+    (card,) = world.state.fleet.of("n1").cards
+    share = AllocatedDevice("r", card.id, uid, {names.VIRTUAL_VRAM: "30Gi"})
+    allocation = Allocation(devices=(share,), node="n1")
+    return world.a_claim(uid, world.ask(), allocation=allocation)
+
+
+def test_a_device_that_kube_scheduler_allocated_again_is_not_reported_before_all_is_published(
+    world,
+):
+    """While nobody led, the first claim went and the second was allocated its device. The new
+    leader publishes what exists, then what is gone. Each is known by two ticks at the latest."""
+    world.nodes(world.a_node("n1", owner="kube-scheduler"))
+    first = allocated_by_kube_scheduler(world, "first")
+    world.claim(first)
+    world.claim(allocated_by_kube_scheduler(world, "second"))
+    world.tick()
+    assert not world.oversold()
+    world.claim(first, deleted=True)
+    for _ in range(3):
+        world.tick()
+    assert not world.oversold()
+    assert not world.state.suspects
+
+
+def test_nor_where_dray_had_decided_about_the_second_claim_and_voided_that(world):
+    world.nodes(world.a_node("n1"))
+    world.submit(world.a_pod("second"))
+    (claim,) = world.decisions()["second"].claims
+    world.node(world.a_node("n1", owner="kube-scheduler"))
+    world.clear(claim.uid, void=claim.attempt)
+    assert world.released()
+    first = allocated_by_kube_scheduler(world, "first")
+    world.claim(first)
+    world.claim(allocated_by_kube_scheduler(world, "second"))
+    assert len(world.state.suspects) == 1
+    world.claim(first, deleted=True)
+    world.tick()
+    world.tick()
+    assert not world.oversold()
+
+
+def test_a_device_that_kube_scheduler_allocated_twice_is_reported(world):
+    world.nodes(world.a_node("n1", owner="kube-scheduler"))
+    world.claim(allocated_by_kube_scheduler(world, "first"))
+    world.claim(allocated_by_kube_scheduler(world, "second"))
+    world.tick()
+    assert not world.oversold()
+    world.claim(allocated_by_kube_scheduler(world, "third"))  # It delays no report.
+    world.tick()
+    (alarm,) = world.oversold()
+    assert alarm.claim_uid == "claim-third"
 
 
 def test_time_passes_only_by_ticks(world):
