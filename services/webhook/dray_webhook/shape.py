@@ -12,10 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Never
 
+import msgspec
+
 from dray.cel.environment import Environment
 from dray.domain.devices import Taint, Toleration
 from dray.domain.errors import InvalidInputError
-from dray.domain.json_codec import MAX_NESTING
+from dray.domain.json_codec import MAX_NESTING, decode
 from dray.domain.names import (
     DERIVED_FROM_LABEL,
     DEVICE_CLASS,
@@ -44,6 +46,7 @@ LONGEST_SHAPE = 256 * 1024
 """Bytes; the API server refuses more annotations on one pod."""
 _LISTS = ("requests", "constraints", "config")
 HASH_DIGITS = 10
+_ANYTHING = msgspec.json.Decoder[Any]()
 
 
 class UnusableBaseError(InvalidInputError):
@@ -126,8 +129,10 @@ def _canonical(content: Object, where: str) -> str:
             "put it on a pod; make it shallower"
         )
 
+    # What was kept as text for its many containers is as good as any other.
+    plain = decode(msgspec.json.encode(content), _ANYTHING)
     return json.dumps(
-        content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=refuse
+        plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=refuse
     )
 
 

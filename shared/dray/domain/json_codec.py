@@ -6,14 +6,20 @@ Python, threads and call stacks, it raises RecursionError or ends the process. S
 than ``MAX_NESTING`` is ever given to it: containers below that level are kept as their own text, a
 ``msgspec.Raw``, which is encoded again as it is. Nothing that dray reads is nested that deep.
 
+Ten kilobytes of opaque parameters may hold thousands of containers, each of which costs time in
+every pass over the object. ``opaque_parts`` finds the parameters that hold more than
+``MOST_CONTAINERS``; ``decode`` keeps what it found as text, too.
+
 The API server also hands out invalid UTF-8 and half surrogates in opaque parameters. They are read
 as U+FFFD, as every client written in Go reads them.
 """
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from functools import reduce
 from itertools import accumulate, compress
+from operator import itemgetter
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -22,6 +28,13 @@ T = TypeVar("T")
 MAX_NESTING: Final = 250
 """Containers within each other that are decoded: more than in any object without opaque parts, and
 few enough for the smallest stacks and for code that recurses."""
+
+MOST_CONTAINERS: Final = 128
+"""Containers in the opaque parameters of one driver that are decoded; where there are more, all of
+them are kept as text. What is no container is decoded always."""
+
+Part = tuple[int, int, Any]
+"""Begin and end of a container in data, and what is to be in its place."""
 
 _USUAL_NESTING: Final = 64
 """What is nested deeper is looked at more closely."""
@@ -42,15 +55,40 @@ _ESCAPE: Final = re.compile(
     re.DOTALL,
 )
 """An escape sequence; in group 1 half a pair of surrogates."""
+_STRING: Final = rb'"(?:[^"\\]++|\\.)*+"'
+_USUAL_LEVELS: Final = 5
+_VALUES: Final = rb'(?:[^"{}\[\]]++|' + _STRING + b"|%b){0,256}+"
+_FLAT: Final = rb"[{\[]" + _VALUES % b"(?!)" + rb"[}\]]"
+_SHALLOW: Final = reduce(
+    lambda inner, _: rb"[{\[]" + _VALUES % inner + rb"[}\]]", range(_USUAL_LEVELS), _FLAT
+)
+_NAME: Final = b'"parameters"'
+_PARAMETERS: Final = re.compile(
+    rb'"parameters"(?<=[{,\s]"parameters")\s*+:\s*+(?!%b)(?=\{)((?:%b)?+)' % (_FLAT, _SHALLOW),
+    re.DOTALL,
+)
+"""Parameters with containers in them; in group 1 themselves, if they are small and not deep."""
+_WHOLE_STRINGS: Final = re.compile(rb'(?:[^"]++|' + _STRING + rb")*+", re.DOTALL)
+_READ_AT_ONCE_BYTES: Final = 1024
 _ANYTHING: Final = msgspec.json.Decoder[Any]()
 
 
-def decode(data: bytes, decoder: msgspec.json.Decoder[T], *, nesting: int = MAX_NESTING) -> T:
+def decode(
+    data: bytes,
+    decoder: msgspec.json.Decoder[T],
+    *,
+    nesting: int = MAX_NESTING,
+    opaque: Iterable[Part] = (),
+) -> T:
     """The value of ``decoder``'s type; containers more than ``nesting`` deep as ``msgspec.Raw``.
+
+    ``opaque``: what ``opaque_parts`` found in the data, to be taken as it is.
 
     Raises:
         msgspec.DecodeError: the data is no JSON, or does not fit the type.
     """
+    if parts := list(opaque):
+        return msgspec.convert(_decoded(data, nesting, parts), decoder.type)
     if not _may_be_deeper(data, nesting):
         try:
             return decoder.decode(data)
@@ -58,7 +96,73 @@ def decode(data: bytes, decoder: msgspec.json.Decoder[T], *, nesting: int = MAX_
             raise
         except (msgspec.DecodeError, UnicodeDecodeError):
             pass  # Malformed, or text that is no Unicode.
-    return msgspec.convert(_decoded(_readable(data), nesting), decoder.type)
+    return msgspec.convert(_decoded(data, nesting, []), decoder.type)
+
+
+def opaque_parts(data: bytes) -> Iterator[Part]:
+    """Each ``parameters`` that holds more than ``MOST_CONTAINERS``, with these as ``msgspec.Raw``.
+
+    Each step takes about as long as reading 10 KiB of brackets, the most that Kubernetes stores in
+    one ``parameters``: what decodes much may wait between steps.
+
+    Raises:
+        msgspec.DecodeError: the data is no JSON.
+    """
+    end = 0
+    while (at := data.find(_NAME, end)) >= 0:
+        end = at + len(_NAME)
+        if (found := _PARAMETERS.match(data, at)) is None:
+            continue
+        if found[1] and found[1].count(b"{") + found[1].count(b"[") <= MOST_CONTAINERS:
+            end = found.end()
+            continue
+        begin = found.start(1)
+        positions, depths = _brackets_of(data, begin)
+        end = positions[-1] + 1
+        if len(positions) // 2 > MOST_CONTAINERS:
+            yield begin, end, _with_texts(data, positions, depths)
+
+
+def _brackets_of(data: bytes, begin: int) -> tuple[list[int], list[int]]:
+    """Of each bracket of the container that begins there: where it is, and the depth after it."""
+    positions: list[int] = []
+    depths: list[int] = []
+    size = _READ_AT_ONCE_BYTES
+    while True:
+        whole = _WHOLE_STRINGS.match(data, begin, begin + size)
+        end = whole.end() if whole else begin
+        if end > begin:
+            text = _TO_STRING_WITH_BRACKETS.sub(_without_string, data[begin:end])
+            steps = memoryview(text.translate(_STEPS, _OTHERS)).cast("b")
+            here = list(accumulate(steps, initial=depths[-1] if depths else 0))[1:]
+            positions += compress(range(begin, end), text.translate(_IS_BRACKET))
+            if 0 in here:
+                depths += here[: here.index(0) + 1]
+                return positions[: len(depths)], depths
+            depths += here
+            begin = end
+        elif begin + size < len(data):
+            size *= 2
+        else:
+            raise msgspec.DecodeError("JSON is malformed: a bracket is not closed")
+
+
+def _with_texts(data: bytes, positions: Sequence[int], depths: Sequence[int]) -> Any:
+    """The container of which these are the brackets; those in it are ``msgspec.Raw``."""
+    kept: list[msgspec.Raw] = []
+    shallow: list[bytes] = []
+    whole = data[positions[0] : positions[-1] + 1]
+    text = msgspec.Raw if bytes(_text(whole)) == whole else _text
+    copied, bracket = positions[0], 1
+    while bracket < len(depths) - 1:
+        last = depths.index(1, bracket)
+        begin, end = positions[bracket], positions[last] + 1
+        shallow += (data[copied:begin], b"[%d]" % len(kept))
+        kept.append(text(data[begin:end]))
+        copied, bracket = end, last + 1
+    shallow.append(data[copied : positions[-1] + 1])
+    value = _ANYTHING.decode(_readable(b"".join(shallow)))
+    return {key: kept[one[0]] if isinstance(one, list) else one for key, one in value.items()}
 
 
 def checked(value: T, decoder: msgspec.json.Decoder[T]) -> T:
@@ -67,8 +171,19 @@ def checked(value: T, decoder: msgspec.json.Decoder[T]) -> T:
     Raises:
         msgspec.ValidationError: it is not; other errors of ``msgspec.json.encode``.
     """
-    decode(msgspec.json.encode(value), decoder)
+    data = msgspec.json.encode(value)
+    if next(opaque_parts(data), None) is None:
+        decode(data, decoder)
+    else:
+        msgspec.convert(msgspec.to_builtins(value, enc_hook=_opaque), decoder.type)
     return value
+
+
+def _opaque(value: object) -> Any:
+    """What stands for a ``msgspec.Raw``: fits no type but ``object``."""
+    if isinstance(value, msgspec.Raw):
+        return {0: None}
+    raise TypeError(f"{type(value).__name__} is no JSON")
 
 
 def is_deeper(data: bytes, nesting: int) -> bool:
@@ -104,19 +219,41 @@ def _readable(data: bytes) -> bytes:
     return data
 
 
-def _decoded(data: bytes, nesting: int) -> Any:
-    """The data decoded down to ``nesting``; deeper containers are ``msgspec.Raw``."""
+def _decoded(data: bytes, nesting: int, parts: Sequence[Part]) -> Any:
+    """The data with the parts, decoded down to ``nesting``; deeper ones are ``msgspec.Raw``."""
+    rest = _replaced(data, parts, [b" " * (end - begin) for begin, end, _ in parts])
+    if not parts or _may_be_deeper(rest, nesting):
+        deeper = _deeper_parts(rest, nesting)
+        deep = [(begin, end, _text(data[begin:end])) for begin, end in deeper]
+        parts = _outermost([*parts, *deep])
     mark = hashlib.sha256(data).hexdigest()  # No string of the data can be it.
-    deep: dict[str, msgspec.Raw] = {}
-    shallow: list[bytes] = []
+    named = {f"{mark}.{number}": value for number, (_, _, value) in enumerate(parts)}
+    shallow = _replaced(data, parts, [f'"{name}"'.encode() for name in named])
+    value = _ANYTHING.decode(_readable(shallow))
+    return _put_back(value, named) if named else value
+
+
+def _replaced(data: bytes, parts: Sequence[Part], texts: Sequence[bytes]) -> bytes:
+    """The data with the texts in place of the parts."""
+    pieces: list[bytes] = []
     copied = 0
-    for begin, end in _deeper_parts(data, nesting):
-        name = f"{mark}.{len(deep)}"
-        deep[name] = msgspec.Raw(_on_one_line(data[begin:end]))
-        shallow += (data[copied:begin], b'"', name.encode(), b'"')
+    for (begin, end, _), text in zip(parts, texts, strict=True):
+        pieces += (data[copied:begin], text)
         copied = end
-    value = _ANYTHING.decode(b"".join((*shallow, data[copied:])))
-    return _put_back(value, deep) if deep else value
+    return b"".join((*pieces, data[copied:]))
+
+
+def _outermost(parts: Iterable[Part]) -> list[Part]:
+    """The parts that are in no other, in order."""
+    found: list[Part] = []
+    for part in sorted(parts, key=itemgetter(0)):
+        if not found or part[0] >= found[-1][1]:
+            found.append(part)
+    return found
+
+
+def _text(data: bytes) -> msgspec.Raw:
+    return msgspec.Raw(_on_one_line(_readable(data)))
 
 
 def _deeper_parts(data: bytes, nesting: int) -> Iterator[tuple[int, int]]:
@@ -165,7 +302,7 @@ def canonical(value: Any) -> bytes:
     return msgspec.json.encode(same, order="deterministic")
 
 
-def _put_back(value: Any, deep: dict[str, msgspec.Raw]) -> Any:
+def _put_back(value: Any, deep: dict[str, Any]) -> Any:
     """The value with its deeper parts in place of their names."""
     containers = [value]
     while containers:

@@ -162,7 +162,7 @@ class Transport:
             ) from error
         if failed is not None:
             raise await self._error(failed, f"{method} {path}")
-        return decoded(data, f"{method} {path}", around) if data else {}
+        return await decoded(data, f"{method} {path}", around) if data else {}
 
     async def lines(
         self, path: str, query: Query, *, silence_s: float
@@ -182,7 +182,7 @@ class Transport:
                     *complete, rest = (rest + chunk).split(b"\n")
                     for line in complete:
                         if line.strip():
-                            yield decoded(line, f"watch {path}", _AROUND_EVENT)
+                            yield await decoded(line, f"watch {path}", _AROUND_EVENT)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise KubeUnavailableError(
                 f"watch {path}: the connection was lost: {error or type(error).__name__}"
@@ -253,17 +253,23 @@ class Transport:
                     connection.transport.abort()
 
 
-def decoded(data: bytes, what: str, around: int = 0) -> dict[str, Any]:
+async def decoded(data: bytes, what: str, around: int = 0) -> dict[str, Any]:
     """An object, a list of objects, or a watch event: ``around`` containers are around each object.
 
-    What is nested too deep in an object is kept as it is written, as ``msgspec.Raw``, and
-    ``fieldsV1`` of its managed fields is left out: nobody reads it, and it may be most of it.
+    What is nested too deep in an object, and what opaque parameters of many containers contain, is
+    kept as it is written, as ``msgspec.Raw``, and ``fieldsV1`` of its managed fields is left out:
+    nobody reads it, and it may be most of it.
 
     Raises:
         KubeUnavailableError: it is no JSON object.
     """
+    nesting = json_codec.MAX_NESTING + around
     try:
-        found = json_codec.decode(data, _OBJECT, nesting=json_codec.MAX_NESTING + around)
+        opaque = []
+        for part in json_codec.opaque_parts(data):
+            opaque.append(part)
+            await asyncio.sleep(0)  # A tenant's claims may take long: a Lease is to be renewed.
+        found = json_codec.decode(data, _OBJECT, nesting=nesting, opaque=opaque)
     except msgspec.DecodeError as error:
         raise KubeUnavailableError(
             f"{what}: the answer is no JSON object ({error}): is it the API server that answers?"

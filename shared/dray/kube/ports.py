@@ -12,8 +12,8 @@ from dray.domain.errors import DrayError, PermanentError, TemporaryError
 from dray.domain.names import API_GROUP
 
 Object = dict[str, Any]
-"""A Kubernetes object as JSON. What is nested too deep in opaque parts is a ``msgspec.Raw``, see
-``dray.domain.json_codec``; ``fieldsV1`` of managed fields may be left out."""
+"""A Kubernetes object as JSON. In opaque parts what is nested too deep, or is one of too many, is a
+``msgspec.Raw``, see ``dray.domain.json_codec``; ``fieldsV1`` of managed fields may be left out."""
 
 
 class KubeError(DrayError):

@@ -160,7 +160,9 @@ def decode(delivered: Delivered | bytes, message: type[M]) -> M:
     """
     payload = delivered if isinstance(delivered, bytes) else delivered.payload
     try:
-        found: M = json_codec.decode(payload, _decoder(message))
+        found: M = json_codec.decode(
+            payload, _decoder(message), opaque=json_codec.opaque_parts(payload)
+        )
     except msgspec.MsgspecError as error:
         where = "" if isinstance(delivered, bytes) else f" on {delivered.subject}"
         raise UndecodableMessageError(

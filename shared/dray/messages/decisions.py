@@ -189,4 +189,4 @@ def decode_record(payload: bytes) -> AnyRecord:
     Raises:
         msgspec.MsgspecError: the payload is no known record.
     """
-    return json_codec.decode(payload, _RECORD)
+    return json_codec.decode(payload, _RECORD, opaque=json_codec.opaque_parts(payload))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dray.domain.json_codec import MAX_NESTING, decode
+from dray.domain.json_codec import MAX_NESTING, MOST_CONTAINERS, checked, decode, opaque_parts
 
 OBJECT = msgspec.json.Decoder(dict[str, Any])
 DEPTHS = (1_000, 2_000, 3_000, 10_000, 100_000)
@@ -170,3 +170,89 @@ def test_every_object_is_written_again_as_it_was_read(value: Any, nesting: int) 
     found = decode(data, OBJECT, nesting=nesting)
     assert msgspec.json.encode(found) == data
     assert depth_of(found) == min(depth_of(value), nesting)
+
+
+HEAVY = {
+    "deep lists": b'{"kind":"x","a":[' + b",".join([b"[" * 260 + b"]" * 260] * 19) + b"]}",
+    "one deep list": b'{"kind":"x","a":' + b"[" * 5_000 + b"]" * 5_000 + b"}",
+    "many lists": b'{"kind":"x","a":[' + b"[]," * 3_300 + b"1]}",
+    "many keys": b'{"kind":"x",' + b",".join(b'"k%d":{}' % n for n in range(1_000)) + b"}",
+    "parameters within": b'{"kind":"x","a":[' + b'{"parameters":{"b":[[],[]]}},' * 300 + b"1]}",
+    "brackets in strings": b'{"kind":"x","a":[' + b'["]}\\"[{"],' * 800 + b'"]"]}',
+    "long strings": b'{"kind":"x","s":"' + b"[" * 5_000 + b'","a":[' + b"[]," * 200 + b"1]}",
+}
+
+
+def configs(parameters: bytes, count: int) -> bytes:
+    config = b'{"opaque":{"driver":"d","parameters":%b},"requests":["gpu"]}' % parameters
+    return b'{"config":[%b],"last":[[2]]}' % b",".join([config] * count)
+
+
+def read(data: bytes) -> dict[str, Any]:
+    return decode(data, OBJECT, opaque=opaque_parts(data))
+
+
+def containers_of(value: Any) -> int:
+    found, waiting = 0, [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict | list):
+            found += 1
+            waiting += one.values() if isinstance(one, dict) else one
+    return found
+
+
+@pytest.mark.parametrize("parameters", HEAVY.values(), ids=HEAVY)
+def test_what_is_made_of_parameters_is_bounded_by_their_number(parameters: bytes) -> None:
+    data = configs(parameters, 32)
+    found = read(data)
+    assert containers_of(found) == containers_of(read(configs(b"{}", 32)))
+    assert found["config"][31]["opaque"]["parameters"]["kind"] == "x"
+    assert msgspec.json.encode(found) == data
+
+
+@pytest.mark.parametrize("containers", [MOST_CONTAINERS, MOST_CONTAINERS + 1])
+@pytest.mark.parametrize("opening", [b"[", b"[[[[[[[[[["])
+def test_usual_parameters_are_decoded_as_a_whole(containers: int, opening: bytes) -> None:
+    """The parameters themselves are one of the containers."""
+    deep = opening + b"]" * len(opening)
+    lists = [b"[]"] * (containers - 2 - len(opening)) + [deep]
+    inner = read(configs(b'{"a":[' + b",".join(lists) + b"]}", 1))
+    kept = inner["config"][0]["opaque"]["parameters"]["a"]
+    assert isinstance(kept, msgspec.Raw) == (containers > MOST_CONTAINERS)
+
+
+def test_parameters_in_what_is_nested_too_deep_stay_as_they_are_written() -> None:
+    data = b'{"a":' + b"[" * 300 + configs(HEAVY["many lists"], 2) + b"]" * 300 + b"}"
+    assert msgspec.json.encode(read(data)) == data
+
+
+def test_parameters_are_read_as_go_reads_them() -> None:
+    data = configs(b'{"s":"\xff","a":["\\ud800",' + b"[],\n" * 200 + b"1]}", 1)
+    parameters = read(data)["config"][0]["opaque"]["parameters"]
+    assert parameters["s"] == "\ufffd"
+    assert bytes(parameters["a"]) == b'["\\ufffd",' + b"[], " * 200 + b"1]"
+
+
+@pytest.mark.parametrize("end", [b"", b'"', b'{"a":"', b"[" * 300, b"]" * 300])
+def test_parameters_that_do_not_end_are_refused(end: bytes) -> None:
+    with pytest.raises(msgspec.DecodeError):
+        read(b'{"parameters":{"a":[' + b"[]," * 300 + end)
+
+
+@given(st.dictionaries(_TEXT, _JSON), st.integers(0, 3))
+def test_any_parameters_are_written_again_as_they_were_read(value: Any, more: int) -> None:
+    heavy = {**value, "x": [[]] * MOST_CONTAINERS * more}
+    data = msgspec.json.encode([{"parameters": heavy}, {"parameters": value}, heavy])
+    found: Any = decode(data, msgspec.json.Decoder(list[Any]), opaque=opaque_parts(data))
+    assert msgspec.json.encode(found) == data
+
+
+def test_what_is_kept_as_text_passes_a_check_where_any_object_does() -> None:
+    decoder = msgspec.json.Decoder(Typed)
+    heavy = read(b'{"parameters":' + HEAVY["many lists"] + b"}")["parameters"]
+    assert checked(Typed("x", heavy), decoder) == Typed("x", heavy)
+    names: list[Any] = [heavy["a"], 1]
+    for name in names:
+        with pytest.raises(msgspec.ValidationError, match="name"):
+            checked(Typed(name, heavy), decoder)

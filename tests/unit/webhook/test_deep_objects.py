@@ -12,6 +12,7 @@ from dray.bus.topology import INPUTS_STREAM, STREAMS
 from dray.domain.json_codec import MAX_NESTING
 from dray.domain.names import DEVICE_CLASS
 from dray.messages.base import decode
+from dray.messages.facts import TemplateObserved
 from dray.messages.inputs import Reviewed
 from dray_webhook.claims import mutate_claim, validate_claim
 from dray_webhook.inputs import Inputs, answer_again
@@ -90,6 +91,16 @@ def test_a_base_template_may_be_as_deep_as_can_be_put_on_a_pod(cluster, pod, pat
     text = patched(asked, answer)["metadata"]["annotations"][P + "shape"]
     config = json.loads(text)["spec"]["devices"]["config"]
     assert config[0]["opaque"]["parameters"] == deep
+
+
+def test_a_base_template_may_have_parameters_of_many_containers(cluster, pod, patched, template_of):
+    wide = {"a": [[]] * 1_000}
+    fact = decode(msgspec.json.encode(with_config(template_of, wide)), TemplateObserved)
+    cluster.view.apply(fact)
+    answer = cluster.admit(asked := pod())
+    text = patched(asked, answer)["metadata"]["annotations"][P + "shape"]
+    config = json.loads(text)["spec"]["devices"]["config"]
+    assert config[0]["opaque"]["parameters"] == wide
 
 
 def test_a_deeper_base_template_is_refused_with_its_name(cluster, template_of):
