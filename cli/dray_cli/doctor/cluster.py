@@ -55,8 +55,8 @@ async def look_at_cluster(kube: Kube, namespace: str) -> list[Finding]:
 
 
 async def unreadable_objects(kube: Kube) -> Finding:
-    """Objects of which something that dray reads can't be read; pods apart, of which there may be
-    very many."""
+    """Objects with parts that dray needs and can't read. Pods are left out: there may be very
+    many."""
     lists = {resource: await _listed(kube, resource) for resource in _LOOKED_AT}
     why = [
         f"{resource.kind} {name_of(obj)} {problem}"
