@@ -47,12 +47,13 @@ from dray_node_agent.deciding import IsLive, NodeState, Prepare, decide_again
 from dray_node_agent.deciding import Publish as PublishSlices
 from dray_node_agent.deciding import Seam as AgentSeam
 from dray_node_agent.inventory import slices
-from dray_webhook.injection import Ids
-from dray_webhook.inputs import PATHS, Inputs, answer_again, decide
-from dray_webhook.pools import Rules
-from dray_webhook.review import Request, write_review
+from dray_webhook.decisions.dispatch import PATHS, decide
+from dray_webhook.decisions.injection import AdmissionIds
+from dray_webhook.decisions.pools import Installation
+from dray_webhook.decisions.review import AdmissionRequest, write_review
+from dray_webhook.service.recorder import ReviewRecorder, replay_answer
 
-RULES = Rules("dray-system", ("claim-controller",))
+RULES = Installation("dray-system", ("claim-controller",))
 RESOURCES = {resource.plural: resource for resource in WATCHED}
 OBJECTS: dict[str, st.SearchStrategy[Any]] = {
     "pods": pods(),
@@ -125,21 +126,21 @@ async def test_a_recorded_review_has_no_secret_and_is_answered_as_it_was(
         old = copy.deepcopy(obj)
         if data.draw(st.booleans()):
             old["metadata"]["annotations"] = data.draw(strategy)["metadata"]["annotations"]
-    request = Request.model_validate(
+    request = AdmissionRequest.model_validate(
         {"uid": "r", "namespace": "team", "operation": operation, "object": obj, "oldObject": old}
     )
-    view, ids = new_view(), Ids("r", "00-" + "a" * 32 + "-" + "b" * 16 + "-00")
+    view, ids = new_view(), AdmissionIds("r", "00-" + "a" * 32 + "-" + "b" * 16 + "-00")
     answer = decide(path, request, view, RULES, ids)
 
     backlog = Backlog(MemoryBus(), capacity=1, what="inputs")
-    Inputs(backlog, "w", RULES).record(request, view, ids, {}, answer, path=path)
+    ReviewRecorder(backlog, "w", RULES).record(request, view, ids, {}, answer, path=path)
     ((message, _),) = backlog._waiting
     reviewed = decode(message.payload, Reviewed)
 
     assert SECRET.encode() not in message.payload
     assert reviewed.redacted
     again = msgspec.json.decode(msgspec.json.encode(write_review("r", answer)))
-    assert answer_again(reviewed, view) == again == reviewed.answer
+    assert replay_answer(reviewed, view) == again == reviewed.answer
 
 
 class Noted:
