@@ -23,8 +23,8 @@ from dray.domain.names import (
 from dray.domain.pods import Pool
 from dray.kube.ports import CLAIMS, TEMPLATES, Object
 from dray.messages.facts import TemplateObserved
-from dray_node_agent.boards.simulated import SimulatedBoard
-from dray_node_agent.inventory import NodeState, slices
+from dray_node_agent.decisions.inventory import NodeState, slices
+from dray_node_agent.gpus.simulated import SimulatedGpus
 from dray_sandbox.layout import SimulatedNode, simulated_nodes
 from dray_webhook.decisions.annotations import AnnotationFindings, read_annotations
 from dray_webhook.decisions.request_builder import DEFAULT_LANGUAGE, ApiFeatures, RequestInput
@@ -151,7 +151,7 @@ def _claim(node: SimulatedNode, count: int) -> Object:
 
 
 def _allocation(node: SimulatedNode, count: int) -> Object:
-    reading = SimulatedBoard(node.name, node.model, node.gpus).read()
+    reading = SimulatedGpus(node.name, node.model, node.gpus).read()
     (published,) = slices(reading, state_of(node, dray=True), generation=1)
     devices: Sequence[Object] = published["spec"]["devices"][:count]
     field = {"key": "metadata.name", "operator": "In", "values": [node.name]}

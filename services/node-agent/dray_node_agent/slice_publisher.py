@@ -1,4 +1,4 @@
-"""Brings the node's ResourceSlices in the API server to what they should be."""
+"""Publishes the node's ResourceSlices."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,51 +10,64 @@ from dray.domain.errors import TemporaryError
 from dray.domain.names import DRIVER
 from dray.kube.ports import NODES, SLICES, Kube, NotFoundError, Object
 from dray.messages.facts import ClusterObserved
-from dray_node_agent.boards.ports import Reading
-from dray_node_agent.comparing import Changes, Path, dropped_fields, in_words, regained
-from dray_node_agent.deciding import Publish, Seam
-from dray_node_agent.inventory import NodeState
-from dray_node_agent.record import Record, RecordFile
+from dray_node_agent.decisions.gpus import GpuSnapshot
+from dray_node_agent.decisions.inventory import NodeState
+from dray_node_agent.decisions.rules import PublishSlices
+from dray_node_agent.decisions.slice_diff import (
+    Path,
+    SliceChanges,
+    dropped_fields,
+    now_kept,
+    path_text,
+)
+from dray_node_agent.files.publication_record import PublicationRecord, PublicationRecordFile
+from dray_node_agent.rule_recorder import AgentRuleRecorder
 
 
 class NodeMissingError(TemporaryError):
-    """The Node object does not exist yet; the kubelet makes it."""
+    """The Node object does not exist yet; the kubelet creates it."""
 
 
-class Publisher:
+class SlicePublisher:
     """Publishes one node's slices. Not for concurrent use.
 
-    Slices stay when the agent ends: cards in use must not vanish from the scheduler's view
-    while the agent is replaced. The kubelet wipes those of a driver that stays away.
+    Slices stay when the agent ends: the scheduler sees the GPUs while the agent is replaced.
+    The kubelet deletes the slices of a driver that does not return.
     """
 
-    def __init__(self, kube: Kube, node: str, file: RecordFile, seam: Seam | None = None) -> None:
+    def __init__(
+        self,
+        kube: Kube,
+        node: str,
+        file: PublicationRecordFile,
+        recorder: AgentRuleRecorder | None = None,
+    ) -> None:
         self._kube = kube
         self._node = node
         self._file = file
-        self._seam = seam or Seam()
-        self._record: Record | None = None
+        self._recorder = recorder or AgentRuleRecorder()
+        self._record: PublicationRecord | None = None
         self._dropped: frozenset[Path] = frozenset()
         self.floor = 0
-        """A generation this node has had, whatever the disk and the API server remember."""
+        """A generation that this node had before, from the bus."""
 
     @property
     def dropped(self) -> tuple[str, ...]:
-        """Fields the server did not keep (a feature gate is off), in words."""
-        return tuple(sorted(in_words(path) for path in self._dropped))
+        """Fields that the server dropped (a feature gate is off), for people."""
+        return tuple(sorted(path_text(path) for path in self._dropped))
 
     def expect(self, server: ClusterObserved) -> None:
-        """Publish anew what the server dropped once and is said to keep now."""
-        self._dropped -= regained(self._dropped, server)
+        """Publish fields again that the server dropped once and keeps now."""
+        self._dropped -= now_kept(self._dropped, server)
 
-    async def record(self) -> Record:
-        """What was remembered over restarts."""
+    async def record(self) -> PublicationRecord:
+        """The record on disk."""
         if self._record is None:
             self._record = await asyncio.to_thread(self._file.load)
         return self._record
 
-    async def publish(self, reading: Reading, state: NodeState) -> int:
-        """Make the API server show ``reading``; the pool's generation, higher if anything
+    async def publish(self, snapshot: GpuSnapshot, state: NodeState) -> int:
+        """Publish ``snapshot``; returns the pool's generation, a new one if anything
         changed. Deletes come first, then updates, then creates.
 
         Raises:
@@ -65,9 +78,9 @@ class Publisher:
         owned = replace(state, uid=await self._node_uid())
         existing = await self._existing()
         remembered = (await self.record()).generation
-        planned = self._seam.ask(
-            Publish(
-                reading=reading,
+        planned = self._recorder.evaluate(
+            PublishSlices(
+                snapshot=snapshot,
                 state=owned,
                 existing=existing,
                 dropped=tuple(sorted(self._dropped)),
@@ -83,12 +96,12 @@ class Publisher:
         return planned.generation
 
     async def changes(self) -> AsyncIterator[None]:
-        """Something happened to slices of this node, by our hand or another's."""
+        """Yields after any change of this node's slices."""
         selector = f"spec.nodeName={self._node}"
         async for _ in self._kube.watch(SLICES, field_selector=selector):
             yield
 
-    async def _write(self, plan: Changes) -> None:
+    async def _write(self, plan: SliceChanges) -> None:
         for one in plan.deletes:
             await self._delete(one)
         dropped: frozenset[Path] = frozenset()
@@ -109,8 +122,8 @@ class Publisher:
             "the API server dropped fields of the slices: a feature gate is off there",
             node=self._node,
             fields=self.dropped,
-            consequence="without taints kube-scheduler may allocate these cards; without "
-            "allowMultipleAllocations or request policies a card can't be shared",
+            consequence="without taints kube-scheduler may allocate these GPUs; without "
+            "allowMultipleAllocations or request policies a GPU can't be shared",
         )
 
     async def _node_uid(self) -> str:
@@ -136,7 +149,7 @@ class Publisher:
         await self._kube.delete(SLICES, metadata["name"], uid=metadata["uid"])
 
     async def _remember(self, generation: int, state: NodeState) -> None:
-        record = Record(generation, state)
+        record = PublicationRecord(generation, state)
         if record != await self.record():
             await asyncio.to_thread(self._file.save, record)
             self._record = record

@@ -4,8 +4,8 @@ import json
 import os
 from pathlib import Path
 
-from dray_node_agent.disk import remove_unfinished, write_atomically
-from dray_node_agent.kubelet.cdi import CLASS, VENDOR, Spec
+from dray_node_agent.decisions.cdi import CLASS, VENDOR, Spec
+from dray_node_agent.files.atomic_files import remove_unfinished, write_atomically
 
 
 class CdiFolder:
@@ -22,7 +22,7 @@ class CdiFolder:
         return self._folder / f"{VENDOR}-{CLASS}_{claim_uid}.json"
 
     def write(self, claim_uid: str, spec: Spec) -> None:
-        """Write a claim's file; one that is there with the same content stays untouched."""
+        """Write a claim's file, unless it exists with the same content."""
         text = json.dumps(spec, indent=2, sort_keys=True) + "\n"
         path = self.path(claim_uid)
         if not path.exists() or path.read_text() != text:
@@ -30,15 +30,15 @@ class CdiFolder:
             write_atomically(path, text.encode(), mode=0o644)
 
     def remove(self, claim_uid: str) -> None:
-        """Remove a claim's file; absent is fine."""
+        """Remove a claim's file, if it exists."""
         self.path(claim_uid).unlink(missing_ok=True)
 
     def remove_unfinished(self) -> None:
-        """Remove what a killed agent was just writing; files of other vendors stay."""
+        """Remove temporary files of killed agents; files of other vendors stay."""
         remove_unfinished(self._folder, f"{VENDOR}-{CLASS}_*.json")
 
     def claims(self) -> tuple[str, ...]:
-        """UIDs of the claims that have a file here, sorted."""
+        """UIDs of the claims with a file, sorted."""
         prefix, suffix = f"{VENDOR}-{CLASS}_", ".json"
         names = os.listdir(self._folder) if self._folder.is_dir() else []
         return tuple(

@@ -1,13 +1,21 @@
-"""Containers with requests of their own see their own cards and amounts, and no others."""
+"""Containers with requests of their own see their own GPUs and amounts, and no others."""
 
 from dray.domain.claims import AllocatedDevice, Allocation, Claim, ClaimSpec
 from dray.domain.devices import DeviceId, OpaqueConfig
 from dray.domain.names import API_VERSION, DRIVER
-from dray_node_agent.boards.simulated import SimulatedBoard
-from dray_node_agent.inventory import NodeState, offers
-from dray_node_agent.kubelet.devices import NotPreparedError, planned, require_room, uses
+from dray_node_agent.decisions.claim_devices import (
+    NotPreparedError,
+    device_uses,
+    prepared_claim,
+    require_capacity,
+)
+from dray_node_agent.decisions.inventory import NodeState, published_gpus
+from dray_node_agent.gpus.simulated import SimulatedGpus
 
-CARDS = {one.device: one for one in offers(SimulatedBoard("n1", "A100", 3).read(), NodeState("n1"))}
+CARDS = {
+    one.device: one
+    for one in published_gpus(SimulatedGpus("n1", "A100", 3).read(), NodeState("n1"))
+}
 FIRST, SECOND, THIRD = CARDS
 
 
@@ -48,7 +56,7 @@ CLAIM = Claim(
 
 
 def prepared(claim=CLAIM):
-    return planned(claim, uses(claim, claim.uid, "n1", CARDS), "medium", "")
+    return prepared_claim(claim, device_uses(claim, claim.uid, "n1", CARDS), "medium", "")
 
 
 def environment_of(request):
@@ -64,7 +72,7 @@ def environment_of(request):
 
 
 def uuids(*devices):
-    return ",".join(CARDS[device].card.uuid for device in devices)
+    return ",".join(CARDS[device].gpu.uuid for device in devices)
 
 
 def test_a_container_sees_its_own_cards():
@@ -104,7 +112,7 @@ def test_all_parts_on_a_card_count_against_its_budget():
         made = Allocation((result("gpu", FIRST, tflops),), "n1")
         wanted = Claim(full.uid, "default", "other", 1, "pool", full.spec, allocation=made)
         try:
-            require_room(uses(wanted, "u2", "n1", CARDS), held)
+            require_capacity(device_uses(wanted, "u2", "n1", CARDS), held)
         except NotPreparedError:
             return False
         return True

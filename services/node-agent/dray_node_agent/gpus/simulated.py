@@ -1,15 +1,16 @@
-"""Cards that exist only on paper, for machines without a GPU.
+"""Simulated GPUs, for machines without one.
 
-Their uuids follow from the node's name, so that a restart finds the same cards. A health file
-makes cards sick: one line per card, its index or uuid and a reason (``3 xid-79``).
+Their uuids are derived from the node's name and stay the same after a restart. A health file makes
+GPUs unhealthy: one line per GPU with its index or uuid, and a reason (``3 xid-79``).
 """
 
-from dataclasses import replace
 from pathlib import Path
 from uuid import UUID, uuid5
 
+import msgspec
+
 from dray.domain.errors import InvalidInputError
-from dray_node_agent.boards.ports import Card, Reading
+from dray_node_agent.decisions.gpus import Gpu, GpuSnapshot
 
 _NAMESPACE = UUID("3d1f6f4e-9a55-5c0e-8a53-6a1f0c5d7b10")
 _GIB = 2**30
@@ -25,14 +26,13 @@ _PRODUCTS: dict[str, tuple[str, int]] = {
     "RTX4090": ("NVIDIA GeForce RTX 4090", 24),
 }
 _LINKED = ("A100", "H100", "H200", "B200", "V100")
-"""On boards that join all cards by NVLink, most of them over switches."""
+"""Models whose GPUs are all connected by NVLink."""
 MODELS = tuple(_PRODUCTS)
 """Models that can be simulated."""
 
 
-class SimulatedBoard:
-    """``count`` equal cards of ``model`` on ``node``: half of them on each of two NUMA nodes, two
-    under each PCIe root.
+class SimulatedGpus:
+    """``count`` GPUs of ``model`` on ``node``, on two NUMA nodes, two per PCIe root.
 
     Raises:
         InvalidInputError: the model is unknown.
@@ -46,8 +46,8 @@ class SimulatedBoard:
         product, memory_gib = _PRODUCTS[model]
         half = (count + 1) // 2
         self._health_file = health_file
-        self._cards = tuple(
-            Card(
+        self._gpus = tuple(
+            Gpu(
                 uuid=f"GPU-{uuid5(_NAMESPACE, f'{node}/{index}')}",
                 product=product,
                 memory_bytes=memory_gib * _GIB,
@@ -59,27 +59,29 @@ class SimulatedBoard:
             for index in range(count)
         )
 
-    def read(self) -> Reading:
-        """The cards; those named in the health file are in trouble."""
-        sick = self._sick()
-        cards = (
-            replace(card, trouble=sick.get(card.uuid, sick.get(str(index), "")))
-            for index, card in enumerate(self._cards)
+    def read(self) -> GpuSnapshot:
+        """The GPUs; those in the health file have a health error."""
+        unhealthy = self._unhealthy()
+        gpus = (
+            msgspec.structs.replace(
+                gpu, health_error=unhealthy.get(gpu.uuid) or unhealthy.get(str(index), "")
+            )
+            for index, gpu in enumerate(self._gpus)
         )
-        return Reading(tuple(cards), driver_version="simulated")
+        return GpuSnapshot(tuple(gpus), driver_version="simulated")
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to release."""
 
-    def _sick(self) -> dict[str, str]:
+    def _unhealthy(self) -> dict[str, str]:
         if self._health_file is None:
             return {}
         try:
             lines = self._health_file.read_text().splitlines()
         except FileNotFoundError:
             return {}
-        words = [line.split(maxsplit=1) for line in lines if line.strip()]
-        return {entry[0]: entry[1].strip() if len(entry) > 1 else "sick" for entry in words}
+        entries = [line.split(maxsplit=1) for line in lines if line.strip()]
+        return {entry[0]: entry[1].strip() if len(entry) > 1 else "unhealthy" for entry in entries}
 
 
 def _root(index: int, half: int) -> str:

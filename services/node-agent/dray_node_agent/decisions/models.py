@@ -1,13 +1,13 @@
-"""How fast a card is: NVML does not say, so there is a table.
+"""Compute of GPU models, which NVML does not report.
 
-Figures are the vendors' data sheets' dense FP16/BF16 tensor TFLOPS (no sparsity), rounded
-down. A card of an unknown model gets its FP32 rate, cores × 2 × clock, and is marked so.
+From the vendors' data sheets: dense FP16/BF16 tensor TFLOPS (no sparsity), rounded down. A GPU of
+an unknown model gets its FP32 rate, cores × 2 × clock, and is marked as estimated.
 """
 
 import re
 from dataclasses import dataclass
 
-from dray_node_agent.boards.ports import Card
+from dray_node_agent.decisions.gpus import Gpu
 
 _TABLE: tuple[tuple[str, str, int], ...] = (
     # Pattern of the product name, short name as users write it, TFLOPS. First match wins.
@@ -49,21 +49,21 @@ _LONGEST = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
-    """A card's short name and speed."""
+class GpuModel:
+    """A GPU model's short name and compute."""
 
     name: str
     tflops: int
     """Whole TFLOPS, at least 1."""
     estimated: bool = False
-    """From the FP32 formula, because the table does not know the model."""
+    """From the FP32 formula: the model is not in the table."""
 
 
-def model_of(card: Card) -> Model:
-    """The model of ``card`` by its product name."""
+def model_of(gpu: Gpu) -> GpuModel:
+    """The model of ``GPU`` by its product name."""
     for pattern, name, tflops in _KNOWN:
-        if pattern.search(card.product):
-            return Model(name, tflops)
-    fp32 = card.cores * 2 * card.max_sm_clock_mhz // 1_000_000
-    name = re.sub(r"^(NVIDIA|Tesla)\s+(GeForce\s+)?", "", card.product)
-    return Model(name.replace(" ", "-")[:_LONGEST] or "unknown", max(fp32, 1), estimated=True)
+        if pattern.search(gpu.product):
+            return GpuModel(name, tflops)
+    fp32 = gpu.cores * 2 * gpu.max_sm_clock_mhz // 1_000_000
+    name = re.sub(r"^(NVIDIA|Tesla)\s+(GeForce\s+)?", "", gpu.product)
+    return GpuModel(name.replace(" ", "-")[:_LONGEST] or "unknown", max(fp32, 1), estimated=True)

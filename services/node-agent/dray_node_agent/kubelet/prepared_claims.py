@@ -1,4 +1,4 @@
-"""The claims prepared on this node: in memory, in the checkpoint, in the CDI folder."""
+"""The claims prepared on this node: in memory, in the checkpoint and in the CDI folder."""
 
 import asyncio
 from collections.abc import Mapping
@@ -6,15 +6,15 @@ from collections.abc import Mapping
 import msgspec
 import structlog
 
-from dray_node_agent.kubelet.cdi_folder import CdiFolder
-from dray_node_agent.kubelet.checkpoint import CheckpointFile, boot_id
-from dray_node_agent.kubelet.prepared import PreparedClaim
+from dray_node_agent.decisions.prepared import PreparedClaim
+from dray_node_agent.files.cdi_folder import CdiFolder
+from dray_node_agent.files.checkpoint import CheckpointFile, boot_id
 
 
-class Ledger:
-    """Every method that writes raises OSError and then has changed nothing in memory.
+class PreparedClaims:
+    """The prepared claims. A write that raises OSError changes nothing in memory.
 
-    Hold ``changing`` from a look at the claims to the write that depends on it.
+    Hold ``changing`` from reading the claims until the write that depends on it.
     """
 
     def __init__(self, checkpoint: CheckpointFile, cdi: CdiFolder) -> None:
@@ -33,12 +33,12 @@ class Ledger:
         return [claim for claim in self._claims.values() if claim.uid != uid]
 
     def completed(self, uid: str) -> PreparedClaim | None:
-        """A claim that is ready."""
+        """The claim if its preparation is complete."""
         claim = self._claims.get(uid)
         return claim if claim is not None and claim.phase == "PrepareCompleted" else None
 
     async def load(self) -> dict[str, PreparedClaim] | None:
-        """What the disk has; None if that can't be told and must be rebuilt."""
+        """The claims on disk; None if they are unknown and must be rebuilt."""
         loaded = await asyncio.to_thread(self._checkpoint.load)
         if loaded.corrupt:
             structlog.get_logger().error(
@@ -51,11 +51,11 @@ class Ledger:
             structlog.get_logger().warning("CDI files without a checkpoint; rebuilding it")
             return None
         if not loaded.fresh and loaded.boot_id != boot_id():
-            structlog.get_logger().info("the node was restarted; CDI files are written again")
+            structlog.get_logger().info("the node was restarted; writing CDI files again")
         return loaded.claims
 
     async def adopt(self, claims: Mapping[str, PreparedClaim]) -> None:
-        """Take up claims of an earlier process; half-prepared ones are undone."""
+        """Restore claims of an earlier process; incomplete preparations are undone."""
         async with self.changing:
             for claim in claims.values():
                 if claim.phase == "PrepareCompleted":
@@ -67,11 +67,11 @@ class Ledger:
             )
 
     async def begin(self, claim: PreparedClaim) -> None:
-        """Note that a claim's preparation starts. ``changing`` must be held."""
+        """Record that a claim's preparation starts. ``changing`` must be held."""
         await self._save(self._claims | {claim.uid: claim})
 
     async def complete(self, claim: PreparedClaim) -> PreparedClaim:
-        """Write a claim's file, then note that it is ready."""
+        """Write a claim's file, then record that it is complete."""
         await self.write_file(claim)
         done = msgspec.structs.replace(claim, phase="PrepareCompleted")
         async with self.changing:
@@ -79,9 +79,9 @@ class Ledger:
         return done
 
     async def remove(self, uid: str) -> None:
-        """Forget a claim; unknown is fine. ``changing`` must be held.
+        """Remove a claim, if it is known. ``changing`` must be held.
 
-        The file goes first: an entry without a file is repaired, a file without an entry is
+        The file is removed first: an entry without a file is repaired, a file without an entry is
         not.
         """
         await asyncio.to_thread(self._cdi.remove, uid)
@@ -93,7 +93,7 @@ class Ledger:
         await asyncio.to_thread(self._cdi.write, claim.uid, claim.cdi)
 
     async def remove_files_except(self, known: set[str]) -> None:
-        """Remove the files of claims that nobody knows."""
+        """Remove the files of claims that are not ``known``."""
         for uid in self._cdi.claims():
             if uid not in known:
                 await asyncio.to_thread(self._cdi.remove, uid)

@@ -1,8 +1,8 @@
-"""Preparing and unpreparing claims: the order of writes that survives a crash anywhere.
+"""Prepares and unprepares claims, in an order of writes that survives a crash at any point.
 
-Prepare: verify against the API → checkpoint ``PrepareStarted`` → CDI file → checkpoint
-``PrepareCompleted``. Unprepare: remove the CDI file → remove the entry. Each claim is worked
-on by one task at a time, to its end even if the kubelet hangs up meanwhile.
+PrepareClaim: verify against the API → checkpoint ``PrepareStarted`` → CDI file → checkpoint
+``PrepareCompleted``. Unprepare: remove the CDI file → remove the entry. One task
+at a time works on a claim, and completes even if the kubelet closes the connection.
 """
 
 import asyncio
@@ -22,11 +22,12 @@ from dray.kube.convert import claim_from
 from dray.kube.ports import CLAIMS, Kube, KubeError, NotFoundError, NotServedError, Object
 from dray.runtime.clock import Clock
 from dray.telemetry import spans
-from dray_node_agent.deciding import IsLive, Prepare, Refusal, Seam
-from dray_node_agent.inventory import Stock
-from dray_node_agent.kubelet.devices import NotPreparedError, planned, uses
-from dray_node_agent.kubelet.ledger import Ledger
-from dray_node_agent.kubelet.prepared import PreparedClaim
+from dray_node_agent.decisions.claim_devices import NotPreparedError, device_uses, prepared_claim
+from dray_node_agent.decisions.inventory import NodeInventory
+from dray_node_agent.decisions.prepared import PreparedClaim
+from dray_node_agent.decisions.rules import IsClaimLive, PrepareClaim, Refusal
+from dray_node_agent.kubelet.prepared_claims import PreparedClaims
+from dray_node_agent.rule_recorder import AgentRuleRecorder
 
 T = TypeVar("T")
 REMEMBERED_UNPREPARES = 1024
@@ -34,7 +35,7 @@ REMEMBERED_UNPREPARES = 1024
 
 @dataclass(frozen=True, slots=True)
 class ClaimRef:
-    """A claim as the kubelet names it."""
+    """The kubelet's reference to a claim."""
 
     namespace: str
     uid: str
@@ -42,8 +43,8 @@ class ClaimRef:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
-    """A claim that became ready just now."""
+class NewlyPrepared:
+    """A claim whose preparation was just completed."""
 
     claim: PreparedClaim
     now_unix_s: float
@@ -58,19 +59,19 @@ class Preparer:
         *,
         kube: Kube,
         node: str,
-        stock: Callable[[], Stock | None],
-        ledger: Ledger,
+        inventory: Callable[[], NodeInventory | None],
+        prepared_claims: PreparedClaims,
         clock: Clock,
-        on_prepared: Callable[[Prepared], None] = lambda _: None,
-        seam: Seam | None = None,
+        on_prepared: Callable[[NewlyPrepared], None] = lambda _: None,
+        recorder: AgentRuleRecorder | None = None,
     ) -> None:
         self._kube = kube
         self._node = node
-        self._stock = stock
-        self._ledger = ledger
+        self._inventory = inventory
+        self._prepared_claims = prepared_claims
         self._clock = clock
         self._on_prepared = on_prepared
-        self._seam = seam or Seam()
+        self._recorder = recorder or AgentRuleRecorder()
         self._unprepared: OrderedDict[str, None] = OrderedDict()
         self._of_claim: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -80,36 +81,36 @@ class Preparer:
 
     @property
     def claims(self) -> Mapping[str, PreparedClaim]:
-        """What is prepared, by claim uid."""
-        return self._ledger.claims
+        """The prepared claims by uid."""
+        return self._prepared_claims.claims
 
     async def prepare(self, refs: Sequence[ClaimRef]) -> dict[str, PreparedClaim | str]:
-        """Every claim asked for, prepared, or in words why not. Repeating it changes nothing."""
-        answers = await self._to_the_end([self._prepare_or_say(ref) for ref in refs])
+        """Every requested claim prepared, or the error's text. Idempotent."""
+        answers = await self._run_to_completion([self._prepare_or_error(ref) for ref in refs])
         return dict(zip((ref.uid for ref in refs), answers, strict=True))
 
     async def unprepare(self, refs: Sequence[ClaimRef]) -> dict[str, str]:
-        """Every claim asked for with an error, or an empty text. Unknown ones are done already."""
-        answers = await self._to_the_end([self._unprepare_or_say(ref) for ref in refs])
+        """The error of every requested claim; empty for success and for unknown claims."""
+        answers = await self._run_to_completion([self._unprepare_or_error(ref) for ref in refs])
         return dict(zip((ref.uid for ref in refs), answers, strict=True))
 
     async def restore(self) -> None:
-        """Take up what an earlier process left: checkpoint, CDI files, half-done claims.
+        """Restore the claims of an earlier process; undo incomplete preparations.
 
-        A checkpoint that can't be read is kept aside and replaced by what the API knows.
+        An unreadable checkpoint is kept and rebuilt from the API server's claims.
 
         Raises:
             KubeError: the checkpoint must be rebuilt, and the API does not list claims; call again.
         """
-        claims = await self._ledger.load()
+        claims = await self._prepared_claims.load()
         if claims is None:
             claims = await self._rebuilt()
-        await self._ledger.adopt(claims)
+        await self._prepared_claims.adopt(claims)
         self._log.info("claims restored", prepared=len(self.claims), found=len(claims))
 
     async def sweep(self) -> tuple[str, ...]:
-        """Forget claims that are gone from the API or hold nothing any more; their uids. One that
-        can't be read stays, and holds up no other."""
+        """Remove claims that are deleted or deallocated; returns their uids. One that can't be read
+        stays, and does not delay others."""
         gone = []
         for uid in sorted(self.claims):
             try:
@@ -118,16 +119,16 @@ class Preparer:
             except KubeError as error:
                 self._log.info("claim not swept", uid=uid, error=str(error))
         if gone:
-            self._log.warning("claims were gone without Unprepare", uids=gone)
+            self._log.warning("claims ended without Unprepare", uids=gone)
         return tuple(gone)
 
     async def drain(self) -> None:
-        """Wait for the claims being worked on."""
+        """Wait for all running work on claims."""
         while self._tasks:
             await asyncio.wait(set(self._tasks))
 
-    async def _to_the_end(self, work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-        """Run concurrently, and go on when the caller is cancelled: a thread may be writing."""
+    async def _run_to_completion(self, work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+        """Run concurrently, also on if the caller is cancelled: a thread may be writing."""
         tasks = [asyncio.create_task(one) for one in work]
         for task in tasks:
             self._tasks.add(task)
@@ -137,7 +138,7 @@ class Preparer:
     def _lock_of(self, uid: str) -> asyncio.Lock:
         return self._of_claim.setdefault(uid, asyncio.Lock())
 
-    async def _prepare_or_say(self, ref: ClaimRef) -> PreparedClaim | str:
+    async def _prepare_or_error(self, ref: ClaimRef) -> PreparedClaim | str:
         try:
             async with self._lock_of(ref.uid):
                 return await self._prepare(ref)
@@ -154,8 +155,8 @@ class Preparer:
 
     async def _prepare(self, ref: ClaimRef) -> PreparedClaim:
         started_s = self._clock.monotonic_s()
-        if (known := self._ledger.completed(ref.uid)) is not None:
-            await self._ledger.write_file(known)
+        if (known := self._prepared_claims.completed(ref.uid)) is not None:
+            await self._prepared_claims.write_file(known)
             return known
         obj, claim = await self._fetch(ref)
         traceparent = _traceparent(obj)
@@ -168,10 +169,10 @@ class Preparer:
         }
         with spans.start("prepare", traceparent, attributes, kind="server") as span:
             entry = await self._reserve(obj, ref, span.traceparent)
-            done = await self._ledger.complete(entry)
+            done = await self._prepared_claims.complete(entry)
         took_us = int((self._clock.monotonic_s() - started_s) * 1e6)
         self._log.info("claim prepared", claim=f"{ref.namespace}/{ref.name}", uid=ref.uid)
-        self._on_prepared(Prepared(done, self._clock.now_unix_s(), took_us))
+        self._on_prepared(NewlyPrepared(done, self._clock.now_unix_s(), took_us))
         return done
 
     async def _fetch(self, ref: ClaimRef) -> tuple[Object, Claim]:
@@ -183,58 +184,60 @@ class Preparer:
             ) from error
         return obj, claim_from(obj)
 
-    def _known_stock(self) -> Stock:
-        stock = self._stock()
-        if stock is None:
-            raise NotPreparedError(f"the cards of node {self._node} have not been read yet")
-        return stock
+    def _known_inventory(self) -> NodeInventory:
+        inventory = self._inventory()
+        if inventory is None:
+            raise NotPreparedError(f"the GPUs of node {self._node} have not been read yet")
+        return inventory
 
     async def _reserve(self, obj: Object, ref: ClaimRef, traceparent: str) -> PreparedClaim:
-        """Checkpoint the claim as started, if its cards have room beside the live ones."""
-        async with self._ledger.changing:
+        """Checkpoint the claim as started, if its devices have capacity left."""
+        async with self._prepared_claims.changing:
             decided = self._decide(obj, ref, traceparent)
             if isinstance(decided, Refusal) and decided.full:
-                # Holders may have died without Unprepare; only live ones count.
-                await self._drop_dead_holders(claim_from(obj), ref.uid)
+                # Claims may have ended without Unprepare; only existing ones count.
+                await self._remove_ended_claims(claim_from(obj), ref.uid)
                 decided = self._decide(obj, ref, traceparent)
             if isinstance(decided, Refusal):
                 raise NotPreparedError(decided.why)
-            await self._ledger.begin(decided)
+            await self._prepared_claims.begin(decided)
         return decided
 
     def _decide(self, obj: Object, ref: ClaimRef, traceparent: str) -> PreparedClaim | Refusal:
-        stock = self._known_stock()
-        return self._seam.ask(
-            Prepare(
+        inventory = self._known_inventory()
+        return self._recorder.evaluate(
+            PrepareClaim(
                 claim=obj,
                 uid=ref.uid,
                 node=self._node,
-                reading=stock.reading,
-                state=stock.state,
-                held=tuple(self._ledger.others(ref.uid)),
+                snapshot=inventory.snapshot,
+                state=inventory.state,
+                held=tuple(self._prepared_claims.others(ref.uid)),
                 was_unprepared=ref.uid in self._unprepared,
                 traceparent=traceparent,
             )
         )
 
-    async def _drop_dead_holders(self, claim: Claim, uid: str) -> None:
-        cards = {one.id.device for one in claim.allocation.devices} if claim.allocation else ()
-        for holder in self._ledger.others(uid):
-            if not any(device.device in cards for device in holder.devices):
+    async def _remove_ended_claims(self, claim: Claim, uid: str) -> None:
+        gpus = {one.id.device for one in claim.allocation.devices} if claim.allocation else ()
+        for holder in self._prepared_claims.others(uid):
+            if not any(device.device in gpus for device in holder.devices):
                 continue
             if self._lock_of(holder.uid).locked():
                 continue
             try:
                 if not await self._is_live(holder):
-                    await self._ledger.remove(holder.uid)
+                    await self._prepared_claims.remove(holder.uid)
             except KubeError as error:
-                # It counts as live: its cards are not given away.
-                self._log.info("holder not read", uid=holder.uid, error=str(error))
+                # It counts as existing: its capacity stays in use.
+                self._log.info(
+                    "claim on the same device not read", uid=holder.uid, error=str(error)
+                )
 
-    async def _unprepare_or_say(self, ref: ClaimRef) -> str:
+    async def _unprepare_or_error(self, ref: ClaimRef) -> str:
         try:
-            async with self._lock_of(ref.uid), self._ledger.changing:
-                await self._ledger.remove(ref.uid)
+            async with self._lock_of(ref.uid), self._prepared_claims.changing:
+                await self._prepared_claims.remove(ref.uid)
         except OSError as error:
             self._log.error("claim not unprepared", uid=ref.uid, error=str(error))
             return f"claim {ref.namespace}/{ref.name}: {error}"
@@ -248,12 +251,12 @@ class Preparer:
             claim = self.claims.get(uid)
             if claim is None or await self._is_live(claim):
                 return False
-            async with self._ledger.changing:
-                await self._ledger.remove(uid)
+            async with self._prepared_claims.changing:
+                await self._prepared_claims.remove(uid)
             return True
 
     async def _is_live(self, entry: PreparedClaim) -> bool:
-        """Whether the API still has this very claim, allocated."""
+        """Whether the API server has this claim, allocated."""
         obj: Object | None
         try:
             obj = await self._kube.get(CLAIMS, entry.name, entry.namespace)
@@ -261,10 +264,10 @@ class Preparer:
             raise  # Whether the claim exists is unknown.
         except NotFoundError:
             obj = None
-        return self._seam.ask(IsLive(uid=entry.uid, claim=obj))
+        return self._recorder.evaluate(IsClaimLive(uid=entry.uid, claim=obj))
 
     async def _rebuilt(self) -> dict[str, PreparedClaim]:
-        """What the API says this node holds, as if all of it had been prepared."""
+        """The claims allocated here according to the API server, as if all had been prepared."""
         listed = await self._kube.list(CLAIMS)
         rebuilt: dict[str, PreparedClaim] = {}
         for obj in listed.objects:
@@ -272,17 +275,19 @@ class Preparer:
             if not claim.reserved_for:
                 continue
             try:
-                stock = self._known_stock()
-                wanted = uses(claim, claim.uid, self._node, stock.offers)
-                entry = planned(claim, wanted, stock.qos, _traceparent(obj))
+                inventory = self._known_inventory()
+                wanted = device_uses(claim, claim.uid, self._node, inventory.published_gpus)
+                entry = prepared_claim(claim, wanted, inventory.qos, _traceparent(obj))
             except PermanentError:
-                continue  # not of this node, or nothing of it is left here
+                continue  # not on this node, or its devices are gone
             if claim.spec.unreadable:
-                # Its file stays; how it was configured is unknown.
+                # Its file stays; its configuration is unknown.
                 self._log.error("claim not restored", uid=claim.uid, why=claim.spec.unreadable)
                 continue
             rebuilt[claim.uid] = msgspec.structs.replace(entry, phase="PrepareCompleted")
-        await self._ledger.remove_files_except({obj["metadata"]["uid"] for obj in listed.objects})
+        await self._prepared_claims.remove_files_except(
+            {obj["metadata"]["uid"] for obj in listed.objects}
+        )
         return rebuilt
 
 

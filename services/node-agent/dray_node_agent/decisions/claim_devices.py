@@ -1,4 +1,4 @@
-"""What a claim means on this node: which cards, how much of each, under which limits. Pure."""
+"""Resolves a claim's allocation on this node: GPUs, consumed capacity, limits and CDI devices."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ from dray.domain.names import (
     qualified,
 )
 from dray.domain.quantities import Quantity, parse_quantity
-from dray_node_agent.inventory import Offer
-from dray_node_agent.kubelet.cdi import Spec, cdi_device, cdi_id, device_entry, spec_of
-from dray_node_agent.kubelet.prepared import PreparedClaim, PreparedDevice
+from dray_node_agent.decisions.cdi import Spec, cdi_device, cdi_id, device_entry, spec_of
+from dray_node_agent.decisions.inventory import PublishedGpu
+from dray_node_agent.decisions.prepared import PreparedClaim, PreparedDevice
 
 VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
 _CONFIG_ENV = {
@@ -37,23 +37,23 @@ class NotPreparedError(PermanentError):
     """A claim can't be prepared here; the kubelet shows the message on the pod."""
 
 
-class CardFullError(NotPreparedError):
-    """A card has no room beside the claims that hold it."""
+class DeviceFullError(NotPreparedError):
+    """A device has no capacity left besides the claims that are prepared on it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
-    """One card's part in a claim: all results on the same device together."""
+class DeviceUse:
+    """All allocation results of a claim on one device."""
 
-    offer: Offer
+    published: PublishedGpu
     results: tuple[AllocatedDevice, ...]
 
     @property
     def consumed(self) -> dict[str, Quantity]:
-        """What the results take of the card's budget, in sum."""
+        """The sum of the results' consumed capacity."""
         return {
-            name: _total([_taken(result, name, full) for result in self.results])
-            for name, full in self.offer.budget.items()
+            name: _total([_consumed(result, name, full) for result in self.results])
+            for name, full in self.published.budget.items()
         }
 
     @property
@@ -63,20 +63,23 @@ class Use:
 
 
 def base_request(name: str) -> str:
-    """``main`` of ``main/sub``: the kubelet knows requests, not subrequests."""
+    """``main`` of ``main/sub``: the kubelet knows no subrequests."""
     return name.split("/", 1)[0]
 
 
-def uses(claim: Claim, uid: str, node: str, offers: Mapping[str, Offer]) -> tuple[Use, ...]:
-    """The cards of ``node`` that ``claim`` holds, in the order of its results.
+def device_uses(
+    claim: Claim, uid: str, node: str, published_gpus: Mapping[str, PublishedGpu]
+) -> tuple[DeviceUse, ...]:
+    """The devices of ``node`` that are allocated to ``claim``, in the order of its results.
 
     Raises:
-        NotPreparedError: the claim is another one, unallocated, or names what is not here.
+        NotPreparedError: the claim has another uid, is not allocated, or has devices that are not
+            here.
     """
     where = f"claim {claim.namespace}/{claim.name}"
     if claim.uid != uid:
         raise NotPreparedError(
-            f"{where} has uid {claim.uid}, but uid {uid} was asked for: it was made anew"
+            f"{where} has uid {claim.uid}, but uid {uid} was requested: it was recreated"
         )
     if claim.allocation is None:
         raise NotPreparedError(f"{where} is not allocated: wait until status.allocation is set")
@@ -85,21 +88,23 @@ def uses(claim: Claim, uid: str, node: str, offers: Mapping[str, Offer]) -> tupl
         raise NotPreparedError(f"{where} holds no device of driver {DRIVER}")
     if elsewhere := sorted({str(one.id) for one in ours if one.id.pool != node}):
         raise NotPreparedError(f"{where} holds {elsewhere}, which are not of node {node}")
-    if missing := sorted({str(one.id) for one in ours if one.id.device not in offers}):
-        raise NotPreparedError(f"{where} holds {missing}, but node {node} has no such card now")
+    if missing := sorted({str(one.id) for one in ours if one.id.device not in published_gpus}):
+        raise NotPreparedError(f"{where} holds {missing}, but node {node} has no such GPU now")
     grouped: dict[str, list[AllocatedDevice]] = {}
     for one in ours:
         grouped.setdefault(one.id.device, []).append(one)
-    return tuple(Use(offers[device], tuple(results)) for device, results in grouped.items())
+    return tuple(
+        DeviceUse(published_gpus[device], tuple(results)) for device, results in grouped.items()
+    )
 
 
-def require_room(wanted: Sequence[Use], held: Iterable[PreparedClaim]) -> None:
-    """The last line of defence: no card is given out beyond its virtual capacity.
+def require_capacity(wanted: Sequence[DeviceUse], held: Iterable[PreparedClaim]) -> None:
+    """Check that no device is prepared beyond its virtual capacity.
 
-    A card held without a share id is held whole. Claims with admin access take no part.
+    A result without a share id takes the whole device. Results with admin access consume nothing.
 
     Raises:
-        CardFullError: a card would be oversold; names the claims that hold it.
+        DeviceFullError: a device would be allocated beyond its capacity; names the other claims.
     """
     holders = list(held)
     for use in wanted:
@@ -109,46 +114,50 @@ def require_room(wanted: Sequence[Use], held: Iterable[PreparedClaim]) -> None:
             (claim, device)
             for claim in holders
             for device in claim.devices
-            if device.device == use.offer.device and not device.admin_access
+            if device.device == use.published.device and not device.admin_access
         ]
         if others and (_whole(use) or any(device.whole for _, device in others)):
-            raise CardFullError(_in_words(use, others, "is held as a whole"))
+            raise DeviceFullError(_full_text(use, others, "is allocated as a whole"))
         for name, amount in use.consumed.items():
             total = amount + _total([_held(device, name) for _, device in others])
-            if total > use.offer.budget[name]:
-                problem = f"would give out {total} of {use.offer.budget[name]} {name}"
-                raise CardFullError(_in_words(use, others, problem))
+            if total > use.published.budget[name]:
+                problem = f"would give out {total} of {use.published.budget[name]} {name}"
+                raise DeviceFullError(_full_text(use, others, problem))
 
 
-def environment(use: Use, every: Sequence[Use], claim: Claim, qos: str) -> dict[str, str]:
-    """Environment of a container that gets this card.
+def environment(
+    use: DeviceUse, every: Sequence[DeviceUse], claim: Claim, qos: str
+) -> dict[str, str]:
+    """Environment of a container that gets this GPU.
 
-    The visible devices are all of ``every`` on each card, because a container gets one
-    environment from all its cards and the last one written wins. They are the claim's, or one
-    container's where it has requests of its own.
+    ``NVIDIA_VISIBLE_DEVICES`` names all of ``every``, because the environments of all devices of a
+    container are merged and the last one wins. ``every`` has the claim's GPUs, or those of one
+    container with its own requests.
     """
-    env = {VISIBLE_DEVICES: ",".join(one.offer.card.uuid for one in every)}
+    env = {VISIBLE_DEVICES: ",".join(one.published.gpu.uuid for one in every)}
     env |= {_REQUEST_ENV[name]: str(amount) for name, amount in use.consumed.items()}
     env["TENSOR_FUSION_QOS"] = qos
     config = claim.allocation.config if claim.allocation else ()
     for entry in sorted(config, key=lambda one: one.source != "FromClass"):
-        if entry.driver == DRIVER and _concerns(entry, use):
+        if entry.driver == DRIVER and _applies_to(entry, use):
             env |= _limits(entry)
     env["TENSOR_FUSION_CLAIM_UID"] = claim.uid
     env["TENSOR_FUSION_GPU_COUNT"] = str(len(every))
     return env
 
 
-def planned(claim: Claim, wanted: Sequence[Use], qos: str, traceparent: str) -> PreparedClaim:
-    """The entry of a claim whose preparation starts. Pure."""
+def prepared_claim(
+    claim: Claim, wanted: Sequence[DeviceUse], qos: str, traceparent: str
+) -> PreparedClaim:
+    """The entry of a claim whose preparation starts."""
     entries, devices, env = list[Spec](), list[PreparedDevice](), dict[str, str]()
     for container, parts in _by_container(wanted, claim).items():
         for part in parts:
-            card = part.offer.card
+            gpu = part.published.gpu
             env = environment(part, parts, claim, qos)
-            name = cdi_device(claim.uid, part.offer.device, container)
-            entries.append(device_entry(name, env, card.device_nodes))
-            devices += _prepared_devices(part, cdi_id(claim.uid, part.offer.device, container))
+            name = cdi_device(claim.uid, part.published.device, container)
+            entries.append(device_entry(name, env, gpu.device_nodes))
+            devices += _prepared_devices(part, cdi_id(claim.uid, part.published.device, container))
     return PreparedClaim(
         uid=claim.uid,
         namespace=claim.namespace,
@@ -161,18 +170,18 @@ def planned(claim: Claim, wanted: Sequence[Use], qos: str, traceparent: str) -> 
     )
 
 
-def _by_container(wanted: Sequence[Use], claim: Claim) -> dict[str, list[Use]]:
-    """The uses by the container that they are for alone; empty: for all that refer to the claim.
+def _by_container(wanted: Sequence[DeviceUse], claim: Claim) -> dict[str, list[DeviceUse]]:
+    """The uses by container; an empty name: all containers that refer to the claim.
 
-    A card that several containers share is in each of their lists, with their results.
+    A GPU that several containers share is in each of their lists, with their results.
     """
-    parts: dict[str, list[Use]] = {}
+    parts: dict[str, list[DeviceUse]] = {}
     for use in wanted:
         results: dict[str, list[AllocatedDevice]] = {}
         for result in use.results:
             results.setdefault(_container_of(result, claim), []).append(result)
         for container, own in results.items():
-            parts.setdefault(container, []).append(Use(use.offer, tuple(own)))
+            parts.setdefault(container, []).append(DeviceUse(use.published, tuple(own)))
     return parts
 
 
@@ -187,8 +196,8 @@ def _container_of(result: AllocatedDevice, claim: Claim) -> str:
     return ""
 
 
-def _prepared_devices(use: Use, cdi_id: str) -> tuple[PreparedDevice, ...]:
-    """What the checkpoint keeps and the kubelet is told of one card."""
+def _prepared_devices(use: DeviceUse, cdi_id: str) -> tuple[PreparedDevice, ...]:
+    """The entries of one GPU for the checkpoint and the kubelet."""
     return tuple(
         PreparedDevice(
             request=base_request(result.request),
@@ -198,14 +207,15 @@ def _prepared_devices(use: Use, cdi_id: str) -> tuple[PreparedDevice, ...]:
             share_id=result.share_id,
             admin_access=result.admin_access,
             consumed={
-                name: str(_taken(result, name, full)) for name, full in use.offer.budget.items()
+                name: str(_consumed(result, name, full))
+                for name, full in use.published.budget.items()
             },
         )
         for result in use.results
     )
 
 
-def _taken(result: AllocatedDevice, name: str, full: Quantity) -> Quantity:
+def _consumed(result: AllocatedDevice, name: str, full: Quantity) -> Quantity:
     text = result.consumed.get(name, result.consumed.get(qualified(name)))
     return full if text is None else parse_quantity(text)
 
@@ -214,7 +224,7 @@ def _held(device: PreparedDevice, name: str) -> Quantity:
     return parse_quantity(device.consumed.get(name, "0"))
 
 
-def _whole(use: Use) -> bool:
+def _whole(use: DeviceUse) -> bool:
     return any(result.share_id is None and not result.admin_access for result in use.results)
 
 
@@ -225,15 +235,17 @@ def _total(amounts: Sequence[Quantity]) -> Quantity:
     return total
 
 
-def _in_words(
-    use: Use, others: Sequence[tuple[PreparedClaim, PreparedDevice]], problem: str
+def _full_text(
+    use: DeviceUse, others: Sequence[tuple[PreparedClaim, PreparedDevice]], problem: str
 ) -> str:
     names = sorted({f"{claim.namespace}/{claim.name}" for claim, _ in others})
     held_by = f"; prepared for {', '.join(names)}" if names else ""
-    return f"card {use.offer.device} {problem}{held_by}: two claims were allocated the same budget"
+    return (
+        f"card {use.published.device} {problem}{held_by}: two claims were allocated the same budget"
+    )
 
 
-def _concerns(config: OpaqueConfig, use: Use) -> bool:
+def _applies_to(config: OpaqueConfig, use: DeviceUse) -> bool:
     if not config.requests:
         return True
     named = {base_request(name) for name in config.requests}

@@ -1,67 +1,71 @@
-"""NVIDIA cards: the only module that imports pynvml (distribution nvidia-ml-py).
+"""NVIDIA GPUs: the only module that imports pynvml (distribution nvidia-ml-py).
 
-Health comes from three places: XID and double-bit ECC events (one thread waits for them,
-NVML releases the GIL meanwhile), the ECC counters, and the row remapper. A card that fell ill
-stays so until the agent restarts: what an XID broke, only a reset mends.
+Health has three sources: XID and double-bit ECC events (a thread waits for them; NVML releases the
+GIL meanwhile), the ECC counters, and the row remapper. A GPU that had such an event stays unhealthy
+until the agent restarts: only a reset repairs what an XID broke.
 """
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, TypeVar
 
+import msgspec
 import pynvml
 import structlog
 
-from dray_node_agent.boards.joints import (
+from dray_node_agent.decisions.gpus import Gpu, GpuSnapshot
+from dray_node_agent.gpus.interconnect import (
     SWITCH,
     numa_node,
     nvlink_domains,
     pci_address,
     pcie_root,
 )
-from dray_node_agent.boards.ports import BoardUnavailableError, Card, Reading
+from dray_node_agent.gpus.source import GpusUnavailableError
 
 T = TypeVar("T")
 
 HARMLESS_XIDS = frozenset({13, 31, 43, 45, 68, 109})
-"""Faults of the application, not of the card (NVIDIA's Xid catalogue)."""
+"""Errors of the application, not of the GPU (NVIDIA's Xid catalogue)."""
 ACTIVE = pynvml.NVML_FEATURE_ENABLED
 EVENT_WAIT_MS = 1000
 CONTROL_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
 
 
-class NvmlBoard:
-    """The cards NVML lists. ``on_event`` is called from the thread when one falls ill.
+class NvmlGpus:
+    """The GPUs that NVML lists. The thread calls ``on_event`` when one becomes unhealthy.
 
     Raises:
-        BoardUnavailableError: NVML can't be loaded or initialised.
+        GpusUnavailableError: NVML can't be loaded or initialised.
     """
 
     def __init__(self, on_event: Callable[[], None] = lambda: None) -> None:
         _call("initialise NVML", pynvml.nvmlInit)
         self._on_event = on_event
         self._lock = threading.Lock()
-        self._ill: dict[str, str] = {}
+        self._event_errors: dict[str, str] = {}
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._watch_events, name="nvml-events", daemon=True)
         self._thread.start()
 
-    def read(self) -> Reading:
-        """Every card with its health now."""
+    def read(self) -> GpuSnapshot:
+        """All GPUs and their health now."""
         driver = _text(_call("read the driver version", pynvml.nvmlSystemGetDriverVersion))
         with self._lock:
-            ill = dict(self._ill)
+            event_errors = dict(self._event_errors)
         handles = _handles()
-        cards = [_card(handle, index, ill) for index, handle in handles]
+        gpus = [_card(handle, index, event_errors) for index, handle in handles]
         links = {
-            card.pci_bus_id: _far_ends(handle)
-            for card, (_, handle) in zip(cards, handles, strict=True)
-            if card.pci_bus_id
+            gpu.pci_bus_id: _nvlink_remotes(handle)
+            for gpu, (_, handle) in zip(gpus, handles, strict=True)
+            if gpu.pci_bus_id
         }
-        joined = nvlink_domains(links)
-        return Reading(
-            tuple(replace(one, nvlink_domain=joined.get(one.pci_bus_id, "")) for one in cards),
+        domains = nvlink_domains(links)
+        return GpuSnapshot(
+            tuple(
+                msgspec.structs.replace(one, nvlink_domain=domains.get(one.pci_bus_id, ""))
+                for one in gpus
+            ),
             driver_version=driver,
         )
 
@@ -75,7 +79,7 @@ class NvmlBoard:
     def _watch_events(self) -> None:
         try:
             events = _call("make an event set", pynvml.nvmlEventSetCreate)
-        except BoardUnavailableError as error:
+        except GpusUnavailableError as error:
             structlog.get_logger().warning("no XID events from NVML", error=str(error))
             return
         try:
@@ -86,14 +90,14 @@ class NvmlBoard:
             _optional(pynvml.nvmlEventSetFree, events, default=None)
 
     def _register(self, events: Any) -> None:
-        wanted = pynvml.nvmlEventTypeXidCriticalError | pynvml.nvmlEventTypeDoubleBitEccError
+        event_types = pynvml.nvmlEventTypeXidCriticalError | pynvml.nvmlEventTypeDoubleBitEccError
         for index, handle in _handles():
             supported = _optional(pynvml.nvmlDeviceGetSupportedEventTypes, handle, default=0)
             try:
-                pynvml.nvmlDeviceRegisterEvents(handle, wanted & supported, events)
+                pynvml.nvmlDeviceRegisterEvents(handle, event_types & supported, events)
             except pynvml.NVMLError as error:
                 structlog.get_logger().warning(
-                    "card reports no health events", card=index, error=str(error)
+                    "GPU reports no health events", gpu=index, error=str(error)
                 )
 
     def _wait(self, events: Any) -> None:
@@ -113,27 +117,27 @@ class NvmlBoard:
             reason = "double-bit-ecc"
         uuid = _text(_optional(pynvml.nvmlDeviceGetUUID, event.device, default=""))
         with self._lock:
-            self._ill.setdefault(uuid, reason)
-        structlog.get_logger().error("card fell ill", uuid=uuid, reason=reason)
+            self._event_errors.setdefault(uuid, reason)
+        structlog.get_logger().error("GPU became unhealthy", uuid=uuid, reason=reason)
         self._on_event()
 
 
 def _handles() -> list[tuple[int, Any]]:
-    count = _call("count the cards", pynvml.nvmlDeviceGetCount)
+    count = _call("count the GPUs", pynvml.nvmlDeviceGetCount)
     return [
-        (index, _call(f"open card {index}", pynvml.nvmlDeviceGetHandleByIndex, index))
+        (index, _call(f"open GPU {index}", pynvml.nvmlDeviceGetHandleByIndex, index))
         for index in range(count)
     ]
 
 
-def _card(handle: Any, index: int, ill: dict[str, str]) -> Card:
-    uuid = _text(_call(f"read the uuid of card {index}", pynvml.nvmlDeviceGetUUID, handle))
-    product = _text(_call(f"read the name of card {index}", pynvml.nvmlDeviceGetName, handle))
-    memory = _call(f"read the memory of card {index}", pynvml.nvmlDeviceGetMemoryInfo, handle)
+def _card(handle: Any, index: int, event_errors: dict[str, str]) -> Gpu:
+    uuid = _text(_call(f"read the uuid of GPU {index}", pynvml.nvmlDeviceGetUUID, handle))
+    product = _text(_call(f"read the name of GPU {index}", pynvml.nvmlDeviceGetName, handle))
+    memory = _call(f"read the memory of GPU {index}", pynvml.nvmlDeviceGetMemoryInfo, handle)
     pci = _optional(pynvml.nvmlDeviceGetPciInfo, handle, default=None)
     address = pci_address(_text(pci.busId)) if pci else ""
     minor = _optional(pynvml.nvmlDeviceGetMinorNumber, handle, default=index)
-    return Card(
+    return Gpu(
         uuid=uuid,
         product=product,
         memory_bytes=int(memory.total),
@@ -145,27 +149,27 @@ def _card(handle: Any, index: int, ill: dict[str, str]) -> Card:
         pcie_root=pcie_root(address),
         numa_node=numa_node(address),
         device_nodes=(f"/dev/nvidia{minor}", *CONTROL_NODES),
-        trouble=ill.get(uuid) or ill.get("") or _counted_trouble(handle),
+        health_error=event_errors.get(uuid) or event_errors.get("") or _counted_error(handle),
     )
 
 
-def _far_ends(handle: Any) -> list[str]:
-    """PCI addresses of what the card's active NVLinks lead to; switches of any address are one."""
-    ends: dict[str, None] = {}
+def _nvlink_remotes(handle: Any) -> list[str]:
+    """PCI addresses at the remote ends of the active NVLinks; all switches count as one."""
+    remotes: dict[str, None] = {}
     for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
         if _optional(pynvml.nvmlDeviceGetNvLinkState, handle, link, default=0) != ACTIVE:
             continue
         kind = _optional(pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, link, default=None)
-        far = _optional(pynvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link, default=None)
+        remote = _optional(pynvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link, default=None)
         if kind == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH:
-            ends[SWITCH] = None
-        elif far is not None and (address := pci_address(_text(far.busId))):
-            ends[address] = None
-    return list(ends)
+            remotes[SWITCH] = None
+        elif remote is not None and (address := pci_address(_text(remote.busId))):
+            remotes[address] = None
+    return list(remotes)
 
 
-def _counted_trouble(handle: Any) -> str:
-    """Trouble that the card itself counts: uncorrected ECC errors, rows it can't remap."""
+def _counted_error(handle: Any) -> str:
+    """Health error from the GPU's counters: uncorrected ECC errors, failed row remapping."""
     remapped = _optional(pynvml.nvmlDeviceGetRemappedRows, handle, default=None)
     if remapped is not None:
         return "row-remapping-failed" if remapped[3] else ""
@@ -183,13 +187,13 @@ def _call(purpose: str, function: Callable[..., T], *arguments: Any) -> T:
     try:
         return function(*arguments)
     except pynvml.NVMLError as error:
-        raise BoardUnavailableError(
+        raise GpusUnavailableError(
             f"NVML could not {purpose}: {error}; is the NVIDIA driver installed and loaded here?"
         ) from error
 
 
 def _optional(function: Callable[..., Any], *arguments: Any, default: Any) -> Any:
-    """What older drivers or smaller cards may not know."""
+    """Call a function that older drivers or smaller GPUs may not support."""
     try:
         return function(*arguments)
     except pynvml.NVMLError:

@@ -1,7 +1,6 @@
-"""What a node offers: a reading of its board and its pool's state in, ResourceSlices out.
+"""Makes a node's ResourceSlices from its GPUs and its published state.
 
-Pure. Limits are those of ``resource.k8s.io/v1`` (types.go), capacities and their request
-policies those of the protocol: requests consume only the virtual pair.
+Limits are those of ``resource.k8s.io/v1`` (types.go). Requests consume only the virtual capacities.
 """
 
 import hashlib
@@ -31,24 +30,24 @@ from dray.domain.names import (
 from dray.domain.pods import Node
 from dray.domain.quantities import NANO, Quantity, parse_quantity, quantity_of
 from dray.kube.ports import SLICES, Object
-from dray_node_agent.boards.ports import Card, Reading
-from dray_node_agent.models import Model, model_of
+from dray_node_agent.decisions.gpus import Gpu, GpuSnapshot
+from dray_node_agent.decisions.models import GpuModel, model_of
 
-LONGEST_TEXT = 64
+MAX_TEXT_LENGTH = 64
 """``DeviceAttributeMaxValueLength``."""
-LONGEST_LABEL = 63
+MAX_LABEL_LENGTH = 63
 DEVICES_PER_SLICE = 128
 TAINTED_DEVICES_PER_SLICE = 64
-"""The limit where any device of the slice has taints."""
+"""The limit if any device of the slice has taints."""
 HEALTH_TAINT = PREFIX + "unhealthy"
 RUNNING = "Running"
 UNHEALTHY = "Unknown"
-"""Phases as seed 001 §5.2 and its implementation name them; only ``Running`` is selected."""
+"""Values of the attribute ``phase``; generated selectors require ``Running``."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """What of a node's published state shows on its devices. The default: in no pool."""
+    """The part of a node's published state that its devices depend on. The default: no pool."""
 
     name: str
     uid: str = ""
@@ -58,11 +57,11 @@ class NodeState:
     tflops_ratio: str = "1"
     vram_ratio: str = "1"
     assigned_pool: str = ""
-    """The pool that has the node, also while nobody allocates there."""
+    """The pool that the node belongs to, also while nobody allocates there."""
 
     @classmethod
     def of(cls, node: Node) -> "NodeState":
-        """The part of the claim-controller's fact that matters here."""
+        """From the claim-controller's fact."""
         return cls(
             node.name,
             node.uid,
@@ -76,36 +75,36 @@ class NodeState:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
-    """One card with what it offers to claims."""
+class PublishedGpu:
+    """One GPU with the capacities that it publishes."""
 
-    card: Card
-    model: Model
+    gpu: Gpu
+    model: GpuModel
     virtual_tflops: Quantity
     virtual_vram: Quantity
 
     @property
     def device(self) -> str:
-        """Device name: the card's uuid as a DNS label."""
-        return device_name(self.card.uuid)
+        """Device name: the GPU's uuid as a DNS label."""
+        return device_name(self.gpu.uuid)
 
     @property
     def budget(self) -> dict[str, Quantity]:
-        """What claims may consume in sum."""
+        """The consumable capacities."""
         return {VIRTUAL_TFLOPS: self.virtual_tflops, VIRTUAL_VRAM: self.virtual_vram}
 
 
 @dataclass(frozen=True)
-class Stock:
-    """What claims can get: the node's cards, and its state."""
+class NodeInventory:
+    """The node's GPUs and its state."""
 
-    reading: Reading
+    snapshot: GpuSnapshot
     state: NodeState
 
     @cached_property
-    def offers(self) -> dict[str, Offer]:
-        """The cards by device name."""
-        return {one.device: one for one in offers(self.reading, self.state)}
+    def published_gpus(self) -> dict[str, PublishedGpu]:
+        """The GPUs by device name."""
+        return {one.device: one for one in published_gpus(self.snapshot, self.state)}
 
     @property
     def qos(self) -> str:
@@ -114,25 +113,25 @@ class Stock:
 
 
 def device_name(uuid: str) -> str:
-    """A DNS label made of a card's uuid; the same for the same card for ever."""
-    label = re.sub(r"[^a-z0-9-]", "-", uuid.lower())[:LONGEST_LABEL].strip("-")
+    """The device name of a GPU: its uuid as a DNS label."""
+    label = re.sub(r"[^a-z0-9-]", "-", uuid.lower())[:MAX_LABEL_LENGTH].strip("-")
     return label or "gpu"
 
 
-def offers(reading: Reading, node: NodeState) -> tuple[Offer, ...]:
-    """Every card of the board with its virtual capacities: physical × ratio, floored."""
-    return tuple(_offer(card, node) for card in reading.cards)
+def published_gpus(snapshot: GpuSnapshot, node: NodeState) -> tuple[PublishedGpu, ...]:
+    """All GPUs with their virtual capacities: physical × ratio, rounded down."""
+    return tuple(_offer(gpu, node) for gpu in snapshot.gpus)
 
 
-def unhealthy(reading: Reading) -> tuple[str, ...]:
-    """Names of the devices that must not be given out, sorted."""
-    return tuple(sorted(device_name(card.uuid) for card in reading.cards if card.trouble))
+def unhealthy_devices(snapshot: GpuSnapshot) -> tuple[str, ...]:
+    """Names of the devices that must not be allocated, sorted."""
+    return tuple(sorted(device_name(gpu.uuid) for gpu in snapshot.gpus if gpu.health_error))
 
 
-def slices(reading: Reading, node: NodeState, *, generation: int) -> tuple[Object, ...]:
-    """The node's slices in valid ``resource.k8s.io/v1`` form; at least one, perhaps empty."""
-    every = offers(reading, node)
-    devices = [_device(offer, node, every) for offer in every]
+def slices(snapshot: GpuSnapshot, node: NodeState, *, generation: int) -> tuple[Object, ...]:
+    """The node's ``resource.k8s.io/v1`` slices; at least one, which may be empty."""
+    every = published_gpus(snapshot, node)
+    devices = [_device(published, node, every) for published in every]
     tainted = any("taints" in device for device in devices)
     size = TAINTED_DEVICES_PER_SLICE if tainted else DEVICES_PER_SLICE
     parts = [devices[start : start + size] for start in range(0, len(devices), size)] or [[]]
@@ -148,7 +147,7 @@ def slice_name(node: str, index: int) -> str:
 
 
 def shortened(text: str, longest: int) -> str:
-    """``text``, or a recognisable and unique shorter form of it.
+    """``text``, or a shorter form of it with a hash.
 
     Node names reach 253 characters, attribute values 64, labels 63.
     """
@@ -158,18 +157,18 @@ def shortened(text: str, longest: int) -> str:
     return f"{text[: longest - 11]}-{digest}"
 
 
-def _offer(card: Card, node: NodeState) -> Offer:
-    model = model_of(card)
-    return Offer(
-        card,
+def _offer(gpu: Gpu, node: NodeState) -> PublishedGpu:
+    model = model_of(gpu)
+    return PublishedGpu(
+        gpu,
         model,
         _virtual(quantity_of(model.tflops), node.tflops_ratio),
-        _virtual(Quantity(card.memory_bytes * NANO, binary=True), node.vram_ratio),
+        _virtual(Quantity(gpu.memory_bytes * NANO, binary=True), node.vram_ratio),
     )
 
 
 def _virtual(physical: Quantity, ratio: str) -> Quantity:
-    """Physical × ratio in whole units; at least 1, the least a request may be."""
+    """Physical × ratio in whole units; at least 1, the smallest request."""
     units = physical.nano * parse_quantity(ratio).nano // NANO // NANO
     return Quantity(max(units, 1) * NANO, physical.binary)
 
@@ -183,10 +182,10 @@ def _slice(
         "metadata": {
             "name": slice_name(node.name, index),
             "labels": {
-                f"{API_GROUP}/managed-by": shortened(node.name, LONGEST_LABEL),
-                "kubernetes.io/hostname": shortened(node.name, LONGEST_LABEL),
-                # By it the claim-controller knows the node's pool again, whatever it forgot.
-                POOL_LABEL: shortened(node.assigned_pool, LONGEST_LABEL),
+                f"{API_GROUP}/managed-by": shortened(node.name, MAX_LABEL_LENGTH),
+                "kubernetes.io/hostname": shortened(node.name, MAX_LABEL_LENGTH),
+                # From it the claim-controller restores the node's pool.
+                POOL_LABEL: shortened(node.assigned_pool, MAX_LABEL_LENGTH),
             },
             "ownerReferences": [
                 {
@@ -207,61 +206,61 @@ def _slice(
     }
 
 
-def _device(offer: Offer, node: NodeState, every: Sequence[Offer]) -> Object:
+def _device(published: PublishedGpu, node: NodeState, every: Sequence[PublishedGpu]) -> Object:
     device: Object = {
-        "name": offer.device,
-        "attributes": _attributes(offer, node, every),
-        "capacity": _capacity(offer),
+        "name": published.device,
+        "attributes": _attributes(published, node, every),
+        "capacity": _capacity(published),
         "allowMultipleAllocations": True,
     }
-    if taints := _taints(offer, node):
+    if taints := _taints(published, node):
         device["taints"] = taints
     return device
 
 
-def _attributes(offer: Offer, node: NodeState, every: Sequence[Offer]) -> Object:
-    """The attributes of seed 001 §5.2; amounts of a node are texts there."""
+def _attributes(published: PublishedGpu, node: NodeState, every: Sequence[PublishedGpu]) -> Object:
+    """The attributes; a node's amounts are strings."""
     texts = {
-        "model": offer.model.name,
+        "model": published.model.name,
         "pool_name": node.pool,
-        "pod_namespace": "",  # of the GPU object, which is cluster-scoped
-        "uuid": offer.card.uuid,
-        "phase": UNHEALTHY if offer.card.trouble else RUNNING,
-        "used_by": "",  # a foreign owner only; claims are in ResourceClaim.status
+        "pod_namespace": "",  # the GPU object is cluster-scoped
+        "uuid": published.gpu.uuid,
+        "phase": UNHEALTHY if published.gpu.health_error else RUNNING,
+        "used_by": "",  # for foreign owners; claims are in ResourceClaim.status
         "node_name": node.name,
         "qos": node.qos,
         "node_total_tflops": str(quantity_of(sum(one.model.tflops for one in every))),
-        "node_total_vram": str(_bytes(sum(one.card.memory_bytes for one in every))),
+        "node_total_vram": str(_bytes(sum(one.gpu.memory_bytes for one in every))),
         "node_virtual_tflops": str(_sum([one.virtual_tflops for one in every])),
         "node_virtual_vram": str(_sum([one.virtual_vram for one in every])),
     }
     attributes: Object = {
-        name: {"string": shortened(text, LONGEST_TEXT)} for name, text in texts.items()
+        name: {"string": shortened(text, MAX_TEXT_LENGTH)} for name, text in texts.items()
     }
     attributes["node_total_gpus"] = {"int": len(every)}
     attributes["node_managed_gpus"] = {"int": len(every)}
-    if offer.model.estimated:
+    if published.model.estimated:
         attributes["tflops_estimated"] = {"bool": True}
-    return attributes | _joints(offer.card)
+    return attributes | _interconnect_attributes(published.gpu)
 
 
-def _joints(card: Card) -> Object:
-    """How the card is joined to others, as far as that is known."""
+def _interconnect_attributes(gpu: Gpu) -> Object:
+    """The known attributes of the GPU's NVLink domain, PCIe root and NUMA node."""
     texts = {
-        NVLINK_DOMAIN: card.nvlink_domain,
-        PCIE_ROOT: card.pcie_root,
-        PCI_BUS_ID: card.pci_bus_id,
+        NVLINK_DOMAIN: gpu.nvlink_domain,
+        PCIE_ROOT: gpu.pcie_root,
+        PCI_BUS_ID: gpu.pci_bus_id,
     }
     found: Object = {
-        name: {"string": shortened(text, LONGEST_TEXT)} for name, text in texts.items() if text
+        name: {"string": shortened(text, MAX_TEXT_LENGTH)} for name, text in texts.items() if text
     }
-    return found if card.numa_node is None else found | {NUMA_NODE: {"int": card.numa_node}}
+    return found if gpu.numa_node is None else found | {NUMA_NODE: {"int": gpu.numa_node}}
 
 
-def _capacity(offer: Offer) -> Object:
+def _capacity(published: PublishedGpu) -> Object:
     physical = {
-        TFLOPS: quantity_of(offer.model.tflops),
-        VRAM: _bytes(offer.card.memory_bytes),
+        TFLOPS: quantity_of(published.model.tflops),
+        VRAM: _bytes(published.gpu.memory_bytes),
     }
     readable: Object = {
         name: {
@@ -275,23 +274,23 @@ def _capacity(offer: Offer) -> Object:
             "value": str(amount),
             "requestPolicy": {"default": str(amount), "validRange": {"min": "1"}},
         }
-        for name, amount in offer.budget.items()
+        for name, amount in published.budget.items()
     }
     return readable | consumed
 
 
-def _taints(offer: Offer, node: NodeState) -> list[Object]:
+def _taints(published: PublishedGpu, node: NodeState) -> list[Object]:
     taints = []
     if node.owner != OWNER_KUBE_SCHEDULER:
         taints.append({"key": OWNER_TAINT, "value": OWNER_DRAY, "effect": "NoSchedule"})
-    if offer.card.trouble:
-        value = _label_value(offer.card.trouble)
+    if published.gpu.health_error:
+        value = _label_value(published.gpu.health_error)
         taints.append({"key": HEALTH_TAINT, "value": value, "effect": "NoSchedule"})
     return taints
 
 
 def _label_value(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_.-]+", "-", text)[:LONGEST_LABEL].strip("-_.")
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", text)[:MAX_LABEL_LENGTH].strip("-_.")
 
 
 def _bytes(amount: int) -> Quantity:

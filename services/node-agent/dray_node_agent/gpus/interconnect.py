@@ -1,4 +1,4 @@
-"""How cards are joined to each other and to the machine: what NVLink and PCIe tell.
+"""How GPUs are joined to each other and to the machine: what NVLink and PCIe tell.
 
 Kubernetes writes PCI addresses as Linux does (``0000:3b:00.0``), NVML with eight digits in front.
 """
@@ -37,20 +37,20 @@ def numa_node(address: str, devices: Path = DEVICES) -> int | None:
 
 
 def nvlink_domains(links: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """Cards by PCI address with the far ends of their links: the domain of each that NVLink joins
-    to another one, directly or over switches and other cards; the least address names it."""
-    of = {card: card for card in links}
+    """GPUs by PCI address with the far ends of their links: the domain of each that NVLink joins
+    to another one, directly or over switches and other GPUs; the least address names it."""
+    of = {gpu: gpu for gpu in links}
 
     def first(one: str) -> str:
         while of[one] != one:
             one = of[one]
         return one
 
-    for card, ends in links.items():
+    for gpu, ends in links.items():
         for end in ends:
             of.setdefault(end, end)
-            of[first(end)] = first(card)
+            of[first(end)] = first(gpu)
     domains: dict[str, list[str]] = {}
-    for card in links:
-        domains.setdefault(first(card), []).append(card)
-    return {card: min(cards) for cards in domains.values() if len(cards) > 1 for card in cards}
+    for gpu in links:
+        domains.setdefault(first(gpu), []).append(gpu)
+    return {gpu: min(gpus) for gpus in domains.values() if len(gpus) > 1 for gpu in gpus}

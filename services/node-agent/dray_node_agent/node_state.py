@@ -1,4 +1,4 @@
-"""The agent's two conversations with the bus: its node's state in, its reports out."""
+"""The node's state from the bus, and the agent's reports to it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -16,25 +16,24 @@ from dray.messages.events import ClaimPrepared
 from dray.messages.facts import ClusterObserved, Fact, InventoryObserved, NodeObserved
 from dray.messages.rpc import INVENTORY_SUBJECT, Inventory, InventoryReply
 from dray.runtime.backoff import Backoff
-from dray_node_agent.inventory import NodeState
-from dray_node_agent.kubelet.preparing import Prepared
+from dray_node_agent.decisions.inventory import NodeState
+from dray_node_agent.kubelet.preparer import NewlyPrepared
 
-MOST_PAUSE_S = 2.0
-"""Between attempts to read or write a stream that is not there yet."""
-ANSWER_S = 5.0
-"""How long the leader may take for a report."""
-WAITING_EVENTS = 1000
-"""Events kept while the bus is away; older ones are dropped, they only make timelines."""
+MAX_RETRY_DELAY_S = 2.0
+"""Longest pause between attempts to use a missing stream."""
+REPORT_TIMEOUT_S = 5.0
+"""Time-out of a report's answer."""
+MAX_QUEUED_EVENTS = 1000
+"""Events kept while the bus is unavailable; older ones are dropped. They are for timelines only."""
 
 
 class NodeFollower:
-    """Hands every published state of ``node`` to ``on_state``; in no pool once it is gone.
+    """Passes every published state of ``node`` to ``on_state``; no pool once the node is deleted.
 
-    ``on_server`` hears what the API server keeps.
-    ``on_generation`` hears the generations that were ever reported for the node, also by an
-    agent whose disk is lost. ``on_lost`` is called when the stream of facts is found missing
-    or made anew. Health whose tombstone was published while the node was gone is reported again
-    when the node is back, with a generation above the tombstone's.
+    ``on_server`` gets the API server's features, ``on_generation`` the generations that were
+    reported for the node before, also by an agent that lost its disk. ``on_lost`` is called when
+    the facts stream is missing or was recreated. If the node's inventory has a tombstone, the
+    returned node reports a generation above it.
     """
 
     def __init__(
@@ -52,20 +51,20 @@ class NodeFollower:
         self._on_generation = on_generation
         self._on_lost = on_lost
         self._on_server = on_server
-        self._buried: InventoryObserved | None = None
+        self._tombstone: InventoryObserved | None = None
 
     async def run(self) -> None:
-        """Read for ever; a lost stream is read from its start once it is back."""
-        backoff, said = Backoff(most_s=MOST_PAUSE_S), ""
+        """Read until cancelled; a lost stream is read from its start once it exists again."""
+        backoff, logged = Backoff(most_s=MAX_RETRY_DELAY_S), ""
         while True:
             try:
                 await self._read(backoff)
             except (StreamMissingError, BusUnavailableError) as error:
                 if isinstance(error, StreamMissingError):
                     self._on_lost()
-                if said != str(error):
-                    said = str(error)
-                    structlog.get_logger().info("no facts to read just now", why=said)
+                if logged != str(error):
+                    logged = str(error)
+                    structlog.get_logger().info("facts can't be read, will retry", why=logged)
             await backoff.pause()
 
     async def _read(self, backoff: Backoff) -> None:
@@ -77,35 +76,35 @@ class NodeFollower:
         async for delivered in self._bus.read(FACTS_STREAM, subjects=list(subjects)):
             backoff.reset()
             try:
-                self._take(decode(delivered, subjects[delivered.subject]))
+                self._apply(decode(delivered, subjects[delivered.subject]))
             except UndecodableMessageError as error:
-                structlog.get_logger().error("fact ignored", error=str(error))
+                structlog.get_logger().error("skipped an undecodable fact", error=str(error))
 
-    def _take(self, fact: Fact) -> None:
+    def _apply(self, fact: Fact) -> None:
         match fact:
             case ClusterObserved():
                 self._on_server(fact)
             case InventoryObserved(node=self._node, deleted=True):
-                self._buried = fact
+                self._tombstone = fact
             case InventoryObserved(node=self._node, revision=generation):
                 self._on_generation(generation)
             case NodeObserved(node=node, deleted=True) if node.name == self._node:
                 self._on_state(NodeState(self._node, node.uid))
             case NodeObserved(node=node) if node.name == self._node:
-                if self._buried is not None:
-                    self._on_generation(self._buried.revision)
-                    self._buried = None
+                if self._tombstone is not None:
+                    self._on_generation(self._tombstone.revision)
+                    self._tombstone = None
                 self._on_state(NodeState.of(node))
 
 
 class InventoryRefusedError(TemporaryError):
-    """The leader does not take the report now; it is repeated."""
+    """The leader refused the report; it is repeated."""
 
 
-class Reporter:
-    """Reports the node's health (the last one counts) and publishes what was prepared (each one).
+class NodeReporter:
+    """Reports the node's health (only the latest) and publishes ``claim.prepared`` (every one).
 
-    ``on_generation`` hears the generation that the leader knows where it is above the reported one.
+    ``on_generation`` gets the leader's generation if it is above the reported one.
     """
 
     def __init__(self, bus: Bus, node: str, source: str) -> None:
@@ -115,11 +114,11 @@ class Reporter:
         self.on_generation: Callable[[int], None] = lambda _: None
         self._inventory: Inventory | None = None
         self._inventory_changed = asyncio.Event()
-        self._events: asyncio.Queue[ClaimPrepared] = asyncio.Queue(WAITING_EVENTS)
+        self._events: asyncio.Queue[ClaimPrepared] = asyncio.Queue(MAX_QUEUED_EVENTS)
         self.dropped_events = 0
 
     def inventory(self, generation: int, unhealthy: tuple[str, ...]) -> None:
-        """Report health with the next chance, unless it was reported already."""
+        """Report health soon, unless it was reported already."""
         inventory = Inventory(
             node=self._node, driver=DRIVER, generation=generation, unhealthy=unhealthy
         )
@@ -128,11 +127,11 @@ class Reporter:
             self._inventory_changed.set()
 
     def repeat(self) -> None:
-        """Report health again: the stream was lost with what it held."""
+        """Report health again: the stream was lost."""
         self._inventory_changed.set()
 
-    def prepared(self, prepared: Prepared) -> None:
-        """Report a claim that became ready. Never blocks."""
+    def prepared(self, prepared: NewlyPrepared) -> None:
+        """Queue the event of a prepared claim. Never blocks."""
         if self._events.full():
             self._events.get_nowait()
             self.dropped_events += 1
@@ -154,7 +153,7 @@ class Reporter:
         )
 
     async def report_inventory(self) -> None:
-        """Loop: report the newest inventory until the leader has published it."""
+        """Loop: report the latest inventory until the leader has published it."""
         while True:
             await self._inventory_changed.wait()
             self._inventory_changed.clear()
@@ -167,16 +166,18 @@ class Reporter:
             await self._until_done(partial(self._store_event, event))
 
     async def _until_done(self, work: Callable[[], Awaitable[None]]) -> None:
-        backoff, known = Backoff(most_s=MOST_PAUSE_S), ""
+        backoff, known = Backoff(most_s=MAX_RETRY_DELAY_S), ""
         while True:
             try:
                 await work()
             except MessageTooLargeError as error:
-                structlog.get_logger().error("left out", error=str(error))
+                structlog.get_logger().error("message dropped", error=str(error))
                 return
             except (BusUnavailableError, StreamMissingError, InventoryRefusedError) as error:
                 log = structlog.get_logger()
-                (log.debug if known == str(error) else log.info)("not reported yet", why=str(error))
+                (log.debug if known == str(error) else log.info)(
+                    "not reported, will retry", why=str(error)
+                )
                 known = str(error)
                 await backoff.pause()
             else:
@@ -186,7 +187,7 @@ class Reporter:
         await self._bus.publish(encode(event, source=self._source, traceparent=event.traceparent))
 
     async def _send_inventory(self) -> None:
-        """Send the newest report to the leader; facts have one writer.
+        """Send the latest report to the leader, the only writer of facts.
 
         Raises BusUnavailableError, InventoryRefusedError.
         """
@@ -195,14 +196,14 @@ class Reporter:
             return
         subject = f"{INVENTORY_SUBJECT}.{token(self._node)}"
         answer = await self._bus.request(
-            subject, msgspec.json.encode(inventory), timeout_s=ANSWER_S
+            subject, msgspec.json.encode(inventory), timeout_s=REPORT_TIMEOUT_S
         )
         try:
             reply = msgspec.json.decode(answer, type=InventoryReply)
         except msgspec.MsgspecError as error:
             raise InventoryRefusedError(f"the leader's answer can't be read: {error}") from error
         if reply.known_generation > inventory.generation:
-            # The slices are published again above it, and reported then.
+            # The slices get a higher generation, and are then reported again.
             self.on_generation(reply.known_generation)
         elif not reply.accepted:
-            raise InventoryRefusedError(f"the leader does not take the report: {reply.error}")
+            raise InventoryRefusedError(f"the leader refused the report: {reply.error}")

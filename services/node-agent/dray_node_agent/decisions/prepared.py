@@ -1,4 +1,4 @@
-"""What was prepared for a claim: values that the checkpoint keeps and the kubelet is told."""
+"""Prepared claims, as stored in the checkpoint and reported to the kubelet."""
 
 from typing import Any, Literal
 
@@ -8,7 +8,7 @@ Phase = Literal["PrepareStarted", "PrepareCompleted"]
 
 
 class PreparedDevice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One allocation result, made ready."""
+    """One prepared allocation result."""
 
     request: str
     pool: str
@@ -17,16 +17,16 @@ class PreparedDevice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     share_id: str | None = None
     admin_access: bool = False
     consumed: dict[str, str] = {}
-    """Virtual capacities as text; a result that stated none took them all."""
+    """Virtual capacities as text; a result that stated none consumes all."""
 
     @property
     def whole(self) -> bool:
-        """Whether the card is held as a whole: a result without a share."""
+        """Whether the result takes the whole device: it has no share id."""
         return self.share_id is None and not self.admin_access
 
 
 class PreparedClaim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A claim with everything that was done for it."""
+    """A claim and the result of its preparation."""
 
     uid: str
     namespace: str
@@ -34,6 +34,6 @@ class PreparedClaim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     phase: Phase
     devices: tuple[PreparedDevice, ...]
     cdi: dict[str, Any]
-    """The CDI specification, to write the same again after a reboot."""
+    """The CDI specification, written again after a reboot."""
     env: dict[str, str] = {}
     traceparent: str = ""

@@ -1,8 +1,8 @@
-"""What differs between the slices that should be and those that are. Pure.
+"""Compares desired with existing ResourceSlices.
 
-The rules are those of Kubernetes' own slice controller: quantities compare by amount, the
-``timeAdded`` that the server gives a taint is kept, fields that the server dropped are found
-by comparing its answer with the request.
+By the rules of Kubernetes' slice controller: quantities compare by amount, a taint keeps the
+``timeAdded`` that the server set, and dropped fields are found by comparing the server's answer
+with the request.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,8 +17,8 @@ Path = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
-    """Writes in the order in which they are to happen."""
+class SliceChanges:
+    """The writes, in their order."""
 
     deletes: tuple[Object, ...] = ()
     updates: tuple[Object, ...] = ()
@@ -36,7 +36,7 @@ def generation_of(existing: Iterable[Object]) -> int:
 def is_published(
     desired: Sequence[Object], existing: Sequence[Object], dropped: Iterable[Path]
 ) -> bool:
-    """Whether ``existing`` is ``desired`` but for fields known to be ``dropped``."""
+    """Whether ``existing`` equals ``desired``, except for ``dropped`` fields."""
     if len(desired) != len(existing):
         return False
     found = {one["metadata"]["name"]: one for one in existing}
@@ -47,14 +47,14 @@ def is_published(
     )
 
 
-def changes(desired: Sequence[Object], existing: Sequence[Object]) -> Changes:
-    """The writes that make ``existing`` into ``desired``."""
+def changes(desired: Sequence[Object], existing: Sequence[Object]) -> SliceChanges:
+    """The writes that turn ``existing`` into ``desired``."""
     found = {one["metadata"]["name"]: one for one in existing}
     wanted = {one["metadata"]["name"] for one in desired}
-    return Changes(
+    return SliceChanges(
         deletes=tuple(one for one in existing if one["metadata"]["name"] not in wanted),
         updates=tuple(
-            _onto(one, found[one["metadata"]["name"]])
+            _as_update(one, found[one["metadata"]["name"]])
             for one in desired
             if one["metadata"]["name"] in found
         ),
@@ -67,15 +67,15 @@ def dropped_fields(sent: Object, kept: Object) -> frozenset[Path]:
     return frozenset(_missing(sent["spec"], kept.get("spec") or {}, ("spec",)))
 
 
-def regained(dropped: Iterable[Path], server: ClusterObserved) -> frozenset[Path]:
-    """Of the ``dropped`` fields those that the server is said to keep by now."""
+def now_kept(dropped: Iterable[Path], server: ClusterObserved) -> frozenset[Path]:
+    """The ``dropped`` fields that the server keeps now."""
     shares, taints = server.consumable_capacity, server.device_taints
     kept = {"allowMultipleAllocations": shares, "requestPolicy": shares, "taints": taints}
     return frozenset(path for path in dropped if kept.get(path[-1], False))
 
 
-def in_words(path: Path) -> str:
-    """A path as people write it: ``spec.devices[].taints``."""
+def path_text(path: Path) -> str:
+    """A path for people: ``spec.devices[].taints``."""
     return ".".join(path).replace(".[]", "[]")
 
 
@@ -92,8 +92,8 @@ def _equal(desired: Object, existing: Object, dropped: Sequence[Path]) -> bool:
     return bool(_canonical(spec) == _canonical(existing["spec"]))
 
 
-def _onto(desired: Object, existing: Object) -> Object:
-    """``desired`` as an update of ``existing``: fenced, taints as old as they are."""
+def _as_update(desired: Object, existing: Object) -> Object:
+    """``desired`` as an update of ``existing``, with its resourceVersion and taints' times."""
     metadata = existing["metadata"] | {
         "labels": (existing["metadata"].get("labels") or {}) | desired["metadata"]["labels"],
         "ownerReferences": desired["metadata"]["ownerReferences"],
@@ -104,11 +104,11 @@ def _onto(desired: Object, existing: Object) -> Object:
         for taint in device.get("taints") or ()
         if "timeAdded" in taint
     }
-    devices = [_aged(device, since) for device in desired["spec"]["devices"]]
+    devices = [_with_taint_times(device, since) for device in desired["spec"]["devices"]]
     return desired | {"metadata": metadata, "spec": desired["spec"] | {"devices": devices}}
 
 
-def _aged(device: Object, since: Mapping[tuple[str, Path], str]) -> Object:
+def _with_taint_times(device: Object, since: Mapping[tuple[str, Path], str]) -> Object:
     if "taints" not in device:
         return device
     taints = [
@@ -124,7 +124,7 @@ def _taint(taint: Mapping[str, Any]) -> Path:
 
 
 def _canonical(spec: Mapping[str, Any]) -> Any:
-    """The spec with amounts as numbers, defaults and server-given times left out."""
+    """The spec with amounts as numbers, without defaults and times set by the server."""
     devices = [
         device
         | {"capacity": _amounts(device.get("capacity") or {})}
@@ -135,7 +135,7 @@ def _canonical(spec: Mapping[str, Any]) -> Any:
 
 
 def _amounts(value: Any) -> Any:
-    """Every text below a capacity is a quantity."""
+    """Parse all quantities of a capacity."""
     if isinstance(value, Mapping):
         return {key: _amounts(one) for key, one in value.items()}
     if isinstance(value, list):

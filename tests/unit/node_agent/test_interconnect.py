@@ -1,18 +1,18 @@
-"""How cards are joined, as they are published."""
+"""How GPUs are joined, as they are published."""
 
 import pytest
 
 from dray.domain.names import NUMA_NODE, NVLINK_DOMAIN, PCI_BUS_ID, PCIE_ROOT
-from dray_node_agent.boards.joints import (
+from dray_node_agent.decisions.gpus import Gpu, GpuSnapshot
+from dray_node_agent.decisions.inventory import NodeState, slices
+from dray_node_agent.gpus.interconnect import (
     SWITCH,
     numa_node,
     nvlink_domains,
     pci_address,
     pcie_root,
 )
-from dray_node_agent.boards.ports import Card, Reading
-from dray_node_agent.boards.simulated import SimulatedBoard
-from dray_node_agent.inventory import NodeState, slices
+from dray_node_agent.gpus.simulated import SimulatedGpus
 
 
 @pytest.mark.parametrize(
@@ -57,17 +57,17 @@ def test_root_and_numa_node_are_read_from_sysfs(tmp_path):
         assert numa_node(absent, by_address) is None
 
 
-def joints(card):
-    (published,) = slices(Reading((card,)), NodeState("n"), generation=1)
+def joints(gpu):
+    (published,) = slices(GpuSnapshot((gpu,)), NodeState("n"), generation=1)
     attributes = published["spec"]["devices"][0]["attributes"]
     names = (NVLINK_DOMAIN, NUMA_NODE, PCIE_ROOT, PCI_BUS_ID)
     return [attributes.get(name) for name in names]
 
 
 def test_a_slice_says_what_is_known_of_a_card_s_joints():
-    card = Card("GPU-1", "NVIDIA A100-SXM4-80GB", 2**36)
-    assert joints(card) == [None] * 4
-    simulated = SimulatedBoard("n", "A100", 4).read().cards[2]
+    gpu = Gpu("GPU-1", "NVIDIA A100-SXM4-80GB", 2**36)
+    assert joints(gpu) == [None] * 4
+    simulated = SimulatedGpus("n", "A100", 4).read().gpus[2]
     assert joints(simulated) == [
         {"string": "0000:01:00.0"},
         {"int": 1},
@@ -78,14 +78,14 @@ def test_a_slice_says_what_is_known_of_a_card_s_joints():
 
 @pytest.mark.parametrize("count", [1, 2, 5, 6, 8])
 def test_simulated_cards_are_joined_as_on_a_board_of_their_model(count):
-    cards = SimulatedBoard("n", "H100", count).read().cards
-    assert len({card.nvlink_domain for card in cards}) == 1
-    assert bool(cards[0].nvlink_domain) == (count > 1)
-    assert {card.nvlink_domain for card in SimulatedBoard("n", "L40S", count).read().cards} == {""}
+    gpus = SimulatedGpus("n", "H100", count).read().gpus
+    assert len({gpu.nvlink_domain for gpu in gpus}) == 1
+    assert bool(gpus[0].nvlink_domain) == (count > 1)
+    assert {gpu.nvlink_domain for gpu in SimulatedGpus("n", "L40S", count).read().gpus} == {""}
     roots: dict[str, list[int | None]] = {}
-    for card in cards:
-        roots.setdefault(card.pcie_root, []).append(card.numa_node)
+    for gpu in gpus:
+        roots.setdefault(gpu.pcie_root, []).append(gpu.numa_node)
     assert all(len(numa) <= 2 and len({*numa}) == 1 for numa in roots.values())
-    halves = [card.numa_node for card in cards]
+    halves = [gpu.numa_node for gpu in gpus]
     assert halves == sorted(halves)
     assert 0 <= halves.count(0) - halves.count(1) <= 1

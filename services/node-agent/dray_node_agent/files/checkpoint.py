@@ -1,8 +1,8 @@
-"""What this node has prepared, on disk: all that Unprepare needs when the claim is gone.
+"""The checkpoint: the claims prepared on this node, with all that Unprepare needs.
 
-A JSON envelope around the data: format version, SHA-256 of the data's bytes as written (so
-that a field added later does not break the sum), the data. An entry is written before its
-CDI file (``PrepareStarted``) and again after it (``PrepareCompleted``).
+A JSON envelope with format version, SHA-256 of the data's bytes as written (so that later fields
+do not change it), and data. An entry is written before its CDI file (``PrepareStarted``) and after
+it (``PrepareCompleted``).
 """
 
 import hashlib
@@ -12,14 +12,14 @@ from pathlib import Path
 
 import msgspec
 
-from dray_node_agent.disk import write_atomically
-from dray_node_agent.kubelet.prepared import PreparedClaim
+from dray_node_agent.decisions.prepared import PreparedClaim
+from dray_node_agent.files.atomic_files import write_atomically
 
 FORMAT = 1
 """Raised only when an older agent could not use what a newer one wrote."""
 
 
-class Data(msgspec.Struct, frozen=True, kw_only=True):
+class CheckpointData(msgspec.Struct, frozen=True, kw_only=True):
     """The content under the checksum."""
 
     boot_id: str
@@ -33,8 +33,8 @@ class _Envelope(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
-    """What the disk held. ``corrupt`` says why it could not be used, and where it is now."""
+class LoadedCheckpoint:
+    """The loaded claims. ``corrupt`` says why the file could not be used, and where it is now."""
 
     claims: dict[str, PreparedClaim]
     boot_id: str = ""
@@ -52,18 +52,18 @@ class CheckpointFile:
         self._aside: Path | None = None
         """Where ``save`` keeps a file that can't be read."""
 
-    def load(self) -> Loaded:
+    def load(self) -> LoadedCheckpoint:
         """The claims as last written. A file that can't be read stays until it is replaced."""
         try:
             content = self.path.read_bytes()
         except FileNotFoundError:
-            return Loaded({}, fresh=True)
+            return LoadedCheckpoint({}, fresh=True)
         try:
             data = _decode(content)
         except ValueError as error:
             self._aside = self._unused_name()
-            return Loaded({}, corrupt=f"{error}; kept as {self._aside.name}")
-        return Loaded(data.claims, data.boot_id)
+            return LoadedCheckpoint({}, corrupt=f"{error}; kept as {self._aside.name}")
+        return LoadedCheckpoint(data.claims, data.boot_id)
 
     def save(self, claims: Mapping[str, PreparedClaim]) -> None:
         """Replace the file; one that can't be read is kept under another name."""
@@ -71,7 +71,7 @@ class CheckpointFile:
         if self._aside is not None:
             self._aside.hardlink_to(self.path)
             self._aside = None
-        data = msgspec.json.encode(Data(boot_id=self._boot_id, claims=dict(claims)))
+        data = msgspec.json.encode(CheckpointData(boot_id=self._boot_id, claims=dict(claims)))
         envelope = _Envelope(FORMAT, _checksum(data), msgspec.Raw(data))
         write_atomically(self.path, msgspec.json.encode(envelope))
 
@@ -83,7 +83,7 @@ class CheckpointFile:
 
 
 def boot_id() -> str:
-    """What tells one boot of this machine from the next; empty where the kernel has none."""
+    """The kernel's boot id; empty if there is none."""
     path = Path("/proc/sys/kernel/random/boot_id")
     return path.read_text().strip() if path.exists() else ""
 
@@ -92,8 +92,8 @@ def _checksum(data: bytes) -> str:
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
-def _decode(content: bytes) -> Data:
-    """Raises ValueError with what is wrong."""
+def _decode(content: bytes) -> CheckpointData:
+    """Raises ValueError with the reason."""
     try:
         envelope = msgspec.json.decode(content, type=_Envelope)
     except msgspec.MsgspecError as error:
@@ -104,6 +104,6 @@ def _decode(content: bytes) -> Data:
     if envelope.checksum != _checksum(raw):
         raise ValueError(f"its checksum is {envelope.checksum}, its data's {_checksum(raw)}")
     try:
-        return msgspec.json.decode(raw, type=Data)
+        return msgspec.json.decode(raw, type=CheckpointData)
     except msgspec.MsgspecError as error:
         raise ValueError(f"its data can't be read: {error}") from error

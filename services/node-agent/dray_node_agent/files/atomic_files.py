@@ -1,4 +1,4 @@
-"""Writing files so that a crash leaves the old content or the new, never a part."""
+"""Atomic file writes: a crash leaves the old content or the new."""
 
 import contextlib
 import fcntl
@@ -10,7 +10,7 @@ from dray.domain.errors import PermanentError
 
 
 class AlreadyServedError(PermanentError):
-    """Another node-agent works on the same state folder."""
+    """Another node-agent uses the same state folder."""
 
 
 def write_atomically(path: Path, content: bytes, *, mode: int = 0o600) -> None:
@@ -29,10 +29,9 @@ def write_atomically(path: Path, content: bytes, *, mode: int = 0o600) -> None:
 
 
 def remove_unfinished(folder: Path, name: str = "*") -> None:
-    """Remove what ``write_atomically`` of a killed process left of files called ``name``, which
-    may have wildcards.
+    """Remove temporary files of killed processes for files called ``name`` (wildcards allowed).
 
-    Call it where nobody else writes such files. Raises OSError.
+    Call it only if no other process writes such files. Raises OSError.
     """
     for path in folder.glob(f".{name}.*.tmp"):
         if path.name.split(".")[-2].isdecimal():
@@ -41,10 +40,10 @@ def remove_unfinished(folder: Path, name: str = "*") -> None:
 
 @contextlib.contextmanager
 def sole_user(folder: Path) -> Iterator[None]:
-    """Hold the state folder until the end of the block; the kernel frees it if we are killed.
+    """Lock the state folder until the end of the block; the kernel releases it if the process dies.
 
     Raises:
-        AlreadyServedError: another process holds it.
+        AlreadyServedError: another process has the lock.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "agent.lock"

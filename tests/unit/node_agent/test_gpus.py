@@ -1,4 +1,4 @@
-"""Boards: simulated cards, and NVML behind a library made of Python."""
+"""Boards: simulated GPUs, and NVML behind a library made of Python."""
 
 import ctypes
 import threading
@@ -7,36 +7,36 @@ import pynvml
 import pytest
 
 from dray.domain.errors import InvalidInputError
-from dray_node_agent.boards.nvml import NvmlBoard
-from dray_node_agent.boards.ports import BoardUnavailableError
-from dray_node_agent.boards.simulated import SimulatedBoard
+from dray_node_agent.gpus.nvml import NvmlGpus
+from dray_node_agent.gpus.simulated import SimulatedGpus
+from dray_node_agent.gpus.source import GpusUnavailableError
 
 
 def test_simulated_cards_are_the_same_after_a_restart_and_differ_between_nodes():
-    first = SimulatedBoard("n1", "H100", 3).read()
-    assert SimulatedBoard("n1", "H100", 3).read() == first
-    uuids = {card.uuid for card in first.cards}
+    first = SimulatedGpus("n1", "H100", 3).read()
+    assert SimulatedGpus("n1", "H100", 3).read() == first
+    uuids = {gpu.uuid for gpu in first.gpus}
     assert len(uuids) == 3
-    assert not uuids & {card.uuid for card in SimulatedBoard("n2", "H100", 3).read().cards}
+    assert not uuids & {gpu.uuid for gpu in SimulatedGpus("n2", "H100", 3).read().gpus}
 
 
-def test_the_health_file_makes_cards_sick_and_well_again(tmp_path):
+def test_the_health_file_makes_gpus_unhealthy_and_healthy_again(tmp_path):
     path = tmp_path / "unhealthy"
-    board = SimulatedBoard("n", "A100", 3, path)
-    assert [card.trouble for card in board.read().cards] == ["", "", ""]
-    path.write_text(f"1 xid 79\n\n{board.read().cards[2].uuid}\n")
-    assert [card.trouble for card in board.read().cards] == ["", "xid 79", "sick"]
+    board = SimulatedGpus("n", "A100", 3, path)
+    assert [gpu.health_error for gpu in board.read().gpus] == ["", "", ""]
+    path.write_text(f"1 xid 79\n\n{board.read().gpus[2].uuid}\n")
+    assert [gpu.health_error for gpu in board.read().gpus] == ["", "xid 79", "unhealthy"]
     path.unlink()
-    assert [card.trouble for card in board.read().cards] == ["", "", ""]
+    assert [gpu.health_error for gpu in board.read().gpus] == ["", "", ""]
 
 
 def test_an_unknown_model_is_refused_with_the_known_ones():
     with pytest.raises(InvalidInputError, match=r"'Z9'.*A100, H100"):
-        SimulatedBoard("n", "Z9", 1)
+        SimulatedGpus("n", "Z9", 1)
 
 
 class FakeNvml:
-    """The C library's functions on two cards; references are ``byref`` objects."""
+    """The C library's functions on two GPUs; references are ``byref`` objects."""
 
     def __init__(self):
         self.events: list[tuple[int, int, int]] = []
@@ -45,7 +45,7 @@ class FakeNvml:
         self.initialised = 0
         self.asked = threading.Event()
         self.links: dict[tuple[int, int], str] = {}
-        """Active ones, by card and number: the far end's bus id, or "switch"."""
+        """Active ones, by GPU and number: the far end's bus id, or "switch"."""
 
     def __getattr__(self, name):
         """Functions this driver lacks raise AttributeError, as a missing symbol does."""
@@ -140,8 +140,8 @@ class FakeNvml:
             self.asked.set()
             threading.Event().wait(0.01)  # the real one blocks for the time-out
             return pynvml.NVML_ERROR_TIMEOUT
-        card, kind, data = self.events.pop(0)
-        address = ctypes.c_void_p(card + 1)
+        gpu, kind, data = self.events.pop(0)
+        address = ctypes.c_void_p(gpu + 1)
         ctypes.memmove(
             ctypes.byref(event._obj, type(event._obj).device.offset),
             ctypes.byref(address),
@@ -167,7 +167,7 @@ def nvml(monkeypatch):
 
 @pytest.fixture
 def board(nvml):
-    board = NvmlBoard()
+    board = NvmlGpus()
     yield board
     board.close()
 
@@ -179,63 +179,63 @@ def board(nvml):
         ({(0, 1): "00000000:3C:00.0", (1, 1): "00000000:3B:00.0"}, "0000:3b:00.0"),
         ({(0, 1): "00000000:FF:00.0"}, ""),
     ],
-    ids=["over a switch", "directly", "to nothing that is a card"],
+    ids=["over a switch", "directly", "to nothing that is a GPU"],
 )
 def test_nvml_cards_say_which_of_them_nvlink_joins(nvml, board, links, domain):
     nvml.links = links
-    cards = board.read().cards
-    assert [card.pci_bus_id for card in cards] == ["0000:3b:00.0", "0000:3c:00.0"]
-    assert [card.nvlink_domain for card in cards] == [domain] * 2
+    gpus = board.read().gpus
+    assert [gpu.pci_bus_id for gpu in gpus] == ["0000:3b:00.0", "0000:3c:00.0"]
+    assert [gpu.nvlink_domain for gpu in gpus] == [domain] * 2
 
 
 def test_nvml_cards_are_read_with_what_the_driver_knows(board):
-    reading = board.read()
-    assert reading.driver_version == "580.95"
-    assert [card.uuid for card in reading.cards] == ["GPU-0", "GPU-1"]
-    card = reading.cards[1]
-    assert card.product == "NVIDIA H100 80GB HBM3"
-    assert card.memory_bytes == 80 * 2**30
-    assert card.device_nodes[0] == "/dev/nvidia5"
-    assert (card.cores, card.numa_node, card.pci_bus_id) == (0, None, "")
-    assert not card.trouble
+    snapshot = board.read()
+    assert snapshot.driver_version == "580.95"
+    assert [gpu.uuid for gpu in snapshot.gpus] == ["GPU-0", "GPU-1"]
+    gpu = snapshot.gpus[1]
+    assert gpu.product == "NVIDIA H100 80GB HBM3"
+    assert gpu.memory_bytes == 80 * 2**30
+    assert gpu.device_nodes[0] == "/dev/nvidia5"
+    assert (gpu.cores, gpu.numa_node, gpu.pci_bus_id) == (0, None, "")
+    assert not gpu.health_error
 
 
-def test_an_xid_makes_its_card_sick_for_good(nvml):
+def test_an_xid_makes_its_gpu_unhealthy_until_the_restart(nvml):
     fell_ill = threading.Event()
     nvml.events = [
         (1, pynvml.nvmlEventTypeXidCriticalError, 31),
         (1, pynvml.nvmlEventTypeXidCriticalError, 79),
     ]
-    board = NvmlBoard(fell_ill.set)
+    board = NvmlGpus(fell_ill.set)
     try:
         assert fell_ill.wait(10)
         assert nvml.asked.wait(10)
-        assert [card.trouble for card in board.read().cards] == ["", "xid-79"]
+        assert [gpu.health_error for gpu in board.read().gpus] == ["", "xid-79"]
     finally:
         board.close()
 
 
 def test_an_application_fault_leaves_the_card_well(nvml):
     nvml.events = [(0, pynvml.nvmlEventTypeXidCriticalError, 31)]
-    board = NvmlBoard()
+    board = NvmlGpus()
     try:
         assert nvml.asked.wait(10)
-        assert [card.trouble for card in board.read().cards] == ["", ""]
+        assert [gpu.health_error for gpu in board.read().gpus] == ["", ""]
     finally:
         board.close()
 
 
 def test_uncorrected_ecc_counts_only_where_rows_are_not_remapped(nvml, board):
     nvml.ecc = 3
-    assert board.read().cards[0].trouble == "uncorrected-ecc"
+    assert board.read().gpus[0].health_error == "uncorrected-ecc"
     nvml.remapping_failed = 0
-    assert board.read().cards[0].trouble == ""
+    assert board.read().gpus[0].health_error == ""
     nvml.remapping_failed = 1
-    assert board.read().cards[0].trouble == "row-remapping-failed"
+    assert board.read().gpus[0].health_error == "row-remapping-failed"
 
 
 def test_closing_twice_shuts_nvml_down_once(nvml):
-    board = NvmlBoard()
+    board = NvmlGpus()
     board.close()
     board.close()
     assert nvml.initialised == 0
@@ -247,5 +247,5 @@ def test_a_machine_without_a_driver_says_what_to_do(monkeypatch):
 
     monkeypatch.setattr(pynvml, "nvmlLib", None)
     monkeypatch.setattr(pynvml, "_LoadNvmlLibrary", absent)
-    with pytest.raises(BoardUnavailableError, match="is the NVIDIA driver installed"):
-        NvmlBoard()
+    with pytest.raises(GpusUnavailableError, match="is the NVIDIA driver installed"):
+        NvmlGpus()

@@ -1,7 +1,7 @@
-"""CDI specifications: how a container runtime adds cards to a container. Pure.
+"""CDI specifications, with which a container runtime adds GPUs to a container.
 
-One transient specification per claim. A name never gets other content, because runtimes
-cache: names contain the claim's uid, and a claim's allocation is immutable.
+One transient specification per claim. Runtimes cache, so the content of a name never changes: names
+contain the claim's uid, and a claim's allocation is immutable.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,15 +17,15 @@ Spec = dict[str, Any]
 
 
 def cdi_device(claim_uid: str, device: str, container: str = "") -> str:
-    """Name of a card within a claim's specification; of one container's share of it, if named.
+    """Name of a GPU, or of a container's share of it, in a claim's specification.
 
-    No device's name has a dot.
+    Device names have no dot.
     """
     return f"{claim_uid}-{device}.{container}" if container else f"{claim_uid}-{device}"
 
 
 def cdi_id(claim_uid: str, device: str, container: str = "") -> str:
-    """Fully qualified name, as the kubelet hands it to the runtime."""
+    """The fully qualified name that the kubelet passes to the runtime."""
     return f"{KIND}={cdi_device(claim_uid, device, container)}"
 
 
@@ -38,9 +38,9 @@ def device_entry(name: str, env: Mapping[str, str], nodes: Sequence[str]) -> Spe
 
 
 def spec_of(devices: Sequence[Spec]) -> Spec:
-    """The specification; its version is the oldest that has what it uses.
+    """The specification, of the oldest version with the features it uses.
 
-    Names that begin with a digit came with 0.5.0, all else here is 0.3.0's.
+    0.5.0 allows names that begin with a digit; the rest is in 0.3.0.
     """
     digits = any(device["name"][0].isdigit() for device in devices)
     return {
