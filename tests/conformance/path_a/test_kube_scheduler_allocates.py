@@ -89,7 +89,7 @@ async def test_shares_are_given_out_until_the_cards_are_full(
         if keeps.consumable_capacity:
             told = _dray("explain", "pod/too-many", stand)
             assert told["decides"] == "kube-scheduler"
-            assert "virtual_vram ≥ 20Gi: fails on 2 of 2 devices" in "\n".join(told["reasons"])
+            assert "virtual_vram (20Gi asked): 2 of 2 devices" in "\n".join(told["reasons"])
 
         await stand.kube.delete(PODS, made.pop(0), NAMESPACE)
         await stand.running("too-many")
