@@ -15,7 +15,6 @@ from dray.cel.frame import Closure, Frame
 from dray.cel.reads import Read, shown_reads
 from dray.cel.syntax import parse
 from dray.cel.tree import Expr
-from dray.cel.types import Type
 from dray.cel.values import Value, type_name
 from dray.cel.words import in_words
 from dray.cel.work import COST_LIMIT, StoppedError
@@ -73,11 +72,6 @@ class Program:
     def words(self) -> str:
         """What it asks of a device, in words."""
         return in_words(self.tree)
-
-    @property
-    def result_type(self) -> Type:
-        """bool, or any where only evaluation tells."""
-        return self.checked.result
 
     def matches(self, device: DeviceView) -> bool:
         """Whether ``device`` is selected.

@@ -17,10 +17,6 @@ def _traversal(of: Sized) -> Span:
     return of.size.scaled(TENTH)
 
 
-def _unit(call: Call) -> Estimate:
-    return UNIT
-
-
 def _aggregate(call: Call) -> Estimate | None:
     target = call.target
     if target is None:
