@@ -7,7 +7,7 @@ from dray.cel.device import DeviceView
 from dray.domain import names
 from dray.domain.devices import AttributeValue
 from dray.domain.quantities import Quantity, quantity_of
-from dray.seed.selector import generated_selector
+from dray.user_guide_form.selector import generated_selector
 
 MODELS = {
     "A100": (312, 80), "H100": (989, 80), "H200": (989, 141), "L40S": (362, 48), "T4": (65, 16),

@@ -1,1 +1,1 @@
-"""The only door to NATS: a port, the real door, and an in-memory one that passes its tests."""
+"""The only adapter to NATS: a port, the real adapter, and an in-memory one that passes its tests."""

@@ -33,7 +33,7 @@ INPUTS_STREAM = "DRAY_INPUTS"
 DEAD_STREAM = "DRAY_DEAD"
 LEASES_STREAM = "DRAY_LEASES"
 LEASE_PREFIX = "dray.lease."
-"""Subjects of leases: one per key, made and answered by the bus door alone."""
+"""Subjects of leases: one per key, made and answered by the adapter alone."""
 DAY_S = 86_400.0
 HOUR_S = 3_600.0
 MIB = 2**20

@@ -10,5 +10,5 @@ Behind ``check``: ``checker`` with its ``findings``, ``types``, ``signatures`` o
 ``declarations``, ``expansion`` (of macros), ``messages``, ``validation``, ``formats`` and
 ``constants``. Behind ``estimate``: ``estimation``. Behind ``evaluate``: ``closures`` with their
 ``rules``, ``operators``, ``functions`` and ``libraries``, ``costs``, ``loops`` (macros),
-``patterns`` (the door to RE2), ``work`` (limits).
+``patterns`` (the adapter to RE2), ``work`` (limits).
 """

@@ -1,4 +1,4 @@
-"""The door to RE2: the regular expressions of CEL, linear in time whatever the pattern."""
+"""The adapter to RE2: the regular expressions of CEL, linear in time whatever the pattern."""
 
 import re
 from collections.abc import Iterator

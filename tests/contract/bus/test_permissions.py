@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
-from tests.reading_server import serving_readings
 
+from benchmarks.reading_server import serving_readings
 from dray.bus.jetstream import connect
 from dray.bus.ports import Bus, BusUnavailableError, Request, StreamMissingError
 from dray.bus.topology import LEASES_STREAM, STREAMS, log_spec

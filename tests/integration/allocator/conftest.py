@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 from tests.integration.allocator.cluster import Cluster, until
-from tests.reading_server import serving_readings
 
+from benchmarks.reading_server import serving_readings
 from dray.bus.jetstream import connect
 from dray.bus.memory import MemoryBus
 from dray.bus.ports import Bus

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from tests.reading_server import serving_readings
 
+from benchmarks.reading_server import serving_readings
 from dray.bus.jetstream import connect
 from dray_sandbox.believer import believe
 from dray_sandbox.nats_server import ADMIN, start_nats

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.reading_server import serving_readings
 
+from benchmarks.reading_server import serving_readings
 from dray.bus.jetstream import JetStreamBus, connect
 from dray.bus.ports import BusUnavailableError, NoRoomError, StaleSequenceError
 from dray.bus.topology import ALLOCATOR, CLAIM_CONTROLLER, FACTS_STREAM, STREAMS, log_spec

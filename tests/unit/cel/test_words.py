@@ -9,7 +9,7 @@ from dray.cel.literals import quoted
 from dray.cel.syntax import parse
 from dray.cel.words import in_words
 from dray.domain.quantities import parse_quantity
-from dray.seed.selector import generated_selector
+from dray.user_guide_form.selector import generated_selector
 
 A = 'device.attributes["gpu.example.com"]'
 C = 'device.capacity["gpu.example.com"]'

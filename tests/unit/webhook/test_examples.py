@@ -19,7 +19,7 @@ from dray.messages.facts import (
     Synced,
     TemplateObserved,
 )
-from dray.seed.documents import convert
+from dray.user_guide_form.documents import convert
 from dray_cli.__main__ import cli
 from dray_webhook.view import View
 
