@@ -18,11 +18,11 @@ from benchmarks import cel_celpy
 from benchmarks.cel_fleet import Asked, Cards
 from benchmarks.cel_hostile import Hostile
 from benchmarks.machine import machine, percentiles
-from dray.cel.check import check_selector
-from dray.cel.device import DeviceView
+from dray.cel.check.static_check import check_selector
 from dray.cel.errors import CelCompileError, CelEvaluationError
-from dray.cel.evaluate import compile, program_of
-from dray.cel.syntax import parse
+from dray.cel.eval.program import compile, program_of
+from dray.cel.syntax.parser import parse
+from dray.cel.view import DeviceView
 
 
 class _Clock:

@@ -3,7 +3,7 @@
 import random
 from collections.abc import Iterator
 
-from dray.cel.device import DeviceView
+from dray.cel.view import DeviceView
 from dray.domain import names
 from dray.domain.devices import AttributeValue
 from dray.domain.quantities import Quantity, quantity_of

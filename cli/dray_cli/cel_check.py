@@ -9,7 +9,7 @@ import click
 from dray.cel.admission import MOST_COST
 from dray.cel.environment import Mode
 from dray.cel.errors import CelCompileError
-from dray.cel.evaluate import Program, compile, conjuncts
+from dray.cel.eval.program import Program, compile, conjuncts
 from dray.user_guide_form.dialect import translate
 from dray_cli.cel_slices import candidates_of_file
 from dray_cli.cel_verdict import DEFAULT_VERSION, Judgement, feature_gates, judge

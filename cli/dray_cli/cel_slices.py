@@ -4,7 +4,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TextIO
 
-from dray.cel.device import DeviceView, view_from_json
+from dray.cel.device import view_from_json
+from dray.cel.view import DeviceView
 from dray.domain.errors import InvalidInputError
 from dray.kube.ports import SLICES
 from dray.user_guide_form import yaml_adapter

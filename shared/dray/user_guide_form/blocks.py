@@ -10,8 +10,8 @@ from itertools import pairwise
 
 from dray.cel.environment import Environment
 from dray.cel.errors import CelSyntaxError
-from dray.cel.lexer import Token, tokens
-from dray.cel.syntax import parse
+from dray.cel.syntax.lexer import Token, tokens
+from dray.cel.syntax.parser import parse
 from dray.user_guide_form.dialect import Translation, translate, translate_value
 from dray.user_guide_form.rewriting import is_bare_value
 

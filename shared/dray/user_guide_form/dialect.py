@@ -14,14 +14,14 @@ second translation changes nothing.
 from dataclasses import dataclass
 from itertools import pairwise
 
-from dray.cel import tree
-from dray.cel.check import check_selector
+from dray.cel.check.static_check import check_selector
 from dray.cel.environment import DEFAULT, MINORS, Environment
 from dray.cel.errors import CelTypeError
-from dray.cel.lexer import tokens
-from dray.cel.syntax import parse
-from dray.cel.tree import Expr
-from dray.cel.unparse import unparse
+from dray.cel.syntax import tree
+from dray.cel.syntax.lexer import tokens
+from dray.cel.syntax.parser import parse
+from dray.cel.syntax.tree import Expr
+from dray.cel.syntax.unparse import unparse
 from dray.user_guide_form.guards import guarded
 from dray.user_guide_form.rewriting import Rewriter, is_bare_value, uses_user_guide_dialect
 

@@ -7,9 +7,9 @@ negation, as it would not be if Kubernetes had only called the term an error. At
 are quantities written as strings get a second guard, ``isQuantity(x)``.
 """
 
-from dray.cel import tree
 from dray.cel.reads import Read, read_of, reads_of
-from dray.cel.tree import Expr
+from dray.cel.syntax import tree
+from dray.cel.syntax.tree import Expr
 from dray.domain.names import DRIVER
 from dray.user_guide_form.paths import attribute, capacity, has
 from dray.user_guide_form.vocabulary import ATTRIBUTES

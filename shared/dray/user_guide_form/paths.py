@@ -1,16 +1,17 @@
 """Trees that read one attribute or capacity of a device, in the DRA dialect."""
 
-from dray.cel import tree
-from dray.cel.tree import NOWHERE, Expr, Place
+from dray.cel.source import NOWHERE, SourceLocation
+from dray.cel.syntax import tree
+from dray.cel.syntax.tree import Expr
 from dray.domain.names import DRIVER
 
 
-def attribute(name: str, place: Place = NOWHERE) -> Expr:
+def attribute(name: str, place: SourceLocation = NOWHERE) -> Expr:
     """``device.attributes["<driver>"].name``."""
     return _member("attributes", name, place)
 
 
-def capacity(name: str, place: Place = NOWHERE) -> Expr:
+def capacity(name: str, place: SourceLocation = NOWHERE) -> Expr:
     """``device.capacity["<driver>"].name``."""
     return _member("capacity", name, place)
 
@@ -37,12 +38,12 @@ def quantity(value: Expr) -> Expr:
     return tree.Call("quantity", (value,), place=value.place)
 
 
-def domain(field: str, place: Place = NOWHERE) -> Expr:
+def domain(field: str, place: SourceLocation = NOWHERE) -> Expr:
     """``device.attributes["<driver>"]`` or ``device.capacity["<driver>"]``."""
     device = tree.Ident("device", place=place)
     fields = tree.Select(device, field, place=place)
     return tree.Index(fields, tree.Literal("string", DRIVER, place=place), place=place)
 
 
-def _member(field: str, name: str, place: Place) -> Expr:
+def _member(field: str, name: str, place: SourceLocation) -> Expr:
     return tree.Select(domain(field, place), name, place=place)

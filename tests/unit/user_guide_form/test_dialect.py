@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dray.cel.device import DeviceView
 from dray.cel.environment import environment
 from dray.cel.errors import CelError, CelEvaluationError, CelSyntaxError, CelTypeError
-from dray.cel.evaluate import compile
+from dray.cel.eval.program import compile
+from dray.cel.view import DeviceView
 from dray.domain.names import DRIVER
 from dray.domain.quantities import parse_quantity
 from dray.user_guide_form.dialect import Translation, translate

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from dray.cel.errors import CelError
-from dray.cel.evaluate import compile
+from dray.cel.eval.program import compile
 from dray.user_guide_form.blocks import expressions, translate_block
 from dray.user_guide_form.documents import convert
 
