@@ -10,8 +10,8 @@ from typing import Final
 COST_LIMIT: Final = 1_000_000
 """``CELSelectorExpressionMaxCost``: the cost beyond which Kubernetes stops an evaluation."""
 WORK_LIMIT: Final = 400_000
-"""Steps of at most a tenth of a microsecond each: one node evaluated in a loop, one element visited,
-or ten characters made.
+"""Steps of at most a tenth of a microsecond each: one node evaluated in a loop, one element
+visited, or ten characters made.
 
 Kubernetes stops later where much work costs little: ``lists.range(100000)`` and a loop over it cost
 600 012 there and take seconds. This limit is the one difference in results.
