@@ -18,7 +18,7 @@ from dray.messages.facts import (
     Synced,
     TemplateObserved,
 )
-from dray.seed.documents import convert
+from dray.user_guide_form.documents import convert
 from dray_webhook.cache import Cache
 from dray_webhook.pools import Rules
 from dray_webhook.review import read_review, write_review
