@@ -106,10 +106,7 @@ check: setup ## Lint, types, architecture, generated files (gRPC code is compare
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m dray.messages.schema --check
-	$(BIN)/python -m dray.bus.docs --check
-	$(BIN)/python -m tools.nats_configuration --check
-	$(BIN)/python -m dray.kube.crds --check
+	$(BIN)/python -m tools.generate --check
 	$(BIN)/python tests/contract/page.py --check
 	$(BIN)/python tests/conformance/run_page.py --check
 
@@ -117,11 +114,8 @@ format: setup ## Put the code into shape
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-generate: setup ## Write generated files anew: schemas, messages.md, contracts.md, custom resources, gRPC code
-	$(BIN)/python -m dray.messages.schema
-	$(BIN)/python -m dray.bus.docs
-	$(BIN)/python -m tools.nats_configuration
-	$(BIN)/python -m dray.kube.crds
+generate: setup ## Write generated files again: schemas, messages.md, contracts.md, custom resources, gRPC code
+	$(BIN)/python -m tools.generate
 	$(BIN)/python tests/contract/page.py
 	$(BIN)/python tests/conformance/run_page.py
 	$(BIN)/python -m dray_node_agent.kubelet.generate

@@ -18,7 +18,7 @@ from dray.messages.facts import (
     Synced,
     TemplateObserved,
 )
-from dray.seed.documents import convert
+from dray.user_guide_form.documents import convert
 from dray_webhook.decisions.pools import Installation
 from dray_webhook.decisions.review import read_review, write_review
 from dray_webhook.service.facts_cache import FactsCache

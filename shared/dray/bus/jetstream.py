@@ -11,6 +11,7 @@ import nats.errors
 import structlog
 from nats.aio.msg import Msg
 
+from dray.bus.connection import BusCredentials, Connection
 from dray.bus.jetstream_api import (
     TIMEOUT_S,
     JetStreamRefusedError,
@@ -25,7 +26,6 @@ from dray.bus.jetstream_leases import Leases
 from dray.bus.jetstream_reader import Reader
 from dray.bus.jetstream_readings import Readings, make
 from dray.bus.jetstream_streams import Streams, is_kept
-from dray.bus.link import Credentials, Link
 from dray.bus.ports import (
     BusUnavailableError,
     Delivery,
@@ -80,9 +80,9 @@ async def connect(
     BusUnavailableError, and readers wait.
     """
     is_owner = role == CLAIM_CONTROLLER
-    link = Link(
+    link = Connection(
         servers,
-        Credentials(user, password, node, token_file),
+        BusCredentials(user, password, node, token_file),
         name=name,
         api=API_OF_OWNER if is_owner else API_OF_OTHERS,
     )
@@ -98,7 +98,7 @@ async def connect(
 class JetStreamBus:
     """``Bus`` over one connection."""
 
-    def __init__(self, link: Link, readings: str = "", replicas: int | None = None) -> None:
+    def __init__(self, link: Connection, readings: str = "", replicas: int | None = None) -> None:
         self._link = link
         self._leases = Leases(link)
         self._is_owner = not readings

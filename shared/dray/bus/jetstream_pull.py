@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from dray.bus.intake import Headers
+from dray.bus.bulk_parser import Headers
 from dray.bus.jetstream_api import NANO
 from dray.bus.ports import BusUnavailableError
 from dray.bus.session import Session

@@ -6,9 +6,9 @@ from typing import Final
 
 import structlog
 
+from dray.bus.connection import Connection
 from dray.bus.jetstream_pull import FlowEndedError, pull
 from dray.bus.jetstream_readings import Readings
-from dray.bus.link import Link
 from dray.bus.ports import BusUnavailableError, StreamMissingError
 from dray.bus.session import Session
 from dray.messages.base import Delivered
@@ -24,7 +24,7 @@ class Reader:
 
     def __init__(
         self,
-        link: Link,
+        link: Connection,
         readings: Readings,
         stream: str,
         subjects: Sequence[str],

@@ -1,4 +1,4 @@
-"""The bus in memory: the same port and rules as the real door, for tests and simulation."""
+"""The bus in memory: the same port and rules as the real adapter, for tests and simulation."""
 
 import asyncio
 import time

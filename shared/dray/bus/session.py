@@ -18,7 +18,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.aio.transport import TcpTransport
 
-from dray.bus.intake import Intake, Take
+from dray.bus.bulk_parser import BulkParser, Take
 from dray.bus.ports import BusUnavailableError, MessageTooLargeError
 from dray.domain.errors import PermanentError
 from dray.messages.base import sent_bytes
@@ -43,7 +43,7 @@ class SessionClient(Client):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__()
-        self._ps = self.intake = Intake(self)
+        self._ps = self.intake = BulkParser(self)
         self.on_end: Callable[[], None] | None = None
         """Called once nothing more is read. nats-py's own callbacks are not where it fails while
         it closes, and late where it waits to get rid of what it has to send."""
@@ -98,7 +98,7 @@ class SessionClient(Client):  # type: ignore[misc]
 class Taking:
     """A subscription whose messages are taken from the connection's bytes."""
 
-    def __init__(self, intake: Intake, subscription: Subscription) -> None:
+    def __init__(self, intake: BulkParser, subscription: Subscription) -> None:
         self._intake = intake
         self._subscription = subscription
 

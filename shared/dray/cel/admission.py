@@ -7,10 +7,10 @@ The rules and the words are those of ``ValidateCELSelector`` in Kubernetes'
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from dray.cel.cost.estimate import estimate
 from dray.cel.environment import Environment
 from dray.cel.errors import CelCompileError
-from dray.cel.estimate import estimate
-from dray.cel.evaluate import Program, compile
+from dray.cel.eval.program import Program, compile
 
 LONGEST_BYTES: Final = 10 * 1024
 """``CELSelectorExpressionMaxLength`` of resource.k8s.io."""
@@ -25,7 +25,7 @@ Verdict = Literal["ok", "compile-error", "too-long", "too-complex"]
 
 
 @dataclass(frozen=True, slots=True)
-class Admission:
+class AdmissionResult:
     """The answer to one expression."""
 
     verdict: Verdict
@@ -35,17 +35,17 @@ class Admission:
     """None where it does not compile, or is too long to try."""
 
 
-def admission(expression: str, environment: Environment) -> Admission:
+def admission(expression: str, environment: Environment) -> AdmissionResult:
     """What a server says to ``expression``; ``environment`` should be that for new ones."""
     if len(expression.encode("utf-8", "surrogatepass")) > LONGEST_BYTES:
-        return Admission("too-long", f"Too long: may not be more than {LONGEST_BYTES} bytes")
+        return AdmissionResult("too-long", f"Too long: may not be more than {LONGEST_BYTES} bytes")
     try:
         program = compile(expression, environment)
     except CelCompileError as error:
-        return Admission("compile-error", kubernetes_words(error))
+        return AdmissionResult("compile-error", kubernetes_words(error))
     if estimate(program.checked) > MOST_COST:
-        return Admission("too-complex", "Forbidden: too complex, exceeds cost limit", program)
-    return Admission("ok", "", program)
+        return AdmissionResult("too-complex", "Forbidden: too complex, exceeds cost limit", program)
+    return AdmissionResult("ok", "", program)
 
 
 def kubernetes_words(error: CelCompileError) -> str:

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from dray.cel import tree
-from dray.cel.device import DeviceView
-from dray.cel.tree import Expr
-from dray.cel.unparse import unparse
-from dray.cel.values import Value
+from dray.cel.library.values import Value
+from dray.cel.syntax import tree
+from dray.cel.syntax.tree import Expr
+from dray.cel.syntax.unparse import unparse
+from dray.cel.view import DeviceView
 
 Names = Mapping[str, Expr]
 """What the variables in scope stand for."""

@@ -1,8 +1,7 @@
 """The custom resources of group ``tensor-fusion.ai``: what people write and read in them.
 
-The one source of truth: ``python -m dray.kube.crds`` makes the CRD manifests from these
-models, field descriptions included. Unknown fields are ignored here as the API server prunes
-them there.
+``make generate`` makes the CRD manifests from these models, field descriptions included. Unknown
+fields are ignored here as the API server prunes them there.
 """
 
 from collections.abc import Mapping

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from dray.bus.catching_up import CatchingUp
+from dray.bus.gap_tracker import GapTracker
 from dray.bus.ports import Bus, BusUnavailableError, StreamMissingError, StreamState
 from dray.bus.topology import FACTS_STREAM, INPUTS_STREAM
 from dray.domain import json_codec
@@ -70,7 +70,7 @@ class Recorder:
         self._write = write
         self._checkpoint: list[Line] = []
         """What the stream held at the start, kept back until all of it was read."""
-        self._catching_up = CatchingUp()
+        self._catching_up = GapTracker()
         self._whole = False
         self.following_inputs = False
         """Whether what services publish of theirs from now on is written."""
@@ -126,7 +126,7 @@ class Recorder:
             await backoff.pause()
 
     async def _begin_facts(self, state: StreamState) -> int:
-        self._catching_up = CatchingUp()
+        self._catching_up = GapTracker()
         self._whole = False
         if self.counts.begun:
             self._write(StreamLine(name=state.name, created=state.created))

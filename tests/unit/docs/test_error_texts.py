@@ -8,8 +8,8 @@ from types import ModuleType
 
 import pytest
 
-from dray.cel import tree
-from dray.cel.syntax import parse
+from dray.cel.syntax import tree
+from dray.cel.syntax.parser import parse
 from dray.domain import placement, preference
 from dray_sandbox.admission_policies import admission_policies
 from dray_webhook.decisions import (

@@ -8,9 +8,9 @@ from dray.cel.environment import Environment
 from dray.cel.errors import CelCompileError
 from dray.domain.errors import InvalidInputError
 from dray.domain.names import DRA_CEL_EXPRESSION
-from dray.seed.dialect import Translation, translate
-from dray.seed.rewriting import SeedDialectError
-from dray.seed.selector import generated_selector, pool_selector
+from dray.user_guide_form.dialect import Translation, translate
+from dray.user_guide_form.rewriting import UserGuideDialectError
+from dray.user_guide_form.selector import generated_selector, pool_selector
 from dray_webhook.decisions.annotations import GpuRequest
 
 
@@ -61,7 +61,7 @@ def _translated(expression: str, environment: Environment) -> Translation:
         raise _unusable(refusal(expression, environment))
     try:
         custom = translate(expression, environment)
-    except SeedDialectError as error:
+    except UserGuideDialectError as error:
         raise _unusable(str(error)) from error
     except CelCompileError as error:
         raise _unusable(kubernetes_words(error)) from error
