@@ -176,7 +176,7 @@ class ModelInvariants:
             yield f"pod {one.name} waits, although it fits {node}"
         elif self._room_for(state, subject, {}):
             reasons = [reason.what for reason in told.reasons]
-            if not any("not held for claim" in what for what in reasons):
+            if not any("held for claim" in what for what in reasons):
                 yield f"pod {one.name} is not told whose devices it waits for: {reasons}"
 
     def _kept(self, state: State, log: LogFold) -> dict[str, dict[str, int]]:
