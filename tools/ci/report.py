@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tools.ci.stages import BUILD, RESERVED, STAGES, TOTAL_S, Stage
+from tools.ci.stages import BUILD, RESERVED, STAGES, TOTAL_S, CiStage
 from tools.command import Ended
 
 
@@ -11,7 +11,7 @@ from tools.command import Ended
 class Row:
     """A stage that ended."""
 
-    stage: Stage
+    stage: CiStage
     ended: Ended
 
     @property

@@ -19,7 +19,7 @@ BATCH: Final = 512
 _REFILL: Final = BATCH // 2
 
 
-class Reader:
+class JetStreamReader:
     """One reading of one stream: where it is, and in which life of the stream."""
 
     def __init__(

@@ -40,10 +40,10 @@ _MADE: Final = ("quantity", "semver", "duration", "timestamp")
 def describe(root: Expr) -> str:
     """What a selector asks of a device, clause by clause, in the order of the text."""
     whole = _inlined(root, {})
-    return ", and ".join(_Teller(whole).told(whole))
+    return ", and ".join(_Describer(whole).told(whole))
 
 
-class _Teller:
+class _Describer:
     """Tells the clauses of one selector; ``domains`` are those of all facts that it names."""
 
     def __init__(self, root: Expr) -> None:

@@ -14,7 +14,7 @@ from dray.domain import json_codec
 from dray.messages.base import Delivered, UndecodableMessageError, decode, subject_prefix
 from dray.messages.decisions import log_stream
 from dray.messages.facts import DomainObserved
-from dray.recording.history import History
+from dray.recording.history import InputHistory
 from dray.recording.lines import (
     FactLine,
     GapLine,
@@ -223,7 +223,7 @@ class Recorder:
 
     def _follow_inputs(self) -> None:
         """From now on, and of journals that build on what was before, that."""
-        history, last_before = History(), 0
+        history, last_before = InputHistory(), 0
 
         async def begin(state: StreamState) -> int:
             nonlocal last_before

@@ -46,7 +46,7 @@ class EvaluationOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class _Clause:
+class _CompiledClause:
     text: str
     evaluate: Closure
     slots: int
@@ -62,7 +62,7 @@ class Program:
     checked: CheckedExpr = field(repr=False, compare=False)
     _evaluate: Closure = field(repr=False, compare=False)
     _slots: int = field(repr=False, compare=False)
-    _clauses: list[_Clause] = field(default_factory=list, repr=False, compare=False)
+    _clauses: list[_CompiledClause] = field(default_factory=list, repr=False, compare=False)
     """Made when an explanation is first asked for."""
 
     @property
@@ -109,7 +109,7 @@ class Program:
         if device.broken or device.listed:
             device.check(list_attributes=self.checked.environment.list_attributes)
 
-    def _explained(self, clause: _Clause, device: DeviceView) -> ClauseResult:
+    def _explained(self, clause: _CompiledClause, device: DeviceView) -> ClauseResult:
         read = {read.text: read.value(device) for read in clause.reads}
         try:
             self._admit(device)
@@ -158,10 +158,10 @@ def _clauses(root: Expr) -> list[tuple[Expr, Expr]]:
     return [(root, root)]
 
 
-def _clause(compiler: Compiler, shown: Expr, whole: Expr) -> _Clause:
+def _clause(compiler: Compiler, shown: Expr, whole: Expr) -> _CompiledClause:
     text = shown.place.text[shown.place.start : shown.place.end]
     evaluate = compiler.closure(whole, compiler.scope)
-    return _Clause(text, evaluate, compiler.scope.slots, shown_reads(whole))
+    return _CompiledClause(text, evaluate, compiler.scope.slots, shown_reads(whole))
 
 
 def _truth(evaluate: Closure, frame: Frame) -> bool:
