@@ -7,7 +7,7 @@ from typing import Final
 from dray.cel.library.values import Value
 from dray.cel.syntax import tree
 from dray.cel.syntax.tree import Expr
-from dray.cel.syntax.unparse import unparse
+from dray.cel.syntax.unparser import unparse
 from dray.cel.view import DeviceView
 
 Names = Mapping[str, Expr]

@@ -7,7 +7,7 @@ so that the error that stands first in the text can be told.
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from dray.cel.check.checked import LITERAL_TYPES, Literals
+from dray.cel.check.check_result import LITERAL_TYPES, Literals
 from dray.cel.check.expansion import Core, Fold, Repeat, expanded
 from dray.cel.environment import Environment
 from dray.cel.errors import CompileIssue
