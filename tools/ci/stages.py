@@ -19,8 +19,8 @@ class CiStage:
 SETUP: Final = CiStage("make setup", 180)
 """Run by ``.ci/run`` itself: the other stages are started by the Python that it installs."""
 BUILD: Final = CiStage("make build", 1500)
-"""Runs beside the stages from the beginning and with the lowest priority: most of them leave a core
-free. A stage that needs what is not built yet waits for it."""
+"""Runs in parallel with the stages from the beginning and with the lowest priority: most of them
+leave a core free. A stage that needs what is not built yet waits for it."""
 STAGES: Final = (
     SETUP,
     CiStage("make check", 60),
@@ -39,6 +39,6 @@ RESERVED: Final = {
     # A real node, images, Helm and Compose: 15 min together.
     "packaging": 900,
 }
-"""Seconds that stages to come may take: whoever adds one takes its budget from here."""
+"""Seconds that stages to come may take: the budget of a new stage is taken from here."""
 TOTAL_S: Final = 58 * 60
 """What all stages may take, those to come included."""

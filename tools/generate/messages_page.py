@@ -173,7 +173,7 @@ def _kept(spec: StreamSpec) -> str:
 def _section(title: str, base: type[Any] | None, entries: Iterable[str]) -> str:
     shared = ""
     if base is not None:
-        shared = f"Each has, beside its own:\n\n{_table(fields_of(base))}\n"
+        shared = f"Each has, besides its own:\n\n{_table(fields_of(base))}\n"
     return f"## {title}\n\n{shared}" + "\n".join(entries)
 
 

@@ -103,7 +103,7 @@ def main() -> int:
     for part in report.parts:
         if part.name in names:
             _say(f"{part.name}: {report.state(part)}")
-    _say(f"the report is {path}, and report.json beside it")
+    _say(f"the report is {path}, and report.json next to it")
     return EXIT_CODES[report.worst(names)]
 
 

@@ -267,7 +267,7 @@ async def _answer(question: Msg, handler: Handler) -> None:
             "a question was not answered", subject=question.subject, error=str(error)
         )
     except Exception:  # noqa: BLE001
-        # Nobody's question may end whoever answers, and with it the service.
+        # No request may end the responder, and with it the service.
         structlog.get_logger().exception("a question was not answered", subject=question.subject)
 
 

@@ -98,9 +98,9 @@ async def configuration(kubeconfig: str | None) -> Configuration:
             )
     except (config.ConfigException, OSError, yaml.YAMLError, *_NO_KUBECONFIG) as error:
         where = kubeconfig or os.environ.get("KUBECONFIG") or "the default kubeconfig"
-        said = " ".join(str(error).split())
+        reason = " ".join(str(error).split())
         raise InvalidInputError(
-            f"can't use {where}: expected a kubeconfig: {said}; "
+            f"can't use {where}: expected a kubeconfig: {reason}; "
             "set DRAY_KUBE__KUBECONFIG or KUBECONFIG"
         ) from error
     settings.connection_pool_maxsize = 0

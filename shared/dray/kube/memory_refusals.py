@@ -1,4 +1,4 @@
-"""Requests that the in-memory API server refuses until it is told otherwise."""
+"""Requests that the in-memory API server refuses until the refusal is withdrawn."""
 
 from dataclasses import dataclass
 from typing import Final

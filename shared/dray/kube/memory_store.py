@@ -52,7 +52,7 @@ class MemoryStore:
     events: list[Event] = field(default_factory=list)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     expiry: int = 0
-    """Counts the times that watches were told to list again."""
+    """How often watches had to list again."""
     refusals: list[InjectedRefusal] = field(default_factory=list)
     """Which requests are refused now."""
     _names: Iterator[int] = field(default_factory=lambda: itertools.count(1))

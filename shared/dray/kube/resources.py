@@ -58,8 +58,7 @@ _COMPATIBLE_ALONE = (
 )
 _NAMES_LEVELS = "!has(self.weights) || has(self.mode) || has(self.node) || has(self.gpu)"
 _WEIGHTS_OF_WHAT = (
-    "weights are of binpack and spread: name a mode, node or gpu beside them, such as mode "
-    "CompactFirst"
+    "weights are of binpack and spread: also name a mode, node or gpu, such as mode CompactFirst"
 )
 
 

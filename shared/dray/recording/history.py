@@ -1,4 +1,4 @@
-"""What journals said before a recording began, as far back as replay needs it."""
+"""The lines of journals from before a recording began, as far back as replay needs them."""
 
 import msgspec
 

@@ -227,7 +227,7 @@ class Recorder:
 
         async def begin(state: StreamState) -> int:
             nonlocal last_before
-            # In a stream that was made anew meanwhile, all is new.
+            # If the stream was created again meanwhile, all its messages are new.
             last_before = 0 if self.following_inputs else state.last_sequence
             if state.first_sequence > state.last_sequence:
                 self.following_inputs = True

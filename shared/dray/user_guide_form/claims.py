@@ -10,7 +10,7 @@ from dray.user_guide_form.dialect import translate
 from dray.user_guide_form.notes import ConversionNotes
 from dray.user_guide_form.yaml_adapter import Mapping
 
-_BESIDE: Final = ("deviceClassName", "selector", "selectors", "allocationMode", "count",
+_OUTSIDE_EXACTLY: Final = ("deviceClassName", "selector", "selectors", "allocationMode", "count",
                   "adminAccess", "tolerations", "capacity")  # fmt: skip
 """Fields that v1 has inside ``exactly``."""
 
@@ -98,12 +98,12 @@ def _convert_request(request: Mapping, path: str, notes: ConversionNotes) -> Non
 
 
 def _move_inside(request: Mapping, exactly: Mapping, path: str, notes: ConversionNotes) -> None:
-    for key in _BESIDE:
+    for key in _OUTSIDE_EXACTLY:
         if key not in request:
             continue
         if key in exactly and exactly[key] != request[key]:
             raise InvalidInputError(
-                f"{path}: {key} stands beside exactly and inside it, with different values; "
+                f"{path}: {key} is set next to exactly and inside it, with different values; "
                 "keep the one inside"
             )
         value = request.pop(key)

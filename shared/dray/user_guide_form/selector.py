@@ -37,7 +37,7 @@ def generated_selector(
 
 
 def pool_selector(pool: str) -> str:
-    """The clause that keeps a pod in its pool, alone: it stays beside a custom expression."""
+    """Only the clause that keeps a pod in its pool: it is also added to a custom expression."""
     return unparse(tree.Logical("&&", tuple(_always_equals("pool_name", pool))))
 
 

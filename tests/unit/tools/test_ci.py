@@ -70,7 +70,7 @@ def test_the_table_shows_each_time_beside_its_budget() -> None:
     assert lines[1].split() == ["make", "setup", "81", "s", f"{SETUP.budget_s}", "s", "37", "s"]
     assert lines[2].endswith("75 s    60 s   120 s  OVER ITS BUDGET by 15 s")
     assert lines[3].endswith("FAILED with exit code 2")
-    assert lines[4].startswith("make build, beside the others")
+    assert lines[4].startswith("make build, in parallel with the others")
     assert lines[5].startswith("all stages took 2 min 41 s; their budgets are ")
 
 

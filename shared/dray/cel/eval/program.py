@@ -79,14 +79,14 @@ class Program:
         """Whether ``device`` is selected.
 
         Raises:
-            CelEvaluationError: it can't be told: no such key, no such overload, overflow, too
+            CelEvaluationError: the result is unknown: no such key, no such overload, overflow, too
                 costly (``CelCostError``), or a device with a broken attribute.
         """
         self._admit(device)
         return _truth(self._evaluate, Frame(device, self._slots))
 
     def evaluate(self, device: DeviceView) -> EvaluationOutcome:
-        """Whether ``device`` is selected or why that can't be told, and the cost of the answer."""
+        """Whether ``device`` is selected, or why evaluation failed, and its cost."""
         try:
             self._admit(device)
         except CelEvaluationError as error:
