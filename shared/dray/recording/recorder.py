@@ -70,7 +70,7 @@ class Recorder:
         self._write = write
         self._checkpoint: list[Line] = []
         """What the stream held at the start, kept back until all of it was read."""
-        self._catching_up = GapTracker()
+        self._gaps = GapTracker()
         self._whole = False
         self.following_inputs = False
         """Whether what services publish of theirs from now on is written."""
@@ -126,7 +126,7 @@ class Recorder:
             await backoff.pause()
 
     async def _begin_facts(self, state: StreamState) -> int:
-        self._catching_up = GapTracker()
+        self._gaps = GapTracker()
         self._whole = False
         if self.counts.begun:
             self._write(StreamLine(name=state.name, created=state.created))
@@ -138,7 +138,7 @@ class Recorder:
         return 0
 
     async def _take_fact(self, delivered: Delivered) -> None:
-        missing = self._catching_up.read(delivered.sequence, delivered.pending)
+        missing = self._gaps.read(delivered.sequence, delivered.pending)
         if missing is not None:
             self._put(GapLine(first=missing[0], last=missing[1]))
             self.counts.gaps += self.counts.begun
@@ -154,7 +154,7 @@ class Recorder:
         self.counts.events += self.counts.begun
         # Of the checkpoint, the first facts may be there one by one; what follows is not.
         at_hand = self.counts.begun or not delivered.pending
-        if self._catching_up.whole and at_hand and not self._whole:
+        if self._gaps.whole and at_hand and not self._whole:
             self._put(WholeLine(sequence=delivered.sequence))
             self._whole = True
         self._look_for_domain(line)
