@@ -56,7 +56,7 @@ NONE_CONVERTED: Final[Converted] = MappingProxyType({})
 
 
 def converted(resource: Resource, obj: Object) -> Any:
-    """What the picture keeps of an object, made of the object alone: what costs most of folding it."""
+    """What the picture keeps of an object, made of it alone: most of the work of folding it."""
     if resource is CLAIMS:
         return claim_from(obj)
     if resource is not PODS:
@@ -86,6 +86,7 @@ class Picture(Objects):
         self.unreadable: dict[Key, ObjectProblem] = {}
         """Objects that exist and can't be read, by plural and identity."""
         self.dirty: OrderedDict[Key, int] = OrderedDict()
+        self._noted: dict[Key, None] = {}
         self._ready = NONE_CONVERTED
 
     @property
@@ -158,6 +159,12 @@ class Picture(Objects):
         """What changed, in order, with the revision that changed it; then forgotten."""
         taken = list(self.dirty.items())
         self.dirty.clear()
+        return taken
+
+    def take_noted(self) -> list[Key]:
+        """What became readable or unreadable, or may be so for another reason; then forgotten."""
+        taken = list(self._noted)
+        self._noted.clear()
         return taken
 
     def restore_claim(self, seen: SeenClaim) -> None:
@@ -233,10 +240,11 @@ class Picture(Objects):
     def _note(self, resource: Resource, identity: str, obj: Object, why: str) -> None:
         """Note whether an object can be read; ``why`` not, or empty."""
         key = Key(resource.plural, identity)
-        if not why:
-            self.unreadable.pop(key, None)
+        if why:
+            self.unreadable[key] = ObjectProblem.of(resource, obj["metadata"], why)
+        elif self.unreadable.pop(key, None) is None:
             return
-        self.unreadable[key] = ObjectProblem.of(resource, obj["metadata"], why)
+        self._noted[key] = None
 
     def _put_plain(self, resource: Resource, obj: Object, revision: int) -> None:
         name = name_of(obj)

@@ -141,18 +141,19 @@ class Watching:
         self._wake()
 
     def _complain(self) -> None:
-        unreadable = {key: known.why for key, known in self.picture.unreadable.items()}
-        for key, why in unreadable.items():
-            if self._complained.get(key) != why:
-                known = self.picture.unreadable[key]
+        for key in self.picture.take_noted():
+            known = self.picture.unreadable.get(key)
+            if known is None:
+                self._complained.pop(key, None)
+            elif self._complained.get(key) != known.why:
+                self._complained[key] = known.why
                 structlog.get_logger().error(
                     "an object can't be read; what it holds counts as far as that can be read",
                     resource=known.resource.plural,
                     namespace=known.namespace,
                     name=known.name,
-                    why=why,
+                    why=known.why,
                 )
-        self._complained = unreadable
 
     async def _watch_rules(self, resource: Resource) -> None:
         """Of DeviceTaintRules there are none as long as they aren't served; a server may be another
