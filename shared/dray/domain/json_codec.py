@@ -20,10 +20,11 @@ as U+FFFD, as every client written in Go reads them. A number that Python has no
 
 import contextlib
 import hashlib
+import math
 import re
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from functools import reduce
-from itertools import accumulate, compress
+from itertools import accumulate, compress, islice
 from operator import itemgetter
 from typing import Any, Final, TypeVar
 
@@ -85,6 +86,12 @@ _NUMBER: Final = re.compile(
     _STRING + rb"|(-?[0-9](?:[0-9.]*+[eE][+-]?+[0-9]++|[0-9.]{300,}+))", re.DOTALL
 )
 """A string, or in group 1 a number that may be out of range."""
+_MOST_NUMBERS: Final = 128
+"""Of those out of range, kept one by one in an object."""
+_INNERMOST: Final = re.compile(
+    _STRING + rb"|([{\[](?:[^\"{}\[\]]++|" + _STRING + rb")*+[}\]])", re.DOTALL
+)
+_MAY_BE_LARGE: Final = re.compile(rb"[0-9.]{200}|[0-9.][eE][+-]?[0-9]{3}")
 _OUT_OF_RANGE: Final = "out of range"
 """What msgspec says of a number that Python has no value for."""
 _ITEMS: Final = re.compile(rb'"items"\s*+:\s*+\[\s*+')
@@ -187,7 +194,7 @@ def _with_texts(data: bytes, positions: Sequence[int], depths: Sequence[int]) ->
         kept.append(text(data[begin:end]))
         copied, bracket = end, last + 1
     shallow.append(data[copied : positions[-1] + 1])
-    value = _ANYTHING.decode(_readable(b"".join(shallow)))
+    value = decode(b"".join(shallow), _ANYTHING)
     return {key: kept[one[0]] if isinstance(one, list) else one for key, one in value.items()}
 
 
@@ -324,14 +331,30 @@ def _depth_after(data: bytes) -> int:
     return len(brackets) - 2 * len(brackets.translate(None, b"[{"))
 
 
-def _numbers_out_of_range(data: bytes) -> Iterator[Part]:
+def _numbers_out_of_range(data: bytes) -> Iterable[Part]:
+    """Each of them; where there are many, the innermost containers around them."""
+    numbers = list(islice(_each_number_out_of_range(data), _MOST_NUMBERS + 1))
+    if len(numbers) <= _MOST_NUMBERS:
+        return numbers
+    innermost = (found for found in _INNERMOST.finditer(data) if found[1])
+    around = [(*one.span(1), _text(one[1])) for one in innermost if _MAY_BE_LARGE.search(one[1])]
+    return [*around, *_each_number_out_of_range(_blanked(data, around))]
+
+
+def _each_number_out_of_range(data: bytes) -> Iterator[Part]:
     for found in _NUMBER.finditer(data):
-        if (number := found[1]) is None:
-            continue
-        try:
-            _ANYTHING.decode(number)
-        except msgspec.ValidationError:
+        if (number := found[1]) is not None and _is_out_of_range(number):
             yield found.start(1), found.end(1), msgspec.Raw(number)
+
+
+def _is_out_of_range(number: bytes) -> bool:
+    if not number.lstrip(b"-").isdigit():
+        return math.isinf(float(number))
+    try:
+        _ANYTHING.decode(number)
+    except msgspec.ValidationError:
+        return True
+    return False
 
 
 def _readable(data: bytes) -> bytes:
@@ -348,7 +371,7 @@ def _readable(data: bytes) -> bytes:
 def _decoded(data: bytes, nesting: int, parts: Sequence[Part]) -> Any:
     """The data with the parts, decoded down to ``nesting``; deeper ones are ``msgspec.Raw``."""
     parts = _outermost([*parts, *_fields(data)])
-    rest = _replaced(data, parts, [b" " * (end - begin) for begin, end, _ in parts])
+    rest = _blanked(data, parts)
     if _may_be_deeper(rest, nesting):
         deeper = _deeper_parts(rest, nesting)
         deep = [(begin, end, _text(data[begin:end])) for begin, end in deeper]
@@ -356,16 +379,22 @@ def _decoded(data: bytes, nesting: int, parts: Sequence[Part]) -> Any:
     try:
         return _with_parts(data, parts)
     except msgspec.ValidationError:
-        return _with_parts(data, _outermost([*parts, *_numbers_out_of_range(data)]))
+        numbers = _numbers_out_of_range(_blanked(data, parts))
+        return _with_parts(data, _outermost([*parts, *numbers]))
 
 
 def _with_parts(data: bytes, parts: Sequence[Part]) -> Any:
     """The data, decoded, with the parts."""
-    mark = hashlib.sha256(data).hexdigest()  # No string of the data can be it.
+    mark = hashlib.sha256(data).hexdigest()[:32]  # No string of the data can be it.
     named = {f"{mark}.{number}": value for number, (_, _, value) in enumerate(parts)}
     shallow = _replaced(data, parts, [f'"{name}"'.encode() for name in named])
     value = _ANYTHING.decode(_readable(shallow))
     return _put_back(value, named) if named else value
+
+
+def _blanked(data: bytes, parts: Sequence[Part]) -> bytes:
+    """The data with spaces in place of the parts."""
+    return _replaced(data, parts, [b" " * (end - begin) for begin, end, _ in parts])
 
 
 def _replaced(data: bytes, parts: Sequence[Part], texts: Sequence[bytes]) -> bytes:

@@ -154,6 +154,23 @@ async def test_a_claim_with_such_a_number_in_its_parameters_is_read(number: byte
         assert msgspec.json.encode(kept) == number
 
 
+async def test_many_numbers_out_of_range_are_kept_with_what_is_around_them() -> None:
+    many = b",".join([b"1e400"] * 300)
+    spec = b'{"a":{"b":[%b],"c":["]1e400",{"d":1}]},"e":1e400,"f":[2]}' % many
+    found = await decoded(an_object("a", spec=spec), "object")
+    assert msgspec.json.encode(found["spec"]) == spec
+    assert found["spec"]["a"]["c"] == ["]1e400", {"d": 1}]
+
+
+@pytest.mark.parametrize("number", [b"1e400", b"9" * 5_000])
+async def test_such_a_number_may_stand_beside_many_containers(number: bytes) -> None:
+    wide = b'{"a":[%b1],"b":%b}' % (b"[]," * 3_000, number)
+    found = await decoded_page(page(wide), "list")
+    for obj in found.items:
+        (config, *_) = claim_from(obj).spec.config
+        assert msgspec.json.encode(config.parameters) == wide
+
+
 FIELDS: dict[str, bytes] = {
     "deep": nested(9_900),
     "many deep": b"{" + b",".join(b'"f:%d":%b' % (n, nested(300)) for n in range(20)) + b"}",
