@@ -207,6 +207,19 @@ async def test_a_claim_that_can_not_be_read_is_swept_by_nobody_and_holds_up_no_o
     assert str(error) not in answer
 
 
+async def test_only_a_claim_that_the_server_does_not_have_is_said_not_to_exist(tmp_path):
+    kube = MemoryKube()
+    agent = preparer(kube, tmp_path)
+    await agent.restore()
+    ref = await claim(kube, "c")
+    permit = kube.refuse(Refusal(NotServedError("404 page not found"), "get", CLAIMS))
+    assert await agent.prepare([ref]) == {ref.uid: "404 page not found"}
+    permit()
+    await kube.delete(CLAIMS, "c", "ns")
+    answer = "claim ns/c does not exist, or no longer"
+    assert await agent.prepare([ref]) == {ref.uid: answer}
+
+
 async def test_a_checkpoint_that_can_not_be_read_is_rebuilt_once_claims_can_be_listed(tmp_path):
     kube = MemoryKube()
     agent = preparer(kube, tmp_path)

@@ -177,9 +177,11 @@ class Preparer:
     async def _fetch(self, ref: ClaimRef) -> tuple[Object, Claim]:
         try:
             obj = await self._kube.get(CLAIMS, ref.name, ref.namespace)
+        except NotServedError:
+            raise  # Whether the claim exists is unknown.
         except NotFoundError as error:
             raise NotPreparedError(
-                f"claim {ref.namespace}/{ref.name} does not exist: it was deleted"
+                f"claim {ref.namespace}/{ref.name} does not exist, or no longer"
             ) from error
         return obj, claim_from(obj)
 
