@@ -13,7 +13,7 @@ import msgspec
 from dray.kube.convert import claim_from
 from dray.kube.ports import CLAIMS, SLICES, Object
 from dray.recording.journal import Notes
-from dray.recording.questions import Asked, by_name, name_of
+from dray.recording.questions import RuleInput, by_name, name_of
 from dray.recording.redaction import redacted
 from dray_node_agent.boards.ports import Reading
 from dray_node_agent.comparing import Changes, Path, changes, generation_of, is_published
@@ -30,7 +30,7 @@ from dray_node_agent.kubelet.prepared import PreparedClaim
 A = TypeVar("A")
 
 
-class Question(Asked, Generic[A], frozen=True, kw_only=True):
+class Question(RuleInput, Generic[A], frozen=True, kw_only=True):
     """What is asked, with all that the answer depends on."""
 
     @abstractmethod

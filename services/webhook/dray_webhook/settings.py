@@ -4,12 +4,12 @@ from pathlib import Path
 
 from pydantic import Field
 
-from dray.runtime.settings import ByteSize, CommaList, Duration, Group, Settings
+from dray.runtime.settings import ByteSize, CommaList, Duration, Settings, SettingsGroup
 from dray.runtime.units import parse_bytes
 from dray_webhook.pools import LOCAL_SERVICE_USERS, service_users
 
 
-class Webhook(Group):
+class Webhook(SettingsGroup):
     """The HTTPS side and the decisions' knobs."""
 
     host: str = "127.0.0.1"

@@ -23,8 +23,8 @@ from dray.runtime.backoff import Backoff
 _PING_S: Final = 10
 _CONNECT_S: Final = 5
 _FLUSH_S: Final = 5
-_TOLD: Final = (nats.errors.Error, OSError, BusUnavailableError)
-"""What says by itself what is wrong."""
+_SELF_EXPLAINING: Final = (nats.errors.Error, OSError, BusUnavailableError)
+"""Errors whose text says what is wrong."""
 _REFUSED: Final = re.compile(r"authori[sz]ation violation|authentication timeout", re.IGNORECASE)
 
 
@@ -76,11 +76,11 @@ class Connection:
             "servers": [server.strip() for server in servers.split(",")],
             "name": name,
             "allow_reconnect": False,
-            # Each server is tried twice; the pause before the next attempt is the keeper's.
+            # Each server is tried twice; the connection loop pauses between attempts.
             "max_reconnect_attempts": 1,
             "reconnect_time_wait": 0,
             "connect_timeout": _CONNECT_S,
-            # How long sending waits for a server that takes nothing; for ever if nothing is said.
+            # How long sending waits for a server that takes nothing; for ever without this option.
             "flush_timeout": _FLUSH_S,
             "ping_interval": _PING_S,
             "max_outstanding_pings": 2,
@@ -89,11 +89,11 @@ class Connection:
         self._up = asyncio.Event()
         self._closed = False
         self._log = structlog.get_logger().bind(bus=servers)
-        self._keeper: asyncio.Task[None] | None = None
+        self._connect_task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Begin to connect."""
-        self._keeper = asyncio.create_task(self._keep(), name="nats-link")
+        self._connect_task = asyncio.create_task(self._stay_connected(), name="nats-link")
 
     @property
     def connected(self) -> bool:
@@ -128,8 +128,8 @@ class Connection:
                 raise BusUnavailableError("the bus was closed")
             if self.connected:
                 return self.session()
-            # A set event is not waited for: where the keeper has not heard of the loss yet, this
-            # would go round for ever, and keep it from hearing.
+            # A set event is not waited for: if the connection loop has not noticed the loss
+            # yet, this loop would never yield to it.
             await asyncio.sleep(0)
             await self._up.wait()
 
@@ -143,9 +143,9 @@ class Connection:
                 draining = asyncio.create_task(session.drain(), name="nats-drain")
                 await asyncio.wait([draining], timeout=budget_s)
         finally:
-            if self._keeper is not None:
-                self._keeper.cancel()
-                await asyncio.gather(self._keeper, return_exceptions=True)
+            if self._connect_task is not None:
+                self._connect_task.cancel()
+                await asyncio.gather(self._connect_task, return_exceptions=True)
             if session is not None:
                 session.lose()
                 await session.client.discard()
@@ -155,15 +155,15 @@ class Connection:
                 await asyncio.gather(draining, return_exceptions=True)
             self._up.set()
 
-    async def _keep(self) -> None:
+    async def _stay_connected(self) -> None:
         backoff = Backoff(0.05, 5.0)
         while not self._closed:
             try:
                 await self._live(backoff)
             except Exception as error:  # noqa: BLE001
-                # Whatever nats-py makes of a server that speaks nonsense, or of a bad address:
-                # where the keeper ended over it, there would be no connection ever again.
-                known = str(error) if isinstance(error, _TOLD) else ""
+                # nats-py raises many types for a bad address or a server of another protocol:
+                # if the loop ended here, there would never be a connection again.
+                known = str(error) if isinstance(error, _SELF_EXPLAINING) else ""
                 self._failure = self._explained(known or repr(error))
                 self._log.warning("can't connect to NATS", error=self._failure)
             await backoff.pause()

@@ -52,7 +52,7 @@ class JetStreamDelivery:
         except StreamMissingError:
             raise
         except PermanentError as error:
-            # One that can't be published is delivered to whoever consumes for ever, otherwise.
+            # Without the termination below, the message would be delivered again for ever.
             structlog.get_logger().error(
                 "a dead letter is lost", subject=self.message.subject, error=str(error)
             )

@@ -19,7 +19,7 @@ BATCH: Final = 512
 _REFILL: Final = BATCH // 2
 
 
-class Reader:
+class JetStreamReader:
     """One reading of one stream: where it is, and in which life of the stream."""
 
     def __init__(
@@ -101,8 +101,8 @@ class Reader:
         self._created = self._created or opened.created
         if opened.created != self._created:
             raise StreamMissingError(
-                f"the stream {self._stream} was made again at {opened.created}; forget what the "
-                f"one of {self._created} said"
+                f"the stream {self._stream} was made again at {opened.created}; discard what "
+                f"was read from the one of {self._created}"
             )
         if self._next > 1 and opened.last_sequence < self._next - 1 and self._has_read:
             raise StreamMissingError(

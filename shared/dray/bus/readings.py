@@ -29,8 +29,8 @@ PERIOD_S: Final = 60.0
 _SHOWN: Final = 300
 """Characters of a name that is refused."""
 _LOG: Final = re.compile(re.escape(DECISION_LOGS.removesuffix("*")) + "[-_0-9A-Za-z]{1,300}")
-"""Names that decision logs can have. The name becomes part of a subject: the server ends the
-connection of whoever sends one that is longer than a line."""
+"""Names that decision logs can have. The name becomes part of a subject: the server ends
+the connection of a client that sends a subject longer than a line."""
 
 
 def is_within(subject: str, pattern: str) -> bool:

@@ -69,7 +69,7 @@ class GoneError(KubeUnavailableError):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ApiResponse:
     """A response without its body's meaning."""
 
     status: int
@@ -97,9 +97,9 @@ async def configuration(kubeconfig: str | None) -> Configuration:
             )
     except (config.ConfigException, OSError, yaml.YAMLError, *_NO_KUBECONFIG) as error:
         where = kubeconfig or os.environ.get("KUBECONFIG") or "the default kubeconfig"
-        said = " ".join(str(error).split())
+        reason = " ".join(str(error).split())
         raise InvalidInputError(
-            f"can't use {where}: expected a kubeconfig: {said}; "
+            f"can't use {where}: expected a kubeconfig: {reason}; "
             "set DRAY_KUBE__KUBECONFIG or KUBECONFIG"
         ) from error
     settings.connection_pool_maxsize = 0
@@ -211,7 +211,7 @@ class Transport:
         await self._client.close()
         await asyncio.sleep(0)
 
-    async def _error(self, failed: Answer, what: str) -> DrayError:
+    async def _error(self, failed: ApiResponse, what: str) -> DrayError:
         """The port's error. Who is not allowed may be so only for now: kube-apiserver serves
         before it has read its roles, and says then what it says to those who have none."""
         error = error_of(failed, what)
@@ -368,7 +368,7 @@ def environment_proxy(host: str) -> str | None:
     return getproxies().get(url.scheme)
 
 
-def answer_of(response: aiohttp.ClientResponse, data: bytes) -> Answer:
+def answer_of(response: aiohttp.ClientResponse, data: bytes) -> ApiResponse:
     """What a failed response says: a ``Status`` object, or plain text."""
     try:
         status = json_codec.decode(data, _ANYTHING)
@@ -378,7 +378,7 @@ def answer_of(response: aiohttp.ClientResponse, data: bytes) -> Answer:
         status = {"message": data.decode(errors="replace").strip() or response.reason or ""}
     details = status.get("details") or {}
     retry_after = response.headers.get("Retry-After", "") or str(details.get("retryAfterSeconds"))
-    return Answer(
+    return ApiResponse(
         status=response.status,
         reason=status.get("reason") or "",
         message=status.get("message") or "",
@@ -388,7 +388,7 @@ def answer_of(response: aiohttp.ClientResponse, data: bytes) -> Answer:
     )
 
 
-def error_of(answer: Answer, what: str) -> DrayError:
+def error_of(answer: ApiResponse, what: str) -> DrayError:
     """The port's error for a failed response, with the server's own message."""
     causes = f" ({answer.causes})" if answer.causes and answer.causes not in answer.message else ""
     message = f"{what}: {answer.message}{causes}"

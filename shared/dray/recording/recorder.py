@@ -14,7 +14,7 @@ from dray.domain import json_codec
 from dray.messages.base import Delivered, UndecodableMessageError, decode, subject_prefix
 from dray.messages.decisions import log_stream
 from dray.messages.facts import DomainObserved
-from dray.recording.history import History
+from dray.recording.history import InputHistory
 from dray.recording.lines import (
     FactLine,
     GapLine,
@@ -223,11 +223,11 @@ class Recorder:
 
     def _follow_inputs(self) -> None:
         """From now on, and of journals that build on what was before, that."""
-        history, last_before = History(), 0
+        history, last_before = InputHistory(), 0
 
         async def begin(state: StreamState) -> int:
             nonlocal last_before
-            # In a stream that was made anew meanwhile, all is new.
+            # If the stream was created again meanwhile, all its messages are new.
             last_before = 0 if self.following_inputs else state.last_sequence
             if state.first_sequence > state.last_sequence:
                 self.following_inputs = True

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
-class Notes:
+class ConversionNotes:
     """Collected while one object is converted."""
 
     changes: list[str] = field(default_factory=list)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.virtual_time import LoopClock, run_virtually
 
 from dray.kube.memory import MemoryKube
-from dray.kube.memory_refusals import Refusal
+from dray.kube.memory_refusals import InjectedRefusal
 from dray.kube.ports import (
     LEASES,
     AlreadyExistsError,
@@ -87,7 +87,7 @@ def test_a_renewal_that_fails_for_a_while_ends_no_term(
         one = election(kube, clock, "one")
         standing = asyncio.create_task(one.run(term))
         await clock.sleep(5)
-        over = kube.refuse(Refusal(error(), method, LEASES))
+        over = kube.refuse(InjectedRefusal(error(), method, LEASES))
         await clock.sleep(6)
         over()
         await clock.sleep(60)

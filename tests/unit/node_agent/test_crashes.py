@@ -7,7 +7,7 @@ import pytest
 
 from dray.domain.names import DRIVER
 from dray.kube.memory import MemoryKube
-from dray.kube.memory_refusals import Refusal
+from dray.kube.memory_refusals import InjectedRefusal
 from dray.kube.ports import CLAIMS, KubeUnavailableError, NotServedError, RefusedError
 from dray.runtime.clock import ManualClock
 from dray_node_agent import disk
@@ -197,7 +197,7 @@ async def test_a_claim_that_can_not_be_read_is_swept_by_nobody_and_holds_up_no_o
     await agent.prepare(refs)
     for name in ("a-refused", "gone"):
         await kube.delete(CLAIMS, name, "ns")
-    kube.refuse(Refusal(error, "get", CLAIMS, name="a-refused"))
+    kube.refuse(InjectedRefusal(error, "get", CLAIMS, name="a-refused"))
     assert await agent.sweep() == (refs[1].uid,)
 
     # Nor are its cards given away.
@@ -229,7 +229,7 @@ async def test_a_checkpoint_that_can_not_be_read_is_rebuilt_once_claims_can_be_l
     (tmp_path / "checkpoint.json").write_text("no checkpoint")
     CdiFolder(tmp_path / "cdi").remove(ref.uid)
 
-    permit = kube.refuse(Refusal(RefusedError("policy", 403), "list", CLAIMS))
+    permit = kube.refuse(InjectedRefusal(RefusedError("policy", 403), "list", CLAIMS))
     for _ in range(2):
         agent = preparer(kube, tmp_path)  # As after a restart.
         with pytest.raises(RefusedError):

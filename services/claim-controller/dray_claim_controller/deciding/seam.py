@@ -13,7 +13,7 @@ from dray.domain.claims import GivenUp
 from dray.kube.ports import Changed, Deleted, Listed, Object, Resource, WatchEvent
 from dray.messages.base import Message, subject_of
 from dray.recording.journal import Notes, UnknownEventError
-from dray.recording.questions import Asked, name_of
+from dray.recording.questions import RuleInput, name_of
 from dray.recording.redaction import redacted
 from dray_claim_controller.observe.kinds import WATCHED
 from dray_claim_controller.observe.picture import NONE_CONVERTED, Converted, Picture
@@ -23,7 +23,7 @@ _GIVEN_UP: Final = "given-up"
 _RESOURCES = {resource.plural: resource for resource in WATCHED}
 
 
-class Question(Asked, Generic[A], frozen=True, kw_only=True):
+class Question(RuleInput, Generic[A], frozen=True, kw_only=True):
     """What is asked, with all that the answer depends on beside the picture."""
 
     @abstractmethod
