@@ -185,7 +185,7 @@ def test_who_can_not_know_that_its_writes_are_stored_stands_back_for_another() -
 def test_who_is_refused_takes_the_lease_as_soon_as_it_may(error: Callable[[], KubeError]) -> None:
     async def main(clock: LoopClock) -> None:
         kube = MemoryKube()
-        over = kube.refuse(Refusal(error(), "create", LEASES))
+        over = kube.refuse(InjectedRefusal(error(), "create", LEASES))
         one = election(kube, clock, "one")
         task = asyncio.create_task(one.run(_for_ever))
         await clock.sleep(31)
