@@ -87,7 +87,9 @@ def test_what_rests_until_its_next_try_holds_no_slot_of_its_namespace() -> None:
         team = await world.namespace("team")
         for number in range(40):
             name = f"broken-{number}"
-            world.kube.refuse(Refusal(NO_ANSWER, "patch", CLAIMS, name=f"{name}-{REFERENCE}"))
+            world.kube.refuse(
+                InjectedRefusal(NO_ANSWER, "patch", CLAIMS, name=f"{name}-{REFERENCE}")
+            )
             await world.pod(name, shape=world.shape("1", "1Gi"), namespace=team)
         await world.until(lambda: len(world.reservations()) == 40, "all are decided")
         for number in range(5):
