@@ -12,7 +12,7 @@ from tests.integration.claim_controller.test_refused_writes import (
 )
 from tests.integration.claim_controller.virtual import VirtualWorld, in_virtual_time
 
-from dray.domain.claims import last_attempt_before
+from dray.domain.claims import first_attempt, last_attempt_before
 from dray.kube.convert import claim_from
 from dray.kube.memory_refusals import InjectedRefusal
 from dray.kube.ports import CLAIMS, POOLS, KubeError, KubeUnavailableError, RefusedError
@@ -145,6 +145,31 @@ def test_a_pool_is_not_closed_while_a_claim_of_its_may_still_be_committed() -> N
         permit()
         await world.until(lambda: not term.epochs.closing, "it is closed", 400)
         assert world.running[0].controller.term is term
+
+    in_virtual_time(scenario)
+
+
+def test_what_an_earlier_term_gave_up_no_later_one_carries_out() -> None:
+    """Its devices were released then, and may be somebody else's by now."""
+
+    async def scenario(world: VirtualWorld) -> None:
+        await world.pod("victim")
+        name = await world.claim_of("victim")
+        permit = refuse(world, "victim", RefusedError("policy.example.com denied the request", 403))
+        await world.decide(await world.decision("victim"))
+
+        async def is_given_up() -> bool:
+            fact = await world.newest("claim", name)
+            return bool(fact and fact.get("given_up"))
+
+        await world.until(is_given_up, "it is given up")
+        await world.running[0].stop()
+        permit()
+        await world.ready(await world.start("two"))
+        await world.clock.sleep(60)
+        claim = claim_from(await world.claim("victim"))
+        assert claim.allocation is None
+        assert claim.void == first_attempt(1)
 
     in_virtual_time(scenario)
 

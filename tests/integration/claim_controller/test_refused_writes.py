@@ -79,6 +79,28 @@ def is_told(world: VirtualWorld, pod: str, answer: KubeError) -> bool:
     )
 
 
+def test_what_rests_until_its_next_try_holds_no_slot_of_its_namespace() -> None:
+    async def scenario(world: VirtualWorld) -> None:
+        for number in range(2, 9):
+            await world.node(f"node-{number}", POOL)
+        world.allocate()
+        team = await world.namespace("team")
+        for number in range(40):
+            name = f"broken-{number}"
+            world.kube.refuse(
+                InjectedRefusal(NO_ANSWER, "patch", CLAIMS, name=f"{name}-{REFERENCE}")
+            )
+            await world.pod(name, shape=world.shape("1", "1Gi"), namespace=team)
+        await world.until(lambda: len(world.reservations()) == 40, "all are decided")
+        for number in range(5):
+            name = f"honest-{number}"
+            await world.pod(name, shape=world.shape("10", "1Gi"), namespace=team)
+            await world.until(lambda name=name: node_of(world, name, team), name, 2)
+            await world.clock.sleep(1)
+
+    in_virtual_time(scenario)
+
+
 NO_ANSWER = KubeUnavailableError("no answer from kube-apiserver")
 
 
@@ -221,9 +243,9 @@ def test_devices_of_a_claim_that_may_still_be_committed_are_kept(restarts: bool)
     in_virtual_time(scenario)
 
 
-def node_of(world: VirtualWorld, pod: str) -> str:
+def node_of(world: VirtualWorld, pod: str, namespace: str = "default") -> str:
     """Where the pod is bound; empty: nowhere."""
-    node: str = world.kube.store.get(PODS, pod, "default")["spec"].get("nodeName") or ""
+    node: str = world.kube.store.get(PODS, pod, namespace)["spec"].get("nodeName") or ""
     return node
 
 

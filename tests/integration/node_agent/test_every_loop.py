@@ -26,10 +26,10 @@ from dray.recording.journal import Journal
 from dray.runtime.backoff import Backoff
 from dray.runtime.clock import SystemClock
 from dray.runtime.health import HealthPages
-from dray_node_agent.app import assemble, open_board
+from dray_node_agent.app import assemble, open_gpu_source
 
 CALLS: dict[str, set[tuple[str, str]]] = {
-    "board": set(),
+    "gpus": set(),
     "facts": set(),
     "publish": {
         ("get", "nodes"),
@@ -77,7 +77,7 @@ class Client(MemoryKube):
 
 
 def test_all_loops_are_named_above(stand: Any) -> None:
-    kube, bus, board = MemoryKube(), stand.bus, open_board(stand.group)
+    kube, bus, board = MemoryKube(), stand.bus, open_gpu_source(stand.group)
     journal = Journal(bus, AgentNoted, SystemClock(), instance="i")
     loops = assemble(stand.group, "i", bus, kube, board, HealthPages(), journal)
 

@@ -9,7 +9,7 @@ from dray.messages.events import EVENTS
 from dray.messages.facts import FACTS, NodeObserved
 from dray.messages.inputs import INPUTS
 from dray_cli.__main__ import VERBS
-from dray_webhook.view import READ_FACTS
+from dray_webhook.decisions.view import READ_FACTS
 from tools.generate.message_readers import READERS, RECORD_WRITERS
 from tools.generate.messages_page import fields_of, rendered, values
 

@@ -21,7 +21,7 @@ from dray.messages.facts import (
 )
 from dray.user_guide_form.documents import convert
 from dray_cli.__main__ import cli
-from dray_webhook.view import View
+from dray_webhook.decisions.view import View
 
 P = "tensor-fusion.ai/"
 ROOT = Path(__file__).parents[3] / "examples"
