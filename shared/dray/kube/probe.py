@@ -22,8 +22,8 @@ from dray.messages.facts import ClusterObserved
 _NAME: Final = "dray-probe"
 _CLASS: Final = "probe.dray.dev"
 _NO_DEVICE: Final = [{"cel": {"expression": f'device.driver == "{_CLASS}"'}}]
-"""Name of dry-run claims, which dray's own webhook must admit: it may be unreachable while gates
-are probed, or deny claims that could get dray's devices."""
+"""Selectors of dry-run claims, which match no device: dray's own webhook may be unreachable while
+gates are probed, or deny claims that could get dray's devices."""
 _SHARED: Final = "shared"
 _NOT_ALLOWED: Final = (401, 403)
 
