@@ -153,7 +153,9 @@ class Load:
         await until(enough)
 
     async def admin(self, subject: str) -> dict[str, Any]:
-        reply = await self.owner._link.session().request(f"$JS.API.{subject}", b"", timeout_s=10)
+        reply = await self.owner._connection.session().request(
+            f"$JS.API.{subject}", b"", timeout_s=10
+        )
         return dict(json.loads(reply.data))
 
     async def leader_of(self, stream: str) -> str:
@@ -359,7 +361,7 @@ async def configure(owner: JetStreamBus, stream: str, replicas: int) -> None:
     """As an administrator does with NATS' own tools."""
 
     async def done() -> bool:
-        session = owner._link.session()
+        session = owner._connection.session()
         info = json.loads(
             (await session.request(f"$JS.API.STREAM.INFO.{stream}", b"", timeout_s=10)).data
         )
