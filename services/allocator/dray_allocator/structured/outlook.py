@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dray.cel.errors import CelCompileError
-from dray.cel.evaluate import compile
+from dray.cel.eval.program import compile
 from dray.cel.reads import Read
 from dray.domain.devices import DeviceClass, DeviceId, Version
 from dray.domain.dra.asks import Ask, Claim
