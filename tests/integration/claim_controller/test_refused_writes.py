@@ -84,6 +84,18 @@ def is_told(world: VirtualWorld, pod: str, answer: KubeError) -> bool:
     )
 
 
+def test_an_attempt_that_is_refused_is_given_up_at_once() -> None:
+    """A refusal is not tried for as long as a server that fails."""
+
+    async def scenario(world: VirtualWorld) -> None:
+        world.allocate()
+        answer = ANSWERS["403"]()
+        (name,) = await refused_pods(world, 1, answer)
+        await world.until(lambda: is_told(world, name, answer), "it is told", 5)
+
+    in_virtual_time(scenario)
+
+
 def test_what_rests_until_its_next_try_holds_no_slot_of_its_namespace() -> None:
     async def scenario(world: VirtualWorld) -> None:
         for number in range(2, 9):
@@ -92,7 +104,9 @@ def test_what_rests_until_its_next_try_holds_no_slot_of_its_namespace() -> None:
         team = await world.namespace("team")
         for number in range(40):
             name = f"broken-{number}"
-            world.kube.refuse(Refusal(NO_ANSWER, "patch", CLAIMS, name=f"{name}-{REFERENCE}"))
+            world.kube.refuse(
+                InjectedRefusal(NO_ANSWER, "patch", CLAIMS, name=f"{name}-{REFERENCE}")
+            )
             await world.pod(name, shape=world.shape("1", "1Gi"), namespace=team)
         await world.until(lambda: len(world.reservations()) == 40, "all are decided")
         for number in range(5):
