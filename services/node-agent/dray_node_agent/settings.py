@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from dray.runtime.settings import Duration, Settings, SettingsGroup
-from dray_node_agent.gpus.simulated import MODELS
+from dray_node_agent.gpus.simulated_gpus import MODELS
 
 
 class NodeGroup(SettingsGroup):

@@ -144,7 +144,7 @@ class Transport:
         data = await self._answer(method, path, query, body, content_type, timeout_s)
         return await decoded(data, f"{method} {path}") if data else {}
 
-    async def page(self, path: str, query: Query) -> "Page":
+    async def page(self, path: str, query: Query) -> "ListPage":
         """One page of a list, as ``decoded_page`` reads it. Raises what ``call`` raises."""
         data = await self._answer("GET", path, query)
         return await decoded_page(data, f"GET {path}")
@@ -269,7 +269,7 @@ class Transport:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ListPage:
     """One page of a list."""
 
     metadata: dict[str, Any]
@@ -296,7 +296,7 @@ async def decoded(data: bytes, what: str, around: int = 0) -> dict[str, Any]:
     return found
 
 
-async def decoded_page(data: bytes, what: str) -> Page:
+async def decoded_page(data: bytes, what: str) -> ListPage:
     """A page of a list; each of its objects is read as ``decoded`` reads one, in a step of its own.
 
     Raises:
@@ -314,7 +314,7 @@ async def decoded_page(data: bytes, what: str) -> Page:
             items.append(None)
         _drop_fields(items[-1])
         await asyncio.sleep(0)
-    return Page(metadata, items)
+    return ListPage(metadata, items)
 
 
 async def _in_steps(steps: Generator[None, None, T]) -> T:

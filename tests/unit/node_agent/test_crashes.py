@@ -14,7 +14,7 @@ from dray_node_agent.decisions.inventory import NodeInventory, NodeState
 from dray_node_agent.files import atomic_files, cdi_folder, checkpoint
 from dray_node_agent.files.cdi_folder import CdiFolder
 from dray_node_agent.files.checkpoint import CheckpointFile
-from dray_node_agent.gpus.simulated import SimulatedGpus
+from dray_node_agent.gpus.simulated_gpus import SimulatedGpus
 from dray_node_agent.kubelet.prepared_claims import PreparedClaims
 from dray_node_agent.kubelet.preparer import ClaimRef, Preparer
 

@@ -21,7 +21,7 @@ from dray_node_agent.decisions.claim_devices import (
 )
 from dray_node_agent.decisions.gpus import GpuSnapshot
 from dray_node_agent.decisions.inventory import NodeInventory, NodeState, slices, unhealthy_devices
-from dray_node_agent.decisions.prepared import PreparedClaim
+from dray_node_agent.decisions.prepared_claim import PreparedClaim
 from dray_node_agent.decisions.slice_diff import (
     Path,
     SliceChanges,

@@ -24,7 +24,7 @@ from dray.runtime.clock import Clock
 from dray.telemetry import spans
 from dray_node_agent.decisions.claim_devices import NotPreparedError, device_uses, prepared_claim
 from dray_node_agent.decisions.inventory import NodeInventory
-from dray_node_agent.decisions.prepared import PreparedClaim
+from dray_node_agent.decisions.prepared_claim import PreparedClaim
 from dray_node_agent.decisions.rules import IsClaimLive, PrepareClaim, Refusal
 from dray_node_agent.kubelet.prepared_claims import PreparedClaims
 from dray_node_agent.rule_recorder import AgentRuleRecorder
