@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from dray.domain.devices import DeviceClass
 from dray.domain.dra.asks import Ask, Claim, Holding
 from dray.domain.dra.nodes import Node
 from dray.domain.dra.results import AllocationResult
 from dray.domain.dra.slices import Slice
+from dray_allocator.structured.budget import SearchBudget
 from dray_allocator.structured.candidates import Candidate, candidates_of
 from dray_allocator.structured.capacity import Stated, as_stated
 from dray_allocator.structured.errors import NodeAllocationError
@@ -15,10 +17,13 @@ from dray_allocator.structured.plan import Planner
 from dray_allocator.structured.pools import Pool, gather
 from dray_allocator.structured.results import chosen_of, result_of
 from dray_allocator.structured.rules import Rules
-from dray_allocator.structured.search import DEVICES_LOOKED_AT, Looks, Search
+from dray_allocator.structured.search import Search
 from dray_allocator.structured.selectors import Selectors
 from dray_allocator.structured.taking import Books
 from dray_allocator.structured.usage import usage_of
+
+MOST_LOOKED_AT: Final = 500_000
+"""Devices that a search looks at before it gives up: some seconds' worth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +42,14 @@ def allocate(
     problem: Problem,
     rules: Rules,
     *,
-    most_devices: int = DEVICES_LOOKED_AT,
-    looks: Looks | None = None,
+    budget: SearchBudget | None = None,
     selectors: Selectors | None = None,
     stated: Stated = as_stated,
 ) -> list[AllocationResult] | None:
     """What each claim gets, in the order of the claims; None where they don't fit on the node.
 
-    ``most_devices`` bounds the devices that the search looks at; ``looks`` does so instead where
-    the caller counts. ``selectors``, of the same node and rules, may be more forgiving. ``stated``
+    ``budget`` bounds the devices that the search looks at; by default to ``MOST_LOOKED_AT``.
+    ``selectors``, of the same node and rules, may be more forgiving. ``stated``
     tells what requests take of a device where that is not in the claim.
 
     Raises:
@@ -72,8 +76,8 @@ def allocate(
         books,
         selectors.take,
         rules,
+        budget or SearchBudget(MOST_LOOKED_AT),
         invalid=next((pool for pool in pools if pool.invalid), None),
-        looks=looks or Looks(most_devices),
     )
     if not search.run():
         _blame(pools, rules)

@@ -10,6 +10,7 @@ from dray.domain.dra.asks import Ask, Claim, Holding, Request
 from dray.domain.dra.nodes import Node, NodeSelector, Reach, Requirement, Term
 from dray.domain.dra.slices import CounterSet, CounterUse, Device, Slice
 from dray_allocator.structured.allocate import Problem, allocate
+from dray_allocator.structured.budget import SearchBudget
 from dray_allocator.structured.rules import rules_for
 
 CLASS = "any"
@@ -41,7 +42,7 @@ class Cluster:
     def allocate(self, *claims, most=100_000):
         """The results of ``claims``, or None where they don't fit."""
         problem = Problem(self.node, self.slices, self.classes, self.holdings, claims)
-        return allocate(problem, rules_for(self.version, self.features), most_devices=most)
+        return allocate(problem, rules_for(self.version, self.features), budget=SearchBudget(most))
 
     def fit(self, *claims):
         """Which device each request got, per claim, or None where they don't fit."""
