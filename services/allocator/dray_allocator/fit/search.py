@@ -10,12 +10,14 @@ from dray.domain.claims import Constraint, DeviceRequest
 from dray.domain.devices import DeviceId, Taint
 from dray.domain.preference import Preference as Criteria
 from dray.domain.quantities import Quantity
-from dray_allocator.fit.capacity import Consumption, admits_whole, consumption
 from dray_allocator.fit.constraints import Chosen, allows
 from dray_allocator.fit.devices import Card, NodeDevices
 from dray_allocator.fit.ledger import Ledger
 from dray_allocator.fit.percent import amounts
 from dray_allocator.fit.selectors import Selectors
+from dray_allocator.structured.capacity import WHOLE, Demand, demand
+from dray_allocator.structured.errors import AllocationError
+from dray_allocator.structured.rules import rules_for
 
 STEPS = 5_000
 """Devices tried on one node before it counts as unfit: constraints can make a search long."""
@@ -24,7 +26,8 @@ FIRST_STEPS = 200
 POD_STEPS = 20_000
 """Devices tried for one pod, on all nodes together, in some tenths of a second."""
 
-WHOLE = Consumption({}, {})
+_RULES = rules_for("1.37")
+"""As in ``lane.asking``: capacities are counted by one version's rules, whatever the server's."""
 NO_PERCENTS: Mapping[str, int] = {}
 _KEEPS_AWAY = ("NoSchedule", "NoExecute")
 
@@ -43,10 +46,10 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
     """Shares that depend on the device (``fit.percent``)."""
     preference: Criteria = ()
     """Which devices it would rather have, of those that fit."""
-    amounts: dict[int, Consumption | None] = msgspec.field(default_factory=dict)
+    amounts: dict[int, Demand | None] = msgspec.field(default_factory=dict)
     """What it takes of a device, per capacity shape; one for all that ask for the same."""
 
-    def of(self, card: Card) -> Consumption | None:
+    def of(self, card: Card) -> Demand | None:
         """What it takes of this device; None where policy or size forbids it."""
         shape, amounts = card.capacity_shape, self.amounts
         if shape < 0:
@@ -61,10 +64,10 @@ class Share(msgspec.Struct, frozen=True, gc=False):
 
     ask: Ask
     card: Card
-    consumed: Consumption
+    consumed: Demand
 
 
-Candidates = dict[int, list[tuple[Card, Consumption]]]
+Candidates = dict[int, list[tuple[Card, Demand]]]
 """Per ask (by its ``id``), cards of a node with what it takes of them, in the order of trying."""
 
 Preference = Callable[[Ask, Card], tuple[tuple[int, ...], int, int]]
@@ -158,7 +161,7 @@ class Search:
         self._taken.clear()
         return tuple(self._taken) if self._fill(slots, 0, candidates, 0) else None
 
-    def _candidates(self, ask: Ask, cards: Sequence[Card]) -> list[tuple[Card, Consumption]]:
+    def _candidates(self, ask: Ask, cards: Sequence[Card]) -> list[tuple[Card, Demand]]:
         found = []
         for card in cards:
             consumed = ask.of(card)
@@ -191,7 +194,7 @@ class Search:
             self._taken.pop()
         return False
 
-    def _may_take(self, ask: Ask, card: Card, consumed: Consumption) -> bool:
+    def _may_take(self, ask: Ask, card: Card, consumed: Demand) -> bool:
         shares = [share.consumed for share in self._taken if share.card.id == card.id]
         if shares and not has_room(self.ledger, card, consumed, shares):
             return False
@@ -205,17 +208,21 @@ class Search:
 
 def needed(
     request: DeviceRequest, card: Card, percents: Mapping[str, int] = NO_PERCENTS
-) -> Consumption | None:
+) -> Demand | None:
     """What the request takes of this device; None where its policy or size forbids it."""
-    if card.device.allow_multiple_allocations:
-        asked = amounts(percents, request.capacity, card.device.capacity)
-        return consumption(asked, card.device.capacity)
-    return WHOLE if admits_whole(request.capacity, card.device.capacity) else None
+    device = card.device
+    is_shared = device.allow_multiple_allocations
+    asked = amounts(percents, request.capacity, device.capacity) if is_shared else request.capacity
+    try:
+        found = demand(asked, device.capacity, _RULES)
+    except AllocationError:
+        return None
+    if is_shared or found is None:
+        return found
+    return WHOLE if found.fits_beside({}) else None
 
 
-def has_room(
-    ledger: Ledger, card: Card, consumed: Consumption, beside: Sequence[Consumption]
-) -> bool:
+def has_room(ledger: Ledger, card: Card, consumed: Demand, beside: Sequence[Demand]) -> bool:
     """Whether the device can give ``consumed`` beside all uses and what is just being taken."""
     use = ledger.of(card.id)
     if use.whole or not card.device.allow_multiple_allocations:

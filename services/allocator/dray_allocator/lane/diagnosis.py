@@ -165,7 +165,8 @@ class Devices:
             miss = Miss(_below(capacity, asked), shown.published(asked, capacity))
             yield (5, "capacity", what, detail), miss
             return
-        for name, taken, total in wanted.rows:
+        for name, taken in wanted.nano.items():
+            total = wanted.totals[name]
             left = total - used.get(name, 0)
             if taken > left:
                 what, miss = _short(name, taken, left, capacity, shares)

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
 
 from dray.domain.devices import Capacity, RequestPolicy
 from dray.domain.dra.asks import Ask
@@ -13,17 +15,30 @@ from dray_allocator.structured.ranges import is_out_of_range, rounded_up
 from dray_allocator.structured.rules import Rules
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Demand:
     """What one request takes of each capacity of a device."""
 
-    amounts: dict[str, Amount]
-    rows: tuple[tuple[str, int, int], ...]
-    """Name, what is taken, and all there is, in billionths."""
+    amounts: Mapping[str, Amount]
+    nano: Mapping[str, int]
+    """The same in billionths."""
+    totals: Mapping[str, int]
+    """All there is of each, in billionths."""
+
+    @cached_property
+    def text(self) -> dict[str, str]:
+        """The amounts as Kubernetes writes them. Not to be changed: all that take as much have the
+        same one."""
+        return {name: str(amount.quantity) for name, amount in self.amounts.items()}
 
     def fits_beside(self, used: Mapping[str, int]) -> bool:
         """Whether there is room beside all that is ``used`` (in billionths) of the device."""
-        return all(taken + used.get(name, 0) <= total for name, taken, total in self.rows)
+        totals = self.totals
+        return all(taken + used.get(name, 0) <= totals[name] for name, taken in self.nano.items())
+
+
+WHOLE: Final = Demand({}, {}, {})
+"""Of a device that is not shared."""
 
 
 Stated = Callable[[Ask, Device], Mapping[str, str] | None]
@@ -54,11 +69,11 @@ def demand(
     for name, capacity in capacities.items():
         if capacity.policy and _violates(amounts[name], capacity.policy, rules):
             return None
-    rows = (
-        (name, amounts[name].quantity.nano, parse_quantity(capacity.value).nano)
-        for name, capacity in capacities.items()
+    return Demand(
+        amounts,
+        {name: amount.quantity.nano for name, amount in amounts.items()},
+        {name: parse_quantity(capacity.value).nano for name, capacity in capacities.items()},
     )
-    return Demand(amounts, tuple(rows))
 
 
 def _taken(name: str, asked: str | None, capacity: Capacity, rules: Rules) -> Amount:

@@ -1,6 +1,6 @@
 """Taking one more device: everything that is checked and changed by it, and how that is undone."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -29,7 +29,7 @@ class Taken:
     alternative: Alternative
     candidate: Candidate
     is_share: bool
-    consumed: dict[str, Amount] = field(default_factory=dict)
+    consumed: Mapping[str, Amount] = field(default_factory=dict)
 
 
 class Books:
@@ -142,7 +142,7 @@ class Books:
         """Write down that the device is taken. Checked before: nothing is refused here."""
         claim, candidate = attempt.claim, attempt.candidate
         standing = self._standing(candidate)
-        amounts: dict[str, Amount] = {}
+        amounts: Mapping[str, Amount] = {}
         if is_share:
             wanted = self._demand(attempt.alternative.ask, candidate)
             amounts = wanted.amounts if wanted else {}
@@ -193,7 +193,7 @@ class _Standing:
     def share(self, wanted: Demand | None, sign: int) -> None:
         """Add a share, or with -1 take it back."""
         self.shares += sign
-        for name, taken, _ in wanted.rows if wanted else ():
+        for name, taken in wanted.nano.items() if wanted else ():
             self.consumed[name] = self.consumed.get(name, 0) + sign * taken
 
 
