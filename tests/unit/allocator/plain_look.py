@@ -5,10 +5,12 @@ Ties go by the cards' identities and the nodes' uids, as everywhere.
 
 from dataclasses import replace
 
+from tests.unit.allocator.reference_search import Reference
+
 from dray.domain import names
 from dray.domain.quantities import parse_quantity, rounded_down
 from dray.reasons import Nearest, Reason
-from dray_allocator.fit.search import STEPS, Search, Tries, has_room, untolerated
+from dray_allocator.fit.search import has_room, untolerated
 from dray_allocator.node.predicates import failures
 from dray_allocator.placement.ask import Wanted
 from dray_allocator.placement.choose import candidates
@@ -127,7 +129,7 @@ class Plain:
             asked = ", ".join(f"{key} {one}" for key, one in sorted(ask.request.capacity.items()))
             detail = "more than the device has, or not a capacity of it"
             yield "capacity", f"publishes {asked}", detail
-        elif not has_room(self.state.ledger, card, consumed, ()):
+        elif not has_room(self.state.ledger, card, consumed):
             if self.state.ledger.of(card.id).whole or not card.device.allow_multiple_allocations:
                 yield "in-use", "not in use", ""
                 return
@@ -157,9 +159,8 @@ class Plain:
             return []
         enough = 0
         for node in candidates(self.state, self.state.domains["pool"], self.want):
-            search = Search(self.state.ledger, lambda *_: ((), 0, 0), Tries().at_most(STEPS))
-            devices = self.state.fleet.of(node)
-            enough += search.place(self.want.asks, devices, self.state.selectors) is not None
+            search = Reference(self.state, self.want.asks, lambda *_: ((), 0, 0))
+            enough += search.shares(node) is not None
         failed, total = len(self.nodes) - enough, len(self.nodes)
         what = f"{count} matching device{'' if count == 1 else 's'} with room on one node"
         rule = f" that meet matchAttribute {names.qualified('model')}" if constraints else ""

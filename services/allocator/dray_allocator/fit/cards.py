@@ -6,7 +6,14 @@ from dataclasses import dataclass, field
 from dray.cel.device import DeviceView, view_of
 from dray.domain import names
 from dray.domain.devices import AttributeValue, Device, DeviceId
+from dray.domain.dra.slices import Device as PublishedDevice
+from dray.domain.dra.slices import Slice
 from dray_allocator.fit.capacity import amount_of, quantities_of
+from dray_allocator.structured.candidates import Candidate
+from dray_allocator.structured.pools import Pool
+
+_SLICE, _POOL = Slice("", "", ""), Pool("", "")
+"""Of devices of which their slices and pools say nothing that the search reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +43,7 @@ class Card:
     index: int = 0
     """Which of its node's cards it is."""
     _shape: Shape | None = field(default=None, repr=False, compare=False)
+    _candidate: Candidate | None = field(default=None, init=False, repr=False, compare=False)
     _view: DeviceView | None = field(default=None, init=False, repr=False, compare=False)
     _attributes: Mapping[str, AttributeValue] | None = field(
         default=None, init=False, repr=False, compare=False
@@ -67,6 +75,21 @@ class Card:
             named = self.device.attributes.items()
             self._attributes = {names.qualified(key, self.id.driver): one for key, one in named}
         return self._attributes
+
+    @property
+    def candidate(self) -> Candidate:
+        """The device as the search tries it, without what keeps other allocators away."""
+        if self._candidate is None:
+            device = self.device
+            published = PublishedDevice(
+                device.name,
+                dict(device.attributes),
+                device.capacity,
+                device.allow_multiple_allocations,
+                taints=tuple(one for one in device.taints if one.key != names.OWNER_TAINT),
+            )
+            self._candidate = Candidate(self.id, published, _SLICE, _POOL)
+        return self._candidate
 
     @property
     def view(self) -> DeviceView:

@@ -19,7 +19,7 @@ from dray_allocator.lane.seen import seen_by
 from dray_allocator.lane.trial import Rank, Trial, Verdict, tried
 from dray_allocator.placement.ask import Wanted
 from dray_allocator.placement.choose import Choice, candidates
-from dray_allocator.placement.on_one_node import takes
+from dray_allocator.placement.on_one_node import filter_node
 from dray_allocator.state import AllocatorState
 from dray_allocator.structured.budget import SearchBudget
 
@@ -193,7 +193,7 @@ class Walk:
             if self._is_spent():
                 return None
             self._use_up(1)
-            if not takes(self.state, self.wanted, node):
+            if not filter_node(self.state, self.wanted, node):
                 return _NO
             prospect.judged[node] = None
         kind = self._kind(node)

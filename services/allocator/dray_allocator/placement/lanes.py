@@ -8,7 +8,7 @@ from dray_allocator.placement.ask import Wanted
 from dray_allocator.placement.choose import Choice, choose, index_of
 from dray_allocator.placement.explain import explain
 from dray_allocator.placement.given_up import held
-from dray_allocator.placement.topology import must_be_joined
+from dray_allocator.placement.topology import must_be_connected
 from dray_allocator.state import AllocatorState
 from dray_allocator.structured.budget import SearchBudget
 
@@ -57,4 +57,4 @@ def why_not(state: AllocatorState, domain: Domain, wanted: Wanted) -> tuple[Reas
 def may_be_in_full(state: AllocatorState, wanted: Wanted) -> bool:
     """Whether devices that the board does not read could serve the pod. For cards that must be
     joined structured parameters have no words."""
-    return state.fleet.says_more and not must_be_joined(wanted.asks, wanted.placement)
+    return state.fleet.says_more and not must_be_connected(wanted.asks, wanted.placement)

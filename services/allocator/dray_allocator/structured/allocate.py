@@ -11,7 +11,7 @@ from dray.domain.dra.results import AllocationResult
 from dray.domain.dra.slices import Slice
 from dray_allocator.structured.budget import SearchBudget
 from dray_allocator.structured.candidates import Candidate, candidates_of
-from dray_allocator.structured.capacity import Stated, as_stated
+from dray_allocator.structured.capacity import Stated, as_stated, demand_by
 from dray_allocator.structured.errors import NodeAllocationError
 from dray_allocator.structured.plan import Planner
 from dray_allocator.structured.pools import Pool, gather
@@ -59,7 +59,9 @@ def allocate(
         SearchLimitError: the search takes too long.
     """
     pools = gather(problem.slices, problem.node, rules)
-    books = Books(problem.claims, usage_of(problem.holdings, rules), rules, stated)
+    books = Books(
+        problem.claims, usage_of(problem.holdings, rules), rules, demand_by(rules, stated)
+    )
     selectors = selectors or Selectors(problem.node, rules)
 
     def has_room(ask: Ask, candidate: Candidate) -> bool:
@@ -72,7 +74,7 @@ def allocate(
     search = Search(
         problem.claims,
         plans,
-        candidates,
+        lambda alternative: candidates,
         books,
         selectors.take,
         rules,

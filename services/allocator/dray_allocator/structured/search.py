@@ -48,13 +48,16 @@ Choice = Generator[Place, Ending, Ending]
 
 
 class Search:
-    """One search for devices for all claims together."""
+    """One search for devices for all claims together.
+
+    ``candidates`` are those that a request tries, in their order.
+    """
 
     def __init__(
         self,
         claims: Sequence[Claim],
         plans: Sequence[Sequence[Wanted]],
-        candidates: Sequence[Candidate],
+        candidates: Callable[[Alternative], Sequence[Candidate]],
         books: Books,
         take: Take,
         rules: Rules,
@@ -153,9 +156,10 @@ class Search:
 
     def _devices(self, place: Place, alternative: Alternative) -> Choice:
         claim, ask = self._claims[place.claim], alternative.ask
-        for index in range(place.start, len(self._candidates)):
+        candidates = self._candidates(alternative)
+        for index in range(place.start, len(candidates)):
             self._look()
-            candidate = self._candidates[index]
+            candidate = candidates[index]
             if not self._books.is_free(place.claim, ask, candidate):
                 continue
             if not self._selected(claim, ask, alternative.of_class, candidate):

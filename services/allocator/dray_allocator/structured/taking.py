@@ -10,7 +10,7 @@ from dray.domain.dra.asks import Ask, Claim
 from dray.domain.dra.slices import Device
 from dray_allocator.structured.amounts import Amount
 from dray_allocator.structured.candidates import Candidate
-from dray_allocator.structured.capacity import Demand, Stated, as_stated, demand
+from dray_allocator.structured.capacity import Demand, DemandOf
 from dray_allocator.structured.constraints import Tracked, tracked
 from dray_allocator.structured.counters import Counters
 from dray_allocator.structured.errors import AllocationError
@@ -40,10 +40,10 @@ class Books:
     """
 
     def __init__(
-        self, claims: Sequence[Claim], usage: Usage, rules: Rules, stated: Stated = as_stated
+        self, claims: Sequence[Claim], usage: Usage, rules: Rules, demand_of: DemandOf
     ) -> None:
         self._usage = usage
-        self._stated = stated
+        self._demand_of = demand_of
         self._rules = rules
         self._standings: dict[Candidate, _Standing] = {}
         self._demands: dict[tuple[int, Candidate], Demand | None] = {}
@@ -163,9 +163,7 @@ class Books:
     def _demand(self, ask: Ask, candidate: Candidate) -> Demand | None:
         key = id(ask), candidate
         if key not in self._demands:
-            device = candidate.device
-            stated = self._stated(ask, device)
-            self._demands[key] = demand(stated, device.capacity, self._rules)
+            self._demands[key] = self._demand_of(ask, candidate)
         return self._demands[key]
 
     def _standing(self, candidate: Candidate) -> "_Standing":
