@@ -137,8 +137,9 @@ def among_only(found, among):
 
 def typed(card, constraint):
     """The value that a constraint is about, with its type: 1 is not true."""
-    value = card.attributes.get(constraint.match_attribute or constraint.distinct_attribute)
-    return None if value is None else (type(value), value)
+    name, driver = constraint.match_attribute or constraint.distinct_attribute, card.id.driver
+    published = {names.qualified(key, driver): one for key, one in card.device.attributes.items()}
+    return (type(published[name]), published[name]) if name in published else None
 
 
 def link_of(card, name):

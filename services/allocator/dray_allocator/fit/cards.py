@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from dray.cel.device import DeviceView, view_of
 from dray.domain import names
-from dray.domain.devices import AttributeValue, Device, DeviceId
+from dray.domain.devices import Device, DeviceId
 from dray.domain.dra.slices import Device as PublishedDevice
 from dray.domain.dra.slices import Slice
 from dray_allocator.fit.capacity import amount_of, quantities_of
@@ -45,9 +45,6 @@ class Card:
     _shape: Shape | None = field(default=None, repr=False, compare=False)
     _candidate: Candidate | None = field(default=None, init=False, repr=False, compare=False)
     _view: DeviceView | None = field(default=None, init=False, repr=False, compare=False)
-    _attributes: Mapping[str, AttributeValue] | None = field(
-        default=None, init=False, repr=False, compare=False
-    )
 
     @property
     def name(self) -> str:
@@ -67,14 +64,6 @@ class Card:
     def _read(self) -> Shape:
         self._shape = shape_of(self.device)
         return self._shape
-
-    @property
-    def attributes(self) -> Mapping[str, AttributeValue]:
-        """Attributes by ``domain/name``."""
-        if self._attributes is None:
-            named = self.device.attributes.items()
-            self._attributes = {names.qualified(key, self.id.driver): one for key, one in named}
-        return self._attributes
 
     @property
     def candidate(self) -> Candidate:

@@ -1,6 +1,6 @@
 """The structured search on one node, for requests and devices that the node table reads."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,7 +11,7 @@ from dray.domain.dra.asks import Ask as StructuredAsk
 from dray.domain.dra.asks import Claim
 from dray_allocator.fit.devices import Card, NodeDevices
 from dray_allocator.fit.ledger import Ledger
-from dray_allocator.fit.search import RULES, Ask, Share, eligible
+from dray_allocator.fit.search import RULES, Ask, Share, eligible, has_room
 from dray_allocator.fit.selectors import Selectors
 from dray_allocator.lane.asking import request_of
 from dray_allocator.structured.budget import SearchBudget
@@ -73,14 +73,15 @@ class NodeSearch:
     ) -> Found | None:
         """See ``OrderedSearch.best``."""
         asks: dict[int, Ask] = {}
-        for (_, one), ask in zip(self.plan.alternatives, self.asks, strict=True):
-            asks[id(one)] = asks[id(one.ask)] = ask
         cards: dict[Candidate, Card] = {}
-
-        def suiting(alternative: Alternative) -> Iterator[Candidate]:
-            for card in eligible(asks[id(alternative)], devices, self.selectors):
-                cards[card.candidate] = card
-                yield card.candidate
+        fitting: dict[int, list[Candidate]] = {}
+        for one, ask in zip(self.plan.alternatives, self.asks, strict=True):
+            found = self._fitting(ask, devices)
+            if len(found) < one.count:
+                return None
+            asks[id(one)] = asks[id(one.ask)] = ask
+            fitting[id(one)] = [card.candidate for card in found]
+            cards.update(zip(fitting[id(one)], found, strict=True))
 
         def demand_of(ask: StructuredAsk, candidate: Candidate) -> Demand | None:
             return asks[id(ask)].of(cards[candidate])
@@ -88,24 +89,33 @@ class NodeSearch:
         def rate(alternative: Alternative, candidate: Candidate) -> Rating:
             return self.rate(asks[id(alternative)], cards[candidate])
 
-        usage = usage_of_cards(self.ledger, devices.cards)
+        usage = usage_of_cards(self.ledger, cards.values())
         search = OrderedSearch(self.plan, RULES, self.budget, usage, demand_of, rate)
-        candidates = search.candidates(suiting)
-        if candidates is None:
+        best = search.best(search.in_order(fitting), connects=connects, must=must)
+        if best is None:
             return None
-        found = search.best(candidates, connects=connects, must=must)
-        if found is None:
-            return None
-        shares = []
-        for taken in found.taken:
-            ask, card = asks[id(taken.alternative)], cards[taken.candidate]
-            consumed = ask.of(card)
-            assert consumed is not None
-            shares.append(Share(ask, card, consumed))
-        return Found(tuple(shares), found.level)
+        return Found(
+            tuple([_share(asks[id(one.alternative)], cards[one.candidate]) for one in best.taken]),
+            best.level,
+        )
+
+    def _fitting(self, ask: Ask, devices: NodeDevices) -> list[Card]:
+        """The devices that an ask could have by itself."""
+        ledger = self.ledger
+        return [
+            card
+            for card in eligible(ask, devices, self.selectors)
+            if (consumed := ask.of(card)) is not None and has_room(ledger, card, consumed)
+        ]
 
 
-def usage_of_cards(ledger: Ledger, cards: Sequence[Card]) -> Usage:
+def _share(ask: Ask, card: Card) -> Share:
+    consumed = ask.of(card)
+    assert consumed is not None
+    return Share(ask, card, consumed)
+
+
+def usage_of_cards(ledger: Ledger, cards: Iterable[Card]) -> Usage:
     """What is in use of devices. One that is not shared counts as held whatever it is used for:
     it may have been shared before."""
     whole: set[DeviceId] = set()

@@ -166,9 +166,8 @@ def _liked(
             if not filter_node(state, wanted, node):
                 index.rule_out(one.row)
                 continue
-            rank = index.score.rank(board, one.row)
             on_node = budget.part(looks)
-            found = search_node(state, wanted, node, rank, on_node)
+            found = search_node(state, wanted, index.score, board, one.row, on_node)
             if found is not None:
                 rated = (_worth(found.shares), found.level, one.key, one.uid)
                 if best is None or rated < best:
@@ -209,7 +208,7 @@ def _by_index(state: AllocatorState, index: Index, wanted: Wanted) -> Iterator[C
         if is_simple and not (connects and is_searched(state, wanted, node)):
             found = pick_devices(state, index, wanted.asks[0], row)
         else:
-            found = search_node(state, wanted, node, index.score.rank(board, row), on_node)
+            found = search_node(state, wanted, index.score, board, row, on_node)
         if found is not None:
             yield Choice(node, found.shares, board.cards, found.level)
             index.lay_aside(row)  # Only where another choice is wanted.
@@ -220,8 +219,7 @@ def _by_index(state: AllocatorState, index: Index, wanted: Wanted) -> Iterator[C
             index.rule_out(row)
     for row in hard:
         node = board.names[row]
-        rank = index.score.rank(board, row)
-        found = search_node(state, wanted, node, rank, budget.part(NODE_LOOKS))
+        found = search_node(state, wanted, index.score, board, row, budget.part(NODE_LOOKS))
         if found is not None:
             yield Choice(node, found.shares, board.cards, found.level)
         elif not budget.is_spent:  # else it was not searched as long as others
@@ -244,8 +242,7 @@ def _among(
     for row in rows if len(rows) < 2 else sorted(rows, key=key):
         node = board.names[row]
         if filter_node(state, wanted, node):
-            rank = score.rank(board, row)
-            found = search_node(state, wanted, node, rank, budget.part(NODE_LOOKS))
+            found = search_node(state, wanted, score, board, row, budget.part(NODE_LOOKS))
             if found is not None:
                 yield Choice(node, found.shares, considered, found.level)
 

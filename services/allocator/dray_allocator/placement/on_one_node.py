@@ -1,19 +1,19 @@
 """Whether a pod fits on one node, and on which of its cards: what decides after the board."""
 
 from dray.domain.placement import HARD
+from dray_allocator.board.board import Board
 from dray_allocator.board.index import Index
 from dray_allocator.fit.devices import Card
 from dray_allocator.fit.node_search import Found, NodeSearch
 from dray_allocator.fit.search import Ask, Share, has_room
 from dray_allocator.node.predicates import fits
 from dray_allocator.placement.ask import Wanted
-from dray_allocator.placement.modes import tie
 from dray_allocator.placement.preference import card_key
-from dray_allocator.placement.scores import Rank
+from dray_allocator.placement.scores import NodeScore
 from dray_allocator.placement.topology import concerns
 from dray_allocator.state import AllocatorState
 from dray_allocator.structured.budget import SearchBudget
-from dray_allocator.structured.links import NOT_CONNECTED, names_links
+from dray_allocator.structured.links import NOT_CONNECTED
 from dray_allocator.structured.ordered import Rating
 
 
@@ -25,7 +25,7 @@ def filter_node(state: AllocatorState, wanted: Wanted, node: str) -> bool:
 
 def is_searched(state: AllocatorState, wanted: Wanted, node: str) -> bool:
     """Whether it takes a search to find cards that are connected well enough."""
-    return wanted.placement.topology == HARD or names_links(state.fleet.of(node).cards)
+    return wanted.placement.topology == HARD or state.fleet.of(node).names_links
 
 
 def pick_devices(state: AllocatorState, index: Index, ask: Ask, row: int) -> Found | None:
@@ -47,13 +47,20 @@ def pick_devices(state: AllocatorState, index: Index, ask: Ask, row: int) -> Fou
 
 
 def search_node(
-    state: AllocatorState, wanted: Wanted, node: str, rank: Rank, budget: SearchBudget
+    state: AllocatorState,
+    wanted: Wanted,
+    score: NodeScore,
+    board: Board,
+    row: int,
+    budget: SearchBudget,
 ) -> Found | None:
     """Devices for every request of every claim together, constraints and all."""
+    node, rank = board.names[row], score.rank(board, row)
+    ties = board.card_tie_at[board.stretch(row)].tolist()
 
     def rate(ask: Ask, card: Card) -> Rating:
         key = card_key(ask.preference, card.device) if ask.preference else ()
-        return key, rank(ask, card), tie(card.name)
+        return key, rank(ask, card), ties[card.index]
 
     asks, topology = wanted.asks, wanted.placement.topology
     connects = concerns(asks, topology) and is_searched(state, wanted, node)

@@ -4,7 +4,7 @@ The lower a link level, the better the devices of a set work together: those tha
 come before all others; of equals those on one NUMA node, then those under one PCIe root.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
 from dray.domain.devices import DeviceId
@@ -56,17 +56,27 @@ def names_links(devices: Iterable[Device]) -> bool:
     return any(link is not None for device in devices for link in _links(device))
 
 
-def connected(candidates: Iterable[Candidate], level: int) -> Iterator[frozenset[Candidate]]:
-    """The largest sets of a link level, in the order of their first devices."""
-    sets: dict[tuple[tuple[type, object], ...], list[Candidate]] = {}
-    wanted = _LEVELS[level]
-    for candidate in candidates:
-        links = _links(candidate)
-        # With their types, as constraints compare: 1 is not true.
-        shared = tuple((type(one), one) for at in wanted if (one := links[at]) is not None)
-        if len(shared) == len(wanted):
-            sets.setdefault(shared, []).append(candidate)
-    return map(frozenset, sets.values())
+class LinkSets:
+    """Sets of candidates that are connected."""
+
+    def __init__(self, candidates: Iterable[Candidate]) -> None:
+        self._links = [(one, _links(one)) for one in candidates]
+        self._named = [
+            at for at in _LEVELS[0] if any(links[at] is not None for _, links in self._links)
+        ]
+
+    def of(self, level: int) -> Iterable[frozenset[Candidate]]:
+        """The largest sets of a link level, in the order of their first candidates."""
+        sets: dict[tuple[tuple[type, object], ...], list[Candidate]] = {}
+        wanted = _LEVELS[level]
+        if not all(at in self._named for at in wanted):
+            return ()
+        for candidate, links in self._links:
+            # With their types, as constraints compare: 1 is not true.
+            shared = tuple([(type(one), one) for at in wanted if (one := links[at]) is not None])
+            if len(shared) == len(wanted):
+                sets.setdefault(shared, []).append(candidate)
+        return map(frozenset, sets.values())
 
 
 def _links(device: Device) -> tuple[object, ...]:

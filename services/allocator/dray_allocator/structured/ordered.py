@@ -6,6 +6,7 @@ and in which order.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from dray.domain.devices import DeviceClass
@@ -14,7 +15,7 @@ from dray_allocator.structured.budget import SearchBudget
 from dray_allocator.structured.candidates import Candidate
 from dray_allocator.structured.capacity import DemandOf
 from dray_allocator.structured.errors import SearchLimitError
-from dray_allocator.structured.links import LINK_LEVELS, NOT_CONNECTED, connected
+from dray_allocator.structured.links import LINK_LEVELS, NOT_CONNECTED, LinkSets
 from dray_allocator.structured.plan import Alternative, Wanted
 from dray_allocator.structured.rules import Rules
 from dray_allocator.structured.search import Search
@@ -25,7 +26,7 @@ Key = tuple[int, ...]
 Rating = tuple[Key, int, int]
 """What a device is worth to a preference, its score and its tie; the lowest is best."""
 Candidates = Mapping[int, Sequence[Candidate]]
-"""Per alternative (by its ``id``), the devices that it may have, in the order of trying."""
+"""Per alternative (by its ``id``), the devices that it could have by itself."""
 
 
 def worst_first(keys: Iterable[Key]) -> tuple[Key, ...]:
@@ -41,15 +42,14 @@ class Plan:
     requests: tuple[tuple[Wanted, ...], ...]
     """Of each claim."""
 
-    @property
-    def alternatives(self) -> list[tuple[int, Alternative]]:
-        """Every request and every alternative, with the number of its claim."""
-        return [
-            (claim, one)
-            for claim, wanted in enumerate(self.requests)
-            for request in wanted
-            for one in request.alternatives
-        ]
+    alternatives: tuple[Alternative, ...] = field(init=False)
+    """Of every request in turn."""
+
+    def __post_init__(self) -> None:
+        every = (
+            one for wanted in self.requests for request in wanted for one in request.alternatives
+        )
+        object.__setattr__(self, "alternatives", tuple(every))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,38 +71,26 @@ class OrderedSearch:
     usage: Usage
     demand_of: DemandOf
     rate: Callable[[Alternative, Candidate], Rating]
-    _ratings: dict[tuple[int, Candidate], Rating] = field(init=False, default_factory=dict)
+    _books: Books | None = field(init=False, default=None)
+    """Of a search that took nothing in the end."""
 
-    def candidates(
-        self, suiting: Callable[[Alternative], Iterable[Candidate]]
-    ) -> Candidates | None:
-        """The devices that each request could have by itself; None where one has too few.
-
-        ``suiting``: those that its selectors take and whose taints it tolerates.
-        """
-        found: dict[int, list[Candidate]] = {}
-        books = self._books()
-        for claim, one in self.plan.alternatives:
-            fitting = [
-                candidate
-                for candidate in suiting(one)
-                if books.is_free(claim, one.ask, candidate) and books.has_room(one.ask, candidate)
-            ]
-            fitting.sort(key=lambda candidate: self._rating(one, candidate))
-            found[id(one)] = fitting
-        return found if self._are_enough(found) else None
+    def in_order(self, fitting: Candidates) -> Candidates:
+        """The devices that each request could have by itself, the best first."""
+        return {
+            id(one): sorted(fitting[id(one)], key=partial(self.rate, one))
+            for one in self.plan.alternatives
+        }
 
     def best(self, candidates: Candidates, *, connects: bool, must: bool = False) -> Found | None:
-        """The first devices that fit; with ``connects`` those of the best link level, and with
-        ``must`` none that are not connected: shares of a single device are.
+        """The first devices that fit, of candidates in order; with ``connects`` those of the best
+        link level, and with ``must`` none that are not connected: shares of a single device are.
 
         None where there are none, or where the budget ran out before they were found.
         """
         if connects:
-            for level in LINK_LEVELS:
-                taken = self._of_level(candidates, level)
-                if taken is not None:
-                    return Found(taken, level)
+            found = self._connected(candidates)
+            if found is not None:
+                return found
             if must:
                 return self._on_one_device(candidates)
             self.budget.renew()
@@ -113,7 +101,7 @@ class OrderedSearch:
         """The first devices that fit."""
         if not self._are_enough(candidates):
             return None
-        books = self._books()
+        books = self._books or Books(self.plan.claims, self.usage, self.rules, self.demand_of)
         search = Search(
             self.plan.claims,
             self.plan.requests,
@@ -123,53 +111,55 @@ class OrderedSearch:
             self.rules,
             self.budget,
         )
+        self._books = None
         try:
             is_found = search.run()
         except SearchLimitError:
             return None
-        return tuple([one for taken in books.taken for one in taken]) if is_found else None
+        if is_found:
+            return tuple([one for taken in books.taken for one in taken])
+        self._books = books
+        return None
 
-    def _of_level(self, candidates: Candidates, level: int) -> tuple[Taken, ...] | None:
-        """Within the set of a link level whose devices rate best; of equals the one with the
-        fewest devices to choose from, so that large sets stay whole."""
-        every = dict.fromkeys(one for some in candidates.values() for one in some)
-        found = [
-            (self._set_rating(taken, len(among)), taken)
-            for among in connected(every, level)
-            if (taken := self.fill(_only(candidates, among))) is not None
-        ]
-        return min(found, key=lambda one: one[0])[1] if found else None
+    def _connected(self, candidates: Candidates) -> Found | None:
+        """Within the set of the best link level whose devices rate best; of equals the one with
+        the fewest devices to choose from, so that large sets stay whole."""
+        sets = LinkSets(_every(candidates))
+        for level in LINK_LEVELS:
+            found = [
+                (taken, len(among))
+                for among in sets.of(level)
+                if (taken := self.fill(_only(candidates, among))) is not None
+            ]
+            if found:
+                return Found(min(found, key=self._set_rating)[0], level)
+        return None
 
     def _on_one_device(self, candidates: Candidates) -> Found | None:
-        for device in dict.fromkeys(one for some in candidates.values() for one in some):
+        for device in _every(candidates):
             taken = self.fill(_only(candidates, frozenset((device,))))
             if taken is not None:
                 return Found(taken, NOT_CONNECTED)
         return None
 
     def _set_rating(
-        self, taken: Sequence[Taken], size: int
+        self, found: tuple[Sequence[Taken], int]
     ) -> tuple[tuple[Key, ...], int, int, int]:
-        rated = [self._rating(one.alternative, one.candidate) for one in taken]
+        taken, size = found
+        rated = [self.rate(one.alternative, one.candidate) for one in taken]
         worst = worst_first(key for key, _, _ in rated)
         return worst, sum(score for _, score, _ in rated), size, min(tie for _, _, tie in rated)
 
-    def _rating(self, alternative: Alternative, candidate: Candidate) -> Rating:
-        key = id(alternative), candidate
-        found = self._ratings.get(key)
-        if found is None:
-            found = self._ratings[key] = self.rate(alternative, candidate)
-        return found
-
     def _are_enough(self, candidates: Candidates) -> bool:
-        return all(
-            any(len(candidates[id(one)]) >= one.count for one in request.alternatives)
-            for wanted in self.plan.requests
-            for request in wanted
-        )
+        for wanted in self.plan.requests:
+            for request in wanted:
+                if all(len(candidates[id(one)]) < one.count for one in request.alternatives):
+                    return False
+        return True
 
-    def _books(self) -> Books:
-        return Books(self.plan.claims, self.usage, self.rules, self.demand_of)
+
+def _every(candidates: Candidates) -> dict[Candidate, None]:
+    return dict.fromkeys([one for some in candidates.values() for one in some])
 
 
 def _only(candidates: Candidates, among: frozenset[Candidate]) -> Candidates:

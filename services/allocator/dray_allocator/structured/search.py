@@ -6,8 +6,8 @@ search goes on, is told how that ended, and takes its device back before it trie
 """
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from dray.domain.devices import DeviceClass
 from dray.domain.dra.asks import MOST_DEVICES, Ask, Claim
@@ -31,8 +31,7 @@ class Ending(Enum):
     only an alternative that takes fewer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """The device that is looked for next."""
 
     claim: int = 0

@@ -80,7 +80,8 @@ class Books:
     ) -> Undo | None:
         """Take a device that the selectors took; None where it can't be had.
 
-        ``must``: mode All depends on this very device, and whether it has room is not known yet.
+        Without ``must``, `is_free` and `has_room` were asked before; with it, mode All depends on
+        this very device.
 
         Raises:
             AllocationError: a constraint keeps away a device that all depends on, or an amount
@@ -96,9 +97,10 @@ class Books:
         """The checks in upstream's order, which decides what is an error and what no fit."""
         device, ask = attempt.candidate.device, attempt.alternative.ask
         is_share = device.allow_multiple_allocations and self._rules.consumable_capacity
-        is_watched_share = is_share and ask.admin_access
-        if not is_watched_share and not self.is_free(attempt.claim, ask, attempt.candidate):
-            return False
+        if attempt.must:
+            is_watched_share = is_share and ask.admin_access
+            if not is_watched_share and not self.is_free(attempt.claim, ask, attempt.candidate):
+                return False
         if not self._take_counters(attempt, is_share):
             return False
         if self._rules.device_taints and untolerated(device, ask):
@@ -195,7 +197,7 @@ class _Standing:
             self.consumed[name] = self.consumed.get(name, 0) + sign * taken
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class _Attempt:
     """What is to be taken for whom, and the changes made for it so far."""
 
