@@ -311,7 +311,7 @@ class Refusal:
         if self.case.answer is TOO_LARGE:
             return ("max_payload",)
         # Its own claim can't be read, or another one, which may hold the devices.
-        return ("can't be read", "can be read") if self.case.kind.call == READ else (WORDS,)
+        return ("can't be read", "unparsable") if self.case.kind.call == READ else (WORDS,)
 
     def keeps_templates_of(self, namespace: str) -> bool:
         """Whether derived templates of a namespace may stay that nobody uses: none can be deleted,

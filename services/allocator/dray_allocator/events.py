@@ -93,8 +93,6 @@ class Serve:
     domain: str
     epoch: int
     last_sequence: int
-    max_payload_bytes: int | None = None
-    """What the bus takes at most; None: not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -179,7 +179,6 @@ def _serving(state: AllocatorState, event: Serve | StandBy | AppendFailed) -> No
             domain.due.clear()
             domain.paused.clear()
         case Serve(epoch=epoch, last_sequence=last) if epoch == domain.epoch:
-            state.rules = state.rules.on_a_bus(event.max_payload_bytes)
             forget_appended(state, domain)
             domain.forget_learned()
             domain.fence = last

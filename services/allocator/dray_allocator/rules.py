@@ -1,6 +1,6 @@
 """The numbers that decisions depend on, handed in by the settings."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 from dray.domain import names
@@ -26,16 +26,8 @@ class Rules:
     searches_per_step: int = 64
     """Pods searched for before other work of the process may run."""
     decided_bytes: int = 900_000
-    """Most of what is decided in one record: beside it there are the record's own words, and
-    nats-server takes 1 MiB if nobody sets another ``max_payload``."""
-
-    def on_a_bus(self, max_payload_bytes: int | None) -> "Rules":
-        """The rules where the bus takes messages of so many bytes at most; None: not known. A
-        record that is larger would be refused however often it is appended."""
-        if max_payload_bytes is None:
-            return self
-        fitting_bytes = max_payload_bytes * _DEFAULT.decided_bytes // _USUAL_PAYLOAD_BYTES
-        return replace(self, decided_bytes=min(_DEFAULT.decided_bytes, fitting_bytes))
+    """Limit of the decisions in one record. Every bus takes messages of 1 MiB (``MINIMUM_BYTES``);
+    the rest is for the record's other fields."""
 
     def changed(self) -> dict[str, Any]:
         """What is not as the defaults have it, by name; not the writer's name. As JSON has it:
@@ -48,6 +40,4 @@ class Rules:
 
 
 _DEFAULT = Rules()
-_USUAL_PAYLOAD_BYTES = 2**20
-"""What nats-server takes at most if nobody sets another ``max_payload``."""
 _SETTINGS = tuple(field.name for field in fields(Rules) if field.name != "writer")

@@ -298,8 +298,7 @@ class Serving:
         self._takes += 1
         self._served[domain.name] = self._takes
         self._log.info("serves", domain=domain.name, epoch=domain.epoch)
-        most_bytes = self._bus.max_payload_bytes
-        await self._hand(Serve(domain.name, domain.epoch, state.last_sequence, most_bytes))
+        await self._hand(Serve(domain.name, domain.epoch, state.last_sequence))
 
     async def _stand_by(self, domain: str) -> None:
         if self._served.pop(domain, None) is not None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 import nats.errors
 import structlog
 
-from dray.bus.payload import payload_problem
+from dray.bus.payload import check_payload, payload_problem
 from dray.bus.ports import BusUnavailableError
 from dray.bus.session import Session, SessionClient
 from dray.bus.topology import API_OF_OWNER, NODE_INBOX
@@ -202,6 +202,7 @@ class Link:
                 await client.connect(error_cb=on_error, **options)
             except nats.errors.NoServersError:
                 raise BusUnavailableError(session.complaint) from None
+            check_payload(client.max_payload)
             await session.open()
             undo.pop_all()
         return session

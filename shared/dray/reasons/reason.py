@@ -6,6 +6,10 @@ from typing import Final
 
 _LONGEST_TEXT: Final = 1024
 """Characters, where there is no room for all."""
+_VERDICTS: Final = {"clause": " is false", "clause-error": " can't be evaluated"}
+"""What is wrong with a clause, by kind."""
+_UNCOUNTED: Final = ("claim", "pod")
+"""Units of which a reason concerns one: that of the pod itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +35,7 @@ class Reason:
 
     kind: str
     what: str
-    """The clause, capacity or predicate, as a person knows it; before it the requests that it is
+    """What is wrong, as a person would say it, or the clause; before it the requests that it is
     about (``request gpu/large: …``), where those are not all of the pod's."""
     failed: int
     of: int
@@ -44,12 +48,19 @@ class Reason:
         if not self.of:
             return self.what
         units = self.unit if self.of == 1 else self.unit + "s"
-        text = f"{self.what}: fails on {self.failed} of {self.of} {units}"
+        text = self.what + _VERDICTS.get(self.kind, "")
+        if self.unit not in _UNCOUNTED:
+            text = f"{text}: {self.failed} of {self.of} {units}"
         text = f"{text} ({self.detail})" if self.detail else text
         # Of what is there or not nobody has more than the others: a name alone would say nothing.
         if self.nearest is None or not self.nearest.seen:
             return text
         return f"{text}; nearest: {self.nearest.where} has {self.nearest.seen}"
+
+
+def not_enough(what: str, asked: str) -> str:
+    """What is wrong where less of something is left than ``asked``."""
+    return f"not enough free {what} ({asked} asked)"
 
 
 def bounded(reasons: Sequence[Reason], limit_bytes: int = 65_536) -> tuple[Reason, ...]:

@@ -89,7 +89,7 @@ async def test_shares_are_given_out_until_the_cards_are_full(
         if keeps.consumable_capacity:
             told = _dray("explain", "pod/too-many", stand)
             assert told["decides"] == "kube-scheduler"
-            assert "virtual_vram ≥ 20Gi: fails on 2 of 2 devices" in "\n".join(told["reasons"])
+            assert "virtual_vram (20Gi asked): 2 of 2 devices" in "\n".join(told["reasons"])
 
         await stand.kube.delete(PODS, made.pop(0), NAMESPACE)
         await stand.running("too-many")
@@ -121,7 +121,7 @@ async def test_a_pod_that_no_card_matches_waits_with_kube_schedulers_reason(stan
         assert told["decides"] == "kube-scheduler"
         (clause,) = told["reasons"]
         assert 'model == "H100"' in clause
-        assert "fails on 8 of 8 devices" in clause
+        assert "is false: 8 of 8 devices" in clause
 
 
 @pytest.mark.parametrize("expression", ["", ANY_CARD], ids=["generated", "by its taint alone"])
@@ -208,7 +208,7 @@ async def test_the_example_does_what_its_page_says(stand: Stand, keeps: ClusterO
         if keeps.consumable_capacity:
             assert whole["consumedCapacity"]["virtual_vram"] == "40Gi"
         (clause,) = _dray("explain", "pod/fits-nowhere", stand)["reasons"]
-        assert "fails on 5 of 5 devices" in clause
+        assert "is false: 5 of 5 devices" in clause
 
 
 async def test_the_allocator_wrote_nothing_about_any_of_it(stand: Stand) -> None:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from tests.integration.allocator.cluster import POOL
 
-from dray.bus.ports import BusUnavailableError, MessageTooLargeError
+from dray.bus.ports import BusUnavailableError
 from dray.bus.topology import FACTS_STREAM, log_spec
 from dray.domain.errors import PermanentError
 from dray.domain.pods import Policy, Pool
@@ -67,19 +67,6 @@ async def test_a_record_that_could_not_be_appended_is_decided_again(
     one.bus.fail_next("append", error)
     await memory_cluster.submit("p")
     await _decided(memory_cluster, 1)
-
-
-async def test_a_record_that_the_bus_finds_too_large_is_made_smaller(memory_cluster, eventually):
-    """The bus came back with a smaller ``max_payload``."""
-    one = await memory_cluster.replica("one")
-    await memory_cluster.node("n1")
-    await eventually(lambda: one.serves)
-    assert one.state.rules.decided_bytes == 900_000
-    one.bus.server.max_payload_bytes = 256 * 2**10
-    one.bus.fail_next("append", MessageTooLargeError("a record", 300_000, 256 * 2**10))
-    await memory_cluster.submit("p")
-    await _decided(memory_cluster, 1)
-    assert one.state.rules.decided_bytes == 225_000
 
 
 async def test_what_was_built_on_a_refused_record_waits_with_it(

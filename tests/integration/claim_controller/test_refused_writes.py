@@ -199,7 +199,7 @@ def test_devices_of_a_claim_that_may_still_be_committed_are_kept(restarts: bool)
         await world.until(lambda: sum(map(bool, nodes(world))) == 1, "one card is left", 60)
         waits = next(name for name in ("other-1", "other-2") if not node_of(world, name))
         await world.until(
-            lambda: f"not held for claim default/{claim}" in in_words(world, waits), "whose", 60
+            lambda: f"held for claim default/{claim}" in in_words(world, waits), "whose", 60
         )
         assert str(refused) in in_words(world, waits)
         if restarts:

@@ -42,7 +42,7 @@ class Plain:
         unhealthy = sum(self.state.fleet.ill.get(node, 0) for node in self.nodes)
         if unhealthy:
             total = len(self.cards) + unhealthy
-            found[Reason("in-use", "healthy", unhealthy, total)] = None
+            found[Reason("in-use", "unhealthy", unhealthy, total)] = None
         told = {ask.request.name: [*self._clauses(ask), *self._free(ask)] for ask in self.want.asks}
         for reason in (one for some in told.values() for one in some):
             about = [name for name, some in told.items() if reason in some]
@@ -97,8 +97,8 @@ class Plain:
         kind, what, _ = cause
         if kind == "in-use":
             return None
-        if what.startswith("free "):
-            key = what.split()[1]
+        if what.startswith("not enough free "):
+            key = what.split()[3]
             most = max(self._left(card, key) for card in cards)
             card = least(one for one in cards if self._left(one, key) == most)
             binary = parse_quantity(card.device.capacity[key].value).binary
@@ -118,24 +118,23 @@ class Plain:
 
     def _causes(self, ask, card):
         if card.fault:
-            yield "unsupported", "can be read", card.fault
+            yield "unsupported", "unparsable", card.fault
             return
         taint = untolerated(ask.request, card)
         if taint is not None:
-            what = f"toleration of device taint {taint.key}={taint.value}:{taint.effect}"
+            what = f"device taint {taint.key}={taint.value}:{taint.effect} is not tolerated"
             yield "taint", what, ""
         consumed = ask.of(card)
         if consumed is None:
             asked = ", ".join(f"{key} {one}" for key, one in sorted(ask.request.capacity.items()))
-            detail = "more than the device has, or not a capacity of it"
-            yield "capacity", f"publishes {asked}", detail
+            yield "capacity", f"too small, or without such a capacity ({asked} asked)", ""
         elif not has_room(self.state.ledger, card, consumed):
             if self.state.ledger.of(card.id).whole or not card.device.allow_multiple_allocations:
-                yield "in-use", "not in use", ""
+                yield "in-use", "in use", ""
                 return
             for key, amount in consumed.nano.items():
                 if amount > self._left(card, key):
-                    yield "capacity", f"free {key} ≥ {consumed.text[key]}", ""
+                    yield "capacity", f"not enough free {key} ({consumed.text[key]} asked)", ""
 
     def _of_nodes(self) -> list[Reason]:
         state, want = self.state, self.want
@@ -162,7 +161,8 @@ class Plain:
             search = Reference(self.state, self.want.asks, lambda *_: ((), 0, 0))
             enough += search.shares(node) is not None
         failed, total = len(self.nodes) - enough, len(self.nodes)
-        what = f"{count} matching device{'' if count == 1 else 's'} with room on one node"
+        fewer = "no matching device" if count == 1 else f"fewer than {count} matching devices"
+        what = f"{fewer} with room on one node"
         rule = f" that meet matchAttribute {names.qualified('model')}" if constraints else ""
         return [Reason("count", what + rule, failed, total, "node")] if failed else []
 

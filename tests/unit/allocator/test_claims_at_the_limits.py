@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 from tests.unit.allocator.objects import told
 
+from dray.bus.payload import MINIMUM_BYTES
 from dray.domain import names
 from dray.domain.claims import Allocation, ClaimSpec
 from dray.domain.devices import DeviceId, OpaqueConfig
@@ -14,7 +15,6 @@ from dray.kube.convert import claim_from
 from dray.messages.base import Delivered, encode
 from dray.messages.decisions import Decided, Waiting, encode_record
 from dray.messages.facts import ClaimObserved, PodObserved
-from dray_allocator.events import Serve
 from dray_allocator.handle import reasons, recompute
 from dray_allocator.rules import Rules
 from dray_allocator.wire import fact_of, record_of
@@ -84,27 +84,16 @@ def test_a_record_holds_no_more_decisions_than_there_is_room_for(make_world):
     assert all(len(encode_record(one)) < 11_000 for one in found)
 
 
-@pytest.mark.parametrize("limit_bytes", [64 * 2**10, 256 * 2**10, 2**20, 8 * 2**20])
-def test_records_fit_the_bus_that_they_are_appended_to(world, limit_bytes):
-    world.do(Serve("pool", 1, len(world.logs["pool"]), limit_bytes))
+def test_records_fit_the_least_that_a_bus_takes(world):
     long = world.state.rules.decided_bytes - 5_000
-    assert long > limit_bytes * 0.7 or limit_bytes > 2**20
+    assert long > MINIMUM_BYTES * 0.7
     for name in "abc":
         world.submit(world.a_pod(name), with_config(world, {"a": "x" * long}))
-    world.submit(world.a_pod("long"), with_config(world, {"a": "x" * limit_bytes}))
+    world.submit(world.a_pod("long"), with_config(world, {"a": "x" * MINIMUM_BYTES}))
     world.nodes(world.a_node("n1"), cards=8)
     assert {"a", "b", "c"} <= set(world.decisions())
-    assert limit_bytes > 2**20 or "at most: make the configuration" in told(world, "long")
-    assert all(len(encode_record(one)) < limit_bytes * 0.95 for one in world.logs["pool"])
-
-
-def test_a_limit_of_the_bus_that_was_raised_counts_from_the_next_time_of_serving(world):
-    world.nodes(world.a_node("a"))
-    world.do(Serve("pool", 1, len(world.logs["pool"]), 20_000))
-    world.submit(world.a_pod("long"), with_config(world, {"a": "x" * 20_000}))
-    assert "17166 at most: make the configuration" in told(world, "long")
-    world.do(Serve("pool", 1, len(world.logs["pool"]), 2**20))
-    assert "long" in world.decisions()
+    assert "at most: make the configuration" in told(world, "long")
+    assert all(len(encode_record(one)) < MINIMUM_BYTES * 0.95 for one in world.logs["pool"])
 
 
 def test_reasons_of_a_megabyte_are_shortened(world):

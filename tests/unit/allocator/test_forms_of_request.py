@@ -98,7 +98,7 @@ def test_pods_that_ask_for_other_percentages_do_not_share_a_verdict(world):
 
     assert list(world.decisions()) == ["most", "tenth"]
     (reason, _) = world.waits("half")[0].reasons
-    assert reason.what == "free virtual_tflops ≥ 50 % of tflops"
+    assert reason.what == "not enough free virtual_tflops (50 % of tflops asked)"
 
 
 def _form(kind, number):

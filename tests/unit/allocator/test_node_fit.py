@@ -113,18 +113,18 @@ def test_the_sum_held_on_a_node_is_that_of_the_pods_that_hold_something_there(ch
         (
             PodNeeds(resources={"ephemeral-storage": 11}),
             replace(ROOMY, resources={"ephemeral-storage": 10}),
-            ["free ephemeral-storage ≥ 11"],
+            ["not enough free ephemeral-storage (11 asked)"],
         ),
         (
             PodNeeds(resources={"hugepages-2Mi": 2**21}),
             replace(ROOMY, resources={"hugepages-2Mi": 2**21}, used_resources={"hugepages-2Mi": 1}),
-            ["free hugepages-2Mi ≥ 2Mi"],
+            ["not enough free hugepages-2Mi (2Mi asked)"],
         ),
-        (PodNeeds(resources={NIC: 1}), ROOMY, [f"free {NIC} ≥ 1"]),
+        (PodNeeds(resources={NIC: 1}), ROOMY, [f"not enough free {NIC} (1 asked)"]),
         (
             PodNeeds(ports=(HostPort(80), HostPort(53, "UDP", "10.0.0.1"))),
             replace(ROOMY, used_ports=(HostPort(53, "UDP"), HostPort(80, "TCP", "10.0.0.1"))),
-            ["free host port 80/TCP", "free host port 53/UDP on 10.0.0.1"],
+            ["host port 80/TCP is in use", "host port 53/UDP on 10.0.0.1 is in use"],
         ),
         (
             PodNeeds(ports=(HostPort(80, "TCP", "10.0.0.1"),)),
@@ -139,10 +139,10 @@ def test_resources_and_ports_are_told_in_their_units(needs, node, reasons):
 
 def test_a_cordon_is_told_once_and_its_taint_alone_keeps_away_as_any_taint():
     cordoned = replace(ROOMY, unschedulable=True, taints=(UNSCHEDULABLE,))
-    assert told(PodNeeds(), cordoned) == ["node schedulable"]
+    assert told(PodNeeds(), cordoned) == ["unschedulable"]
     left_over = replace(ROOMY, taints=(UNSCHEDULABLE,))
     assert told(PodNeeds(), left_over) == [
-        "toleration of node taint node.kubernetes.io/unschedulable=:NoSchedule"
+        "node taint node.kubernetes.io/unschedulable=:NoSchedule is not tolerated"
     ]
     tolerant = PodNeeds(tolerations=(Toleration(UNSCHEDULABLE.key, "Exists"),))
     assert fits(tolerant, cordoned, NOTHING)
@@ -176,10 +176,12 @@ def test_what_a_class_gives_is_left_to_kube_scheduler_where_it_binds():
     needs, given_by_class = PodNeeds(resources={NIC: 1}), {NIC}
     assert told(needs, given=given_by_class) == []
     dedicated = replace(ROOMY, dedicated=True)
-    assert told(needs, dedicated, alone=True, given=given_by_class) == [f"free {NIC} ≥ 1"]
+    assert told(needs, dedicated, alone=True, given=given_by_class) == [
+        f"not enough free {NIC} (1 asked)"
+    ]
     # Where a device plugin has it, too, the node's own count.
     full = replace(ROOMY, resources={NIC: 2}, used_resources={NIC: 2})
-    assert told(needs, full, given=given_by_class) == [f"free {NIC} ≥ 1"]
+    assert told(needs, full, given=given_by_class) == [f"not enough free {NIC} (1 asked)"]
 
 
 def test_a_class_that_stands_for_a_resource_lets_gated_pods_go_on(world):

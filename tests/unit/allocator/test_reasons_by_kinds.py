@@ -134,7 +134,8 @@ def test_the_nearest_miss_is_told_with_what_it_has(world):
     held = world.decisions()["b"].node
     assert reason.nearest.where == f"{held}/{held}-gpu0"
     assert str(reason) == (
-        f"free virtual_vram ≥ 39Gi: fails on 2 of 2 devices; nearest: {held}/{held}-gpu0 has 20Gi"
+        "not enough free virtual_vram (39Gi asked): 2 of 2 devices; "
+        f"nearest: {held}/{held}-gpu0 has 20Gi"
     )
 
 
@@ -155,4 +156,7 @@ def test_the_nearest_node_is_the_one_with_most_left(world):
     world.nodes(world.a_node("n1", cpu_milli=1_000), world.a_node("n2", cpu_milli=2_000))
     world.submit(world.a_pod("p", needs=PodNeeds(cpu_milli=3_000)))
     (reason,) = world.waits("p")[-1].reasons
-    assert (reason.what, reason.nearest) == ("free cpu ≥ 3000m", Nearest("n2", "2000m"))
+    assert (reason.what, reason.nearest) == (
+        "not enough free cpu (3000m asked)",
+        Nearest("n2", "2000m"),
+    )

@@ -130,8 +130,8 @@ def test_a_pod_waits_for_joined_cards_and_is_told_so(world):
     assert "a" not in world.decisions()
     (reason,) = (one for one in world.waits("a")[-1].reasons if one.kind == "count")
     assert reason.what == (
-        "2 matching devices with room on one node, joined by NVLink, on one NUMA node or under "
-        "one PCIe root"
+        "fewer than 2 matching devices with room on one node, joined by NVLink, on one NUMA node "
+        "or under one PCIe root"
     )
     assert (reason.failed, reason.of) == (2, 2)
     world.submit(world.a_pod("b"), asks(2))

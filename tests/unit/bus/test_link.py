@@ -104,6 +104,27 @@ async def test_a_link_tries_on_whatever_answers_in_place_of_nats(nonsense):
             await link.close(1.0)
 
 
+async def test_a_server_that_takes_less_than_nats_usually_does_is_refused():
+    """Records and what is left of large facts are cut to fit 1 MiB."""
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            writer.write(b'INFO {"server_id": "s", "max_payload": 262144}\r\nPONG\r\n')
+            await reader.read()
+            writer.close()
+
+    async with await asyncio.start_server(talk, "127.0.0.1", 0) as server:
+        link = Link(f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}", name="test")
+        link.start()
+        async with asyncio.timeout(BOUND_S):
+            while "max_payload" not in (link.problem or ""):
+                assert not link.connected
+                await asyncio.sleep(0)
+            assert "262144 bytes at most" in link.problem
+            assert "1048576 or more" in link.problem
+            await link.close(1.0)
+
+
 async def test_a_link_to_a_bad_address_goes_on_until_it_is_closed():
     link = Link("nats://nats:port", name="test")
     link.start()

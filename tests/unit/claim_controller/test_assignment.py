@@ -14,6 +14,7 @@ from dray.kube.ports import CLAIMS, NODES, POOLS, SLICES, Changed, Deleted, List
 from dray.messages.facts import NodeObserved
 from dray_claim_controller.deciding.observing import Publish
 from dray_claim_controller.observe.assignment import (
+    assigned_name,
     assigned_pool,
     contested,
     nodes_of_others,
@@ -231,6 +232,61 @@ def test_of_several_generations_the_newest_counts(cluster: Cluster) -> None:
     }
     cluster.put(SLICES, {"metadata": {"name": "newer"}, "spec": newer})
     assert owner(cluster) == "young"
+
+
+UNREADABLE = {"nodeSelector": "gpu"}
+"""A spec that no release writes."""
+
+
+def unreadable_and_old(cluster: Cluster, *, traces: bool = True) -> None:
+    """A pool with a claim and slices on the node, then unreadable to a controller that starts with
+    a lost bus; the older pool selects the node, too."""
+    if traces:
+        cluster.slices("young", "young")
+        cluster.claim("c", "young")
+    young = cluster.objects[POOLS.plural, "young"]
+    cluster.put(POOLS, {**young, "spec": UNREADABLE})
+    cluster.picture = cluster.listed_anew(random.Random(0))
+
+
+def test_a_pool_that_can_not_be_read_loses_no_node_over_a_restart(cluster: Cluster) -> None:
+    unreadable_and_old(cluster)
+
+    assert selecting(cluster.picture, NODE) == ("old",)
+    assert assigned_name(cluster.picture, NODE) == "young"
+    fact = cluster.tell()
+    assert fact is not None
+    assert (fact.node.pool, fact.also_selected_by) == ("", ("old",))
+    assert list(contested(cluster.picture)) == [(NODE, ("old",))]
+
+
+def test_once_the_pool_can_be_read_it_has_its_node(cluster: Cluster) -> None:
+    unreadable_and_old(cluster)
+    cluster.tell()
+    cluster.picture.take_dirty()
+    cluster.pool("young", {"kind": "gpu"}, age=10)
+
+    assert Key("node", NODE) in [key for key, _ in cluster.picture.take_dirty()]
+    fact = cluster.tell()
+    assert fact is not None
+    assert fact.node.pool == "young"
+
+
+def test_a_pool_that_can_not_be_read_gives_up_a_node_without_claims_and_slices(
+    cluster: Cluster,
+) -> None:
+    unreadable_and_old(cluster)
+    cluster.picture.take_dirty()
+    cluster.delete(CLAIMS, "c")
+    cluster.delete(SLICES, "slice")
+
+    assert Key("node", NODE) in [key for key, _ in cluster.picture.take_dirty()]
+    assert owner(cluster) == "old"
+
+
+def test_a_pool_that_can_not_be_read_gets_no_node_without_a_trace(cluster: Cluster) -> None:
+    unreadable_and_old(cluster, traces=False)
+    assert owner(cluster) == "old"
 
 
 def test_the_fact_says_who_has_the_node_and_who_else_selects_it(cluster: Cluster) -> None:

@@ -22,14 +22,14 @@ ALLOCATED: dict[str, Any] = {
     "metadata": {"name": "train-claim"},
     "status": {"allocation": {"devices": {"results": [RESULT]}}},
 }
-WAITS: dict[str, Any] = {"status": {"explanation": "vram: fails on 8 of 8 devices\ncpu: fails"}}
+WAITS: dict[str, Any] = {"status": {"explanation": "vram: 8 of 8 devices\ncpu: fails"}}
 
 
 def test_a_waiting_pod_is_explained_line_by_line() -> None:
     lines = Explanation(POD, WAITS, (CLAIM,)).lines()
 
     assert "waits for GPUs of pool 'fast'" in lines[0]
-    assert lines[1:] == ["  vram: fails on 8 of 8 devices", "  cpu: fails"]
+    assert lines[1:] == ["  vram: 8 of 8 devices", "  cpu: fails"]
 
 
 def test_a_placed_pod_shows_what_it_holds_and_no_old_reasons() -> None:
@@ -91,13 +91,13 @@ UNPLACED: dict[str, Any] = {
 
 
 def test_where_kube_scheduler_decides_it_has_the_word() -> None:
-    found = Explanation(UNPLACED, WAITS, (CLAIM,), THEIRS, ("vram: fails on 8 of 8 devices",))
+    found = Explanation(UNPLACED, WAITS, (CLAIM,), THEIRS, ("vram: 8 of 8 devices",))
 
     assert "kube-scheduler decides about pool 'fast' (spec.owner), not dray" in found.lines()[0]
     assert found.lines()[1] == "  kube-scheduler says: cannot allocate all claims"
-    assert found.lines()[3] == "    vram: fails on 8 of 8 devices"
+    assert found.lines()[3] == "    vram: 8 of 8 devices"
     assert found.as_json()["decides"] == "kube-scheduler"
-    assert found.as_json()["reasons"] == ["vram: fails on 8 of 8 devices"]
+    assert found.as_json()["reasons"] == ["vram: 8 of 8 devices"]
 
 
 def test_a_pod_for_drays_scheduler_is_told_that_nobody_takes_it_there() -> None:

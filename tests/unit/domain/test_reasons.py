@@ -9,16 +9,23 @@ from dray.reasons import Nearest, Reason, in_words
     ("reason", "text"),
     [
         (
-            Reason("capacity", "free vram ≥ 8Gi", 2, 3, detail="", nearest=Nearest("n/g", "4Gi")),
-            "free vram ≥ 8Gi: fails on 2 of 3 devices; nearest: n/g has 4Gi",
+            Reason(
+                "capacity",
+                "not enough free vram (8Gi asked)",
+                2,
+                3,
+                detail="",
+                nearest=Nearest("n/g", "4Gi"),
+            ),
+            "not enough free vram (8Gi asked): 2 of 3 devices; nearest: n/g has 4Gi",
         ),
         (
             Reason("node", "node taint t=p:NoSchedule", 1, 1, "node", nearest=Nearest("sim-1")),
-            "node taint t=p:NoSchedule: fails on 1 of 1 node",
+            "node taint t=p:NoSchedule: 1 of 1 node",
         ),
         (
             Reason("clause-error", "has(x)", 1, 2, detail="no such key: x"),
-            "has(x): fails on 1 of 2 devices (no such key: x)",
+            "has(x) can't be evaluated: 1 of 2 devices (no such key: x)",
         ),
     ],
 )
@@ -32,9 +39,9 @@ def test_the_nearest_miss_is_named_where_it_has_something_to_show(
     ("room_bytes", "said"),
     [
         (300, ["a", "b", "c", "together"]),
-        (90, ["a", "… and 2 more", "together"]),
-        (60, ["… and 3 more", "together"]),
-        (40, ["a", "… and 3 more"]),
+        (60, ["a", "… and 2 more", "together"]),
+        (40, ["… and 3 more", "together"]),
+        (32, ["a", "… and 3 more"]),
         (20, ["… and 4 more"]),
         (3, []),
     ],

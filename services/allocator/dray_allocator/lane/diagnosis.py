@@ -8,7 +8,7 @@ from dray.cel.evaluate import ClauseResult, compile
 from dray.domain.devices import Capacity, Device
 from dray.domain.dra.asks import Ask
 from dray.domain.quantities import parse_quantity
-from dray.reasons import Reason
+from dray.reasons import Reason, not_enough
 from dray_allocator.fit.capacity import amount_of
 from dray_allocator.fit.percent import PHYSICAL, in_percent
 from dray_allocator.lane.account import Account, Group, GroupKey
@@ -130,17 +130,16 @@ class Devices:
     ) -> Iterator[tuple[Cause, Miss | None]]:
         device, use = group.one.device, group.use
         if use == ILL:
-            yield (0, "in-use", "healthy", ""), None
+            yield (0, "in-use", "unhealthy", ""), None
         taint = untolerated(device, ask)
         if taint is not None:
-            what = f"toleration of device taint {taint.key}={taint.value}:{taint.effect}"
-            yield (1, "taint", what, ""), Miss()
+            yield (1, "taint", shown.untolerated(taint), ""), Miss()
         if device.binding_conditions and not self._rules.device_binding:
             detail = "the API server or the claim-controller does not know them"
-            yield (2, "unsupported", "without binding conditions, where dray binds", detail), Miss()
+            yield (2, "unsupported", "has binding conditions, and dray binds", detail), Miss()
         is_shared = device.allow_multiple_allocations
         if not ask.admin_access and (use == HELD or (isinstance(use, tuple) and not is_shared)):
-            yield (3, "in-use", "not in use", ""), None
+            yield (3, "in-use", "in use", ""), None
         elif use != ILL:
             yield from self._of_capacity(ask, percents, group)
             if not isinstance(use, tuple):  # Its first share has taken them for all.
@@ -156,21 +155,20 @@ class Devices:
         try:
             wanted = demand(stated, capacity, self._rules)
         except AllocationError as error:
-            yield (4, "capacity", "amounts that make sense", str(error)), None
+            yield (4, "capacity", "the amounts asked are invalid", str(error)), None
             return
         if wanted is None:
             asked = dict(sorted((stated or {}).items()))
-            what = f"publishes {shown.asked(asked, shares)}"
-            detail = "more than the device has, or not a capacity of it"
+            what = shown.too_small(shown.asked(asked, shares))
             miss = Miss(_below(capacity, asked), shown.published(asked, capacity))
-            yield (5, "capacity", what, detail), miss
+            yield (5, "capacity", what, ""), miss
             return
         for name, taken in wanted.nano.items():
             total = wanted.totals[name]
             left = total - used.get(name, 0)
             if taken > left:
                 what, miss = _short(name, taken, left, capacity, shares)
-                yield (6, "capacity", f"free {name} ≥ {what}", ""), miss
+                yield (6, "capacity", not_enough(name, what), ""), miss
 
 
 def _short(
@@ -201,7 +199,7 @@ def _of_counters(group: Group) -> Iterator[tuple[Cause, Miss | None]]:
             drawn[counter] = drawn.get(counter, 0) + parse_quantity(text).nano
             if counter in left and drawn[counter] > left[counter]:
                 wanted = shown.amount(drawn[counter], text)
-                what = f"free counter {name} of {use.counter_set} ≥ {wanted}"
+                what = not_enough(f"counter {name} of {use.counter_set}", wanted)
                 miss = Miss((-left[counter],), shown.left(left[counter], text))
                 yield (7, "capacity", what, ""), miss
 

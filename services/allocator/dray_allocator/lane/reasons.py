@@ -106,7 +106,7 @@ class _Account:
         found += on_nodes(walk.state, walk.wanted, nodes, walk.index)
         found += self._outcomes()
         if not devices.groups:
-            found.append(Reason("count", "devices", len(nodes), len(nodes), "node", _NO_DEVICES))
+            found.append(Reason("count", "no devices", len(nodes), len(nodes), "node", _NO_DEVICES))
         return tuple(dict.fromkeys(found))[:_MOST_REASONS]
 
     def _pools(self) -> Iterator[Reason]:
@@ -121,7 +121,7 @@ class _Account:
             if account.bad_pools or any(account.shared_pools.values()):
                 bad_at.append(self.first[key])
         if bad_at:
-            what, worst = "whole and without contradictions", self._fault_on(bad_at[0])
+            what, worst = "incomplete or invalid", self._fault_on(bad_at[0])
             failed, count = failed + sum(shared.values()), count + len(shared)
             yield Reason("count", what, failed, count, "pool", worst)
 
@@ -142,18 +142,19 @@ class _Account:
         if faults:
             failed = sum(count for _, count in faults)
             yield Reason(
-                "unsupported", "can be read", failed, devices + failed, detail=min(faults)[0]
+                "unsupported", "unparsable", failed, devices + failed, detail=min(faults)[0]
             )
 
     def _outcomes(self) -> Iterator[Reason]:
         """What came of the nodes that take the pod, its devices aside."""
         if self.error_at:
             yield from _of_error(self.walk, self.error_at, self.errors, self.nodes)
-        what = f"devices for all its requests together{constrained(self.walk.wanted.claims)}"
+        meeting = constrained(self.walk.wanted.claims)
+        what = f"not enough devices for all its requests together{meeting}"
         for failed, text, detail in (
             (self.unfit, what, ""),
-            (self.hard, f"a choice of devices among the first {NODE_LOOKS} tried", TOO_MANY),
-            (self.untried, f"a choice of devices among the first {FIRST_LOOKS} tried", TOO_MANY),
+            (self.hard, f"no choice of devices among the first {NODE_LOOKS} tried", TOO_MANY),
+            (self.untried, f"no choice of devices among the first {FIRST_LOOKS} tried", TOO_MANY),
         ):
             if failed:
                 yield Reason("count", text, failed, self.nodes, "node", detail)
@@ -168,7 +169,7 @@ def _of_error(walk: Walk, node: str, failed: int, nodes: int) -> Iterator[Reason
         error = error.replace(f"claim {claim}", "the claim")
     if trial.verdict.ends_attempt:
         error = f"{error}; as in kube-scheduler, that ends the attempt for all nodes"
-    yield Reason("count", "a search for devices without an error", failed, nodes, "node", error)
+    yield Reason("count", "the search for devices failed", failed, nodes, "node", error)
 
 
 def _same(ask: Ask, share: Share) -> Hashable:

@@ -11,6 +11,7 @@ from dray.domain.devices import Taint
 from dray.domain.names import DEDICATED_TAINT
 from dray.domain.pods import HostPort, Node, NodeExpression, NodeTerm, PodNeeds
 from dray.domain.quantities import NANO, readable, rounded_down
+from dray.reasons import not_enough
 from dray_allocator.node.holds import Held
 
 UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
@@ -47,11 +48,11 @@ def failures(
     binds and the node has none of them otherwise.
     """
     if not node.ready:
-        yield "node ready"
+        yield "not ready"
     if alone and not node.dedicated:
-        yield f"node taint {DEDICATED_TAINT}={node.pool}:NoSchedule"
+        yield f"node taint {DEDICATED_TAINT}={node.pool}:NoSchedule is missing"
     if node.unschedulable and not _tolerated(needs, UNSCHEDULABLE):
-        yield "node schedulable"
+        yield "unschedulable"
     yield from _amounts(needs, node, held)
     if needs.resources:
         yield from _resources(needs, node, held, () if alone else given)
@@ -59,29 +60,29 @@ def failures(
         yield from _ports(needs, (*node.used_ports, *held.ports))
     labels = needs.node_selector
     if labels and any(node.labels.get(key) != value for key, value in labels.items()):
-        yield "node selector"
+        yield "node selector does not match"
     if needs.node_terms and not any(_term(term, node) for term in needs.node_terms):
-        yield "node affinity"
+        yield "node affinity does not match"
     for taint in node.taints:
         # Kubernetes gives a cordoned node this taint, too: once is enough to say.
         if taint == UNSCHEDULABLE and node.unschedulable:
             continue
         if taint.effect in _KEEPS_AWAY and not _tolerated(needs, taint):
-            yield f"toleration of node taint {taint.key}={taint.value}:{taint.effect}"
+            yield f"node taint {taint.key}={taint.value}:{taint.effect} is not tolerated"
 
 
 def _amounts(needs: PodNeeds, node: Node, held: Held) -> list[str]:
     """What every node has: cpu, memory and pod slots."""
     cpu_milli, memory_bytes, found = needs.cpu_milli, needs.memory_bytes, []
     if cpu_milli and cpu_milli + node.used_cpu_milli + held.cpu_milli > node.cpu_milli:
-        found.append(f"free cpu ≥ {written('cpu', cpu_milli)}")
+        found.append(not_enough("cpu", written("cpu", cpu_milli)))
     if (
         memory_bytes
         and memory_bytes + node.used_memory_bytes + held.memory_bytes > node.memory_bytes
     ):
-        found.append(f"free memory ≥ {written('memory', memory_bytes)}")
+        found.append(not_enough("memory", written("memory", memory_bytes)))
     if node.used_pods + held.pods + 1 > node.pods:
-        found.append("free pod slots ≥ 1")
+        found.append(not_enough("pod slots", "1"))
     return found
 
 
@@ -92,7 +93,7 @@ def _resources(needs: PodNeeds, node: Node, held: Held, given: Collection[str]) 
             continue
         used = node.used_resources.get(name, 0) + held.resources.get(name, 0)
         if amount > total - used:
-            yield f"free {name} ≥ {written(name, amount)}"
+            yield not_enough(name, written(name, amount))
 
 
 def written(resource: str, amount: int, *, is_left: bool = False) -> str:
@@ -106,7 +107,7 @@ def written(resource: str, amount: int, *, is_left: bool = False) -> str:
 def _ports(needs: PodNeeds, taken: tuple[HostPort, ...]) -> Iterator[str]:
     for port in needs.ports:
         if any(port.conflicts(other) for other in taken):
-            yield f"free host port {port}"
+            yield f"host port {port} is in use"
 
 
 def _tolerated(needs: PodNeeds, taint: Taint) -> bool:

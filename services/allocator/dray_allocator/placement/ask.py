@@ -100,7 +100,7 @@ def _of_others(state: AllocatorState, claims: Sequence[Claim]) -> Iterator[Reaso
         named = ", ".join(f"{one.namespace}/{one.name}" for one in users if one is not None)
         yield Reason(
             "in-use",
-            f"claim {claim.name} is not allocated for another pod",
+            f"claim {claim.name} is allocated for another pod",
             1,
             1,
             "claim",

@@ -46,7 +46,7 @@ def explain(state: AllocatorState, domain: Domain, wanted: Wanted) -> tuple[Reas
     reasons += on_nodes(state, wanted, nodes, index)
     reasons += together(state, domain, wanted)
     if not index.board.cards and not unhealthy:
-        reasons.append(Reason("count", "devices", len(nodes), len(nodes), "node", _NO_DEVICES))
+        reasons.append(Reason("count", "no devices", len(nodes), len(nodes), "node", _NO_DEVICES))
     return (*of_pool, *reasons[:_MOST_REASONS])
 
 
@@ -56,7 +56,7 @@ def _of_devices(
     found: list[Reason] = []
     board = index.board
     if unhealthy:
-        found.append(Reason("in-use", "healthy", unhealthy, board.cards + unhealthy))
+        found.append(Reason("in-use", "unhealthy", unhealthy, board.cards + unhealthy))
     if board.cards:
         cards = Cards(state, board)
         alike: dict[Hashable, list[Ask]] = {}
@@ -101,12 +101,13 @@ def together(state: AllocatorState, domain: Domain, wanted: Wanted) -> list[Reas
         is_placed = search.best(state.fleet.of(node), connects=must, must=must) is not None
         enough += is_placed
         unsure += not is_placed and on_node.ran_out
-    what = f"{count} matching device{'' if count == 1 else 's'} with room on one node"
+    fewer = "no matching device" if count == 1 else f"fewer than {count} matching devices"
+    what = f"{fewer} with room on one node"
     detail = ""
     if must:
         what, detail = f"{what}, {CONNECTED}", _UNREAD if state.fleet.says_more else ""
     told = {f"{what}{constrained(wanted.claims)}": (total - enough - unsure, detail)}
-    told[f"a choice of {count} devices among the first {NODE_LOOKS} tried"] = (unsure, TOO_MANY)
+    told[f"no choice of {count} devices among the first {NODE_LOOKS} tried"] = (unsure, TOO_MANY)
     return [
         Reason("count", what, failed, total, "node", detail)
         for what, (failed, detail) in told.items()

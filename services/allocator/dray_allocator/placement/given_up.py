@@ -13,7 +13,7 @@ def refusals(state: AllocatorState, claims: Iterable[Claim]) -> Iterator[Reason]
     """Why claims are not decided about for now: the last attempt was given up."""
     for claim in claims:
         if (why := state.facts.given_up.get(claim.uid)) is not None:
-            what = f"an allocation of claim {claim.namespace}/{claim.name} can be carried out"
+            what = f"claim {claim.namespace}/{claim.name} can't be allocated"
             yield Reason("refused", what, 1, 1, "claim", why)
 
 
@@ -27,7 +27,7 @@ def held(state: AllocatorState, domain: Domain) -> Iterator[Reason]:
             where = f"{reservation.namespace}/{reservation.name}"
             yield Reason(
                 "in-use",
-                f"not held for claim {where}",
+                f"held for claim {where}",
                 devices,
                 cards,
                 "device",

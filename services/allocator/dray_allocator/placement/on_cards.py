@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dray.cel.evaluate import ClauseResult
-from dray.reasons import Nearest, Reason
+from dray.reasons import Nearest, Reason, not_enough
 from dray_allocator.board import reading
 from dray_allocator.board.board import Board
 from dray_allocator.board.columns import Flags, Places, flagged, spread
@@ -160,7 +160,7 @@ class Cards:
         is_open = self.board.open[could]
         found: dict[Cause, tuple[int, Nearest | None]] = {}
         if not is_open.all():
-            found["in-use", "not in use", ""] = (int((~is_open).sum()), None)
+            found["in-use", "in use", ""] = (int((~is_open).sum()), None)
         told = _told(ask, zip(takes, groups.examples, strict=True))
         percents = {key: shown.percentage(key, one) for key, one in ask.percents.items()}
         for key, text in sorted({entry for texts in told.values() for entry in texts.items()}):
@@ -169,7 +169,7 @@ class Cards:
             ]
             short = self._short_of(key, amounts, groups)
             if short.size:
-                cause = ("capacity", f"free {key} ≥ {text}", "")
+                cause = ("capacity", not_enough(key, text), "")
                 whole = PHYSICAL[key] if percents.get(key) == text else ""
                 found[cause] = (short.size, self._nearest_short(key, whole, groups, short))
         return found
@@ -238,16 +238,16 @@ class _Clauses:
 def _common(ask: Ask, card: Card) -> Iterator[Cause]:
     """What keeps a request from a card, whoever uses how much of it."""
     if card.fault:
-        yield "unsupported", "can be read", card.fault
+        yield "unsupported", "unparsable", card.fault
         return
     taint = untolerated(ask.request, card)
     if taint is not None:
-        yield "taint", f"toleration of device taint {taint.key}={taint.value}:{taint.effect}", ""
+        yield "taint", shown.untolerated(taint), ""
     if ask.of(card) is None:
         is_shared = card.device.allow_multiple_allocations
         percents = in_percent(ask.percents, ask.request.capacity, card.totals) if is_shared else {}
         asked = shown.asked(ask.request.capacity, percents)
-        yield "capacity", f"publishes {asked}", "more than the device has, or not a capacity of it"
+        yield "capacity", shown.too_small(asked), ""
 
 
 def _told(ask: Ask, takes: Iterable[tuple[Demand | None, Card]]) -> dict[int, dict[str, str]]:

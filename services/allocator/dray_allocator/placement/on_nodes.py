@@ -17,9 +17,9 @@ from dray_allocator.placement.choose import is_reached_by
 from dray_allocator.placement.modes import tie
 from dray_allocator.state import AllocatorState
 
-EXCLUDED: Final = "not withdrawn from lately"
-REACHED: Final = "among those that can use a claim of the pod that is allocated already"
-_FREE = re.compile(r"free (\S+)(?: slots)? ≥ ")
+EXCLUDED: Final = "an allocation to the pod was taken back there lately"
+REACHED: Final = "can't use a claim of the pod that is allocated already"
+_NOT_ENOUGH = re.compile(r"not enough free (\S+)(?: slots)? \(")
 Rank = tuple[int, int, int]
 """The lowest is the nearest: least short, fewest other failures, tie."""
 
@@ -66,7 +66,7 @@ def _elsewhere(state: AllocatorState, wanted: Wanted, nodes: Sequence[str]) -> l
     found = []
     if wanted.fixed_node:
         others = len(nodes) - (wanted.fixed_node in nodes)
-        what = f"is {wanted.fixed_node}, where another claim of the pod is allocated"
+        what = f"not {wanted.fixed_node}, where another claim of the pod is allocated"
         found.append(Reason("node", what, others, len(nodes), "node"))
     if wanted.reach:
         out_of_reach = sum(not is_reached_by(state, wanted, name) for name in nodes)
@@ -88,7 +88,7 @@ def _doubtful(wanted: Wanted, nodes: Sequence[str], index: Index) -> Sequence[st
 
 def left_of(what: str, node: Node, held: Held) -> tuple[int, str]:
     """How much a node has left of what is too little there, and in words; 0 of anything else."""
-    match = _FREE.match(what)
+    match = _NOT_ENOUGH.match(what)
     if match is None:
         return 0, ""
     name = match[1]

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 
 from dray.cel.evaluate import ClauseResult
-from dray.domain.devices import Capacity
+from dray.domain.devices import Capacity, Taint
 from dray.domain.quantities import Quantity, parse_quantity, readable, rounded_down
 from dray_allocator.fit.capacity import amount_of
 from dray_allocator.fit.percent import PHYSICAL, WHOLE
@@ -37,6 +37,16 @@ def asked(amounts: Mapping[str, str], percents: Mapping[str, int]) -> str:
     told = {name: quantity(text) for name, text in amounts.items()}
     told |= {name: percentage(name, percent) for name, percent in percents.items()}
     return ", ".join(f"{name} {text}" for name, text in sorted(told.items()))
+
+
+def too_small(asked: str) -> str:
+    """What is wrong with a device that has less than ``asked`` though nobody uses it."""
+    return f"too small, or without such a capacity ({asked} asked)"
+
+
+def untolerated(taint: Taint) -> str:
+    """What is wrong with a device that has the taint."""
+    return f"device taint {taint.key}={taint.value}:{taint.effect} is not tolerated"
 
 
 def quantity(text: str) -> str:

@@ -43,21 +43,34 @@ def selecting(objects: Objects, node: str) -> tuple[str, ...]:
     return () if obj is None else _selecting(objects, pools_of(objects), node, obj)
 
 
+def may_be_contested(objects: Objects, node: str) -> bool:
+    """Whether claims and slices may decide which pool has the node."""
+    names = selecting(objects, node)
+    some_unreadable = len(objects.plain[POOLS.plural]) > len(pools_of(objects))
+    return len(names) > 1 or (some_unreadable and bool(names))
+
+
 def contested(objects: Objects) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Nodes that several pools select, and these pools."""
+    """Nodes that several pools select, or one pool though another has them, and these pools."""
     pools = pools_of(objects)
     for node, obj in objects.plain[NODES.plural].items():
         names = _selecting(objects, pools, node, obj)
-        if len(names) > 1:
+        if len(names) > 1 or (names and _unreadable_owner(objects, pools, node, names)):
             yield node, names
 
 
 def assigned_pool(objects: Objects, node: str) -> Pool | None:
     """The pool that has a node, of those that select it."""
+    return pools_of(objects).get(assigned_name(objects, node))
+
+
+def assigned_name(objects: Objects, node: str) -> str:
+    """The name of the pool that has a node: one that selects it, or one that can't be read and
+    had it before; empty if no pool has it."""
     pools, names = pools_of(objects), selecting(objects, node)
-    if len(names) > 1:
-        return pools[_first(objects, node, names)]
-    return pools[names[0]] if names else None
+    if not names:
+        return ""
+    return _unreadable_owner(objects, pools, node, names) or _first(objects, node, names)
 
 
 def nodes_of_others(objects: Objects, pool: Object) -> Iterator[tuple[str, str]]:
@@ -72,6 +85,22 @@ def nodes_of_others(objects: Objects, pool: Object) -> Iterator[tuple[str, str]]
                 yield node, first
 
 
+def _unreadable_owner(
+    objects: Objects, pools: Mapping[str, Pool], node: str, names: Sequence[str]
+) -> str:
+    """The pool that can't be read and has the node by stronger evidence than ``names``, or empty.
+    Nobody allocates there until it can be read: what it asks for is not known."""
+    stored = objects.plain[POOLS.plural]
+    if len(stored) == len(pools):
+        return ""
+    for found in _evidence(objects, node):
+        if unreadable := min((stored.keys() - pools.keys()).intersection(found), default=""):
+            return unreadable
+        if not set(names).isdisjoint(found):
+            break
+    return ""
+
+
 def _first(
     objects: Objects,
     node: str,
@@ -79,6 +108,8 @@ def _first(
     given: Mapping[str, Object] = MappingProxyType({}),
 ) -> str:
     """``given`` are pools that count in the place of those of their names."""
+    if len(names) == 1:
+        return names[0]
     for found in _evidence(objects, node):
         names = [name for name in names if name in found] or names
         if len(names) == 1:

@@ -9,7 +9,7 @@ from dray.domain.pods import Pod, Pool
 from dray.kube.convert import time_to
 from dray.kube.ports import POLICIES, POOLS, Object
 from dray.reasons import name_list
-from dray_claim_controller.observe.assignment import assigned_pool, contested
+from dray_claim_controller.observe.assignment import assigned_name, contested
 from dray_claim_controller.observe.owners import former_owner
 from dray_claim_controller.observe.picture import Picture
 from dray_claim_controller.observe.seen import SeenPod
@@ -188,9 +188,9 @@ def _overlap(picture: Picture, pool: str) -> _Overlap:
     for node, names in sorted(contested(picture)):
         if pool not in names:
             continue
-        owner = assigned_pool(picture, node)
-        if owner is not None and owner.name != pool:
-            lost.append(f"{node} ({owner.name})")
+        owner = assigned_name(picture, node)
+        if owner != pool:
+            lost.append(f"{node} ({owner})")
         else:
             others = [name for name in names if name != pool]
             kept.append(f"{node} ({', '.join(others)})")

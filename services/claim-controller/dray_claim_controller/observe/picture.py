@@ -25,7 +25,7 @@ from dray.kube.ports import (
     Resource,
     WatchEvent,
 )
-from dray_claim_controller.observe.assignment import selecting
+from dray_claim_controller.observe.assignment import may_be_contested
 from dray_claim_controller.observe.cards import is_vague, places_of
 from dray_claim_controller.observe.counters import counted
 from dray_claim_controller.observe.given_up import as_of, with_void
@@ -259,7 +259,7 @@ class Picture(Objects):
     def _mark_contested(self, *nodes: str) -> None:
         """Which pool has a node may depend on its slices and claims, where several select it."""
         for node in nodes:
-            if len(selecting(self, node)) > 1:
+            if may_be_contested(self, node):
                 self.mark(Key("node", node))
 
     def _hold(self, before: Claim | None, after: Claim | None) -> None:

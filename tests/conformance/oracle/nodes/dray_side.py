@@ -16,11 +16,12 @@ from dray_claim_controller.observe.seen import Key
 Json = dict[str, Any]
 
 _NAMES: Final = (
-    (re.compile(r"free pod slots ≥ 1"), "pods"),
-    (re.compile(r"free host port .*"), "host ports"),
-    (re.compile(r"free (\S+) ≥ .*"), r"\1"),
-    (re.compile(r"node schedulable"), "unschedulable"),
-    (re.compile(r"toleration of node taint .*"), "taints"),
+    (re.compile(r"not enough free pod slots .*"), "pods"),
+    (re.compile(r"host port .* is in use"), "host ports"),
+    (re.compile(r"not enough free (\S+) \(.* asked\)"), r"\1"),
+    (re.compile(r"unschedulable"), "unschedulable"),
+    (re.compile(r"(node selector|node affinity) does not match"), r"\1"),
+    (re.compile(r"node taint .* is not tolerated"), "taints"),
 )
 """Reasons, and what the other side calls them."""
 

@@ -41,13 +41,13 @@ CASES = {
         {"sharedCounters": sets("card")},
         [drawing_on(("card", "memory", "6"), ("card", "memory", "6"))],
         {},
-        "free counter memory of card ≥ 12: fails on 1 of 1 device; nearest: n1/part has 10",
+        "not enough free counter memory of card (12 asked): 1 of 1 device; nearest: n1/part has 10",
     ),
     "more than there ever is": (
         {"sharedCounters": sets("card")},
         [drawing_on(("card", "memory", "11"))],
         {},
-        "free counter memory of card ≥ 11: fails on 1 of 1 device; nearest: n1/part has 10",
+        "not enough free counter memory of card (11 asked): 1 of 1 device; nearest: n1/part has 10",
     ),
     "a set that is published twice": (
         {"sharedCounters": sets("card", "card")},

@@ -164,7 +164,7 @@ def test_a_selector_that_fails_ends_the_attempt_with_the_error(compatible: Any) 
     now.publish("n1", {"name": "bare"}, now.device("a"), driver=NVIDIA)
     now.submit("p", odd_selector(now))
     told = now.told("p")
-    assert "a search for devices without an error: fails on 1 of 1 node (on n1: " in told
+    assert "the search for devices failed: 1 of 1 node (on n1: " in told
     assert "the claim: selector #0 on device gpu.nvidia.com/n1/bare" in told
     assert "no such key: model" in told
 

@@ -86,10 +86,10 @@ def test_of_a_capacity_it_is_the_device_with_the_most_left(lane: Any) -> None:
     for number, amount in enumerate(("30Gi", "25Gi", "35Gi")):
         lane.submit(f"holds-{number}", of_memory(lane, amount))
     lane.submit("p", of_memory(lane, "20Gi"))
-    found = reasons_of(lane, "p")["free memory ≥ 20Gi"]
+    found = reasons_of(lane, "p")["not enough free memory (20Gi asked)"]
     node = lane.world.decisions()["holds-1"].node
     assert found.nearest == Nearest(f"{node}/a", "15Gi")
-    assert f"fails on 3 of 3 devices; nearest: {node}/a has 15Gi" in lane.told("p")
+    assert f": 3 of 3 devices; nearest: {node}/a has 15Gi" in lane.told("p")
 
 
 def test_of_what_no_device_is_large_enough_for_it_is_the_largest(lane: Any) -> None:
@@ -99,8 +99,15 @@ def test_of_what_no_device_is_large_enough_for_it_is_the_largest(lane: Any) -> N
     lane.submit("p", of_memory(lane, "100Gi"))
     sockets = lane.request("a", NVIDIA, capacity={"requests": {"sockets": "1"}})
     lane.submit("q", lane.first_of(sockets))
-    assert reasons_of(lane, "p")["free memory ≥ 100Gi"].nearest == Nearest("n2/a", "80Gi")
-    assert reasons_of(lane, "q")["publishes sockets 1"].nearest.seen == "no sockets"
+    assert reasons_of(lane, "p")["not enough free memory (100Gi asked)"].nearest == Nearest(
+        "n2/a", "80Gi"
+    )
+    assert (
+        reasons_of(lane, "q")[
+            "too small, or without such a capacity (sockets 1 asked)"
+        ].nearest.seen
+        == "no sockets"
+    )
 
 
 def test_of_a_counter_it_is_the_device_that_has_the_most_of_it_left(
@@ -115,7 +122,7 @@ def test_of_a_counter_it_is_the_device_that_has_the_most_of_it_left(
     for name in ("a", "b", "c"):
         lane.submit(name, lane.request(of=NVIDIA, **half))
     lane.submit("p", lane.request(of=NVIDIA, **H100))
-    found = reasons_of(lane, "p")["free counter memory of card ≥ 80Gi"]
+    found = reasons_of(lane, "p")["not enough free counter memory of card (80Gi asked)"]
     node = lane.world.decisions()["c"].node
     assert (found.kind, found.failed, found.of) == ("capacity", 2, 2)
     assert found.nearest == Nearest(f"{node}/whole", "40Gi")
@@ -141,8 +148,8 @@ def test_of_a_taint_one_is_named_and_of_use_none(lane: Any) -> None:
     lane.submit("holds", lane.first_of(lane.request("a", NVIDIA)))
     lane.submit("p", lane.first_of(lane.request("a", NVIDIA)))
     found = reasons_of(lane, "p")
-    assert found["toleration of device taint repair=:NoSchedule"].nearest == Nearest("n1/a")
-    assert found["not in use"].nearest is None
+    assert found["device taint repair=:NoSchedule is not tolerated"].nearest == Nearest("n1/a")
+    assert found["in use"].nearest is None
     assert "nearest" not in lane.told("p")
 
 
@@ -161,4 +168,6 @@ def test_of_nodes_it_is_the_one_with_the_most_left(lane: Any) -> None:
         lane.publish(node, lane.device("a"), driver=NVIDIA)
     pod = lane.world.a_pod("p", needs=PodNeeds(cpu_milli=300))
     lane.submit("p", lane.first_of(lane.request("a", NVIDIA)), pod=pod)
-    assert reasons_of(lane, "p")["free cpu ≥ 300m"].nearest == Nearest("n2", "200m")
+    assert reasons_of(lane, "p")["not enough free cpu (300m asked)"].nearest == Nearest(
+        "n2", "200m"
+    )
