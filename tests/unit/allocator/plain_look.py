@@ -10,7 +10,7 @@ from tests.unit.allocator.reference_search import Reference
 from dray.domain import names
 from dray.domain.quantities import parse_quantity, rounded_down
 from dray.reasons import Nearest, Reason
-from dray_allocator.fit.search import has_room, untolerated
+from dray_allocator.fit.search import has_room
 from dray_allocator.node.predicates import failures
 from dray_allocator.placement.ask import Wanted
 from dray_allocator.placement.choose import candidates
@@ -120,7 +120,7 @@ class Plain:
         if card.fault:
             yield "unsupported", "unparsable", card.fault
             return
-        taint = untolerated(ask.request, card)
+        taint = ask.untolerated(card)
         if taint is not None:
             what = f"device taint {taint.key}={taint.value}:{taint.effect} is not tolerated"
             yield "taint", what, ""

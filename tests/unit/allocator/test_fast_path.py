@@ -72,6 +72,7 @@ TOLERATIONS = (
     (Toleration("ill", "Exists"),),
     (Toleration("ill", "Equal", "b"),),
     (Toleration("", "Exists", "", "NoSchedule"),),
+    (Toleration("", "Equal", "b"),),
 )
 CONSTRAINTS = (
     (),
@@ -171,7 +172,7 @@ class FullSearch:
                 candidate
                 for candidate in candidates
                 if suits(asked.claims[numbers[id(one)]], one.ask, one.of_class, candidate)
-                and not untolerated(candidate.device, one.ask)
+                and not untolerated(candidate.device.taints, one.ask.tolerations)
                 and books.is_free(numbers[id(one)], one.ask, candidate)
                 and books.has_room(one.ask, candidate)
             ]

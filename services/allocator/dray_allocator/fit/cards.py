@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from dray.cel.device import DeviceView, view_of
 from dray.domain import names
-from dray.domain.devices import Device, DeviceId
+from dray.domain.devices import Device, DeviceId, Taint
 from dray.domain.dra.slices import Device as PublishedDevice
 from dray.domain.dra.slices import Slice
 from dray_allocator.fit.capacity import amount_of, quantities_of
@@ -67,17 +67,9 @@ class Card:
 
     @property
     def candidate(self) -> Candidate:
-        """The device as the search tries it, without what keeps other allocators away."""
+        """The device as the search tries it."""
         if self._candidate is None:
-            device = self.device
-            published = PublishedDevice(
-                device.name,
-                dict(device.attributes),
-                device.capacity,
-                device.allow_multiple_allocations,
-                taints=tuple(one for one in device.taints if one.key != names.OWNER_TAINT),
-            )
-            self._candidate = Candidate(self.id, published, _SLICE, _POOL)
+            self._candidate = Candidate(self.id, in_full(self.device), _SLICE, _POOL)
         return self._candidate
 
     @property
@@ -86,6 +78,24 @@ class Card:
         if self._view is None:
             self._view = view_of(self.id.driver, self.device)
         return self._view
+
+
+def in_full(device: Device) -> PublishedDevice:
+    """A device as the search reads it, without what keeps other allocators away."""
+    return PublishedDevice(
+        device.name,
+        dict(device.attributes),
+        device.capacity,
+        device.allow_multiple_allocations,
+        taints=without_owner(device.taints),
+    )
+
+
+def without_owner(taints: tuple[Taint, ...]) -> tuple[Taint, ...]:
+    """Taints but dray's own one, which is for other allocators."""
+    if not any(one.key == names.OWNER_TAINT for one in taints):
+        return taints
+    return tuple([one for one in taints if one.key != names.OWNER_TAINT])
 
 
 def totals_of(device: Device) -> Mapping[str, int]:

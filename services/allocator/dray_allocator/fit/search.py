@@ -4,11 +4,12 @@ from collections.abc import Mapping
 
 import msgspec
 
-from dray.domain import names
 from dray.domain.claims import Constraint, DeviceRequest
 from dray.domain.devices import DeviceId, Taint
+from dray.domain.dra.asks import DeviceToleration
 from dray.domain.preference import Preference as Criteria
 from dray.domain.quantities import Quantity
+from dray_allocator.fit.cards import without_owner
 from dray_allocator.fit.devices import Card, NodeDevices
 from dray_allocator.fit.ledger import Ledger
 from dray_allocator.fit.percent import amounts
@@ -16,11 +17,11 @@ from dray_allocator.fit.selectors import Selectors
 from dray_allocator.structured.capacity import WHOLE, Demand, demand
 from dray_allocator.structured.errors import AllocationError
 from dray_allocator.structured.rules import NEWEST, rules_for
+from dray_allocator.structured.taking import untolerated
 
 RULES = rules_for(NEWEST)
 """See ``lane.asking.rules_of``."""
 NO_PERCENTS: Mapping[str, int] = {}
-_KEEPS_AWAY = ("NoSchedule", "NoExecute")
 
 
 class Ask(msgspec.Struct, frozen=True, gc=False):
@@ -33,6 +34,8 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
     constraints: tuple[Constraint, ...]
     signature: bytes
     """Equal for requests that the same devices satisfy."""
+    tolerations: tuple[DeviceToleration, ...] = ()
+    """The request's."""
     percents: Mapping[str, int] = msgspec.field(default_factory=dict)
     """Shares that depend on the device (``fit.percent``)."""
     preference: Criteria = ()
@@ -48,6 +51,10 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
         if shape not in amounts:
             amounts[shape] = needed(self.request, card, self.percents)
         return amounts[shape]
+
+    def untolerated(self, card: Card) -> Taint | None:
+        """A taint that keeps it away. dray's own owner taint is for other allocators."""
+        return untolerated(without_owner(card.device.taints), self.tolerations)
 
 
 class Share(msgspec.Struct, frozen=True, gc=False):
@@ -69,20 +76,10 @@ def eligible(ask: Ask, devices: NodeDevices, selectors: Selectors) -> tuple[Card
             card
             for card in devices.cards
             if not card.fault
-            and untolerated(ask.request, card) is None
+            and ask.untolerated(card) is None
             and selectors.matches(ask.selectors, card)
         ),
     )
-
-
-def untolerated(request: DeviceRequest, card: Card) -> Taint | None:
-    """A taint that keeps the request away. dray's own owner taint is for other allocators."""
-    for taint in card.device.taints:
-        if taint.effect not in _KEEPS_AWAY or taint.key == names.OWNER_TAINT:
-            continue
-        if not any(toleration.tolerates(taint) for toleration in request.tolerations):
-            return taint
-    return None
 
 
 def needed(

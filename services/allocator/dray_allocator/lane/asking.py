@@ -97,9 +97,6 @@ def _allocated(one: DeviceResult) -> AllocatedDevice:
 
 def request_of(known: DeviceRequest) -> Request:
     """One request in full."""
-    tolerations = tuple(
-        DeviceToleration(one.key, one.operator, one.value, one.effect) for one in known.tolerations
-    )
     ask = Ask(
         known.name,
         known.device_class,
@@ -107,7 +104,14 @@ def request_of(known: DeviceRequest) -> Request:
         known.mode,
         known.count,
         known.admin_access or None,
-        tolerations,
+        tolerations_of(known),
         known.capacity or None,
     )
     return Request(known.name, ask)
+
+
+def tolerations_of(known: DeviceRequest) -> tuple[DeviceToleration, ...]:
+    """The tolerations of one request in full."""
+    return tuple(
+        DeviceToleration(one.key, one.operator, one.value, one.effect) for one in known.tolerations
+    )

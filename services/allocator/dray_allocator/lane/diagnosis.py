@@ -131,7 +131,7 @@ class Devices:
         device, use = group.one.device, group.use
         if use == ILL:
             yield (0, "in-use", "unhealthy", ""), None
-        taint = untolerated(device, ask)
+        taint = untolerated(device.taints, ask.tolerations)
         if taint is not None:
             yield (1, "taint", shown.untolerated(taint), ""), Miss()
         if device.binding_conditions and not self._rules.device_binding:

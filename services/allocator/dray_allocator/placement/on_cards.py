@@ -19,7 +19,7 @@ from dray_allocator.board.columns import Flags, Places, flagged, spread
 from dray_allocator.fit.capacity import MOST_NANO
 from dray_allocator.fit.devices import Card
 from dray_allocator.fit.percent import PHYSICAL, in_percent
-from dray_allocator.fit.search import Ask, untolerated
+from dray_allocator.fit.search import Ask
 from dray_allocator.placement import shown
 from dray_allocator.placement.meant import meant
 from dray_allocator.placement.modes import FULL
@@ -240,7 +240,7 @@ def _common(ask: Ask, card: Card) -> Iterator[Cause]:
     if card.fault:
         yield "unsupported", "unparsable", card.fault
         return
-    taint = untolerated(ask.request, card)
+    taint = ask.untolerated(card)
     if taint is not None:
         yield "taint", shown.untolerated(taint), ""
     if ask.of(card) is None:

@@ -1,13 +1,12 @@
 """Taking one more device: everything that is checked and changed by it, and how that is undone."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from dray.domain.devices import Taint
-from dray.domain.dra.asks import Ask, Claim
-from dray.domain.dra.slices import Device
+from dray.domain.dra.asks import Ask, Claim, DeviceToleration
 from dray_allocator.structured.amounts import Amount
 from dray_allocator.structured.candidates import Candidate
 from dray_allocator.structured.capacity import Demand, DemandOf
@@ -103,7 +102,7 @@ class Books:
                 return False
         if not self._take_counters(attempt, is_share):
             return False
-        if self._rules.device_taints and untolerated(device, ask):
+        if self._rules.device_taints and untolerated(device.taints, ask.tolerations):
             return False
         if not self._meet_constraints(attempt):
             return False
@@ -217,11 +216,9 @@ def _drop(entries: list[Any]) -> None:
     entries.pop()
 
 
-def untolerated(device: Device, ask: Ask) -> Taint | None:
-    """A taint that keeps the ask away; effects other than these are only told."""
-    for taint in device.taints:
-        if taint.effect in _KEEPS_AWAY and not any(
-            toleration.tolerates(taint) for toleration in ask.tolerations
-        ):
+def untolerated(taints: Iterable[Taint], tolerations: Sequence[DeviceToleration]) -> Taint | None:
+    """A taint of a device that keeps a request away; effects other than these are only told."""
+    for taint in taints:
+        if taint.effect in _KEEPS_AWAY and not any(one.tolerates(taint) for one in tolerations):
             return taint
     return None
