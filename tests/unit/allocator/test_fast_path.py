@@ -41,7 +41,6 @@ from dray_allocator.structured.plan import Planner
 from dray_allocator.structured.pools import gather
 from dray_allocator.structured.selectors import Selectors
 from dray_allocator.structured.taking import Books, untolerated
-from dray_allocator.structured.usage import usage_of
 
 DRIVER = f'device.attributes["{names.DRIVER}"]'
 MODELS = (("T4", "65", "16Gi"), ("A100", "312", "40Gi"), ("H100", "989", "80Gi"))
@@ -149,7 +148,7 @@ class FullSearch:
         node, seen = node_of(state, name), seen_by(state, name, None)
         pools = gather(seen.slices, node, rules)
         candidates = list(candidates_of(one for one in pools if not one.invalid))
-        usage, demand_of = usage_of(seen.holdings(), rules), demand_by(rules, asked.stated())
+        usage, demand_of = seen.usage(rules), demand_by(rules, asked.stated())
         books, selectors = Books(asked.claims, usage, rules, demand_of), Selectors(node, rules)
 
         def suits(claim, ask, of_class, candidate):

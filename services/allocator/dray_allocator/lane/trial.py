@@ -55,7 +55,7 @@ class Trial:
 def tried(state: AllocatorState, asked: Asked, node: Node, seen: Seen, most_looks: int) -> Trial:
     """Look for devices on a node that takes the pod, its devices aside."""
     classes = tuple(state.facts.classes.values())
-    problem = Problem(node, seen.slices, classes, tuple(seen.holdings()), asked.claims)
+    problem = Problem(node, seen.slices, classes, seen.usage(asked.rules), asked.claims)
     is_strict = asked.load is None
     selectors = None if is_strict else Forgiving(state, node, asked.rules)
     budget = SearchBudget(most_looks)

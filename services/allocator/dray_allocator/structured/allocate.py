@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dray.domain.devices import DeviceClass
-from dray.domain.dra.asks import Ask, Claim, Holding
+from dray.domain.dra.asks import Ask, Claim
 from dray.domain.dra.nodes import Node
 from dray.domain.dra.results import AllocationResult
 from dray.domain.dra.slices import Slice
@@ -20,7 +20,7 @@ from dray_allocator.structured.rules import Rules
 from dray_allocator.structured.search import Search
 from dray_allocator.structured.selectors import Selectors
 from dray_allocator.structured.taking import Books
-from dray_allocator.structured.usage import usage_of
+from dray_allocator.structured.usage import Usage
 
 MOST_LOOKED_AT: Final = 500_000
 """Devices that a search looks at before it gives up: some seconds' worth."""
@@ -33,7 +33,7 @@ class Problem:
     node: Node
     slices: Sequence[Slice]
     classes: Sequence[DeviceClass]
-    holdings: Sequence[Holding]
+    usage: Usage
     """What other claims hold."""
     claims: Sequence[Claim]
 
@@ -59,9 +59,7 @@ def allocate(
         SearchLimitError: the search takes too long.
     """
     pools = gather(problem.slices, problem.node, rules)
-    books = Books(
-        problem.claims, usage_of(problem.holdings, rules), rules, demand_by(rules, stated)
-    )
+    books = Books(problem.claims, problem.usage, rules, demand_by(rules, stated))
     selectors = selectors or Selectors(problem.node, rules)
 
     def has_room(ask: Ask, candidate: Candidate) -> bool:
