@@ -101,15 +101,13 @@ oracle-nodes: setup ## Compare the node fit with kube-scheduler's plugins (K8S=1
 proof: setup ## Prove everything at full size, hours; goes on where it was stopped (PARTS=... OPENB=folder)
 	@$(BIN)/python -m tools.proof $(if $(PARTS),--parts $(PARTS)) $(if $(OPENB),--openb $(OPENB))
 
-check: setup ## Lint, types, architecture, generated files (gRPC code is compared by a test)
+check: setup ## Lint, types, architecture, names, generated files (gRPC code is compared by a test)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m dray.messages.schema --check
-	$(BIN)/python -m dray.bus.docs --check
-	$(BIN)/python -m tools.nats_configuration --check
-	$(BIN)/python -m dray.kube.crds --check
+	$(BIN)/python -m tools.names
+	$(BIN)/python -m tools.generate --check
 	$(BIN)/python tests/contract/page.py --check
 	$(BIN)/python tests/conformance/run_page.py --check
 
@@ -117,11 +115,8 @@ format: setup ## Put the code into shape
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-generate: setup ## Write generated files anew: schemas, messages.md, contracts.md, custom resources, gRPC code
-	$(BIN)/python -m dray.messages.schema
-	$(BIN)/python -m dray.bus.docs
-	$(BIN)/python -m tools.nats_configuration
-	$(BIN)/python -m dray.kube.crds
+generate: setup ## Write generated files again: schemas, messages.md, contracts.md, custom resources, gRPC code
+	$(BIN)/python -m tools.generate
 	$(BIN)/python tests/contract/page.py
 	$(BIN)/python tests/conformance/run_page.py
 	$(BIN)/python -m dray_node_agent.kubelet.generate

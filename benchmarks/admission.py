@@ -18,11 +18,11 @@ from dray.messages.facts import (
     Synced,
     TemplateObserved,
 )
-from dray.seed.documents import convert
-from dray_webhook.cache import Cache
-from dray_webhook.pools import Rules
-from dray_webhook.review import read_review, write_review
-from dray_webhook.shell import Webhook
+from dray.user_guide_form.documents import convert
+from dray_webhook.decisions.pools import Installation
+from dray_webhook.decisions.review import read_review, write_review
+from dray_webhook.service.facts_cache import FactsCache
+from dray_webhook.service.handler import AdmissionHandler
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "01-quick-start"
 
@@ -34,10 +34,10 @@ def measure(samples: int) -> list[float]:
 
 async def _measure(samples: int) -> list[float]:
     bus = MemoryBus()
-    webhook = Webhook(
+    webhook = AdmissionHandler(
         _cache(bus),
         Backlog(bus, capacity=samples + 10, what="pod.requested"),
-        Rules("dray-system"),
+        Installation("dray-system"),
         source="/bench",
     )
     bodies = itertools.cycle([_review(pod) for pod in _pods()])
@@ -51,8 +51,8 @@ async def _measure(samples: int) -> list[float]:
     return taken[20:]
 
 
-def _cache(bus: MemoryBus) -> Cache:
-    cache = Cache(bus)
+def _cache(bus: MemoryBus) -> FactsCache:
+    cache = FactsCache(bus)
     template = next(
         obj
         for obj in convert((EXAMPLE / "02-resourceclaim-template.yaml").read_text()).objects

@@ -17,7 +17,7 @@ from dray.domain.claims import AllocatedDevice, Allocation, Claim, ClaimSpec, De
 from dray.domain.devices import DeviceId, ResourceSlice
 from dray.domain.quantities import quantity_of
 from dray.messages.facts import ClaimObserved, SliceObserved
-from dray.seed.selector import generated_selector
+from dray.user_guide_form.selector import generated_selector
 from dray_allocator import deciding
 from dray_allocator.domain import Domain
 from dray_allocator.placement.ask import Wanted

@@ -12,9 +12,9 @@ from pathlib import Path
 import aiohttp
 
 from benchmarks.control_plane_meter import process_cpu_s
+from benchmarks.reading_server import serving_readings
 from dray.bus.jetstream import connect
 from dray.bus.ports import Bus
-from dray.bus.readings import serving_readings
 from dray.bus.topology import STREAMS, log_spec
 from dray.messages.base import Message, encode
 from dray.messages.decisions import Opened, log_subject

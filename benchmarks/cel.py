@@ -1,4 +1,4 @@
-"""Selectors against fleets: ``python -m benchmarks.cel``. Every figure beside its target.
+"""The language of selectors: ``python -m benchmarks.cel``. Every figure with its target.
 
 All figures are of one run on the machine that is named. A target is compared with the median;
 a comparison of two engines is a ratio of medians taken in turn. Times are the processor's, which
@@ -10,7 +10,6 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import click
@@ -19,17 +18,11 @@ from benchmarks import cel_celpy
 from benchmarks.cel_fleet import Asked, Cards
 from benchmarks.cel_hostile import Hostile
 from benchmarks.machine import machine, percentiles
-from dray.cel.check import check_selector
-from dray.cel.columnar import Fleet
-from dray.cel.columnar.exact import checked_selector
-from dray.cel.device import DeviceView
-from dray.cel.environment import DEFAULT
+from dray.cel.check.static_check import check_selector
 from dray.cel.errors import CelCompileError, CelEvaluationError
-from dray.cel.evaluate import compile, program_of
-from dray.cel.syntax import parse
-
-LIVE = 200
-"""Selectors whose masks are kept."""
+from dray.cel.eval.program import compile, program_of
+from dray.cel.syntax.parser import parse
+from dray.cel.view import DeviceView
 
 
 class _Clock:
@@ -68,18 +61,17 @@ class Row:
 
 
 @click.command()
-@click.option("--devices", default=100_000, show_default=True, help="Cards in the largest fleet.")
 @click.option("--quick", is_flag=True, help="A hundredth of the bad inputs.")
 @click.option("--clock", type=click.Choice(["cpu", "wall"]), default="cpu", show_default=True)
 @click.option("--assert", "must_meet", is_flag=True, help="Exit with 1 if a target is missed.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text")
-def main(devices: int, quick: bool, clock: str, must_meet: bool, output: str) -> None:
+def main(quick: bool, clock: str, must_meet: bool, output: str) -> None:
     """Measure the language of selectors on this machine."""
     _Clock.now = time.perf_counter if clock == "wall" else time.thread_time
     found: list[Row] = []
     if output == "text":
         click.echo(f"{machine()}; {clock} time\n")
-    for row in rows(devices, 1_000 if quick else 100_000):
+    for row in rows(1_000 if quick else 100_000):
         found.append(row)
         if output == "text":
             click.echo(row)
@@ -90,36 +82,11 @@ def main(devices: int, quick: bool, clock: str, must_meet: bool, output: str) ->
         raise SystemExit(1)
 
 
-def rows(devices: int, bad_inputs: int, samples: int = 300) -> Iterator[Row]:
-    """Every figure, memory first: it needs a process that has held nothing else."""
-    fleet, memory = _remembered(devices)
-    yield memory
+def rows(bad_inputs: int, samples: int = 300) -> Iterator[Row]:
+    """Every figure."""
     yield from _compiling(samples)
-    yield from _asking(fleet, devices, samples)
-    del fleet
-    for count in dict.fromkeys((min(1_000, devices), min(10_000, devices), devices)):
-        yield from _changing(count, samples)
     yield from _evaluating(samples)
     yield from _resisting(bad_inputs)
-
-
-def _remembered(devices: int) -> tuple[Fleet, Row]:
-    compile(Asked(seed=9).selector())
-    gc.collect()
-    before = _resident_bytes()
-    fleet = Fleet()
-    fleet.put_all(Cards().fleet(devices))
-    _make_live(fleet)
-    gc.collect()
-    used = (_resident_bytes() - before) / 1e6
-    what = f"memory: columns of {devices:,} cards and {LIVE} masks, names included"
-    return fleet, Row(what, "MB", used, 100)
-
-
-def _make_live(fleet: Fleet) -> None:
-    asked = Asked(seed=4)
-    for _ in range(LIVE):
-        fleet.masks(asked.selector())
 
 
 def _compiling(samples: int) -> Iterator[Row]:
@@ -130,58 +97,6 @@ def _compiling(samples: int) -> Iterator[Row]:
 
 def _check(text: str) -> object:
     return check_selector(parse(text), text)
-
-
-def _asking(fleet: Fleet, devices: int, samples: int) -> Iterator[Row]:
-    over = f"{devices:,} cards"
-    known = list(fleet.live)
-    again = [known * 5] * samples
-    yield _timed(
-        f"a selector already seen: its mask over {over}",
-        "µs",
-        again,
-        lambda texts: [fleet.masks(text) for text in texts],
-        target=1,
-        per=len(known) * 5,
-    )
-    asked = Asked(seed=6)
-    checked = [asked.selector() for _ in range(samples)]
-
-    def check(text: str) -> None:
-        checked_selector(text, DEFAULT)
-
-    def once(text: str) -> None:
-        fleet.masks(text)
-
-    def forget(text: str) -> None:
-        fleet.forget(text)
-
-    what = f"a new auto selector over {over}, columns in place"
-    yield _timed(what, "ms", checked, once, target=0.5, before=check, after=forget)
-    unchecked = [asked.selector() for _ in range(samples)]
-    yield _timed(f"… its parse and check included ({over})", "ms", unchecked, once, after=forget)
-
-
-def _changing(devices: int, samples: int) -> Iterator[Row]:
-    cards = Cards(seed=7)
-    fleet = Fleet()
-    fleet.put_all(cards.fleet(devices))
-    _make_live(fleet)
-    numbers = [number * 7919 % devices for number in range(samples)]
-    seen = [(f"gpu-{number}", cards.card(number)) for number in numbers]
-    unseen = [(f"gpu-{number}", cards.unseen(at)) for at, number in enumerate(numbers)]
-
-    def put(change: tuple[str, DeviceView]) -> None:
-        fleet.put(*change)
-
-    beside = f"{LIVE} live selectors, {devices:,} cards"
-    yield _timed(f"one device changes to values seen before; {beside}", "ms", seen, put, target=0.5)
-    yield _timed(f"… to values never seen; {beside}", "ms", unseen, put, target=0.5)
-    nodes = [
-        (f"node-{at}", {f"gpu-{8 * at + i}": cards.card(8 * at + i) for i in range(8)})
-        for at in range(min(samples, devices // 8))
-    ]
-    yield _timed(f"… a slice of eight; {beside}", "ms", nodes, lambda node: fleet.put_slice(*node))
 
 
 def _evaluating(samples: int) -> Iterator[Row]:
@@ -256,17 +171,10 @@ def _timed(
     work: Callable[[Any], object],
     *,
     target: float | None = None,
-    per: int = 1,
-    before: Callable[[Any], object] = lambda one: None,
-    after: Callable[[Any], object] = lambda one: None,
 ) -> Row:
-    """Median and 99th percentile of ``work`` on each input, in ``unit``, divided by ``per``."""
-    scale = {"ms": 1e3, "µs": 1e6}[unit] / per
-    taken = []
-    for one in inputs:
-        before(one)
-        taken.append(_seconds(lambda one=one: work(one)) * scale)
-        after(one)
+    """Median and 99th percentile of ``work`` on each input, in ``unit``."""
+    scale = {"ms": 1e3, "µs": 1e6}[unit]
+    taken = [_seconds(lambda one=one: work(one)) * scale for one in inputs]
     found = percentiles(taken)
     return Row(what, unit, found["p50"], target, p99=found["p99"], samples=len(taken))
 
@@ -275,11 +183,6 @@ def _seconds(work: Callable[[], object]) -> float:
     start = _Clock.now()
     work()
     return _Clock.now() - start
-
-
-def _resident_bytes() -> int:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * 4096
 
 
 if __name__ == "__main__":

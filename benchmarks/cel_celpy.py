@@ -5,7 +5,7 @@ from collections.abc import Callable
 import celpy
 from celpy import celtypes
 
-from dray.cel.device import DeviceView
+from dray.cel.view import DeviceView
 from dray.domain.quantities import Quantity, parse_quantity
 from dray_sandbox.celpy_environment import celpy_environment
 

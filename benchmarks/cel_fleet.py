@@ -3,11 +3,11 @@
 import random
 from collections.abc import Iterator
 
-from dray.cel.device import DeviceView
+from dray.cel.view import DeviceView
 from dray.domain import names
 from dray.domain.devices import AttributeValue
 from dray.domain.quantities import Quantity, quantity_of
-from dray.seed.selector import generated_selector
+from dray.user_guide_form.selector import generated_selector
 
 MODELS = {
     "A100": (312, 80), "H100": (989, 80), "H200": (989, 141), "L40S": (362, 48), "T4": (65, 16),
@@ -32,10 +32,10 @@ class Cards:
         for number in range(count):
             yield f"gpu-{number}", self.card(number)
 
-    def card(self, number: int, model: str | None = None) -> DeviceView:
+    def card(self, number: int) -> DeviceView:
         """One card: fourteen attributes and four capacities, one of a kind by its uuid."""
-        name = model or self._random.choice(list(MODELS))
-        tflops, gib = MODELS.get(name, (300, 80))
+        name = self._random.choice(list(MODELS))
+        tflops, gib = MODELS[name]
         attributes: dict[str, AttributeValue] = {
             "uuid": f"GPU-{self._random.getrandbits(128):032x}",
             "model": name,
@@ -55,17 +55,6 @@ class Cards:
         if self._random.random() < LACKING:
             del attributes[self._random.choice(REFERENCED)]
         return DeviceView(names.DRIVER, attributes, _capacity(tflops, gib * GIB), True)
-
-    def unseen(self, number: int) -> DeviceView:
-        """A card of which no value that selectors read was seen before."""
-        seen = self.card(number, f"model {number}")
-        attributes = dict(seen.attributes)
-        attributes.update(
-            {name: f"{name} {number}" for name in REFERENCED if name in attributes},
-            model=f"model {number}",
-        )
-        amounts = _capacity(1000 + number, 100 * GIB + number)
-        return DeviceView(names.DRIVER, attributes, amounts, True)
 
 
 class Asked:

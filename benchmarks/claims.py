@@ -30,10 +30,10 @@ import click
 
 from benchmarks.decision import GPUS_PER_NODE, OPENED, POOL, fleet_facts, pod_facts, pool_facts
 from benchmarks.machine import add_a_thousand, machine
+from benchmarks.reading_server import serving_readings
 from dray import telemetry
 from dray.bus.jetstream import connect
 from dray.bus.ports import Bus
-from dray.bus.readings import serving_readings
 from dray.bus.topology import STREAMS, log_spec
 from dray.messages.base import Message, encode
 from dray.messages.decisions import Decided, decode_record, log_stream, log_subject

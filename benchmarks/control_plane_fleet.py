@@ -23,13 +23,13 @@ from dray.domain.names import (
 from dray.domain.pods import Pool
 from dray.kube.ports import CLAIMS, TEMPLATES, Object
 from dray.messages.facts import TemplateObserved
-from dray_node_agent.boards.simulated import SimulatedBoard
-from dray_node_agent.inventory import NodeState, slices
+from dray_node_agent.decisions.inventory import NodeState, slices
+from dray_node_agent.gpus.simulated_gpus import SimulatedGpus
 from dray_sandbox.layout import SimulatedNode, simulated_nodes
-from dray_webhook.annotations import Findings, read_annotations
-from dray_webhook.completing import DEFAULT_LANGUAGE, Form, Wanted
-from dray_webhook.selectors import selectors_of
-from dray_webhook.shape import derive
+from dray_webhook.decisions.annotations import AnnotationFindings, read_annotations
+from dray_webhook.decisions.request_builder import DEFAULT_LANGUAGE, ApiFeatures, RequestInput
+from dray_webhook.decisions.selectors import selectors_of
+from dray_webhook.decisions.shape import derive
 
 POOL = "big"
 NAMESPACE = "bench"
@@ -104,11 +104,13 @@ def derived_template() -> Object:
     base = TemplateObserved(
         revision=1, namespace=NAMESPACE, name=BASE_TEMPLATE, labels={}, spec=BASE_SPEC
     )
-    findings = Findings()
+    findings = AnnotationFindings()
     asked = read_annotations(ANNOTATIONS, findings)
     selectors = selectors_of(asked, POOL, DEFAULT_LANGUAGE).expressions
     assert not findings.errors, findings.errors
-    shape = derive(base, (Wanted(asked, selectors),), Pool(name=POOL, uid=""), Form()).content
+    shape = derive(
+        base, (RequestInput(asked, selectors),), Pool(name=POOL, uid=""), ApiFeatures()
+    ).content
     return {
         "apiVersion": TEMPLATES.api_version,
         "kind": TEMPLATES.kind,
@@ -149,7 +151,7 @@ def _claim(node: SimulatedNode, count: int) -> Object:
 
 
 def _allocation(node: SimulatedNode, count: int) -> Object:
-    reading = SimulatedBoard(node.name, node.model, node.gpus).read()
+    reading = SimulatedGpus(node.name, node.model, node.gpus).read()
     (published,) = slices(reading, state_of(node, dray=True), generation=1)
     devices: Sequence[Object] = published["spec"]["devices"][:count]
     field = {"key": "metadata.name", "operator": "In", "values": [node.name]}

@@ -24,7 +24,7 @@ from dray.messages.facts import (
     Synced,
     Tick,
 )
-from dray.seed.selector import generated_selector
+from dray.user_guide_form.selector import generated_selector
 from dray_allocator.events import Append, Continue, Effect, Event, FactSeen, RecordSeen, Serve
 from dray_allocator.handle import handle
 from dray_allocator.rules import Rules

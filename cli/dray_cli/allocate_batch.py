@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 from dray.domain.errors import InvalidInputError
 from dray.kube.convert_dra_claims import allocation_to, claim_from, holdings_from
 from dray.kube.convert_dra_slices import class_from, node_from, slice_from
-from dray.kube.dra_fields import Fields
+from dray.kube.dra_fields import JsonFields
 from dray_allocator.structured.allocate import Problem, allocate
 from dray_allocator.structured.errors import AllocationError
 from dray_allocator.structured.rules import Rules, rules_for
@@ -40,7 +40,7 @@ def answer(question: Question) -> Answer:
 
 
 def _rules(question: Question) -> Rules:
-    fields = Fields(question, "line")
+    fields = JsonFields(question, "line")
     features = fields.texts_if_stated("features")
     return rules_for(fields.text("k8s") or DEFAULT_VERSION, features)
 

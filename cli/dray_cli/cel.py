@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from dray.seed.blocks import translate_block
+from dray.user_guide_form.blocks import translate_block
 from dray_cli.cel_check import check
 from dray_cli.cel_eval import evaluate
 from dray_cli.output import output_option, print_json

@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from dray.cel.device import DeviceView, view_from_json
+from dray.cel.device import view_from_json
 from dray.cel.environment import Mode
+from dray.cel.view import DeviceView
 from dray.domain.errors import InvalidInputError
 from dray_cli import json_lines
 from dray_cli.cel_verdict import DEFAULT_VERSION, judge

@@ -9,8 +9,8 @@ import click
 from dray.cel.admission import MOST_COST
 from dray.cel.environment import Mode
 from dray.cel.errors import CelCompileError
-from dray.cel.evaluate import Program, compile, conjuncts
-from dray.seed.dialect import translate
+from dray.cel.eval.program import Program, compile, conjuncts
+from dray.user_guide_form.dialect import translate
 from dray_cli.cel_slices import candidates_of_file
 from dray_cli.cel_verdict import DEFAULT_VERSION, Judgement, feature_gates, judge
 from dray_cli.output import output_option, print_json
@@ -142,7 +142,7 @@ def _taken_for(version: str, minor: int) -> str:
 
 
 def _hint(text: str, found: Judgement) -> list[str]:
-    """What may help: the expression may be written in the seed's dialect."""
+    """What may help: the expression may be written in the user guide's dialect."""
     if found.verdict != "compile-error":
         return []
     try:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from dray.cel.environment import Mode
 from dray.cel.errors import CelEvaluationError
-from dray.cel.evaluate import ClauseResult, compile
+from dray.cel.eval.program import ClauseResult, compile
 from dray.domain.errors import InvalidInputError
 from dray_cli.cel_slices import Candidate
 from dray_cli.cel_verdict import Gates, language

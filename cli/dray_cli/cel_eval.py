@@ -8,7 +8,7 @@ from typing import Any, TextIO
 
 import click
 
-from dray.seed.dialect import translate
+from dray.user_guide_form.dialect import translate
 from dray_cli.cel_batch import answers
 from dray_cli.cel_check import gates_option, version_option
 from dray_cli.cel_engines import ENGINES, Finding

@@ -4,10 +4,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TextIO
 
-from dray.cel.device import DeviceView, view_from_json
+from dray.cel.device import view_from_json
+from dray.cel.view import DeviceView
 from dray.domain.errors import InvalidInputError
 from dray.kube.ports import SLICES
-from dray.seed import yaml_door
+from dray.user_guide_form import yaml_adapter
 from dray_cli.files import naming, text_of
 from dray_cli.target import connect_kube
 
@@ -40,7 +41,7 @@ def candidates_of_text(text: str) -> list[Candidate]:
     Raises:
         InvalidInputError: it is no YAML, or holds no ResourceSlice.
     """
-    documents = (yaml_door.plain(yaml_door.load(part)) for part in yaml_door.split(text))
+    documents = (yaml_adapter.plain(yaml_adapter.load(part)) for part in yaml_adapter.split(text))
     slices = [found for document in documents for found in _slices(document)]
     if not slices:
         raise InvalidInputError(

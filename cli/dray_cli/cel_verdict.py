@@ -8,7 +8,7 @@ from typing import Final
 from dray.cel.admission import Verdict, admission, kubernetes_words
 from dray.cel.environment import Environment, Mode, environment
 from dray.cel.errors import CelCompileError
-from dray.cel.evaluate import Program, compile
+from dray.cel.eval.program import Program, compile
 from dray.domain.errors import InvalidInputError
 
 DEFAULT_VERSION = "1.36"

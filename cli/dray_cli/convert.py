@@ -1,4 +1,4 @@
-"""``dray convert``: manifests in the seed's form in, the form that Kubernetes accepts out."""
+"""``dray convert``: manifests in the user guide's form in, the form that Kubernetes accepts out."""
 
 import json
 from collections.abc import Iterator
@@ -7,8 +7,8 @@ from typing import TextIO
 
 import click
 
-from dray.seed.documents import Conversion
-from dray.seed.documents import convert as convert_text
+from dray.user_guide_form.documents import Conversion
+from dray.user_guide_form.documents import convert as convert_text
 from dray_cli.files import name_of, naming, text_of
 
 

@@ -1,8 +1,8 @@
 """``python -m dray_sandbox.agents``: the node-agents of many nodes in one process.
 
-Each is the whole agent, with board, slices, plugin socket, CDI files, checkpoint and connection to
-the bus of its own: a node's identity there is its connection's. They share the connection to
-Kubernetes. A process each would take 60 MB a node.
+Each is a complete agent with its own simulated GPUs, slices, plugin socket, CDI files, checkpoint
+and connection to the bus, where the connection is the node's identity. They share the connection
+to Kubernetes. One process per node would take 60 MB each.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from dray.runtime import lifetime, logs
 from dray.runtime.health import HealthPages
 from dray.runtime.settings import load
 from dray.telemetry import spans
-from dray_node_agent.app import SERVICE, assemble, connect_bus, open_board
+from dray_node_agent.app import SERVICE, assemble, connect_bus, open_gpu_source
 from dray_node_agent.settings import NodeAgentSettings, NodeGroup
 
 _PARTS = 8
@@ -33,7 +33,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         action="append",
         required=True,
         metavar="NAME:MODEL:COUNT:PLUGINS_DIR:REGISTRY_DIR:CDI_DIR:STATE_DIR:TOKEN_FILE",
-        help="a node and its simulated cards; may be repeated",
+        help="a node and its simulated GPUs; may be repeated",
     )
     return parser.parse_args(arguments)
 
@@ -65,7 +65,7 @@ async def run(settings: NodeAgentSettings, nodes: Sequence[NodeGroup]) -> None:
     loops: dict[str, Any] = {}
     for node, bus in zip(nodes, buses, strict=True):
         own = HealthPages()  # of this agent alone; asked, and never served
-        agent = assemble(node, node.name, bus, kube, open_board(node), own)
+        agent = assemble(node, node.name, bus, kube, open_gpu_source(node), own)
         loops |= {f"{node.name}-{name}": loop for name, loop in agent.items()}
         health.check(node.name, partial(_problem, own))
 

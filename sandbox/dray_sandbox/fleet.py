@@ -29,8 +29,8 @@ from dray.kube.ports import (
 )
 from dray.messages.base import decode, subject_prefix
 from dray.messages.facts import NodeObserved
-from dray_node_agent.boards.simulated import SimulatedBoard
-from dray_node_agent.inventory import NodeState, slices
+from dray_node_agent.decisions.inventory import NodeState, slices
+from dray_node_agent.gpus.simulated_gpus import SimulatedGpus
 from dray_sandbox.kubelet.node import NOT_READY_TAINTS, node_object
 from dray_sandbox.kubelet.plan import NodePlan
 from dray_sandbox.layout import NODE_CAPACITY, SimulatedNode
@@ -132,7 +132,7 @@ class Fleet:
 
     async def _write_slices(self, member: _Member) -> None:
         node = member.node
-        reading = SimulatedBoard(node.name, node.model, node.gpus).read()
+        reading = SimulatedGpus(node.name, node.model, node.gpus).read()
         (wanted,) = slices(reading, member.state, generation=member.generation + 1)
         member.published = await self._put(wanted, member.published)
         member.generation = member.published["spec"]["pool"]["generation"]

@@ -48,7 +48,7 @@ from dray_sandbox.stack_file import (
     write_stack_file,
 )
 from dray_sandbox.standins import start_sandbox
-from dray_webhook.registration import senseless_pod, webhook_configurations
+from dray_webhook.registration import probe_pod, webhook_configurations
 
 Progress = Callable[[str], None]
 
@@ -169,7 +169,7 @@ class Stack:
             bundle = (certificates / "ca.crt").read_bytes()
             # The mutating one last: once it is called, so is the other.
             await installer.apply(reversed(webhook_configurations(url, bundle)))
-            await installer.denied(senseless_pod(), by="admission webhook")
+            await installer.denied(probe_pod(), by="admission webhook")
             await installer.denied(refused_claim(), by="ValidatingAdmissionPolicy")
         self._record = self._describe(endpoint, nats, url)
         self._write_record()

@@ -1,7 +1,7 @@
-"""What two or more of dray's services import, and nothing else.
+"""What two or more of dray's packages import, and nothing else.
 
-Rooms, from the bottom: ``domain`` (values and rules), ``messages`` (wire types),
-``bus`` and ``kube`` (the only doors to NATS and Kubernetes), ``cel`` and ``seed``
-(the language of devices and the form users write), ``runtime`` and ``telemetry``
-(what every process needs around its work).
+Packages, from the bottom: ``domain`` (values and rules), ``telemetry`` and ``runtime`` (tracing,
+settings, logs, lifetime of a process), ``reasons`` (why a pod waits), ``messages`` (wire types),
+``cel`` (device selectors), ``bus`` and ``kube`` (the only adapters to NATS and Kubernetes),
+``user_guide_form`` (manifests as the user guide writes them) and ``recording`` (of decisions).
 """

@@ -14,10 +14,10 @@ from dray.messages.inputs import MUTATE_POD
 from dray_sandbox.admission_policies import admission_policies
 from dray_sandbox.apiserver.policies import denials
 from dray_sandbox.chaos.cluster import webhook_view
-from dray_webhook.injection import Ids
-from dray_webhook.inputs import MUTATE_CLAIM, VALIDATE_CLAIM, VALIDATE_POD, decide
-from dray_webhook.pools import Rules, service_users
-from dray_webhook.review import Request
+from dray_webhook.decisions.dispatch import MUTATE_CLAIM, VALIDATE_CLAIM, VALIDATE_POD, decide
+from dray_webhook.decisions.injection import AdmissionIds
+from dray_webhook.decisions.pools import Installation, service_users
+from dray_webhook.decisions.review import AdmissionRequest
 
 MUTATING = {PODS: MUTATE_POD, CLAIMS: MUTATE_CLAIM}
 VALIDATING = {PODS: VALIDATE_POD, CLAIMS: VALIDATE_CLAIM, TEMPLATES: VALIDATE_CLAIM}
@@ -72,7 +72,7 @@ class User:
     def _reviewed(
         self, path: str, operation: str, resource: Resource, obj: Object, old: Object | None
     ) -> Object:
-        request = Request.model_validate(
+        request = AdmissionRequest.model_validate(
             {
                 "uid": "review",
                 "kind": {"group": resource.group, "version": "v1", "kind": resource.kind},
@@ -84,8 +84,8 @@ class User:
                 "oldObject": old,
             }
         )
-        rules = Rules(DRAY_NAMESPACE, service_users(DRAY_NAMESPACE))
-        ids = Ids(obj["metadata"].get("name", ""), "")
+        rules = Installation(DRAY_NAMESPACE, service_users(DRAY_NAMESPACE))
+        ids = AdmissionIds(obj["metadata"].get("name", ""), "")
         answer = decide(path, request, webhook_view(self.kube), rules, ids)
         if not answer.allowed:
             raise RefusedError(answer.message, answer.code)

@@ -7,7 +7,7 @@ import pytest
 from dray.domain.names import CLAIM_REFERENCE, DRIVER
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import CLAIMS, PODS, SLICES, Object
-from dray_node_agent.inventory import NodeState, device_name, slices
+from dray_node_agent.decisions.inventory import NodeState, device_name, slices
 from dray_sandbox.chaos.actors import Board
 from dray_sandbox.chaos.invariants import Judge, Watched
 

@@ -39,7 +39,7 @@ are stored once, streams that say when they were lost.
 ## Kubernetes, as the services use it
 
 Held by Kubernetes in memory (the virtual-time harness runs on it), by the sandbox's API server and
-by the real one, through the door that the services use.
+by the real one, through the adapter that the services use.
 """,
     "kubernetes": """\
 ## Kubernetes, as it answers

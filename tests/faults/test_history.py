@@ -19,8 +19,8 @@ from dray.kube.ports import (
     Listed,
     Object,
 )
-from dray_node_agent.inventory import NodeState, device_name, slices
-from dray_node_agent.kubelet.checkpoint import CheckpointFile
+from dray_node_agent.decisions.inventory import NodeState, device_name, slices
+from dray_node_agent.files.checkpoint import CheckpointFile
 from dray_sandbox.chaos.actors import Board
 from dray_sandbox.chaos.invariants import Quiet
 from dray_sandbox.faults import leftovers

@@ -161,7 +161,9 @@ def test_an_edited_event_of_a_node_agent_is_found(lines):
 
 
 def test_a_changed_policy_of_the_node_agent_is_found(lines, monkeypatch):
-    monkeypatch.setattr("dray_node_agent.kubelet.devices.VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+    monkeypatch.setattr(
+        "dray_node_agent.decisions.claim_devices.VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"
+    )
 
     divergence = replay(lines).services["node-agent"].divergence
 

@@ -24,13 +24,13 @@ from dray.messages.rpc import LOOKUP_SUBJECT, LookupReply
 from dray.recording.lines import FactLine, Header, InputLine, StreamLine, WholeLine
 from dray.recording.recorder import Recorder
 from dray_cli.replay.everything import replay
-from dray_webhook.cache import Cache
-from dray_webhook.inputs import Inputs
-from dray_webhook.pools import Rules
-from dray_webhook.review import Request
-from dray_webhook.shell import Webhook
+from dray_webhook.decisions.pools import Installation
+from dray_webhook.decisions.review import AdmissionRequest
+from dray_webhook.service.facts_cache import FactsCache
+from dray_webhook.service.handler import AdmissionHandler
+from dray_webhook.service.recorder import ReviewRecorder
 
-RULES = Rules("dray-system", ("dray-claim-controller",))
+RULES = Installation("dray-system", ("dray-claim-controller",))
 POLICY = Policy("on", "2", dra_enabled=True, claim_template=BASE_TEMPLATE)
 EXACTLY = {
     "deviceClassName": DEVICE_CLASS,
@@ -57,7 +57,7 @@ FACTS = (
 )
 
 
-def request(name: str, pool: str, tflops: str = "100") -> Request:
+def request(name: str, pool: str, tflops: str = "100") -> AdmissionRequest:
     annotations = {"tflops-request": tflops, "vram-request": "16Gi", "gpupool": pool}
     metadata = {
         "name": name,
@@ -70,7 +70,7 @@ def request(name: str, pool: str, tflops: str = "100") -> Request:
         "metadata": metadata,
         "spec": {"containers": [{"name": "app", "image": "app"}]},
     }
-    return Request.model_validate(
+    return AdmissionRequest.model_validate(
         {
             "uid": f"review-{name}",
             "kind": {"version": "v1", "kind": "Pod"},
@@ -99,10 +99,10 @@ async def lines():
     for spec in STREAMS:
         await bus.ensure(spec)
     await publish(bus, *FACTS)
-    cache = Cache(bus.peer())
+    cache = FactsCache(bus.peer())
     backlog = Backlog(bus.peer(), capacity=10, what="pod.requested")
-    inputs = Inputs(backlog, "webhook-0", RULES)
-    webhook = Webhook(cache, backlog, RULES, source="/webhook/a", inputs=inputs)
+    inputs = ReviewRecorder(backlog, "webhook-0", RULES)
+    webhook = AdmissionHandler(cache, backlog, RULES, source="/webhook/a", recorder=inputs)
     recorded: list = []
     recorder = Recorder(bus.peer(), Header(dray="1.0"), recorded.append)
 

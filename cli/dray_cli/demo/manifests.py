@@ -7,7 +7,7 @@ from pathlib import Path
 from dray.domain.errors import InvalidInputError
 from dray.kube import ports
 from dray.kube.ports import Object, Resource
-from dray.seed.documents import convert
+from dray.user_guide_form.documents import convert
 
 KINDS = {
     resource.kind: resource

@@ -28,7 +28,7 @@ from dray.kube.ports import (
 from dray_claim_controller.observe.kinds import name_of, read
 from dray_cli.doctor.findings import Finding, seen
 from dray_cli.wording import counted
-from dray_webhook.registration import NONSENSE, senseless_pod
+from dray_webhook.registration import INVALID_TFLOPS, probe_pod
 
 AREA = "dray on it"
 _READ = "objects can be read"
@@ -109,7 +109,7 @@ async def webhook_answers(kube: Kube, namespace: str) -> Finding:
     """Whether the webhook is asked: a dry run with a senseless annotation must be denied by it."""
     subject = "webhook"
     try:
-        await kube.create(PODS, senseless_pod(namespace), namespace, dry_run=True)
+        await kube.create(PODS, probe_pod(namespace), namespace, dry_run=True)
     except (RefusedError, KubeUnavailableError) as error:
         if TFLOPS_REQUEST in str(error):
             return Finding(AREA, subject, "ok", "is asked, and denies what makes no sense")
@@ -121,8 +121,8 @@ async def webhook_answers(kube: Kube, namespace: str) -> Finding:
         text = f"is registered but did not answer as it should: {error}"
         return Finding(AREA, subject, "broken", text)
     text = (
-        f"a pod with {TFLOPS_REQUEST}: {NONSENSE!r} was let through: pods get no GPU; see whether "
-        "the webhook's configuration names its address, and whether it runs"
+        f"a pod with {TFLOPS_REQUEST}: {INVALID_TFLOPS!r} was let through: pods get no GPU; "
+        "see whether the webhook's configuration names its address, and whether it runs"
     )
     return Finding(AREA, subject, "broken", text)
 

@@ -21,8 +21,8 @@ from dray_claim_controller.deciding.again import Again as ControllerAgain
 from dray_cli.replay.asked import AnswerDifference, Events
 from dray_cli.replay.fitting import fitting
 from dray_cli.replay.outcome import Outcome, Tally
-from dray_node_agent.deciding import QUESTIONS as AGENT_QUESTIONS
-from dray_node_agent.deciding import decide_again
+from dray_node_agent.decisions.rules import RULES as AGENT_RULES
+from dray_node_agent.decisions.rules import replay_rule
 
 _ANYTHING = msgspec.json.Decoder[Any]()
 _WHOLE = msgspec.json.Decoder(dict[str, Any])
@@ -53,7 +53,7 @@ class _Agent:
 
     def decide(self, about: str, data: Any) -> Any:
         """See ``Life``."""
-        return decide_again(about, data)
+        return replay_rule(about, data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Kind:
 
 KINDS = (
     Kind(ControllerNoted, ControllerAgain, frozenset(CONTROLLER_QUESTIONS), True),
-    Kind(AgentNoted, _Agent, frozenset(AGENT_QUESTIONS), False),
+    Kind(AgentNoted, _Agent, frozenset(AGENT_RULES), False),
 )
 
 

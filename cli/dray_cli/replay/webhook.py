@@ -31,8 +31,9 @@ from dray.recording.lines import (
 from dray_cli.replay.fitting import fitting
 from dray_cli.replay.outcome import Outcome
 from dray_cli.replay.timeline import Facts
-from dray_webhook.inputs import PATHS, answer_again
-from dray_webhook.view import READ_FACTS, View
+from dray_webhook.decisions.dispatch import PATHS
+from dray_webhook.decisions.view import READ_FACTS, View
+from dray_webhook.service.recorder import replay_answer
 
 _READ: dict[str, type[Fact]] = {subject_prefix(fact): fact for fact in READ_FACTS}
 _REVIEWS = f"{subject_prefix(Reviewed)}."
@@ -96,7 +97,7 @@ def replay_reviews(lines: Sequence[Line], outcome: Outcome) -> None:
             continue
         view, cause = facts.view_at(reviewed.facts_sequence)
         with fitting(f"review {reviewed.uid} ({reviewed.path}) of {reviewed.instance!r}"):
-            made = answer_again(reviewed, view)
+            made = replay_answer(reviewed, view)
         if canonical(made) != canonical(reviewed.answer):
             tally.divergence = ReviewDifference(reviewed, made, cause, facts.about(reviewed))
             return

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from dray.domain.equality import same
+from dray.domain.equality import strictly_equal
 
 from . import metadata, priority, status
 from .admission import Admission, Attributes
@@ -183,7 +183,7 @@ class Operations:
         if self.store.get(key) is not old:
             raise Conflict(key)
         new["metadata"]["resourceVersion"] = meta["resourceVersion"]
-        if same(new, old):
+        if strictly_equal(new, old):
             return old
         if context.dry_run:
             return new

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from dray.domain.equality import same
+from dray.domain.equality import strictly_equal
 
 from . import metadata, typed
 from .resources import Resource
@@ -50,7 +50,9 @@ class Rules:
         """An update of the object itself leaves its status alone."""
         if self.has_status:
             _take(new, old, "status")
-        if self.resource.tracks_generation and not same(self.spec_of(new), self.spec_of(old)):
+        if self.resource.tracks_generation and not strictly_equal(
+            self.spec_of(new), self.spec_of(old)
+        ):
             new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
     def spec_of(self, obj: Object) -> Object:
@@ -112,6 +114,6 @@ def take_metadata(new: Object, sent: Object, fields: Sequence[str]) -> None:
 
 def immutable(field: str, new: object, old: object) -> list[FieldError]:
     """The finding about a changed field that may not change."""
-    if same(new, old):
+    if strictly_equal(new, old):
         return []
     return [invalid(field, new, "field is immutable")]

@@ -3,10 +3,11 @@
 import asyncio
 import random
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import prometheus_client
 
 from dray.bus.ports import Bus
@@ -24,7 +25,7 @@ from dray.kube.ports import (
     NotFoundError,
     Object,
 )
-from dray.runtime.settings import Log
+from dray.runtime.settings import LogSettings
 from dray_allocator.metrics import Metrics
 from dray_allocator.rules import Rules
 from dray_allocator.shell import Shell
@@ -38,12 +39,12 @@ from dray_claim_controller.settings import (
     Templates,
 )
 from dray_node_agent.agent import NodeAgent
-from dray_node_agent.boards.ports import Card, Reading
-from dray_node_agent.following import NodeFollower, Reporter
-from dray_node_agent.inventory import device_name
-from dray_node_agent.publishing import Publisher
-from dray_node_agent.record import Record, RecordFile
+from dray_node_agent.decisions.gpus import Gpu, GpuSnapshot
+from dray_node_agent.decisions.inventory import device_name
+from dray_node_agent.files.publication_record import PublicationRecord, PublicationRecordFile
+from dray_node_agent.node_state import NodeFollower, NodeReporter
 from dray_node_agent.settings import NodeGroup
+from dray_node_agent.slice_publisher import SlicePublisher
 from dray_sandbox.chaos.allocating import Allocating
 from dray_sandbox.chaos.cluster import LIFE
 from dray_sandbox.chaos.loop import VirtualLoop
@@ -100,7 +101,7 @@ def claim_controller(kube: Kube, bus: Bus, name: str) -> Running:
     """The claim-controller."""
     settings = ControllerSettings(
         instance=name,
-        log=Log(),
+        log=LogSettings(),
         execution=Execution(concurrency=EXECUTIONS),
         publishing=Publishing(report_every=1.0, status_every=1.0),
         templates=Templates(unused_after=UNUSED_AFTER_S),
@@ -142,19 +143,19 @@ def allocating_scheduler(draw: random.Random) -> Life:
     return begin
 
 
-class Disk(RecordFile):
+class Disk(PublicationRecordFile):
     """A node's disk outlives its processes."""
 
     def __init__(self) -> None:
         super().__init__(Path("unused"))
-        self._record = Record()
+        self._record = PublicationRecord()
 
-    def load(self) -> Record:
-        """See ``RecordFile.load``."""
+    def load(self) -> PublicationRecord:
+        """See ``PublicationRecordFile.load``."""
         return self._record
 
-    def save(self, record: Record) -> None:
-        """See ``RecordFile.save``."""
+    def save(self, record: PublicationRecord) -> None:
+        """See ``PublicationRecordFile.save``."""
         self._record = record
 
 
@@ -166,21 +167,21 @@ class Board:
     count: int
     sick: dict[int, None] = field(default_factory=dict)
 
-    def read(self) -> Reading:
-        """See ``boards.ports.Board``."""
-        return Reading(tuple(self._card(index) for index in range(self.count)), "550.0")
+    def read(self) -> GpuSnapshot:
+        """See ``dray_node_agent.gpus.source.GpuSource``."""
+        return GpuSnapshot(tuple(self._card(index) for index in range(self.count)), "550.0")
 
     def close(self) -> None:
-        """See ``boards.ports.Board``."""
+        """See ``dray_node_agent.gpus.source.GpuSource``."""
 
     def sick_devices(self) -> list[str]:
         """Device names of the cards that must not be given out."""
         return [device_name(self._card(index).uuid) for index in self.sick]
 
-    def _card(self, index: int) -> Card:
-        trouble = "xid-79" if index in self.sick else ""
-        card = Card(f"GPU-{self.node}-{index}", "NVIDIA A100-SXM4-80GB", 80 * 2**30)
-        return replace(card, trouble=trouble)
+    def _card(self, index: int) -> Gpu:
+        health_error = "xid-79" if index in self.sick else ""
+        card = Gpu(f"GPU-{self.node}-{index}", "NVIDIA A100-SXM4-80GB", 80 * 2**30)
+        return msgspec.structs.replace(card, health_error=health_error)
 
 
 def node_agent(board: Board, disk: Disk) -> Life:
@@ -188,16 +189,16 @@ def node_agent(board: Board, disk: Disk) -> Life:
 
     def begin(kube: Kube, bus: Bus, name: str) -> Running:
         group = NodeGroup(name=board.node, poll=1.0)
-        reporter = Reporter(bus, board.node, f"/node-agent/{name}")
-        publisher = Publisher(kube, board.node, disk)
-        agent = NodeAgent(node=group, board=board, publisher=publisher, reporter=reporter)
+        reporter = NodeReporter(bus, board.node, f"/node-agent/{name}")
+        publisher = SlicePublisher(kube, board.node, disk)
+        agent = NodeAgent(node=group, gpu_source=board, publisher=publisher, reporter=reporter)
         reporter.on_generation = agent.on_generation
         follower = NodeFollower(
             bus, board.node, agent.on_state, agent.on_generation, reporter.repeat
         )
         return Running(
             [
-                agent.watch_board(),
+                agent.watch_gpus(),
                 agent.publish(),
                 agent.watch_slices(),
                 follower.run(),

@@ -32,11 +32,11 @@ from dray.kube.ports import (
 )
 from dray.messages.facts import ClusterObserved, PolicyObserved, PoolObserved, TemplateObserved
 from dray_sandbox.chaos.refusals import TENANT
-from dray_webhook.injection import Ids
-from dray_webhook.mutation import admit_pod
-from dray_webhook.pools import Rules
-from dray_webhook.review import Request
-from dray_webhook.view import View
+from dray_webhook.decisions.injection import AdmissionIds
+from dray_webhook.decisions.pods import admit_pod
+from dray_webhook.decisions.pools import Installation
+from dray_webhook.decisions.review import AdmissionRequest
+from dray_webhook.decisions.view import View
 
 TEAM = "team"
 DEDICATED, SHARED, SPARE = "dedicated", "shared", "spare"
@@ -127,7 +127,7 @@ def plain_pod(name: str, *, life_s: float | None) -> Object:
 def admitted(kube: MemoryKube, pod: Object) -> Object:
     """The pod as the webhook, which has seen the newest objects, lets it in."""
     view = webhook_view(kube)
-    request = Request.model_validate(
+    request = AdmissionRequest.model_validate(
         {
             "uid": "review",
             "namespace": pod["metadata"]["namespace"],
@@ -135,7 +135,9 @@ def admitted(kube: MemoryKube, pod: Object) -> Object:
             "object": pod,
         }
     )
-    answer = admit_pod(request, view, Rules(DRAY_NAMESPACE), Ids(pod["metadata"]["name"], ""))
+    answer = admit_pod(
+        request, view, Installation(DRAY_NAMESPACE), AdmissionIds(pod["metadata"]["name"], "")
+    )
     if not answer.allowed:
         raise ValueError(answer.message)
     made: Object = jsonpatch.apply_patch(pod, list(answer.patch))

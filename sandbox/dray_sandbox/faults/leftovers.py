@@ -5,7 +5,7 @@ from pathlib import Path
 
 from dray.domain.names import DERIVED_FROM_LABEL
 from dray.kube.ports import BIND_REQUESTS, CLAIMS, PODS, TEMPLATES, Listed, Resource
-from dray_node_agent.kubelet.checkpoint import CheckpointFile
+from dray_node_agent.files.checkpoint import CheckpointFile
 
 
 def objects(listed: Mapping[Resource, Listed]) -> list[str]:

@@ -12,15 +12,15 @@ from dray.kube.ports import CLAIMS, Kube
 from dray.messages.inputs import AgentNoted
 from dray.recording.journal import Journal
 from dray_node_agent.agent import NodeAgent
-from dray_node_agent.deciding import Seam
-from dray_node_agent.following import NodeFollower, Reporter
-from dray_node_agent.kubelet.cdi_folder import CdiFolder
-from dray_node_agent.kubelet.checkpoint import CheckpointFile, Loaded
-from dray_node_agent.kubelet.ledger import Ledger
-from dray_node_agent.kubelet.prepared import PreparedClaim
-from dray_node_agent.kubelet.preparing import ClaimRef, Preparer
-from dray_node_agent.publishing import Publisher
+from dray_node_agent.decisions.prepared_claim import PreparedClaim
+from dray_node_agent.files.cdi_folder import CdiFolder
+from dray_node_agent.files.checkpoint import CheckpointFile, LoadedCheckpoint
+from dray_node_agent.kubelet.prepared_claims import PreparedClaims
+from dray_node_agent.kubelet.preparer import ClaimRef, Preparer
+from dray_node_agent.node_state import NodeFollower, NodeReporter
+from dray_node_agent.rule_recorder import AgentRuleRecorder
 from dray_node_agent.settings import NodeGroup
+from dray_node_agent.slice_publisher import SlicePublisher
 from dray_sandbox.chaos import actors
 
 
@@ -37,10 +37,10 @@ class _Checkpoint(CheckpointFile):
         super().__init__(Path("unused"), "boot")
         self._disk = disk
 
-    def load(self) -> Loaded:
+    def load(self) -> LoadedCheckpoint:
         """See ``CheckpointFile.load``."""
         claims = self._disk.claims
-        return Loaded(claims or {}, "boot", fresh=claims is None)
+        return LoadedCheckpoint(claims or {}, "boot", fresh=claims is None)
 
     def save(self, claims: Mapping[str, PreparedClaim]) -> None:
         """See ``CheckpointFile.save``."""
@@ -68,12 +68,12 @@ def node_agent(board: actors.Board, disk: NodeDisk) -> actors.Life:
     def begin(kube: Kube, bus: Bus, name: str) -> actors.Running:
         clock = actors.VirtualClock()
         journal = Journal(bus, AgentNoted, clock, instance=name)
-        seam = Seam(journal)
-        reporter = Reporter(bus, board.node, f"/node-agent/{name}")
-        publisher = Publisher(kube, board.node, disk, seam)
+        recorder = AgentRuleRecorder(journal)
+        reporter = NodeReporter(bus, board.node, f"/node-agent/{name}")
+        publisher = SlicePublisher(kube, board.node, disk, recorder)
         agent = NodeAgent(
             node=NodeGroup(name=board.node, poll=1.0),
-            board=board,
+            gpu_source=board,
             publisher=publisher,
             reporter=reporter,
         )
@@ -81,18 +81,18 @@ def node_agent(board: actors.Board, disk: NodeDisk) -> actors.Life:
         preparer = Preparer(
             kube=kube,
             node=board.node,
-            stock=agent.stock,
-            ledger=Ledger(_Checkpoint(disk), _NoFiles()),
+            inventory=agent.inventory,
+            prepared_claims=PreparedClaims(_Checkpoint(disk), _NoFiles()),
             clock=clock,
             on_prepared=reporter.prepared,
-            seam=seam,
+            recorder=recorder,
         )
         follower = NodeFollower(
             bus, board.node, agent.on_state, agent.on_generation, reporter.repeat
         )
         return actors.Running(
             [
-                agent.watch_board(),
+                agent.watch_gpus(),
                 agent.publish(),
                 agent.watch_slices(),
                 follower.run(),

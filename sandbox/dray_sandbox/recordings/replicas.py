@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from dray.bus.catching_up import CatchingUp
+from dray.bus.gap_tracker import GapTracker
 from dray_allocator.events import (
     Append,
     AppendFailed,
@@ -33,7 +33,7 @@ class Replica:
 
     name: str
     state: AllocatorState
-    catching: CatchingUp = field(default_factory=CatchingUp)
+    catching: GapTracker = field(default_factory=GapTracker)
     records: dict[tuple[str, int], int] = field(default_factory=dict)
     outbox: list[tuple[Append, object, object]] = field(default_factory=list)
     last: dict[str, object] = field(default_factory=dict)

@@ -14,30 +14,30 @@ from dray.domain.names import DEVICE_CLASS, DRAY_NAMESPACE, POOL_LABEL
 from dray.kube.ports import PODS, Kube, NotFoundError, Object
 from dray_sandbox.chaos import actors
 from dray_sandbox.chaos.cluster import DEDICATED, SHARED, TEAM, gpu_pod
-from dray_webhook.cache import Cache
-from dray_webhook.inputs import Inputs
-from dray_webhook.pools import Rules
-from dray_webhook.review import Answer, Request
-from dray_webhook.shell import Webhook
+from dray_webhook.decisions.pools import Installation
+from dray_webhook.decisions.review import AdmissionAnswer, AdmissionRequest
+from dray_webhook.service.facts_cache import FactsCache
+from dray_webhook.service.handler import AdmissionHandler
+from dray_webhook.service.recorder import ReviewRecorder
 
 _TIMEOUT_S = 10.0
 
 
 def webhook(kube: Kube, bus: Bus, name: str) -> actors.Running:
     """The webhook without its HTTPS server, and the user who calls it."""
-    rules = Rules(DRAY_NAMESPACE, ("claim-controller",))
-    cache = Cache(bus)
+    rules = Installation(DRAY_NAMESPACE, ("claim-controller",))
+    cache = FactsCache(bus)
     hints = Backlog(bus, capacity=100, what="pod.requested")
     inputs = Backlog(bus, capacity=1000, what="input.webhook")
-    shell = Webhook(
+    handler = AdmissionHandler(
         cache,
         hints,
         rules,
         source=f"/webhook/{name}",
         sampling_ratio=0.0,
-        inputs=Inputs(inputs, name, rules),
+        recorder=ReviewRecorder(inputs, name, rules),
     )
-    user = User(kube, shell, cache)
+    user = User(kube, handler, cache)
     return actors.Running([cache.run(), hints.run(), inputs.run(), user.run()])
 
 
@@ -46,8 +46,8 @@ class User:
     """Somebody who submits pods and claims, some of them wrong, and deletes some."""
 
     kube: Kube
-    webhook: Webhook
-    cache: Cache
+    webhook: AdmissionHandler
+    cache: FactsCache
 
     async def run(self) -> None:
         """Until the simulation ends; at last nothing of it is left."""
@@ -100,12 +100,12 @@ class User:
         await self.webhook.validate_claim(changed, timeout_s=_TIMEOUT_S)
 
 
-def _request(name: str, kind: str, obj: Object) -> Request:
+def _request(name: str, kind: str, obj: Object) -> AdmissionRequest:
     version = {"group": "", "version": "v1", "kind": kind}
     body = {"uid": f"review-{name}", "kind": version, "namespace": TEAM, "name": name}
-    return Request.model_validate(body | {"object": obj})
+    return AdmissionRequest.model_validate(body | {"object": obj})
 
 
-def _patched(obj: Object, answer: Answer) -> Object:
+def _patched(obj: Object, answer: AdmissionAnswer) -> Object:
     made: Object = jsonpatch.apply_patch(obj, list(answer.patch))
     return made

@@ -13,7 +13,7 @@ from typing import Final, cast
 
 import structlog
 
-from dray.bus.catching_up import CatchingUp
+from dray.bus.gap_tracker import GapTracker
 from dray.bus.ports import Bus, BusUnavailableError, StreamMissingError
 from dray.bus.topology import FACTS_STREAM
 from dray.messages.base import Delivered, subject_prefix, token
@@ -68,7 +68,7 @@ class FactsReader:
         self._is_waiting = True
         """Whether the reading may be interrupted: no fact is being handed over."""
         self._reading: asyncio.Task[None] | None = None
-        self._catching = CatchingUp()
+        self._catching = GapTracker()
         self._folded = 0
         """Facts so far."""
         self._created = ""
@@ -125,7 +125,7 @@ class FactsReader:
             await backoff.pause()
 
     async def _lose(self) -> None:
-        self._catching, self._created = CatchingUp(), ""
+        self._catching, self._created = GapTracker(), ""
         for task in self._earlier:
             task.cancel()
         await self._tell(FactsLost())

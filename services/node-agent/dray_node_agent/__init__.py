@@ -1,8 +1,5 @@
-"""The node-agent: what this node has, how it is, and handing it to containers.
+"""The node-agent: publishes a node's GPUs and prepares claims for the kubelet.
 
-* decisions (pure): ``inventory``, ``models``, ``comparing``, ``kubelet.devices``, ``kubelet.cdi``
-* doors: ``boards.nvml`` (pynvml), ``kubelet.server`` (grpc); ``disk``, ``record``,
-  ``kubelet.checkpoint`` and ``kubelet.cdi_folder`` (files)
-* shells: ``agent``, ``publishing``, ``following``, ``kubelet.preparing``, ``kubelet.ledger``
-* composition root: ``app``
+``decisions`` is pure; ``gpus`` reads NVML, ``files`` the disk, ``kubelet`` serves gRPC; ``agent``
+runs the loops, ``app`` starts it.
 """

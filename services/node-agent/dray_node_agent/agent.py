@@ -1,4 +1,4 @@
-"""The agent's loops: watch the board, follow the node's state, publish, serve, sweep."""
+"""The agent's loops: read GPUs, publish slices, serve the kubelet, sweep claims."""
 
 import asyncio
 import contextlib
@@ -10,94 +10,100 @@ from dray.domain.errors import DrayError, TemporaryError
 from dray.kube.ports import KubeError
 from dray.messages.facts import ClusterObserved
 from dray.runtime.backoff import Backoff
-from dray_node_agent.boards.ports import Board, BoardUnavailableError, Reading
-from dray_node_agent.following import Reporter
-from dray_node_agent.inventory import NodeState, Stock, unhealthy
-from dray_node_agent.kubelet.preparing import Preparer
+from dray_node_agent.decisions.gpus import GpuSnapshot
+from dray_node_agent.decisions.inventory import NodeInventory, NodeState, unhealthy_devices
+from dray_node_agent.gpus.source import GpuSource, GpusUnavailableError
+from dray_node_agent.kubelet.preparer import Preparer
 from dray_node_agent.kubelet.server import KubeletServer
-from dray_node_agent.publishing import Publisher
+from dray_node_agent.node_state import NodeReporter
 from dray_node_agent.settings import NodeGroup
+from dray_node_agent.slice_publisher import SlicePublisher
 
 _SLOW_S = 10.0
-"""From here on a reading of the cards takes too long to be under way."""
+"""A longer read of the GPUs is reported as a problem."""
 
 
 class NodeAgent:
-    """One node's agent. Its loops run for ever; ``app`` runs them side by side."""
+    """One node's agent. Its loops run until cancelled; ``app`` runs them concurrently."""
 
     def __init__(
-        self, *, node: NodeGroup, board: Board, publisher: Publisher, reporter: Reporter
+        self,
+        *,
+        node: NodeGroup,
+        gpu_source: GpuSource,
+        publisher: SlicePublisher,
+        reporter: NodeReporter,
     ) -> None:
         self._node = node
-        self._board = board
+        self._gpu_source = gpu_source
         self._publisher = publisher
         self._reporter = reporter
-        self._reading: Reading | None = None
+        self._snapshot: GpuSnapshot | None = None
         self._state: NodeState | None = None
         self._server: ClusterObserved | None = None
         self._read = asyncio.Event()
-        self._told = asyncio.Event()
+        self._state_received = asyncio.Event()
         self._wake = asyncio.Event()
         self._restored = asyncio.Event()
         self._log = structlog.get_logger().bind(node=node.name)
         self.generation = 0
-        """Of the pool as published; 0 before."""
+        """The published generation of the pool; 0 before."""
         self.registration = "the kubelet has not called yet"
         """Empty once the kubelet has registered the plugin."""
-        self.board_problem = "the board has not been read yet"
+        self.gpus_problem = "the GPUs have not been read yet"
         self.publishing_problem = "nothing has been published yet"
 
-    def stock(self) -> Stock | None:
-        """What claims can get here now; None before the first reading."""
-        if self._reading is None:
+    def inventory(self) -> NodeInventory | None:
+        """The GPUs and the node's state now; None before the first read."""
+        if self._snapshot is None:
             return None
         state = self._state or NodeState(self._node.name)
-        return Stock(self._reading, state)
+        return NodeInventory(self._snapshot, state)
 
     def on_state(self, state: NodeState) -> None:
-        """The bus told the node's state."""
-        self._told.set()
+        """Take the node's state from the bus."""
+        self._state_received.set()
         if state != self._state:
             self._log.info("node state", pool=state.pool, owner=state.owner, qos=state.qos)
             self._state = state
             self._wake.set()
 
     def on_generation(self, generation: int) -> None:
-        """The bus remembers a generation of this node; ours must not be below it."""
+        """Take a generation that was reported before; the next one must be above it."""
         if generation > self._publisher.floor:
             self._publisher.floor = generation
             self._wake.set()
 
     def on_server(self, server: ClusterObserved) -> None:
-        """The bus told what the API server keeps; it may have been upgraded."""
+        """Take the API server's features, which change with upgrades."""
         self._server = server
         self._wake.set()
 
     def on_registered(self, problem: str) -> None:
-        """The kubelet's verdict; it may have wiped the slices while the plugin was away."""
+        """Take the kubelet's registration result; it may have deleted the slices before."""
         self.registration = problem
         self._wake.set()
 
-    async def watch_board(self) -> None:
-        """Loop: read the cards; tell the publisher what changed."""
+    async def watch_gpus(self) -> None:
+        """Loop: read the GPUs; publish after changes."""
         while True:
             try:
-                reading = await self._read_board()
-                self.board_problem = ""
-                if reading != self._reading:
-                    self._report_health(reading)
-                    self._reading = reading
+                snapshot = await self._read_gpus()
+                self.gpus_problem = ""
+                if snapshot != self._snapshot:
+                    self._report_health(snapshot)
+                    self._snapshot = snapshot
                     self._read.set()
                     self._wake.set()
-            except BoardUnavailableError as error:
-                if self.board_problem != str(error):
-                    self._log.error("the board can't be read", error=str(error))
-                self.board_problem = str(error)
+            except GpusUnavailableError as error:
+                if self.gpus_problem != str(error):
+                    self._log.error("the GPUs can't be read", error=str(error))
+                self.gpus_problem = str(error)
             await asyncio.sleep(self._node.poll)
 
     async def publish(self) -> None:
-        """Loop: keep slices and the health fact as the board and the pool say."""
-        await self._know_cards_and_state()
+        """Loop: publish slices and report health after changes."""
+        await self._wait_for_gpus_and_state()
         backoff = Backoff(most_s=self._node.resync)
         while True:
             self._wake.clear()
@@ -106,14 +112,14 @@ class NodeAgent:
                 backoff.reset()
             except DrayError as error:
                 if self.publishing_problem != str(error):
-                    self._log.warning("slices not published, trying again", error=str(error))
+                    self._log.warning("slices not published, will retry", error=str(error))
                 self.publishing_problem = str(error)
                 await backoff.pause()
             else:
                 await self._woken_within(self._node.resync)
 
     async def watch_slices(self) -> None:
-        """Loop: compare again when somebody touched the slices, as a kubelet that starts does."""
+        """Loop: compare again after any change of the slices; a starting kubelet deletes them."""
         backoff = Backoff(most_s=self._node.resync)
         while True:
             try:
@@ -121,19 +127,19 @@ class NodeAgent:
                     backoff.reset()
                     self._wake.set()
             except KubeError as error:
-                self._log.error("slices are not watched, trying again", error=str(error))
+                self._log.error("slices are not watched, will retry", error=str(error))
             await backoff.pause()
 
     async def serve(self, preparer: Preparer, server: KubeletServer) -> None:
-        """Loop: take up what an earlier agent left, then serve the kubelet."""
-        await self._know_cards_and_state()
+        """Loop: restore the claims of an earlier agent, then serve the kubelet."""
+        await self._wait_for_gpus_and_state()
         backoff = Backoff()
         while True:
             try:
                 await preparer.restore()
                 break
             except (TemporaryError, KubeError) as error:
-                self._log.warning("claims not restored, trying again", error=str(error))
+                self._log.warning("claims not restored, will retry", error=str(error))
                 await backoff.pause()
         self._restored.set()
         try:
@@ -143,7 +149,7 @@ class NodeAgent:
             await server.stop(self._node.grace)
 
     async def sweep(self, preparer: Preparer) -> None:
-        """Loop: forget claims that ended without Unprepare."""
+        """Loop: remove claims that ended without Unprepare."""
         await self._restored.wait()
         while True:
             try:
@@ -152,35 +158,35 @@ class NodeAgent:
                 self._log.info("sweep postponed", error=str(error))
             await asyncio.sleep(self._node.sweep)
 
-    async def _read_board(self) -> Reading:
-        """A driver that hangs can't be interrupted: it is waited for, but not in silence."""
-        reading = asyncio.ensure_future(asyncio.to_thread(self._board.read))
+    async def _read_gpus(self) -> GpuSnapshot:
+        """Read in a thread. A driver that hangs can't be interrupted, but is reported."""
+        snapshot = asyncio.ensure_future(asyncio.to_thread(self._gpu_source.read))
         try:
-            done, _ = await asyncio.wait([reading], timeout=_SLOW_S)
+            done, _ = await asyncio.wait([snapshot], timeout=_SLOW_S)
             if not done:
-                self.board_problem = f"the cards have not answered for {_SLOW_S:.0f} s"
-                self._log.error("the board can't be read", error=self.board_problem)
-            return await reading
+                self.gpus_problem = f"the GPUs have not answered for {_SLOW_S:.0f} s"
+                self._log.error("the GPUs can't be read", error=self.gpus_problem)
+            return await snapshot
         finally:
-            reading.cancel()
+            snapshot.cancel()
 
     async def _publish_once(self) -> None:
-        reading, state = self._reading, self._state
-        if reading is None or state is None:
+        snapshot, state = self._snapshot, self._state
+        if snapshot is None or state is None:
             return
         if self._server is not None:
             self._publisher.expect(self._server)
-        generation = await self._publisher.publish(reading, state)
+        generation = await self._publisher.publish(snapshot, state)
         self.publishing_problem = ""
         if generation != self.generation:
-            self._log.info("slices published", generation=generation, cards=len(reading.cards))
+            self._log.info("slices published", generation=generation, gpus=len(snapshot.gpus))
         self.generation = generation
-        self._reporter.inventory(generation, unhealthy(reading))
+        self._reporter.inventory(generation, unhealthy_devices(snapshot))
 
-    async def _know_cards_and_state(self) -> None:
-        """Wait for the first reading, and for a state: the bus's, or the one remembered.
+    async def _wait_for_gpus_and_state(self) -> None:
+        """Wait for the first snapshot, and for a state: the bus's, or the one on disk.
 
-        A node that never had one waits a little for the bus to tell it.
+        Without one on disk, waits ``patience`` for the bus.
         """
         await self._read.wait()
         remembered = (await self._publisher.record()).node
@@ -189,7 +195,7 @@ class NodeAgent:
         if self._state is None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._node.patience):
-                    await self._told.wait()
+                    await self._state_received.wait()
         if self._state is None:
             self._log.warning("no pool known for this node: publishing without one")
             self._state = NodeState(self._node.name)
@@ -199,10 +205,10 @@ class NodeAgent:
             async with asyncio.timeout(wait_s):
                 await self._wake.wait()
 
-    def _report_health(self, reading: Reading) -> None:
-        before = set(unhealthy(self._reading)) if self._reading else set()
-        now = set(unhealthy(reading))
-        if sick := sorted(now - before):
-            self._log.error("cards fell ill", devices=sick)
-        if well := sorted(before - now):
-            self._log.info("cards are well again", devices=well)
+    def _report_health(self, snapshot: GpuSnapshot) -> None:
+        before = set(unhealthy_devices(self._snapshot)) if self._snapshot else set()
+        now = set(unhealthy_devices(snapshot))
+        if failed := sorted(now - before):
+            self._log.error("devices became unhealthy", devices=failed)
+        if recovered := sorted(before - now):
+            self._log.info("devices are healthy again", devices=recovered)

@@ -1,4 +1,4 @@
-"""The composition root: puts the node-agent together and runs it."""
+"""The composition root: assembles the node-agent and runs it."""
 
 import asyncio
 from functools import partial
@@ -19,21 +19,21 @@ from dray.runtime.clock import SystemClock
 from dray.runtime.health import HealthPages
 from dray.telemetry import spans
 from dray_node_agent.agent import NodeAgent
-from dray_node_agent.boards.ports import Board
-from dray_node_agent.boards.simulated import SimulatedBoard
-from dray_node_agent.deciding import Seam
-from dray_node_agent.disk import remove_unfinished, sole_user
-from dray_node_agent.following import NodeFollower, Reporter
-from dray_node_agent.kubelet.cdi_folder import CdiFolder
-from dray_node_agent.kubelet.checkpoint import CheckpointFile, boot_id
-from dray_node_agent.kubelet.ledger import Ledger
-from dray_node_agent.kubelet.preparing import Preparer
+from dray_node_agent.files.atomic_files import remove_unfinished, sole_user
+from dray_node_agent.files.cdi_folder import CdiFolder
+from dray_node_agent.files.checkpoint import CheckpointFile, boot_id
+from dray_node_agent.files.publication_record import PublicationRecordFile
+from dray_node_agent.gpus.simulated_gpus import SimulatedGpus
+from dray_node_agent.gpus.source import GpuSource
+from dray_node_agent.kubelet.prepared_claims import PreparedClaims
+from dray_node_agent.kubelet.preparer import Preparer
 from dray_node_agent.kubelet.server import KubeletServer
 from dray_node_agent.kubelet.sockets import endpoint_socket, registration_socket
 from dray_node_agent.metrics import expose
-from dray_node_agent.publishing import Publisher
-from dray_node_agent.record import RecordFile
+from dray_node_agent.node_state import NodeFollower, NodeReporter
+from dray_node_agent.rule_recorder import AgentRuleRecorder
 from dray_node_agent.settings import NodeAgentSettings, NodeGroup
+from dray_node_agent.slice_publisher import SlicePublisher
 
 SERVICE = "node-agent"
 
@@ -51,23 +51,23 @@ async def run(settings: NodeAgentSettings) -> None:
 async def _run(settings: NodeAgentSettings) -> None:
     bus = await connect_bus(settings, settings.node)
     kube = await api.connect(settings.kube.kubeconfig, user_agent=f"dray-{SERVICE}")
-    board = open_board(settings.node)
+    gpu_source = open_gpu_source(settings.node)
     health = HealthPages(settings.health.host, settings.health.port)
     journal = None
     if settings.record:
         journal = Journal(bus, AgentNoted, SystemClock(), instance=settings.node.name)
     loops: dict[str, Any] = assemble(
-        settings.node, settings.instance, bus, kube, board, health, journal
+        settings.node, settings.instance, bus, kube, gpu_source, health, journal
     )
 
-    async def close_board() -> None:
-        await asyncio.to_thread(board.close)
+    async def close_gpu_source() -> None:
+        await asyncio.to_thread(gpu_source.close)
 
     async def export_spans() -> None:
         await asyncio.to_thread(spans.shutdown)
 
     written = () if journal is None else (journal.flush,)
-    close = (*written, bus.close, kube.close, close_board, export_spans)
+    close = (*written, bus.close, kube.close, close_gpu_source, export_spans)
     await lifetime.serve(health=health, close=close, **loops)
 
 
@@ -82,14 +82,14 @@ async def connect_bus(settings: NodeAgentSettings, node: NodeGroup) -> Bus:
     )
 
 
-def open_board(node: NodeGroup) -> Board:
-    """The board that the settings name. Raises BoardUnavailableError without NVML."""
+def open_gpu_source(node: NodeGroup) -> GpuSource:
+    """The GPU source of the settings. Raises GpusUnavailableError without NVML."""
     if node.board == "simulated":
         health_file = node.health_file or node.state_dir / "unhealthy"
-        return SimulatedBoard(node.name, node.model, node.count, health_file)
-    from dray_node_agent.boards.nvml import NvmlBoard  # only real nodes load NVML
+        return SimulatedGpus(node.name, node.model, node.count, health_file)
+    from dray_node_agent.gpus.nvml import NvmlGpus  # only real nodes load NVML
 
-    return NvmlBoard()
+    return NvmlGpus()
 
 
 def assemble(
@@ -97,26 +97,28 @@ def assemble(
     instance: str,
     bus: Bus,
     kube: Kube,
-    board: Board,
+    gpu_source: GpuSource,
     health: HealthPages,
     journal: Journal | None = None,
 ) -> dict[str, lifetime.Loop]:
-    """The agent's loops on the given doors; tests give it doors of memory."""
-    seam = Seam(journal)
-    publisher = Publisher(kube, node.name, RecordFile(node.state_dir / "record.json"), seam)
-    reporter = Reporter(bus, node.name, f"dray/{SERVICE}/{instance}")
-    agent = NodeAgent(node=node, board=board, publisher=publisher, reporter=reporter)
+    """The agent's loops with the given adapters; tests pass fakes."""
+    recorder = AgentRuleRecorder(journal)
+    publisher = SlicePublisher(
+        kube, node.name, PublicationRecordFile(node.state_dir / "record.json"), recorder
+    )
+    reporter = NodeReporter(bus, node.name, f"dray/{SERVICE}/{instance}")
+    agent = NodeAgent(node=node, gpu_source=gpu_source, publisher=publisher, reporter=reporter)
     reporter.on_generation = agent.on_generation
     preparer = Preparer(
         kube=kube,
         node=node.name,
-        stock=agent.stock,
-        ledger=Ledger(
+        inventory=agent.inventory,
+        prepared_claims=PreparedClaims(
             CheckpointFile(node.state_dir / "checkpoint.json", boot_id()), CdiFolder(node.cdi_dir)
         ),
         clock=SystemClock(),
         on_prepared=reporter.prepared,
-        seam=seam,
+        recorder=recorder,
     )
     server = KubeletServer(
         preparer,
@@ -128,12 +130,12 @@ def assemble(
     follower = NodeFollower(
         bus, node.name, agent.on_state, agent.on_generation, reporter.repeat, agent.on_server
     )
-    _tell_health(health, bus, agent, publisher)
+    _add_health_checks(health, bus, agent, publisher)
     expose(health.registry, agent, preparer, publisher, reporter)
     written = {} if journal is None else {"journal": journal.run}
     return {
         **written,
-        "board": agent.watch_board,
+        "gpus": agent.watch_gpus,
         "facts": follower.run,
         "publish": agent.publish,
         "slices": agent.watch_slices,
@@ -144,10 +146,12 @@ def assemble(
     }
 
 
-def _tell_health(health: HealthPages, bus: Bus, agent: NodeAgent, publisher: Publisher) -> None:
+def _add_health_checks(
+    health: HealthPages, bus: Bus, agent: NodeAgent, publisher: SlicePublisher
+) -> None:
     health.check("bus", lambda: bus.problem)
     health.report("bus-max-payload", lambda: payload_problem(bus.max_payload_bytes))
-    health.check("board", lambda: agent.board_problem or None)
+    health.check("gpus", lambda: agent.gpus_problem or None)
     health.check("slices", lambda: agent.publishing_problem or None)
     health.report("kubelet", lambda: agent.registration or None)
     health.report("api-server", lambda: f"drops {publisher.dropped}" if publisher.dropped else None)

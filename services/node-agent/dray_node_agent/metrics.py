@@ -1,4 +1,4 @@
-"""What Prometheus reads of the agent."""
+"""The agent's Prometheus metrics."""
 
 from collections.abc import Iterable
 
@@ -7,16 +7,20 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from dray_node_agent.agent import NodeAgent
-from dray_node_agent.following import Reporter
-from dray_node_agent.kubelet.preparing import Preparer
-from dray_node_agent.publishing import Publisher
+from dray_node_agent.kubelet.preparer import Preparer
+from dray_node_agent.node_state import NodeReporter
+from dray_node_agent.slice_publisher import SlicePublisher
 
 
 class AgentCollector(Collector):
-    """Reads the agent's state when asked; nothing is counted twice."""
+    """Computes the metrics from the agent's state at each scrape."""
 
     def __init__(
-        self, agent: NodeAgent, preparer: Preparer, publisher: Publisher, reporter: Reporter
+        self,
+        agent: NodeAgent,
+        preparer: Preparer,
+        publisher: SlicePublisher,
+        reporter: NodeReporter,
     ) -> None:
         self._agent = agent
         self._preparer = preparer
@@ -25,12 +29,12 @@ class AgentCollector(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """The metrics now."""
-        stock = self._agent.stock()
-        cards = list(stock.offers.values()) if stock else []
-        sick = sum(1 for offer in cards if offer.card.trouble)
-        health = GaugeMetricFamily("dray_node_cards", "Cards of the node.", labels=["health"])
-        health.add_metric(["well"], len(cards) - sick)
-        health.add_metric(["sick"], sick)
+        inventory = self._agent.inventory()
+        gpus = list(inventory.published_gpus.values()) if inventory else []
+        unhealthy = sum(1 for published in gpus if published.gpu.health_error)
+        health = GaugeMetricFamily("dray_node_cards", "GPUs of the node.", labels=["health"])
+        health.add_metric(["well"], len(gpus) - unhealthy)
+        health.add_metric(["sick"], unhealthy)
         yield health
         yield GaugeMetricFamily(
             "dray_node_pool_generation", "Generation published.", value=self._agent.generation
@@ -59,8 +63,8 @@ def expose(
     registry: CollectorRegistry,
     agent: NodeAgent,
     preparer: Preparer,
-    publisher: Publisher,
-    reporter: Reporter,
+    publisher: SlicePublisher,
+    reporter: NodeReporter,
 ) -> None:
     """Add the agent's metrics to the page."""
     registry.register(AgentCollector(agent, preparer, publisher, reporter))

@@ -5,34 +5,34 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from dray.runtime.settings import Duration, Group, Settings
-from dray_node_agent.boards.simulated import MODELS
+from dray.runtime.settings import Duration, Settings, SettingsGroup
+from dray_node_agent.gpus.simulated_gpus import MODELS
 
 
-class NodeGroup(Group):
-    """The node, its cards and the folders it shares with the kubelet."""
+class NodeGroup(SettingsGroup):
+    """The node, its GPUs and the folders that it shares with the kubelet."""
 
     name: str = Field(min_length=1, max_length=253, description="the name of this agent's Node")
     board: Literal["nvml", "simulated"] = "nvml"
     model: str = "H100"
-    """Model of simulated cards."""
+    """Model of simulated GPUs."""
     count: int = Field(default=8, ge=0, le=256)
-    """How many simulated cards."""
+    """How many simulated GPUs."""
     health_file: Path | None = None
-    """Names simulated cards that are sick; default: ``unhealthy`` in the state folder."""
+    """File of unhealthy simulated GPUs; default: ``unhealthy`` in the state folder."""
     plugins_dir: Path = Path("/var/lib/kubelet/plugins")
     registry_dir: Path = Path("/var/lib/kubelet/plugins_registry")
     cdi_dir: Path = Path("/var/run/cdi")
     token_file: Path = Path("/var/run/secrets/dray-nats/token")
     """The service account's token for NATS, projected with the audience ``dray-nats``."""
     state_dir: Path = Path("/var/lib/dray/node-agent")
-    """Checkpoint and record; must outlive reboots."""
+    """Checkpoint and record; must survive reboots."""
     poll: Duration = 1.0
-    """How often the board is read."""
+    """How often the GPUs are read."""
     resync: Duration = 30.0
     """How often the slices are compared with the API server when nothing changed."""
     patience: Duration = 5.0
-    """How long a node's first start waits for its pool before it publishes without one."""
+    """How long a node's first start waits for its pool before it publishes slices without one."""
     sweep: Duration = 600.0
     """How often prepared claims are compared with the API server."""
     grace: Duration = 5.0

@@ -13,10 +13,7 @@ from dray.runtime import logs
 from dray.runtime.health import HealthPages
 from dray.runtime.lifetime import serve
 from dray.telemetry import spans
-from dray_webhook.cache import Cache
-from dray_webhook.certificates import Certificates, ensure_certificates
-from dray_webhook.inputs import Inputs
-from dray_webhook.pools import Rules
+from dray_webhook.decisions.pools import Installation
 from dray_webhook.registration import (
     MUTATE_CLAIMS,
     MUTATE_PODS,
@@ -24,10 +21,13 @@ from dray_webhook.registration import (
     VALIDATE_PODS,
     VALIDATE_POOLS,
 )
-from dray_webhook.rehearsal import rehearse
-from dray_webhook.server import Server
+from dray_webhook.service.certificates import Certificates, ensure_certificates
+from dray_webhook.service.facts_cache import FactsCache
+from dray_webhook.service.handler import AdmissionHandler
+from dray_webhook.service.recorder import ReviewRecorder
+from dray_webhook.service.server import AdmissionServer
+from dray_webhook.service.warmup import warm_up
 from dray_webhook.settings import WebhookSettings
-from dray_webhook.shell import Webhook
 
 SERVICE = "webhook"
 
@@ -36,7 +36,7 @@ async def run(settings: WebhookSettings) -> None:
     """Serve until SIGTERM."""
     logs.configure(SERVICE, settings.instance, level=settings.log.level, format=settings.log.format)
     spans.configure(SERVICE, settings.instance)
-    rehearse()
+    warm_up()
     certificates = ensure_certificates(settings.webhook.certificate_dir, settings.names())
     bus = await jetstream.connect(
         settings.nats.url,
@@ -45,7 +45,7 @@ async def run(settings: WebhookSettings) -> None:
         user=settings.nats.user,
         password=settings.nats.password.get_secret_value(),
     )
-    cache = Cache(bus)
+    cache = FactsCache(bus)
     backlog = Backlog(bus, capacity=settings.webhook.event_queue, what="pod.requested")
     inputs = Backlog(bus, capacity=settings.webhook.event_queue, what="input.webhook")
     webhook = _webhook(settings, cache, backlog, inputs)
@@ -66,23 +66,30 @@ async def run(settings: WebhookSettings) -> None:
     )
 
 
-def _webhook(settings: WebhookSettings, cache: Cache, backlog: Backlog, inputs: Backlog) -> Webhook:
-    rules = Rules(settings.namespace, settings.service_users())
-    return Webhook(
+def _webhook(
+    settings: WebhookSettings, cache: FactsCache, backlog: Backlog, inputs: Backlog
+) -> AdmissionHandler:
+    installation = Installation(settings.namespace, settings.service_users())
+    return AdmissionHandler(
         cache,
         backlog,
-        rules,
+        installation,
         source=f"/{SERVICE}/{settings.instance}",
         sampling_ratio=settings.webhook.sampling_ratio,
         lookup_timeout_s=settings.webhook.lookup_timeout,
-        inputs=Inputs(inputs, settings.instance, rules) if settings.record else None,
+        recorder=ReviewRecorder(inputs, settings.instance, installation)
+        if settings.record
+        else None,
     )
 
 
 def _server(
-    settings: WebhookSettings, webhook: Webhook, certificates: Certificates, health: HealthPages
-) -> Server:
-    return Server(
+    settings: WebhookSettings,
+    webhook: AdmissionHandler,
+    certificates: Certificates,
+    health: HealthPages,
+) -> AdmissionServer:
+    return AdmissionServer(
         {
             MUTATE_PODS: webhook.mutate_pod,
             VALIDATE_PODS: webhook.validate_pod,
@@ -115,6 +122,6 @@ def _count_events(backlog: Backlog, registry: prometheus_client.CollectorRegistr
     )
     waiting.set_function(lambda: len(backlog))
     dropped = prometheus_client.Gauge(
-        "dray_webhook_events_dropped", "pod.requested events given up", registry=registry
+        "dray_webhook_events_dropped", "pod.requested events dropped", registry=registry
     )
     dropped.set_function(lambda: backlog.dropped)

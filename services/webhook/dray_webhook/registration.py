@@ -1,4 +1,7 @@
-"""How an API server is told to call the webhook. Pure; the installer applies the objects."""
+"""The webhook configurations with which an API server calls the webhook. Pure.
+
+The installer applies them.
+"""
 
 import base64
 import json
@@ -15,7 +18,7 @@ from dray.domain.names import (
     TFLOPS_REQUEST,
 )
 from dray.kube.ports import CLAIMS, POOLS, TEMPLATES
-from dray_webhook.pools import service_users
+from dray_webhook.decisions.pools import service_users
 
 MUTATE_PODS = "/mutate-pods"
 MUTATE_CLAIMS = "/mutate-claims"
@@ -23,7 +26,7 @@ VALIDATE_PODS = "/validate-pods"
 VALIDATE_CLAIMS = "/validate-claims"
 VALIDATE_POOLS = "/validate-pools"
 NAME = "dray-webhook"
-NONSENSE = "as much as there is"
+INVALID_TFLOPS = "as much as there is"
 API = "admissionregistration.k8s.io/v1"
 
 
@@ -53,10 +56,10 @@ WRITTEN_CHANGED = " || ".join(
         _changed("spec.tolerations", "[]"),
     ]
 )
-"""Lifting a gate or setting an image is nobody's business here."""
+"""Other updates, such as a lifted gate or a new image, do not concern the webhook."""
 NOT_ADMITTED = f'{ANNOTATED} && !("{SHAPE}" in object.metadata.annotations)'
-"""Annotations that a later mutating webhook added: ours had its turn without them, and a webhook
-that wasn't called is not called again (``reinvocationPolicy`` notwithstanding)."""
+"""Annotations that a later mutating webhook added: dray's was not called, because there were none
+yet, and ``reinvocationPolicy`` only repeats calls."""
 
 
 def _of_our_class(spec: str) -> str:
@@ -80,7 +83,7 @@ def _selector(variable: str) -> str:
 _SELECTOR_CHANGED = (
     f"request.operation == 'CREATE' || {_selector('object')} != {_selector('oldObject')}"
 )
-"""Users who change something else of a pool were warned before."""
+"""Who changes anything else of a pool was warned before."""
 
 
 def _tolerating(spec: str) -> str:
@@ -97,11 +100,11 @@ def _tolerating(spec: str) -> str:
 
 _LABELLED = f'has(object.metadata.labels) && "{POOL_LABEL}" in object.metadata.labels'
 DRAYS_CLAIM = f"({OUR_CLAIM}) || ({_LABELLED})"
-"""What dray allocates: claims of our class, and of any class in one of its pools."""
-STRANGE_CLAIM = f"!({DRAYS_CLAIM})"
+"""What dray allocates: claims of its class, and of any class in one of its pools."""
+FOREIGN_CLAIM = f"!({DRAYS_CLAIM})"
 TOLERATING_CLAIM = _tolerating("object.spec")
 TOLERATING_TEMPLATE = f"has(object.spec.spec) && {_tolerating('object.spec.spec')}"
-"""Of whatever class: they may get past the taint that keeps kube-scheduler from dray's devices."""
+"""Of any class: they may tolerate the taint that keeps kube-scheduler from dray's devices."""
 
 
 def webhook_configurations(
@@ -115,18 +118,18 @@ def webhook_configurations(
     """The MutatingWebhookConfiguration and the ValidatingWebhookConfiguration.
 
     ``url`` is the webhook's root (``https://127.0.0.1:8443``), ``ca_bundle`` the PEM of its CA.
-    ``trusted`` users update pods without asking. Nobody's update waits for a webhook that is away.
+    Updates by ``trusted`` users are not sent. While the webhook is unavailable, updates succeed.
     """
-    strangers = f"!(request.userInfo.username in {json.dumps([*trusted])})"
-    called = _Call(url.rstrip("/"), base64.b64encode(ca_bundle).decode(), timeout_s)
+    not_trusted = f"!(request.userInfo.username in {json.dumps([*trusted])})"
+    endpoint = _Endpoint(url.rstrip("/"), base64.b64encode(ca_bundle).decode(), timeout_s)
     return [
-        _configuration("MutatingWebhookConfiguration", name, _mutating(called, strangers)),
-        _configuration("ValidatingWebhookConfiguration", name, _validating(called)),
+        _configuration("MutatingWebhookConfiguration", name, _mutating(endpoint, not_trusted)),
+        _configuration("ValidatingWebhookConfiguration", name, _validating(endpoint)),
     ]
 
 
-def senseless_pod(namespace: str = "default") -> dict[str, Any]:
-    """A pod that the webhook denies for its ``tflops-request``: who makes one in a dry run learns
+def probe_pod(namespace: str = "default") -> dict[str, Any]:
+    """A pod that the webhook denies for its ``tflops-request``: created in a dry run, it shows
     whether the API server calls the webhook."""
     return {
         "apiVersion": "v1",
@@ -134,7 +137,7 @@ def senseless_pod(namespace: str = "default") -> dict[str, Any]:
         "metadata": {
             "name": "dray-probe",
             "namespace": namespace,
-            "annotations": {TFLOPS_REQUEST: NONSENSE},
+            "annotations": {TFLOPS_REQUEST: INVALID_TFLOPS},
         },
         "spec": {"containers": [{"name": "probe", "image": "dray.dev/probe"}]},
     }
@@ -145,8 +148,8 @@ _CREATED_CLAIM = (_DRA, CLAIMS.plural, "CREATE")
 _CREATED_TEMPLATE = (_DRA, TEMPLATES.plural, "CREATE")
 
 
-class _Call:
-    """What all webhooks of one server share."""
+class _Endpoint:
+    """Makes webhook entries with the same URL, CA and timeout."""
 
     def __init__(self, root: str, ca_bundle: str, timeout_s: int) -> None:
         self._root = root
@@ -177,36 +180,36 @@ class _Call:
         }
 
 
-def _mutating(called: _Call, strangers: str) -> list[dict[str, Any]]:
-    """Pods get their claim, hand-written claims the capacities that are sold."""
-    pods = called.webhook(
+def _mutating(endpoint: _Endpoint, not_trusted: str) -> list[dict[str, Any]]:
+    """Injects claims into pods, and maps capacities of hand-written claims."""
+    pods = endpoint.webhook(
         "pods", MUTATE_PODS, _rule("", "pods", "CREATE"), {"annotated": ANNOTATED}
     )
-    # A service to those who apply a manifest again; the API server refuses by itself what may not
-    # change (policies.yaml of the chart).
-    updates = called.webhook(
+    # For manifests that are applied again. ValidatingAdmissionPolicies (policies.yaml of the chart)
+    # refuse what may not change.
+    updates = endpoint.webhook(
         "pod-updates",
         MUTATE_PODS,
         _rule("", "pods", "UPDATE"),
         {
             "annotated": f"({ANNOTATED}) || ({_annotated('oldObject')})",
             "changed": WRITTEN_CHANGED,
-            "not-by-dray": strangers,
+            "not-by-dray": not_trusted,
         },
         failure_policy="Ignore",
     )
-    claims = called.webhook(
+    claims = endpoint.webhook(
         "claims", MUTATE_CLAIMS, _rule(*_CREATED_CLAIM), {"our-class": OUR_CLAIM}
     )
     return [{**webhook, "reinvocationPolicy": "IfNeeded"} for webhook in (pods, updates, claims)]
 
 
-def _validating(called: _Call) -> list[dict[str, Any]]:
-    """What is refused once every mutating webhook has had its turn."""
-    tolerating_claim = {"strange": STRANGE_CLAIM, "tolerating": TOLERATING_CLAIM}
+def _validating(endpoint: _Endpoint) -> list[dict[str, Any]]:
+    """Checks after all mutating webhooks."""
+    tolerating_claim = {"strange": FOREIGN_CLAIM, "tolerating": TOLERATING_CLAIM}
     tolerating_template = {"strange": f"!({OUR_TEMPLATE})", "tolerating": TOLERATING_TEMPLATE}
     refused = [
-        called.webhook(what, path, _rule(group, resource, operation), conditions)
+        endpoint.webhook(what, path, _rule(group, resource, operation), conditions)
         for what, path, group, resource, operation, conditions in (
             ("pods", VALIDATE_PODS, "", "pods", "CREATE", {"not-admitted": NOT_ADMITTED}),
             ("claims", VALIDATE_CLAIMS, *_CREATED_CLAIM, {"drays": DRAYS_CLAIM}),
@@ -215,24 +218,24 @@ def _validating(called: _Call) -> list[dict[str, Any]]:
             ("tolerating-templates", VALIDATE_CLAIMS, *_CREATED_TEMPLATE, tolerating_template),
         )
     ]
-    # Other drivers' users don't wait for dray's webhook: it has something to say only where the
-    # server drops taints.
-    others = {"strange": STRANGE_CLAIM, "not-tolerating": f"!({TOLERATING_CLAIM})"}
-    asked = called.webhook(
+    # Claims of other drivers do not wait for dray's webhook: it can refuse one only if the server
+    # drops taints.
+    others = {"strange": FOREIGN_CLAIM, "not-tolerating": f"!({TOLERATING_CLAIM})"}
+    foreign = endpoint.webhook(
         "strange-claims",
         VALIDATE_CLAIMS,
         _rule(*_CREATED_CLAIM),
         others,
         failure_policy="Ignore",
     )
-    pools = called.webhook(
+    pools = endpoint.webhook(
         "pools",
         VALIDATE_POOLS,
         _rule(POOLS.group, POOLS.plural, "CREATE", "UPDATE", scope="Cluster"),
         {"selector-changed": _SELECTOR_CHANGED},
         failure_policy="Ignore",
     )
-    return [*refused, asked, pools]
+    return [*refused, foreign, pools]
 
 
 def _rule(group: str, resource: str, *operations: str, scope: str = "Namespaced") -> dict[str, Any]:

@@ -1,44 +1,44 @@
-"""What can be set: ``DRAY_WEBHOOK__…`` beside the settings of every process."""
+"""The webhook's settings, ``DRAY_WEBHOOK__…``, in addition to those of every process."""
 
 from pathlib import Path
 
 from pydantic import Field
 
-from dray.runtime.settings import ByteSize, CommaList, Duration, Group, Settings
+from dray.runtime.settings import ByteSize, CommaList, Duration, Settings, SettingsGroup
 from dray.runtime.units import parse_bytes
-from dray_webhook.pools import LOCAL_SERVICE_USERS, service_users
+from dray_webhook.decisions.pools import LOCAL_SERVICE_USERS, service_users
 
 
-class Webhook(Group):
-    """The HTTPS side and the decisions' knobs."""
+class WebhookGroup(SettingsGroup):
+    """Settings of the HTTPS server and of admission."""
 
     host: str = "127.0.0.1"
     port: int = Field(default=8443, ge=0, le=65_535)
-    """0: any free one."""
+    """0: any free port."""
     certificate_dir: Path = Path("/var/run/dray/webhook")
     """ca.crt, tls.crt and tls.key are made here if they are absent."""
     sans: CommaList = ()
-    """DNS names and addresses of the certificate beside 127.0.0.1 and localhost."""
+    """DNS names and addresses of the certificate, in addition to 127.0.0.1 and localhost."""
     lookup_timeout: Duration = Field(default=0.3, gt=0, le=5)
-    """For all look-ups before one negative answer together."""
+    """Limit of all look-ups before one denial, together."""
     sampling_ratio: float = Field(default=1.0, ge=0, le=1)
-    """Share of pods whose trace is recorded; decided here, once for all services."""
+    """Share of pods whose trace is recorded; the webhook decides it for all services."""
     body_limit: ByteSize = Field(default=parse_bytes("8MiB"), gt=0)
-    """An object of 1.5 MiB, old and new, with the escapes of JSON."""
+    """Enough for an old and a new object of 1.5 MiB each, with JSON escapes."""
     service_users: CommaList = LOCAL_SERVICE_USERS
-    """Users who may write the annotations that only dray writes, beside the claim-controller's
-    ServiceAccount in dray's namespace."""
+    """Users who may write the annotations that only dray writes, in addition to the
+    claim-controller's ServiceAccount in dray's namespace."""
     event_queue: int = Field(default=1000, gt=0)
     """``pod.requested`` events kept while the bus is away."""
 
 
 class WebhookSettings(Settings):
-    """Everything this process reads."""
+    """All settings of the webhook."""
 
-    webhook: Webhook = Webhook()
+    webhook: WebhookGroup = WebhookGroup()
 
     def names(self) -> tuple[str, ...]:
-        """Names in the certificate."""
+        """Names and addresses in the certificate."""
         return tuple(dict.fromkeys(("127.0.0.1", "localhost", *self.webhook.sans)))
 
     def service_users(self) -> tuple[str, ...]:

@@ -1,1 +1,1 @@
-"""The only door to NATS: a port, the real door, and an in-memory one that passes its tests."""
+"""The only adapter to NATS: a port, the real bus, and one in memory that passes the same tests."""

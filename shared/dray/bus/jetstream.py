@@ -11,6 +11,7 @@ import nats.errors
 import structlog
 from nats.aio.msg import Msg
 
+from dray.bus.connection import BusCredentials, Connection
 from dray.bus.jetstream_api import (
     TIMEOUT_S,
     JetStreamRefusedError,
@@ -22,10 +23,9 @@ from dray.bus.jetstream_api import (
 )
 from dray.bus.jetstream_consumer import consume
 from dray.bus.jetstream_leases import Leases
-from dray.bus.jetstream_reader import Reader
+from dray.bus.jetstream_reader import JetStreamReader
 from dray.bus.jetstream_readings import Readings, make
-from dray.bus.jetstream_streams import Streams, is_kept
-from dray.bus.link import Credentials, Link
+from dray.bus.jetstream_streams import JetStreamStreams, is_kept
 from dray.bus.ports import (
     BusUnavailableError,
     Delivery,
@@ -80,9 +80,9 @@ async def connect(
     BusUnavailableError, and readers wait.
     """
     is_owner = role == CLAIM_CONTROLLER
-    link = Link(
+    link = Connection(
         servers,
-        Credentials(user, password, node, token_file),
+        BusCredentials(user, password, node, token_file),
         name=name,
         api=API_OF_OWNER if is_owner else API_OF_OTHERS,
     )
@@ -98,12 +98,12 @@ async def connect(
 class JetStreamBus:
     """``Bus`` over one connection."""
 
-    def __init__(self, link: Link, readings: str = "", replicas: int | None = None) -> None:
+    def __init__(self, link: Connection, readings: str = "", replicas: int | None = None) -> None:
         self._link = link
         self._leases = Leases(link)
         self._is_owner = not readings
         self._readings = Readings(readings)
-        self._streams = Streams(replicas)
+        self._streams = JetStreamStreams(replicas)
 
     @property
     def connected(self) -> bool:
@@ -164,7 +164,7 @@ class JetStreamBus:
         is stored."""
         if self._is_owner:
             return await last_message(self._link.session(), stream, subject)
-        return await Reader(self._link, self._readings, stream, (subject,), 1).last()
+        return await JetStreamReader(self._link, self._readings, stream, (subject,), 1).last()
 
     async def open_reading(self, reading: Reading) -> ReadingReply:
         """See ``Bus.open_reading``."""
@@ -177,13 +177,13 @@ class JetStreamBus:
         self, stream: str, *, subjects: Sequence[str] = (), start: int = 1
     ) -> AsyncIterator[Delivered]:
         """See ``Bus.read``."""
-        return Reader(self._link, self._readings, stream, subjects, start).messages()
+        return JetStreamReader(self._link, self._readings, stream, subjects, start).messages()
 
     def read_batches(
         self, stream: str, *, subjects: Sequence[str] = (), start: int = 1
     ) -> AsyncIterator[Sequence[Delivered]]:
         """See ``Bus.read_batches``."""
-        return Reader(self._link, self._readings, stream, subjects, start).batches()
+        return JetStreamReader(self._link, self._readings, stream, subjects, start).batches()
 
     def consume(
         self, stream: str, *, durable: str, subjects: Sequence[str] = ()
@@ -267,7 +267,7 @@ async def _answer(question: Msg, handler: Handler) -> None:
             "a question was not answered", subject=question.subject, error=str(error)
         )
     except Exception:  # noqa: BLE001
-        # Nobody's question may end whoever answers, and with it the service.
+        # No request may end the responder, and with it the service.
         structlog.get_logger().exception("a question was not answered", subject=question.subject)
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from dray.bus.intake import Headers
+from dray.bus.bulk_parser import Headers
 from dray.bus.ports import (
     BusUnavailableError,
     NoRoomError,

@@ -7,10 +7,10 @@ from typing import Any, Final
 import msgspec
 import structlog
 
+from dray.bus.connection import Connection
 from dray.bus.dead import dead_letter
 from dray.bus.jetstream_api import NANO, ask
 from dray.bus.jetstream_pull import FlowEndedError, pull
-from dray.bus.link import Link
 from dray.bus.ports import BusUnavailableError, StreamMissingError
 from dray.bus.session import Session
 from dray.domain.errors import PermanentError
@@ -52,7 +52,7 @@ class JetStreamDelivery:
         except StreamMissingError:
             raise
         except PermanentError as error:
-            # One that can't be published is delivered to whoever consumes for ever, otherwise.
+            # Without the termination below, the message would be delivered again for ever.
             structlog.get_logger().error(
                 "a dead letter is lost", subject=self.message.subject, error=str(error)
             )
@@ -60,7 +60,7 @@ class JetStreamDelivery:
 
 
 async def consume(
-    link: Link, stream: str, durable: str, subjects: Sequence[str], publish: Publish
+    link: Connection, stream: str, durable: str, subjects: Sequence[str], publish: Publish
 ) -> AsyncGenerator[JetStreamDelivery, None]:
     """Messages of a durable consumer, over reconnections.
 

@@ -3,8 +3,8 @@
 import math
 from typing import Final
 
+from dray.bus.connection import Connection
 from dray.bus.jetstream_api import ask, last_message, store, understood
-from dray.bus.link import Link
 from dray.bus.ports import BusUnavailableError, StaleSequenceError, StreamMissingError
 from dray.bus.session import NoRespondersError
 from dray.bus.topology import LEASE_PREFIX, LEASES_STREAM
@@ -17,7 +17,7 @@ _TIMEOUT_S: Final = 2.0
 class Leases:
     """Who holds what, as far as this process wrote it."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Connection) -> None:
         self._link = link
         self._mine: dict[str, int] = {}
         """Sequence of the message last written per key and holder."""

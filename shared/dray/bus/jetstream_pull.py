@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from dray.bus.intake import Headers
+from dray.bus.bulk_parser import Headers
 from dray.bus.jetstream_api import NANO
 from dray.bus.ports import BusUnavailableError
 from dray.bus.session import Session
@@ -43,10 +43,10 @@ class Position(msgspec.Struct, frozen=True, gc=False):
     @property
     def attempts(self) -> int:
         """How often it was delivered."""
-        return int(_told(self.reply)[0])
+        return int(_reply_numbers(self.reply)[0])
 
 
-def _told(reply: bytes) -> list[bytes]:
+def _reply_numbers(reply: bytes) -> list[bytes]:
     """Numbers in a reply subject: attempts, both sequences, nanoseconds since 1970 and what is
     pending."""
     if reply.count(b".") == _DOTS:
@@ -102,7 +102,7 @@ class Arrivals:
         messages = self._messages
         for _ in range(count):
             subject, reply, headers, payload = messages.popleft()
-            _, sequence, consumer_sequence, time_unix_ns, pending = _told(reply)
+            _, sequence, consumer_sequence, time_unix_ns, pending = _reply_numbers(reply)
             message = Delivered(
                 # Anybody who may publish below a prefix may write there what is no text.
                 subject.decode("utf-8", "replace"),
@@ -111,7 +111,7 @@ class Arrivals:
                 stream,
                 int(sequence),
                 int(time_unix_ns) / NANO,
-                # What the server said when it sent this one; meanwhile more may have come.
+                # The server's count when it sent this message; more may have arrived since.
                 max(int(pending), len(messages)),
             )
             yield message, Position(reply, int(consumer_sequence))
@@ -140,12 +140,12 @@ async def pull(
     """Messages of a consumer, some at once, until it or the session is gone.
 
     ``batch`` are on their way or at hand at most; more are asked for once they are not more than
-    ``refill``, so that the server sends while earlier ones are worked off. ``give_back``: what was
-    fetched but not taken goes to the next taker at once, instead of after the consumer's wait for
-    its acknowledgement.
+    ``refill``, so that the server sends while earlier ones are worked off. ``give_back``: messages
+    that were fetched but not taken are returned at once, instead of after the consumer's wait for
+    their acknowledgement.
 
     Raises:
-        FlowEndedError: no message and no heartbeat came, or the server said that it is over.
+        FlowEndedError: no message and no heartbeat came, or the server ended the request.
         BusUnavailableError: the session was lost while asking.
     """
     arrivals = Arrivals()

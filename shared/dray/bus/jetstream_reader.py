@@ -6,9 +6,9 @@ from typing import Final
 
 import structlog
 
+from dray.bus.connection import Connection
 from dray.bus.jetstream_pull import FlowEndedError, pull
 from dray.bus.jetstream_readings import Readings
-from dray.bus.link import Link
 from dray.bus.ports import BusUnavailableError, StreamMissingError
 from dray.bus.session import Session
 from dray.messages.base import Delivered
@@ -19,12 +19,12 @@ BATCH: Final = 512
 _REFILL: Final = BATCH // 2
 
 
-class Reader:
+class JetStreamReader:
     """One reading of one stream: where it is, and in which life of the stream."""
 
     def __init__(
         self,
-        link: Link,
+        link: Connection,
         readings: Readings,
         stream: str,
         subjects: Sequence[str],
@@ -101,8 +101,8 @@ class Reader:
         self._created = self._created or opened.created
         if opened.created != self._created:
             raise StreamMissingError(
-                f"the stream {self._stream} was made again at {opened.created}; forget what the "
-                f"one of {self._created} said"
+                f"the stream {self._stream} was made again at {opened.created}; discard what "
+                f"was read from the one of {self._created}"
             )
         if self._next > 1 and opened.last_sequence < self._next - 1 and self._has_read:
             raise StreamMissingError(

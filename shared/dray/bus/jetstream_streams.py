@@ -24,7 +24,7 @@ REPLICAS: Final = 3
 """Of a new stream, where the servers can keep so many and no setting says otherwise."""
 
 
-class Streams:
+class JetStreamStreams:
     """Makes streams and raises their replicas, over one session at a time.
 
     ``replicas``: the setting; None: what each stream has, and for new ones REPLICAS.

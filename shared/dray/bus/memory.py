@@ -1,4 +1,4 @@
-"""The bus in memory: the same port and rules as the real door, for tests and simulation."""
+"""The bus in memory: the same port and rules as the real adapter, for tests and simulation."""
 
 import asyncio
 import time
@@ -185,7 +185,9 @@ class MemoryBus:
         while True:
             await self._until_connected()
             if source.deleted:
-                raise StreamMissingError(f"the stream {stream} was deleted; forget what it said")
+                raise StreamMissingError(
+                    f"the stream {stream} was deleted; discard what was read from it"
+                )
             if position > start and source.last_sequence < position - 1:
                 raise StreamMissingError(
                     f"the stream {stream} ends at {source.last_sequence}, but {position - 1} was "

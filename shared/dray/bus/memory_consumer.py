@@ -8,7 +8,7 @@ from dray.bus.memory_store import MemoryStream
 from dray.messages.base import Delivered
 
 ACK_WAIT_S = 30.0
-"""How long an unanswered message stays with its taker, as in the real door."""
+"""How long an unanswered message stays with its taker, as in the real adapter."""
 
 Bury = Callable[[Delivered, str], Awaitable[None]]
 

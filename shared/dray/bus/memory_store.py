@@ -271,5 +271,5 @@ class MemoryServer:
 
 
 def with_pending(batch: Sequence[Delivered], index: int) -> Delivered:
-    """The message of a batch, told how many of the batch are behind it."""
+    """A message of a batch, with the number of messages behind it."""
     return msgspec.structs.replace(batch[index], pending=len(batch) - 1 - index)

@@ -157,9 +157,9 @@ class Bus(Protocol):
     ) -> int:
         """Store only if the stream's last sequence is ``expected_last``; the new sequence.
         Calls may overlap with predicted sequences; they reach the server in call order.
-        A predicted sequence may be taken by somebody else's record, so whoever overlaps calls
-        gives each an ``identity`` of its own and names the one before it in ``after``: the
-        append fails as well where that one is not the last. Raises StaleSequenceError,
+        Another writer's record may take a predicted sequence. So a caller that overlaps calls gives
+        each an ``identity`` of its own and names the one before it in ``after``: the append also
+        fails if that one is not the last. Raises StaleSequenceError,
         StreamMissingError."""
 
     async def last(self, stream: str, subject: str) -> Delivered | None:

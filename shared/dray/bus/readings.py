@@ -4,10 +4,7 @@ A client that may create a consumer can make JetStream deliver to any subject of
 account, a decision log included. So the owner alone creates them, and hands out their random names.
 """
 
-import asyncio
 import re
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Final
 
 import msgspec
@@ -32,8 +29,8 @@ PERIOD_S: Final = 60.0
 _SHOWN: Final = 300
 """Characters of a name that is refused."""
 _LOG: Final = re.compile(re.escape(DECISION_LOGS.removesuffix("*")) + "[-_0-9A-Za-z]{1,300}")
-"""Names that decision logs can have. The name becomes part of a subject: the server ends the
-connection of whoever sends one that is longer than a line."""
+"""Names that decision logs can have. The name becomes part of a subject: the server ends
+the connection of a client that sends a subject longer than a line."""
 
 
 def is_within(subject: str, pattern: str) -> bool:
@@ -125,17 +122,6 @@ class ReadingServer:
         if asked <= most:
             return None
         return f"{who} asked for more than {most} readings within {PERIOD_S:.0f} s: try again later"
-
-
-@asynccontextmanager
-async def serving_readings(bus: Bus) -> AsyncIterator[None]:
-    """Answer for the length of a block, where allocators run without a claim-controller."""
-    task = asyncio.create_task(ReadingServer(bus).run(), name="readings")
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 def _is_stream(name: str, pattern: str) -> bool:

@@ -1,8 +1,8 @@
 """One connection to NATS, from its beginning to its end: requests, and subscriptions.
 
-nats-py's own reconnection is off. It would replay buffered publishes of which the caller was
-told that they failed; here a lost connection fails everything in flight at once, and the caller
-decides what to repeat.
+nats-py's own reconnection is off. It would replay buffered publishes that the caller already saw
+fail. Here a lost connection fails everything in flight at once, and the caller decides what to
+repeat.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.aio.transport import TcpTransport
 
-from dray.bus.intake import Intake, Take
+from dray.bus.bulk_parser import BulkParser, Take
 from dray.bus.ports import BusUnavailableError, MessageTooLargeError
 from dray.domain.errors import PermanentError
 from dray.messages.base import sent_bytes
@@ -43,7 +43,7 @@ class SessionClient(Client):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__()
-        self._ps = self.intake = Intake(self)
+        self._ps = self.intake = BulkParser(self)
         self.on_end: Callable[[], None] | None = None
         """Called once nothing more is read. nats-py's own callbacks are not where it fails while
         it closes, and late where it waits to get rid of what it has to send."""
@@ -56,8 +56,9 @@ class SessionClient(Client):  # type: ignore[misc]
                 self.on_end()
 
     async def _flush_pending(self, force_flush: bool = False) -> Any:
-        """nats-py swallows the cancellation of whoever waits here until the server takes what was
-        sent: loops would go on that were to end, and requests wait on after their time."""
+        """nats-py swallows the cancellation of a task that waits here for the server to take what
+        was sent: loops would go on after their end, and requests would wait beyond their
+        timeout."""
         task = asyncio.current_task()
         before = task.cancelling() if task is not None else 0
         flushed = await super()._flush_pending(force_flush)
@@ -98,7 +99,7 @@ class SessionClient(Client):  # type: ignore[misc]
 class Taking:
     """A subscription whose messages are taken from the connection's bytes."""
 
-    def __init__(self, intake: Intake, subscription: Subscription) -> None:
+    def __init__(self, intake: BulkParser, subscription: Subscription) -> None:
         self._intake = intake
         self._subscription = subscription
 
@@ -158,7 +159,7 @@ class Session:
                 await self.send(subject, payload, headers=headers, reply=f"{self._inbox}.{token}")
                 message = await reply
         except TimeoutError:
-            complaint = f"; the server said: {self.complaint}" if self.complaint else ""
+            complaint = f"; the server answered: {self.complaint}" if self.complaint else ""
             raise BusUnavailableError(
                 f"no answer from NATS for {subject} within {timeout_s} s{complaint}"
             ) from None
@@ -272,7 +273,7 @@ async def unsubscribe(subscription: Subscription) -> None:
 def _fail(reply: "asyncio.Future[Msg]", error: Exception) -> None:
     if not reply.done():
         reply.set_exception(error)
-        reply.exception()  # Whoever is still about to send never looks: no loss to report.
+        reply.exception()  # Mark as retrieved: a sender that has not sent yet never awaits it.
 
 
 async def _pass_over(message: Msg) -> None: ...

@@ -1,7 +1,7 @@
 """Which streams exist, and which role may publish, subscribe to and read what. Data.
 
-``tools/nats_configuration.py`` makes nats-server's accounts of it, and ``dray.bus.readings`` checks
-requests for consumers against it.
+``tools/generate/nats_configuration.py`` makes nats-server's accounts of it, and
+``dray.bus.readings`` checks requests for consumers against it.
 """
 
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ INPUTS_STREAM = "DRAY_INPUTS"
 DEAD_STREAM = "DRAY_DEAD"
 LEASES_STREAM = "DRAY_LEASES"
 LEASE_PREFIX = "dray.lease."
-"""Subjects of leases: one per key, made and answered by the bus door alone."""
+"""Subjects of leases: one per key, made and answered by the adapter alone."""
 DAY_S = 86_400.0
 HOUR_S = 3_600.0
 MIB = 2**20
@@ -287,14 +287,6 @@ def api_rights(access: Access) -> tuple[str, ...]:
         *(f"STREAM.INFO.{stream}" for stream in access.inspects),
         *(f"STREAM.MSG.GET.{stream}" for stream in leases),
     )
-
-
-def api_denials(access: Access) -> tuple[str, ...]:
-    """What a right of ``api_rights`` for all streams must not include: the consumer of commands has
-    a known name, and a client that pulls from it keeps the commands from their reader."""
-    if access.owns_streams or not any("*" in one.stream for one in access.reads):
-        return ()
-    return (f"CONSUMER.MSG.NEXT.{COMMANDS_STREAM}.*",)
 
 
 def access_of(role: str) -> Access:

@@ -1,14 +1,18 @@
-"""The language of device selectors: CEL in the environment of Dynamic Resource Allocation.
+"""Device selectors: CEL in the environment of Dynamic Resource Allocation.
 
-environment  which server's language, and for what   syntax    text → tree, bounded
-check        types and overloads, as Kubernetes does  estimate  the cost at worst
-admission    what an API server says to a selector   evaluate  one device at a time, exactly
-unparse      tree → text                             device    what a selector sees of a device
+Packages and modules, from top to bottom; an import contract keeps the order:
 
-Behind ``syntax``: ``lexer``, ``cursor``, ``operands``, ``literals``, ``macros``, ``depth``.
-Behind ``check``: ``checker`` with its ``findings``, ``types``, ``signatures`` over
-``declarations``, ``expansion`` (of macros), ``messages``, ``validation``, ``formats`` and
-``constants``. Behind ``estimate``: ``estimation``. Behind ``evaluate``: ``closures`` with their
-``rules``, ``operators``, ``functions`` and ``libraries``, ``costs``, ``loops`` (macros),
-``patterns`` (the door to RE2), ``work`` (limits). Many devices at once: ``columnar``.
+admission     the API server's answer to a new selector
+eval          evaluation on one device: result, error and cost
+cost          the estimated cost at worst
+check         the static check: types, overloads, refused literals and constants
+description   a selector in words
+reads         the attributes and capacities that a selector reads
+device, view  the variable ``device``, made of what a ResourceSlice publishes
+library       values, the functions on them, and the adapter to RE2
+types         types, and the functions that an environment declares
+syntax        text to tree and back
+limits        what one evaluation may cost and do
+environment   the language of one API server: its version, feature gates, and the expression's use
+errors        errors with their position in the text
 """

@@ -1,4 +1,4 @@
-"""What an API server says to a selector that is about to be written into an object.
+"""The API server's answer to a selector that is about to be written into an object.
 
 The rules and the words are those of ``ValidateCELSelector`` in Kubernetes'
 ``pkg/apis/resource/validation``: length, then compilation, then the estimated cost.
@@ -7,52 +7,52 @@ The rules and the words are those of ``ValidateCELSelector`` in Kubernetes'
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from dray.cel.cost.estimate import estimate
 from dray.cel.environment import Environment
 from dray.cel.errors import CelCompileError
-from dray.cel.estimate import estimate
-from dray.cel.evaluate import Program, compile
+from dray.cel.eval.program import Program, compile
 
 LONGEST_BYTES: Final = 10 * 1024
 """``CELSelectorExpressionMaxLength`` of resource.k8s.io."""
 MOST_COST: Final = 1_000_000
 """``CELSelectorExpressionMaxCost``."""
 MOST_ERRORS: Final = 100
-"""That cel-go tells of one expression."""
+"""Errors that cel-go reports for one expression."""
 _WITHOUT_PLACE: Final = ("must evaluate to", "program instantiation failed")
-"""What Kubernetes says about the expression as a whole."""
+"""Errors about the expression as a whole, which Kubernetes prints without a position."""
 
 Verdict = Literal["ok", "compile-error", "too-long", "too-complex"]
 
 
 @dataclass(frozen=True, slots=True)
-class Admission:
+class AdmissionResult:
     """The answer to one expression."""
 
     verdict: Verdict
     text: str = ""
-    """Why it is refused, as Kubernetes says it; a fault with position and caret line."""
+    """Why it is refused, in Kubernetes' words; a compile error with position and caret line."""
     program: Program | None = None
-    """None where it does not compile, or is too long to try."""
+    """None if it does not compile, or is too long."""
 
 
-def admission(expression: str, environment: Environment) -> Admission:
-    """What a server says to ``expression``; ``environment`` should be that for new ones."""
+def admission(expression: str, environment: Environment) -> AdmissionResult:
+    """The server's answer to ``expression``; ``environment`` should have mode ``NEW``."""
     if len(expression.encode("utf-8", "surrogatepass")) > LONGEST_BYTES:
-        return Admission("too-long", f"Too long: may not be more than {LONGEST_BYTES} bytes")
+        return AdmissionResult("too-long", f"Too long: may not be more than {LONGEST_BYTES} bytes")
     try:
         program = compile(expression, environment)
     except CelCompileError as error:
-        return Admission("compile-error", kubernetes_words(error))
+        return AdmissionResult("compile-error", kubernetes_words(error))
     if estimate(program.checked) > MOST_COST:
-        return Admission("too-complex", "Forbidden: too complex, exceeds cost limit", program)
-    return Admission("ok", "", program)
+        return AdmissionResult("too-complex", "Forbidden: too complex, exceeds cost limit", program)
+    return AdmissionResult("ok", "", program)
 
 
 def kubernetes_words(error: CelCompileError) -> str:
     """A compile error as the API server prints it."""
     if error.reason.startswith(_WITHOUT_PLACE):
         return error.reason
-    told = [f"ERROR: <input>:{one}" for one in (error, *error.also)]
-    if len(told) > MOST_ERRORS:
-        told[MOST_ERRORS:] = [f"{len(told) - MOST_ERRORS} more errors were truncated"]
-    return "compilation failed: " + "\n".join(told)
+    lines = [f"ERROR: <input>:{one}" for one in (error, *error.also)]
+    if len(lines) > MOST_ERRORS:
+        lines[MOST_ERRORS:] = [f"{len(lines) - MOST_ERRORS} more errors were truncated"]
+    return "compilation failed: " + "\n".join(lines)

@@ -11,9 +11,6 @@ from enum import Enum
 from functools import lru_cache
 from typing import Final
 
-from dray.cel import types
-from dray.cel.types import Type
-
 MINORS: Final = (34, 35, 36, 37)
 """The minor versions of Kubernetes 1.x whose language dray knows."""
 DEFAULT_MINOR: Final = 36
@@ -68,32 +65,6 @@ class Environment:
         """Whether attributes are of type dyn, for they may be lists, and not of type any."""
         is_stored = self.minor >= 37 and self.mode is Mode.STORED
         return is_stored or (self.minor >= 36 and self.list_attributes)
-
-    @property
-    def results(self) -> tuple[Type, ...]:
-        """Types that the result of a selector may have: bool, and that of an attribute."""
-        attribute = types.DYN if self.dyn_attributes else types.ANY
-        if self.minor >= 37:
-            return types.BOOL, types.wrapper_of(types.BOOL), attribute
-        return types.BOOL, types.ANY, attribute
-
-    @property
-    def device_fields(self) -> dict[str, Type]:
-        """Types of the fields of ``device``."""
-        return _device_fields(self.dyn_attributes, self.knows_sharing)
-
-
-@lru_cache(maxsize=4)
-def _device_fields(dyn_attributes: bool, knows_sharing: bool) -> dict[str, Type]:
-    attribute = types.DYN if dyn_attributes else types.ANY
-    fields = {
-        "driver": types.STRING,
-        "attributes": types.map_of(types.STRING, types.map_of(types.STRING, attribute)),
-        "capacity": types.map_of(types.STRING, types.map_of(types.STRING, types.QUANTITY)),
-    }
-    if knows_sharing:
-        fields["allowMultipleAllocations"] = types.BOOL
-    return fields
 
 
 DEFAULT: Final = Environment()

@@ -1,12 +1,10 @@
 """What can be wrong with an expression, and with evaluating it on one device."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from dray.cel.source import SourceLocation
 from dray.domain.errors import InvalidInputError, PermanentError
-
-if TYPE_CHECKING:
-    from dray.cel.tree import Place
 
 _LONGEST_LINE = 400
 _LONGEST_NAME = 100
@@ -76,29 +74,29 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f" (nearest known name: '{found[0]}')" if found else ""
 
 
-class Refusal(NamedTuple):
+class CompileIssue(NamedTuple):
     """One thing wrong with an expression, before it is put into words."""
 
     reason: str
-    place: "Place"
+    place: SourceLocation
     name: str = ""
     """An unknown name, for which the nearest of ``known`` is looked up."""
     known: Iterable[str] = ()
 
 
-def all_of(refusals: Iterable[Refusal], source: str) -> CelTypeError:
+def all_of(issues: Iterable[CompileIssue], source: str) -> CelTypeError:
     """The error to raise: what stands first in the text, with all else, as Kubernetes orders it."""
-    ordered = sorted(refusals, key=lambda refusal: refusal.place.point)
-    error, *others = [_worded(refusal, source) for refusal in ordered]
+    ordered = sorted(issues, key=lambda issue: issue.place.point)
+    error, *others = [_worded(issue, source) for issue in ordered]
     error.also = tuple(others)
     return error
 
 
-def first_of(refusals: Iterable[Refusal], source: str) -> CelTypeError:
+def first_of(issues: Iterable[CompileIssue], source: str) -> CelTypeError:
     """What stands first in the text, for what Kubernetes stops at."""
-    return _worded(min(refusals, key=lambda refusal: refusal.place.point), source)
+    return _worded(min(issues, key=lambda issue: issue.place.point), source)
 
 
-def _worded(found: Refusal, source: str) -> CelTypeError:
+def _worded(found: CompileIssue, source: str) -> CelTypeError:
     hint = nearest(found.name, found.known) if found.name else ""
     return CelTypeError(found.reason + hint, source, found.place.line, found.place.column)

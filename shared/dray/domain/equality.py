@@ -4,7 +4,7 @@ attributes and in opaque parameters, too."""
 import msgspec
 
 
-def same(one: object, other: object) -> bool:
+def strictly_equal(one: object, other: object) -> bool:
     """Whether two values, be they of the domain or JSON, are equal and say so in equal words."""
     return one == other and _words(one) == _words(other)
 

@@ -16,12 +16,12 @@ CLAIM_REFERENCE: Final = "tensor-fusion-gpu-claim"
 """Name of the injected entry of ``pod.spec.resourceClaims``."""
 BASE_TEMPLATE: Final = "tensor-fusion-gpu-template"
 GPU_REQUEST: Final = "gpu-request"
-"""The request of the base template that a pod's shape completes (seed 001 §3.2)."""
+"""The request of the base template that a pod's shape completes (user guide §3.2)."""
 ALLOCATION_GATE: Final = PREFIX + "allocation"
 CLAIM_FINALIZER: Final = "resource.kubernetes.io/delete-protection"
 POD_CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"
 
-# Annotations that users write on pods (seed 001 §4).
+# Annotations that users write on pods (user guide §4).
 DRA_ENABLED: Final = PREFIX + "dra-enabled"
 TFLOPS_REQUEST: Final = PREFIX + "tflops-request"
 VRAM_REQUEST: Final = PREFIX + "vram-request"

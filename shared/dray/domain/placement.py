@@ -1,7 +1,7 @@
-"""Where pods go among what fits: a pool's ``placement``, and what a pod says in its place.
+"""Which of the feasible nodes and devices a pod gets: a pool's ``placement``, and a pod's override.
 
-A policy is read as far as it goes: what a newer version wrote and nobody here knows counts as not
-said. What people write on pods is checked where it is admitted (``parse_placement``).
+Unknown values of a policy, which a newer version may have written, count as absent. Annotations
+of pods are checked at admission (``parse_placement``).
 """
 
 from collections.abc import Mapping
@@ -79,8 +79,8 @@ def placement_of(
 
 
 def overridden(policy: Placement, placement: str, topology: str) -> Placement:
-    """The policy with what a pod says in its place; weights stay the policy's. What nobody can
-    read counts as not said."""
+    """The policy with a pod's overrides; weights stay the policy's. Invalid overrides count as
+    absent."""
     try:
         mode, node, gpu = parse_placement(placement) if placement else ("", "", "")
     except ValueError:
@@ -113,31 +113,31 @@ def _with_levels(placement: Placement, node: str, gpu: str) -> Placement:
 
 @lru_cache(maxsize=256)
 def parse_placement(text: str) -> tuple[str, str, str]:
-    """Mode, node level and card level of a pod's own placement; empty: not said.
+    """Mode, node level and device level of a pod's own placement; empty: absent.
 
     Raises:
-        ValueError: what it may be.
+        ValueError: the text is invalid; the message lists the valid values.
     """
     if text in MODES:
         return text, "", ""
-    said: dict[str, str] = {}
+    levels: dict[str, str] = {}
     for part in text.split(","):
         level, _, value = (one.strip() for one in part.partition("="))
-        if level not in ("node", "gpu") or level in said or value not in LEVELS:
+        if level not in ("node", "gpu") or level in levels or value not in LEVELS:
             modes = ", ".join(f'"{mode}"' for mode in MODES)
             raise ValueError(
                 f"expected {modes}, or binpack or spread for each level, such as "
                 '"node=binpack,gpu=spread"; leave the annotation out to have the pool\'s'
             )
-        said[level] = value
-    return "", said.get("node", ""), said.get("gpu", "")
+        levels[level] = value
+    return "", levels.get("node", ""), levels.get("gpu", "")
 
 
 def parse_topology(text: str) -> str:
-    """A pod's own word about its cards' topology.
+    """A pod's own ``gpu-topology``.
 
     Raises:
-        ValueError: what it may be.
+        ValueError: the text is invalid; the message lists the valid values.
     """
     if text not in TOPOLOGIES:
         raise ValueError(

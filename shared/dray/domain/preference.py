@@ -23,7 +23,7 @@ class ByAmount(msgspec.Struct, frozen=True, gc=False):
     """The smallest first where ``sign`` is 1, the largest where it is -1."""
 
     capacity: str
-    """``tflops`` or ``vram``: what the card has, whoever uses how much of it."""
+    """``tflops`` or ``vram``: the whole capacity of the device, however much is in use."""
     sign: int
 
 

@@ -157,8 +157,8 @@ def readable(nano: int, *, binary: bool = False) -> str:
 
 
 def rounded_down(nano: int, *, binary: bool = False) -> str:
-    """The same for what is left of something: a fraction, or what takes more than five digits, is
-    told in hundredths of its unit, ``14.2Gi`` and not ``15247133901``."""
+    """The same for what is left of something: a fraction, or an amount of more than five digits,
+    has two decimals of its unit, ``14.2Gi`` and not ``15247133901``."""
     text = readable(nano, binary=binary)
     digits = text.rstrip("numkMGTPEKi")
     if len(digits) <= _MOST_DIGITS and text[-1:] not in ("n", "u", "m"):

@@ -1,1 +1,1 @@
-"""The only door to kubernetes_asyncio: ports, the real door, an in-memory one, conversion."""
+"""The only adapter to kubernetes_asyncio: ports, the real adapter, an in-memory one, conversion."""

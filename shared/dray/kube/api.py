@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import structlog
 
-from dray.kube.api_transport import AROUND_ITEM, GoneError, Transport, configuration
+from dray.kube.api_transport import GoneError, Transport, configuration
 from dray.kube.api_watch import NOT_IDENTIFIED, is_identified, watch
 from dray.kube.ports import (
     NODES,
@@ -222,8 +222,8 @@ class KubeApi:
         is_whole = True
         query = {"limit": PAGE, **selectors}
         while True:
-            page = await self._transport.call("GET", path, query=query, around=AROUND_ITEM)
-            for number, obj in enumerate(page.get("items") or ()):
+            page = await self._transport.page(path, query)
+            for number, obj in enumerate(page.items):
                 if not is_identified(obj):
                     is_whole = False
                     where = {"list": path, "item": number, "page": query.get("continue", "")}
@@ -233,8 +233,8 @@ class KubeApi:
                 obj.setdefault("apiVersion", resource.api_version)
                 obj.setdefault("kind", resource.kind)
                 objects.append(obj)
-            if not (token := page["metadata"].get("continue")):
-                return Listed(tuple(objects), int(page["metadata"]["resourceVersion"]), is_whole)
+            if not (token := page.metadata.get("continue")):
+                return Listed(tuple(objects), int(page.metadata["resourceVersion"]), is_whole)
             query["continue"] = token
 
 

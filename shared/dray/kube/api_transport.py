@@ -9,9 +9,9 @@ import io
 import os
 import socket
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -33,6 +33,7 @@ from dray.kube.ports import (
     RefusedError,
 )
 
+T = TypeVar("T")
 TIMEOUT_S: Final = 30.0
 _CONNECT_S: Final = 5.0
 _ANSWER_S: Final = 2.0
@@ -42,8 +43,6 @@ _READ_BUFFER_BYTES: Final = 2**21
 """Events of large objects are read in few pieces."""
 _OBJECT: Final = msgspec.json.Decoder(dict[str, Any])
 _ANYTHING: Final = msgspec.json.Decoder[Any]()
-AROUND_ITEM: Final = 2
-"""Containers around each object of a list."""
 _AROUND_EVENT: Final = 1
 """Around the object of a watch event."""
 _GONE: Final = 410
@@ -70,7 +69,7 @@ class GoneError(KubeUnavailableError):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ApiResponse:
     """A response without its body's meaning."""
 
     status: int
@@ -98,9 +97,9 @@ async def configuration(kubeconfig: str | None) -> Configuration:
             )
     except (config.ConfigException, OSError, yaml.YAMLError, *_NO_KUBECONFIG) as error:
         where = kubeconfig or os.environ.get("KUBECONFIG") or "the default kubeconfig"
-        said = " ".join(str(error).split())
+        reason = " ".join(str(error).split())
         raise InvalidInputError(
-            f"can't use {where}: expected a kubeconfig: {said}; "
+            f"can't use {where}: expected a kubeconfig: {reason}; "
             "set DRAY_KUBE__KUBECONFIG or KUBECONFIG"
         ) from error
     settings.connection_pool_maxsize = 0
@@ -135,7 +134,6 @@ class Transport:
         body: object = None,
         content_type: str = _JSON,
         timeout_s: float | None = None,
-        around: int = 0,
     ) -> dict[str, Any]:
         """One request and its JSON answer, as ``decoded`` reads it.
 
@@ -143,6 +141,23 @@ class Transport:
         admission webhooks do. Raises the errors of ``dray.kube.ports``, KubeUnavailableError where
         no answer came (the request may have been carried out), GoneError being one.
         """
+        data = await self._answer(method, path, query, body, content_type, timeout_s)
+        return await decoded(data, f"{method} {path}") if data else {}
+
+    async def page(self, path: str, query: Query) -> "ListPage":
+        """One page of a list, as ``decoded_page`` reads it. Raises what ``call`` raises."""
+        data = await self._answer("GET", path, query)
+        return await decoded_page(data, f"GET {path}")
+
+    async def _answer(
+        self,
+        method: str,
+        path: str,
+        query: Query | None = None,
+        body: object = None,
+        content_type: str = _JSON,
+        timeout_s: float | None = None,
+    ) -> bytes:
         total_s = TIMEOUT_S
         if timeout_s is not None:
             query = {**(query or {}), "timeout": f"{timeout_s:.3f}s"}
@@ -162,7 +177,7 @@ class Transport:
             ) from error
         if failed is not None:
             raise await self._error(failed, f"{method} {path}")
-        return await decoded(data, f"{method} {path}", around) if data else {}
+        return data
 
     async def lines(
         self, path: str, query: Query, *, silence_s: float
@@ -196,7 +211,7 @@ class Transport:
         await self._client.close()
         await asyncio.sleep(0)
 
-    async def _error(self, failed: Answer, what: str) -> DrayError:
+    async def _error(self, failed: ApiResponse, what: str) -> DrayError:
         """The port's error. Who is not allowed may be so only for now: kube-apiserver serves
         before it has read its roles, and says then what it says to those who have none."""
         error = error_of(failed, what)
@@ -253,30 +268,78 @@ class Transport:
                     connection.transport.abort()
 
 
+@dataclass(frozen=True, slots=True)
+class ListPage:
+    """One page of a list."""
+
+    metadata: dict[str, Any]
+    items: list[Any]
+    """An object that can't be decoded is None."""
+
+
 async def decoded(data: bytes, what: str, around: int = 0) -> dict[str, Any]:
-    """An object, a list of objects, or a watch event: ``around`` containers are around each object.
+    """An object, or a watch event: ``around`` containers are around the object.
 
     What is nested too deep in an object, and what opaque parameters of many containers contain, is
     kept as it is written, as ``msgspec.Raw``, and ``fieldsV1`` of its managed fields is left out:
-    nobody reads it, and it may be most of it.
+    nobody reads it, and it may be most of it. So are numbers kept that are out of range.
 
     Raises:
         KubeUnavailableError: it is no JSON object.
     """
-    nesting = json_codec.MAX_NESTING + around
     try:
-        opaque = []
-        for part in json_codec.opaque_parts(data):
-            opaque.append(part)
-            await asyncio.sleep(0)  # A tenant's claims may take long: a Lease is to be renewed.
-        found = json_codec.decode(data, _OBJECT, nesting=nesting, opaque=opaque)
+        found = await _object(data, json_codec.MAX_NESTING + around)
     except msgspec.DecodeError as error:
-        raise KubeUnavailableError(
-            f"{what}: the answer is no JSON object ({error}): is it the API server that answers?"
-        ) from error
-    for obj in (found, found.get("object"), *(found.get("items") or ())):
+        raise _no_object(what, error) from error
+    for obj in (found, found.get("object")):
         _drop_fields(obj)
     return found
+
+
+async def decoded_page(data: bytes, what: str) -> ListPage:
+    """A page of a list; each of its objects is read as ``decoded`` reads one, in a step of its own.
+
+    Raises:
+        KubeUnavailableError: it is no list.
+    """
+    try:
+        metadata, texts, is_shallow = await _in_steps(json_codec.cut(data))
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _no_object(what, error) from error
+    items: list[Any] = []
+    for text in texts:
+        try:
+            items.append(await _object(text, json_codec.MAX_NESTING, is_shallow=is_shallow))
+        except msgspec.DecodeError:
+            items.append(None)
+        _drop_fields(items[-1])
+        await asyncio.sleep(0)
+    return ListPage(metadata, items)
+
+
+async def _in_steps(steps: Generator[None, None, T]) -> T:
+    """What the generator returns; other tasks run between its steps."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            found: T = done.value
+            return found
+        await asyncio.sleep(0)
+
+
+async def _object(data: bytes, nesting: int, *, is_shallow: bool = False) -> dict[str, Any]:
+    opaque = []
+    for part in json_codec.opaque_parts(data):
+        opaque.append(part)
+        await asyncio.sleep(0)  # A tenant's claims may take long: a Lease is to be renewed.
+    return json_codec.decode(data, _OBJECT, nesting=nesting, opaque=opaque, is_shallow=is_shallow)
+
+
+def _no_object(what: str, error: Exception) -> KubeUnavailableError:
+    return KubeUnavailableError(
+        f"{what}: the answer is no JSON object ({error}): is it the API server that answers?"
+    )
 
 
 def _drop_fields(obj: object) -> None:
@@ -305,7 +368,7 @@ def environment_proxy(host: str) -> str | None:
     return getproxies().get(url.scheme)
 
 
-def answer_of(response: aiohttp.ClientResponse, data: bytes) -> Answer:
+def answer_of(response: aiohttp.ClientResponse, data: bytes) -> ApiResponse:
     """What a failed response says: a ``Status`` object, or plain text."""
     try:
         status = json_codec.decode(data, _ANYTHING)
@@ -315,7 +378,7 @@ def answer_of(response: aiohttp.ClientResponse, data: bytes) -> Answer:
         status = {"message": data.decode(errors="replace").strip() or response.reason or ""}
     details = status.get("details") or {}
     retry_after = response.headers.get("Retry-After", "") or str(details.get("retryAfterSeconds"))
-    return Answer(
+    return ApiResponse(
         status=response.status,
         reason=status.get("reason") or "",
         message=status.get("message") or "",
@@ -325,7 +388,7 @@ def answer_of(response: aiohttp.ClientResponse, data: bytes) -> Answer:
     )
 
 
-def error_of(answer: Answer, what: str) -> DrayError:
+def error_of(answer: ApiResponse, what: str) -> DrayError:
     """The port's error for a failed response, with the server's own message."""
     causes = f" ({answer.causes})" if answer.causes and answer.causes not in answer.message else ""
     message = f"{what}: {answer.message}{causes}"

@@ -1,4 +1,4 @@
-"""List, then watch, for ever: resumes after early ends, lists again when told 410."""
+"""List, then watch, for ever: resumes after early ends, lists again after a 410."""
 
 import asyncio
 import contextlib

@@ -37,7 +37,7 @@ from dray.kube.convert_metadata import (
     time_to,
     tolerations_from,
 )
-from dray.kube.dra_fields import Fields
+from dray.kube.dra_fields import JsonFields
 from dray.kube.ports import Object
 
 T = TypeVar("T")
@@ -140,7 +140,7 @@ def _readable_allocation(status: Any) -> Allocation | None:
     if not (allocation := status.get("allocation")):
         return None
     try:
-        selector = node_selector_from(Fields(allocation, "status.allocation"), "nodeSelector")
+        selector = node_selector_from(JsonFields(allocation, "status.allocation"), "nodeSelector")
         node = "" if selector is None else selector.only_node
     except UNREADABLE:
         node = ""
@@ -217,7 +217,7 @@ def _says_more(request: Mapping[str, Any]) -> bool:
 def _in_full(devices: Mapping[str, Any]) -> tuple[tuple[Request, ...], str]:
     """The requests, or what is wrong with them."""
     try:
-        return in_full.requests_from(Fields(devices, "spec.devices")), ""
+        return in_full.requests_from(JsonFields(devices, "spec.devices")), ""
     except InvalidInputError as error:
         return (), str(error)
 
@@ -225,7 +225,7 @@ def _in_full(devices: Mapping[str, Any]) -> tuple[tuple[Request, ...], str]:
 def allocation_from(allocation: Mapping[str, Any]) -> Allocation:
     """``status.allocation``. ``node`` is what its node selector pins it to, or empty."""
     devices = allocation.get("devices") or {}
-    selector = node_selector_from(Fields(allocation, "status.allocation"), "nodeSelector")
+    selector = node_selector_from(JsonFields(allocation, "status.allocation"), "nodeSelector")
     node = "" if selector is None else selector.only_node
     return Allocation(
         devices=tuple(_result(entry) for entry in devices.get("results") or ()),
@@ -300,7 +300,7 @@ def _constraint(entry: Mapping[str, Any]) -> Constraint:
 def _result(entry: Mapping[str, Any]) -> AllocatedDevice:
     consumed = entry.get("consumedCapacity") or {}
     terms = DeviceTerms(
-        tolerations=in_full.tolerations_from(Fields(entry, "result")),
+        tolerations=in_full.tolerations_from(JsonFields(entry, "result")),
         binding_conditions=tuple(entry.get("bindingConditions") or ()),
         binding_failure_conditions=tuple(entry.get("bindingFailureConditions") or ()),
     )

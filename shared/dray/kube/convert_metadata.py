@@ -51,10 +51,14 @@ def is_deleting(obj: Object) -> bool:
 
 
 def controlling_pod(obj: Object) -> tuple[str, str]:
-    """UID and name of the pod that controls the object, or two empty texts."""
+    """UID and name of the pod that controls the object, or two empty texts. Raises TypeError where
+    they are no texts."""
     for owner in obj["metadata"].get("ownerReferences") or ():
         if owner.get("kind") == "Pod" and owner.get("controller"):
-            return owner["uid"], owner["name"]
+            uid, name = owner["uid"], owner["name"]
+            if not (isinstance(uid, str) and isinstance(name, str)):
+                raise TypeError("uid or name of the controlling pod is no text")
+            return uid, name
     return "", ""
 
 

@@ -15,7 +15,7 @@ Amounts = dict[str, Quantity]
 
 _HUGE_PAGES: Final = "hugepages-"
 _OF_PODS: Final = ("cpu", "memory")
-"""What a pod as a whole may ask for, beside huge pages."""
+"""Resources that a pod as a whole may request, other than huge pages."""
 _ZERO: Final = Quantity(0)
 
 
@@ -39,7 +39,7 @@ def requests_of(spec: Spec, status: Spec | None = None) -> Requests:
 
 
 def allocatable_of(amounts: Mapping[str, Any]) -> Requests:
-    """What ``status.allocatable`` of a node gives to pods; how many pods is told apart."""
+    """What a node's ``status.allocatable`` gives to pods, except the number of pods."""
     return _requests(_quantities(amounts))
 
 
@@ -56,7 +56,7 @@ def _requests(amounts: Amounts) -> Requests:
 
 
 def _is_counted(name: str) -> bool:
-    """Whether kube-scheduler compares a resource beside cpu and memory."""
+    """Whether kube-scheduler compares a resource other than cpu and memory."""
     return name == "ephemeral-storage" or "/" in name or name.startswith(_HUGE_PAGES)
 
 

@@ -1,4 +1,4 @@
-"""Requests that the in-memory API server refuses until it is told otherwise."""
+"""Requests that the in-memory API server refuses until the refusal is withdrawn."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -9,7 +9,7 @@ _WRITES: Final = ("create", "update", "patch", "delete", "bind", "evict")
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class KubeCall:
     """Which method of ``Kube`` is called about what."""
 
     method: str
@@ -21,7 +21,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class InjectedRefusal:
     """What the server answers to certain requests, each time, as long as it is in force.
 
     So answers a policy, a quota, an admission webhook that is down for one namespace, or a server
@@ -41,7 +41,7 @@ class Refusal:
     after: bool = False
     """Whether the request is carried out nevertheless: only its answer is lost."""
 
-    def meets(self, request: Request) -> bool:
+    def meets(self, request: KubeCall) -> bool:
         """Whether this is the answer to the request."""
         return (
             (request.method == self.method if self.method else request.method in _WRITES)

@@ -77,7 +77,7 @@ def merge_update(resource: Resource, old: Object, new: Object, subresource: str)
         result.pop("status", None)
         status = new.get("status")
         if status and resource == CLAIMS and not status.get("allocation"):
-            # dropDeallocatedStatusDevices: what was told of devices goes with them.
+            # dropDeallocatedStatusDevices: status.devices goes with the allocation.
             status = {name: value for name, value in status.items() if name != "devices"}
         return {**result, "status": status} if status else result
     result = dict(new)

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from dray.domain import json_codec
-from dray.kube.memory_refusals import Refusal
+from dray.kube.memory_refusals import InjectedRefusal
 from dray.kube.memory_rules import check_update, has_generation, merge_update, prepare_create
 from dray.kube.ports import (
     PODS,
@@ -52,8 +52,8 @@ class MemoryStore:
     events: list[Event] = field(default_factory=list)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     expiry: int = 0
-    """Counts the times that watches were told to list again."""
-    refusals: list[Refusal] = field(default_factory=list)
+    """How often watches had to list again."""
+    refusals: list[InjectedRefusal] = field(default_factory=list)
     """Which requests are refused now."""
     _names: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 

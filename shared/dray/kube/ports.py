@@ -93,7 +93,7 @@ CLASSES = Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", name
 TAINT_RULES = Resource(
     "resource.k8s.io", "v1", "devicetaintrules", "DeviceTaintRule", namespaced=False
 )
-"""Served from 1.37 on; 1.36 has them as v1beta2, where it is told to."""
+"""Served from 1.37 on; 1.36 serves v1beta2, if that is enabled."""
 TAINT_RULES_BETA = replace(TAINT_RULES, version="v1beta2")
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 POOLS = Resource(API_GROUP, "v1", "gpupools", "GPUPool", namespaced=False)

@@ -11,7 +11,7 @@ Owner = Literal["dray", "kube-scheduler"]
 """Who decides, or binds."""
 
 
-class Fields(BaseModel):
+class ResourceFields(BaseModel):
     """A part of a custom resource: snake_case here, camelCase in the manifest."""
 
     model_config = ConfigDict(
@@ -23,7 +23,7 @@ class Fields(BaseModel):
         return self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_unset=True)
 
 
-class Column(BaseModel):
+class PrinterColumn(BaseModel):
     """An ``additionalPrinterColumns`` entry."""
 
     model_config = ConfigDict(frozen=True)
@@ -34,16 +34,16 @@ class Column(BaseModel):
     wide: bool = False
 
 
-class CustomResource(Fields):
+class CustomResource(ResourceFields):
     """A whole object; subclasses say what kind it is and what ``kubectl get`` shows."""
 
     RESOURCE: ClassVar[Resource]
     SINGULAR: ClassVar[str]
     SHORT_NAMES: ClassVar[tuple[str, ...]] = ()
-    COLUMNS: ClassVar[tuple[Column, ...]] = ()
+    COLUMNS: ClassVar[tuple[PrinterColumn, ...]] = ()
 
 
-class Condition(Fields):
+class Condition(ResourceFields):
     """One aspect of the object's state, as meta/v1 defines it."""
 
     type: Annotated[str, Field(max_length=316)]

@@ -75,7 +75,7 @@ class PodDecision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     took_us: int = 0
     """Time the decision took, for people; replay ignores it."""
     resources: dict[str, int] = msgspec.field(default_factory=dict)
-    """What else the pod takes of its node, beside cpu and memory."""
+    """What the pod takes of its node, other than cpu and memory."""
     ports: tuple[HostPort, ...] = ()
 
 

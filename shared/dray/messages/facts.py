@@ -226,10 +226,10 @@ class ClusterObserved(Fact, frozen=True, kw_only=True):
 
 
 class TermBegun(Fact, frozen=True, kw_only=True):
-    """A claim-controller began to lead; the right to publish facts, beside health, is its own.
+    """A claim-controller began to lead; it alone may publish facts, except those of health.
 
     Its facts are stored only while this is the subject's last message, so one that slept and
-    was replaced publishes nothing any more. ``revision`` is the count of terms.
+    was replaced can publish nothing. ``revision`` is the count of terms.
     """
 
     NAME: ClassVar[str] = "term"

@@ -22,7 +22,7 @@ class LookedUp(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reviewed(Message, frozen=True, kw_only=True):
-    """All that an answer of the webhook followed from, beside the facts it had folded."""
+    """All inputs of one of the webhook's answers, except the facts that it had folded."""
 
     KIND: ClassVar[Kind] = "input"
     NAME: ClassVar[str] = "webhook"
@@ -69,7 +69,7 @@ class Noted(Message, frozen=True, kw_only=True):
 
     instance: str
     life: str
-    """Tells processes of the same instance apart."""
+    """Distinguishes processes of the same instance."""
     number: int
     """Counts the lines of a life from 1; a missing one was dropped while the bus was away."""
     what: Literal["known", "consumed", "decided", "part"]
@@ -78,7 +78,7 @@ class Noted(Message, frozen=True, kw_only=True):
     about: str = ""
     """Of ``consumed``: the kind of event. Of ``decided``: the kind of question."""
     data: Any = None
-    """The event, or the question with what beside the events it depends on."""
+    """The event, or the question with its inputs other than events."""
     answer: Any = None
     redacted: bool = False
     """Whether Kubernetes objects are: earlier releases wrote whole ones, which ``dray record``

@@ -100,9 +100,9 @@ def in_words(reasons: Sequence[Reason], limit_bytes: int = 4096) -> str:
     for last in (lines[-1:], []):
         others = len(lines) - len(last)
         for shown in range(others - 1, -1, -1):
-            told = [*lines[:shown], f"… and {others - shown} more", *last]
-            if _bytes_of(told) <= limit_bytes:
-                return "\n".join(told)
+            shown_lines = [*lines[:shown], f"… and {others - shown} more", *last]
+            if _bytes_of(shown_lines) <= limit_bytes:
+                return "\n".join(shown_lines)
     return ""
 
 

@@ -95,7 +95,7 @@ def write_recording(path: Path, lines: Iterable[Line]) -> None:
 
 
 def read_recording(path: Path) -> list[Line]:
-    """All lines; the first is the header. Compressed files are told by what they hold.
+    """All lines; the first is the header. Compressed files are recognized by their content.
 
     Raises:
         BadRecordingError: no such file, or a line that can't be understood; it says which.

@@ -1,4 +1,4 @@
-"""What journals said before a recording began, as far back as replay needs it."""
+"""The lines of journals from before a recording began, as far back as replay needs them."""
 
 import msgspec
 
@@ -13,16 +13,16 @@ _REMEMBERING: dict[str, type[Noted]] = {
 themselves: what came before the recording is not needed."""
 
 
-class _Place(msgspec.Struct, frozen=True):
+class _LifeKey(msgspec.Struct, frozen=True):
     instance: str
     life: str
 
 
-class History:
+class InputHistory:
     """The lines of each life from its beginning, or from where all that it knows was written."""
 
     def __init__(self) -> None:
-        self._lines: dict[_Place, list[tuple[InputLine, str]]] = {}
+        self._lines: dict[_LifeKey, list[tuple[InputLine, str]]] = {}
 
     def add(self, line: InputLine) -> None:
         """The next line of the stream. Raises UndecodableMessageError."""
@@ -32,7 +32,7 @@ class History:
         if kind is None:
             return
         noted = decode(bytes(line.payload), kind)
-        lines = self._lines.setdefault(_Place(noted.instance, noted.life), [])
+        lines = self._lines.setdefault(_LifeKey(noted.instance, noted.life), [])
         if noted.what == "known":
             parts = 0
             while parts < len(lines) and lines[-1 - parts][1] == "part":

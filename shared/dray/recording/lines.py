@@ -1,4 +1,4 @@
-"""The lines of a recording. The first is the header; the others are told apart by ``line``.
+"""The lines of a recording. The first is the header; ``line`` names the kind of the others.
 
 Payloads are kept as the bus carried them, byte for byte.
 """

@@ -7,17 +7,17 @@ import msgspec
 from dray.messages.base import AbstractStruct
 
 
-class Asked(
+class RuleInput(
     msgspec.Struct, metaclass=AbstractStruct, frozen=True, kw_only=True, tag_field="question"
 ):
     """Base of the questions that a service asks its pure code. The tag is the name; the service's
     own base says of what it is asked, in its abstract ``answer``."""
 
 
-Q = TypeVar("Q", bound=Asked)
+Q = TypeVar("Q", bound=RuleInput)
 
 
-def name_of(question: type[Asked]) -> str:
+def name_of(question: type[RuleInput]) -> str:
     """The name that the journal has."""
     return str(question.__struct_config__.tag)
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import msgspec
 
-from dray.bus.catching_up import CatchingUp
+from dray.bus.gap_tracker import GapTracker
 from dray.bus.ports import Bus, BusUnavailableError, StreamMissingError, StreamState
 from dray.bus.topology import FACTS_STREAM, INPUTS_STREAM
 from dray.domain import json_codec
 from dray.messages.base import Delivered, UndecodableMessageError, decode, subject_prefix
 from dray.messages.decisions import log_stream
 from dray.messages.facts import DomainObserved
-from dray.recording.history import History
+from dray.recording.history import InputHistory
 from dray.recording.lines import (
     FactLine,
     GapLine,
@@ -70,7 +70,7 @@ class Recorder:
         self._write = write
         self._checkpoint: list[Line] = []
         """What the stream held at the start, kept back until all of it was read."""
-        self._catching_up = CatchingUp()
+        self._catching_up = GapTracker()
         self._whole = False
         self.following_inputs = False
         """Whether what services publish of theirs from now on is written."""
@@ -126,7 +126,7 @@ class Recorder:
             await backoff.pause()
 
     async def _begin_facts(self, state: StreamState) -> int:
-        self._catching_up = CatchingUp()
+        self._catching_up = GapTracker()
         self._whole = False
         if self.counts.begun:
             self._write(StreamLine(name=state.name, created=state.created))
@@ -223,11 +223,11 @@ class Recorder:
 
     def _follow_inputs(self) -> None:
         """From now on, and of journals that build on what was before, that."""
-        history, last_before = History(), 0
+        history, last_before = InputHistory(), 0
 
         async def begin(state: StreamState) -> int:
             nonlocal last_before
-            # In a stream that was made anew meanwhile, all is new.
+            # If the stream was created again meanwhile, all its messages are new.
             last_before = 0 if self.following_inputs else state.last_sequence
             if state.first_sequence > state.last_sequence:
                 self.following_inputs = True

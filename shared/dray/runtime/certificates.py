@@ -1,4 +1,4 @@
-"""The door to ``cryptography``: an authority of one's own, and a server certificate from it.
+"""The adapter to ``cryptography``: an authority of one's own, and a server certificate from it.
 
 Everything is PEM. Who reads files passes their bytes; bytes that are no PEM are a ValueError.
 """

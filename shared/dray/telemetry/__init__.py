@@ -1,4 +1,4 @@
-"""The only door to OpenTelemetry: one trace per pod, decided at the webhook.
+"""The only adapter to OpenTelemetry: one trace per pod, decided at the webhook.
 
 ``configure`` once at the composition root; ``begin`` where a story begins; ``start`` around a
 service's part of it. Unsampled traces cost a string comparison.

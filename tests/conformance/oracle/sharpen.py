@@ -7,13 +7,13 @@ true for dray and false for Kubernetes.
 import json
 from typing import Any
 
-from dray.cel.check import check_selector
-from dray.cel.closures import Compiler
+from dray.cel.check.static_check import check_selector
 from dray.cel.device import view_from_json
 from dray.cel.environment import Mode, environment
-from dray.cel.frame import Frame
-from dray.cel.syntax import parse
-from dray.cel.values import BoolKey, Uint
+from dray.cel.eval.compiler import Compiler
+from dray.cel.eval.frame import Frame
+from dray.cel.library.values import BoolKey, Uint
+from dray.cel.syntax.parser import parse
 
 _ANY_RESULT = environment("1.37", Mode.STORED)
 """There, a selector may be of type dyn; only for reading the value."""

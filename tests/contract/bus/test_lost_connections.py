@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 from tests.contract.bus.messages import LOG
 
-from dray.bus import link
+from dray.bus import connection
 from dray.bus.jetstream import connect
 from dray.bus.ports import BusUnavailableError
 from dray.domain.errors import PermanentError
@@ -64,8 +64,8 @@ async def test_a_server_that_falls_silent_is_lost_though_it_takes_nothing_more(
     nats_world, is_connected, monkeypatch
 ) -> None:
     """As a node without power: nothing comes, not even an end, and nothing can be sent."""
-    monkeypatch.setattr(link, "_PING_S", 0.1)
-    monkeypatch.setattr(link, "_FLUSH_S", 0.5)
+    monkeypatch.setattr(connection, "_PING_S", 0.1)
+    monkeypatch.setattr(connection, "_FLUSH_S", 0.5)
     bus = await nats_world.bus()
     await bus.ensure(LOG)
     nats_world.signal(signal.SIGSTOP)
@@ -87,7 +87,9 @@ async def flood(bus) -> None:
 @pytest.fixture
 async def stuck(nats_world, eventually, monkeypatch):
     """A bus whose server takes nothing more, and a task that waits until it does."""
-    monkeypatch.setattr(link, "_PING_S", 600)  # However slow this machine is, it is not missed.
+    monkeypatch.setattr(
+        connection, "_PING_S", 600
+    )  # However slow this machine is, it is not missed.
     bus = await nats_world.bus()
     nats_world.signal(signal.SIGSTOP)
     flooding = asyncio.create_task(flood(bus))

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from benchmarks.reading_server import serving_readings
 from dray.bus.jetstream import connect
 from dray.bus.ports import Bus, BusUnavailableError, Request, StreamMissingError
-from dray.bus.readings import serving_readings
 from dray.bus.topology import LEASES_STREAM, STREAMS, log_spec
 from dray.domain.errors import PermanentError
 from dray.messages.base import Outgoing, encode

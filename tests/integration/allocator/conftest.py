@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from tests.integration.allocator.cluster import Cluster, until
 
+from benchmarks.reading_server import serving_readings
 from dray.bus.jetstream import connect
 from dray.bus.memory import MemoryBus
 from dray.bus.ports import Bus
-from dray.bus.readings import serving_readings
 from dray.bus.topology import ALLOCATOR
 from dray.messages.decisions import PodDecision
 from dray_sandbox.nats_server import ADMIN, start_nats

@@ -9,8 +9,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from benchmarks.reading_server import serving_readings
 from dray.bus.jetstream import connect
-from dray.bus.readings import serving_readings
 from dray_sandbox.believer import believe
 from dray_sandbox.nats_server import ADMIN, start_nats
 from dray_sandbox.places import free_port

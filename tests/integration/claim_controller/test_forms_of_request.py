@@ -32,11 +32,11 @@ from dray_allocator.metrics import Metrics
 from dray_allocator.rules import Rules as AllocatorRules
 from dray_allocator.shell import Shell
 from dray_allocator.state import AllocatorState
-from dray_webhook.injection import Ids
-from dray_webhook.mutation import admit_pod
-from dray_webhook.pools import Rules
-from dray_webhook.review import Request
-from dray_webhook.view import View
+from dray_webhook.decisions.injection import AdmissionIds
+from dray_webhook.decisions.pods import admit_pod
+from dray_webhook.decisions.pools import Installation
+from dray_webhook.decisions.review import AdmissionRequest
+from dray_webhook.decisions.view import View
 
 POOL = "default-pool"
 BASE = "base"
@@ -90,8 +90,10 @@ class Cluster:
             },
             "spec": {"containers": [{"name": each, "image": "app"} for each in containers]},
         }
-        request = Request(uid=name, namespace="default", name=name, object=pod)
-        answer = admit_pod(request, view(version, owner), Rules("dray-system"), Ids("", ""))
+        request = AdmissionRequest(uid=name, namespace="default", name=name, object=pod)
+        answer = admit_pod(
+            request, view(version, owner), Installation("dray-system"), AdmissionIds("", "")
+        )
         assert answer.allowed, answer.message
         admitted = jsonpatch.apply_patch(pod, list(answer.patch))
         await self.world.kube.create(PODS, admitted, "default")

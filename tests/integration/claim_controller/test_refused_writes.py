@@ -8,7 +8,7 @@ from tests.integration.claim_controller.virtual import VirtualWorld, in_virtual_
 
 from dray.domain.names import CLAIM_REFERENCE as REFERENCE
 from dray.kube.convert import claim_from
-from dray.kube.memory_refusals import Refusal
+from dray.kube.memory_refusals import InjectedRefusal
 from dray.kube.ports import (
     CLAIMS,
     PODS,
@@ -38,7 +38,7 @@ async def refused_pods(
 ) -> list[str]:
     """Pods of one team whose claims can't be written; their names."""
     team = await world.namespace("broken")
-    world.kube.refuse(Refusal(answer, "patch", CLAIMS, team, delay_s=delay_s))
+    world.kube.refuse(InjectedRefusal(answer, "patch", CLAIMS, team, delay_s=delay_s))
     names = [f"broken-{number}" for number in range(count)]
     for name in names:
         await world.pod(name, shape=world.shape("1", "1Gi"), namespace=team)
@@ -79,6 +79,28 @@ def is_told(world: VirtualWorld, pod: str, answer: KubeError) -> bool:
     )
 
 
+def test_what_rests_until_its_next_try_holds_no_slot_of_its_namespace() -> None:
+    async def scenario(world: VirtualWorld) -> None:
+        for number in range(2, 9):
+            await world.node(f"node-{number}", POOL)
+        world.allocate()
+        team = await world.namespace("team")
+        for number in range(40):
+            name = f"broken-{number}"
+            world.kube.refuse(
+                InjectedRefusal(NO_ANSWER, "patch", CLAIMS, name=f"{name}-{REFERENCE}")
+            )
+            await world.pod(name, shape=world.shape("1", "1Gi"), namespace=team)
+        await world.until(lambda: len(world.reservations()) == 40, "all are decided")
+        for number in range(5):
+            name = f"honest-{number}"
+            await world.pod(name, shape=world.shape("10", "1Gi"), namespace=team)
+            await world.until(lambda name=name: node_of(world, name, team), name, 2)
+            await world.clock.sleep(1)
+
+    in_virtual_time(scenario)
+
+
 NO_ANSWER = KubeUnavailableError("no answer from kube-apiserver")
 
 
@@ -92,7 +114,7 @@ def test_pods_whose_claims_cannot_be_allocated_for_the_server_hangs_are_told_so(
         world.allocate()
         team = await world.namespace("broken")
         world.kube.refuse(
-            Refusal(NO_ANSWER, "patch", CLAIMS, team, subresource="status", delay_s=30.0)
+            InjectedRefusal(NO_ANSWER, "patch", CLAIMS, team, subresource="status", delay_s=30.0)
         )
         names = [f"broken-{number}" for number in range(40)]
         for name in names:
@@ -111,7 +133,7 @@ def test_a_pod_whose_claim_can_be_read_no_more_after_a_failed_write_is_told_so(
         world.allocate()
         team = await world.namespace("broken")
         for verb in ("get", "patch"):
-            world.kube.refuse(Refusal(NO_ANSWER, verb, CLAIMS, team, delay_s=delay_s))
+            world.kube.refuse(InjectedRefusal(NO_ANSWER, verb, CLAIMS, team, delay_s=delay_s))
         await world.pod("broken", shape=world.shape("1", "1Gi"), namespace=team)
         await world.until(lambda: is_explained(world, "broken"), "it is told", 150)
 
@@ -137,8 +159,10 @@ def test_devices_of_a_claim_that_cannot_be_written_go_to_others(
     written."""
 
     async def scenario(world: VirtualWorld) -> None:
-        permit = world.kube.refuse(Refusal(answer(), "patch", CLAIMS, name="thief-1-" + REFERENCE))
-        world.kube.refuse(Refusal(answer(), "patch", CLAIMS, name="thief-2-" + REFERENCE))
+        permit = world.kube.refuse(
+            InjectedRefusal(answer(), "patch", CLAIMS, name="thief-1-" + REFERENCE)
+        )
+        world.kube.refuse(InjectedRefusal(answer(), "patch", CLAIMS, name="thief-2-" + REFERENCE))
         world.allocate()
         for name in ("thief-1", "thief-2"):
             await world.pod(name, shape=world.shape(*WHOLE))
@@ -182,7 +206,9 @@ def test_devices_of_a_claim_that_may_still_be_committed_are_kept(restarts: bool)
     async def scenario(world: VirtualWorld) -> None:
         claim = f"holder-{REFERENCE}"
         refused = RefusedError("policy.example.com denied the request", 403)
-        status = Refusal(refused, "patch", CLAIMS, name=claim, subresource="status", delay_s=5.0)
+        status = InjectedRefusal(
+            refused, "patch", CLAIMS, name=claim, subresource="status", delay_s=5.0
+        )
         world.kube.refuse(status)
         world.allocate()
         await world.pod("holder", shape=world.shape("312", "4Gi"))
@@ -193,7 +219,7 @@ def test_devices_of_a_claim_that_may_still_be_committed_are_kept(restarts: bool)
             return claim_from(await world.claim("holder")).decision > 0
 
         await world.until(marked, "it is marked")
-        permit.append(world.kube.refuse(Refusal(refused, "patch", CLAIMS, name=claim)))
+        permit.append(world.kube.refuse(InjectedRefusal(refused, "patch", CLAIMS, name=claim)))
         for number in (1, 2):
             await world.pod(f"other-{number}", shape=world.shape(*WHOLE))
         await world.until(lambda: sum(map(bool, nodes(world))) == 1, "one card is left", 60)
@@ -217,9 +243,9 @@ def test_devices_of_a_claim_that_may_still_be_committed_are_kept(restarts: bool)
     in_virtual_time(scenario)
 
 
-def node_of(world: VirtualWorld, pod: str) -> str:
+def node_of(world: VirtualWorld, pod: str, namespace: str = "default") -> str:
     """Where the pod is bound; empty: nowhere."""
-    node: str = world.kube.store.get(PODS, pod, "default")["spec"].get("nodeName") or ""
+    node: str = world.kube.store.get(PODS, pod, namespace)["spec"].get("nodeName") or ""
     return node
 
 

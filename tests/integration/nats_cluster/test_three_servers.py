@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks.reading_server import serving_readings
 from dray.bus.jetstream import JetStreamBus, connect
 from dray.bus.ports import BusUnavailableError, NoRoomError, StaleSequenceError
-from dray.bus.readings import serving_readings
 from dray.bus.topology import ALLOCATOR, CLAIM_CONTROLLER, FACTS_STREAM, STREAMS, log_spec
 from dray.messages.base import Outgoing, encode
 from dray.messages.commands import VoidClaim

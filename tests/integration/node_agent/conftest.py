@@ -33,7 +33,7 @@ from dray.messages.facts import InventoryObserved, NodeObserved
 from dray.messages.rpc import INVENTORY_SUBJECT, Inventory, InventoryReply
 from dray.runtime.health import HealthPages
 from dray_claim_controller.inventories.decisions import forgery, next_fact
-from dray_node_agent.app import assemble, open_board
+from dray_node_agent.app import assemble, open_gpu_source
 from dray_node_agent.settings import NodeGroup
 from dray_sandbox.kubelet.kubelet import Kubelets, playing
 from dray_sandbox.kubelet.plan import NodePlan
@@ -108,7 +108,7 @@ class Stand:
         group, health = self.group, HealthPages()
         self.buses.append(self.bus.peer(self.node))
         self.kubes.append(self.kube.peer())
-        loops = assemble(group, "i", self.buses[-1], self.kubes[-1], open_board(group), health)
+        loops = assemble(group, "i", self.buses[-1], self.kubes[-1], open_gpu_source(group), health)
         tasks = [asyncio.create_task(loop()) for loop in (*loops.values(), self.lead)]
         try:
             yield health
@@ -158,7 +158,7 @@ class Stand:
         return list((await self.kube.list(SLICES)).objects)
 
     async def device(self, index: int = 0) -> str:
-        """Name of a published card."""
+        """Name of a published GPU."""
         slices = await eventually(self.slices)
         return str(slices[0]["spec"]["devices"][index]["name"])
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dray.kube.memory import MemoryKube
-from dray.kube.memory_refusals import Refusal, Request
+from dray.kube.memory_refusals import InjectedRefusal, KubeCall
 from dray.kube.ports import (
     CLAIMS,
     SLICES,
@@ -26,10 +26,10 @@ from dray.recording.journal import Journal
 from dray.runtime.backoff import Backoff
 from dray.runtime.clock import SystemClock
 from dray.runtime.health import HealthPages
-from dray_node_agent.app import assemble, open_board
+from dray_node_agent.app import assemble, open_gpu_source
 
 CALLS: dict[str, set[tuple[str, str]]] = {
-    "board": set(),
+    "gpus": set(),
     "facts": set(),
     "publish": {
         ("get", "nodes"),
@@ -65,7 +65,7 @@ class Client(MemoryKube):
         self.errors = list(ERRORS)
         self.made: set[tuple[str, str]] = set()
 
-    async def _enter(self, request: Request) -> None:
+    async def _enter(self, request: KubeCall) -> None:
         call = (request.method, request.resource.plural)
         self.made.add(call)
         if call == self.call and self.errors:
@@ -77,7 +77,7 @@ class Client(MemoryKube):
 
 
 def test_all_loops_are_named_above(stand: Any) -> None:
-    kube, bus, board = MemoryKube(), stand.bus, open_board(stand.group)
+    kube, bus, board = MemoryKube(), stand.bus, open_gpu_source(stand.group)
     journal = Journal(bus, AgentNoted, SystemClock(), instance="i")
     loops = assemble(stand.group, "i", bus, kube, board, HealthPages(), journal)
 
@@ -126,7 +126,7 @@ async def test_no_answer_ends_a_loop(
 
 async def test_a_claim_that_can_not_be_read_holds_up_no_other(stand: Any, eventually: Any) -> None:
     async with stand.agent():
-        refused = Refusal(RefusedError("policy", 403), "get", CLAIMS, name="bad")
+        refused = InjectedRefusal(RefusedError("policy", 403), "get", CLAIMS, name="bad")
         stand.kube.refuse(refused)
         async with stand.kubelet():
             for name in ("bad", "good"):

@@ -7,7 +7,7 @@ import pytest
 
 from dray.domain.names import DRIVER
 from dray.kube.ports import CLAIMS, PODS, KubeUnavailableError
-from dray_node_agent.disk import AlreadyServedError, sole_user
+from dray_node_agent.files.atomic_files import AlreadyServedError, sole_user
 from dray_node_agent.kubelet.sockets import registration_socket
 from dray_sandbox.kubelet.claims import HeldClaim, NotStartedError
 from dray_sandbox.kubelet.plugins import register
@@ -104,7 +104,7 @@ async def test_a_claim_made_anew_under_the_same_name_is_not_prepared_as_the_old(
         await stand.kube.delete(CLAIMS, "c", "default")
         await stand.make_claim("c", [await stand.device()])
         plugin = await plugin_of(stand, eventually)
-        with pytest.raises(NotStartedError, match="it was made anew"):
+        with pytest.raises(NotStartedError, match="it was recreated"):
             await plugin.prepare([held(old)])
         assert stand.checkpoint() == {}
         await plugin.close()
@@ -119,7 +119,7 @@ async def test_a_retry_that_arrives_after_unprepare_prepares_nothing(stand, even
         with pytest.raises(NotStartedError, match="a late retry"):
             await plugin.prepare([held(claim)])
         await stand.kube.delete(CLAIMS, "c", "default")
-        with pytest.raises(NotStartedError, match="it was deleted"):
+        with pytest.raises(NotStartedError, match="does not exist, or no longer"):
             await plugin.prepare([held(claim)])
         assert stand.cdi_files() == []
         await plugin.close()
@@ -201,7 +201,7 @@ async def test_a_checkpoint_with_fields_of_a_later_agent_is_read(stand, eventual
 
 
 async def test_a_claim_that_vanished_without_unprepare_frees_its_card(stand, eventually):
-    """The next claim on the card finds the dead holder, without waiting for the sweep."""
+    """The next claim on the GPU finds the dead holder, without waiting for the sweep."""
     async with stand.agent():
         device = await stand.device()
         lost = await stand.make_claim("lost", [device], tflops="300")

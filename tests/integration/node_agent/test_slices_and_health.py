@@ -12,35 +12,35 @@ from dray.kube.memory import MemoryKube
 from dray.kube.ports import SLICES
 from dray.messages.base import decode, encode, subject_of, subject_prefix
 from dray.messages.facts import ClusterObserved, InventoryObserved
-from dray_node_agent.following import Reporter
+from dray_node_agent.node_state import NodeReporter
 
 
 async def test_slices_follow_pool_health_and_repair(stand, eventually):
     await stand.tell_node(pool="pool-a")
     async with stand.agent():
 
-        async def card() -> dict:
+        async def gpu() -> dict:
             slices = await stand.slices()
             return slices[0]["spec"]["devices"][0] if slices else {}
 
         async def in_pool(pool: str) -> bool:
-            return (await card()).get("attributes", {}).get("pool_name") == {"string": pool}
+            return (await gpu()).get("attributes", {}).get("pool_name") == {"string": pool}
 
         await eventually(lambda: in_pool("pool-a"))
         generation = (await stand.slices())[0]["spec"]["pool"]["generation"]
         await stand.tell_node(pool="pool-b", owner="kube-scheduler", tflops_ratio="1.5")
         await eventually(lambda: in_pool("pool-b"))
-        assert "taints" not in await card()
-        assert (await card())["capacity"]["virtual_tflops"]["value"] == "468"
+        assert "taints" not in await gpu()
+        assert (await gpu())["capacity"]["virtual_tflops"]["value"] == "468"
         assert (await stand.slices())[0]["spec"]["pool"]["generation"] > generation
 
         (stand.group.state_dir / "unhealthy").write_text("0 xid 79\n")
 
         async def tainted() -> bool:
-            return bool((await card()).get("taints"))
+            return bool((await gpu()).get("taints"))
 
         await eventually(tainted)
-        assert (await card())["taints"][0]["key"] == "tensor-fusion.ai/unhealthy"
+        assert (await gpu())["taints"][0]["key"] == "tensor-fusion.ai/unhealthy"
         (stand.group.state_dir / "unhealthy").unlink()
 
         async def well() -> bool:
@@ -77,15 +77,15 @@ async def test_slices_are_published_anew_when_the_bus_tells_of_an_upgraded_serve
     await stand.bus.publish(encode(server, source="test"))
     async with stand.agent():
 
-        async def card() -> dict:
+        async def gpu() -> dict:
             slices = await stand.slices()
             return slices[0]["spec"]["devices"][0] if slices else {}
 
         async def in_pool() -> bool:
-            return "pool_name" in (await card()).get("attributes", {})
+            return "pool_name" in (await gpu()).get("attributes", {})
 
         async def taints() -> list[dict]:
-            return (await card()).get("taints", [])
+            return (await gpu()).get("taints", [])
 
         await eventually(in_pool)
         offered_before = offered
@@ -120,13 +120,13 @@ async def test_health_is_told_to_the_bus_and_again_when_its_stream_was_lost(stan
             async with asyncio.timeout(0.5):
                 async for delivered in stand.bus.read(FACTS_STREAM):
                     if delivered.subject.startswith(subject_prefix(InventoryObserved)):
-                        return decode(delivered, InventoryObserved).unhealthy == (sick,)
+                        return decode(delivered, InventoryObserved).unhealthy == (unhealthy,)
         except (TimeoutError, StreamMissingError):
             pass
         return False
 
     async with stand.agent():
-        sick = await stand.device(1)
+        unhealthy = await stand.device(1)
         await eventually(told)
         stand.bus.server.lose_everything()
         for stream in STREAMS:
@@ -148,7 +148,7 @@ async def test_generations_grow_even_when_disk_and_slices_are_lost(stand, eventu
 
 
 async def health_of(stand) -> InventoryObserved | None:
-    """What the bus says of the node's cards."""
+    """What the bus says of the node's GPUs."""
     said = InventoryObserved(revision=0, node="n1", driver=DRIVER)
     last = await stand.bus.last(FACTS_STREAM, subject_of(said))
     return None if last is None else decode(last, InventoryObserved)
@@ -157,7 +157,7 @@ async def health_of(stand) -> InventoryObserved | None:
 async def test_a_report_that_was_long_on_its_way_does_not_come_last(stand):
     """Sick was sent and not answered, well was sent after it; then sick arrives."""
     late, soon = stand.bus.peer("n1"), stand.bus.peer("n1")
-    slow, fast = (Reporter(bus, "n1", "test") for bus in (late, soon))
+    slow, fast = (NodeReporter(bus, "n1", "test") for bus in (late, soon))
     heard: list[int] = []
     slow.on_generation = heard.append
     loops = [
@@ -189,7 +189,7 @@ async def test_a_report_that_was_long_on_its_way_does_not_come_last(stand):
 
 
 async def test_a_report_is_repeated_until_somebody_leads(stand):
-    reporter = Reporter(stand.bus.peer("n1"), "n1", "test")
+    reporter = NodeReporter(stand.bus.peer("n1"), "n1", "test")
     loop = asyncio.create_task(reporter.report_inventory())
     reporter.inventory(3, ("gpu-0",))
     await asyncio.sleep(0)

@@ -8,9 +8,9 @@ import aiohttp
 import prometheus_client
 import pytest
 
-from dray_webhook.certificates import ensure_certificates
-from dray_webhook.review import Answer
-from dray_webhook.server import ListenError, Server
+from dray_webhook.decisions.review import AdmissionAnswer
+from dray_webhook.service.certificates import ensure_certificates
+from dray_webhook.service.server import AdmissionServer, ListenError
 
 REVIEW = {
     "apiVersion": "admission.k8s.io/v1",
@@ -20,7 +20,7 @@ REVIEW = {
 
 
 async def echo(request, *, timeout_s):
-    return Answer(patch=({"op": "add", "path": "/timeout", "value": timeout_s},))
+    return AdmissionAnswer(patch=({"op": "add", "path": "/timeout", "value": timeout_s},))
 
 
 async def broken(request, *, timeout_s):
@@ -33,7 +33,7 @@ async def https(tmp_path):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(made.certificate, made.key)
     registry = prometheus_client.CollectorRegistry()
-    server = Server(
+    server = AdmissionServer(
         {"/echo": echo, "/broken": broken},
         host="127.0.0.1",
         port=0,
@@ -109,7 +109,7 @@ async def test_latency_is_measured_by_path_and_outcome(https):
 
 async def test_a_taken_port_is_said_with_its_settings(https, tmp_path):
     client, _ = https
-    server = Server(
+    server = AdmissionServer(
         {},
         host="127.0.0.1",
         port=client._base_url.port,

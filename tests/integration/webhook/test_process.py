@@ -31,9 +31,9 @@ from dray_sandbox.nats_server import start_nats
 from dray_sandbox.places import free_port
 from dray_sandbox.probes import answers
 from dray_sandbox.processes import Runner
-from dray_webhook.registration import senseless_pod, webhook_configurations
-from dray_webhook.review import Answer
-from dray_webhook.server import Server
+from dray_webhook.decisions.review import AdmissionAnswer
+from dray_webhook.registration import probe_pod, webhook_configurations
+from dray_webhook.service.server import AdmissionServer
 
 
 def pod(name: str, pool: str = "shared", **annotations: str) -> dict[str, object]:
@@ -88,7 +88,7 @@ async def test_a_pod_is_admitted_through_an_api_server(tmp_path, api_server):
                 path = f"/apis/{obj['apiVersion']}/{kind.replace('policys', 'policies')}"
                 async with client.post(path, json=obj) as http:
                     assert http.status == 201, await http.text()
-            await _until(lambda: _is_denied(client, senseless_pod()))
+            await _until(lambda: _is_denied(client, probe_pod()))
             await _until(lambda: _is_denied(client, refused_claim(), "ValidatingAdmissionPolicy"))
 
             stored = await _created(client, pod("train"), 201)
@@ -219,11 +219,11 @@ async def _check_late_annotations(client, certificates: Path) -> None:
 
     async def annotate(request, *, timeout_s):
         late = {"op": "add", "path": "/metadata/annotations", "value": {P + "qos": "low"}}
-        return Answer(patch=(late,) if request.name == "annotated-late" else ())
+        return AdmissionAnswer(patch=(late,) if request.name == "annotated-late" else ())
 
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(certificates / "tls.crt", certificates / "tls.key")
-    other = Server(
+    other = AdmissionServer(
         {"/": annotate},
         host="127.0.0.1",
         port=0,
@@ -245,7 +245,7 @@ async def _check_late_annotations(client, certificates: Path) -> None:
         plain["metadata"]["annotations"] = {}
         await _until(lambda: _is_denied(client, plain))
         denial = await _created(client, plain, 400)
-        assert "was added by a mutating webhook after dray's" in denial["message"]
+        assert "was added by a mutating webhook that was called after dray's" in denial["message"]
         async with client.delete(f"{path}/later") as http:
             assert http.status == 200, await http.text()
         await _until(lambda: _is_let_in(client, plain))

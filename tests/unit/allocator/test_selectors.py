@@ -2,7 +2,7 @@
 
 import pytest
 
-from dray.cel.evaluate import Program, compile
+from dray.cel.eval.program import Program, compile
 from dray.domain import names
 from dray.domain.devices import Capacity, Device, DeviceId, Version
 from dray_allocator.fit.devices import Card

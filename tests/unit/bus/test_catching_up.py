@@ -3,11 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dray.bus.catching_up import CatchingUp
+from dray.bus.gap_tracker import GapTracker
 
 
 def test_a_reader_that_misses_nothing_is_whole_at_every_message():
-    reader = CatchingUp()
+    reader = GapTracker()
 
     for sequence in (1, 2, 3):
         assert reader.read(sequence, pending=10) is None
@@ -15,7 +15,7 @@ def test_a_reader_that_misses_nothing_is_whole_at_every_message():
 
 
 def test_after_a_gap_it_is_whole_once_it_has_read_what_there_was():
-    reader = CatchingUp()
+    reader = GapTracker()
 
     assert reader.read(4, pending=2) == (1, 3)
     assert not reader.whole
@@ -26,7 +26,7 @@ def test_after_a_gap_it_is_whole_once_it_has_read_what_there_was():
 
 
 def test_nothing_pending_is_everything():
-    reader = CatchingUp()
+    reader = GapTracker()
 
     reader.read(4, pending=50)
     reader.read(9, pending=0)
@@ -41,7 +41,7 @@ def test_whole_states_are_states_of_the_stream(subjects, lags):
     """Whatever is replaced while a reader lags: where it says whole, its fold is the stream's."""
     stream: dict[int, int] = {}
     history: dict[int, dict[int, int]] = {}
-    published, folded, reader = 0, {}, CatchingUp()
+    published, folded, reader = 0, {}, GapTracker()
     waiting = list(subjects)
     for lag in [*lags, *[0] * len(subjects)]:
         for subject in waiting[: lag + 1]:

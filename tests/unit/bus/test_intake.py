@@ -9,7 +9,7 @@ from nats.aio.client import Client
 from nats.errors import ProtocolError
 from nats.protocol.parser import Parser
 
-from dray.bus.intake import Headers, Intake
+from dray.bus.bulk_parser import BulkParser, Headers
 
 HEADERS = b"NATS/1.0\r\nce-id: 1\r\n\r\n"
 MESSAGES = (
@@ -53,7 +53,7 @@ async def read(make, pieces):
     """What is told to the client, in order, and what to who took subscription 2."""
     server, found = Server(), []
     parser = make(server)
-    if isinstance(parser, Intake):
+    if isinstance(parser, BulkParser):
         parser.take(2, lambda *message: found.append(message))
     for piece in pieces:
         await parser.parse(piece)
@@ -68,7 +68,7 @@ def cut(data, places):
 
 @given(st.lists(st.integers(min_value=0, max_value=10_000), max_size=40))
 async def test_wherever_the_bytes_are_cut_nothing_is_lost_or_read_twice(places):
-    told, found = await read(Intake, cut(STREAM, places))
+    told, found = await read(BulkParser, cut(STREAM, places))
     plain, _ = await read(Parser, [STREAM])
     assert found == list(MESSAGES)
     assert told == [one for one in plain if one[0] != 2]
@@ -76,12 +76,12 @@ async def test_wherever_the_bytes_are_cut_nothing_is_lost_or_read_twice(places):
 
 async def test_one_byte_after_the_other_is_as_good():
     pieces = [bytes([one]) for one in STREAM]
-    assert await read(Intake, pieces) == await read(Intake, [STREAM])
+    assert await read(BulkParser, pieces) == await read(BulkParser, [STREAM])
 
 
 async def test_who_left_gets_nothing_any_more():
     server, found = Server(), []
-    intake = Intake(server)
+    intake = BulkParser(server)
     intake.take(2, lambda *message: found.append(message))
     intake.leave(2)
     await intake.parse(wire(2, *MESSAGES[0]))
@@ -91,7 +91,7 @@ async def test_who_left_gets_nothing_any_more():
 
 async def test_a_new_connection_starts_with_nothing_ahead():
     server, found = Server(), []
-    intake = Intake(server)
+    intake = BulkParser(server)
     intake.take(2, lambda *message: found.append(message))
     whole = wire(2, *MESSAGES[0])
     await intake.parse(whole[:-3])
@@ -112,7 +112,7 @@ async def test_a_new_connection_starts_with_nothing_ahead():
     ],
 )
 async def test_a_size_that_is_none_ends_the_connection(line):
-    intake = Intake(Server())
+    intake = BulkParser(Server())
     intake.take(2, lambda *message: None)
     with pytest.raises(ProtocolError):
         await intake.parse(line)

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from dray.bus.link import Link
+from dray.bus.connection import Connection
 from dray.bus.ports import BusUnavailableError
 from dray.bus.session import Session
 
@@ -47,7 +47,7 @@ async def test_a_link_closes_though_the_connection_comes_up_as_it_is_cancelled(m
             await asyncio.Event().wait()
         return Session(client)
 
-    link = Link("nats://127.0.0.1:1", name="test")
+    link = Connection("nats://127.0.0.1:1", name="test")
     monkeypatch.setattr(link, "_connect", connect)
     link.start()
     await connects.wait()
@@ -62,7 +62,7 @@ async def test_who_asks_for_a_session_as_one_is_lost_waits_for_the_next(monkeypa
     async def connect() -> Session:
         return Session(_Client())
 
-    link = Link("nats://127.0.0.1:1", name="test")
+    link = Connection("nats://127.0.0.1:1", name="test")
     link._up = _Impatient()
     monkeypatch.setattr(link, "_connect", connect)
     link.start()
@@ -96,7 +96,7 @@ async def test_a_link_tries_on_whatever_answers_in_place_of_nats(nonsense):
             await writer.wait_closed()
 
     async with await asyncio.start_server(talk, "127.0.0.1", 0) as server:
-        link = Link(f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}", name="test")
+        link = Connection(f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}", name="test")
         link.start()
         async with asyncio.timeout(BOUND_S):
             for _ in range(5):
@@ -114,7 +114,7 @@ async def test_a_server_that_takes_less_than_nats_usually_does_is_refused():
             writer.close()
 
     async with await asyncio.start_server(talk, "127.0.0.1", 0) as server:
-        link = Link(f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}", name="test")
+        link = Connection(f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}", name="test")
         link.start()
         async with asyncio.timeout(BOUND_S):
             while "max_payload" not in (link.problem or ""):
@@ -126,7 +126,7 @@ async def test_a_server_that_takes_less_than_nats_usually_does_is_refused():
 
 
 async def test_a_link_to_a_bad_address_goes_on_until_it_is_closed():
-    link = Link("nats://nats:port", name="test")
+    link = Connection("nats://nats:port", name="test")
     link.start()
     for _ in range(10):
         await asyncio.sleep(0)

@@ -3,7 +3,6 @@
 import pytest
 
 from dray.bus.memory_store import matches
-from dray.bus.readers import READERS, RECORD_WRITERS
 from dray.bus.readings import refusal
 from dray.bus.topology import (
     ACCESS,
@@ -22,6 +21,7 @@ from dray.messages.decisions import log_subject
 from dray.messages.events import EVENTS, ClaimPrepared, PodRequested
 from dray.messages.facts import FACTS, ClusterObserved
 from dray.messages.rpc import QUESTIONS, Question, Reading
+from tools.generate.message_readers import READERS, RECORD_WRITERS
 
 ROLES_OF = {"dray": ("reader", "recorder"), "dray doctor": ("reader",)}
 VERB_ROLES = {

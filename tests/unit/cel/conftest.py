@@ -1,6 +1,6 @@
 """What all tests of the language share: room on the stack, made before any of them begins."""
 
-from dray.cel.depth import make_room
+from dray.cel.syntax.recursion_limit import raise_recursion_limit
 
 # Hypothesis warns where a test raises the recursion limit, and a deep expression would.
-make_room(1000)
+raise_recursion_limit(1000)

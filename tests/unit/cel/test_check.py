@@ -5,10 +5,10 @@ import re
 import pytest
 
 from dray.cel.admission import admission
-from dray.cel.check import check_selector
+from dray.cel.check.static_check import check_selector
 from dray.cel.environment import environment
 from dray.cel.errors import CelTypeError, CelUnsupportedError
-from dray.cel.syntax import parse
+from dray.cel.syntax.parser import parse
 
 D = "dra.example.com"
 NAMES = {"$A": f'device.attributes["{D}"]', "$C": f'device.capacity["{D}"]'}
@@ -116,7 +116,7 @@ def test_what_kubernetes_refuses_is_refused_with_its_reason(text):
 
 
 def test_patterns_are_refused_where_re2_is_not_installed(monkeypatch):
-    monkeypatch.setattr("dray.cel.patterns.is_installed", lambda: False)
+    monkeypatch.setattr("dray.cel.check.validators.is_installed", lambda: False)
     with pytest.raises(CelUnsupportedError, match="'matches'"):
         check_selector(parse("device.driver.matches('without re2')"), "")
 

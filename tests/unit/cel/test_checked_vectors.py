@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from dray.cel.check import check_selector
+from dray.cel.check.static_check import check_selector
+from dray.cel.cost.estimate import estimate
 from dray.cel.environment import environment
 from dray.cel.errors import CelCompileError
-from dray.cel.estimate import estimate
-from dray.cel.syntax import parse
+from dray.cel.syntax.parser import parse
 
 VECTORS = Path(__file__).parents[2] / "vectors"
 MOST_COST = 1_000_000

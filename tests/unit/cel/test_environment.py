@@ -2,10 +2,10 @@
 
 import pytest
 
-from dray.cel.check import check_selector
+from dray.cel.check.static_check import check_selector
 from dray.cel.environment import DEFAULT, Environment, Mode, environment
 from dray.cel.errors import CelCompileError
-from dray.cel.syntax import parse
+from dray.cel.syntax.parser import parse
 
 
 def accepts(text, env):

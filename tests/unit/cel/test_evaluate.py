@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dray.cel.device import DeviceView, view_of
+from dray.cel.device import view_of
 from dray.cel.errors import CelEvaluationError, CelSyntaxError
-from dray.cel.evaluate import compile, conjuncts
-from dray.cel.syntax import parse
+from dray.cel.eval.program import compile, conjuncts
+from dray.cel.syntax.parser import parse
+from dray.cel.view import DeviceView
 from dray.domain.devices import Capacity, Device, Version
 from dray.domain.quantities import parse_quantity
 

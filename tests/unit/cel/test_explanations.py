@@ -1,7 +1,7 @@
 """*Why*: what each clause gives on a device, and what it read there."""
 
-from dray.cel.device import DeviceView
-from dray.cel.evaluate import compile
+from dray.cel.eval.program import compile
+from dray.cel.view import DeviceView
 from dray.domain.quantities import parse_quantity
 
 D = "gpu.example.com"

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dray.cel.check import check_selector
+from dray.cel.check.static_check import check_selector
+from dray.cel.cost.estimate import estimate
 from dray.cel.errors import CelCompileError
-from dray.cel.estimate import estimate
-from dray.cel.lexer import scan
-from dray.cel.syntax import parse
+from dray.cel.syntax.lexer import scan
+from dray.cel.syntax.parser import parse
 
 REFUSED = {
     "open parentheses": "(" * 10_000,
@@ -92,7 +92,7 @@ class Counted(dict):
 def test_the_work_of_the_check_grows_with_the_length(piece, monkeypatch):
     def work(count):
         table = Counted()
-        monkeypatch.setattr("dray.cel.types._made", table)
+        monkeypatch.setattr("dray.cel.types.types._made", table)
         text = "[" + ", ".join([piece + piece[:-3]] * count) + "].size() == 1"
         check_selector(parse(text), text)
         return table.asked

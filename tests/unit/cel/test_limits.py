@@ -4,19 +4,12 @@ import tracemalloc
 
 import pytest
 
-from dray.cel.device import DeviceView
 from dray.cel.errors import CelCostError
-from dray.cel.evaluate import compile
-from dray.cel.frame import Frame
-from dray.cel.work import (
-    COST_LIMIT,
-    WORK_LIMIT,
-    StoppedError,
-    bounded,
-    steps_of,
-    steps_to_compare,
-    weight,
-)
+from dray.cel.eval.frame import Frame
+from dray.cel.eval.program import compile
+from dray.cel.library.work_steps import steps_of, steps_to_compare, weight
+from dray.cel.limits import COST_LIMIT, WORK_LIMIT, StoppedError, refuse_excess_work
+from dray.cel.view import DeviceView
 
 DEVICE = DeviceView("d.example.com")
 TEN = "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]"
@@ -113,7 +106,7 @@ def test_work_is_refused_before_it_is_done():
     with pytest.raises(StoppedError):
         frame.spend(1)
     with pytest.raises(StoppedError):
-        bounded(WORK_LIMIT + 1)
+        refuse_excess_work(WORK_LIMIT + 1)
 
 
 def test_the_weight_of_a_value_is_counted_no_further_than_the_limit():

@@ -2,9 +2,9 @@
 
 import pytest
 
-from dray.cel import tree
 from dray.cel.errors import CelSyntaxError
-from dray.cel.syntax import MAX_LENGTH, MAX_NESTING, parse
+from dray.cel.syntax import tree
+from dray.cel.syntax.parser import MAX_LENGTH, MAX_NESTING, parse
 
 
 @pytest.mark.parametrize(

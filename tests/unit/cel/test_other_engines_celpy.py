@@ -14,9 +14,9 @@ from celpy.evaluation import CELEvalError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dray.cel.device import DeviceView
 from dray.cel.errors import CelCompileError, CelEvaluationError
-from dray.cel.evaluate import compile
+from dray.cel.eval.program import compile
+from dray.cel.view import DeviceView
 from dray_sandbox.celpy_environment import celpy_environment
 
 DRIVER = "d.example.com"

@@ -10,9 +10,9 @@ from cel_expr_python.ext import ext_bindings, ext_optional, ext_strings
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dray.cel.device import DeviceView
 from dray.cel.errors import CelCompileError, CelEvaluationError
-from dray.cel.evaluate import compile
+from dray.cel.eval.program import compile
+from dray.cel.view import DeviceView
 
 DRIVER = "d.x"
 ATTRIBUTES = {"model": "A100", "count": 7, "ecc": True}

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dray.cel import tree
 from dray.cel.environment import environment
 from dray.cel.errors import CelSyntaxError
-from dray.cel.syntax import RESERVED, parse
-from dray.cel.unparse import unparse
+from dray.cel.syntax import tree
+from dray.cel.syntax.parser import RESERVED, parse
+from dray.cel.syntax.unparser import unparse
 
 LITERALS = [
     ('"a\\"b"', 'a"b'),

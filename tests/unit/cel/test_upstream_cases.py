@@ -8,7 +8,7 @@ from tests.unit.cel.upstream_cases import CASES
 from dray.cel.device import view_from_json
 from dray.cel.environment import environment
 from dray.cel.errors import CelCompileError
-from dray.cel.evaluate import compile
+from dray.cel.eval.program import compile
 
 
 def _runs() -> list[Any]:

@@ -8,7 +8,7 @@ import pytest
 from dray.cel.device import view_from_json
 from dray.cel.environment import environment
 from dray.cel.errors import CelError
-from dray.cel.evaluate import compile
+from dray.cel.eval.program import compile
 
 VECTORS = Path(__file__).parents[2] / "vectors"
 

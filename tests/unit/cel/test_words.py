@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dray.cel.evaluate import compile
-from dray.cel.literals import quoted
-from dray.cel.syntax import parse
-from dray.cel.words import in_words
+from dray.cel.description import describe
+from dray.cel.eval.program import compile
+from dray.cel.syntax.literals import quoted
+from dray.cel.syntax.parser import parse
 from dray.domain.quantities import parse_quantity
-from dray.seed.selector import generated_selector
+from dray.user_guide_form.selector import generated_selector
 
 A = 'device.attributes["gpu.example.com"]'
 C = 'device.capacity["gpu.example.com"]'
@@ -51,14 +51,14 @@ AS_WRITTEN = [
 
 @pytest.mark.parametrize("text", TOLD)
 def test_a_selector_is_told_in_words(text):
-    told = in_words(parse(text))
+    told = describe(parse(text))
 
     assert told.replace(", and ", " and ") == TOLD[text].replace(", and ", " and ")
 
 
 @pytest.mark.parametrize("text", AS_WRITTEN)
 def test_a_clause_without_words_is_given_as_written(text):
-    assert in_words(parse(text)) == text
+    assert describe(parse(text)) == text
 
 
 def test_the_selector_of_annotations_is_told_without_its_guards():
@@ -72,7 +72,7 @@ def test_the_selector_of_annotations_is_told_without_its_guards():
 
 @given(st.text(max_size=20))
 def test_what_a_user_wrote_can_not_look_like_other_words(written):
-    told = in_words(parse(f"{A}.model == {quoted(written)}"))
+    told = describe(parse(f"{A}.model == {quoted(written)}"))
 
     assert told.startswith("model is ")
     assert " and " not in told.removeprefix("model is ") or '"' in told

@@ -10,7 +10,6 @@ import yaml
 from pydantic import ValidationError
 
 from dray.domain.names import DEVICE_CLASS, DRIVER
-from dray.kube import crds
 from dray.kube.bind_request import BindRequest
 from dray.kube.convert import policy_from, pool_from
 from dray.kube.resource_fields import CustomResource
@@ -21,9 +20,10 @@ from dray.kube.resources import (
     parse,
 )
 from dray_sandbox.apiserver.structural import rule_errors
+from tools.generate import custom_resources
 
 ROOT = Path(__file__).parents[3]
-CRD_FILES = ROOT / crds.DIRECTORY
+CRD_FILES = ROOT / custom_resources.OUTPUT.folder
 
 SEED_CONFIG = """
 apiVersion: tensor-fusion.ai/v1
@@ -105,21 +105,6 @@ def nodes(schema: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield from nodes(schema["additionalProperties"], f"{path}.*")
 
 
-def test_the_committed_manifests_are_what_the_models_say() -> None:
-    assert crds.main(["--check", "--directory", str(CRD_FILES)]) == 0
-
-
-def test_check_fails_and_writes_nothing_where_a_manifest_differs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert crds.main(["--check", "--directory", str(tmp_path)]) == 1
-    assert "gpupools.yaml" in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
-
-    assert crds.main(["--directory", str(tmp_path)]) == 0
-    assert crds.main(["--check", "--directory", str(tmp_path)]) == 0
-
-
 @pytest.mark.parametrize("kind", CUSTOM_RESOURCES)
 def test_schemas_are_structural(kind: type[CustomResource]) -> None:
     """The rules of apiextensions.k8s.io/v1 that a real API server checks."""
@@ -155,7 +140,7 @@ def test_columns_name_fields_that_exist(kind: type[CustomResource]) -> None:
 
 
 def test_scopes_and_status_subresources() -> None:
-    made = {kind.__name__: crds.crd(kind)["spec"] for kind in CUSTOM_RESOURCES}
+    made = {kind.__name__: custom_resources.crd(kind)["spec"] for kind in CUSTOM_RESOURCES}
 
     assert made["GPUPool"]["scope"] == "Cluster"
     assert made["SchedulingConfigTemplate"]["scope"] == "Cluster"

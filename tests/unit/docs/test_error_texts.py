@@ -8,40 +8,40 @@ from types import ModuleType
 
 import pytest
 
-from dray.cel import tree
-from dray.cel.syntax import parse
+from dray.cel.syntax import tree
+from dray.cel.syntax.parser import parse
 from dray.domain import placement, preference
 from dray_sandbox.admission_policies import admission_policies
-from dray_webhook import (
+from dray_webhook.decisions import (
+    annotation_values,
     annotations,
     claims,
-    completing,
     containers,
     injection,
-    mutation,
+    pod_updates,
+    pods,
     pools,
+    request_builder,
     selectors,
     shape,
-    shell,
-    updates,
-    values,
 )
-from dray_webhook.pools import NO_OTHER_WAY
+from dray_webhook.decisions.pools import NO_OTHER_WAY
+from dray_webhook.service import handler
 
 PAGE = Path(__file__).parents[3] / "docs" / "user-guide" / "annotations.md"
 MODULES = (
     annotations,
-    values,
+    annotation_values,
     containers,
     pools,
     selectors,
     injection,
-    completing,
+    request_builder,
     shape,
-    mutation,
-    updates,
+    pods,
+    pod_updates,
     claims,
-    shell,
+    handler,
     preference,
     placement,
 )

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from dray.domain.devices import Device, OpaqueConfig, Version
 from dray.domain.dra import slices
-from dray.domain.equality import same
+from dray.domain.equality import strictly_equal
 
 VALUES = (True, 1, "1", Version("1"), 2, False, 0)
 
@@ -18,14 +18,14 @@ def of_slice(value: object) -> slices.Device:
 @pytest.mark.parametrize("other", VALUES)
 def test_only_what_is_of_one_type_is_the_same(one: object, other: object) -> None:
     expected = one is other
-    assert same(one, other) is expected
-    assert same({"a": [one]}, {"a": [other]}) is expected
-    assert same(of_slice(one), of_slice(other)) is expected
+    assert strictly_equal(one, other) is expected
+    assert strictly_equal({"a": [one]}, {"a": [other]}) is expected
+    assert strictly_equal(of_slice(one), of_slice(other)) is expected
     config = OpaqueConfig("d", {"on": one})
-    assert same(config, replace(config, parameters={"on": other})) is expected
+    assert strictly_equal(config, replace(config, parameters={"on": other})) is expected
 
 
 def test_the_order_of_names_is_no_matter_and_numbers_tell_how_they_are_written() -> None:
-    assert same(Device("a", {"x": 1, "y": 2}), Device("a", {"y": 2, "x": 1}))
-    assert not same({"a": 1}, {"a": 1.0})
-    assert same((None, None), (None, None))
+    assert strictly_equal(Device("a", {"x": 1, "y": 2}), Device("a", {"y": 2, "x": 1}))
+    assert not strictly_equal({"a": 1}, {"a": 1.0})
+    assert strictly_equal((None, None), (None, None))

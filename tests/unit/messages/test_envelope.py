@@ -23,7 +23,6 @@ from dray.messages.commands import COMMANDS, VoidClaim
 from dray.messages.decisions import Checkpoint, log_stream, log_subject
 from dray.messages.events import EVENTS
 from dray.messages.facts import FACTS, ClaimObserved, InventoryObserved, Synced, Tick
-from dray.messages.schema import FOLDER, differences, schemas, write
 
 
 def claim(uid: str = "u", pool: str = "pool") -> Claim:
@@ -106,24 +105,6 @@ def test_a_message_that_does_not_fit_its_type_is_named() -> None:
 def test_a_checkpoint_of_nothing_is_empty() -> None:
     made = Checkpoint(domain="p", epoch=1, writer="w", facts_sequence=0, now_unix_s=0.0)
     assert made.excluded == {}
-
-
-def test_the_committed_schemas_are_the_wire_types() -> None:
-    assert differences(FOLDER) == []
-
-
-def test_every_difference_of_the_schemas_is_named(tmp_path) -> None:
-    write(tmp_path)
-    assert differences(tmp_path) == []
-    first, second = sorted(schemas())[:2]
-    (tmp_path / first).unlink()
-    (tmp_path / second).write_text("{}")
-    (tmp_path / "stray.json").write_text("{}")
-    assert differences(tmp_path) == [
-        f"{first} is missing",
-        "stray.json belongs to no wire type",
-        f"{second} differs",
-    ]
 
 
 def test_a_message_can_not_be_made_before_it_says_its_ids_and_its_key():

@@ -8,15 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dray.domain.errors import InvalidInputError
-from dray_node_agent.disk import remove_unfinished, write_atomically
-from dray_node_agent.inventory import NodeState
+from dray_node_agent.decisions.cdi import cdi_id, device_entry, spec_of
+from dray_node_agent.decisions.inventory import NodeState
+from dray_node_agent.decisions.prepared_claim import PreparedClaim, PreparedDevice
+from dray_node_agent.files.atomic_files import remove_unfinished, write_atomically
+from dray_node_agent.files.cdi_folder import CdiFolder
+from dray_node_agent.files.checkpoint import CheckpointFile, LoadedCheckpoint
+from dray_node_agent.files.publication_record import PublicationRecord, PublicationRecordFile
 from dray_node_agent.kubelet import generate
-from dray_node_agent.kubelet.cdi import cdi_id, device_entry, spec_of
-from dray_node_agent.kubelet.cdi_folder import CdiFolder
-from dray_node_agent.kubelet.checkpoint import CheckpointFile, Loaded
-from dray_node_agent.kubelet.prepared import PreparedClaim, PreparedDevice
 from dray_node_agent.kubelet.sockets import endpoint_socket, registration_socket, remove_stale
-from dray_node_agent.record import Record, RecordFile
 
 
 def entry(uid="u", **more):
@@ -129,7 +129,7 @@ def test_any_changed_byte_of_a_checkpoint_is_noticed(tmp_path_factory, data):
     assert loaded.corrupt
     assert file.load().corrupt, "it stays until it is replaced"
     file.save({})
-    assert file.load() == Loaded({}, "boot")
+    assert file.load() == LoadedCheckpoint({}, "boot")
     assert path.with_name("checkpoint.json.corrupt-1").read_bytes() == bytes(content)
 
 
@@ -144,13 +144,13 @@ def test_a_second_corrupt_checkpoint_does_not_overwrite_the_first(tmp_path):
 
 
 def test_the_record_survives_and_a_broken_one_starts_anew(tmp_path):
-    file = RecordFile(tmp_path / "s" / "record.json")
-    assert file.load() == Record()
-    record = Record(7, NodeState("n", "u", "p", vram_ratio="1.5"))
+    file = PublicationRecordFile(tmp_path / "s" / "record.json")
+    assert file.load() == PublicationRecord()
+    record = PublicationRecord(7, NodeState("n", "u", "p", vram_ratio="1.5"))
     file.save(record)
     assert file.load() == record
     (tmp_path / "s" / "record.json").write_text("{")
-    assert file.load() == Record()
+    assert file.load() == PublicationRecord()
 
 
 def test_socket_names_are_the_kubelets_and_get_shorter_when_they_must(tmp_path):

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from dray.domain.pods import Node
 from dray.domain.quantities import parse_quantity
-from dray_node_agent.boards.ports import Card, Reading
-from dray_node_agent.inventory import NodeState, shortened, slices, unhealthy
+from dray_node_agent.decisions.gpus import Gpu, GpuSnapshot
+from dray_node_agent.decisions.inventory import NodeState, shortened, slices, unhealthy_devices
 
 DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
@@ -31,14 +31,14 @@ SEED_ATTRIBUTES = {
     "node_virtual_vram",
 }
 
-cards = st.builds(
-    Card,
+gpus = st.builds(
+    Gpu,
     uuid=st.uuids().map(lambda uuid: f"GPU-{uuid}"),
     product=st.sampled_from(["NVIDIA A100-SXM4-80GB", "Tesla T4", "Some New Card", "x" * 90]),
     memory_bytes=st.integers(min_value=0, max_value=2**40),
     cores=st.integers(min_value=0, max_value=30_000),
     max_sm_clock_mhz=st.integers(min_value=0, max_value=4_000),
-    trouble=st.sampled_from(["", "xid-79", "row remapping failed: ünd more " * 5]),
+    health_error=st.sampled_from(["", "xid-79", "row remapping failed: ünd more " * 5]),
 )
 labels = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?", fullmatch=True)
 ratios = st.sampled_from(["1", "1.0", "1.5", "2500m", "3", "1.0000001", "10"])
@@ -53,21 +53,21 @@ states = st.builds(
     vram_ratio=ratios,
 )
 readings = st.builds(
-    Reading,
-    cards=st.lists(cards, max_size=140, unique_by=lambda card: card.uuid).map(tuple),
+    GpuSnapshot,
+    gpus=st.lists(gpus, max_size=140, unique_by=lambda gpu: gpu.uuid).map(tuple),
 )
 
 
 @settings(max_examples=40)
 @given(readings, states, st.integers(min_value=1, max_value=2**40))
-def test_every_reading_makes_slices_that_the_api_server_accepts(reading, state, generation):
-    made = slices(reading, state, generation=generation)
+def test_every_reading_makes_slices_that_the_api_server_accepts(snapshot, state, generation):
+    made = slices(snapshot, state, generation=generation)
     assert made
     names = [one["metadata"]["name"] for one in made]
     assert len(set(names)) == len(names)
     assert all(DNS_SUBDOMAIN.fullmatch(name) for name in names if len(name) <= 253)
     devices = [device for one in made for device in one["spec"]["devices"]]
-    assert len(devices) == len(reading.cards)
+    assert len(devices) == len(snapshot.gpus)
     assert len({device["name"] for device in devices}) == len(devices)
     for one in made:
         spec = one["spec"]
@@ -111,10 +111,10 @@ def _check_policy(amount):
         assert minimum <= value
 
 
-@given(cards.filter(lambda card: card.memory_bytes), ratios)
-def test_virtual_is_physical_times_ratio_in_whole_units(card, ratio):
+@given(gpus.filter(lambda gpu: gpu.memory_bytes), ratios)
+def test_virtual_is_physical_times_ratio_in_whole_units(gpu, ratio):
     state = NodeState("n", tflops_ratio=ratio, vram_ratio=ratio)
-    (made,) = slices(Reading((card,)), state, generation=1)
+    (made,) = slices(GpuSnapshot((gpu,)), state, generation=1)
     capacity = made["spec"]["devices"][0]["capacity"]
     times = parse_quantity(ratio).nano
     for physical, virtual in (("tflops", "virtual_tflops"), ("vram", "virtual_vram")):
@@ -122,10 +122,10 @@ def test_virtual_is_physical_times_ratio_in_whole_units(card, ratio):
         assert parse_quantity(capacity[virtual]["value"]).value == max(whole, 1)
 
 
-def device(state: NodeState, **card) -> dict:
+def device(state: NodeState, **gpu) -> dict:
     """The one device of a node with an A100."""
-    made = Card("GPU-aB", "NVIDIA A100-SXM4-40GB", 40 * 2**30, **card)
-    (one,) = slices(Reading((made,)), state, generation=1)
+    made = Gpu("GPU-aB", "NVIDIA A100-SXM4-40GB", 40 * 2**30, **gpu)
+    (one,) = slices(GpuSnapshot((made,)), state, generation=1)
     return one["spec"]["devices"][0]
 
 
@@ -157,7 +157,7 @@ def test_cards_of_drays_pools_and_of_none_carry_the_owner_taint():
 
 
 def test_a_sick_card_is_tainted_and_not_running():
-    made = device(NodeState("n", owner="kube-scheduler"), trouble="xid 79")
+    made = device(NodeState("n", owner="kube-scheduler"), health_error="xid 79")
     assert made["taints"] == [
         {"key": "tensor-fusion.ai/unhealthy", "value": "xid-79", "effect": "NoSchedule"}
     ]
@@ -165,8 +165,8 @@ def test_a_sick_card_is_tainted_and_not_running():
 
 
 def test_an_unknown_model_gets_its_fp32_rate_and_says_so():
-    card = Card("GPU-1", "NVIDIA New Thing", 2**30, cores=6912, max_sm_clock_mhz=1410)
-    (one,) = slices(Reading((card,)), NodeState("n"), generation=1)
+    gpu = Gpu("GPU-1", "NVIDIA New Thing", 2**30, cores=6912, max_sm_clock_mhz=1410)
+    (one,) = slices(GpuSnapshot((gpu,)), NodeState("n"), generation=1)
     made = one["spec"]["devices"][0]
     assert made["capacity"]["tflops"]["value"] == "19"
     assert made["attributes"]["tflops_estimated"] == {"bool": True}
@@ -174,19 +174,22 @@ def test_an_unknown_model_gets_its_fp32_rate_and_says_so():
 
 
 def test_unhealthy_devices_are_named_in_order():
-    sick = [Card(f"GPU-{n}", "Tesla T4", 1, trouble="x") for n in "ba"]
-    assert unhealthy(Reading((*sick, Card("GPU-c", "Tesla T4", 1)))) == ("gpu-a", "gpu-b")
+    unhealthy = [Gpu(f"GPU-{n}", "Tesla T4", 1, health_error="x") for n in "ba"]
+    assert unhealthy_devices(GpuSnapshot((*unhealthy, Gpu("GPU-c", "Tesla T4", 1)))) == (
+        "gpu-a",
+        "gpu-b",
+    )
 
 
 def test_more_tainted_cards_than_a_slice_holds_are_split_in_order():
-    reading = Reading(tuple(Card(f"GPU-{n:03}", "Tesla T4", 2**30) for n in range(130)))
-    made = slices(reading, NodeState("n"), generation=7)
+    snapshot = GpuSnapshot(tuple(Gpu(f"GPU-{n:03}", "Tesla T4", 2**30) for n in range(130)))
+    made = slices(snapshot, NodeState("n"), generation=7)
     assert [len(one["spec"]["devices"]) for one in made] == [64, 64, 2]
     names = [one["metadata"]["name"] for one in made]
     assert names == [
         f"tensor-fusion-resource-slice-{part}" for part in ("n", "n.part-1", "n.part-2")
     ]
-    untainted = slices(reading, NodeState("n", owner="kube-scheduler"), generation=7)
+    untainted = slices(snapshot, NodeState("n", owner="kube-scheduler"), generation=7)
     assert [len(one["spec"]["devices"]) for one in untainted] == [128, 2]
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from dray_node_agent.boards.ports import Card
-from dray_node_agent.boards.simulated import MODELS, SimulatedBoard
-from dray_node_agent.models import Model, model_of
+from dray_node_agent.decisions.gpus import Gpu
+from dray_node_agent.decisions.models import GpuModel, model_of
+from dray_node_agent.gpus.simulated_gpus import MODELS, SimulatedGpus
 
 
 @pytest.mark.parametrize(
@@ -30,15 +30,15 @@ from dray_node_agent.models import Model, model_of
     ],
 )
 def test_a_known_product_has_its_short_name_and_data_sheet_speed(product, name, tflops):
-    assert model_of(Card("GPU-1", product, 1)) == Model(name, tflops)
+    assert model_of(Gpu("GPU-1", product, 1)) == GpuModel(name, tflops)
 
 
 def test_an_unknown_product_is_estimated_and_never_zero():
-    assert model_of(Card("GPU-1", "", 1)) == Model("unknown", 1, estimated=True)
+    assert model_of(Gpu("GPU-1", "", 1)) == GpuModel("unknown", 1, estimated=True)
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_every_model_that_can_be_simulated_is_known(model):
-    (card,) = SimulatedBoard("n", model, 1).read().cards
-    assert model_of(card).name == model
-    assert not model_of(card).estimated
+    (gpu,) = SimulatedGpus("n", model, 1).read().gpus
+    assert model_of(gpu).name == model
+    assert not model_of(gpu).estimated

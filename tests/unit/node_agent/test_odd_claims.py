@@ -6,16 +6,16 @@ from dray.domain.names import DECISION, DRIVER
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import CLAIMS
 from dray.runtime.clock import ManualClock
-from dray_node_agent.boards.simulated import SimulatedBoard
-from dray_node_agent.inventory import NodeState, Stock
-from dray_node_agent.kubelet.cdi_folder import CdiFolder
-from dray_node_agent.kubelet.checkpoint import CheckpointFile
-from dray_node_agent.kubelet.ledger import Ledger
-from dray_node_agent.kubelet.prepared import PreparedClaim
-from dray_node_agent.kubelet.preparing import ClaimRef, Preparer
+from dray_node_agent.decisions.inventory import NodeInventory, NodeState
+from dray_node_agent.decisions.prepared_claim import PreparedClaim
+from dray_node_agent.files.cdi_folder import CdiFolder
+from dray_node_agent.files.checkpoint import CheckpointFile
+from dray_node_agent.gpus.simulated_gpus import SimulatedGpus
+from dray_node_agent.kubelet.prepared_claims import PreparedClaims
+from dray_node_agent.kubelet.preparer import ClaimRef, Preparer
 
-STOCK = Stock(SimulatedBoard("n1", "A100", 2).read(), NodeState("n1"))
-CARD = next(iter(STOCK.offers))
+STOCK = NodeInventory(SimulatedGpus("n1", "A100", 2).read(), NodeState("n1"))
+CARD = next(iter(STOCK.published_gpus))
 DEEP = {"kind": "GPULimits", "tflopsLimit": "7", "a": msgspec.Raw(b"[" * 9_900 + b"]" * 9_900)}
 
 
@@ -48,8 +48,8 @@ def preparer(kube: MemoryKube, folder) -> Preparer:
     return Preparer(
         kube=kube,
         node="n1",
-        stock=lambda: STOCK,
-        ledger=Ledger(checkpoint, CdiFolder(folder / "cdi")),
+        inventory=lambda: STOCK,
+        prepared_claims=PreparedClaims(checkpoint, CdiFolder(folder / "cdi")),
         clock=ManualClock(),
     )
 

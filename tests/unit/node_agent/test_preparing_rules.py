@@ -7,17 +7,20 @@ from hypothesis import strategies as st
 from dray.domain.claims import AllocatedDevice, Allocation, Claim, ClaimSpec
 from dray.domain.devices import DeviceId, OpaqueConfig
 from dray.domain.names import DRIVER
-from dray_node_agent.boards.simulated import SimulatedBoard
-from dray_node_agent.inventory import NodeState, offers
-from dray_node_agent.kubelet.devices import (
+from dray_node_agent.decisions.claim_devices import (
     NotPreparedError,
+    device_uses,
     environment,
-    planned,
-    require_room,
-    uses,
+    prepared_claim,
+    require_capacity,
 )
+from dray_node_agent.decisions.inventory import NodeState, published_gpus
+from dray_node_agent.gpus.simulated_gpus import SimulatedGpus
 
-CARDS = {one.device: one for one in offers(SimulatedBoard("n1", "A100", 3).read(), NodeState("n1"))}
+CARDS = {
+    one.device: one
+    for one in published_gpus(SimulatedGpus("n1", "A100", 3).read(), NodeState("n1"))
+}
 FIRST, SECOND, _ = CARDS
 
 
@@ -33,7 +36,7 @@ def claim(*results, uid="u1", config=(), allocated=True):
 
 
 def prepared(made):
-    return planned(made, uses(made, made.uid, "n1", CARDS), "medium", "")
+    return prepared_claim(made, device_uses(made, made.uid, "n1", CARDS), "medium", "")
 
 
 @pytest.mark.parametrize(
@@ -42,22 +45,22 @@ def prepared(made):
         (claim(allocated=False), "is not allocated"),
         (claim(result(driver="other.example")), "holds no device of driver"),
         (claim(result(pool="n2")), "which are not of node n1"),
-        (claim(result("gpu-absent")), "has no such card"),
+        (claim(result("gpu-absent")), "has no such GPU"),
     ],
 )
 def test_a_claim_that_is_not_for_this_node_is_refused(made, problem):
     with pytest.raises(NotPreparedError, match=problem):
-        uses(made, "u1", "n1", CARDS)
+        device_uses(made, "u1", "n1", CARDS)
 
 
 def test_another_claim_of_the_same_name_is_refused():
-    with pytest.raises(NotPreparedError, match="it was made anew"):
-        uses(claim(result()), "old-uid", "n1", CARDS)
+    with pytest.raises(NotPreparedError, match="it was recreated"):
+        device_uses(claim(result()), "old-uid", "n1", CARDS)
 
 
 def test_other_drivers_devices_of_the_claim_are_left_to_them():
     made = claim(result(), result("their-card", driver="other.example"))
-    assert [one.offer.device for one in uses(made, "u1", "n1", CARDS)] == [FIRST]
+    assert [one.published.device for one in device_uses(made, "u1", "n1", CARDS)] == [FIRST]
 
 
 def test_two_results_on_one_card_are_one_cdi_device_and_two_answers():
@@ -71,31 +74,31 @@ def test_two_results_on_one_card_are_one_cdi_device_and_two_answers():
 def test_a_card_is_shared_up_to_its_virtual_capacity():
     held = [prepared(claim(result(tflops="200"), uid="a"))]
     wanted = claim(result(tflops="112"), uid="b")
-    require_room(uses(wanted, "b", "n1", CARDS), held)
+    require_capacity(device_uses(wanted, "b", "n1", CARDS), held)
     wanted = claim(result(tflops="113"), uid="b")
     with pytest.raises(NotPreparedError, match=r"313 of 312 virtual_tflops.*default/claim-a"):
-        require_room(uses(wanted, "b", "n1", CARDS), held)
+        require_capacity(device_uses(wanted, "b", "n1", CARDS), held)
 
 
 def test_a_result_that_states_no_capacity_takes_all_of_the_card():
     held = [prepared(claim(result(tflops=""), uid="a"))]
     with pytest.raises(NotPreparedError, match="313 of 312"):
-        require_room(uses(claim(result(tflops="1"), uid="b"), "b", "n1", CARDS), held)
-    require_room(uses(claim(result(SECOND), uid="b"), "b", "n1", CARDS), held)
+        require_capacity(device_uses(claim(result(tflops="1"), uid="b"), "b", "n1", CARDS), held)
+    require_capacity(device_uses(claim(result(SECOND), uid="b"), "b", "n1", CARDS), held)
 
 
 def test_a_card_held_without_a_share_is_held_whole():
     held = [prepared(claim(result(tflops="1", share_id=None), uid="a"))]
-    with pytest.raises(NotPreparedError, match="is held as a whole"):
-        require_room(uses(claim(result(tflops="1"), uid="b"), "b", "n1", CARDS), held)
+    with pytest.raises(NotPreparedError, match="is allocated as a whole"):
+        require_capacity(device_uses(claim(result(tflops="1"), uid="b"), "b", "n1", CARDS), held)
 
 
 def test_admin_access_takes_no_capacity_from_others():
     watcher = prepared(claim(result(tflops="312", admin_access=True), uid="a"))
-    require_room(uses(claim(result(tflops="312"), uid="b"), "b", "n1", CARDS), [watcher])
+    require_capacity(device_uses(claim(result(tflops="312"), uid="b"), "b", "n1", CARDS), [watcher])
     full = prepared(claim(result(tflops="312"), uid="b"))
     looking = claim(result(tflops="312", admin_access=True), uid="c")
-    require_room(uses(looking, "c", "n1", CARDS), [full])
+    require_capacity(device_uses(looking, "c", "n1", CARDS), [full])
 
 
 @given(st.lists(st.tuples(st.sampled_from(list(CARDS)), st.integers(1, 312)), max_size=12))
@@ -104,7 +107,7 @@ def test_whatever_comes_no_card_is_ever_given_out_beyond_its_budget(asks):
     for number, (device, tflops) in enumerate(asks):
         made = claim(result(device, tflops=str(tflops)), uid=f"u{number}")
         try:
-            require_room(uses(made, made.uid, "n1", CARDS), held)
+            require_capacity(device_uses(made, made.uid, "n1", CARDS), held)
         except NotPreparedError:
             assert given_out[device] + tflops > CARDS[device].virtual_tflops.value
             continue
@@ -115,9 +118,9 @@ def test_whatever_comes_no_card_is_ever_given_out_beyond_its_budget(asks):
 
 def test_every_card_of_a_claim_shows_all_its_cards():
     made = claim(result(FIRST), result(SECOND))
-    every = uses(made, "u1", "n1", CARDS)
+    every = device_uses(made, "u1", "n1", CARDS)
     seen = {environment(one, every, made, "low")["NVIDIA_VISIBLE_DEVICES"] for one in every}
-    assert seen == {",".join(CARDS[name].card.uuid for name in (FIRST, SECOND))}
+    assert seen == {",".join(CARDS[name].gpu.uuid for name in (FIRST, SECOND))}
 
 
 def limits(source="FromClaim", requests=(), driver=DRIVER, kind="GPULimits", **fields):
@@ -133,7 +136,7 @@ def test_limits_come_from_opaque_config_and_the_claims_win_over_the_classs():
         limits(requests=["elsewhere"], tflopsLimit="3"),
     )
     made = claim(result(), config=config)
-    every = uses(made, "u1", "n1", CARDS)
+    every = device_uses(made, "u1", "n1", CARDS)
     env = environment(every[0], every, made, "low")
     assert env["TENSOR_FUSION_TFLOPS_LIMIT"] == "300"
     assert env["TENSOR_FUSION_VRAM_LIMIT"] == "9Gi"
@@ -143,7 +146,7 @@ def test_limits_come_from_opaque_config_and_the_claims_win_over_the_classs():
 
 def test_without_config_the_nodes_quality_of_service_holds():
     made = claim(result())
-    every = uses(made, "u1", "n1", CARDS)
+    every = device_uses(made, "u1", "n1", CARDS)
     env = environment(every[0], every, made, "low")
     assert env["TENSOR_FUSION_QOS"] == "low"
     assert "TENSOR_FUSION_TFLOPS_LIMIT" not in env

@@ -7,15 +7,15 @@ import pytest
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import NODES, SLICES, ConflictError
 from dray.messages.facts import ClusterObserved
-from dray_node_agent.boards.simulated import SimulatedBoard
-from dray_node_agent.comparing import changes, dropped_fields, in_words, is_published
-from dray_node_agent.inventory import NodeState, slices
-from dray_node_agent.publishing import NodeMissingError, Publisher
-from dray_node_agent.record import RecordFile
+from dray_node_agent.decisions.inventory import NodeState, slices
+from dray_node_agent.decisions.slice_diff import changes, dropped_fields, is_published, path_text
+from dray_node_agent.files.publication_record import PublicationRecordFile
+from dray_node_agent.gpus.simulated_gpus import SimulatedGpus
+from dray_node_agent.slice_publisher import NodeMissingError, SlicePublisher
 
 STATE = NodeState("n1", "u", pool="p")
-READING = SimulatedBoard("n1", "A100", 2).read()
-MANY = SimulatedBoard("n1", "A100", 70).read()
+READING = SimulatedGpus("n1", "A100", 2).read()
+MANY = SimulatedGpus("n1", "A100", 70).read()
 
 
 class Gates(MemoryKube):
@@ -46,7 +46,7 @@ async def kube():
 
 @pytest.fixture
 def publisher(kube, tmp_path):
-    return Publisher(kube, "n1", RecordFile(tmp_path / "record.json"))
+    return SlicePublisher(kube, "n1", PublicationRecordFile(tmp_path / "record.json"))
 
 
 async def published(kube):
@@ -85,7 +85,7 @@ async def test_the_generation_grows_over_a_lost_server_and_a_lost_disk(kube, pub
         await kube.delete(SLICES, one["metadata"]["name"])
     assert await publisher.publish(READING, STATE) == 3
     (tmp_path / "record.json").unlink()
-    anew = Publisher(kube, "n1", RecordFile(tmp_path / "record.json"))
+    anew = SlicePublisher(kube, "n1", PublicationRecordFile(tmp_path / "record.json"))
     assert await anew.publish(READING, STATE) == 3
     assert await anew.publish(READING, NodeState("n1", "u", pool="q")) == 4
 
@@ -95,7 +95,7 @@ async def test_a_crash_between_two_writes_is_repaired_by_the_next_start(kube, pu
     kube.fail_next("update", ConflictError("crash"), after=True)
     with pytest.raises(ConflictError):
         await publisher.publish(MANY, NodeState("n1", "u", pool="q"))
-    anew = Publisher(kube, "n1", RecordFile(tmp_path / "record.json"))
+    anew = SlicePublisher(kube, "n1", PublicationRecordFile(tmp_path / "record.json"))
     await anew.publish(MANY, NodeState("n1", "u", pool="q"))
     found = await published(kube)
     assert len({one["spec"]["pool"]["generation"] for one in found}) == 1
@@ -155,7 +155,7 @@ async def test_other_drivers_and_other_nodes_slices_are_left_alone(kube, publish
 
 async def test_without_a_node_object_nothing_is_published(tmp_path):
     kube = MemoryKube()
-    publisher = Publisher(kube, "n1", RecordFile(tmp_path / "r"))
+    publisher = SlicePublisher(kube, "n1", PublicationRecordFile(tmp_path / "r"))
     with pytest.raises(NodeMissingError, match="DRAY_NODE__NAME"):
         await publisher.publish(READING, STATE)
     assert not (await kube.list(SLICES)).objects
@@ -189,6 +189,6 @@ def test_dropped_policies_are_found_below_every_capacity():
     for device in kept["spec"]["devices"]:
         for amount in device["capacity"].values():
             del amount["requestPolicy"]
-    words = sorted(in_words(path) for path in dropped_fields(sent, kept))
+    words = sorted(path_text(path) for path in dropped_fields(sent, kept))
     assert words[0] == "spec.devices[].capacity.tflops.requestPolicy"
     assert len(words) == 4

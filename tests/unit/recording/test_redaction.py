@@ -42,17 +42,23 @@ from dray_claim_controller.execute.adoption import adopted
 from dray_claim_controller.observe.kinds import WATCHED, read
 from dray_claim_controller.observe.picture import Picture
 from dray_claim_controller.observe.seen import seen_pod
-from dray_node_agent.boards.ports import Card, Reading
-from dray_node_agent.deciding import IsLive, NodeState, Prepare, decide_again
-from dray_node_agent.deciding import Publish as PublishSlices
-from dray_node_agent.deciding import Seam as AgentSeam
-from dray_node_agent.inventory import slices
-from dray_webhook.injection import Ids
-from dray_webhook.inputs import PATHS, Inputs, answer_again, decide
-from dray_webhook.pools import Rules
-from dray_webhook.review import Request, write_review
+from dray_node_agent.decisions.gpus import Gpu, GpuSnapshot
+from dray_node_agent.decisions.inventory import slices
+from dray_node_agent.decisions.rules import (
+    IsClaimLive,
+    NodeState,
+    PrepareClaim,
+    PublishSlices,
+    replay_rule,
+)
+from dray_node_agent.rule_recorder import AgentRuleRecorder
+from dray_webhook.decisions.dispatch import PATHS, decide
+from dray_webhook.decisions.injection import AdmissionIds
+from dray_webhook.decisions.pools import Installation
+from dray_webhook.decisions.review import AdmissionRequest, write_review
+from dray_webhook.service.recorder import ReviewRecorder, replay_answer
 
-RULES = Rules("dray-system", ("claim-controller",))
+RULES = Installation("dray-system", ("claim-controller",))
 RESOURCES = {resource.plural: resource for resource in WATCHED}
 OBJECTS: dict[str, st.SearchStrategy[Any]] = {
     "pods": pods(),
@@ -125,21 +131,21 @@ async def test_a_recorded_review_has_no_secret_and_is_answered_as_it_was(
         old = copy.deepcopy(obj)
         if data.draw(st.booleans()):
             old["metadata"]["annotations"] = data.draw(strategy)["metadata"]["annotations"]
-    request = Request.model_validate(
+    request = AdmissionRequest.model_validate(
         {"uid": "r", "namespace": "team", "operation": operation, "object": obj, "oldObject": old}
     )
-    view, ids = new_view(), Ids("r", "00-" + "a" * 32 + "-" + "b" * 16 + "-00")
+    view, ids = new_view(), AdmissionIds("r", "00-" + "a" * 32 + "-" + "b" * 16 + "-00")
     answer = decide(path, request, view, RULES, ids)
 
     backlog = Backlog(MemoryBus(), capacity=1, what="inputs")
-    Inputs(backlog, "w", RULES).record(request, view, ids, {}, answer, path=path)
+    ReviewRecorder(backlog, "w", RULES).record(request, view, ids, {}, answer, path=path)
     ((message, _),) = backlog._waiting
     reviewed = decode(message.payload, Reviewed)
 
     assert SECRET.encode() not in message.payload
     assert reviewed.redacted
     again = msgspec.json.decode(msgspec.json.encode(write_review("r", answer)))
-    assert answer_again(reviewed, view) == again == reviewed.answer
+    assert replay_answer(reviewed, view) == again == reviewed.answer
 
 
 class Noted:
@@ -279,26 +285,37 @@ def test_a_node_agents_journal_has_no_secret_and_is_answered_as_it_was(
     data: st.DataObject,
 ) -> None:
     notes = Noted()
-    seam = AgentSeam(notes)
-    reading, state = Reading((Card("GPU-0", "A100", 80 * 2**30),), "550.0"), NodeState("n1")
+    recorder = AgentRuleRecorder(notes)
+    snapshot, state = GpuSnapshot((Gpu("GPU-0", "A100", 80 * 2**30),), "550.0"), NodeState("n1")
     existing = [
         salted("resourceslices", one, data.draw)
-        for one in slices(reading, state, generation=data.draw(st.integers(1, 2)))
+        for one in slices(snapshot, state, generation=data.draw(st.integers(1, 2)))
     ]
     for one in existing:
         one["metadata"] |= {"uid": "s-uid", "resourceVersion": "5"}
     other = salted("resourceslices", FIXED["resourceslices"], data.draw)
     claim = salted("resourceclaims", data.draw(claims()), data.draw)
     published = tuple(data.draw(st.sampled_from([existing, [*existing, other], []])))
-    seam.ask(PublishSlices(reading=reading, state=state, existing=published))
-    seam.ask(Prepare(claim=claim, uid="c1-uid", node="n1", reading=reading, state=state))
-    seam.ask(IsLive(uid="c1-uid", claim=claim))
-    seam.ask(IsLive(uid="c1-uid", claim=None))
+    recorder.evaluate(PublishSlices(snapshot=snapshot, state=state, existing=published))
+    recorder.evaluate(
+        PrepareClaim(claim=claim, uid="c1-uid", node="n1", snapshot=snapshot, state=state)
+    )
+    recorder.evaluate(IsClaimLive(uid="c1-uid", claim=claim))
+    recorder.evaluate(IsClaimLive(uid="c1-uid", claim=None))
 
     assert SECRET.encode() not in notes.text()
     for _, about, text, answer in notes.lines:
-        again = decide_again(about, msgspec.json.decode(text))
+        again = replay_rule(about, msgspec.json.decode(text))
         assert msgspec.json.decode(msgspec.json.encode(again)) == msgspec.json.decode(answer)
+
+
+def test_a_recorded_gpu_keeps_its_field_names() -> None:
+    line = {"cards": [{"uuid": "GPU-0", "product": "A100", "memory_bytes": 1, "trouble": "xid-79"}]}
+
+    snapshot = msgspec.convert(line, GpuSnapshot)
+
+    assert snapshot.gpus[0].health_error == "xid-79"
+    assert msgspec.to_builtins(snapshot)["cards"][0]["trouble"] == "xid-79"
 
 
 def test_a_pod_s_redaction_names_what_is_left_out_by_saying_nothing_of_it() -> None:

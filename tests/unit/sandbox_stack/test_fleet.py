@@ -10,7 +10,7 @@ from dray.kube.memory import MemoryKube
 from dray.kube.ports import NODES, SLICES, Object
 from dray.messages.base import encode
 from dray.messages.facts import NodeObserved
-from dray_node_agent.inventory import NodeState
+from dray_node_agent.decisions.inventory import NodeState
 from dray_sandbox.fleet import Fleet
 from dray_sandbox.layout import simulated_nodes
 

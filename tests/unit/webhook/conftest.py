@@ -18,11 +18,11 @@ from dray.messages.facts import (
     Synced,
     TemplateObserved,
 )
-from dray_webhook.injection import Ids
-from dray_webhook.mutation import admit_pod
-from dray_webhook.pools import Rules
-from dray_webhook.review import Answer, Request
-from dray_webhook.view import View
+from dray_webhook.decisions.injection import AdmissionIds
+from dray_webhook.decisions.pods import admit_pod
+from dray_webhook.decisions.pools import Installation
+from dray_webhook.decisions.review import AdmissionAnswer, AdmissionRequest
+from dray_webhook.decisions.view import View
 
 P = "tensor-fusion.ai/"
 GOOD = {
@@ -97,9 +97,9 @@ def request_for(
     old: dict[str, Any] | None = None,
     user: str = "system:serviceaccount:kube-system:replicaset-controller",
     **more: Any,
-) -> Request:
+) -> AdmissionRequest:
     """The AdmissionRequest of one object."""
-    return Request.model_validate(
+    return AdmissionRequest.model_validate(
         {
             "uid": "review-1",
             "kind": {"group": "", "version": "v1", "kind": "Pod"},
@@ -119,8 +119,8 @@ class Cluster:
 
     def __init__(self) -> None:
         self.view = new_view()
-        self.rules = Rules("dray-system", ("dray-claim-controller",))
-        self.ids = Ids("request-1", "00-" + "a" * 32 + "-" + "b" * 16 + "-01")
+        self.rules = Installation("dray-system", ("dray-claim-controller",))
+        self.ids = AdmissionIds("request-1", "00-" + "a" * 32 + "-" + "b" * 16 + "-01")
 
     def device_class(self, name: str, *selectors: str) -> None:
         """Put a DeviceClass there."""
@@ -136,7 +136,7 @@ class Cluster:
         """Change what the API server keeps."""
         self.view.apply(ClusterObserved(revision=2, **abilities))
 
-    def admit(self, pod: dict[str, Any], **more: Any) -> Answer:
+    def admit(self, pod: dict[str, Any], **more: Any) -> AdmissionAnswer:
         return admit_pod(request_for(pod, **more), self.view, self.rules, self.ids)
 
     def errors(self, annotations: Annotations | None = None, **spec: Any) -> str:
@@ -165,7 +165,7 @@ def pod() -> Callable[..., dict[str, Any]]:
 
 
 @pytest.fixture
-def request_of() -> Callable[..., Request]:
+def request_of() -> Callable[..., AdmissionRequest]:
     return request_for
 
 
@@ -178,7 +178,7 @@ def template_of() -> Callable[..., TemplateObserved]:
 def patched() -> Callable[..., dict[str, Any]]:
     """The object with an answer's patch applied, by an independent implementation."""
 
-    def apply(obj: dict[str, Any], answer: Answer) -> dict[str, Any]:
+    def apply(obj: dict[str, Any], answer: AdmissionAnswer) -> dict[str, Any]:
         assert answer.allowed, answer.message
         result: dict[str, Any] = jsonpatch.apply_patch(obj, list(answer.patch))
         return result

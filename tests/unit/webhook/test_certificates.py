@@ -7,8 +7,8 @@ import stat
 import pytest
 from cryptography import x509
 
-from dray_webhook import certificates
-from dray_webhook.certificates import CertificateError, ensure_certificates
+from dray_webhook.service import certificates
+from dray_webhook.service.certificates import CertificateError, ensure_certificates
 
 NAMES = ("127.0.0.1", "localhost", "webhook.dray-system.svc")
 

@@ -5,7 +5,7 @@ import copy
 import pytest
 
 from dray.domain.names import DEVICE_CLASS
-from dray_webhook.claims import mutate_claim, validate_claim
+from dray_webhook.decisions.claims import mutate_claim, validate_claim
 
 P = "tensor-fusion.ai/"
 D = "tensor-fusion.ai.dra-driver"

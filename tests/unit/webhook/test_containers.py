@@ -6,7 +6,7 @@ from pathlib import Path
 import yaml
 from tests.unit.webhook.containers import SPEC, gives
 
-from dray.seed.documents import convert
+from dray.user_guide_form.documents import convert
 
 P = "tensor-fusion.ai/"
 CLAIM = "tensor-fusion-gpu-claim"

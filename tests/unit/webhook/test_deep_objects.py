@@ -14,10 +14,10 @@ from dray.domain.names import DEVICE_CLASS
 from dray.messages.base import decode
 from dray.messages.facts import TemplateObserved
 from dray.messages.inputs import Reviewed
-from dray_webhook.claims import mutate_claim, validate_claim
-from dray_webhook.inputs import Inputs, answer_again
-from dray_webhook.pools import Rules
-from dray_webhook.review import read_review, write_review
+from dray_webhook.decisions.claims import mutate_claim, validate_claim
+from dray_webhook.decisions.pools import Installation
+from dray_webhook.decisions.review import read_review, write_review
+from dray_webhook.service.recorder import ReviewRecorder, replay_answer
 
 P = "tensor-fusion.ai/"
 DEPTHS = (100, 2_000, 9_900)
@@ -112,11 +112,11 @@ def test_a_deeper_base_template_is_refused_with_its_name(cluster, template_of):
 
 
 async def test_a_deep_review_is_recorded_and_answered_again(cluster):
-    bus, rules = MemoryBus(), Rules("dray-system", ("dray-claim-controller",))
+    bus, rules = MemoryBus(), Installation("dray-system", ("dray-claim-controller",))
     backlog = Backlog(bus, capacity=10, what="reviews")
     request = review_of(claim(9_900))
     answer = mutate_claim(request)
-    Inputs(backlog, "a", rules).record(
+    ReviewRecorder(backlog, "a", rules).record(
         request, cluster.view, cluster.ids, {}, answer, path="mutate-claims"
     )
     for spec in STREAMS:
@@ -124,4 +124,4 @@ async def test_a_deep_review_is_recorded_and_answered_again(cluster):
     await backlog.flush()
     async with aclosing(bus.read(INPUTS_STREAM)) as inputs:
         reviewed = decode(await anext(inputs), Reviewed)
-    assert answer_again(reviewed, cluster.view) == write_review("review-1", answer)
+    assert replay_answer(reviewed, cluster.view) == write_review("review-1", answer)

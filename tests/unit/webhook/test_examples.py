@@ -8,8 +8,8 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from dray.cel.check import check_selector
-from dray.cel.syntax import parse
+from dray.cel.check.static_check import check_selector
+from dray.cel.syntax.parser import parse
 from dray.domain.names import BASE_TEMPLATE
 from dray.kube.convert import policy_from, pool_from
 from dray.messages.facts import (
@@ -19,9 +19,9 @@ from dray.messages.facts import (
     Synced,
     TemplateObserved,
 )
-from dray.seed.documents import convert
+from dray.user_guide_form.documents import convert
 from dray_cli.__main__ import cli
-from dray_webhook.view import View
+from dray_webhook.decisions.view import View
 
 P = "tensor-fusion.ai/"
 ROOT = Path(__file__).parents[3] / "examples"

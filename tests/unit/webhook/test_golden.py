@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from dray_webhook.mutation import admit_pod
-from dray_webhook.review import read_review, write_review
+from dray_webhook.decisions.pods import admit_pod
+from dray_webhook.decisions.review import read_review, write_review
 
 FOLDER = Path(__file__).parent / "golden"
 

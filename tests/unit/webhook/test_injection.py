@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from dray.domain.devices import DeviceClass
 from dray.domain.names import DRA_CEL_EXPRESSION, POD_ANNOTATIONS
-from dray_webhook.injection import Ids
-from dray_webhook.review import write_review
+from dray_webhook.decisions.injection import AdmissionIds
+from dray_webhook.decisions.review import write_review
 
 P = "tensor-fusion.ai/"
 CLAIM = "tensor-fusion-gpu-claim"
@@ -215,7 +215,7 @@ def test_a_second_call_changes_nothing_but_ids(
 
     assert again.patch == ()
 
-    cluster.ids = Ids("request-2", "00-" + "c" * 32 + "-" + "d" * 16 + "-00")
+    cluster.ids = AdmissionIds("request-2", "00-" + "c" * 32 + "-" + "d" * 16 + "-00")
     paths = {operation["path"] for operation in cluster.admit(once).patch}
     assert paths == {
         "/metadata/annotations/tensor-fusion.ai~1request-id",

@@ -96,7 +96,7 @@ def test_a_refusal_is_looked_up_because_the_owner_may_have_changed(theirs, pod):
     asked = pod(OWNED, schedulerName="tensor-fusion-scheduler")
     denied = theirs.admit(asked)
     lookup = Lookup(kind="pool", name="theirs")
-    assert denied.doubts == (lookup,)
+    assert denied.unresolved == (lookup,)
 
     theirs.pool("theirs", owner="dray")
     looked_up = {lookup: LookupReply(pool=theirs.view.pools["theirs"])}

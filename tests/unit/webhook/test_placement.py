@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from dray.domain.names import SHAPE
-from dray.seed.documents import convert
+from dray.user_guide_form.documents import convert
 
 P = "tensor-fusion.ai/"
 EXAMPLE = Path(__file__).parents[3] / "examples" / "05-placement"

@@ -5,7 +5,7 @@ import pytest
 from dray.domain.pods import Policy
 from dray.messages.facts import PolicyObserved
 from dray.messages.rpc import Lookup, LookupReply
-from dray_webhook.view import DEFAULT_POOL
+from dray_webhook.decisions.view import DEFAULT_POOL
 
 P = "tensor-fusion.ai/"
 
@@ -49,7 +49,7 @@ def test_no_default_pool_is_denied_with_the_pools_there_are(cluster, pod):
 
     assert f"annotation {P}gpupool is missing, and no GPUPool is marked" in answer.message
     assert '"dedicated", "shared", "without-dra"' in answer.message
-    assert answer.doubts == (DEFAULT_POOL,)
+    assert answer.unresolved == (DEFAULT_POOL,)
 
 
 def test_two_default_pools_are_denied_by_name(cluster):
@@ -66,7 +66,7 @@ def test_an_unknown_pool_is_denied_and_doubted(cluster, pod):
 
     assert f'annotation {P}gpupool is "nowhere": there is no such GPUPool' in answer.message
     assert '"shared"' in answer.message
-    assert answer.doubts == (Lookup(kind="pool", name="nowhere"),)
+    assert answer.unresolved == (Lookup(kind="pool", name="nowhere"),)
 
 
 def test_a_pool_that_names_an_absent_policy_is_denied(cluster, pod):
@@ -75,7 +75,7 @@ def test_a_pool_that_names_an_absent_policy_is_denied(cluster, pod):
     answer = cluster.admit(pod())
 
     assert 'SchedulingConfigTemplate "gone", which does not exist' in answer.message
-    assert Lookup(kind="policy", name="gone") in answer.doubts
+    assert Lookup(kind="policy", name="gone") in answer.unresolved
 
 
 def test_only_allowed_namespaces_are_admitted(cluster, pod):
@@ -104,7 +104,7 @@ def test_the_policy_names_the_base_template(cluster, pod):
     assert 'no ResourceClaimTemplate "special" in namespace "team-a" or "dray-system"' in (
         answer.message
     )
-    assert answer.doubts == (
+    assert answer.unresolved == (
         Lookup(kind="template", name="special", namespace="team-a"),
         Lookup(kind="template", name="special", namespace="dray-system"),
     )
@@ -135,18 +135,18 @@ def test_a_name_too_long_for_a_label_is_denied(cluster):
 def test_a_doubt_that_was_looked_up_is_final(cluster, pod):
     asked = pod({P + "gpupool": "nowhere"})
     first = cluster.admit(asked)
-    cluster.view = cluster.view.with_answers({first.doubts[0]: LookupReply()})
+    cluster.view = cluster.view.with_answers({first.unresolved[0]: LookupReply()})
 
     answer = cluster.admit(asked)
 
-    assert (answer.allowed, answer.doubts, answer.code) == (False, (), 400)
+    assert (answer.allowed, answer.unresolved, answer.code) == (False, (), 400)
 
 
 def test_a_look_up_without_answer_is_said(cluster, pod):
     asked = pod({P + "gpupool": "nowhere"})
     first = cluster.admit(asked)
     late = LookupReply(error="the claim-controller did not answer in 300 ms")
-    cluster.view = cluster.view.with_answers({first.doubts[0]: late})
+    cluster.view = cluster.view.with_answers({first.unresolved[0]: late})
 
     answer = cluster.admit(asked)
 

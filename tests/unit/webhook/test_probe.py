@@ -8,7 +8,7 @@ from dray.domain.names import DRAY_NAMESPACE
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import CLAIMS, NAMESPACES
 from dray.kube.probe import probe
-from dray_webhook.claims import mutate_claim, validate_claim
+from dray_webhook.decisions.claims import mutate_claim, validate_claim
 
 
 @pytest.mark.parametrize("device_taints", [True, False], ids=["taints", "no taints"])

@@ -8,14 +8,19 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dray_webhook.jsonpatch import difference
-from dray_webhook.review import Answer, MalformedReviewError, read_review, write_review
+from dray_webhook.decisions.jsonpatch import difference
+from dray_webhook.decisions.review import (
+    AdmissionAnswer,
+    MalformedReviewError,
+    read_review,
+    write_review,
+)
 
 
 def test_an_answer_carries_patch_and_warnings():
     patch = ({"op": "add", "path": "/a", "value": "ä"},)
 
-    review = write_review("uid-1", Answer(patch=patch, warnings=("w" * 300,)))
+    review = write_review("uid-1", AdmissionAnswer(patch=patch, warnings=("w" * 300,)))
 
     response = review["response"]
     assert (review["kind"], review["apiVersion"]) == ("AdmissionReview", "admission.k8s.io/v1")
@@ -26,7 +31,9 @@ def test_an_answer_carries_patch_and_warnings():
 
 
 def test_a_denial_carries_its_message_and_no_patch():
-    response = write_review("uid-1", Answer(allowed=False, message="why", code=400))["response"]
+    response = write_review("uid-1", AdmissionAnswer(allowed=False, message="why", code=400))[
+        "response"
+    ]
 
     assert response == {
         "uid": "uid-1",

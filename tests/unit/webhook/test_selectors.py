@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from dray.cel import tree
-from dray.cel.syntax import parse
+from dray.cel.syntax import tree
+from dray.cel.syntax.parser import parse
 from dray.domain.names import DRIVER
 
 P = "tensor-fusion.ai/"

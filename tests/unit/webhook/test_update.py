@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from dray_webhook.mutation import refuse_unadmitted
+from dray_webhook.decisions.pods import refuse_late_annotations
 
 P = "tensor-fusion.ai/"
 
@@ -124,11 +124,14 @@ def test_tolerations_may_be_added(cluster, pod, patched):
 
 
 def test_a_pod_that_slipped_past_is_refused(request_of, pod):
-    answer = refuse_unadmitted(request_of(pod()))
+    answer = refuse_late_annotations(request_of(pod()))
 
     assert (answer.allowed, answer.code) == (False, 400)
-    assert f"annotation {P}gpupool was added by a mutating webhook after dray's" in answer.message
+    assert (
+        f"annotation {P}gpupool was added by a mutating webhook that was called after dray's"
+        in answer.message
+    )
 
 
 def test_an_admitted_pod_is_not_refused(request_of, admitted):
-    assert refuse_unadmitted(request_of(admitted)).allowed
+    assert refuse_late_annotations(request_of(admitted)).allowed

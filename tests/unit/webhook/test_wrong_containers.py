@@ -33,7 +33,7 @@ CLAIM = "tensor-fusion-gpu-claim"
         ),
         (
             '{"main": {"dedicated-gpu": true, "vram-request": "1Gi"}}',
-            'container "main", vram-request is "1Gi": expected none beside',
+            'container "main", vram-request is "1Gi": expected none together with',
         ),
         ('{"main": 20, "side": 20}', "40 GPUs for all containers: expected 32 at most"),
     ],

@@ -69,7 +69,7 @@ def _base(template_of, requests):
                     "exactly": {"deviceClassName": DEVICE_CLASS, "allocationMode": "All"},
                 }
             ],
-            "put a request for all devices of a node beside it",
+            "put the request for all devices of a node into another request",
         ),
     ],
 )

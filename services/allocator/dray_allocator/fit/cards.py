@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from dray.cel.device import DeviceView, view_of
+from dray.cel.device import view_of
+from dray.cel.view import DeviceView
 from dray.domain import names
 from dray.domain.devices import Device, DeviceId, Taint
 from dray.domain.dra.slices import Device as PublishedDevice

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from dray.domain.devices import Capacity, Device, DeviceId, ResourceSlice
 from dray.domain.dra.slices import Slice, TaintRule
-from dray.domain.equality import same
+from dray.domain.equality import strictly_equal
 from dray_allocator.fit.cards import Card as Card
 from dray_allocator.fit.cards import Shape, shape_of
 from dray_allocator.fit.tainting import tainted
@@ -133,7 +133,9 @@ class Fleet:
 
     def put(self, slice_: ResourceSlice, in_full: Slice | None = None) -> tuple[str, ...]:
         """Take a slice in; the nodes whose devices changed, "" for those of no single node."""
-        if slice_.driver not in self._drivers or same(self._known(slice_.name), (slice_, in_full)):
+        if slice_.driver not in self._drivers or strictly_equal(
+            self._known(slice_.name), (slice_, in_full)
+        ):
             return ()
         touched = self.drop(slice_.name) if slice_.name in self._slices else ()
         if self._rules:

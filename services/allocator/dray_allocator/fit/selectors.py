@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dray.cel import tree
-from dray.cel.device import DeviceView
 from dray.cel.environment import DEFAULT, Environment
 from dray.cel.errors import CelError, CelEvaluationError
-from dray.cel.evaluate import ClauseResult, Program, compile
+from dray.cel.eval.program import ClauseResult, Program, compile
 from dray.cel.reads import Read, read_of
-from dray.cel.tree import Expr
+from dray.cel.syntax import tree
+from dray.cel.syntax.tree import Expr
+from dray.cel.view import DeviceView
 from dray.domain.quantities import Quantity
 from dray_allocator.fit.devices import Card
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from dray.cel.errors import CelError
-from dray.cel.evaluate import ClauseResult, compile
+from dray.cel.eval.program import ClauseResult, compile
 from dray.domain.devices import Capacity, Device
 from dray.domain.dra.asks import Ask
 from dray.domain.quantities import parse_quantity

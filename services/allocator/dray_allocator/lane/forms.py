@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Final
 
 from dray.cel.errors import CelError
-from dray.cel.evaluate import compile
+from dray.cel.eval.program import compile
 from dray.cel.reads import OWN_DOMAIN, Read
 from dray.domain import names
 from dray.domain.devices import Capacity, DeviceClass, Version

@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Final
 
-from dray.cel import tree
 from dray.cel.errors import CelCompileError
-from dray.cel.evaluate import ClauseResult
-from dray.cel.syntax import parse
+from dray.cel.eval.program import ClauseResult
+from dray.cel.syntax import tree
+from dray.cel.syntax.parser import parse
 
 _MOST: Final = 64
 """Values of more kinds name single devices, and nobody mistypes a model among them."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dray.cel.evaluate import ClauseResult
+from dray.cel.eval.program import ClauseResult
 from dray.reasons import Nearest, Reason, not_enough
 from dray_allocator.board import reading
 from dray_allocator.board.board import Board

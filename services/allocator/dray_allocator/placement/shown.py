@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 
-from dray.cel.evaluate import ClauseResult
+from dray.cel.eval.program import ClauseResult
 from dray.domain.devices import Capacity, Taint
 from dray.domain.quantities import Quantity, parse_quantity, readable, rounded_down
 from dray_allocator.fit.capacity import amount_of

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 
 from dray.cel.admission import kubernetes_words
-from dray.cel.device import DeviceView, Published
 from dray.cel.errors import CelCompileError, CelEvaluationError
-from dray.cel.evaluate import Program, compile
+from dray.cel.eval.program import Program, compile
+from dray.cel.view import DeviceView, Published
 from dray.domain.devices import DeviceClass
 from dray.domain.dra.asks import Ask, Claim
 from dray.domain.dra.nodes import Node

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from dray.domain.equality import same
+from dray.domain.equality import strictly_equal
 from dray.messages.base import subject_of
 from dray.messages.facts import ClaimObserved, Fact, PodObserved
 from dray_claim_controller.observe.facts import key_of, uid_of
@@ -117,7 +117,7 @@ def _plan_in_doubt(
 
 
 def _same(before: Fact, fact: Fact) -> bool:
-    return same(msgspec.structs.replace(before, revision=fact.revision), fact)
+    return strictly_equal(msgspec.structs.replace(before, revision=fact.revision), fact)
 
 
 def _moved(before: Fact, newer: Fact) -> Fact:

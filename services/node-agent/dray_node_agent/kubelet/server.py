@@ -1,4 +1,4 @@
-"""The kubelet's gRPC services on unix sockets: the only module of the agent with grpc.
+"""The kubelet's gRPC services on unix sockets; the only module of the agent that imports grpc.
 
 ``pluginregistration.Registration`` tells the kubelet where ``DRAPlugin`` is; v1 and v1beta1
 of the latter differ in one field and share their handlers.
@@ -13,13 +13,13 @@ import grpc
 import structlog
 
 from dray.domain.errors import PermanentError
+from dray_node_agent.decisions.prepared_claim import PreparedClaim, PreparedDevice
 from dray_node_agent.kubelet.generated import (
     dra_v1_pb2,
     dra_v1beta1_pb2,
     plugin_registration_pb2,
 )
-from dray_node_agent.kubelet.prepared import PreparedClaim, PreparedDevice
-from dray_node_agent.kubelet.preparing import ClaimRef, Preparer
+from dray_node_agent.kubelet.preparer import ClaimRef, Preparer
 from dray_node_agent.kubelet.sockets import remove_stale
 
 PLUGIN_TYPE = "DRAPlugin"
@@ -28,7 +28,7 @@ SERVICES: dict[str, tuple[str, ModuleType]] = {
     "v1.DRAPlugin": ("k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin", dra_v1_pb2),
     "v1beta1.DRAPlugin": ("k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin", dra_v1beta1_pb2),
 }
-"""What the kubelet calls a version of the service, its full name and its messages."""
+"""The kubelet's name of each version of the service, its full name and its messages."""
 
 Handler = Callable[[Any, Any], Awaitable[Any]]
 
@@ -38,8 +38,8 @@ class SocketError(PermanentError):
 
 
 class KubeletServer:
-    """Serves ``preparer`` to the kubelet. ``on_registered`` hears the kubelet's verdict:
-    an empty text, or why it refused."""
+    """Serves ``preparer`` to the kubelet. ``on_registered`` gets the registration's error, or an
+    empty text."""
 
     def __init__(
         self,
@@ -59,18 +59,18 @@ class KubeletServer:
         self._registrar: Any = None
 
     async def start(self) -> None:
-        """Serve; the registrar comes last, because the kubelet calls at once.
+        """Serve; the registration socket comes last, because the kubelet calls at once.
 
         Raises:
             SocketError: a socket can't be bound.
-            InvalidInputError: something else has a socket's path.
+            InvalidInputError: a socket's path is another file.
         """
         plugin = [self._plugin_handler(name, messages) for name, messages in SERVICES.values()]
         self._plugin_server = await _serving(self._endpoint, plugin)
         self._registrar = await _serving(self._registration, [self._registration_handler()])
 
     async def stop(self, grace_s: float) -> None:
-        """Leave the registry first, then finish what is in flight. Repeating it is harmless."""
+        """Remove the registration, then finish the calls in flight. Idempotent."""
         if self._registrar is not None:
             await self._registrar.stop(grace_s)
             self._registration.unlink(missing_ok=True)
@@ -163,7 +163,7 @@ def _handlers(service: str, methods: dict[str, tuple[Handler, Any]]) -> Any:
 
 
 def _refs(request: Any) -> list[ClaimRef]:
-    """The claims asked for, each once."""
+    """The requested claims, without duplicates."""
     refs = {claim.uid: ClaimRef(claim.namespace, claim.uid, claim.name) for claim in request.claims}
     return list(refs.values())
 

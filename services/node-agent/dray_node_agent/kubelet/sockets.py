@@ -1,4 +1,4 @@
-"""Where the sockets are that the kubelet finds and calls the agent on."""
+"""Paths of the sockets on which the kubelet finds and calls the agent."""
 
 import hashlib
 import os
@@ -12,7 +12,7 @@ LONGEST_PATH = 107
 
 
 def endpoint_socket(plugins_dir: Path, driver: str) -> Path:
-    """Socket of the plugin's own services. Raises InvalidInputError where no name fits."""
+    """Socket of the plugin's own services. Raises InvalidInputError if the path is too long."""
     return _first_that_fits(
         plugins_dir / driver / "dra.sock", plugins_dir / _short(driver) / "dra.sock"
     )
@@ -26,12 +26,12 @@ def registration_socket(registry_dir: Path, driver: str) -> Path:
 
 
 def remove_stale(path: Path) -> None:
-    """Make room for a new socket; only ever removes a socket.
+    """Remove the socket of an earlier process; never another kind of file.
 
-    Call it while holding the state folder: then no other agent serves there.
+    Call it with the state folder locked: then no other agent serves there.
 
     Raises:
-        InvalidInputError: something else has the path.
+        InvalidInputError: the path is another kind of file.
     """
     try:
         mode = path.lstat().st_mode

@@ -56,7 +56,7 @@ class Reach:
 
 
 NOWHERE: Final = Reach()
-"""Nothing is said: such a slice or device can be used from no node."""
+"""No node is stated: such a slice or device can be used from no node."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from allocation.world import Usable
 from dray.cel.device import view_from_json
 from dray.cel.environment import Mode, environment
 from dray.cel.errors import CelCompileError, CelEvaluationError
-from dray.cel.evaluate import compile
+from dray.cel.eval.program import compile
 
 Json = dict[str, Any]
 

@@ -1,1 +1,0 @@
-"""Where cards are read from: real ones through NVML, or simulated ones."""

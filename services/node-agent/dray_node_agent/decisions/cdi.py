@@ -1,0 +1,50 @@
+"""CDI specifications, with which a container runtime adds GPUs to a container.
+
+One transient specification per claim. Runtimes cache, so the content of a name never changes: names
+contain the claim's uid, and a claim's allocation is immutable.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dray.domain.names import API_GROUP
+
+VENDOR = API_GROUP
+CLASS = "gpu"
+KIND = f"{VENDOR}/{CLASS}"
+
+Spec = dict[str, Any]
+
+
+def cdi_device(claim_uid: str, device: str, container: str = "") -> str:
+    """Name of a GPU, or of a container's share of it, in a claim's specification.
+
+    Device names have no dot.
+    """
+    return f"{claim_uid}-{device}.{container}" if container else f"{claim_uid}-{device}"
+
+
+def cdi_id(claim_uid: str, device: str, container: str = "") -> str:
+    """The fully qualified name that the kubelet passes to the runtime."""
+    return f"{KIND}={cdi_device(claim_uid, device, container)}"
+
+
+def device_entry(name: str, env: Mapping[str, str], nodes: Sequence[str]) -> Spec:
+    """One device of a specification with its edits."""
+    edits: Spec = {"env": [f"{key}={value}" for key, value in sorted(env.items())]}
+    if nodes:
+        edits["deviceNodes"] = [{"path": path} for path in nodes]
+    return {"name": name, "containerEdits": edits}
+
+
+def spec_of(devices: Sequence[Spec]) -> Spec:
+    """The specification, of the oldest version with the features it uses.
+
+    0.5.0 allows names that begin with a digit; the rest is in 0.3.0.
+    """
+    digits = any(device["name"][0].isdigit() for device in devices)
+    return {
+        "cdiVersion": "0.5.0" if digits else "0.3.0",
+        "kind": KIND,
+        "devices": list(devices),
+    }

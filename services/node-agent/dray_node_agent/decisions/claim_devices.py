@@ -1,0 +1,262 @@
+"""Resolves a claim's allocation on this node: GPUs, consumed capacity, limits and CDI devices."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from dray.domain.claims import AllocatedDevice, Claim
+from dray.domain.devices import OpaqueConfig
+from dray.domain.errors import PermanentError
+from dray.domain.names import (
+    CONTAINER_FIELD,
+    DRIVER,
+    LIMITS_KIND,
+    VIRTUAL_TFLOPS,
+    VIRTUAL_VRAM,
+    qualified,
+)
+from dray.domain.quantities import Quantity, parse_quantity
+from dray_node_agent.decisions.cdi import Spec, cdi_device, cdi_id, device_entry, spec_of
+from dray_node_agent.decisions.inventory import PublishedGpu
+from dray_node_agent.decisions.prepared_claim import PreparedClaim, PreparedDevice
+
+VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
+_CONFIG_ENV = {
+    "tflopsLimit": "TENSOR_FUSION_TFLOPS_LIMIT",
+    "vramLimit": "TENSOR_FUSION_VRAM_LIMIT",
+    "computePercentLimit": "TENSOR_FUSION_COMPUTE_PERCENT_LIMIT",
+    "qos": "TENSOR_FUSION_QOS",
+    "isolation": "TENSOR_FUSION_ISOLATION",
+}
+_REQUEST_ENV = {
+    VIRTUAL_TFLOPS: "TENSOR_FUSION_TFLOPS_REQUEST",
+    VIRTUAL_VRAM: "TENSOR_FUSION_VRAM_REQUEST",
+}
+
+
+class NotPreparedError(PermanentError):
+    """A claim can't be prepared here; the kubelet shows the message on the pod."""
+
+
+class DeviceFullError(NotPreparedError):
+    """A device has no capacity left besides the claims that are prepared on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedDevice:
+    """All allocation results of a claim on one device."""
+
+    published: PublishedGpu
+    results: tuple[AllocatedDevice, ...]
+
+    @property
+    def consumed(self) -> dict[str, Quantity]:
+        """The sum of the results' consumed capacity."""
+        return {
+            name: _total([_consumed(result, name, full) for result in self.results])
+            for name, full in self.published.budget.items()
+        }
+
+    @property
+    def requests(self) -> tuple[str, ...]:
+        """Names in ``spec.devices.requests``, without subrequests, each once."""
+        return tuple(dict.fromkeys(base_request(result.request) for result in self.results))
+
+
+def base_request(name: str) -> str:
+    """``main`` of ``main/sub``: the kubelet knows no subrequests."""
+    return name.split("/", 1)[0]
+
+
+def device_uses(
+    claim: Claim, uid: str, node: str, published_gpus: Mapping[str, PublishedGpu]
+) -> tuple[ClaimedDevice, ...]:
+    """The devices of ``node`` that are allocated to ``claim``, in the order of its results.
+
+    Raises:
+        NotPreparedError: the claim has another uid, is not allocated, or has devices that are not
+            here.
+    """
+    where = f"claim {claim.namespace}/{claim.name}"
+    if claim.uid != uid:
+        raise NotPreparedError(
+            f"{where} has uid {claim.uid}, but uid {uid} was requested: it was recreated"
+        )
+    if claim.allocation is None:
+        raise NotPreparedError(f"{where} is not allocated: wait until status.allocation is set")
+    ours = [one for one in claim.allocation.devices if one.id.driver == DRIVER]
+    if not ours:
+        raise NotPreparedError(f"{where} holds no device of driver {DRIVER}")
+    if elsewhere := sorted({str(one.id) for one in ours if one.id.pool != node}):
+        raise NotPreparedError(f"{where} holds {elsewhere}, which are not of node {node}")
+    if missing := sorted({str(one.id) for one in ours if one.id.device not in published_gpus}):
+        raise NotPreparedError(f"{where} holds {missing}, but node {node} has no such GPU now")
+    grouped: dict[str, list[AllocatedDevice]] = {}
+    for one in ours:
+        grouped.setdefault(one.id.device, []).append(one)
+    return tuple(
+        ClaimedDevice(published_gpus[device], tuple(results)) for device, results in grouped.items()
+    )
+
+
+def require_capacity(wanted: Sequence[ClaimedDevice], held: Iterable[PreparedClaim]) -> None:
+    """Check that no device is prepared beyond its virtual capacity.
+
+    A result without a share id takes the whole device. Results with admin access consume nothing.
+
+    Raises:
+        DeviceFullError: a device would be allocated beyond its capacity; names the other claims.
+    """
+    holders = list(held)
+    for use in wanted:
+        if all(result.admin_access for result in use.results):
+            continue
+        others = [
+            (claim, device)
+            for claim in holders
+            for device in claim.devices
+            if device.device == use.published.device and not device.admin_access
+        ]
+        if others and (_whole(use) or any(device.whole for _, device in others)):
+            raise DeviceFullError(_full_text(use, others, "is allocated as a whole"))
+        for name, amount in use.consumed.items():
+            total = amount + _total([_held(device, name) for _, device in others])
+            if total > use.published.budget[name]:
+                problem = f"would give out {total} of {use.published.budget[name]} {name}"
+                raise DeviceFullError(_full_text(use, others, problem))
+
+
+def environment(
+    use: ClaimedDevice, every: Sequence[ClaimedDevice], claim: Claim, qos: str
+) -> dict[str, str]:
+    """Environment of a container that gets this GPU.
+
+    ``NVIDIA_VISIBLE_DEVICES`` names all of ``every``, because the environments of all devices of a
+    container are merged and the last one wins. ``every`` has the claim's GPUs, or those of one
+    container with its own requests.
+    """
+    env = {VISIBLE_DEVICES: ",".join(one.published.gpu.uuid for one in every)}
+    env |= {_REQUEST_ENV[name]: str(amount) for name, amount in use.consumed.items()}
+    env["TENSOR_FUSION_QOS"] = qos
+    config = claim.allocation.config if claim.allocation else ()
+    for entry in sorted(config, key=lambda one: one.source != "FromClass"):
+        if entry.driver == DRIVER and _applies_to(entry, use):
+            env |= _limits(entry)
+    env["TENSOR_FUSION_CLAIM_UID"] = claim.uid
+    env["TENSOR_FUSION_GPU_COUNT"] = str(len(every))
+    return env
+
+
+def prepared_claim(
+    claim: Claim, wanted: Sequence[ClaimedDevice], qos: str, traceparent: str
+) -> PreparedClaim:
+    """The entry of a claim whose preparation starts."""
+    entries, devices, env = list[Spec](), list[PreparedDevice](), dict[str, str]()
+    for container, parts in _by_container(wanted, claim).items():
+        for part in parts:
+            gpu = part.published.gpu
+            env = environment(part, parts, claim, qos)
+            name = cdi_device(claim.uid, part.published.device, container)
+            entries.append(device_entry(name, env, gpu.device_nodes))
+            devices += _prepared_devices(part, cdi_id(claim.uid, part.published.device, container))
+    return PreparedClaim(
+        uid=claim.uid,
+        namespace=claim.namespace,
+        name=claim.name,
+        phase="PrepareStarted",
+        devices=tuple(devices),
+        cdi=spec_of(entries),
+        env=env,
+        traceparent=traceparent,
+    )
+
+
+def _by_container(wanted: Sequence[ClaimedDevice], claim: Claim) -> dict[str, list[ClaimedDevice]]:
+    """The uses by container; an empty name: all containers that refer to the claim.
+
+    A GPU that several containers share is in each of their lists, with their results.
+    """
+    parts: dict[str, list[ClaimedDevice]] = {}
+    for use in wanted:
+        results: dict[str, list[AllocatedDevice]] = {}
+        for result in use.results:
+            results.setdefault(_container_of(result, claim), []).append(result)
+        for container, own in results.items():
+            parts.setdefault(container, []).append(ClaimedDevice(use.published, tuple(own)))
+    return parts
+
+
+def _container_of(result: AllocatedDevice, claim: Claim) -> str:
+    request = base_request(result.request)
+    for config in claim.allocation.config if claim.allocation else ():
+        if config.driver != DRIVER or config.parameters.get("kind") != LIMITS_KIND:
+            continue
+        container = config.parameters.get(CONTAINER_FIELD)
+        if container and request in map(base_request, config.requests):
+            return str(container)
+    return ""
+
+
+def _prepared_devices(use: ClaimedDevice, cdi_id: str) -> tuple[PreparedDevice, ...]:
+    """The entries of one GPU for the checkpoint and the kubelet."""
+    return tuple(
+        PreparedDevice(
+            request=base_request(result.request),
+            pool=result.id.pool,
+            device=result.id.device,
+            cdi_ids=(cdi_id,),
+            share_id=result.share_id,
+            admin_access=result.admin_access,
+            consumed={
+                name: str(_consumed(result, name, full))
+                for name, full in use.published.budget.items()
+            },
+        )
+        for result in use.results
+    )
+
+
+def _consumed(result: AllocatedDevice, name: str, full: Quantity) -> Quantity:
+    text = result.consumed.get(name, result.consumed.get(qualified(name)))
+    return full if text is None else parse_quantity(text)
+
+
+def _held(device: PreparedDevice, name: str) -> Quantity:
+    return parse_quantity(device.consumed.get(name, "0"))
+
+
+def _whole(use: ClaimedDevice) -> bool:
+    return any(result.share_id is None and not result.admin_access for result in use.results)
+
+
+def _total(amounts: Sequence[Quantity]) -> Quantity:
+    total = amounts[0] if amounts else Quantity(0)
+    for amount in amounts[1:]:
+        total = total + amount
+    return total
+
+
+def _full_text(
+    use: ClaimedDevice, others: Sequence[tuple[PreparedClaim, PreparedDevice]], problem: str
+) -> str:
+    names = sorted({f"{claim.namespace}/{claim.name}" for claim, _ in others})
+    held_by = f"; prepared for {', '.join(names)}" if names else ""
+    return (
+        f"card {use.published.device} {problem}{held_by}: two claims were allocated the same budget"
+    )
+
+
+def _applies_to(config: OpaqueConfig, use: ClaimedDevice) -> bool:
+    if not config.requests:
+        return True
+    named = {base_request(name) for name in config.requests}
+    return any(base_request(result.request) in named for result in use.results)
+
+
+def _limits(config: OpaqueConfig) -> dict[str, str]:
+    if config.parameters.get("kind") != LIMITS_KIND:
+        return {}
+    return {
+        variable: str(config.parameters[field])
+        for field, variable in _CONFIG_ENV.items()
+        if config.parameters.get(field) not in (None, "")
+    }

@@ -1,0 +1,1 @@
+"""The agent's files: checkpoint, publication record and CDI specifications."""

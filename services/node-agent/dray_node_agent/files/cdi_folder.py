@@ -1,0 +1,50 @@
+"""The folder of CDI files that the container runtime reads."""
+
+import json
+import os
+from pathlib import Path
+
+from dray_node_agent.decisions.cdi import CLASS, VENDOR, Spec
+from dray_node_agent.files.atomic_files import remove_unfinished, write_atomically
+
+
+class CdiFolder:
+    """The folder of transient specifications that the container runtime reads.
+
+    Methods block for the time of an fsync, and raise OSError.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def path(self, claim_uid: str) -> Path:
+        """File of a claim."""
+        return self._folder / f"{VENDOR}-{CLASS}_{claim_uid}.json"
+
+    def write(self, claim_uid: str, spec: Spec) -> None:
+        """Write a claim's file, unless it exists with the same content."""
+        text = json.dumps(spec, indent=2, sort_keys=True) + "\n"
+        path = self.path(claim_uid)
+        if not path.exists() or path.read_text() != text:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, text.encode(), mode=0o644)
+
+    def remove(self, claim_uid: str) -> None:
+        """Remove a claim's file, if it exists."""
+        self.path(claim_uid).unlink(missing_ok=True)
+
+    def remove_unfinished(self) -> None:
+        """Remove temporary files of killed agents; files of other vendors stay."""
+        remove_unfinished(self._folder, f"{VENDOR}-{CLASS}_*.json")
+
+    def claims(self) -> tuple[str, ...]:
+        """UIDs of the claims with a file, sorted."""
+        prefix, suffix = f"{VENDOR}-{CLASS}_", ".json"
+        names = os.listdir(self._folder) if self._folder.is_dir() else []
+        return tuple(
+            sorted(
+                name.removeprefix(prefix).removesuffix(suffix)
+                for name in names
+                if name.startswith(prefix) and name.endswith(suffix)
+            )
+        )

@@ -1,0 +1,89 @@
+"""Simulated GPUs, for machines without one.
+
+Their uuids are derived from the node's name and stay the same after a restart. A health file makes
+GPUs unhealthy: one line per GPU with its index or uuid, and a reason (``3 xid-79``).
+"""
+
+from pathlib import Path
+from uuid import UUID, uuid5
+
+import msgspec
+
+from dray.domain.errors import InvalidInputError
+from dray_node_agent.decisions.gpus import Gpu, GpuSnapshot
+
+_NAMESPACE = UUID("3d1f6f4e-9a55-5c0e-8a53-6a1f0c5d7b10")
+_GIB = 2**30
+_PRODUCTS: dict[str, tuple[str, int]] = {
+    "A100": ("NVIDIA A100-SXM4-40GB", 40),
+    "H100": ("NVIDIA H100 80GB HBM3", 80),
+    "H200": ("NVIDIA H200", 141),
+    "B200": ("NVIDIA B200", 180),
+    "V100": ("Tesla V100-SXM2-32GB", 32),
+    "L40S": ("NVIDIA L40S", 48),
+    "L4": ("NVIDIA L4", 24),
+    "T4": ("Tesla T4", 16),
+    "RTX4090": ("NVIDIA GeForce RTX 4090", 24),
+}
+_LINKED = ("A100", "H100", "H200", "B200", "V100")
+"""Models whose GPUs are all connected by NVLink."""
+MODELS = tuple(_PRODUCTS)
+"""Models that can be simulated."""
+
+
+class SimulatedGpus:
+    """``count`` GPUs of ``model`` on ``node``, on two NUMA nodes, two per PCIe root.
+
+    Raises:
+        InvalidInputError: the model is unknown.
+    """
+
+    def __init__(self, node: str, model: str, count: int, health_file: Path | None = None) -> None:
+        if model not in _PRODUCTS:
+            raise InvalidInputError(
+                f"model {model!r} can't be simulated: choose one of {', '.join(MODELS)}"
+            )
+        product, memory_gib = _PRODUCTS[model]
+        half = (count + 1) // 2
+        self._health_file = health_file
+        self._gpus = tuple(
+            Gpu(
+                uuid=f"GPU-{uuid5(_NAMESPACE, f'{node}/{index}')}",
+                product=product,
+                memory_bytes=memory_gib * _GIB,
+                pci_bus_id=f"0000:{index + 1:02x}:00.0",
+                pcie_root=_root(index, half),
+                numa_node=0 if index < half else 1,
+                nvlink_domain="0000:01:00.0" if model in _LINKED and count > 1 else "",
+            )
+            for index in range(count)
+        )
+
+    def read(self) -> GpuSnapshot:
+        """The GPUs; those in the health file have a health error."""
+        unhealthy = self._unhealthy()
+        gpus = (
+            msgspec.structs.replace(
+                gpu, health_error=unhealthy.get(gpu.uuid) or unhealthy.get(str(index), "")
+            )
+            for index, gpu in enumerate(self._gpus)
+        )
+        return GpuSnapshot(tuple(gpus), driver_version="simulated")
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+    def _unhealthy(self) -> dict[str, str]:
+        if self._health_file is None:
+            return {}
+        try:
+            lines = self._health_file.read_text().splitlines()
+        except FileNotFoundError:
+            return {}
+        entries = [line.split(maxsplit=1) for line in lines if line.strip()]
+        return {entry[0]: entry[1].strip() if len(entry) > 1 else "unhealthy" for entry in entries}
+
+
+def _root(index: int, half: int) -> str:
+    numa, within = divmod(index, half)
+    return f"pci0000:{numa * 0x80 + within // 2:02x}"

@@ -1,0 +1,209 @@
+"""The node's state from the bus, and the agent's reports to it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+import msgspec
+import structlog
+
+from dray.bus.ports import Bus, BusUnavailableError, MessageTooLargeError, StreamMissingError
+from dray.bus.topology import FACTS_STREAM
+from dray.domain.errors import TemporaryError
+from dray.domain.names import DRIVER
+from dray.messages.base import UndecodableMessageError, decode, encode, subject_prefix, token
+from dray.messages.events import ClaimPrepared
+from dray.messages.facts import ClusterObserved, Fact, InventoryObserved, NodeObserved
+from dray.messages.rpc import INVENTORY_SUBJECT, Inventory, InventoryReply
+from dray.runtime.backoff import Backoff
+from dray_node_agent.decisions.inventory import NodeState
+from dray_node_agent.kubelet.preparer import NewlyPrepared
+
+MAX_RETRY_DELAY_S = 2.0
+"""Longest pause between attempts to use a missing stream."""
+REPORT_TIMEOUT_S = 5.0
+"""Time-out of a report's answer."""
+MAX_QUEUED_EVENTS = 1000
+"""Events kept while the bus is unavailable; older ones are dropped. They are for timelines only."""
+
+
+class NodeFollower:
+    """Passes every published state of ``node`` to ``on_state``; no pool once the node is deleted.
+
+    ``on_server`` gets the API server's features, ``on_generation`` the generations that were
+    reported for the node before, also by an agent that lost its disk. ``on_lost`` is called when
+    the facts stream is missing or was recreated. If the node's inventory has a tombstone, the
+    returned node reports a generation above it.
+    """
+
+    def __init__(
+        self,
+        bus: Bus,
+        node: str,
+        on_state: Callable[[NodeState], None],
+        on_generation: Callable[[int], None] = lambda _: None,
+        on_lost: Callable[[], None] = lambda: None,
+        on_server: Callable[[ClusterObserved], None] = lambda _: None,
+    ) -> None:
+        self._bus = bus
+        self._node = node
+        self._on_state = on_state
+        self._on_generation = on_generation
+        self._on_lost = on_lost
+        self._on_server = on_server
+        self._tombstone: InventoryObserved | None = None
+
+    async def run(self) -> None:
+        """Read until cancelled; a lost stream is read from its start once it exists again."""
+        backoff, logged = Backoff(most_s=MAX_RETRY_DELAY_S), ""
+        while True:
+            try:
+                await self._read(backoff)
+            except (StreamMissingError, BusUnavailableError) as error:
+                if isinstance(error, StreamMissingError):
+                    self._on_lost()
+                if logged != str(error):
+                    logged = str(error)
+                    structlog.get_logger().info("facts can't be read, will retry", why=logged)
+            await backoff.pause()
+
+    async def _read(self, backoff: Backoff) -> None:
+        subjects: dict[str, type[Fact]] = {
+            f"{subject_prefix(fact)}.{token(self._node)}": fact
+            for fact in (NodeObserved, InventoryObserved)
+        }
+        subjects[subject_prefix(ClusterObserved)] = ClusterObserved
+        async for delivered in self._bus.read(FACTS_STREAM, subjects=list(subjects)):
+            backoff.reset()
+            try:
+                self._apply(decode(delivered, subjects[delivered.subject]))
+            except UndecodableMessageError as error:
+                structlog.get_logger().error("skipped an undecodable fact", error=str(error))
+
+    def _apply(self, fact: Fact) -> None:
+        match fact:
+            case ClusterObserved():
+                self._on_server(fact)
+            case InventoryObserved(node=self._node, deleted=True):
+                self._tombstone = fact
+            case InventoryObserved(node=self._node, revision=generation):
+                self._on_generation(generation)
+            case NodeObserved(node=node, deleted=True) if node.name == self._node:
+                self._on_state(NodeState(self._node, node.uid))
+            case NodeObserved(node=node) if node.name == self._node:
+                if self._tombstone is not None:
+                    self._on_generation(self._tombstone.revision)
+                    self._tombstone = None
+                self._on_state(NodeState.of(node))
+
+
+class InventoryRefusedError(TemporaryError):
+    """The leader refused the report; it is repeated."""
+
+
+class NodeReporter:
+    """Reports the node's health (only the latest) and publishes ``claim.prepared`` (every one).
+
+    ``on_generation`` gets the leader's generation if it is above the reported one.
+    """
+
+    def __init__(self, bus: Bus, node: str, source: str) -> None:
+        self._bus = bus
+        self._node = node
+        self._source = source
+        self.on_generation: Callable[[int], None] = lambda _: None
+        self._inventory: Inventory | None = None
+        self._inventory_changed = asyncio.Event()
+        self._events: asyncio.Queue[ClaimPrepared] = asyncio.Queue(MAX_QUEUED_EVENTS)
+        self.dropped_events = 0
+
+    def inventory(self, generation: int, unhealthy: tuple[str, ...]) -> None:
+        """Report health soon, unless it was reported already."""
+        inventory = Inventory(
+            node=self._node, driver=DRIVER, generation=generation, unhealthy=unhealthy
+        )
+        if inventory != self._inventory:
+            self._inventory = inventory
+            self._inventory_changed.set()
+
+    def repeat(self) -> None:
+        """Report health again: the stream was lost."""
+        self._inventory_changed.set()
+
+    def prepared(self, prepared: NewlyPrepared) -> None:
+        """Queue the event of a prepared claim. Never blocks."""
+        if self._events.full():
+            self._events.get_nowait()
+            self.dropped_events += 1
+        claim = prepared.claim
+        self._events.put_nowait(
+            ClaimPrepared(
+                claim_uid=claim.uid,
+                namespace=claim.namespace,
+                name=claim.name,
+                node=self._node,
+                cdi_device_ids=tuple(
+                    dict.fromkeys(one for device in claim.devices for one in device.cdi_ids)
+                ),
+                env=claim.env,
+                now_unix_s=prepared.now_unix_s,
+                took_us=prepared.took_us,
+                traceparent=claim.traceparent,
+            )
+        )
+
+    async def report_inventory(self) -> None:
+        """Loop: report the latest inventory until the leader has published it."""
+        while True:
+            await self._inventory_changed.wait()
+            self._inventory_changed.clear()
+            await self._until_done(self._send_inventory)
+
+    async def report_events(self) -> None:
+        """Loop: publish events in their order."""
+        while True:
+            event = await self._events.get()
+            await self._until_done(partial(self._store_event, event))
+
+    async def _until_done(self, work: Callable[[], Awaitable[None]]) -> None:
+        backoff, known = Backoff(most_s=MAX_RETRY_DELAY_S), ""
+        while True:
+            try:
+                await work()
+            except MessageTooLargeError as error:
+                structlog.get_logger().error("message dropped", error=str(error))
+                return
+            except (BusUnavailableError, StreamMissingError, InventoryRefusedError) as error:
+                log = structlog.get_logger()
+                (log.debug if known == str(error) else log.info)(
+                    "not reported, will retry", why=str(error)
+                )
+                known = str(error)
+                await backoff.pause()
+            else:
+                return
+
+    async def _store_event(self, event: ClaimPrepared) -> None:
+        await self._bus.publish(encode(event, source=self._source, traceparent=event.traceparent))
+
+    async def _send_inventory(self) -> None:
+        """Send the latest report to the leader, the only writer of facts.
+
+        Raises BusUnavailableError, InventoryRefusedError.
+        """
+        inventory = self._inventory
+        if inventory is None:
+            return
+        subject = f"{INVENTORY_SUBJECT}.{token(self._node)}"
+        answer = await self._bus.request(
+            subject, msgspec.json.encode(inventory), timeout_s=REPORT_TIMEOUT_S
+        )
+        try:
+            reply = msgspec.json.decode(answer, type=InventoryReply)
+        except msgspec.MsgspecError as error:
+            raise InventoryRefusedError(f"the leader's answer can't be read: {error}") from error
+        if reply.known_generation > inventory.generation:
+            # The slices get a higher generation, and are then reported again.
+            self.on_generation(reply.known_generation)
+        elif not reply.accepted:
+            raise InventoryRefusedError(f"the leader refused the report: {reply.error}")

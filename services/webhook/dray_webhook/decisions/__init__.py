@@ -1,0 +1,1 @@
+"""Admission decisions: pure functions of the review, the view and the settings."""

@@ -1,0 +1,41 @@
+"""Updates of pods: restores what dray injected, for manifests that are applied again.
+
+``deploy/helm/dray/files/policies.yaml`` refuses what may not change, also while the webhook is
+unavailable.
+"""
+
+from dray.domain.names import GPUPOOL, OWN_ANNOTATIONS, SHAPE
+from dray_webhook.decisions.injection import keep
+from dray_webhook.decisions.jsonpatch import difference
+from dray_webhook.decisions.pools import Installation
+from dray_webhook.decisions.review import AdmissionAnswer, AdmissionRequest, Object, annotations_of
+
+
+def restore_injected(
+    pod: Object, request: AdmissionRequest, installation: Installation
+) -> AdmissionAnswer:
+    """Restore dray's own annotations and the fields that it injected."""
+    if request.user_info.username in installation.service_users:
+        return AdmissionAnswer()
+    old = request.old_object or {}
+    before = annotations_of(old)
+    after = annotations_of(pod)
+    reverted = [name for name in OWN_ANNOTATIONS if after.get(name) != before.get(name)]
+    if GPUPOOL in before and GPUPOOL not in after:
+        reverted.append(GPUPOOL)  # written by the webhook: the pod named no pool
+    for name in reverted:
+        if name in before:
+            after[name] = before[name]
+        else:
+            del after[name]
+    patched = dict(pod)
+    if reverted:
+        patched["metadata"] = {**(pod.get("metadata") or {}), "annotations": after}
+    if SHAPE in before:
+        patched["spec"] = keep(pod.get("spec") or {}, old.get("spec") or {})
+    return AdmissionAnswer(
+        patch=tuple(difference(pod, patched)),
+        warnings=tuple(
+            f"annotation {name} is written by dray only; it was put back" for name in reverted
+        ),
+    )

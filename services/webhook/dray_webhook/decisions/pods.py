@@ -1,0 +1,288 @@
+"""Admission of pods.
+
+CREATE: parses the annotations, resolves pool, policy and base template, derives the shape and
+injects the claim; all errors are reported together. UPDATE: see ``pod_updates``.
+"""
+
+from dray.cel.environment import Mode
+from dray.domain.errors import InvalidInputError
+from dray.domain.names import (
+    BASE_TEMPLATE,
+    DEFAULT_SCHEDULER,
+    DRA_CEL_EXPRESSION,
+    DRAY_SCHEDULER,
+    GPU_TOPOLOGY,
+    PLACEMENT,
+    PREFER,
+    PREFIX,
+    SHAPE,
+)
+from dray.domain.pods import Pool
+from dray.kube.convert import given_by_classes, pod_needs
+from dray.messages.events import PodRequested
+from dray.messages.facts import TemplateObserved
+from dray.messages.rpc import Lookup
+from dray_webhook.decisions.annotations import AnnotationFindings, read_annotations
+from dray_webhook.decisions.containers import read_containers
+from dray_webhook.decisions.injection import (
+    NEVER_ON_CREATED_PODS,
+    AdmissionIds,
+    Injection,
+    claim_conflicts,
+    container_conflicts,
+    foreign_needs,
+    inject,
+    is_allocated_by_kube_scheduler,
+    node_conflicts,
+    scheduler_conflicts,
+    share_conflicts,
+    uses_of,
+)
+from dray_webhook.decisions.jsonpatch import difference
+from dray_webhook.decisions.pod_updates import restore_injected
+from dray_webhook.decisions.pools import Installation, resolve
+from dray_webhook.decisions.request_builder import ApiFeatures, RequestInput
+from dray_webhook.decisions.request_summary import summarize_request
+from dray_webhook.decisions.review import (
+    DENIED,
+    RETRY,
+    AdmissionAnswer,
+    AdmissionRequest,
+    Object,
+    annotations_of,
+)
+from dray_webhook.decisions.selectors import selectors_of
+from dray_webhook.decisions.shape import MAX_SHAPE_BYTES, ClaimShape, derive, derived_name
+from dray_webhook.decisions.view import View
+
+
+def admit_pod(
+    request: AdmissionRequest, view: View, installation: Installation, ids: AdmissionIds
+) -> AdmissionAnswer:
+    """The answer of /mutate-pods. Decide a denial with ``unresolved`` again after look-ups."""
+    pod = request.object or {}
+    if not _has_dray_annotations(pod) and not _has_dray_annotations(request.old_object or {}):
+        return AdmissionAnswer()
+    if request.operation == "UPDATE":
+        return restore_injected(pod, request, installation)
+    if request.operation != "CREATE":
+        return AdmissionAnswer()
+    return _PodCreation(pod, request, view, installation, ids).answer()
+
+
+def refuse_late_annotations(request: AdmissionRequest) -> AdmissionAnswer:
+    """The answer of /validate-pods: refuses annotated pods without a shape."""
+    annotations = annotations_of(request.object or {})
+    late = [name for name in annotations if name.startswith(PREFIX)]
+    if request.operation != "CREATE" or SHAPE in annotations or not late:
+        return AdmissionAnswer()
+    return AdmissionAnswer(
+        allowed=False,
+        code=DENIED,
+        message=(
+            f"annotation {min(late)} was added by a mutating webhook that was called after dray's, "
+            "so the pod would run without its GPUs: write the annotations on the pod itself, or "
+            "give the other MutatingWebhookConfiguration a name that comes before dray's, "
+            "because they are called in the order of their names"
+        ),
+    )
+
+
+class _PodCreation:
+    """The admission of one pod at CREATE; collects all findings."""
+
+    def __init__(
+        self,
+        pod: Object,
+        request: AdmissionRequest,
+        view: View,
+        installation: Installation,
+        ids: AdmissionIds,
+    ) -> None:
+        self.pod = pod
+        self.spec: Object = pod.get("spec") or {}
+        self.request = request
+        self.view = view
+        self.ids = ids
+        self.findings = AnnotationFindings()
+        self.annotations = annotations_of(pod)
+        self.containers = read_containers(self.annotations, self.spec, self.findings)
+        self.asked = read_annotations(
+            self.annotations, self.findings, needs_amounts=self.containers.needs_amounts
+        )
+        self.parts = self.containers.parts(self.asked, self.findings)
+        self.found = resolve(self.asked, request.namespace, view, installation, self.findings)
+
+    def answer(self) -> AdmissionAnswer:
+        pool, base = self.found.pool, self.found.base
+        wanted = self._wanted(pool)
+        gated = pool is not None and self._gated(pool)
+        self.findings.errors.extend(node_conflicts(self.spec))
+        self._check_scheduler(pool)
+        if pool is None or base is None:
+            return self._denial()
+        self.findings.errors.extend(
+            claim_conflicts(self.spec, base.name, self._other_bases(base.name))
+        )
+        shape = self._shape(wanted, base, pool)
+        shape_text = shape.text if shape else ""
+        self._check_size(shape_text, base)
+        uses = uses_of(self.containers, shape) if shape else None
+        self.findings.errors.extend(container_conflicts(self.spec, base.name, uses))
+        if self.findings.errors:
+            return self._denial()
+        template = derived_name(base.name, shape_text)
+        injection = Injection(base.name, template, shape_text, pool, gated, self.ids, uses)
+        patched = inject(self.pod, injection)
+        self._warn(pool, patched)
+        return AdmissionAnswer(
+            patch=tuple(difference(self.pod, patched)),
+            warnings=tuple(self.findings.warnings),
+            requested=self._event(injection),
+        )
+
+    def _check_scheduler(self, pool: Pool | None) -> None:
+        if pool is None:
+            return
+        asked = [part.asked for part in self.parts]
+        conflicts = [*scheduler_conflicts(self.spec, pool), *share_conflicts(asked, pool)]
+        if not conflicts:
+            return
+        self.findings.errors.extend(conflicts)
+        lookup = Lookup(kind="pool", name=pool.name)
+        if lookup not in self.view.asked:  # its owner may have changed since
+            self.found.unresolved.append(lookup)
+
+    def _other_bases(self, base: str) -> tuple[str, ...]:
+        """The other base templates in the pod's namespace."""
+        here = self.request.namespace
+        return tuple(name for place, name in self.view.templates if place == here and name != base)
+
+    def _wanted(self, pool: Pool | None) -> tuple[RequestInput, ...]:
+        """The requests with their selectors; empty if an expression can't be used."""
+        wanted = list[RequestInput]()
+        language = self.view.language(Mode.NEW)
+        for part in self.parts:
+            try:
+                selectors = selectors_of(part.asked, pool.name if pool else "", language)
+            except InvalidInputError as error:
+                self.findings.errors.append(str(error))
+                return ()
+            if not wanted:  # all warn of the pod's one expression
+                self.findings.warnings.extend(selectors.warnings)
+            wanted.append(RequestInput(part.asked, selectors.expressions, part.container))
+        return tuple(wanted)
+
+    def _gated(self, pool: Pool) -> bool:
+        """Whether the pod is gated: dray allocates, then kube-scheduler binds.
+
+        So on shared nodes, and for needs that dray does not evaluate.
+        """
+        if is_allocated_by_kube_scheduler(pool):
+            return False
+        try:
+            base = self.found.base.name if self.found.base else BASE_TEMPLATE
+            needs = pod_needs(foreign_needs(self.spec, base))
+        except InvalidInputError as error:
+            self.findings.errors.append(f"spec of the pod: {error}")
+            return False
+        unread = (*needs.unread, *given_by_classes(needs, self.view.classes.values()))
+        gated = not pool.dedicated or bool(unread)
+        if gated and not self.view.cluster.device_taints:
+            why = (
+                f"the pod has needs that only kube-scheduler reads ({', '.join(unread)})"
+                if pool.dedicated
+                else f'GPUPool "{pool.name}" is on shared nodes'
+            )
+            self.findings.errors.append(
+                "this API server drops device taints (DRADeviceTaints is off), which keep "
+                "kube-scheduler from allocating dray's devices; without them only dedicated pools "
+                f"work, and {why}: name a pool with spec.dedicated: true"
+                + (", and leave out these needs" if pool.dedicated else "")
+            )
+        return gated
+
+    def _shape(
+        self, wanted: tuple[RequestInput, ...], base: TemplateObserved, pool: Pool
+    ) -> ClaimShape | None:
+        """The shape of the claim; None if there are errors."""
+        if not wanted or not all(one.asked.states_amounts for one in wanted):
+            return None
+        form = ApiFeatures(
+            shares_devices=self.view.cluster.consumable_capacity,
+            counts_shareable_devices=self.view.counts_shareable_devices,
+            language=self.view.language(Mode.NEW),
+        )
+        try:
+            return derive(base, wanted, pool, form)
+        except InvalidInputError as error:
+            self.findings.errors.append(str(error))
+            return None
+
+    def _check_size(self, text: str, base: TemplateObserved) -> None:
+        if (size := len(text.encode())) > MAX_SHAPE_BYTES:
+            count = sum(part.asked.count for part in self.parts)
+            self.findings.errors.append(
+                f"{count} GPUs with these selectors make a claim of {size} bytes: "
+                f"expected {MAX_SHAPE_BYTES} at most; shorten {DRA_CEL_EXPRESSION}, or the "
+                f'selectors of ResourceClaimTemplate "{base.namespace}/{base.name}"'
+            )
+
+    def _warn(self, pool: Pool, patched: Object) -> None:
+        scheduler = self.spec.get("schedulerName") or DEFAULT_SCHEDULER
+        if scheduler not in (DEFAULT_SCHEDULER, DRAY_SCHEDULER):
+            self.findings.warnings.append(
+                f'spec.schedulerName "{scheduler}" is replaced by '
+                f'"{patched["spec"]["schedulerName"]}", which places pods of GPUPool "{pool.name}"'
+            )
+        whole = all(part.asked.whole for part in self.parts)
+        if not self.view.cluster.consumable_capacity and not whole:
+            self.findings.warnings.append(
+                "this API server does not share devices (DRAConsumableCapacity is off): the pod "
+                "takes whole cards, whatever tflops-request and vram-request say"
+            )
+        wishes = (PREFER, PLACEMENT, GPU_TOPOLOGY) if is_allocated_by_kube_scheduler(pool) else ()
+        self.findings.warnings.extend(
+            f"annotation {name} has no effect: kube-scheduler, which owns GPUPool "
+            f'"{pool.name}", takes the first card that fits'
+            for name in wishes
+            if name in self.annotations
+        )
+        self.findings.warnings.extend(
+            f"annotation {name} is written by dray only; yours was removed"
+            for name in NEVER_ON_CREATED_PODS
+            if name in self.annotations
+        )
+
+    def _denial(self) -> AdmissionAnswer:
+        errors = self.findings.errors
+        name = self.request.name or (self.pod.get("metadata") or {}).get("generateName", "") + "…"
+        head = f'pod "{name}" can\'t get its GPUs: '
+        if len(errors) == 1:
+            message = head + errors[0]
+        else:
+            listed = "\n".join(f"{number}. {error}" for number, error in enumerate(errors, 1))
+            message = f"{head}{len(errors)} errors\n{listed}"
+        return AdmissionAnswer(
+            allowed=False,
+            message=message,
+            code=RETRY if self.view.unanswered else DENIED,
+            warnings=tuple(self.findings.warnings),
+            unresolved=tuple(dict.fromkeys(self.found.unresolved)),
+        )
+
+    def _event(self, injection: Injection) -> PodRequested:
+        metadata = self.pod.get("metadata") or {}
+        return PodRequested(
+            request_id=self.ids.request_id,
+            namespace=self.request.namespace,
+            name=self.request.name or metadata.get("name", ""),
+            pool=injection.pool.name,
+            template=injection.template,
+            understood=summarize_request(self.asked, self.found, self.parts, gated=injection.gated),
+            traceparent=self.ids.traceparent,
+        )
+
+
+def _has_dray_annotations(pod: Object) -> bool:
+    return any(name.startswith(PREFIX) for name in annotations_of(pod))

@@ -1,0 +1,132 @@
+"""The webhook's view of the cluster: pools, policies, templates, classes, server features."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from dray.cel.environment import Environment, Mode, environment_of_server
+from dray.domain.devices import DeviceClass
+from dray.domain.pods import Policy, Pool
+from dray.messages.facts import (
+    ClusterObserved,
+    DeviceClassObserved,
+    Fact,
+    PolicyObserved,
+    PoolObserved,
+    Synced,
+    TemplateObserved,
+)
+from dray.messages.rpc import Lookup, LookupReply, Overlap
+
+READ_FACTS: tuple[type[Fact], ...] = (
+    PoolObserved,
+    PolicyObserved,
+    TemplateObserved,
+    DeviceClassObserved,
+    ClusterObserved,
+    Synced,
+)
+"""The facts that a view is built from."""
+
+DEFAULT_POOL = Lookup(kind="pool", name="")
+"""Means "the default pool", which no look-up can name: the webhook waits for its fact."""
+
+K = TypeVar("K")
+V = TypeVar("V")
+_MINOR = re.compile(r"v?(\d+)\.(\d+)")
+
+
+@dataclass(slots=True)
+class View:
+    """The state from :data:`READ_FACTS`, and the look-ups of the current call."""
+
+    pools: dict[str, Pool] = field(default_factory=dict)
+    policies: dict[str, Policy] = field(default_factory=dict)
+    templates: dict[tuple[str, str], TemplateObserved] = field(default_factory=dict)
+    classes: dict[str, DeviceClass] = field(default_factory=dict)
+    cluster: ClusterObserved = field(default_factory=lambda: ClusterObserved(revision=0))
+    synced: bool = False
+    """Whether all facts up to the first ``Synced`` have been applied."""
+    position: int = 0
+    """Sequence of the last fact applied."""
+    caught_up: bool = False
+    """Whether no further fact was pending after it."""
+    asked: frozenset[Lookup] = frozenset()
+    """What was looked up already: a denial that depends on it is final."""
+    unanswered: Mapping[Lookup, str] = field(default_factory=dict)
+    """Why a look-up has no answer."""
+    overlaps: Mapping[Lookup, Overlap] = field(default_factory=dict)
+    """The nodes that other pools have, by look-up."""
+
+    def apply(self, fact: Fact) -> None:
+        """Apply one fact; later facts of an object replace earlier ones."""
+        match fact:
+            case PoolObserved(pool=pool):
+                _put(self.pools, pool.name, None if fact.deleted else pool)
+            case PolicyObserved(policy=policy):
+                _put(self.policies, policy.name, None if fact.deleted else policy)
+            case TemplateObserved():
+                key = (fact.namespace, fact.name)
+                _put(self.templates, key, None if fact.deleted else fact)
+            case DeviceClassObserved(device_class=known):
+                _put(self.classes, known.name, None if fact.deleted else known)
+            case ClusterObserved():
+                self.cluster = fact
+            case Synced():
+                self.synced = True
+
+    def with_answers(self, answers: Mapping[Lookup, LookupReply]) -> "View":
+        """A copy with the look-ups of one call; this view does not change."""
+        view = replace(
+            self,
+            pools=dict(self.pools),
+            policies=dict(self.policies),
+            templates=dict(self.templates),
+            asked=self.asked | answers.keys(),
+            unanswered={
+                **self.unanswered,
+                **{lookup: reply.error for lookup, reply in answers.items() if reply.error},
+            },
+            overlaps={lookup: reply.overlap for lookup, reply in answers.items() if reply.overlap},
+        )
+        for lookup, reply in answers.items():
+            if not reply.error:
+                view._apply_reply(lookup, reply)
+        return view
+
+    def _apply_reply(self, lookup: Lookup, reply: LookupReply) -> None:
+        if lookup == DEFAULT_POOL or lookup.kind == "overlap":
+            return
+        if lookup.kind == "pool":
+            _put(self.pools, lookup.name, reply.pool)
+        elif lookup.kind == "policy":
+            _put(self.policies, lookup.name, reply.policy)
+        else:
+            _put(self.templates, (lookup.namespace, lookup.name), reply.template)
+
+    def language(self, mode: Mode) -> Environment:
+        """The CEL environment of the server's selectors."""
+        return environment_of_server(
+            self.cluster.version,
+            mode,
+            consumable_capacity=self.cluster.consumable_capacity,
+            list_attributes=self.cluster.list_attributes,
+        )
+
+    @property
+    def counts_shareable_devices(self) -> bool:
+        """Whether ``count: N`` never allocates a shareable device twice.
+
+        True from 1.36 on, and if devices can't be shared. An unparsable version counts as new.
+        """
+        version = _MINOR.match(self.cluster.version)
+        new = version is None or (int(version[1]), int(version[2])) >= (1, 36)
+        return new or not self.cluster.consumable_capacity
+
+
+def _put(known: dict[K, V], key: K, value: V | None) -> None:
+    if value is None:
+        known.pop(key, None)
+    else:
+        known[key] = value

@@ -1,0 +1,1 @@
+"""The cost of an expression at worst, as the API server estimates it at admission."""

@@ -1,0 +1,62 @@
+"""A call as its cost is seen: the function, the overload, the sizes of its operands."""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from dray.cel.cost.sizes import ONE, UNKNOWN, SizeRange, declared_size
+from dray.cel.syntax.tree import SyntaxNode
+from dray.cel.types.types import Type
+
+TENTH: Final = 0.1
+"""A character's share of a traversal."""
+QUARTER: Final = 0.25
+"""A character's share of a regular expression."""
+
+
+class Sized(NamedTuple):
+    """An operand: its node, its type, its size where that is known, and where it stands."""
+
+    node: SyntaxNode
+    type: Type
+    known: SizeRange | None
+    path: Callable[[], list[str]]
+
+    @property
+    def size(self) -> SizeRange:
+        return self.known or declared_size(self.path()) or UNKNOWN
+
+    @property
+    def computed(self) -> SizeRange:
+        """The size without asking again what is declared of its place."""
+        return self.known or UNKNOWN
+
+    @property
+    def items(self) -> SizeRange | None:
+        """The size of each element of a list."""
+        if not self.type.parameters:
+            return None
+        path = self.path()
+        return (declared_size([*path, "@items"]) if path else None) or UNKNOWN
+
+
+class EstimatedCall(NamedTuple):
+    """One call with one of its overloads."""
+
+    function: str
+    overload: str
+    target: Sized | None
+    arguments: tuple[Sized, ...]
+    is_newest: bool = False
+    """Whether it is cel-go 0.29, which counts ``matches(text, pattern)`` as the method."""
+
+
+class Estimate(NamedTuple):
+    """The cost of the call itself, and the size of its result where the call says."""
+
+    cost: SizeRange
+    size: SizeRange | None = None
+
+
+UNIT: Final = Estimate(ONE)
+Rule = Callable[[EstimatedCall], Estimate | None]
+"""The cost of a call without that of its operands; None if the rule does not apply."""

@@ -1,0 +1,1 @@
+"""Evaluation on one device: result, error and cost as Kubernetes gives them."""

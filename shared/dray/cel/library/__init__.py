@@ -1,0 +1,1 @@
+"""Values, and what the functions of CEL do to them; nothing of how they are called."""

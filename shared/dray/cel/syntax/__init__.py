@@ -1,0 +1,1 @@
+"""Text to tree and back: the grammar of CEL as Kubernetes' API server reads it."""

@@ -1,0 +1,1 @@
+"""Types, and the functions that an environment declares on them."""

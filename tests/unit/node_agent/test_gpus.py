@@ -1,0 +1,251 @@
+"""Boards: simulated GPUs, and NVML behind a library made of Python."""
+
+import ctypes
+import threading
+
+import pynvml
+import pytest
+
+from dray.domain.errors import InvalidInputError
+from dray_node_agent.gpus.nvml import NvmlGpus
+from dray_node_agent.gpus.simulated_gpus import SimulatedGpus
+from dray_node_agent.gpus.source import GpusUnavailableError
+
+
+def test_simulated_cards_are_the_same_after_a_restart_and_differ_between_nodes():
+    first = SimulatedGpus("n1", "H100", 3).read()
+    assert SimulatedGpus("n1", "H100", 3).read() == first
+    uuids = {gpu.uuid for gpu in first.gpus}
+    assert len(uuids) == 3
+    assert not uuids & {gpu.uuid for gpu in SimulatedGpus("n2", "H100", 3).read().gpus}
+
+
+def test_the_health_file_makes_gpus_unhealthy_and_healthy_again(tmp_path):
+    path = tmp_path / "unhealthy"
+    board = SimulatedGpus("n", "A100", 3, path)
+    assert [gpu.health_error for gpu in board.read().gpus] == ["", "", ""]
+    path.write_text(f"1 xid 79\n\n{board.read().gpus[2].uuid}\n")
+    assert [gpu.health_error for gpu in board.read().gpus] == ["", "xid 79", "unhealthy"]
+    path.unlink()
+    assert [gpu.health_error for gpu in board.read().gpus] == ["", "", ""]
+
+
+def test_an_unknown_model_is_refused_with_the_known_ones():
+    with pytest.raises(InvalidInputError, match=r"'Z9'.*A100, H100"):
+        SimulatedGpus("n", "Z9", 1)
+
+
+class FakeNvml:
+    """The C library's functions on two GPUs; references are ``byref`` objects."""
+
+    def __init__(self):
+        self.events: list[tuple[int, int, int]] = []
+        self.ecc = 0
+        self.remapping_failed: int | None = None
+        self.initialised = 0
+        self.asked = threading.Event()
+        self.links: dict[tuple[int, int], str] = {}
+        """Active ones, by GPU and number: the far end's bus id, or "switch"."""
+
+    def __getattr__(self, name):
+        """Functions this driver lacks raise AttributeError, as a missing symbol does."""
+        raise AttributeError(name)
+
+    def nvmlInitWithFlags(self, _):
+        self.initialised += 1
+        return 0
+
+    def nvmlShutdown(self):
+        self.initialised -= 1
+        return 0
+
+    def nvmlSystemGetDriverVersion(self, buffer, _):
+        buffer.value = b"580.95"
+        return 0
+
+    def nvmlDeviceGetCount_v2(self, count):
+        count._obj.value = 2
+        return 0
+
+    def nvmlDeviceGetHandleByIndex_v2(self, index, handle):
+        address = ctypes.c_void_p(index.value + 1)
+        ctypes.memmove(handle, ctypes.byref(address), ctypes.sizeof(address))
+        return 0
+
+    def nvmlDeviceGetUUID(self, handle, buffer, _):
+        buffer.value = b"GPU-%d" % (_address(handle) - 1)
+        return 0
+
+    def nvmlDeviceGetName(self, _, buffer, __):
+        buffer.value = b"NVIDIA H100 80GB HBM3"
+        return 0
+
+    def nvmlDeviceGetMemoryInfo(self, _, memory):
+        memory._obj.total = 80 * 2**30
+        return 0
+
+    def nvmlDeviceGetMinorNumber(self, handle, minor):
+        minor._obj.value = _address(handle) + 3
+        return 0
+
+    def nvmlDeviceGetPciInfo_v3(self, handle, pci):
+        if not self.links:
+            return pynvml.NVML_ERROR_NOT_SUPPORTED
+        pci._obj.busId = b"00000000:%02X:00.0" % (_address(handle) + 58)
+        return 0
+
+    def nvmlDeviceGetNvLinkState(self, handle, link, active):
+        if link > 3:
+            return pynvml.NVML_ERROR_INVALID_ARGUMENT
+        active._obj.value = (_address(handle) - 1, link) in self.links
+        return 0
+
+    def nvmlDeviceGetNvLinkRemoteDeviceType(self, handle, link, kind):
+        is_switch = self.links[_address(handle) - 1, link] == "switch"
+        kind._obj.value = 2 if is_switch else 0
+        return 0
+
+    def nvmlDeviceGetNvLinkRemotePciInfo_v2(self, handle, link, pci):
+        far = self.links[_address(handle) - 1, link]
+        if far == "switch":
+            return pynvml.NVML_ERROR_NOT_SUPPORTED
+        pci._obj.busId = far.encode()
+        return 0
+
+    def nvmlDeviceGetTotalEccErrors(self, _, __, ___, count):
+        count._obj.value = self.ecc
+        return 0
+
+    def nvmlDeviceGetRemappedRows(self, _, corrected, uncorrected, pending, failed):
+        if self.remapping_failed is None:
+            return pynvml.NVML_ERROR_NOT_SUPPORTED
+        failed._obj.value = self.remapping_failed
+        return 0
+
+    def nvmlEventSetCreate(self, _):
+        return 0
+
+    def nvmlEventSetFree(self, _):
+        return 0
+
+    def nvmlDeviceGetSupportedEventTypes(self, _, types):
+        types._obj.value = pynvml.nvmlEventTypeXidCriticalError
+        return 0
+
+    def nvmlDeviceRegisterEvents(self, _, __, ___):
+        return 0
+
+    def nvmlEventSetWait_v2(self, _, event, __):
+        if not self.events:
+            self.asked.set()
+            threading.Event().wait(0.01)  # the real one blocks for the time-out
+            return pynvml.NVML_ERROR_TIMEOUT
+        gpu, kind, data = self.events.pop(0)
+        address = ctypes.c_void_p(gpu + 1)
+        ctypes.memmove(
+            ctypes.byref(event._obj, type(event._obj).device.offset),
+            ctypes.byref(address),
+            ctypes.sizeof(address),
+        )
+        event._obj.eventType = kind
+        event._obj.eventData = data
+        return 0
+
+
+def _address(handle) -> int:
+    return ctypes.cast(handle, ctypes.c_void_p).value
+
+
+@pytest.fixture
+def nvml(monkeypatch):
+    fake = FakeNvml()
+    monkeypatch.setattr(pynvml, "nvmlLib", fake)
+    monkeypatch.setattr(pynvml, "_LoadNvmlLibrary", lambda: None)
+    monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
+    return fake
+
+
+@pytest.fixture
+def board(nvml):
+    board = NvmlGpus()
+    yield board
+    board.close()
+
+
+@pytest.mark.parametrize(
+    ("links", "domain"),
+    [
+        ({(0, 0): "switch", (1, 2): "switch"}, "0000:3b:00.0"),
+        ({(0, 1): "00000000:3C:00.0", (1, 1): "00000000:3B:00.0"}, "0000:3b:00.0"),
+        ({(0, 1): "00000000:FF:00.0"}, ""),
+    ],
+    ids=["over a switch", "directly", "to nothing that is a GPU"],
+)
+def test_nvml_cards_say_which_of_them_nvlink_joins(nvml, board, links, domain):
+    nvml.links = links
+    gpus = board.read().gpus
+    assert [gpu.pci_bus_id for gpu in gpus] == ["0000:3b:00.0", "0000:3c:00.0"]
+    assert [gpu.nvlink_domain for gpu in gpus] == [domain] * 2
+
+
+def test_nvml_cards_are_read_with_what_the_driver_knows(board):
+    snapshot = board.read()
+    assert snapshot.driver_version == "580.95"
+    assert [gpu.uuid for gpu in snapshot.gpus] == ["GPU-0", "GPU-1"]
+    gpu = snapshot.gpus[1]
+    assert gpu.product == "NVIDIA H100 80GB HBM3"
+    assert gpu.memory_bytes == 80 * 2**30
+    assert gpu.device_nodes[0] == "/dev/nvidia5"
+    assert (gpu.cores, gpu.numa_node, gpu.pci_bus_id) == (0, None, "")
+    assert not gpu.health_error
+
+
+def test_an_xid_makes_its_gpu_unhealthy_until_the_restart(nvml):
+    fell_ill = threading.Event()
+    nvml.events = [
+        (1, pynvml.nvmlEventTypeXidCriticalError, 31),
+        (1, pynvml.nvmlEventTypeXidCriticalError, 79),
+    ]
+    board = NvmlGpus(fell_ill.set)
+    try:
+        assert fell_ill.wait(10)
+        assert nvml.asked.wait(10)
+        assert [gpu.health_error for gpu in board.read().gpus] == ["", "xid-79"]
+    finally:
+        board.close()
+
+
+def test_an_application_fault_leaves_the_card_well(nvml):
+    nvml.events = [(0, pynvml.nvmlEventTypeXidCriticalError, 31)]
+    board = NvmlGpus()
+    try:
+        assert nvml.asked.wait(10)
+        assert [gpu.health_error for gpu in board.read().gpus] == ["", ""]
+    finally:
+        board.close()
+
+
+def test_uncorrected_ecc_counts_only_where_rows_are_not_remapped(nvml, board):
+    nvml.ecc = 3
+    assert board.read().gpus[0].health_error == "uncorrected-ecc"
+    nvml.remapping_failed = 0
+    assert board.read().gpus[0].health_error == ""
+    nvml.remapping_failed = 1
+    assert board.read().gpus[0].health_error == "row-remapping-failed"
+
+
+def test_closing_twice_shuts_nvml_down_once(nvml):
+    board = NvmlGpus()
+    board.close()
+    board.close()
+    assert nvml.initialised == 0
+
+
+def test_a_machine_without_a_driver_says_what_to_do(monkeypatch):
+    def absent():
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+
+    monkeypatch.setattr(pynvml, "nvmlLib", None)
+    monkeypatch.setattr(pynvml, "_LoadNvmlLibrary", absent)
+    with pytest.raises(GpusUnavailableError, match="is the NVIDIA driver installed"):
+        NvmlGpus()

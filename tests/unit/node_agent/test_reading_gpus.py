@@ -1,0 +1,46 @@
+"""The loop that reads the GPUs."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import pytest
+
+from dray_node_agent import agent as agents
+from dray_node_agent.agent import NodeAgent
+from dray_node_agent.decisions.gpus import GpuSnapshot
+
+BOUND_S = 60.0
+
+
+class HungBoard:
+    """GPUs whose driver answers nobody, until it does."""
+
+    def __init__(self) -> None:
+        self.answers = threading.Event()
+
+    def read(self) -> GpuSnapshot:
+        self.answers.wait(BOUND_S)
+        return GpuSnapshot(())
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(BOUND_S):
+        while not condition():  # noqa: ASYNC110 - a condition elsewhere
+            await asyncio.sleep(0.01)
+
+
+async def test_cards_that_do_not_answer_are_a_problem_until_they_do(monkeypatch) -> None:
+    monkeypatch.setattr(agents, "_SLOW_S", 0.05)
+    board, node = HungBoard(), SimpleNamespace(name="n", poll=0.01)
+    agent = NodeAgent(node=node, gpu_source=board, publisher=None, reporter=None)  # type: ignore[arg-type]
+    watching = asyncio.create_task(agent.watch_gpus())
+    await until(lambda: "have not answered" in agent.gpus_problem)
+    assert agent.inventory() is None
+    board.answers.set()
+    await until(lambda: agent.gpus_problem == "")
+    assert agent.inventory() is not None
+    watching.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await watching

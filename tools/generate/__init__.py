@@ -1,0 +1,1 @@
+"""Generators of files that are committed, so that a change of them shows in review."""
