@@ -57,7 +57,7 @@ def tried(state: AllocatorState, asked: Asked, node: Node, seen: Seen, most_look
     classes = tuple(state.facts.classes.values())
     problem = Problem(node, seen.slices, classes, seen.usage(asked.rules), asked.claims)
     is_strict = asked.load is None
-    selectors = None if is_strict else Forgiving(state, node, asked.rules)
+    selectors = None if is_strict else LenientSelectors(state, node, asked.rules)
     budget = SearchBudget(most_looks)
 
     def ended(verdict: Verdict, error: str = "") -> Trial:
@@ -101,7 +101,7 @@ def _worths(asked: Asked, results: Sequence[AllocationResult], seen: Seen) -> It
             yield worth(liked.get(one.request.partition("/")[0], ()), devices[one.id])
 
 
-class Forgiving(Selectors):
+class LenientSelectors(Selectors):
     """A device on which a selector can't be evaluated does not match, and others may. What the
     board knows of a device is not evaluated again."""
 
