@@ -20,7 +20,7 @@ from dray_allocator.placement.about import each_once
 from dray_allocator.placement.ask import Wanted
 from dray_allocator.placement.explain import TOO_MANY, constrained, together
 from dray_allocator.placement.on_nodes import of_the_pool, on_nodes
-from dray_allocator.placement.topology import must_be_joined
+from dray_allocator.placement.topology import must_be_connected
 from dray_allocator.state import AllocatorState
 
 _MOST_REASONS = 24
@@ -34,7 +34,7 @@ def explain_in_full(state: AllocatorState, domain: Domain, wanted: Wanted) -> tu
     if not nodes:
         return tuple(of_pool)
     walk = Walk(state, domain, wanted)
-    if must_be_joined(wanted.asks, wanted.placement):  # Then the board decides.
+    if must_be_connected(wanted.asks, wanted.placement):  # Then the board decides.
         found = _Account(walk, len(nodes)).reasons(nodes)
         return (*of_pool, *found, *together(state, domain, wanted))
     walk.choice()

@@ -43,6 +43,7 @@ def wanted(state: AllocatorState, domain: str, pod: Pod) -> Wanted | tuple[Reaso
     are_all_open = len(claims) == len(pod.claims)
     return Wanted(
         common.asks,
+        common.plan,
         common.devices_signature,
         common.signature,
         common.placement,

@@ -34,9 +34,9 @@ class Liked(NamedTuple):
     uid: str
     row: int
 
-    def at_best(self, grade: int) -> tuple[tuple[Key, ...], int, int, str]:
-        """The least that it can be rated where its cards are joined no better than by a grade."""
-        return self.bound, grade, self.key, self.uid
+    def at_best(self, level: int) -> tuple[tuple[Key, ...], int, int, str]:
+        """The least that it can be rated where its cards are connected by no better link level."""
+        return self.bound, level, self.key, self.uid
 
 
 def in_order(index: Index, asks: Sequence[Ask]) -> Iterator[Liked] | None:

@@ -16,12 +16,14 @@ from dray.domain.pods import Pod, PodNeeds
 from dray_allocator.bounded import Room
 from dray_allocator.facts import Facts
 from dray_allocator.fit.devices import Fleet
+from dray_allocator.fit.node_search import plan_of
 from dray_allocator.fit.search import Ask
 from dray_allocator.placement.policies import scoring_of
 from dray_allocator.placement.said import Said, Sayings
 from dray_allocator.placement.scores import Scoring
 from dray_allocator.placement.sense import unjoinable
 from dray_allocator.specs import beside
+from dray_allocator.structured.ordered import Plan
 
 _MOST_BYTES: Final = 2**24
 _MOST_ALIKE: Final = 16
@@ -34,6 +36,8 @@ class Wish(msgspec.Struct, frozen=True):
     """What pods of one pattern have in common."""
 
     asks: tuple[Ask, ...]
+    plan: Plan
+    """The same as the search reads them."""
     devices_signature: bytes
     """Equal for pods that the same free devices satisfy."""
     signature: bytes
@@ -128,6 +132,7 @@ def _pattern(
     unjoined = _unjoinable(placement, said) if in_full else ""
     return Pattern(
         asks,
+        plan_of(asks, len(said)),
         signature,
         needed + b"|" + signature,
         placement,

@@ -13,7 +13,7 @@ from dray_allocator.facts import Facts
 from dray_allocator.fit.parameters import own_parameters
 from dray_allocator.fit.percent import percents
 from dray_allocator.fit.search import Ask
-from dray_allocator.lane.asking import asks_of, needs_lane
+from dray_allocator.lane.asking import asks_of, needs_lane, tolerations_of
 from dray_allocator.placement.preference import preference_of
 from dray_allocator.placement.sense import most_devices, senseless
 from dray_allocator.specs import beside
@@ -92,7 +92,14 @@ def _ask(facts: Facts, claim: Claim, request: DeviceRequest) -> Ask:
     signature = msgspec.json.encode((request.device_class, selectors, request.tolerations))
     shares = percents(claim, request.name)
     return Ask(
-        0, request, selectors, constraints, signature, shares, preference_of(claim, request.name)
+        0,
+        request,
+        selectors,
+        constraints,
+        signature,
+        tolerations_of(request),
+        shares,
+        preference_of(claim, request.name),
     )
 
 

@@ -1,16 +1,15 @@
 """Taking one more device: everything that is checked and changed by it, and how that is undone."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from dray.domain.devices import Taint
-from dray.domain.dra.asks import Ask, Claim
-from dray.domain.dra.slices import Device
+from dray.domain.dra.asks import Ask, Claim, DeviceToleration
 from dray_allocator.structured.amounts import Amount
 from dray_allocator.structured.candidates import Candidate
-from dray_allocator.structured.capacity import Demand, Stated, as_stated, demand
+from dray_allocator.structured.capacity import Demand, DemandOf
 from dray_allocator.structured.constraints import Tracked, tracked
 from dray_allocator.structured.counters import Counters
 from dray_allocator.structured.errors import AllocationError
@@ -29,7 +28,7 @@ class Taken:
     alternative: Alternative
     candidate: Candidate
     is_share: bool
-    consumed: dict[str, Amount] = field(default_factory=dict)
+    consumed: Mapping[str, Amount] = field(default_factory=dict)
 
 
 class Books:
@@ -40,10 +39,10 @@ class Books:
     """
 
     def __init__(
-        self, claims: Sequence[Claim], usage: Usage, rules: Rules, stated: Stated = as_stated
+        self, claims: Sequence[Claim], usage: Usage, rules: Rules, demand_of: DemandOf
     ) -> None:
         self._usage = usage
-        self._stated = stated
+        self._demand_of = demand_of
         self._rules = rules
         self._standings: dict[Candidate, _Standing] = {}
         self._demands: dict[tuple[int, Candidate], Demand | None] = {}
@@ -80,7 +79,8 @@ class Books:
     ) -> Undo | None:
         """Take a device that the selectors took; None where it can't be had.
 
-        ``must``: mode All depends on this very device, and whether it has room is not known yet.
+        Without ``must``, `is_free` and `has_room` were asked before; with it, mode All depends on
+        this very device.
 
         Raises:
             AllocationError: a constraint keeps away a device that all depends on, or an amount
@@ -96,12 +96,13 @@ class Books:
         """The checks in upstream's order, which decides what is an error and what no fit."""
         device, ask = attempt.candidate.device, attempt.alternative.ask
         is_share = device.allow_multiple_allocations and self._rules.consumable_capacity
-        is_watched_share = is_share and ask.admin_access
-        if not is_watched_share and not self.is_free(attempt.claim, ask, attempt.candidate):
-            return False
+        if attempt.must:
+            is_watched_share = is_share and ask.admin_access
+            if not is_watched_share and not self.is_free(attempt.claim, ask, attempt.candidate):
+                return False
         if not self._take_counters(attempt, is_share):
             return False
-        if self._rules.device_taints and untolerated(device, ask):
+        if self._rules.device_taints and untolerated(device.taints, ask.tolerations):
             return False
         if not self._meet_constraints(attempt):
             return False
@@ -142,7 +143,7 @@ class Books:
         """Write down that the device is taken. Checked before: nothing is refused here."""
         claim, candidate = attempt.claim, attempt.candidate
         standing = self._standing(candidate)
-        amounts: dict[str, Amount] = {}
+        amounts: Mapping[str, Amount] = {}
         if is_share:
             wanted = self._demand(attempt.alternative.ask, candidate)
             amounts = wanted.amounts if wanted else {}
@@ -163,9 +164,7 @@ class Books:
     def _demand(self, ask: Ask, candidate: Candidate) -> Demand | None:
         key = id(ask), candidate
         if key not in self._demands:
-            device = candidate.device
-            stated = self._stated(ask, device)
-            self._demands[key] = demand(stated, device.capacity, self._rules)
+            self._demands[key] = self._demand_of(ask, candidate)
         return self._demands[key]
 
     def _standing(self, candidate: Candidate) -> "_Standing":
@@ -193,11 +192,11 @@ class _Standing:
     def share(self, wanted: Demand | None, sign: int) -> None:
         """Add a share, or with -1 take it back."""
         self.shares += sign
-        for name, taken, _ in wanted.rows if wanted else ():
+        for name, taken in wanted.nano.items() if wanted else ():
             self.consumed[name] = self.consumed.get(name, 0) + sign * taken
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class _Attempt:
     """What is to be taken for whom, and the changes made for it so far."""
 
@@ -217,11 +216,9 @@ def _drop(entries: list[Any]) -> None:
     entries.pop()
 
 
-def untolerated(device: Device, ask: Ask) -> Taint | None:
-    """A taint that keeps the ask away; effects other than these are only told."""
-    for taint in device.taints:
-        if taint.effect in _KEEPS_AWAY and not any(
-            toleration.tolerates(taint) for toleration in ask.tolerations
-        ):
+def untolerated(taints: Iterable[Taint], tolerations: Sequence[DeviceToleration]) -> Taint | None:
+    """A taint of a device that keeps a request away; effects other than these are only told."""
+    for taint in taints:
+        if taint.effect in _KEEPS_AWAY and not any(one.tolerates(taint) for one in tolerations):
             return taint
     return None
