@@ -1,13 +1,12 @@
 """A search in an order other than Kubernetes': the devices rated best first, and connected ones.
 
-What fits is found by the same search, over the same books; this says only which devices it tries,
+What fits is found by the same search; this says only which devices it tries,
 and in which order.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
 
 from dray.domain.devices import DeviceClass
 from dray.domain.dra.asks import Ask, Claim
@@ -19,7 +18,7 @@ from dray_allocator.structured.links import LINK_LEVELS, NOT_CONNECTED, LinkSets
 from dray_allocator.structured.plan import Alternative, Wanted
 from dray_allocator.structured.rules import Rules
 from dray_allocator.structured.search import Search
-from dray_allocator.structured.taking import Books, Taken
+from dray_allocator.structured.taking import AllocationState, Taken
 from dray_allocator.structured.usage import Usage
 
 Key = tuple[int, ...]
@@ -71,7 +70,7 @@ class OrderedSearch:
     usage: Usage
     demand_of: DemandOf
     rate: Callable[[Alternative, Candidate], Rating]
-    _books: Books | None = field(init=False, default=None)
+    _state: AllocationState | None = field(init=False, default=None)
     """Of a search that took nothing in the end."""
 
     def in_order(self, fitting: Candidates) -> Candidates:
@@ -101,24 +100,26 @@ class OrderedSearch:
         """The first devices that fit."""
         if not self._are_enough(candidates):
             return None
-        books = self._books or Books(self.plan.claims, self.usage, self.rules, self.demand_of)
+        state = self._state or AllocationState(
+            self.plan.claims, self.usage, self.rules, self.demand_of
+        )
         search = Search(
             self.plan.claims,
             self.plan.requests,
             lambda alternative: candidates[id(alternative)],
-            books,
+            state,
             _suits,
             self.rules,
             self.budget,
         )
-        self._books = None
+        self._state = None
         try:
             is_found = search.run()
         except SearchLimitError:
             return None
         if is_found:
-            return tuple([one for taken in books.taken for one in taken])
-        self._books = books
+            return tuple([one for taken in state.taken for one in taken])
+        self._state = state
         return None
 
     def _connected(self, candidates: Candidates) -> Found | None:
@@ -169,12 +170,3 @@ def _only(candidates: Candidates, among: frozenset[Candidate]) -> Candidates:
 def _suits(claim: Claim, ask: Ask, of_class: DeviceClass, candidate: Candidate) -> bool:
     """What ``candidates`` found out before."""
     return True
-
-
-FIRST_LOOKS: Final = 200
-"""Devices looked at on a node before the next one: where it is easy, it takes as many as asked
-for."""
-NODE_LOOKS: Final = 5_000
-"""Devices looked at on one node before it counts as unfit: constraints can make a search long."""
-POD_LOOKS: Final = 20_000
-"""Devices looked at for one pod, on all nodes together, in some tenths of a second."""
