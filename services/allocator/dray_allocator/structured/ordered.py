@@ -43,12 +43,17 @@ class Plan:
 
     alternatives: tuple[Alternative, ...] = field(init=False)
     """Of every request in turn."""
+    is_single: bool = field(init=False)
+    """Whether it is one request that nothing but its devices decides about."""
 
     def __post_init__(self) -> None:
         every = (
             one for wanted in self.requests for request in wanted for one in request.alternatives
         )
         object.__setattr__(self, "alternatives", tuple(every))
+        is_free = not any(claim.constraints for claim in self.claims)
+        is_one = len(self.alternatives) == 1 and self.alternatives[0].every is None
+        object.__setattr__(self, "is_single", is_free and is_one)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +105,10 @@ class OrderedSearch:
         """The first devices that fit."""
         if not self._are_enough(candidates):
             return None
+        if self.plan.is_single:
+            found = candidates[id(self.plan.alternatives[0])]
+            if not any(one.device.consumes for one in found):
+                return self._first(found)
         state = self._state or AllocationState(
             self.plan.claims, self.usage, self.rules, self.demand_of
         )
@@ -121,6 +130,18 @@ class OrderedSearch:
             return tuple([one for taken in state.taken for one in taken])
         self._state = state
         return None
+
+    def _first(self, candidates: Sequence[Candidate]) -> tuple[Taken, ...] | None:
+        """The first devices, of which none is in the way of another: what the search would find."""
+        one, taken = self.plan.alternatives[0], []
+        for candidate in candidates[: one.count]:
+            if not self.budget.take():
+                return None
+            wanted = self.demand_of(one.ask, candidate)
+            is_share = candidate.device.allow_multiple_allocations
+            amounts = wanted.amounts if wanted is not None and is_share else {}
+            taken.append(Taken(one, candidate, is_share, amounts))
+        return tuple(taken)
 
     def _connected(self, candidates: Candidates) -> Found | None:
         """Within the set of the best link level whose devices rate best; of equals the one with
