@@ -1,6 +1,6 @@
-"""The connection to NATS: a loop that makes the next session when one is lost.
+"""The connection to NATS: a loop that opens the next session when one is lost.
 
-Readers and answerers start again on the next session.
+Readers and responders start again on the next session.
 """
 
 import asyncio
@@ -80,7 +80,7 @@ class Connection:
             "max_reconnect_attempts": 1,
             "reconnect_time_wait": 0,
             "connect_timeout": _CONNECT_S,
-            # How long sending waits for a server that takes nothing; for ever without this option.
+            # How long sending waits for a server that does not read; for ever without this option.
             "flush_timeout": _FLUSH_S,
             "ping_interval": _PING_S,
             "max_outstanding_pings": 2,
@@ -93,7 +93,7 @@ class Connection:
 
     def start(self) -> None:
         """Begin to connect."""
-        self._connect_task = asyncio.create_task(self._stay_connected(), name="nats-link")
+        self._connect_task = asyncio.create_task(self._stay_connected(), name="nats-connection")
 
     @property
     def connected(self) -> bool:
@@ -107,7 +107,7 @@ class Connection:
 
     @property
     def max_payload_bytes(self) -> int | None:
-        """The longest message that the server takes; None before the first connection."""
+        """The longest message that the server accepts; None before the first connection."""
         return self._max_payload_bytes
 
     @property
@@ -150,7 +150,7 @@ class Connection:
                 session.lose()
                 await session.client.discard()
             if draining is not None:
-                # Only now: nats-py answers a cancellation by waiting for what it has to send.
+                # Only now: when cancelled, nats-py first waits until its buffer is sent.
                 draining.cancel()
                 await asyncio.gather(draining, return_exceptions=True)
             self._up.set()
@@ -171,7 +171,7 @@ class Connection:
     async def _live(self, backoff: Backoff) -> None:
         """One session, from its beginning to its end."""
         session = await self._connect()
-        if self._closed:  # Being cancelled may be lost where a wait ends at the same time.
+        if self._closed:  # A cancellation may be lost if the wait ends at the same time.
             await session.client.discard()
             return
         backoff.reset()
@@ -208,7 +208,7 @@ class Connection:
         return session
 
     def _explained(self, error: str) -> str:
-        """What a node's refusal can mean: its token is checked by a claim-controller."""
+        """The error, explained for a node whose token a claim-controller did not confirm."""
         if self._credentials.token_file is None or _REFUSED.search(error) is None:
             return error
         return (

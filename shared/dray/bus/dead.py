@@ -1,4 +1,4 @@
-"""Messages that nobody could handle: where they go, and what is written on them."""
+"""Dead letters: the subject and headers of messages that could not be handled."""
 
 from dray.messages.base import Delivered, Outgoing
 

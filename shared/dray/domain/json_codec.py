@@ -3,8 +3,8 @@
 The API server stores opaque parameters, and managed fields, up to 10 000 levels deep and hands them
 out as they were sent. msgspec recurses: from some depth on, which differs between versions of
 Python, threads and call stacks, it raises RecursionError or ends the process. So nothing deeper
-than ``MAX_NESTING`` is ever given to it: containers below that level are kept as their own text, a
-``msgspec.Raw``, which is encoded again as it is. Nothing that dray reads is nested that deep.
+than ``MAX_NESTING`` is ever given to it: containers below that level stay as text, a
+``msgspec.Raw``, which is encoded unchanged. Nothing that dray reads is nested that deep.
 
 Ten kilobytes of opaque parameters may hold thousands of containers, each of which costs time in
 every pass over the object. ``opaque_parts`` finds the parameters that hold more than
@@ -32,15 +32,15 @@ import msgspec
 
 T = TypeVar("T")
 MAX_NESTING: Final = 250
-"""Containers within each other that are decoded: more than in any object without opaque parts, and
-few enough for the smallest stacks and for code that recurses."""
+"""Levels of containers that are decoded: more than any object without opaque parts has, and few
+enough for small stacks and recursive code."""
 
 MOST_CONTAINERS: Final = 128
-"""Containers in the opaque parameters of one driver that are decoded; where there are more, all of
-them are kept as text. What is no container is decoded always."""
+"""Containers in the opaque parameters of one driver that are decoded; if there are more, all of
+them stay as text. Scalars are always decoded."""
 
 Part = tuple[int, int, Any]
-"""Begin and end of a container in data, and what is to be in its place."""
+"""Begin and end of a container in the data, and its replacement."""
 
 _USUAL_NESTING: Final = 32
 """What is nested deeper is looked at more closely."""
@@ -199,7 +199,7 @@ def _with_texts(data: bytes, positions: Sequence[int], depths: Sequence[int]) ->
 
 
 def checked(value: T, decoder: msgspec.json.Decoder[T]) -> T:
-    """The value, once it is sure that all in it is of the types that its class says.
+    """The value, after a check that its fields have the types of their annotations.
 
     Raises:
         msgspec.ValidationError: it is not; other errors of ``msgspec.json.encode``.
@@ -213,7 +213,7 @@ def checked(value: T, decoder: msgspec.json.Decoder[T]) -> T:
 
 
 def _opaque(value: object) -> Any:
-    """What stands for a ``msgspec.Raw``: fits no type but ``object``."""
+    """Placeholder of a ``msgspec.Raw``: fits no type but ``object``."""
     if isinstance(value, msgspec.Raw):
         return {0: None}
     raise TypeError(f"{type(value).__name__} is no JSON")
@@ -358,7 +358,7 @@ def _is_out_of_range(number: bytes) -> bool:
 
 
 def _readable(data: bytes) -> bytes:
-    """The data with U+FFFD for what is no Unicode."""
+    """The data with U+FFFD in place of invalid Unicode."""
     try:
         data.decode()
     except UnicodeDecodeError:
@@ -444,8 +444,8 @@ def _on_one_line(data: bytes) -> bytes:
 
 
 def abridged(value: Any) -> Any:
-    """A value as plain JSON, with a note in place of what is nested too deep: for people, and for
-    what takes nothing else."""
+    """A value as plain JSON, with a note in place of parts nested too deep: for people, and for
+    consumers that accept plain JSON only."""
     return _abridged(decode(msgspec.json.encode(value), _ANYTHING))
 
 
@@ -462,8 +462,8 @@ def _abridged(value: Any) -> Any:
 
 
 def canonical(value: Any) -> bytes:
-    """JSON with the keys in order: equal for values that are equal, whatever they were part of when
-    they were decoded. Below ``MAX_NESTING`` the order of keys counts."""
+    """JSON with sorted keys: equal for equal values, wherever they were decoded. Below
+    ``MAX_NESTING`` the order of keys counts."""
     same = decode(msgspec.json.encode(value), _ANYTHING)
     return msgspec.json.encode(same, order="deterministic")
 

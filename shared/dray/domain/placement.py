@@ -28,7 +28,7 @@ MODES: Final = {
     FRAGMENTATION_AWARE: ("", ""),
     KUBERNETES_COMPATIBLE: ("", ""),
 }
-"""What a mode means for nodes and for cards; empty: both are chosen together, or the first that
+"""Node level and device level of each mode; empty: both are chosen together, or the first that
 fit."""
 
 SOFT: Final = "soft"
@@ -40,21 +40,21 @@ DEFAULT_TOPOLOGY: Final = SOFT
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """How nodes and cards are chosen among those that fit."""
+    """How nodes and devices are chosen among those that fit."""
 
     node: str = ""
     """``binpack`` or ``spread``; empty, as ``gpu`` then is: the mode has no levels."""
     gpu: str = ""
     weights: tuple[tuple[str, int], ...] = ()
-    """Of resources, by name; empty: what is used most of a card stands for it."""
+    """Of resources, by name; empty: the most used resource of a device counts."""
     topology: str = DEFAULT_TOPOLOGY
-    """What becomes of pods whose cards are not joined."""
+    """How pods with several devices treat their connection."""
     is_compatible: bool = False
-    """Whether kube-scheduler's allocator is followed, and nothing is scored."""
+    """Whether devices are chosen as kube-scheduler's allocator does, without scores."""
 
     @property
     def is_aware(self) -> bool:
-        """Whether fragmentation decides."""
+        """Whether placement minimizes fragmentation."""
         return not self.node and not self.is_compatible
 
 
@@ -65,7 +65,7 @@ def placement_of(
     weights: Mapping[str, int] | None = None,
     topology: str = "",
 ) -> Placement:
-    """A policy's placement from what it says; empty: it doesn't."""
+    """A policy's placement from its fields; empty: absent."""
     weighed = tuple(sorted((name, one) for name, one in (weights or {}).items() if one > 0))
     is_load = bool({node, gpu} & {*LEVELS} or weighed)
     by_mode = MODES.get(mode) or MODES[COMPACT_FIRST if is_load else DEFAULT_PLACEMENT]
@@ -141,7 +141,6 @@ def parse_topology(text: str) -> str:
     """
     if text not in TOPOLOGIES:
         raise ValueError(
-            'expected "soft", to have cards that are joined where there are some, "hard", to wait '
-            'for them, or "none"'
+            'expected "soft", to prefer connected GPUs, "hard", to wait for them, or "none"'
         )
     return text

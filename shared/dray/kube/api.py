@@ -99,7 +99,7 @@ class KubeApi:
 
     async def update(self, resource: Resource, obj: Object, *, subresource: str = "") -> Object:
         """See ``Kube.update``."""
-        # Without managed fields, of which not all is kept here, the server goes on with its own.
+        # Without managed fields, of which only a part is kept here, the server keeps its own.
         metadata = {key: one for key, one in obj["metadata"].items() if key != "managedFields"}
         path = resource.path(metadata.get("namespace", ""), metadata["name"], subresource)
         own = {"apiVersion": resource.api_version, "kind": resource.kind}
@@ -229,7 +229,7 @@ class KubeApi:
                     where = {"list": path, "item": number, "page": query.get("continue", "")}
                     structlog.get_logger().error(NOT_IDENTIFIED, **where)
                     continue
-                # Lists leave out what they say once for all.
+                # Items of a list lack apiVersion and kind.
                 obj.setdefault("apiVersion", resource.api_version)
                 obj.setdefault("kind", resource.kind)
                 objects.append(obj)

@@ -37,10 +37,10 @@ T = TypeVar("T")
 TIMEOUT_S: Final = 30.0
 _CONNECT_S: Final = 5.0
 _ANSWER_S: Final = 2.0
-"""How long the answer of a server that has given a request up may take."""
+"""Time for the answer of a server that has timed a request out."""
 _JSON: Final = "application/json"
 _READ_BUFFER_BYTES: Final = 2**21
-"""Events of large objects are read in few pieces."""
+"""Events of large objects arrive in few chunks."""
 _OBJECT: Final = msgspec.json.Decoder(dict[str, Any])
 _ANYTHING: Final = msgspec.json.Decoder[Any]()
 _AROUND_EVENT: Final = 1
@@ -51,11 +51,11 @@ _TOO_MANY: Final = 429
 _NOT_ALLOWED: Final = (401, 403)
 _STARTS_WITHIN_S: Final = 60.0
 _NO_KUBECONFIG: Final = (AttributeError, LookupError, TypeError, ValueError)
-"""What the library raises for a file that holds something else: it looks at no type."""
+"""What the library raises for an invalid file: it checks no types."""
 
 _PROBES: Final = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
-"""A watch may rightly say nothing for minutes: after 15 s of that the kernel asks every 5 s whether
-the server is there, and after 3 times without an answer the connection is lost."""
+"""A watch may be silent for minutes. After 15 s the kernel probes the server every 5 s, and closes
+the connection after 3 probes without an answer."""
 
 Query = Mapping[str, str]
 
@@ -113,8 +113,8 @@ class Transport:
         self._settings = settings
         self._client = ApiClient(settings)
         self._proxy = settings.proxy or environment_proxy(settings.host or "")
-        # The library's own session looks for a proxy and a password in the environment and in
-        # ~/.netrc at every request, two threads each: that took a third of its time.
+        # The library's own session reads proxies and passwords from the environment and ~/.netrc at
+        # every request, in two threads: a third of its time.
         self._session = aiohttp.ClientSession(
             connector=self._client.rest_client.pool_manager.connector,
             connector_owner=False,
@@ -137,8 +137,8 @@ class Transport:
     ) -> dict[str, Any]:
         """One request and its JSON answer, as ``decoded`` reads it.
 
-        The server gives the request up ``timeout_s`` after it has received it, whatever its
-        admission webhooks do. Raises the errors of ``dray.kube.ports``, KubeUnavailableError where
+        The server times the request out ``timeout_s`` after it received it, whatever its admission
+        webhooks do. Raises the errors of ``dray.kube.ports``, KubeUnavailableError where
         no answer came (the request may have been carried out), GoneError being one.
         """
         data = await self._answer(method, path, query, body, content_type, timeout_s)
@@ -204,7 +204,7 @@ class Transport:
             ) from error
 
     async def close(self) -> None:
-        """Close connections, without TLS's good-byes: they would outlast the event loop."""
+        """Close connections without TLS shutdown, which would outlast the event loop."""
         if isinstance(self._session.connector, aiohttp.TCPConnector):
             await self._session.connector.close(abort_ssl=True)
         await self._session.close()
@@ -212,8 +212,8 @@ class Transport:
         await asyncio.sleep(0)
 
     async def _error(self, failed: ApiResponse, what: str) -> DrayError:
-        """The port's error. Who is not allowed may be so only for now: kube-apiserver serves
-        before it has read its roles, and says then what it says to those who have none."""
+        """The port's error. A 403 may be temporary: kube-apiserver serves before it has loaded its
+        roles, and denies every request until then."""
         error = error_of(failed, what)
         if failed.status in _NOT_ALLOWED and not await self._has_read_its_roles():
             return KubeUnavailableError(
@@ -222,8 +222,8 @@ class Transport:
         return error
 
     async def _has_read_its_roles(self) -> bool:
-        """Whether /readyz answers 200, which comes after the roles. Where nobody may ask for it,
-        a server that went away lately is taken for one that starts."""
+        """Whether /readyz answers 200, which follows the roles. If that is forbidden, a server that
+        was recently unreachable counts as starting."""
         timeout = aiohttp.ClientTimeout(total=_CONNECT_S)
         try:
             async with self._request("GET", "/readyz", None, timeout) as response:
@@ -263,7 +263,7 @@ class Transport:
             try:
                 yield response
             finally:
-                # What was not read to its end is a watch: TLS's good-bye would outlast it.
+                # An unfinished response is a watch: TLS shutdown would outlast it.
                 if (connection := response.connection) is not None and connection.transport:
                     connection.transport.abort()
 
@@ -349,7 +349,7 @@ def _drop_fields(obj: object) -> None:
 
 
 def _probe(response: aiohttp.ClientResponse) -> None:
-    """Have a server missed that went without a word, as a node without power does."""
+    """Enable TCP keepalive, to notice a server that disappeared without closing the connection."""
     connection = response.connection
     transport = connection.transport if connection is not None else None
     if (wire := transport.get_extra_info("socket") if transport is not None else None) is None:
@@ -369,7 +369,7 @@ def environment_proxy(host: str) -> str | None:
 
 
 def answer_of(response: aiohttp.ClientResponse, data: bytes) -> ApiResponse:
-    """What a failed response says: a ``Status`` object, or plain text."""
+    """The error of a failed response: a ``Status`` object, or plain text."""
     try:
         status = json_codec.decode(data, _ANYTHING)
     except msgspec.DecodeError:

@@ -1,4 +1,4 @@
-"""The BindRequest: what people read of the decision about one pod."""
+"""The BindRequest: the decision about one pod, for people."""
 
 from typing import Annotated, Any, Literal
 
@@ -15,11 +15,11 @@ from dray.kube.resource_fields import (
 
 BindPhase = Literal["Pending", "Binding", "Succeeded", "Failed"]
 EXPLANATION_LIMIT = 4096
-"""Characters that ``BindRequest.status.explanation`` may have."""
+"""Maximum length of ``BindRequest.status.explanation`` in characters."""
 
 
 class ClaimAllocation(ResourceFields):
-    """What one claim of the pod gets."""
+    """The allocation of one claim of the pod."""
 
     name: str = Field(description="Name of the ResourceClaim.")
     allocation: dict[str, Any] | None = Field(

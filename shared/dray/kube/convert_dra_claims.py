@@ -15,7 +15,7 @@ Json = dict[str, Any]
 
 
 def claim_from(obj: Any, path: str = "claim") -> Claim:
-    """A ResourceClaim to be allocated; what it may hold already is not read.
+    """A ResourceClaim to be allocated; its status is not read.
 
     Absent ``allocationMode`` and ``count`` mean one device, as the API server's defaults say.
 
@@ -49,7 +49,7 @@ def tolerations_from(within: JsonFields) -> tuple[DeviceToleration, ...]:
 
 
 def holdings_from(obj: Any, path: str = "claim") -> Iterator[Holding]:
-    """What a ResourceClaim holds, by its status.
+    """The devices that a ResourceClaim holds, by its status.
 
     Raises:
         InvalidInputError: a field is of another type than in Kubernetes, or no quantity.

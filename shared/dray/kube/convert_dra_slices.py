@@ -57,8 +57,8 @@ def slice_from(obj: Any, path: str = "slice") -> Slice:
 
 
 def slice_in_full(obj: Any, known: ResourceSlice) -> Slice | None:
-    """The slice with all that it says, where ``known`` doesn't say it; None where it does, or
-    where the slice can't be read (what of it can't be allocated is named in ``known``)."""
+    """The complete slice if ``known`` can't represent it; None if it can, or if the slice can't be
+    read (``known`` names its unsupported fields then)."""
     spec = obj.get("spec") or {}
     says_more = not known.node or spec.get("sharedCounters") or any(map(_is_more, known.devices))
     if not says_more:

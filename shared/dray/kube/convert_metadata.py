@@ -1,4 +1,4 @@
-"""What every Kubernetes object has: revisions, times, owners, tolerations."""
+"""Metadata of Kubernetes objects: revisions, times, owners, tolerations."""
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -8,7 +8,7 @@ from dray.domain.devices import Taint, Toleration
 from dray.kube.ports import Object
 
 LONGEST_ATTEMPT: Final = 18
-"""Digits: epochs may be seconds since 1970, and what follows from an attempt fits 64 bits."""
+"""Digits of an attempt: epochs may be seconds since 1970, and derived numbers fit 64 bits."""
 
 
 def revision_of(obj: Object) -> int:

@@ -1,4 +1,4 @@
-"""Typed access to the fields of a Kubernetes object, with the field's path in each refusal."""
+"""Typed access to the fields of a Kubernetes object, with the field's path in each error."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -13,7 +13,7 @@ _NAMES: Final = {str: "a string", int: "an integer", bool: "true or false"}
 class JsonFields:
     """One JSON object. A field that is null counts as absent, as in Go.
 
-    Every method raises InvalidInputError where the field is of another type than it reads.
+    Every method raises InvalidInputError if the field has another type.
     """
 
     def __init__(self, obj: Any, path: str) -> None:
@@ -47,7 +47,7 @@ class JsonFields:
         return None if found is None else bool(found)
 
     def quantity(self, name: str) -> str | None:
-        """A quantity as text, of JSON's strings or numbers."""
+        """A quantity as text, from a JSON string or number."""
         found = self._obj.get(name)
         return None if found is None else quantity_text(found, f"{self.path}.{name}")
 
@@ -104,7 +104,7 @@ class JsonFields:
 
 
 def quantity_text(value: Any, path: str) -> str:
-    """A quantity as text, known to be one.
+    """A quantity as text, checked.
 
     Raises:
         InvalidInputError: it is none.

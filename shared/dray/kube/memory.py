@@ -35,11 +35,11 @@ _WATCH_AGAIN_S: Final = 1.0
 class MemoryKube:
     """One client of an in-memory API server; ``peer`` makes further ones of the same server.
 
-    For tests: ``fail_next``; ``refuse``, for all clients and until further notice;
+    For tests: ``fail_next``; ``refuse``, for all clients until withdrawn;
     ``before[method]``, a hook that may hold a caller asleep;
     ``hold_watches`` makes this client's caches stale until ``release_watches``;
     ``expire_watches`` answers every watch of the server with 410, so that it lists again;
-    ``collect_garbage`` deletes what has lost its owners.
+    ``collect_garbage`` deletes objects without owners.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class MemoryKube:
         self._faults.setdefault(method, deque()).append((error, after))
 
     def refuse(self, refusal: InjectedRefusal) -> Callable[[], None]:
-        """Have the server answer so to every client, until the function returned is called."""
+        """Make the server refuse so for every client, until the returned function is called."""
         refusals = self.store.refusals
         refusals.append(refusal)
         return lambda: refusals.remove(refusal)

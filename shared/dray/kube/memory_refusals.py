@@ -10,7 +10,7 @@ _WRITES: Final = ("create", "update", "patch", "delete", "bind", "evict")
 
 @dataclass(frozen=True, slots=True)
 class KubeCall:
-    """Which method of ``Kube`` is called about what."""
+    """A call of a method of ``Kube``."""
 
     method: str
     resource: Resource
@@ -22,10 +22,10 @@ class KubeCall:
 
 @dataclass(frozen=True, slots=True)
 class InjectedRefusal:
-    """What the server answers to certain requests, each time, as long as it is in force.
+    """An answer of the server to certain requests while it is in force.
 
-    So answers a policy, a quota, an admission webhook that is down for one namespace, or a server
-    to an object that is at one of its limits. An empty field means any.
+    Stands for a policy, a quota, an admission webhook that is down for one namespace, or an object
+    at a limit. An empty field means any.
     """
 
     error: KubeError
@@ -39,7 +39,7 @@ class InjectedRefusal:
     delay_s: float = 0.0
     """How long the answer takes."""
     after: bool = False
-    """Whether the request is carried out nevertheless: only its answer is lost."""
+    """Whether the request is executed anyway: only its answer is lost."""
 
     def meets(self, request: KubeCall) -> bool:
         """Whether this is the answer to the request."""

@@ -44,7 +44,7 @@ class Event:
 
 @dataclass(slots=True)
 class MemoryStore:
-    """What an API server and etcd hold."""
+    """The state of an API server and etcd."""
 
     now_unix_s: Callable[[], float]
     revision: int = _FIRST_REVISION
@@ -54,7 +54,7 @@ class MemoryStore:
     expiry: int = 0
     """How often watches had to list again."""
     refusals: list[InjectedRefusal] = field(default_factory=list)
-    """Which requests are refused now."""
+    """The refusals in force."""
     _names: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def of(self, resource: Resource) -> dict[Key, Object]:
@@ -151,7 +151,7 @@ class MemoryStore:
         self._put(PODS, pod, new)
 
     def wake(self) -> None:
-        """Let watches look again."""
+        """Wake the watches."""
         self.changed.set()
         self.changed = asyncio.Event()
 
@@ -194,7 +194,7 @@ class MemoryStore:
 
 
 def _stored(obj: Object) -> Object:
-    """A copy, as an API server hands out what it was sent: as JSON."""
+    """A JSON copy, as an API server returns objects."""
     text = msgspec.json.encode(obj)
     if json_codec.is_deeper(text, _MOST_NESTING):
         raise RefusedError("json parse error: exceeded max depth", 400)

@@ -1,4 +1,4 @@
-"""What the models of custom resources are made of."""
+"""Base classes of the models of custom resources."""
 
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -8,7 +8,7 @@ from pydantic.alias_generators import to_camel
 from dray.kube.ports import Resource
 
 Owner = Literal["dray", "kube-scheduler"]
-"""Who decides, or binds."""
+"""The component that decides or binds."""
 
 
 class ResourceFields(BaseModel):
@@ -19,7 +19,7 @@ class ResourceFields(BaseModel):
     )
 
     def manifest(self) -> dict[str, Any]:
-        """What was set, as the manifest spells it."""
+        """The fields that were set, with their names in the manifest."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_unset=True)
 
 
@@ -35,7 +35,7 @@ class PrinterColumn(BaseModel):
 
 
 class CustomResource(ResourceFields):
-    """A whole object; subclasses say what kind it is and what ``kubectl get`` shows."""
+    """A whole object; subclasses define its kind and the columns of ``kubectl get``."""
 
     RESOURCE: ClassVar[Resource]
     SINGULAR: ClassVar[str]

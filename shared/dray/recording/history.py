@@ -9,8 +9,7 @@ from dray.recording.lines import InputLine
 _REMEMBERING: dict[str, type[Noted]] = {
     f"{subject_prefix(kind)}.": kind for kind in (ControllerNoted,)
 }
-"""Journals of services that remember what they consumed. All others' lines stand by
-themselves: what came before the recording is not needed."""
+"""Journals of services that keep state. Lines of other journals can be replayed alone."""
 
 
 class _LifeKey(msgspec.Struct, frozen=True):
@@ -19,7 +18,7 @@ class _LifeKey(msgspec.Struct, frozen=True):
 
 
 class InputHistory:
-    """The lines of each life from its beginning, or from where all that it knows was written."""
+    """The lines of each process since its start, or since its last complete state."""
 
     def __init__(self) -> None:
         self._lines: dict[_LifeKey, list[tuple[InputLine, str]]] = {}
@@ -41,7 +40,7 @@ class InputHistory:
         lines.append((line, noted.what))
 
     def take(self) -> list[InputLine]:
-        """All of it, in the order of the stream; then forgotten."""
+        """All lines in the order of the stream; clears them."""
         lines = [line for life in self._lines.values() for line, _ in life]
         self._lines.clear()
         return sorted(lines, key=lambda line: line.sequence)

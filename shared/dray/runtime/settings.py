@@ -80,14 +80,14 @@ class HealthSettings(SettingsGroup):
 
 
 class LogSettings(SettingsGroup):
-    """What is logged, and as what."""
+    """Level and format of logs."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["json", "console"] = "json"
 
 
 class Settings(BaseSettings):
-    """What every process has. Subclasses add their groups as fields."""
+    """Settings of every process. Subclasses add their groups as fields."""
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX, env_nested_delimiter="__", extra="ignore", frozen=True
@@ -102,8 +102,8 @@ class Settings(BaseSettings):
     health: HealthSettings = HealthSettings()
     log: LogSettings = LogSettings()
     record: bool = False
-    """Whether what the process consumes and decides is published for ``dray record``: whole
-    objects, kept for an hour. The allocator's decisions are on the bus anyhow."""
+    """Whether the process publishes what it consumes and decides for ``dray record``, kept for an
+    hour. The allocator's decisions are always on the bus."""
 
     @classmethod
     def settings_customise_sources(

@@ -1,4 +1,4 @@
-"""What people paste from the user guide: one selector, or a block of several expressions.
+"""Text pasted from the user guide: one selector, or a block of several expressions.
 
 A block is translated expression by expression; the comments and blank lines between them stay.
 A single read such as ``device.attributes["model"]`` is no selector, but the guide shows some

@@ -22,8 +22,8 @@ def generated_selector(
     """The selector of a pod's annotations; what is None (or empty) adds no clause.
 
     ``tflops`` and ``vram_bytes`` are compared with the card's physical capacity, also where
-    the pool oversells: a card never gives one pod more than it has. A card must always be
-    Running and not used by a foreign owner.
+    the pool is oversubscribed: a device never gives one pod more than it has. A device must always
+    be Running and not used by another owner.
     """
     terms: list[Expr] = []
     terms += _equals("model", model)

@@ -285,7 +285,7 @@ class Checker:
     def refuse(
         self, reason: str, place: SourceLocation, name: str = "", known: Iterable[str] = ()
     ) -> Type:
-        """Note what is wrong with what stands at ``place``, and go on with the rest."""
+        """Add an error at ``place``; the check continues."""
         self.errors.append(CompileIssue(reason, place, name, known))
         return ERROR
 
