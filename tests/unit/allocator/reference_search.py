@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from dray.domain import names
 from dray_allocator.fit.search import eligible
-from dray_allocator.placement.preference import cards_key
+from dray_allocator.structured.ordered import worst_first
 
 LEVELS = ("nvlink numa pcie", "nvlink numa", "nvlink pcie", "nvlink", "numa pcie", "numa", "pcie")
 NOT_CONNECTED = len(LEVELS)
@@ -125,7 +125,7 @@ class Reference:
 
     def _rated(self, shares, among):
         rated = [self.rate(ask, card) for ask, card in shares]
-        worst = cards_key(key for key, _, _ in rated)
+        worst = worst_first(key for key, _, _ in rated)
         return worst, sum(score for _, score, _ in rated), len(among), min(t for *_, t in rated)
 
 

@@ -31,16 +31,16 @@ from dray_allocator.placement.choose import CONNECTED_NODES, choose, index_of
 from dray_allocator.placement.modes import tie
 from dray_allocator.placement.preference import card_key
 from dray_allocator.placement.topology import concerns
-from dray_allocator.structured.budget import SearchBudget
+from dray_allocator.structured.budget import NODE_LOOKS, SearchBudget
 from dray_allocator.structured.candidates import candidates_of
 from dray_allocator.structured.capacity import demand_by
 from dray_allocator.structured.errors import AllocationError
 from dray_allocator.structured.links import BEYOND_NVLINK, names_links
-from dray_allocator.structured.ordered import NODE_LOOKS, OrderedSearch, Plan, worst_first
+from dray_allocator.structured.ordered import OrderedSearch, Plan, worst_first
 from dray_allocator.structured.plan import Planner
 from dray_allocator.structured.pools import gather
 from dray_allocator.structured.selectors import Selectors
-from dray_allocator.structured.taking import Books, untolerated
+from dray_allocator.structured.taking import AllocationState, untolerated
 
 DRIVER = f'device.attributes["{names.DRIVER}"]'
 MODELS = (("T4", "65", "16Gi"), ("A100", "312", "40Gi"), ("H100", "989", "80Gi"))
@@ -149,7 +149,8 @@ class FullSearch:
         pools = gather(seen.slices, node, rules)
         candidates = list(candidates_of(one for one in pools if not one.invalid))
         usage, demand_of = seen.usage(rules), demand_by(rules, asked.stated())
-        books, selectors = Books(asked.claims, usage, rules, demand_of), Selectors(node, rules)
+        before = AllocationState(asked.claims, usage, rules, demand_of)
+        selectors = Selectors(node, rules)
 
         def suits(claim, ask, of_class, candidate):
             try:
@@ -158,7 +159,7 @@ class FullSearch:
                 return False
 
         classes = state.facts.classes
-        planner = Planner(classes, pools, candidates, rules, suits, books.has_room)
+        planner = Planner(classes, pools, candidates, rules, suits, before.has_room)
         plan = Plan(asked.claims, tuple(tuple(planner.plan(claim)) for claim in asked.claims))
         numbers = {
             id(one): number
@@ -172,8 +173,8 @@ class FullSearch:
                 for candidate in candidates
                 if suits(asked.claims[numbers[id(one)]], one.ask, one.of_class, candidate)
                 and not untolerated(candidate.device.taints, one.ask.tolerations)
-                and books.is_free(numbers[id(one)], one.ask, candidate)
-                and books.has_room(one.ask, candidate)
+                and before.is_free(numbers[id(one)], one.ask, candidate)
+                and before.has_room(one.ask, candidate)
             ]
             for one in plan.alternatives
         }

@@ -18,9 +18,9 @@ from dray_allocator.node.predicates import fits
 from dray_allocator.placement.ask import wanted
 from dray_allocator.placement.choose import choose
 from dray_allocator.placement.modes import MOST_LOAD, card_load, tie
-from dray_allocator.placement.preference import card_key, cards_key
+from dray_allocator.placement.preference import card_key
 from dray_allocator.placement.topology import concerns
-from dray_allocator.structured.ordered import OrderedSearch
+from dray_allocator.structured.ordered import OrderedSearch, worst_first
 
 MODELS = (
     ("T4", "65", "16Gi"),
@@ -113,7 +113,7 @@ def best_of_all(state, want, mode: str):
             loads = [card_load(card, state.ledger.of(card.id)) for card in cards]
             load = min(MOST_LOAD, sum(loads) // max(1, len(cards)))
             rank = MOST_LOAD - load if fills else load
-            worth = cards_key(card_key(ask.preference, card.device) for ask, card in shares)
+            worth = worst_first(card_key(ask.preference, card.device) for ask, card in shares)
             devices = [card.name for _, card in shares]
             found.append(((worth, level, rank, tie(node.uid)), name, devices))
     return min(found)[1:] if found else None

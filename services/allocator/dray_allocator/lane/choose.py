@@ -21,13 +21,11 @@ from dray_allocator.placement.ask import Wanted
 from dray_allocator.placement.choose import Choice, candidates
 from dray_allocator.placement.on_one_node import filter_node
 from dray_allocator.state import AllocatorState
-from dray_allocator.structured.budget import SearchBudget
+from dray_allocator.structured.budget import NODE_LOOKS, SearchBudget
 
 FIRST_LOOKS: Final = 500
 """Devices looked at on one node before others are tried first; in either search, each device
 that there is may be looked at four times besides."""
-NODE_LOOKS: Final = 5_000
-"""Devices looked at on one node before it counts as unfit."""
 HARD_NODES: Final = 4
 """Nodes that are searched so long for one pod: the best of those where the first looks were not
 enough."""

@@ -11,7 +11,7 @@ from dray.reasons import Reason
 from dray_allocator.domain import Domain
 from dray_allocator.lane.account import Account, is_bad, pools_of
 from dray_allocator.lane.asking import Share
-from dray_allocator.lane.choose import FIRST_LOOKS, HARD_NODES, NODE_LOOKS, Walk
+from dray_allocator.lane.choose import FIRST_LOOKS, HARD_NODES, Walk
 from dray_allocator.lane.diagnosis import Devices
 from dray_allocator.lane.naming import Naming
 from dray_allocator.lane.prospect import Kind, node_of
@@ -22,6 +22,7 @@ from dray_allocator.placement.explain import TOO_MANY, constrained, together
 from dray_allocator.placement.on_nodes import of_the_pool, on_nodes
 from dray_allocator.placement.topology import must_be_connected
 from dray_allocator.state import AllocatorState
+from dray_allocator.structured.budget import NODE_LOOKS
 
 _MOST_REASONS = 24
 _NO_DEVICES = "no slice with devices, or not all slices of its pool's newest generation"

@@ -9,7 +9,6 @@ from dray.domain.dra.nodes import Node
 from dray.domain.dra.results import AllocationResult
 from dray_allocator.lane.asked import Asked, worth
 from dray_allocator.lane.seen import Seen
-from dray_allocator.placement.preference import Key, cards_key
 from dray_allocator.state import AllocatorState
 from dray_allocator.structured.allocate import Problem, allocate
 from dray_allocator.structured.budget import SearchBudget
@@ -19,6 +18,7 @@ from dray_allocator.structured.errors import (
     NodeAllocationError,
     SearchLimitError,
 )
+from dray_allocator.structured.ordered import Key, worst_first
 from dray_allocator.structured.rules import Rules
 from dray_allocator.structured.selectors import Selectors
 
@@ -86,7 +86,7 @@ def _rank(asked: Asked, results: Sequence[AllocationResult], seen: Seen) -> Rank
         for request in claim.requests:
             names = [f"{request.name}/{one.name}" for one in request.first_available]
             steps += next((at for at, name in enumerate(names) if name in taken), 0)
-    return steps, cards_key(_worths(asked, results, seen)) if asked.preferences else ()
+    return steps, worst_first(_worths(asked, results, seen)) if asked.preferences else ()
 
 
 def _worths(asked: Asked, results: Sequence[AllocationResult], seen: Seen) -> Iterator[Key]:

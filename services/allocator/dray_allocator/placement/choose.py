@@ -23,16 +23,19 @@ from dray_allocator.placement.on_one_node import (
     search_node,
 )
 from dray_allocator.placement.policy import learned_scoring
-from dray_allocator.placement.preference import Key, card_key, cards_key
+from dray_allocator.placement.preference import card_key
 from dray_allocator.placement.scores import NodeScore, Scoring
 from dray_allocator.placement.topology import concerns
 from dray_allocator.state import AllocatorState
-from dray_allocator.structured.budget import SearchBudget
+from dray_allocator.structured.budget import NODE_LOOKS, POD_LOOKS, SearchBudget
 from dray_allocator.structured.errors import AllocationError
 from dray_allocator.structured.links import BEYOND_NVLINK, NOT_CONNECTED
 from dray_allocator.structured.nodes import is_reached
-from dray_allocator.structured.ordered import FIRST_LOOKS, NODE_LOOKS, POD_LOOKS
+from dray_allocator.structured.ordered import Key, worst_first
 
+FIRST_LOOKS: Final = 200
+"""Devices looked at on a node before the next one: where it is easy, it takes as many as asked
+for."""
 CONNECTED_NODES: Final = 8
 """Nodes that are compared, the best by score, for cards that NVLink connects."""
 
@@ -143,7 +146,7 @@ def _preference(choice: Choice) -> tuple[tuple[Key, ...], int]:
 
 
 def _worth(shares: Sequence[Share]) -> tuple[Key, ...]:
-    return cards_key(card_key(share.ask.preference, share.card.device) for share in shares)
+    return worst_first(card_key(share.ask.preference, share.card.device) for share in shares)
 
 
 def _liked(

@@ -10,8 +10,8 @@ from dray.reasons import Reason
 from dray_allocator.board.columns import spread
 from dray_allocator.board.index import Index
 from dray_allocator.domain import Domain
+from dray_allocator.fit.device_search import DeviceSearch
 from dray_allocator.fit.devices import Card
-from dray_allocator.fit.node_search import NodeSearch
 from dray_allocator.fit.search import Ask
 from dray_allocator.placement.about import each_once, named
 from dray_allocator.placement.ask import Wanted
@@ -20,8 +20,8 @@ from dray_allocator.placement.on_cards import Cards
 from dray_allocator.placement.on_nodes import of_the_pool, on_nodes
 from dray_allocator.placement.topology import CONNECTED, must_be_connected
 from dray_allocator.state import AllocatorState
-from dray_allocator.structured.budget import SearchBudget
-from dray_allocator.structured.ordered import NODE_LOOKS, POD_LOOKS, Rating
+from dray_allocator.structured.budget import NODE_LOOKS, POD_LOOKS, SearchBudget
+from dray_allocator.structured.ordered import Rating
 
 _MOST_REASONS = 24
 _NO_DEVICES = "no slice with devices, or not all slices of its pool's newest generation"
@@ -95,7 +95,7 @@ def together(state: AllocatorState, domain: Domain, wanted: Wanted) -> list[Reas
     must = must_be_connected(wanted.asks, wanted.placement)
     for node in _with_enough(index, candidates(state, domain, wanted)):
         on_node = budget.part(NODE_LOOKS)
-        search = NodeSearch(
+        search = DeviceSearch(
             wanted.asks, wanted.plan, state.ledger, state.selectors, _all_alike, on_node
         )
         is_placed = search.best(state.fleet.of(node), connects=must, must=must) is not None

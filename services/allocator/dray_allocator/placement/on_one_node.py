@@ -3,8 +3,8 @@
 from dray.domain.placement import HARD
 from dray_allocator.board.board import Board
 from dray_allocator.board.index import Index
+from dray_allocator.fit.device_search import DeviceSearch, Found
 from dray_allocator.fit.devices import Card
-from dray_allocator.fit.node_search import Found, NodeSearch
 from dray_allocator.fit.search import Ask, Share, has_room
 from dray_allocator.node.predicates import fits
 from dray_allocator.placement.ask import Wanted
@@ -64,5 +64,5 @@ def search_node(
 
     asks, topology = wanted.asks, wanted.placement.topology
     connects = concerns(asks, topology) and is_searched(state, wanted, node)
-    search = NodeSearch(asks, wanted.plan, state.ledger, state.selectors, rate, budget)
+    search = DeviceSearch(asks, wanted.plan, state.ledger, state.selectors, rate, budget)
     return search.best(state.fleet.of(node), connects=connects, must=topology == HARD)

@@ -19,7 +19,7 @@ from dray_allocator.structured.results import chosen_of, result_of
 from dray_allocator.structured.rules import Rules
 from dray_allocator.structured.search import Search
 from dray_allocator.structured.selectors import Selectors
-from dray_allocator.structured.taking import Books
+from dray_allocator.structured.taking import AllocationState
 from dray_allocator.structured.usage import Usage
 
 MOST_LOOKED_AT: Final = 500_000
@@ -59,11 +59,11 @@ def allocate(
         SearchLimitError: the search takes too long.
     """
     pools = gather(problem.slices, problem.node, rules)
-    books = Books(problem.claims, problem.usage, rules, demand_by(rules, stated))
+    state = AllocationState(problem.claims, problem.usage, rules, demand_by(rules, stated))
     selectors = selectors or Selectors(problem.node, rules)
 
     def has_room(ask: Ask, candidate: Candidate) -> bool:
-        return books.has_room(ask, candidate, now=rules.all_by_what_is_left)
+        return state.has_room(ask, candidate, now=rules.all_by_what_is_left)
 
     classes = {one.name: one for one in problem.classes}
     candidates = tuple(candidates_of(pool for pool in pools if _is_usable(pool, rules)))
@@ -73,7 +73,7 @@ def allocate(
         problem.claims,
         plans,
         lambda alternative: candidates,
-        books,
+        state,
         selectors.take,
         rules,
         budget or SearchBudget(MOST_LOOKED_AT),
@@ -89,7 +89,7 @@ def allocate(
                 [wanted.alternatives for wanted in plans[index]],
                 {request: found for (at, request), found in search.chosen.items() if at == index},
             ),
-            books.taken[index],
+            state.taken[index],
             problem.node,
             rules,
         )

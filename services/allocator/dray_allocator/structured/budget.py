@@ -1,6 +1,12 @@
 """How long a search may take, counted in devices, so that every replica stops at the same one."""
 
 from dataclasses import dataclass, field
+from typing import Final
+
+NODE_LOOKS: Final = 5_000
+"""Devices looked at on one node before it counts as unfit: constraints can make a search long."""
+POD_LOOKS: Final = 20_000
+"""Devices looked at for one pod on the nodes that the board picks, in some tenths of a second."""
 
 
 @dataclass(slots=True)

@@ -1,13 +1,12 @@
 """A search in an order other than Kubernetes': the devices rated best first, and connected ones.
 
-What fits is found by the same search, over the same books; this says only which devices it tries,
+What fits is found by the same search; this says only which devices it tries,
 and in which order.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
 
 from dray.domain.devices import DeviceClass
 from dray.domain.dra.asks import Ask, Claim
@@ -19,7 +18,7 @@ from dray_allocator.structured.links import LINK_LEVELS, NOT_CONNECTED, LinkSets
 from dray_allocator.structured.plan import Alternative, Wanted
 from dray_allocator.structured.rules import Rules
 from dray_allocator.structured.search import Search
-from dray_allocator.structured.taking import Books, Taken
+from dray_allocator.structured.taking import AllocationState, Taken
 from dray_allocator.structured.usage import Usage
 
 Key = tuple[int, ...]
@@ -44,12 +43,17 @@ class Plan:
 
     alternatives: tuple[Alternative, ...] = field(init=False)
     """Of every request in turn."""
+    is_single: bool = field(init=False)
+    """Whether it is one request that nothing but its devices decides about."""
 
     def __post_init__(self) -> None:
         every = (
             one for wanted in self.requests for request in wanted for one in request.alternatives
         )
         object.__setattr__(self, "alternatives", tuple(every))
+        is_free = not any(claim.constraints for claim in self.claims)
+        is_one = len(self.alternatives) == 1 and self.alternatives[0].every is None
+        object.__setattr__(self, "is_single", is_free and is_one)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,7 @@ class OrderedSearch:
     usage: Usage
     demand_of: DemandOf
     rate: Callable[[Alternative, Candidate], Rating]
-    _books: Books | None = field(init=False, default=None)
+    _state: AllocationState | None = field(init=False, default=None)
     """Of a search that took nothing in the end."""
 
     def in_order(self, fitting: Candidates) -> Candidates:
@@ -101,25 +105,43 @@ class OrderedSearch:
         """The first devices that fit."""
         if not self._are_enough(candidates):
             return None
-        books = self._books or Books(self.plan.claims, self.usage, self.rules, self.demand_of)
+        if self.plan.is_single:
+            found = candidates[id(self.plan.alternatives[0])]
+            if not any(one.device.consumes for one in found):
+                return self._first(found)
+        state = self._state or AllocationState(
+            self.plan.claims, self.usage, self.rules, self.demand_of
+        )
         search = Search(
             self.plan.claims,
             self.plan.requests,
             lambda alternative: candidates[id(alternative)],
-            books,
+            state,
             _suits,
             self.rules,
             self.budget,
         )
-        self._books = None
+        self._state = None
         try:
             is_found = search.run()
         except SearchLimitError:
             return None
         if is_found:
-            return tuple([one for taken in books.taken for one in taken])
-        self._books = books
+            return tuple([one for taken in state.taken for one in taken])
+        self._state = state
         return None
+
+    def _first(self, candidates: Sequence[Candidate]) -> tuple[Taken, ...] | None:
+        """The first devices, of which none is in the way of another: what the search would find."""
+        one, taken = self.plan.alternatives[0], []
+        for candidate in candidates[: one.count]:
+            if not self.budget.take():
+                return None
+            wanted = self.demand_of(one.ask, candidate)
+            is_share = candidate.device.allow_multiple_allocations
+            amounts = wanted.amounts if wanted is not None and is_share else {}
+            taken.append(Taken(one, candidate, is_share, amounts))
+        return tuple(taken)
 
     def _connected(self, candidates: Candidates) -> Found | None:
         """Within the set of the best link level whose devices rate best; of equals the one with
@@ -169,12 +191,3 @@ def _only(candidates: Candidates, among: frozenset[Candidate]) -> Candidates:
 def _suits(claim: Claim, ask: Ask, of_class: DeviceClass, candidate: Candidate) -> bool:
     """What ``candidates`` found out before."""
     return True
-
-
-FIRST_LOOKS: Final = 200
-"""Devices looked at on a node before the next one: where it is easy, it takes as many as asked
-for."""
-NODE_LOOKS: Final = 5_000
-"""Devices looked at on one node before it counts as unfit: constraints can make a search long."""
-POD_LOOKS: Final = 20_000
-"""Devices looked at for one pod, on all nodes together, in some tenths of a second."""

@@ -17,7 +17,7 @@ from dray_allocator.structured.errors import AllocationError, SearchLimitError
 from dray_allocator.structured.plan import Alternative, Wanted
 from dray_allocator.structured.pools import Pool
 from dray_allocator.structured.rules import Rules
-from dray_allocator.structured.taking import Books
+from dray_allocator.structured.taking import AllocationState
 
 Take = Callable[[Claim, Ask, DeviceClass, Candidate], bool]
 
@@ -57,7 +57,7 @@ class Search:
         claims: Sequence[Claim],
         plans: Sequence[Sequence[Wanted]],
         candidates: Callable[[Alternative], Sequence[Candidate]],
-        books: Books,
+        state: AllocationState,
         take: Take,
         rules: Rules,
         budget: SearchBudget,
@@ -67,7 +67,7 @@ class Search:
         self._claims = claims
         self._plans = plans
         self._candidates = candidates
-        self._books = books
+        self._state = state
         self._selected = take
         self._rules = rules
         self._invalid = invalid
@@ -76,7 +76,7 @@ class Search:
         """The alternative of each request that has several."""
 
     def run(self) -> bool:
-        """Whether there is a solution; the books then hold it.
+        """Whether there is a solution; the state then holds it.
 
         Raises:
             AllocationError: something on the way ends the attempt, or the first claim comes to too
@@ -118,7 +118,7 @@ class Search:
         if place.device >= alternative.count:
             return self._next_request(place)
         missing = alternative.count - place.device
-        if len(self._books.taken[place.claim]) + missing > MOST_DEVICES:
+        if len(self._state.taken[place.claim]) + missing > MOST_DEVICES:
             return _refused(Ending.TOO_MANY)
         if alternative.every is not None:
             return self._this_device(place, alternative, alternative.every[place.device])
@@ -144,7 +144,7 @@ class Search:
     def _this_device(self, place: Place, alternative: Alternative, device: Candidate) -> Choice:
         """Mode All: the device is had, or the request fails."""
         self._look()
-        undo = self._books.take(place.claim, alternative, device, must=True)
+        undo = self._state.take(place.claim, alternative, device, must=True)
         if undo is None:
             return Ending.NO_FIT
         forgets = self._rules.all_forgets_alternative and place.alternative is not None
@@ -159,13 +159,13 @@ class Search:
         for index in range(place.start, len(candidates)):
             self._look()
             candidate = candidates[index]
-            if not self._books.is_free(place.claim, ask, candidate):
+            if not self._state.is_free(place.claim, ask, candidate):
                 continue
             if not self._selected(claim, ask, alternative.of_class, candidate):
                 continue
-            if not self._books.has_room(ask, candidate):
+            if not self._state.has_room(ask, candidate):
                 continue
-            undo = self._books.take(place.claim, alternative, candidate, must=False)
+            undo = self._state.take(place.claim, alternative, candidate, must=False)
             if undo is None:
                 continue
             start = 0 if self._rules.repeats_within_request else index + 1

@@ -31,7 +31,7 @@ class Taken:
     consumed: Mapping[str, Amount] = field(default_factory=dict)
 
 
-class Books:
+class AllocationState:
     """What is in use by the claims being allocated, beside what was in use before.
 
     Changes are undone in the reverse order of their making; devices and amounts then stand as
@@ -44,7 +44,7 @@ class Books:
         self._usage = usage
         self._demand_of = demand_of
         self._rules = rules
-        self._standings: dict[Candidate, _Standing] = {}
+        self._devices: dict[Candidate, DeviceState] = {}
         self._demands: dict[tuple[int, Candidate], Demand | None] = {}
         self._counters = Counters(usage.holds, rules)
         self._claims = claims
@@ -56,10 +56,10 @@ class Books:
 
     def is_free(self, claim: int, ask: Ask, candidate: Candidate) -> bool:
         """Whether nothing holds the device as a whole; for admin access, nothing in the claim."""
-        standing = self._standing(candidate)
+        device_state = self._device(candidate)
         if ask.admin_access:
-            return claim not in standing.picked
-        return not standing.picked and not standing.is_held
+            return claim not in device_state.picked
+        return not device_state.picked and not device_state.is_held
 
     def has_room(self, ask: Ask, candidate: Candidate, *, now: bool = True) -> bool:
         """Whether the device has the capacities asked for: of what is left now, or ever.
@@ -72,7 +72,7 @@ class Books:
         wanted = self._demand(ask, candidate)
         if wanted is None:
             return False
-        return wanted.fits_beside(self._standing(candidate).consumed if now else {})
+        return wanted.fits_beside(self._device(candidate).consumed if now else {})
 
     def take(
         self, claim: int, alternative: Alternative, candidate: Candidate, *, must: bool
@@ -142,22 +142,22 @@ class Books:
     def _enter(self, attempt: "_Attempt", is_share: bool) -> None:
         """Write down that the device is taken. Checked before: nothing is refused here."""
         claim, candidate = attempt.claim, attempt.candidate
-        standing = self._standing(candidate)
+        device_state = self._device(candidate)
         amounts: Mapping[str, Amount] = {}
         if is_share:
             wanted = self._demand(attempt.alternative.ask, candidate)
             amounts = wanted.amounts if wanted else {}
-            standing.share(wanted, 1)
-            attempt.undo.append(lambda: standing.share(wanted, -1))
+            device_state.share(wanted, 1)
+            attempt.undo.append(lambda: device_state.share(wanted, -1))
         else:
-            standing.picked.add(claim)
-            attempt.undo.append(lambda: standing.picked.discard(claim))
+            device_state.picked.add(claim)
+            attempt.undo.append(lambda: device_state.picked.discard(claim))
         taken = self.taken[claim]
         taken.append(Taken(attempt.alternative, candidate, is_share, amounts))
         attempt.undo.append(lambda: _drop(taken))
 
     def _counts_as_shared(self, candidate: Candidate) -> bool:
-        if candidate.id in self._usage.consumed or self._standing(candidate).shares:
+        if candidate.id in self._usage.consumed or self._device(candidate).shares:
             return True
         return not self._rules.bare_share_frees_counters and candidate.id in self._usage.shared
 
@@ -167,17 +167,17 @@ class Books:
             self._demands[key] = self._demand_of(ask, candidate)
         return self._demands[key]
 
-    def _standing(self, candidate: Candidate) -> "_Standing":
-        found = self._standings.get(candidate)
+    def _device(self, candidate: Candidate) -> "DeviceState":
+        found = self._devices.get(candidate)
         if found is None:
             used = self._usage.consumed.get(candidate.id, {})
-            found = _Standing(candidate.id in self._usage.whole, dict(used))
-            self._standings[candidate] = found
+            found = DeviceState(candidate.id in self._usage.whole, dict(used))
+            self._devices[candidate] = found
         return found
 
 
 @dataclass(slots=True, eq=False)
-class _Standing:
+class DeviceState:
     """How one device stands: what held it before, and what the attempt does with it."""
 
     is_held: bool

@@ -56,7 +56,7 @@ def _wanted(ask: Ask) -> Wanted:
 
 
 @dataclass(slots=True)
-class NodeSearch:
+class DeviceSearch:
     """One pod's search on nodes, one by one."""
 
     asks: Sequence[Ask]
