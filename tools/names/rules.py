@@ -31,7 +31,7 @@ _DENIED: Final = frozenset((
     "about", "again", "all", "anew", "any", "anything", "apart", "ask", "asks", "begun", "by",
     "choose", "chosen", "done", "each", "elsewhere", "every", "everything", "find", "found",
     "given", "going", "gone", "held", "it", "known", "knows", "look", "looks", "made", "meant",
-    "other", "own", "said", "see", "seen", "sense", "shown", "sold", "some", "something", "sought",
+    "own", "said", "see", "seen", "sense", "shown", "sold", "some", "something", "sought",
     "stuck", "taken", "takes", "that", "their", "them", "these", "they", "this", "told", "thought",
     "understood", "voids", "way", "what", "when", "where", "which", "who", "whoever", "whom",
     "whose", "why", "withdraw", "written",

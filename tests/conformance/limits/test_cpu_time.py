@@ -27,7 +27,7 @@ from dray.kube.api_transport import decoded_page
 from dray.kube.ports import CLAIMS, PODS, Listed, Object, Resource
 from dray_claim_controller.observe.picture import Picture, converted, version_of
 
-MOST_TIMES = 7.0
+MOST_TIMES = 10.0
 """How much more CPU time per byte than ordinary objects."""
 LIST_BYTES = 1_500_000
 _CONFIGS = 32

@@ -36,7 +36,7 @@ from dray_allocator.structured.candidates import candidates_of
 from dray_allocator.structured.capacity import demand_by
 from dray_allocator.structured.errors import AllocationError
 from dray_allocator.structured.links import BEYOND_NVLINK, names_links
-from dray_allocator.structured.ordered import OrderedSearch, Plan, worst_first
+from dray_allocator.structured.ordered_search import OrderedSearch, Plan, worst_first
 from dray_allocator.structured.plan import Planner
 from dray_allocator.structured.pools import gather
 from dray_allocator.structured.selectors import Selectors

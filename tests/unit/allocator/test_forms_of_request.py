@@ -15,7 +15,7 @@ from dray.domain.quantities import parse_quantity
 from dray.messages.facts import SliceObserved
 from dray_allocator.fit.percent import amounts
 from dray_allocator.placement.preference import card_key
-from dray_allocator.structured.ordered import worst_first
+from dray_allocator.structured.ordered_search import worst_first
 
 HALF = {"virtual_tflops": 50 * 10**9}
 

@@ -20,7 +20,7 @@ from dray_allocator.placement.choose import choose
 from dray_allocator.placement.modes import MOST_LOAD, card_load, tie
 from dray_allocator.placement.preference import card_key
 from dray_allocator.placement.topology import concerns
-from dray_allocator.structured.ordered import OrderedSearch, worst_first
+from dray_allocator.structured.ordered_search import OrderedSearch, worst_first
 
 MODELS = (
     ("T4", "65", "16Gi"),

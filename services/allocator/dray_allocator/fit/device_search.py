@@ -17,7 +17,7 @@ from dray_allocator.lane.asking import request_of
 from dray_allocator.structured.budget import SearchBudget
 from dray_allocator.structured.candidates import Candidate
 from dray_allocator.structured.capacity import Demand
-from dray_allocator.structured.ordered import OrderedSearch, Plan, Rating
+from dray_allocator.structured.ordered_search import OrderedSearch, Plan, Rating
 from dray_allocator.structured.plan import Alternative, Wanted
 from dray_allocator.structured.usage import Usage
 

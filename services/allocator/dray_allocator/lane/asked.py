@@ -18,7 +18,7 @@ from dray_allocator.placement.preference import card_key, preference_of
 from dray_allocator.placement.scores import LoadScore
 from dray_allocator.state import AllocatorState
 from dray_allocator.structured.capacity import Stated
-from dray_allocator.structured.ordered import Key
+from dray_allocator.structured.ordered_search import Key
 from dray_allocator.structured.rules import (
     CONSUMABLE_CAPACITY,
     DEVICE_BINDING,

@@ -18,7 +18,7 @@ from dray_allocator.structured.errors import (
     NodeAllocationError,
     SearchLimitError,
 )
-from dray_allocator.structured.ordered import Key, worst_first
+from dray_allocator.structured.ordered_search import Key, worst_first
 from dray_allocator.structured.rules import Rules
 from dray_allocator.structured.selectors import Selectors
 

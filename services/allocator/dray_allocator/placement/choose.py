@@ -31,7 +31,7 @@ from dray_allocator.structured.budget import NODE_LOOKS, POD_LOOKS, SearchBudget
 from dray_allocator.structured.errors import AllocationError
 from dray_allocator.structured.links import BEYOND_NVLINK, NOT_CONNECTED
 from dray_allocator.structured.nodes import is_reached
-from dray_allocator.structured.ordered import Key, worst_first
+from dray_allocator.structured.ordered_search import Key, worst_first
 
 FIRST_LOOKS: Final = 200
 """Devices looked at on a node before the next one: where it is easy, it takes as many as asked

@@ -21,7 +21,7 @@ from dray_allocator.placement.on_nodes import of_the_pool, on_nodes
 from dray_allocator.placement.topology import CONNECTED, must_be_connected
 from dray_allocator.state import AllocatorState
 from dray_allocator.structured.budget import NODE_LOOKS, POD_LOOKS, SearchBudget
-from dray_allocator.structured.ordered import Rating
+from dray_allocator.structured.ordered_search import Rating
 
 _MOST_REASONS = 24
 _NO_DEVICES = "no slice with devices, or not all slices of its pool's newest generation"

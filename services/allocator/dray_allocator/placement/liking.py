@@ -16,7 +16,7 @@ from dray_allocator.board.keys import NONE
 from dray_allocator.fit.devices import Card
 from dray_allocator.fit.search import Ask
 from dray_allocator.placement.preference import card_key, model_of
-from dray_allocator.structured.ordered import Key
+from dray_allocator.structured.ordered_search import Key
 
 _MODEL: Final = "preferred model"
 QUESTIONS: Final[Mapping[Hashable, Callable[[Card], Hashable]]] = {

@@ -14,7 +14,7 @@ from dray_allocator.placement.topology import concerns
 from dray_allocator.state import AllocatorState
 from dray_allocator.structured.budget import SearchBudget
 from dray_allocator.structured.links import NOT_CONNECTED
-from dray_allocator.structured.ordered import Rating
+from dray_allocator.structured.ordered_search import Rating
 
 
 def filter_node(state: AllocatorState, wanted: Wanted, node: str) -> bool:

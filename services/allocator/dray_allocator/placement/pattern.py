@@ -23,7 +23,7 @@ from dray_allocator.placement.said import Said, Sayings
 from dray_allocator.placement.scores import Scoring
 from dray_allocator.placement.validate_claim import refused_topology
 from dray_allocator.specs import beside
-from dray_allocator.structured.ordered import Plan
+from dray_allocator.structured.ordered_search import Plan
 
 _MOST_BYTES: Final = 2**24
 _MOST_ALIKE: Final = 16

@@ -13,7 +13,7 @@ from dray.domain.names import DRIVER, PREFER_FIELD
 from dray.domain.preference import ByAmount, ByModel, Preference, parse_preference
 from dray.domain.quantities import parse_quantity
 from dray_allocator.fit.parameters import own_parameters
-from dray_allocator.structured.ordered import Key
+from dray_allocator.structured.ordered_search import Key
 
 MODEL = "model"
 

@@ -57,7 +57,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class DeviceSet:
     """Devices for all requests, and the link level of the set."""
 
     taken: tuple[Taken, ...]
@@ -85,7 +85,9 @@ class OrderedSearch:
             for one in self.plan.alternatives
         }
 
-    def best(self, candidates: Candidates, *, connects: bool, must: bool = False) -> Found | None:
+    def best(
+        self, candidates: Candidates, *, connects: bool, must: bool = False
+    ) -> DeviceSet | None:
         """The first devices that fit, of candidates in order; with ``connects`` those of the best
         link level, and with ``must`` none that are not connected: shares of a single device are.
 
@@ -99,7 +101,7 @@ class OrderedSearch:
                 return self._on_one_device(candidates)
             self.budget.renew()
         taken = self.fill(candidates)
-        return None if taken is None else Found(taken, NOT_CONNECTED)
+        return None if taken is None else DeviceSet(taken, NOT_CONNECTED)
 
     def fill(self, candidates: Candidates) -> tuple[Taken, ...] | None:
         """The first devices that fit."""
@@ -143,7 +145,7 @@ class OrderedSearch:
             taken.append(Taken(one, candidate, is_share, amounts))
         return tuple(taken)
 
-    def _connected(self, candidates: Candidates) -> Found | None:
+    def _connected(self, candidates: Candidates) -> DeviceSet | None:
         """Within the set of the best link level whose devices rate best; of equals the one with
         the fewest devices to choose from, so that large sets stay whole."""
         sets = LinkSets(_every(candidates))
@@ -154,14 +156,14 @@ class OrderedSearch:
                 if (taken := self.fill(_only(candidates, among))) is not None
             ]
             if found:
-                return Found(min(found, key=self._set_rating)[0], level)
+                return DeviceSet(min(found, key=self._set_rating)[0], level)
         return None
 
-    def _on_one_device(self, candidates: Candidates) -> Found | None:
+    def _on_one_device(self, candidates: Candidates) -> DeviceSet | None:
         for device in _every(candidates):
             taken = self.fill(_only(candidates, frozenset((device,))))
             if taken is not None:
-                return Found(taken, NOT_CONNECTED)
+                return DeviceSet(taken, NOT_CONNECTED)
         return None
 
     def _set_rating(
