@@ -101,11 +101,12 @@ oracle-nodes: setup ## Compare the node fit with kube-scheduler's plugins (K8S=1
 proof: setup ## Prove everything at full size, hours; goes on where it was stopped (PARTS=... OPENB=folder)
 	@$(BIN)/python -m tools.proof $(if $(PARTS),--parts $(PARTS)) $(if $(OPENB),--openb $(OPENB))
 
-check: setup ## Lint, types, architecture, generated files (gRPC code is compared by a test)
+check: setup ## Lint, types, architecture, names, generated files (gRPC code is compared by a test)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tools.names
 	$(BIN)/python -m tools.generate --check
 	$(BIN)/python tests/contract/page.py --check
 	$(BIN)/python tests/conformance/run_page.py --check

@@ -24,7 +24,7 @@ from dray.domain.pods import Pool
 from dray.kube.ports import CLAIMS, TEMPLATES, Object
 from dray.messages.facts import TemplateObserved
 from dray_node_agent.decisions.inventory import NodeState, slices
-from dray_node_agent.gpus.simulated import SimulatedGpus
+from dray_node_agent.gpus.simulated_gpus import SimulatedGpus
 from dray_sandbox.layout import SimulatedNode, simulated_nodes
 from dray_webhook.decisions.annotations import AnnotationFindings, read_annotations
 from dray_webhook.decisions.request_builder import DEFAULT_LANGUAGE, ApiFeatures, RequestInput

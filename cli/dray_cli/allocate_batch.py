@@ -6,10 +6,11 @@ from typing import Any, TypeVar
 from dray.domain.errors import InvalidInputError
 from dray.kube.convert_dra_claims import allocation_to, claim_from, holdings_from
 from dray.kube.convert_dra_slices import class_from, node_from, slice_from
-from dray.kube.dra_fields import Fields
+from dray.kube.dra_fields import JsonFields
 from dray_allocator.structured.allocate import Problem, allocate
 from dray_allocator.structured.errors import AllocationError
 from dray_allocator.structured.rules import Rules, rules_for
+from dray_allocator.structured.usage import usage_of
 from dray_cli import json_lines
 from dray_cli.cel_verdict import DEFAULT_VERSION
 from dray_cli.json_lines import Answer, Question
@@ -28,7 +29,8 @@ def answer(question: Question) -> Answer:
     Raises:
         InvalidInputError: a field is missing or of the wrong type.
     """
-    problem, rules = _problem(question), _rules(question)
+    rules = _rules(question)
+    problem = _problem(question, rules)
     try:
         results = allocate(problem, rules)
     except AllocationError as error:
@@ -38,18 +40,18 @@ def answer(question: Question) -> Answer:
 
 
 def _rules(question: Question) -> Rules:
-    fields = Fields(question, "line")
+    fields = JsonFields(question, "line")
     features = fields.texts_if_stated("features")
     return rules_for(fields.text("k8s") or DEFAULT_VERSION, features)
 
 
-def _problem(question: Question) -> Problem:
+def _problem(question: Question, rules: Rules) -> Problem:
     claims = _converted(question, "allocated", lambda obj, path: list(holdings_from(obj, path)))
     return Problem(
         node=node_from(question.get("node"), "node"),
         slices=list(_converted(question, "slices", slice_from)),
         classes=list(_converted(question, "classes", class_from)),
-        holdings=[holding for held in claims for holding in held],
+        usage=usage_of((holding for held in claims for holding in held), rules),
         claims=list(_converted(question, "claims", claim_from)),
     )
 

@@ -30,7 +30,7 @@ from dray.kube.ports import (
 from dray.messages.base import decode, subject_prefix
 from dray.messages.facts import NodeObserved
 from dray_node_agent.decisions.inventory import NodeState, slices
-from dray_node_agent.gpus.simulated import SimulatedGpus
+from dray_node_agent.gpus.simulated_gpus import SimulatedGpus
 from dray_sandbox.kubelet.node import NOT_READY_TAINTS, node_object
 from dray_sandbox.kubelet.plan import NodePlan
 from dray_sandbox.layout import NODE_CAPACITY, SimulatedNode

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from tools.ci.report import Row, minutes, table
-from tools.ci.stages import BUILD, SETUP, STAGES, TOTAL_S, Stage
+from tools.ci.stages import BUILD, SETUP, STAGES, TOTAL_S, CiStage
 from tools.command import Command, Ended, run
 
 BUILD_LOG: Final = Path(".cache/dray/ci/build.log")
@@ -31,7 +31,7 @@ def main() -> int:
     began_s = time.monotonic() - setup_s
     rows: list[Row] = []
 
-    def ended(stage: Stage, how: Ended) -> None:
+    def ended(stage: CiStage, how: Ended) -> None:
         rows.append(Row(stage, how))
         print(f"=== {rows[-1].line}", flush=True)
 
@@ -49,7 +49,7 @@ def main() -> int:
     return 1 if total_s > TOTAL_S or any(row.ended.exit_code for row in rows) else 0
 
 
-def _run_stages(ended: Callable[[Stage, Ended], None]) -> None:
+def _run_stages(ended: Callable[[CiStage, Ended], None]) -> None:
     """Report each stage as it ends, up to the first that fails, and the build."""
     BUILD_LOG.parent.mkdir(parents=True, exist_ok=True)
     build: Command | None = Command(BUILD.command.split(), BUILD_LOG, niceness=_LOWEST_PRIORITY)

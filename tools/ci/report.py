@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tools.ci.stages import BUILD, RESERVED, STAGES, TOTAL_S, Stage
+from tools.ci.stages import BUILD, RESERVED, STAGES, TOTAL_S, CiStage
 from tools.command import Ended
 
 
@@ -11,7 +11,7 @@ from tools.command import Ended
 class Row:
     """A stage that ended."""
 
-    stage: Stage
+    stage: CiStage
     ended: Ended
 
     @property
@@ -25,7 +25,9 @@ class Row:
     @property
     def line(self) -> str:
         """The row as text."""
-        name = f"{self.stage.command}{', beside the others' if self.stage == BUILD else ''}"
+        name = (
+            f"{self.stage.command}{', in parallel with the others' if self.stage == BUILD else ''}"
+        )
         wall, cpu = f"{self.ended.wall_s:.0f} s", f"{self.ended.cpu_s:.0f} s"
         budget = f"{self.stage.budget_s} s"
         return f"{name:<52}{wall:>7}{budget:>8}{cpu:>8}  {self.remark}".rstrip()

@@ -9,36 +9,36 @@ from typing import Final
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class CiStage:
     """A command, as a person types it, and the time it may take."""
 
     command: str
     budget_s: int
 
 
-SETUP: Final = Stage("make setup", 180)
+SETUP: Final = CiStage("make setup", 180)
 """Run by ``.ci/run`` itself: the other stages are started by the Python that it installs."""
-BUILD: Final = Stage("make build", 1500)
-"""Runs beside the stages from the beginning and with the lowest priority: most of them leave a core
-free. A stage that needs what is not built yet waits for it."""
+BUILD: Final = CiStage("make build", 1500)
+"""Runs in parallel with the stages from the beginning and with the lowest priority: most of them
+leave a core free. A stage that needs what is not built yet waits for it."""
 STAGES: Final = (
     SETUP,
-    Stage("make check", 60),
+    CiStage("make check", 60),
     # One minute of it is for what every role may try on NATS, and for three nats-servers.
-    Stage("make test", 600),
-    Stage("make demo", 30),
+    CiStage("make test", 600),
+    CiStage("make demo", 30),
     # `make test` has run seeds 0 and 1 already, `make test-real` three on the real control plane.
-    Stage("make faults FIRST=2 SEEDS=8", 180),
-    Stage("make chaos SEEDS=60", 150),
-    Stage("make test-real", 300),
-    Stage("make demo CONTROL_PLANE=real", 60),
+    CiStage("make faults FIRST=2 SEEDS=8", 180),
+    CiStage("make chaos SEEDS=60", 150),
+    CiStage("make test-real", 300),
+    CiStage("make demo CONTROL_PLANE=real", 60),
     # `make test` has run what needs no real control plane.
-    Stage("make conformance REAL_ONLY=1 PAIRS=4000 CASES=1000", 930),
+    CiStage("make conformance REAL_ONLY=1 PAIRS=4000 CASES=1000", 930),
 )
 RESERVED: Final = {
     # A real node, images, Helm and Compose: 15 min together.
     "packaging": 900,
 }
-"""Seconds that stages to come may take: whoever adds one takes its budget from here."""
+"""Seconds that stages to come may take: the budget of a new stage is taken from here."""
 TOTAL_S: Final = 58 * 60
 """What all stages may take, those to come included."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from dray.kube.resource_fields import Column, CustomResource
+from dray.kube.resource_fields import CustomResource, PrinterColumn
 from dray.kube.resources import CUSTOM_RESOURCES
 from tools.generate.output import Output
 
@@ -86,7 +86,7 @@ def schema_of(kind: type[CustomResource]) -> Schema:
     return result
 
 
-def _column(column: Column) -> Schema:
+def _column(column: PrinterColumn) -> Schema:
     result: Schema = {"name": column.name, "type": column.kind, "jsonPath": column.path}
     return result | ({"priority": 1} if column.wide else {})
 

@@ -1,6 +1,6 @@
-"""Who listens to which message, and who writes which record. Data, no calls.
+"""The readers of each message, and the writers of each record. Data.
 
-Who *may* publish and read is in ``topology.ACCESS``; a test holds that everybody here may.
+The rights to publish and read are in ``topology.ACCESS``; a test compares them.
 """
 
 from collections.abc import Mapping
@@ -66,9 +66,9 @@ READERS: Mapping[type[Message], tuple[str, ...]] = {
     NodeLeft: ("allocator", "claim-controller"),
     Checkpoint: ("allocator", "claim-controller"),
 }
-"""What each service (or verb) folds. The leader of the claim-controllers also reads back every
-fact that it published, so that it starts from what the bus holds; ``dray record`` and ``dray doctor
---deep`` read all facts and records."""
+"""The services (and verbs) that fold each message. The leader of the claim-controllers also reads
+back every fact that it published, so that it starts from what the bus holds; ``dray record`` and
+``dray doctor --deep`` read all facts and records."""
 
 RECORD_WRITERS: Mapping[type[Record], str] = {
     Opened: "claim-controller",

@@ -70,7 +70,7 @@ _COLUMNS = "| field | type | default | meaning |\n|---|---|---|---|\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class FieldRow:
     """One field of a wire type, as the table shows it."""
 
     name: str
@@ -95,9 +95,9 @@ def rendered() -> str:
     return "\n".join(parts)
 
 
-def fields_of(kind: type[Any]) -> list[Field]:
+def fields_of(kind: type[Any]) -> list[FieldRow]:
     """The fields of a Struct or dataclass, inherited ones first, with their docstrings."""
-    found: dict[str, Field] = {}
+    found: dict[str, FieldRow] = {}
     for ancestor in reversed(kind.__mro__):
         if ancestor.__module__.startswith("dray."):
             found |= {field.name: field for field in _own_fields(ancestor)}
@@ -173,7 +173,7 @@ def _kept(spec: StreamSpec) -> str:
 def _section(title: str, base: type[Any] | None, entries: Iterable[str]) -> str:
     shared = ""
     if base is not None:
-        shared = f"Each has, beside its own:\n\n{_table(fields_of(base))}\n"
+        shared = f"Each has, besides its own:\n\n{_table(fields_of(base))}\n"
     return f"## {title}\n\n{shared}" + "\n".join(entries)
 
 
@@ -210,7 +210,7 @@ def _question(one: Question) -> tuple[str, str]:
 
 
 def _entry(
-    kind: type[Any], facts: dict[str, str] | None = None, known: Iterable[Field] = ()
+    kind: type[Any], facts: dict[str, str] | None = None, known: Iterable[FieldRow] = ()
 ) -> str:
     shared = {field.name for field in known}
     lines = [f"### {kind.__name__}", "", _doc(kind), ""]
@@ -220,7 +220,7 @@ def _entry(
     return "\n".join(lines) + (f"\n{_table(own)}" if own else "")
 
 
-def _table(fields: Iterable[Field]) -> str:
+def _table(fields: Iterable[FieldRow]) -> str:
     rows = (f"| `{f.name}` | `{f.type}` | {f.default} | {f.meaning} |\n" for f in fields)
     return _COLUMNS + "".join(rows)
 
@@ -233,7 +233,7 @@ def _markdown(text: str) -> str:
     return text.replace("``", "`").replace(":class:", "")
 
 
-def _own_fields(kind: type[Any]) -> Iterator[Field]:
+def _own_fields(kind: type[Any]) -> Iterator[FieldRow]:
     body = _definition(kind).body
     for statement, following in zip(body, [*body[1:], None], strict=True):
         if not isinstance(statement, ast.AnnAssign) or not isinstance(statement.target, ast.Name):
@@ -241,7 +241,7 @@ def _own_fields(kind: type[Any]) -> Iterator[Field]:
         shown = ast.unparse(statement.annotation)
         if not shown.startswith("ClassVar"):
             default = _default(kind, statement.value)
-            yield Field(statement.target.id, _cell(shown), default, _meaning(following))
+            yield FieldRow(statement.target.id, _cell(shown), default, _meaning(following))
 
 
 def _definition(kind: type[Any]) -> ast.ClassDef:

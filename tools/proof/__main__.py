@@ -23,8 +23,8 @@ from benchmarks.machine import machine
 from dray.domain.errors import DrayError, PermanentError
 from dray_sandbox.golang.progress import Ticker
 from tools.command import run
-from tools.proof.parts import NAMES, OPENB_NODES, Part, parts
-from tools.proof.report import EXIT_CODES, Report, as_json, as_markdown
+from tools.proof.parts import NAMES, OPENB_NODES, ProofPart, parts
+from tools.proof.report import EXIT_CODES, ProofReport, as_json, as_markdown
 from tools.proof.results import Result, Results, last_words
 from tools.proof.tree import Tree, read_tree
 
@@ -36,16 +36,16 @@ _LONGEST_DETAIL: Final = 60
 class Proof:
     """All parts, and what is known of them for the files that lie here now."""
 
-    def __init__(self, known: Sequence[Part]) -> None:
+    def __init__(self, known: Sequence[ProofPart]) -> None:
         self._parts = known
         self._tree: Tree = read_tree(ROOT)
         self._folder = KEPT / self._tree.hash[:12]
         self._folder.mkdir(parents=True, exist_ok=True)
         self._results = Results(self._folder / "results.jsonl")
 
-    def report(self) -> Report:
+    def report(self) -> ProofReport:
         """What is known now."""
-        return Report(self._tree, machine(), self._parts, self._results.read())
+        return ProofReport(self._tree, machine(), self._parts, self._results.read())
 
     def run(self, names: Sequence[str]) -> None:
         """Run each command of the named parts that has not passed yet.
@@ -103,7 +103,7 @@ def main() -> int:
     for part in report.parts:
         if part.name in names:
             _say(f"{part.name}: {report.state(part)}")
-    _say(f"the report is {path}, and report.json beside it")
+    _say(f"the report is {path}, and report.json next to it")
     return EXIT_CODES[report.worst(names)]
 
 

@@ -23,7 +23,7 @@ OPENB_PODS: Final = ("default", "cpu250", "gpushare100", "multigpu50", "gpuspec3
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ProofPart:
     """One statement, and the commands that prove it."""
 
     name: str
@@ -31,33 +31,35 @@ class Part:
     commands: tuple[str, ...]
 
 
-def parts(openb: Path | None) -> tuple[Part, ...]:
+def parts(openb: Path | None) -> tuple[ProofPart, ...]:
     """All parts. ``openb`` is the folder of openb's files, which are not dray's; its part has no
     commands without it."""
     return (
-        Part("test", "Everything that needs no Go", ("make check", "make test")),
-        Part("explore", "No interleaving of small worlds breaks an invariant", ("make explore",)),
-        Part(
+        ProofPart("test", "Everything that needs no Go", ("make check", "make test")),
+        ProofPart(
+            "explore", "No interleaving of small worlds breaks an invariant", ("make explore",)
+        ),
+        ProofPart(
             "chaos",
             "Simulated services under seeded faults keep every promise",
             _seeds("make chaos", CHAOS_SEEDS, 250),
         ),
-        Part(
+        ProofPart(
             "faults",
             "Whole stacks outlive killed and stopped processes",
             _seeds("make faults", FAULT_SEEDS, 16),
         ),
-        Part(
+        ProofPart(
             "faults-real",
             "The same on the real control plane",
             _seeds("make faults CONTROL_PLANE=real", REAL_FAULT_SEEDS, 11),
         ),
-        Part(
+        ProofPart(
             "real",
             "The main job and further tests on the real control plane",
             ("make demo", "make demo CONTROL_PLANE=real", "make test-real"),
         ),
-        Part(
+        ProofPart(
             "conformance",
             "What dray says about Kubernetes is true on every minor",
             tuple(
@@ -66,12 +68,12 @@ def parts(openb: Path | None) -> tuple[Part, ...]:
                 for part in CONFORMANCE_PARTS
             ),
         ),
-        Part(
+        ProofPart(
             "allocation",
             "Offline decisions are those of Kubernetes' allocator",
             tuple(f"make oracle-allocation K8S={m} CASES={ALLOCATION_CASES}" for m in MINORS),
         ),
-        Part(
+        ProofPart(
             "openb",
             "How much of a recorded cluster's GPUs the policies allocate",
             _openb_commands(openb) if openb else (),

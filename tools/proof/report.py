@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from tools.proof.parts import Part
+from tools.proof.parts import ProofPart
 from tools.proof.results import Result
 from tools.proof.tree import Tree
 
@@ -19,12 +19,12 @@ EXIT_CODES: Final[dict[State, int]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ProofReport:
     """All that is known about a tree."""
 
     tree: Tree
     machine: str
-    parts: Sequence[Part]
+    parts: Sequence[ProofPart]
     """All of them."""
     results: Sequence[Result]
     """Oldest first."""
@@ -33,11 +33,11 @@ class Report:
         """All runs of a command, oldest first: the last one counts."""
         return [one for one in self.results if one.command == command]
 
-    def ended(self, part: Part) -> list[Result]:
+    def ended(self, part: ProofPart) -> list[Result]:
         """The last run of each command that has run."""
         return [runs[-1] for command in part.commands if (runs := self.runs(command))]
 
-    def state(self, part: Part) -> State:
+    def state(self, part: ProofPart) -> State:
         """What is true of the part."""
         if not part.commands:
             return "not run: give OPENB=FOLDER"
@@ -52,7 +52,7 @@ class Report:
         return next(state for state in EXIT_CODES if state in states)
 
 
-def as_markdown(report: Report) -> str:
+def as_markdown(report: ProofReport) -> str:
     """A table of the parts, and below it one of the commands of each."""
     tree = report.tree
     changes = "" if tree.is_committed else ", with changes that are not committed"
@@ -81,7 +81,7 @@ def as_markdown(report: Report) -> str:
     return "\n".join(lines) + "\n"
 
 
-def as_json(report: Report) -> dict[str, Any]:
+def as_json(report: ProofReport) -> dict[str, Any]:
     """The same for programs, with every run of every command."""
     return {
         "commit": report.tree.commit,
@@ -103,7 +103,7 @@ def as_json(report: Report) -> dict[str, Any]:
     }
 
 
-def _row(report: Report, one: Result) -> str:
+def _row(report: ProofReport, one: Result) -> str:
     result = f"FAILED with exit code {one.exit_code}, see {one.log}" if one.exit_code else "passed"
     failed = [before.log for before in report.runs(one.command)[:-1] if before.exit_code]
     if failed:

@@ -56,7 +56,7 @@ class Results:
 
 
 def last_words(log: Path) -> str:
-    """What a command said last, in one line."""
+    """The last output of a command, in one line."""
     lines = (line.strip() for line in log.read_text("utf-8", errors="replace").splitlines())
     telling = [line for line in lines if line and not _PROGRESS.fullmatch(line)]
     text = "; ".join(telling[-_LAST_LINES:]) or "it printed nothing"

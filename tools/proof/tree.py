@@ -52,6 +52,6 @@ def _git(root: Path, *words: str, environment: dict[str, str] | None = None) -> 
     except FileNotFoundError as error:
         raise NoCheckoutError("there is no git on PATH: install it") from error
     if done.returncode:
-        said = done.stderr.strip() or f"exit code {done.returncode}"
-        raise NoCheckoutError(f"{' '.join(command)}: {said}; run it in a clone of the repository")
+        reason = done.stderr.strip() or f"exit code {done.returncode}"
+        raise NoCheckoutError(f"{' '.join(command)}: {reason}; run it in a clone of the repository")
     return done.stdout.strip()

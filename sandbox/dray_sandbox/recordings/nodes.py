@@ -12,7 +12,7 @@ from dray.kube.ports import CLAIMS, Kube
 from dray.messages.inputs import AgentNoted
 from dray.recording.journal import Journal
 from dray_node_agent.agent import NodeAgent
-from dray_node_agent.decisions.prepared import PreparedClaim
+from dray_node_agent.decisions.prepared_claim import PreparedClaim
 from dray_node_agent.files.cdi_folder import CdiFolder
 from dray_node_agent.files.checkpoint import CheckpointFile, LoadedCheckpoint
 from dray_node_agent.kubelet.prepared_claims import PreparedClaims

@@ -18,7 +18,7 @@ from dray.kube.ports import Kube
 from dray.messages.decisions import decode_record
 from dray.recording.lines import GapLine, Header, InputLine, Line, RecordLine
 from dray.recording.recorder import Recorder
-from dray.runtime.settings import Log
+from dray.runtime.settings import LogSettings
 from dray_claim_controller.app import Controller
 from dray_claim_controller.settings import ControllerSettings, Publishing, Templates
 from dray_sandbox.recordings.nodes import NodeDisk, node_agent
@@ -152,7 +152,7 @@ def claim_controller(kube: Kube, bus: Bus, name: str) -> actors.RunningLoops:
     """The claim-controller with its journal."""
     settings = ControllerSettings(
         instance=name,
-        log=Log(),
+        log=LogSettings(),
         publishing=Publishing(report_every=1.0, status_every=1.0),
         templates=Templates(unused_after=actors.UNUSED_AFTER_S),
         record=True,

@@ -25,7 +25,7 @@ from dray.kube.ports import (
     NotFoundError,
     Object,
 )
-from dray.runtime.settings import Log
+from dray.runtime.settings import LogSettings
 from dray_allocator.metrics import Metrics
 from dray_allocator.rules import Rules
 from dray_allocator.shell import Shell
@@ -101,7 +101,7 @@ def claim_controller(kube: Kube, bus: Bus, name: str) -> RunningLoops:
     """The claim-controller."""
     settings = ControllerSettings(
         instance=name,
-        log=Log(),
+        log=LogSettings(),
         execution=Execution(concurrency=EXECUTIONS),
         publishing=Publishing(report_every=1.0, status_every=1.0),
         templates=Templates(unused_after=UNUSED_AFTER_S),

@@ -78,7 +78,7 @@ def kube_error(answer: FaultyAnswer, method: str, what: str) -> DrayError:
     if not answer.status:
         return KubeUnavailableError(f"{about}: no answer within {answer.after_s:g} s, {WORDS}")
     reason = _REASONS[answer.status]
-    response = api_transport.Answer(
+    response = api_transport.ApiResponse(
         status=answer.status,
         reason=reason,
         message=f'{reason}: admission webhook "{WORDS}" denied the request',

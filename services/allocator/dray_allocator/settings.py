@@ -3,13 +3,13 @@
 from pydantic import Field
 
 from dray.domain import names
-from dray.runtime.settings import CommaList, Duration, Group, Settings
+from dray.runtime.settings import CommaList, Duration, Settings, SettingsGroup
 from dray_allocator.rules import Rules
 
 _DEFAULT = Rules()
 
 
-class Allocator(Group):
+class Allocator(SettingsGroup):
     """Time-outs and bounds of the decisions and of serving."""
 
     drivers: CommaList = (names.DRIVER,)

@@ -14,14 +14,14 @@ from dray.bus.topology import (
     STREAMS,
     limited,
 )
-from dray.runtime.settings import ByteSize, Duration, Group, Settings
+from dray.runtime.settings import ByteSize, Duration, Settings, SettingsGroup
 
 _KEPT = {spec.name: spec.max_bytes for spec in STREAMS if spec.max_bytes is not None}
 _LEAST_KEPT = 8 * MIB
 """No message is longer."""
 
 
-class Lease(Group):
+class Lease(SettingsGroup):
     """Leader election by a Lease in dray's namespace."""
 
     name: str = Field(default="dray-claim-controller", min_length=1)
@@ -38,7 +38,7 @@ class Lease(Group):
         return self
 
 
-class Execution(Group):
+class Execution(SettingsGroup):
     """Carrying decisions out."""
 
     concurrency: int = Field(default=16, ge=1, le=1024)
@@ -64,14 +64,14 @@ class Execution(Group):
     """How often pods are looked at for both."""
 
 
-class Templates(Group):
+class Templates(SettingsGroup):
     """Derived ResourceClaimTemplates."""
 
     unused_after: Duration = 60.0
     collect_every: Duration = 5.0
 
 
-class Publishing(Group):
+class Publishing(SettingsGroup):
     """Facts, and what is written about pools."""
 
     tick: Duration = 1.0
@@ -84,7 +84,7 @@ class Publishing(Group):
     """How long, at most, reports of what went well wait while a crowd of pods is on its way."""
 
 
-class Streams(Group):
+class Streams(SettingsGroup):
     """How the bus keeps the streams that are made, and the most that it keeps, besides its age, of
     what is not facts, leases or decisions."""
 
@@ -111,7 +111,7 @@ class Streams(Group):
         )
 
 
-class Owner(Group):
+class Owner(SettingsGroup):
     """Pools that kube-scheduler owns, and pools that change hands."""
 
     allocating_scheduler: bool = True
@@ -121,7 +121,7 @@ class Owner(Group):
     flight may still land."""
 
 
-class Probing(Group):
+class Probing(SettingsGroup):
     """What the API server keeps: it may be upgraded while dray runs."""
 
     look_every: Duration = 5.0
@@ -131,7 +131,7 @@ class Probing(Group):
     """How often the server is asked what it keeps although nothing hints at a change."""
 
 
-class Identities(Group):
+class Identities(SettingsGroup):
     """The users that node-agents get on the bus."""
 
     issuer_seed: SecretStr = SecretStr("")

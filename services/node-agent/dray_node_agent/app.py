@@ -23,7 +23,7 @@ from dray_node_agent.files.atomic_files import remove_unfinished, sole_user
 from dray_node_agent.files.cdi_folder import CdiFolder
 from dray_node_agent.files.checkpoint import CheckpointFile, boot_id
 from dray_node_agent.files.publication_record import PublicationRecordFile
-from dray_node_agent.gpus.simulated import SimulatedGpus
+from dray_node_agent.gpus.simulated_gpus import SimulatedGpus
 from dray_node_agent.gpus.source import GpuSource
 from dray_node_agent.kubelet.prepared_claims import PreparedClaims
 from dray_node_agent.kubelet.preparer import Preparer

@@ -5,11 +5,11 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from dray.runtime.settings import Duration, Group, Settings
-from dray_node_agent.gpus.simulated import MODELS
+from dray.runtime.settings import Duration, Settings, SettingsGroup
+from dray_node_agent.gpus.simulated_gpus import MODELS
 
 
-class NodeGroup(Group):
+class NodeGroup(SettingsGroup):
     """The node, its GPUs and the folders that it shares with the kubelet."""
 
     name: str = Field(min_length=1, max_length=253, description="the name of this agent's Node")

@@ -4,12 +4,12 @@ from pathlib import Path
 
 from pydantic import Field
 
-from dray.runtime.settings import ByteSize, CommaList, Duration, Group, Settings
+from dray.runtime.settings import ByteSize, CommaList, Duration, Settings, SettingsGroup
 from dray.runtime.units import parse_bytes
 from dray_webhook.decisions.pools import LOCAL_SERVICE_USERS, service_users
 
 
-class WebhookGroup(Group):
+class WebhookGroup(SettingsGroup):
     """Settings of the HTTPS server and of admission."""
 
     host: str = "127.0.0.1"

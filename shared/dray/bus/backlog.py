@@ -1,4 +1,4 @@
-"""Messages published behind what a service does: nothing waits for the bus."""
+"""Messages that a service publishes in the background: it never waits for the bus."""
 
 import asyncio
 from collections import deque
@@ -13,14 +13,14 @@ from dray.runtime.clock import Clock, SystemClock
 
 
 class Backlog:
-    """A bounded queue in order: while the bus stays away the oldest are dropped.
+    """A bounded ordered queue: while the bus is unreachable, the oldest messages are dropped.
 
     ``capacity`` is in the unit of the sizes that ``offer`` is given: bytes, or messages.
     """
 
     def __init__(self, bus: Bus, *, capacity: int, what: str, clock: Clock | None = None) -> None:
         self.dropped = 0
-        """Messages that the bus never got."""
+        """Messages that were dropped before they were published."""
         self._bus = bus
         self._what = what
         self._clock = clock or SystemClock()
@@ -55,13 +55,13 @@ class Backlog:
                 )
                 await self._clock.sleep(backoff.next_s())
             except DrayError as error:
-                # What is published behind is worth no outage: the bus will never take this one.
+                # A permanent refusal: drop the message rather than block those after it.
                 self._take_oldest()
                 self.dropped += 1
                 structlog.get_logger().error(f"{self._what} is lost", error=str(error))
 
     async def flush(self) -> None:
-        """Publish what waits. Raises BusUnavailableError, StreamMissingError."""
+        """Publish the queued messages. Raises BusUnavailableError, StreamMissingError."""
         while self._waiting:
             message, _ = self._waiting[0]
             await self._bus.publish(message)

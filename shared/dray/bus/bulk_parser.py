@@ -1,9 +1,8 @@
-"""A shorter way through nats-py for what is read in bulk.
+"""A fast path through nats-py for messages that are read in bulk.
 
-nats-py makes an object and a dictionary of headers of every message, and hands it through a queue
-to a task: more work than all that an allocator does with most of the facts that it starts from.
-The messages of a subscription that is taken here are cut out of the connection's bytes and handed
-over at once. Everything else goes nats-py's way.
+nats-py makes an object and a dictionary of headers of each message, and passes it through a queue
+to a task. That costs more than applying a fact. For the subscriptions taken here, messages are cut
+out of the connection's bytes and passed to a callback at once. nats-py handles all others.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -19,11 +18,11 @@ _MESSAGES: Final = (b"HMSG ", b"MSG ")
 _VERSION: Final = b"NATS/1.0"
 
 Take = Callable[[bytes, bytes, bytes, bytes], None]
-"""Gets subject, subject for the reply, headers and payload. Must not raise."""
+"""Called with subject, reply subject, headers and payload. Must not raise."""
 
 
 class Headers(Mapping[str, str]):
-    """A message's headers, read when somebody asks for them; mostly it is for one or none."""
+    """A message's headers, parsed on demand: most readers need one or none."""
 
     __slots__ = ("_block", "_read")
 
@@ -49,7 +48,7 @@ class Headers(Mapping[str, str]):
 
     @property
     def status(self) -> tuple[str, str]:
-        """The server's code and its words for it; empty in messages of a stream."""
+        """The server's status code and description; empty in messages of a stream."""
         line = self._block.partition(_END)[0].removeprefix(_VERSION).decode("utf-8", "replace")
         code, _, words = line.strip().partition(" ")
         return code, words
@@ -62,31 +61,31 @@ class Headers(Mapping[str, str]):
 
 
 class BulkParser(Parser):  # type: ignore[misc]
-    """Cuts the connection's bytes into messages; nats-py reads those that nobody takes."""
+    """Cuts the connection's bytes into messages; nats-py parses those of other subscriptions."""
 
     def __init__(self, client: Client) -> None:
         self._ahead = bytearray()
         self._enough = 0
-        """So many bytes are needed before the first message ahead is whole."""
+        """Bytes needed before the first message in the buffer is complete."""
         self._takes: dict[bytes, Take] = {}
         super().__init__(client)
 
     def take(self, subscription: int, take: Take) -> None:
-        """Hand the messages of a subscription over from now on."""
+        """Pass the messages of a subscription to ``take`` from now on."""
         self._takes[b"%d" % subscription] = take
 
     def leave(self, subscription: int) -> None:
-        """Hand nothing over any more."""
+        """Stop passing messages of a subscription."""
         self._takes.pop(b"%d" % subscription, None)
 
     def reset(self) -> None:
-        """Forget what was read; nats-py calls it with every connection."""
+        """Clear the buffer; nats-py calls it with every connection."""
         super().reset()
         self._ahead.clear()
         self._enough = 0
 
     async def parse(self, data: bytes = b"") -> None:
-        """Take in what came next. Raises ProtocolError."""
+        """Process the next bytes of the connection. Raises ProtocolError."""
         self._ahead += data
         if len(self._ahead) < self._enough:
             return
@@ -111,18 +110,20 @@ class BulkParser(Parser):  # type: ignore[misc]
         del self._ahead[:at]
 
     async def _pass(self, whole: bytes, *, is_message: bool) -> None:
-        """Let nats-py read it. A message that it makes no sense of is left out: it may be a
-        question of anybody, and would cost everybody here the connection."""
+        """Let nats-py parse it. A message that it can't parse is skipped: any client may send one,
+        and the error would end the connection."""
         try:
             await super().parse(whole)
         except (ValueError, IndexError) as error:
             if not is_message:
                 raise
-            structlog.get_logger().warning("a message was left out", error=str(error))
+            structlog.get_logger().warning(
+                "skipped a message that can't be parsed", error=str(error)
+            )
 
 
 def _reply_and_headers(words: list[bytes]) -> tuple[bytes, int]:
-    """Where to answer, and the size of the headers, by a message's first line: ``MSG subject sid
+    """The reply subject and the size of the headers, from a message's first line: ``MSG subject sid
     [reply] size``, or ``HMSG`` with the headers' size before it."""
     if words[0] == b"MSG":
         return words[3] if len(words) > 4 else b"", 0

@@ -1,6 +1,6 @@
-"""The connection to NATS: a loop that makes the next session when one is lost.
+"""The connection to NATS: a loop that opens the next session when one is lost.
 
-Readers and answerers start again on the next session.
+Readers and responders start again on the next session.
 """
 
 import asyncio
@@ -23,8 +23,8 @@ from dray.runtime.backoff import Backoff
 _PING_S: Final = 10
 _CONNECT_S: Final = 5
 _FLUSH_S: Final = 5
-_TOLD: Final = (nats.errors.Error, OSError, BusUnavailableError)
-"""What says by itself what is wrong."""
+_SELF_EXPLAINING: Final = (nats.errors.Error, OSError, BusUnavailableError)
+"""Errors whose text says what is wrong."""
 _REFUSED: Final = re.compile(r"authori[sz]ation violation|authentication timeout", re.IGNORECASE)
 
 
@@ -76,11 +76,11 @@ class Connection:
             "servers": [server.strip() for server in servers.split(",")],
             "name": name,
             "allow_reconnect": False,
-            # Each server is tried twice; the pause before the next attempt is the keeper's.
+            # Each server is tried twice; the connection loop pauses between attempts.
             "max_reconnect_attempts": 1,
             "reconnect_time_wait": 0,
             "connect_timeout": _CONNECT_S,
-            # How long sending waits for a server that takes nothing; for ever if nothing is said.
+            # How long sending waits for a server that does not read; for ever without this option.
             "flush_timeout": _FLUSH_S,
             "ping_interval": _PING_S,
             "max_outstanding_pings": 2,
@@ -89,11 +89,11 @@ class Connection:
         self._up = asyncio.Event()
         self._closed = False
         self._log = structlog.get_logger().bind(bus=servers)
-        self._keeper: asyncio.Task[None] | None = None
+        self._connect_task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Begin to connect."""
-        self._keeper = asyncio.create_task(self._keep(), name="nats-link")
+        self._connect_task = asyncio.create_task(self._stay_connected(), name="nats-connection")
 
     @property
     def connected(self) -> bool:
@@ -107,7 +107,7 @@ class Connection:
 
     @property
     def max_payload_bytes(self) -> int | None:
-        """The longest message that the server takes; None before the first connection."""
+        """The longest message that the server accepts; None before the first connection."""
         return self._max_payload_bytes
 
     @property
@@ -128,8 +128,8 @@ class Connection:
                 raise BusUnavailableError("the bus was closed")
             if self.connected:
                 return self.session()
-            # A set event is not waited for: where the keeper has not heard of the loss yet, this
-            # would go round for ever, and keep it from hearing.
+            # A set event is not waited for: if the connection loop has not noticed the loss
+            # yet, this loop would never yield to it.
             await asyncio.sleep(0)
             await self._up.wait()
 
@@ -143,27 +143,27 @@ class Connection:
                 draining = asyncio.create_task(session.drain(), name="nats-drain")
                 await asyncio.wait([draining], timeout=budget_s)
         finally:
-            if self._keeper is not None:
-                self._keeper.cancel()
-                await asyncio.gather(self._keeper, return_exceptions=True)
+            if self._connect_task is not None:
+                self._connect_task.cancel()
+                await asyncio.gather(self._connect_task, return_exceptions=True)
             if session is not None:
                 session.lose()
                 await session.client.discard()
             if draining is not None:
-                # Only now: nats-py answers a cancellation by waiting for what it has to send.
+                # Only now: when cancelled, nats-py first waits until its buffer is sent.
                 draining.cancel()
                 await asyncio.gather(draining, return_exceptions=True)
             self._up.set()
 
-    async def _keep(self) -> None:
+    async def _stay_connected(self) -> None:
         backoff = Backoff(0.05, 5.0)
         while not self._closed:
             try:
                 await self._live(backoff)
             except Exception as error:  # noqa: BLE001
-                # Whatever nats-py makes of a server that speaks nonsense, or of a bad address:
-                # where the keeper ended over it, there would be no connection ever again.
-                known = str(error) if isinstance(error, _TOLD) else ""
+                # nats-py raises many types for a bad address or a server of another protocol:
+                # if the loop ended here, there would never be a connection again.
+                known = str(error) if isinstance(error, _SELF_EXPLAINING) else ""
                 self._failure = self._explained(known or repr(error))
                 self._log.warning("can't connect to NATS", error=self._failure)
             await backoff.pause()
@@ -171,7 +171,7 @@ class Connection:
     async def _live(self, backoff: Backoff) -> None:
         """One session, from its beginning to its end."""
         session = await self._connect()
-        if self._closed:  # Being cancelled may be lost where a wait ends at the same time.
+        if self._closed:  # A cancellation may be lost if the wait ends at the same time.
             await session.client.discard()
             return
         backoff.reset()
@@ -208,7 +208,7 @@ class Connection:
         return session
 
     def _explained(self, error: str) -> str:
-        """What a node's refusal can mean: its token is checked by a claim-controller."""
+        """The error, explained for a node whose token a claim-controller did not confirm."""
         if self._credentials.token_file is None or _REFUSED.search(error) is None:
             return error
         return (

@@ -1,4 +1,4 @@
-"""Messages that nobody could handle: where they go, and what is written on them."""
+"""Dead letters: the subject and headers of messages that could not be handled."""
 
 from dray.messages.base import Delivered, Outgoing
 
@@ -23,7 +23,7 @@ def dead_letter(message: Delivered, reason: str) -> Outgoing:
 
 
 def notice(about: str, reason: str, *, identity: str) -> Outgoing:
-    """What a service can't do, beside the messages that nobody could handle. ``about``: the end of
-    its subject; ``identity``: the same for a notice that is repeated."""
+    """A notice that a service can't do something, other than handle a message. ``about`` ends its
+    subject; a repeated notice has the same ``identity``."""
     headers = {"dray-dead-reason": " ".join(reason.split()), "Nats-Msg-Id": f"dead.{identity}"}
     return Outgoing(PREFIX + about, b"{}", headers)

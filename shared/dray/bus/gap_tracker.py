@@ -1,9 +1,8 @@
-"""Whether what a reader folded is a state that a stream of last values ever had.
+"""Whether the state a reader folded is one that a last-value stream ever had.
 
-Such a stream keeps the last message of every subject only. A reader that lags misses messages
-that were replaced meanwhile: it sees a gap in the sequences, and what replaced the missing one
-is still to come. Once it has read everything that was there when the gap was seen, its state is
-that of a moment again.
+Such a stream keeps only the last message of each subject. A reader that lags misses replaced
+messages: it sees a gap in the sequences, and the replacement comes later. After it has read all
+messages that the stream held when the gap appeared, its state is consistent again.
 """
 
 from dataclasses import dataclass
@@ -11,16 +10,16 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class GapTracker:
-    """Follows the sequences of one reader."""
+    """Tracks the sequences of one reader."""
 
     position: int = 0
     """Sequence of the last message read."""
     _still: int = 0
-    """Messages still to be read before the state is whole."""
+    """Messages to read before the state is consistent."""
 
     def read(self, sequence: int, pending: int) -> tuple[int, int] | None:
-        """Take the next message in, behind which ``pending`` more are waiting; the first and
-        the last of those missing before it, or None."""
+        """Count the next message, with ``pending`` more behind it. Returns the first and last
+        missing sequence before it, or None."""
         due, self.position = self.position + 1, sequence
         if sequence > due:
             self._still = pending
@@ -31,5 +30,5 @@ class GapTracker:
 
     @property
     def whole(self) -> bool:
-        """Whether what was read is the state of the stream at ``position``."""
+        """Whether the messages read are the state of the stream at ``position``."""
         return self._still == 0

@@ -23,9 +23,9 @@ from dray.bus.jetstream_api import (
 )
 from dray.bus.jetstream_consumer import consume
 from dray.bus.jetstream_leases import Leases
-from dray.bus.jetstream_reader import Reader
+from dray.bus.jetstream_reader import JetStreamReader
 from dray.bus.jetstream_readings import Readings, make
-from dray.bus.jetstream_streams import Streams, is_kept
+from dray.bus.jetstream_streams import JetStreamStreams, is_kept
 from dray.bus.ports import (
     BusUnavailableError,
     Delivery,
@@ -56,7 +56,7 @@ _AFTER: Final = "Nats-Expected-Last-Msg-Id"
 _EXPECTED_OF: Final = "Nats-Expected-Last-Subject-Sequence"
 _OF_SUBJECT: Final = "Nats-Expected-Last-Subject-Sequence-Subject"
 _REQUEST_INFO: Final = "Nats-Request-Info"
-"""What the server says of who asks, where an import shares it; a client can't write it."""
+"""Set by the server with the requester's identity if the import shares it; clients can't set it."""
 
 
 async def connect(
@@ -71,74 +71,76 @@ async def connect(
     replicas: int | None = None,
     wait_s: float = 3.0,
 ) -> "JetStreamBus":
-    """The bus; it keeps connecting for ever.
+    """Connect to the bus, and keep reconnecting for ever.
 
     ``servers`` are separated by commas. ``role``: of the topology; the default owns the streams.
     A node-agent names its ``node`` and the ``token_file`` of its service account instead of a user.
-    ``replicas``: of the streams that are made; None: what they have.
+    ``replicas``: of streams; None: each keeps what it has.
     Returns once connected, or after ``wait_s`` without: then ``connected`` is False, calls raise
     BusUnavailableError, and readers wait.
     """
     is_owner = role == CLAIM_CONTROLLER
-    link = Connection(
+    connection = Connection(
         servers,
         BusCredentials(user, password, node, token_file),
         name=name,
         api=API_OF_OWNER if is_owner else API_OF_OTHERS,
     )
-    link.start()
+    connection.start()
     try:
         async with asyncio.timeout(wait_s):
-            await link.next_session()
+            await connection.next_session()
     except TimeoutError:
         structlog.get_logger().warning("NATS can't be reached yet", servers=servers)
-    return JetStreamBus(link, "" if is_owner else reading_subject(role, node), replicas)
+    return JetStreamBus(connection, "" if is_owner else reading_subject(role, node), replicas)
 
 
 class JetStreamBus:
     """``Bus`` over one connection."""
 
-    def __init__(self, link: Connection, readings: str = "", replicas: int | None = None) -> None:
-        self._link = link
-        self._leases = Leases(link)
+    def __init__(
+        self, connection: Connection, readings: str = "", replicas: int | None = None
+    ) -> None:
+        self._connection = connection
+        self._leases = Leases(connection)
         self._is_owner = not readings
         self._readings = Readings(readings)
-        self._streams = Streams(replicas)
+        self._streams = JetStreamStreams(replicas)
 
     @property
     def connected(self) -> bool:
         """Whether a connection is up."""
-        return self._link.connected
+        return self._connection.connected
 
     @property
     def problem(self) -> str | None:
         """See ``Bus.problem``."""
-        return self._link.problem or self._readings.problem
+        return self._connection.problem or self._readings.problem
 
     @property
     def max_payload_bytes(self) -> int | None:
         """See ``Bus.max_payload_bytes``."""
-        return self._link.max_payload_bytes
+        return self._connection.max_payload_bytes
 
     async def ensure(self, stream: StreamSpec) -> bool:
         """See ``Bus.ensure``; a stream with another configuration is brought up to the spec's."""
-        return await self._streams.ensure(self._link.session(), stream)
+        return await self._streams.ensure(self._connection.session(), stream)
 
     async def raise_replicas(self, stream: str) -> None:
         """See ``Bus.raise_replicas``."""
-        await self._streams.raise_replicas(self._link.session(), stream)
+        await self._streams.raise_replicas(self._connection.session(), stream)
 
     async def delete_stream(self, name: str) -> None:
         """See ``Bus.delete_stream``."""
         try:
-            await ask(self._link.session(), f"STREAM.DELETE.{name}")
+            await ask(self._connection.session(), f"STREAM.DELETE.{name}")
         except StreamMissingError:
             return
 
     async def state(self, stream: str) -> StreamState | None:
         """See ``Bus.state``."""
         try:
-            return state_from(await stream_info(self._link.session(), stream))
+            return state_from(await stream_info(self._connection.session(), stream))
         except StreamMissingError:
             return None
 
@@ -160,16 +162,16 @@ class JetStreamBus:
         return await self._store(replace(message, headers=headers))
 
     async def last(self, stream: str, subject: str) -> Delivered | None:
-        """See ``Bus.last``; the owner asks the server that takes the writes, so that it sees what
-        is stored."""
+        """See ``Bus.last``; the owner asks the stream's leader, so that it sees every stored
+        write."""
         if self._is_owner:
-            return await last_message(self._link.session(), stream, subject)
-        return await Reader(self._link, self._readings, stream, (subject,), 1).last()
+            return await last_message(self._connection.session(), stream, subject)
+        return await JetStreamReader(self._connection, self._readings, stream, (subject,), 1).last()
 
     async def open_reading(self, reading: Reading) -> ReadingReply:
         """See ``Bus.open_reading``."""
         try:
-            return await make(self._link.session(), reading)
+            return await make(self._connection.session(), reading)
         except JetStreamRefusedError as error:
             return ReadingReply(error=str(error))
 
@@ -177,28 +179,28 @@ class JetStreamBus:
         self, stream: str, *, subjects: Sequence[str] = (), start: int = 1
     ) -> AsyncIterator[Delivered]:
         """See ``Bus.read``."""
-        return Reader(self._link, self._readings, stream, subjects, start).messages()
+        return JetStreamReader(self._connection, self._readings, stream, subjects, start).messages()
 
     def read_batches(
         self, stream: str, *, subjects: Sequence[str] = (), start: int = 1
     ) -> AsyncIterator[Sequence[Delivered]]:
         """See ``Bus.read_batches``."""
-        return Reader(self._link, self._readings, stream, subjects, start).batches()
+        return JetStreamReader(self._connection, self._readings, stream, subjects, start).batches()
 
     def consume(
         self, stream: str, *, durable: str, subjects: Sequence[str] = ()
     ) -> AsyncIterator[Delivery]:
         """See ``Bus.consume``. Raises StreamMissingError when the stream is missing."""
-        return consume(self._link, stream, durable, subjects, self.publish)
+        return consume(self._connection, stream, durable, subjects, self.publish)
 
     async def notify(self, subject: str, payload: bytes) -> None:
         """See ``Bus.notify``."""
-        await self._link.session().send(subject, payload)
+        await self._connection.session().send(subject, payload)
 
     async def request(self, subject: str, payload: bytes, *, timeout_s: float) -> bytes:
         """See ``Bus.request``."""
         try:
-            reply = await self._link.session().request(subject, payload, timeout_s=timeout_s)
+            reply = await self._connection.session().request(subject, payload, timeout_s=timeout_s)
         except NoRespondersError:
             raise BusUnavailableError(f"nobody answers {subject} just now") from None
         answer: bytes = reply.data
@@ -211,9 +213,9 @@ class JetStreamBus:
             async def on_question(question: Msg) -> None:
                 answering.create_task(_answer(question, handler))
 
-            while not self._link.closed:
+            while not self._connection.closed:
                 try:
-                    session = await self._link.next_session()
+                    session = await self._connection.next_session()
                     subscription = await session.subscribe(subject, on_question, queue=queue)
                 except BusUnavailableError:
                     await asyncio.sleep(0)
@@ -237,12 +239,12 @@ class JetStreamBus:
         return await self._leases.held(prefix)
 
     async def _store(self, message: Outgoing) -> int:
-        session = self._link.session()
+        session = self._connection.session()
         try:
             return await store(session, message, timeout_s=TIMEOUT_S)
         except NoRespondersError:
-            # In a cluster nobody answers either while another server becomes the stream's leader.
-            # An allocator that took that for a lost log would wait for the next epoch for ever.
+            # While a cluster elects the stream's leader, no server answers, either.
+            # Taken for a lost log, it would keep an allocator waiting for ever for the next epoch.
             if await is_kept(session, message.subject, is_owner=self._is_owner):
                 raise BusUnavailableError(
                     f"no server of NATS takes {message.subject} just now"
@@ -253,7 +255,7 @@ class JetStreamBus:
 
     async def close(self) -> None:
         """See ``Bus.close``; waits at most 10 s for what is in flight."""
-        await self._link.close(CLOSE_BUDGET_S)
+        await self._connection.close(CLOSE_BUDGET_S)
 
 
 async def _answer(question: Msg, handler: Handler) -> None:
@@ -267,16 +269,15 @@ async def _answer(question: Msg, handler: Handler) -> None:
             "a question was not answered", subject=question.subject, error=str(error)
         )
     except Exception:  # noqa: BLE001
-        # Nobody's question may end whoever answers, and with it the service.
+        # No request may end the responder, and with it the service.
         structlog.get_logger().exception("a question was not answered", subject=question.subject)
 
 
 def _asker(headers: Mapping[str, str]) -> str:
-    """The authenticated user of another account who asks, where its import shares that.
+    """The authenticated user of another account that asks, if its import shares it.
 
-    The server sets the header for what a client publishes through an import, whatever the client
-    wrote there. What reaches a service as the answer to something else has it not, or that of who
-    answered: its account then is not the asker's.
+    The server sets the header on requests through an import and overwrites what the client wrote. A
+    message that arrives as a reply has no such header, or that of the responder's account.
     """
     try:
         info = msgspec.json.decode(headers.get(_REQUEST_INFO, "{}"), type=dict[str, Any])

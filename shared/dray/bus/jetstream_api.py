@@ -1,4 +1,4 @@
-"""JetStream's JSON API: requests, and its errors as the port's."""
+"""JetStream's JSON API: requests, and its errors translated to the port's."""
 
 import base64
 import contextlib
@@ -29,15 +29,15 @@ STREAM_NAME_IN_USE: Final = 10058
 NO_MESSAGE: Final = 10037
 NO_ROOM: Final = 10047
 WANTED: Final = "dray-replicas"
-"""Key in the metadata of a stream that was made with fewer replicas than wanted: how many those
-are. Without it, and without a setting, a stream has what somebody gave it."""
+"""Metadata key of a stream that was created with fewer replicas than wanted: the number wanted.
+Without it and without a setting, the replicas are an administrator's choice."""
 NO_CLUSTER: Final = 10074
 TOO_FEW_SERVERS: Final = (10005, 10023, NO_CLUSTER)
 """No suitable peers, insufficient resources, and replicas without a cluster."""
 WRONG_LAST: Final = (10070, 10071, 10164)
 """Another last message id, or another last sequence, than was expected."""
 _SERVER_FAULTS: Final = 500
-"""From here on it is not the request: a disk is full, a store failed, something starts."""
+"""From this code on the server is at fault: a full disk, a failed store, a start in progress."""
 
 
 async def ask(
@@ -80,7 +80,7 @@ def _answer(data: bytes, what: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def understood(what: str) -> Iterator[None]:
-    """Raises BusUnavailableError for an answer that makes no sense: the outcome is unknown."""
+    """Raises BusUnavailableError for an invalid answer: the outcome is unknown."""
     try:
         yield
     except (msgspec.MsgspecError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -96,7 +96,7 @@ class JetStreamRefusedError(PermanentError):
 
 
 class TooFewServersError(BusUnavailableError):
-    """The servers that are there can't keep what was asked for, or not so many times."""
+    """The servers can't provide the storage, or the number of replicas."""
 
     def __init__(self, what: str, code: int, description: str) -> None:
         super().__init__(f"{what}: {description}")
@@ -123,7 +123,7 @@ def error_of(problem: dict[str, Any], what: str) -> DrayError:
 
 
 def stream_config(spec: StreamSpec) -> dict[str, Any]:
-    """A stream's configuration but for its replicas: files, no limit but those of the spec."""
+    """A stream's configuration without replicas: file storage, and only the limits of the spec."""
     return {
         "name": spec.name,
         "description": spec.purpose,

@@ -1,4 +1,4 @@
-"""Durable consumers: explicit answers, redelivery, dead letters."""
+"""Durable consumers: explicit acknowledgement, redelivery, dead letters."""
 
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -25,7 +25,7 @@ Publish = Callable[[Outgoing], Awaitable[int]]
 
 
 class JetStreamDelivery:
-    """One delivered message, to be answered once; a lost answer means another delivery."""
+    """One delivered message, to be acknowledged once; a lost acknowledgement means redelivery."""
 
     def __init__(
         self, session: Session, reply: str, message: Delivered, attempts: int, publish: Publish
@@ -52,7 +52,7 @@ class JetStreamDelivery:
         except StreamMissingError:
             raise
         except PermanentError as error:
-            # One that can't be published is delivered to whoever consumes for ever, otherwise.
+            # Without the termination below, the message would be delivered again for ever.
             structlog.get_logger().error(
                 "a dead letter is lost", subject=self.message.subject, error=str(error)
             )
@@ -60,7 +60,7 @@ class JetStreamDelivery:
 
 
 async def consume(
-    link: Connection, stream: str, durable: str, subjects: Sequence[str], publish: Publish
+    connection: Connection, stream: str, durable: str, subjects: Sequence[str], publish: Publish
 ) -> AsyncGenerator[JetStreamDelivery, None]:
     """Messages of a durable consumer, over reconnections.
 
@@ -68,7 +68,7 @@ async def consume(
     """
     backoff = Backoff(0.02, 2.0)
     while True:
-        session = await link.next_session()
+        session = await connection.next_session()
         try:
             await ask(
                 session,
@@ -83,7 +83,7 @@ async def consume(
                         reply, attempts = position.reply.decode(), position.attempts
                         yield JetStreamDelivery(session, reply, message, attempts, publish)
         except (FlowEndedError, BusUnavailableError) as error:
-            if link.closed:
+            if connection.closed:
                 raise BusUnavailableError("the bus was closed") from error
             structlog.get_logger().debug("consuming again", stream=stream, why=str(error))
         await backoff.pause()
@@ -97,7 +97,7 @@ def _config(durable: str, subjects: Sequence[str]) -> dict[str, Any]:
         "ack_policy": "explicit",
         "ack_wait": ACK_WAIT_S * NANO,
         "max_deliver": -1,
-        # What is to be delivered again later counts as unanswered, and must not keep the rest.
+        # Delayed messages count as unacknowledged, and must not block the others.
         "max_ack_pending": _UNLIMITED,
         "replay_policy": "instant",
         "filter_subjects": list(subjects),

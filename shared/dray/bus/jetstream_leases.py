@@ -15,10 +15,10 @@ _TIMEOUT_S: Final = 2.0
 
 
 class Leases:
-    """Who holds what, as far as this process wrote it."""
+    """Leases, as far as this process wrote them."""
 
-    def __init__(self, link: Connection) -> None:
-        self._link = link
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
         self._mine: dict[str, int] = {}
         """Sequence of the message last written per key and holder."""
 
@@ -31,7 +31,7 @@ class Leases:
             raise BusUnavailableError(str(error)) from error
 
     async def release(self, key: str, holder: str) -> None:
-        """Give it up, if ``holder`` has it."""
+        """Release the lease if ``holder`` has it."""
         try:
             sequence, owner = await self._current(key)
         except StreamMissingError:
@@ -44,11 +44,14 @@ class Leases:
                 return  # It lapses.
 
     async def held(self, prefix: str) -> tuple[str, ...]:
-        """Keys of which there is a message; one that was given up leaves one for a second."""
+        """Keys that have a message; a released lease keeps one for a second."""
         body = {"subjects_filter": f"{LEASE_PREFIX}{prefix}>"}
         try:
             info = await ask(
-                self._link.session(), f"STREAM.INFO.{LEASES_STREAM}", body, timeout_s=_TIMEOUT_S
+                self._connection.session(),
+                f"STREAM.INFO.{LEASES_STREAM}",
+                body,
+                timeout_s=_TIMEOUT_S,
             )
         except StreamMissingError:
             return ()
@@ -77,7 +80,7 @@ class Leases:
         headers = {_EXPECTED: str(expected), "Nats-TTL": f"{max(1, math.ceil(ttl_s))}s"}
         message = Outgoing(LEASE_PREFIX + key, value, headers)
         try:
-            return await store(self._link.session(), message, timeout_s=_TIMEOUT_S)
+            return await store(self._connection.session(), message, timeout_s=_TIMEOUT_S)
         except NoRespondersError:
             self._mine.clear()
             raise BusUnavailableError(
@@ -86,9 +89,9 @@ class Leases:
             ) from None
 
     async def _current(self, key: str) -> tuple[int, str]:
-        """Sequence and holder; (0, "") where nobody holds it."""
+        """Sequence and holder; (0, "") if there is no holder."""
         message = await last_message(
-            self._link.session(), LEASES_STREAM, LEASE_PREFIX + key, timeout_s=_TIMEOUT_S
+            self._connection.session(), LEASES_STREAM, LEASE_PREFIX + key, timeout_s=_TIMEOUT_S
         )
         if message is None:
             return 0, ""

@@ -1,6 +1,6 @@
 """One pull consumer's message flow, over one session.
 
-nats-py's ``fetch`` costs a timer per message; this asks for a batch and takes what comes.
+nats-py's ``fetch`` costs a timer per message; this requests batches and reads the subscription.
 """
 
 import asyncio
@@ -23,30 +23,30 @@ _DONE_STATUSES: Final = ("404", "408")
 _HEARTBEAT: Final = "100"
 _GIVE_BACK_S: Final = 1.0
 _LEFT: Final = "Nats-Pending-Messages"
-"""Says how many messages a request that is over was still owed."""
+"""Header with the number of messages that an ended request did not get."""
 _DOTS: Final = 8
 """In ``$JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<time>.<pending>``. With
 a domain and an account, there are two more words in front and maybe one behind."""
 
 
 class FlowEndedError(Exception):
-    """The consumer or the session is gone: the owner makes a new one and goes on."""
+    """The consumer or the session is gone: the caller opens a new one and continues."""
 
 
 class Position(msgspec.Struct, frozen=True, gc=False):
     """Where a message stands among those of its consumer."""
 
     reply: bytes
-    """The subject for the answer, which tells all of it."""
+    """The reply subject, which contains all these numbers."""
     consumer_sequence: int
 
     @property
     def attempts(self) -> int:
         """How often it was delivered."""
-        return int(_told(self.reply)[0])
+        return int(_reply_numbers(self.reply)[0])
 
 
-def _told(reply: bytes) -> list[bytes]:
+def _reply_numbers(reply: bytes) -> list[bytes]:
     """Numbers in a reply subject: attempts, both sequences, nanoseconds since 1970 and what is
     pending."""
     if reply.count(b".") == _DOTS:
@@ -55,20 +55,20 @@ def _told(reply: bytes) -> list[bytes]:
 
 
 class Arrivals:
-    """What came of the messages that were asked for, and how many are still due."""
+    """Messages received for the requests, and how many are still due."""
 
     def __init__(self) -> None:
         self.due = 0
         self._messages: deque[tuple[bytes, bytes, bytes, bytes]] = deque()
         self._end = ""
-        """Why nothing more will come."""
+        """Why no more messages will come."""
         self._news = asyncio.Event()
 
     def __len__(self) -> int:
         return len(self._messages)
 
     def take(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes) -> None:
-        """What came: a message, or the server's word about a request."""
+        """Handle one arrival: a message, or the server's status of a request."""
         if reply:
             self.due -= 1
             self._messages.append((subject, reply, headers, payload))
@@ -82,8 +82,8 @@ class Arrivals:
         self._news.set()
 
     async def some(self) -> None:
-        """Wait until the server says something. Raises FlowEndedError once it is over and all
-        that came was given out."""
+        """Wait for an arrival. Raises FlowEndedError once the flow has ended and all messages
+        were taken."""
         if self._messages:
             return
         if self._end:
@@ -102,22 +102,22 @@ class Arrivals:
         messages = self._messages
         for _ in range(count):
             subject, reply, headers, payload = messages.popleft()
-            _, sequence, consumer_sequence, time_unix_ns, pending = _told(reply)
+            _, sequence, consumer_sequence, time_unix_ns, pending = _reply_numbers(reply)
             message = Delivered(
-                # Anybody who may publish below a prefix may write there what is no text.
+                # A publisher may use any bytes below its prefix.
                 subject.decode("utf-8", "replace"),
                 payload,
                 Headers(headers),
                 stream,
                 int(sequence),
                 int(time_unix_ns) / NANO,
-                # What the server said when it sent this one; meanwhile more may have come.
+                # The server's count when it sent this message; more may have arrived since.
                 max(int(pending), len(messages)),
             )
             yield message, Position(reply, int(consumer_sequence))
 
     def rest(self) -> list[bytes]:
-        """Where to answer the messages that nobody took."""
+        """Reply subjects of the messages that were not taken."""
         return [reply for _, reply, _, _ in self._messages]
 
     def _hear(self, word: Headers) -> None:
@@ -137,15 +137,15 @@ async def pull(
     refill: int = 0,
     give_back: bool = False,
 ) -> AsyncGenerator[Iterator[tuple[Delivered, Position]], None]:
-    """Messages of a consumer, some at once, until it or the session is gone.
+    """Messages of a consumer in batches, until it or the session is gone.
 
-    ``batch`` are on their way or at hand at most; more are asked for once they are not more than
-    ``refill``, so that the server sends while earlier ones are worked off. ``give_back``: what was
-    fetched but not taken goes to the next taker at once, instead of after the consumer's wait for
-    its acknowledgement.
+    At most ``batch`` messages are requested or buffered. More are requested once there are at most
+    ``refill``, so that the server sends while earlier ones are processed. ``give_back``: messages
+    that were fetched but not taken are returned at once, instead of after the consumer's wait for
+    their acknowledgement.
 
     Raises:
-        FlowEndedError: no message and no heartbeat came, or the server said that it is over.
+        FlowEndedError: no message and no heartbeat came, or the server ended the request.
         BusUnavailableError: the session was lost while asking.
     """
     arrivals = Arrivals()
@@ -158,7 +158,8 @@ async def pull(
             if at_hand <= refill:
                 arrivals.due += batch - at_hand
                 await _ask(session, inbox, stream, consumer, batch - at_hand)
-                await asyncio.sleep(0)  # It leaves before what is at hand is worked off.
+                # Send the request before the buffered messages are processed.
+                await asyncio.sleep(0)
             await arrivals.some()
             count = min(len(arrivals), arrivals.due + len(arrivals) - refill)
             if count > 0:

@@ -19,18 +19,18 @@ BATCH: Final = 512
 _REFILL: Final = BATCH // 2
 
 
-class Reader:
-    """One reading of one stream: where it is, and in which life of the stream."""
+class JetStreamReader:
+    """One reading of one stream: its position, and which creation of the stream it reads."""
 
     def __init__(
         self,
-        link: Connection,
+        connection: Connection,
         readings: Readings,
         stream: str,
         subjects: Sequence[str],
         start: int,
     ) -> None:
-        self._link = link
+        self._connection = connection
         self._readings = readings
         self._stream = stream
         self._subjects = tuple(subjects)
@@ -45,12 +45,12 @@ class Reader:
                     yield message
 
     async def batches(self) -> AsyncGenerator[list[Delivered], None]:
-        """The same, all that is at hand at once. Raises StreamMissingError as ``Bus.read``, and
-        BusUnavailableError once the bus was closed."""
+        """The same in batches of all buffered messages. Raises StreamMissingError as ``Bus.read``,
+        and BusUnavailableError once the bus was closed."""
         backoff = Backoff(0.02, 2.0)
         try:
             while True:
-                session = await self._link.next_session()
+                session = await self._connection.next_session()
                 try:
                     consumer = await self._consumer(session)
                     async with contextlib.aclosing(self._flow(session, consumer)) as flow:
@@ -58,7 +58,7 @@ class Reader:
                             backoff.reset()
                             yield batch
                 except (FlowEndedError, BusUnavailableError) as error:
-                    if self._link.closed:
+                    if self._connection.closed:
                         raise BusUnavailableError("the bus was closed") from error
                     structlog.get_logger().debug(
                         "reading again", stream=self._stream, start=self._next, why=str(error)
@@ -68,9 +68,9 @@ class Reader:
             self._readings.go_on(self._stream)
 
     async def last(self) -> Delivered | None:
-        """The newest message of the one subject, or None, at once or not at all. Raises
+        """The newest message of the one subject, or None; does not retry. Raises
         StreamMissingError, BusUnavailableError."""
-        session = self._link.session()
+        session = self._connection.session()
         wanted = Reading(stream=self._stream, subjects=self._subjects, last_only=True)
         opened = await self._readings.open(session, wanted)
         if not opened.pending:
@@ -85,7 +85,7 @@ class Reader:
         return None
 
     async def _consumer(self, session: Session) -> str:
-        """An ephemeral consumer from the next sequence on, in the same life of the stream."""
+        """An ephemeral consumer from the next sequence on, if the stream was not created again."""
         reading = Reading(stream=self._stream, subjects=self._subjects, start=self._next)
         try:
             opened = await self._readings.open(session, reading)
@@ -101,8 +101,8 @@ class Reader:
         self._created = self._created or opened.created
         if opened.created != self._created:
             raise StreamMissingError(
-                f"the stream {self._stream} was made again at {opened.created}; forget what the "
-                f"one of {self._created} said"
+                f"the stream {self._stream} was made again at {opened.created}; discard what "
+                f"was read from the one of {self._created}"
             )
         if self._next > 1 and opened.last_sequence < self._next - 1 and self._has_read:
             raise StreamMissingError(

@@ -1,4 +1,4 @@
-"""Consumers for readings: made here by the owner of the streams, asked for by everybody else."""
+"""Consumers for readings: the owner of the streams creates them, other roles request them."""
 
 import secrets
 from typing import Any, Final
@@ -12,18 +12,18 @@ from dray.bus.session import NoRespondersError, Session
 from dray.messages.rpc import Reading, ReadingReply
 
 INACTIVE_S: Final = 60
-"""A consumer that nobody pulls from goes after so long."""
+"""The server deletes a consumer that nobody pulls from after this time."""
 _TIMEOUT_S: Final = 2.0
 
 
 class Readings:
-    """How one connection comes by consumers. ``subject`` is where it asks for them; empty for
-    the owner."""
+    """Creates or requests the consumers of one connection. ``subject`` receives the requests; empty
+    for the owner."""
 
     def __init__(self, subject: str) -> None:
         self._subject = subject
         self._waiting: dict[str, str] = {}
-        """Why there is no consumer, by the stream."""
+        """Why a consumer is missing, by stream."""
 
     @property
     def problem(self) -> str | None:

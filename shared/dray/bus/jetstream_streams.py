@@ -1,4 +1,4 @@
-"""Making streams, and how many servers keep them."""
+"""Creates streams, and raises their replicas."""
 
 from typing import Any, Final
 
@@ -21,10 +21,10 @@ from dray.bus.topology import stream_of
 from dray.domain.errors import PermanentError
 
 REPLICAS: Final = 3
-"""Of a new stream, where the servers can keep so many and no setting says otherwise."""
+"""Of a new stream, if there are enough servers and no setting."""
 
 
-class Streams:
+class JetStreamStreams:
     """Makes streams and raises their replicas, over one session at a time.
 
     ``replicas``: the setting; None: what each stream has, and for new ones REPLICAS.
@@ -33,7 +33,7 @@ class Streams:
     def __init__(self, replicas: int | None = None) -> None:
         self._replicas = replicas
         self._short: dict[str, None] = {}
-        """Streams of which it was logged that they can't have the replicas wanted."""
+        """Streams whose missing replicas were logged."""
 
     async def ensure(self, session: Session, spec: StreamSpec) -> bool:
         """Make the stream if it is missing, or bring its configuration up to the spec's; replicas
@@ -87,7 +87,7 @@ class Streams:
 
     def _tell_short(self, name: str, wanted: int, error: TooFewServersError) -> None:
         if name in self._short or (self._replicas is None and error.code == NO_CLUSTER):
-            return  # One server is a way to run, where nobody asked for more.
+            return  # A single server is a valid installation if no setting asks for more.
         self._short[name] = None
         structlog.get_logger().warning(
             "a stream has fewer replicas than wanted; they are raised once the servers allow it",
@@ -109,8 +109,8 @@ async def _ask_to_keep(session: Session, subject: str, config: dict[str, Any]) -
 
 
 async def is_kept(session: Session, subject: str, *, is_owner: bool) -> bool:
-    """Whether a stream keeps the subject, though no server may take it now. A role that may ask for
-    no stream's state learns of none that is lost, and needs not: it only publishes."""
+    """Whether a stream stores the subject, even if no server accepts messages now. A role that may
+    not read stream states only publishes, and gets True."""
     if is_owner:
         answer = await ask(session, "STREAM.NAMES", {"subject": subject})
         return bool(answer.get("streams"))
@@ -121,7 +121,7 @@ async def is_kept(session: Session, subject: str, *, is_owner: bool) -> bool:
         await stream_info(session, stream)
     except StreamMissingError:
         return False
-    except PermanentError:  # It may not ask.
+    except PermanentError:  # The role may not read the state.
         return True
     return True
 

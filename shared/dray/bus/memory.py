@@ -28,9 +28,9 @@ from dray.runtime.backoff import Backoff
 
 Hook = Callable[[], Awaitable[None]]
 READING_S: Final = 2.0
-"""How long a request for a consumer may take, as in the real adapter."""
+"""Timeout of a request for a consumer, as in the real adapter."""
 BATCH: Final = 512
-"""Messages that a reader has at hand at most, as from JetStream: beyond them it sees a deletion."""
+"""Messages that a reader buffers at most, as from JetStream: after them it notices a deletion."""
 
 
 class MemoryBus:
@@ -50,9 +50,9 @@ class MemoryBus:
     ) -> None:
         self.server = server or MemoryServer(now_unix_s)
         self.user = user
-        """The user of this connection, as those see it who answer its questions."""
+        """The user of this connection, as responders see it."""
         self._readings = readings
-        """Where this connection asks for consumers; empty: it owns the streams."""
+        """Subject for consumer requests; empty: this connection owns the streams."""
         self._waiting: dict[str, str] = {}
         """Why a reading waits, by stream."""
         self.before: dict[str, Hook] = {}
@@ -185,7 +185,9 @@ class MemoryBus:
         while True:
             await self._until_connected()
             if source.deleted:
-                raise StreamMissingError(f"the stream {stream} was deleted; forget what it said")
+                raise StreamMissingError(
+                    f"the stream {stream} was deleted; discard what was read from it"
+                )
             if position > start and source.last_sequence < position - 1:
                 raise StreamMissingError(
                     f"the stream {stream} ends at {source.last_sequence}, but {position - 1} was "
@@ -291,7 +293,7 @@ class MemoryBus:
         self._wake()
 
     async def _get_consumer(self, reading: Reading) -> None:
-        """Wait for the owner to hand one out, as others than the owner need it. Raises
+        """Wait until the owner grants a consumer, as roles other than the owner need one. Raises
         StreamMissingError."""
         backoff = Backoff(0.02, 2.0)
         try:
@@ -357,7 +359,7 @@ async def _answered(asked: Request, handler: Handler) -> bytes | None:
     try:
         return await handler(asked)
     except Exception as error:  # noqa: BLE001
-        # The real adapter's handlers run elsewhere: who asks hears nothing of it.
+        # As in the real adapter, the requester does not see the handler's error.
         structlog.get_logger().warning(
             "a question was not answered", subject=asked.subject, error=repr(error)
         )

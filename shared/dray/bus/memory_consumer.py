@@ -1,4 +1,4 @@
-"""A durable consumer in memory: explicit answers, redelivery of what was not answered."""
+"""A durable consumer in memory: explicit acknowledgement, redelivery without one."""
 
 import heapq
 from collections.abc import Awaitable, Callable
@@ -8,14 +8,14 @@ from dray.bus.memory_store import MemoryStream
 from dray.messages.base import Delivered
 
 ACK_WAIT_S = 30.0
-"""How long an unanswered message stays with its taker, as in the real adapter."""
+"""Time to acknowledge a message before it is redelivered, as in the real adapter."""
 
 Bury = Callable[[Delivered, str], Awaitable[None]]
 
 
 @dataclass(slots=True)
 class MemoryConsumer:
-    """The place in a stream that all who use one name share."""
+    """The position in a stream that all consumers of one name share."""
 
     stream: MemoryStream
     subjects: tuple[str, ...]
@@ -68,7 +68,7 @@ class MemoryConsumer:
 
 
 class MemoryDelivery:
-    """One delivered message, to be answered once."""
+    """One delivered message, to be acknowledged once."""
 
     def __init__(
         self, consumer: MemoryConsumer, message: Delivered, attempts: int, *, bury: Bury

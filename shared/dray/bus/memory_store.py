@@ -48,7 +48,7 @@ def ttl_s(headers: dict[str, str]) -> float | None:
 
 @dataclass(slots=True)
 class MemoryStream:
-    """One stream: messages by sequence, and somebody to wake when one arrives."""
+    """One stream: messages by sequence, and an event for readers that wait."""
 
     spec: StreamSpec
     now_unix_s: Callable[[], float]
@@ -149,13 +149,13 @@ class MemoryStream:
         self.wake()
 
     def expire(self) -> None:
-        """Drop what has outlived its time."""
+        """Drop expired messages."""
         now_unix_s = self.now_unix_s()
         for sequence in [number for number, at in self._expires.items() if at <= now_unix_s]:
             self._drop(sequence)
 
     def wake(self) -> None:
-        """Let everybody who waits look again."""
+        """Wake the waiting readers."""
         self.changed.set()
         self.changed = asyncio.Event()
 
@@ -195,22 +195,22 @@ def _size(message: Delivered) -> int:
 
 
 class MemoryServer:
-    """What a NATS server holds: streams, durable consumers' places, leases, questions."""
+    """The state of a NATS server: streams, durable consumers' positions, leases, responders."""
 
     def __init__(self, now_unix_s: Callable[[], float]) -> None:
         self.now_unix_s = now_unix_s
         self.streams: dict[str, MemoryStream] = {}
         self.questions = 0
-        """How many were asked: those who share a queue answer in turn."""
+        """Number of requests so far: responders of one queue take turns."""
         self.leases: dict[str, tuple[str, float]] = {}
         """Holder and the time the lease lapses, by key."""
         self.storage_bytes = 2**50
-        """What may be set aside for streams."""
+        """Bytes that streams may reserve."""
         self.max_payload_bytes = 2**20
-        """As nats-server has it, if nobody sets it."""
+        """nats-server's default."""
 
     def check_size(self, message: Outgoing) -> None:
-        """Raise MessageTooLargeError for what a server would not take."""
+        """Raise MessageTooLargeError for a message that a server would refuse."""
         size_bytes = sent_bytes(message.payload, message.headers)
         if size_bytes > self.max_payload_bytes:
             raise MessageTooLargeError(message.subject, size_bytes, self.max_payload_bytes)
@@ -271,5 +271,5 @@ class MemoryServer:
 
 
 def with_pending(batch: Sequence[Delivered], index: int) -> Delivered:
-    """The message of a batch, told how many of the batch are behind it."""
+    """A message of a batch, with the number of messages behind it."""
     return msgspec.structs.replace(batch[index], pending=len(batch) - 1 - index)

@@ -1,4 +1,4 @@
-"""How long a message the bus should take, and why."""
+"""The maximum message size that dray expects of the bus, and why."""
 
 from typing import Final
 
@@ -9,16 +9,16 @@ RECOMMENDED_BYTES: Final = 8 * 2**20
 it twice, and an AdmissionReview that is recorded holds its object twice, too. It is also the
 highest value that nats-server takes without a warning."""
 MINIMUM_BYTES: Final = 2**20
-"""What nats-server takes if nobody sets another ``max_payload``. What dray cuts to fit, a record or
-the part of a fact that counts against others, fits this."""
+"""nats-server's default ``max_payload``. Records, and the part of a fact that is published when the
+whole is too large, fit it."""
 _MIB: Final = 2**20
 
 
 def check_payload(max_payload_bytes: int) -> None:
-    """Check that dray works with a server that takes messages of so many bytes.
+    """Check that dray works with a server of this ``max_payload``.
 
     Raises:
-        BusUnavailableError: it takes too little.
+        BusUnavailableError: it is too small.
     """
     if max_payload_bytes < MINIMUM_BYTES:
         raise BusUnavailableError(
@@ -28,7 +28,7 @@ def check_payload(max_payload_bytes: int) -> None:
 
 
 def payload_problem(max_payload_bytes: int | None) -> str | None:
-    """What a server's limit costs, and what to do; None where it is enough, or not known yet."""
+    """The effect of a server's limit and the remedy; None if it suffices or is not known yet."""
     if max_payload_bytes is None or max_payload_bytes >= RECOMMENDED_BYTES:
         return None
     return (

@@ -1,4 +1,4 @@
-"""What dray needs of a message bus: a durable, sequenced, fenced log; questions; leases."""
+"""The bus as dray needs it: durable, sequenced, fenced streams; request and reply; leases."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ class BusUnavailableError(TemporaryError):
 
 
 class NoRoomError(BusUnavailableError):
-    """The store has no room for a message, or for the bytes that a stream may keep."""
+    """The store has no space for a message, or for the bytes that a stream reserves."""
 
 
 class StaleSequenceError(PermanentError):
-    """A last sequence was expected that is not the log's, or the subject's: somebody else wrote."""
+    """The expected last sequence is not the stream's, or the subject's: another writer appended."""
 
 
 class StreamMissingError(PermanentError):
@@ -39,7 +39,7 @@ class MessageTooLargeError(PermanentError):
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
-    """A stream as the server reports it. ``created`` tells a re-created one apart."""
+    """A stream as the server reports it. ``created`` differs after it was created again."""
 
     name: str
     first_sequence: int
@@ -52,7 +52,7 @@ class StreamState:
     cluster: str = ""
     """Of servers; empty: there is one."""
     wanted: int = 0
-    """Replicas that the servers could not keep when it was made; 0: it got what was wanted."""
+    """Replicas wanted at creation that the servers could not provide; 0: all were."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +64,8 @@ class StreamSpec:
     last_per_subject: bool = False
     max_age_s: float | None = None
     max_bytes: int | None = None
-    """The oldest messages are dropped where the stream would keep more; None: no limit. The server
-    sets so much of its storage aside."""
+    """The oldest messages are dropped beyond this; None: no limit. The server reserves this much
+    storage."""
     message_ttl: bool = False
     duplicate_window_s: float = 120.0
     purpose: str = ""
@@ -76,27 +76,28 @@ class Fence:
     """Lets a message in only while the last one of ``subject`` has ``last_sequence``."""
 
     subject: str
-    """Of the same stream; the message's own, or another that stands for the right to write."""
+    """A subject of the same stream: the message's own, or one that represents the right to
+    write."""
     last_sequence: int
     """0: there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A question as it reached the one who answers it."""
+    """A request as the responder receives it."""
 
     subject: str
     payload: bytes
     user: str = ""
-    """Who asks, as the server authenticated it; empty where the server does not say it: within
-    one account, and of an account whose imports do not share it."""
+    """The requester, authenticated by the server; empty within one account, and for an account
+    whose imports do not share it."""
 
 
 Handler = Callable[[Request], Awaitable[bytes | None]]
 
 
 class Delivery(Protocol):
-    """A message of a durable consumer, to be answered exactly once."""
+    """A message of a durable consumer, to be acknowledged exactly once."""
 
     @property
     def message(self) -> Delivered:
@@ -125,8 +126,8 @@ class Bus(Protocol):
 
     @property
     def problem(self) -> str | None:
-        """Why the bus can't be used fully, for people: no connection, or a reading that waits for
-        its consumer. None if all is well."""
+        """Why the bus is not fully usable, for people: no connection, or a reading that waits for
+        its consumer. None if it is."""
 
     @property
     def max_payload_bytes(self) -> int | None:
@@ -157,55 +158,55 @@ class Bus(Protocol):
     ) -> int:
         """Store only if the stream's last sequence is ``expected_last``; the new sequence.
         Calls may overlap with predicted sequences; they reach the server in call order.
-        A predicted sequence may be taken by somebody else's record, so whoever overlaps calls
-        gives each an ``identity`` of its own and names the one before it in ``after``: the
-        append fails as well where that one is not the last. Raises StaleSequenceError,
+        Another writer's record may take a predicted sequence. So a caller that overlaps calls gives
+        each an ``identity`` of its own and names the one before it in ``after``: the append also
+        fails if that one is not the last. Raises StaleSequenceError,
         StreamMissingError."""
 
     async def last(self, stream: str, subject: str) -> Delivered | None:
         """The newest message of a subject, or None. Raises StreamMissingError."""
 
     async def open_reading(self, reading: Reading) -> ReadingReply:
-        """Make a consumer for somebody else to pull from; only the owner of the streams can. What
-        JetStream refuses is in the reply."""
+        """Make a consumer for another client; only the owner of the streams can. The reply contains
+        JetStream's refusal."""
 
     def read(
         self, stream: str, *, subjects: Sequence[str] = (), start: int = 1
     ) -> AsyncIterator[Delivered]:
         """Every message from ``start`` on, in order, without end, resuming after a
         disconnection without loss or repetition. Raises StreamMissingError when the stream is
-        missing or was re-created (its reader must forget what it folded)."""
+        missing or was re-created (its reader must discard what it folded)."""
 
     def read_batches(
         self, stream: str, *, subjects: Sequence[str] = (), start: int = 1
     ) -> AsyncIterator[Sequence[Delivered]]:
-        """As ``read``, all that is at hand at once; never nothing."""
+        """As ``read``, in non-empty batches of all buffered messages."""
 
     def consume(
         self, stream: str, *, durable: str, subjects: Sequence[str] = ()
     ) -> AsyncIterator[Delivery]:
-        """Messages of a durable consumer, shared by all who use the same name."""
+        """Messages of a durable consumer, shared by all consumers of the same name."""
 
     async def notify(self, subject: str, payload: bytes) -> None:
         """Publish without storing."""
 
     async def request(self, subject: str, payload: bytes, *, timeout_s: float) -> bytes:
-        """Ask and wait. Raises BusUnavailableError when nobody answers in time."""
+        """Send a request and wait. Raises BusUnavailableError without an answer in time."""
 
     async def serve(self, subject: str, handler: Handler, *, queue: str) -> None:
-        """Answer questions until the bus closes; one of ``queue`` answers each. None leaves a
-        question to those who serve it under another ``queue``."""
+        """Answer requests until the bus closes; one responder of ``queue`` gets each. Returning
+        None leaves the request to the responders of another ``queue``."""
 
     async def acquire(self, key: str, holder: str, *, ttl_s: float) -> bool:
         """Take or renew the lease on ``key``; False while another holds it. It lapses by
-        itself ``ttl_s`` after the last renewal. A lease is a courtesy, never a fence."""
+        itself ``ttl_s`` after the last renewal. A lease is advisory, never a fence."""
 
     async def release(self, key: str, holder: str) -> None:
-        """Give the lease up, if ``holder`` has it."""
+        """Release the lease if ``holder`` has it."""
 
     async def leases(self, prefix: str) -> tuple[str, ...]:
-        """The keys that begin with ``prefix``, which ends with a dot, and that somebody holds or
-        gave up within the last second, in order."""
+        """The keys below ``prefix``, which ends with a dot, that are held or were released within
+        the last second, in order."""
 
     async def close(self) -> None:
         """Finish what is in flight, then disconnect."""

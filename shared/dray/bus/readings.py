@@ -1,7 +1,8 @@
-"""Requests for consumers: which role may read what, and the answer of the streams' owner.
+"""Requests for consumers: the rights of each role, and the answer of the streams' owner.
 
 A client that may create a consumer can make JetStream deliver to any subject of the owner's
-account, a decision log included. So the owner alone creates them, and hands out their random names.
+account, a decision log included. So only the owner creates them, and replies with their random
+names.
 """
 
 import re
@@ -22,19 +23,18 @@ QUEUE: Final = "readings"
 PER_NODE: Final = 64
 """Consumers that one node may ask for within ``PERIOD_S``; a node-agent needs one."""
 PER_ROLE: Final = 4096
-"""The same for all users of another role together: an allocator needs one for each of its pools,
-and all allocators ask again at once when NATS is back. nats-server has room for them, at 20 kB
-each."""
+"""The same for all users of another role together. An allocator needs one for each of its pools,
+and all allocators request theirs when NATS is back. Each takes 20 kB of nats-server."""
 PERIOD_S: Final = 60.0
 _SHOWN: Final = 300
 """Characters of a name that is refused."""
 _LOG: Final = re.compile(re.escape(DECISION_LOGS.removesuffix("*")) + "[-_0-9A-Za-z]{1,300}")
-"""Names that decision logs can have. The name becomes part of a subject: the server ends the
-connection of whoever sends one that is longer than a line."""
+"""Names that decision logs can have. The name becomes part of a subject: the server ends
+the connection of a client that sends a subject longer than a line."""
 
 
 def is_within(subject: str, pattern: str) -> bool:
-    """Whether all that a filter selects is in ``pattern``; both may have wildcards."""
+    """Whether ``pattern`` covers the whole filter; both may have wildcards."""
     parts, allowed = subject.split("."), pattern.split(".")
     for index, want in enumerate(allowed):
         if want == ">":

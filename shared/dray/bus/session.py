@@ -1,8 +1,8 @@
 """One connection to NATS, from its beginning to its end: requests, and subscriptions.
 
-nats-py's own reconnection is off. It would replay buffered publishes of which the caller was
-told that they failed; here a lost connection fails everything in flight at once, and the caller
-decides what to repeat.
+nats-py's own reconnection is off. It would replay buffered publishes that the caller already saw
+fail. Here a lost connection fails everything in flight at once, and the caller decides what to
+repeat.
 """
 
 import asyncio
@@ -35,18 +35,18 @@ _DISCARD_S: Final = 1
 
 
 class NoRespondersError(Exception):
-    """Nobody listens on a subject; the caller knows what that means."""
+    """The subject has no responder; the caller knows what that means."""
 
 
 class SessionClient(Client):  # type: ignore[misc]
-    """nats-py's, with a shorter way for what is read in bulk, that says when it reads no more."""
+    """nats-py's client, with a bulk parser and a callback for the end of reading."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._ps = self.intake = BulkParser(self)
+        self._ps = self.parser = BulkParser(self)
         self.on_end: Callable[[], None] | None = None
-        """Called once nothing more is read. nats-py's own callbacks are not where it fails while
-        it closes, and late where it waits to get rid of what it has to send."""
+        """Called once reading has ended. nats-py does not call its own callbacks if closing fails,
+        and calls them late while it flushes."""
 
     async def _read_loop(self) -> None:
         try:
@@ -56,8 +56,9 @@ class SessionClient(Client):  # type: ignore[misc]
                 self.on_end()
 
     async def _flush_pending(self, force_flush: bool = False) -> Any:
-        """nats-py swallows the cancellation of whoever waits here until the server takes what was
-        sent: loops would go on that were to end, and requests wait on after their time."""
+        """nats-py swallows the cancellation of a task that waits here for the server to take what
+        was sent: loops would go on after their end, and requests would wait beyond their
+        timeout."""
         task = asyncio.current_task()
         before = task.cancelling() if task is not None else 0
         flushed = await super()._flush_pending(force_flush)
@@ -66,15 +67,15 @@ class SessionClient(Client):  # type: ignore[misc]
         return flushed
 
     async def _close(self, *args: Any, **more: Any) -> None:
-        """nats-py closes in tasks of its own that nobody looks at, such as after a refused
-        connection; that a server is gone by then is no news."""
+        """nats-py closes in background tasks, for instance after a refused connection. An error
+        because the server is gone is expected there."""
         with contextlib.suppress(OSError):
             await super()._close(*args, **more)
 
     async def discard(self) -> None:
-        """Close what may be closed already, and what can't be since its server takes nothing.
+        """Close, even if it is closed already or its server does not read.
 
-        Nothing of it goes on; what it raises is no news of a connection that was given up.
+        All tasks end. Errors are ignored, because the connection is abandoned.
         """
         closing = asyncio.ensure_future(self.close())
         await asyncio.wait([closing], timeout=_DISCARD_S)
@@ -86,10 +87,10 @@ class SessionClient(Client):  # type: ignore[misc]
         await asyncio.wait(tasks, timeout=_DISCARD_S)
         for task in tasks:
             if task.done() and not task.cancelled():
-                task.exception()  # Read, so that it is not reported as one that nobody looked at.
+                task.exception()  # Mark the exception as retrieved.
 
     def _tasks(self) -> list["asyncio.Task[None]"]:
-        """Those of nats-py, which it leaves behind where it fails while it closes."""
+        """nats-py's tasks, which it leaves running if closing fails."""
         own = [self._reading_task, self._ping_interval_task, self._flusher_task]
         listening = [subscription._wait_for_msgs_task for subscription in self._subs.values()]
         return [task for task in (*own, *listening) if task is not None]
@@ -98,13 +99,13 @@ class SessionClient(Client):  # type: ignore[misc]
 class Taking:
     """A subscription whose messages are taken from the connection's bytes."""
 
-    def __init__(self, intake: BulkParser, subscription: Subscription) -> None:
-        self._intake = intake
+    def __init__(self, parser: BulkParser, subscription: Subscription) -> None:
+        self._parser = parser
         self._subscription = subscription
 
     async def unsubscribe(self) -> None:
         """Take no more."""
-        self._intake.leave(self._subscription._id)
+        self._parser.leave(self._subscription._id)
         await unsubscribe(self._subscription)
 
 
@@ -114,7 +115,7 @@ class Session:
     def __init__(self, client: SessionClient, *, api: str = "$JS.API.") -> None:
         self.client = client
         self.api = api
-        """Prefix of JetStream's API as this connection's account has it."""
+        """Prefix of JetStream's API in this connection's account."""
         self.closed = asyncio.Event()
         self.idle = asyncio.Event()
         """Set while no request is in flight."""
@@ -158,7 +159,7 @@ class Session:
                 await self.send(subject, payload, headers=headers, reply=f"{self._inbox}.{token}")
                 message = await reply
         except TimeoutError:
-            complaint = f"; the server said: {self.complaint}" if self.complaint else ""
+            complaint = f"; the server answered: {self.complaint}" if self.complaint else ""
             raise BusUnavailableError(
                 f"no answer from NATS for {subject} within {timeout_s} s{complaint}"
             ) from None
@@ -209,16 +210,16 @@ class Session:
         """Subscribe, past nats-py's objects and queues; ``take`` is called as messages come, and
         nothing may be sent to the subject before this returns. Raises BusUnavailableError."""
         subscription = await self.subscribe(subject, _pass_over)
-        self.client.intake.take(subscription._id, take)
-        return Taking(self.client.intake, subscription)
+        self.client.parser.take(subscription._id, take)
+        return Taking(self.client.parser, subscription)
 
     async def drain(self) -> None:
-        """Let the requests in flight be answered, and what was received be worked off."""
+        """Wait for the requests in flight, and for received messages to be processed."""
         await self.idle.wait()
         await self.client.drain()
 
     def lose(self) -> None:
-        """The connection is gone: fail what waits."""
+        """The connection is gone: fail the waiting requests."""
         self.closed.set()
         for _, reply in self._waiting.values():
             lost = "the connection to NATS was lost: the outcome is unknown"
@@ -227,7 +228,7 @@ class Session:
     def complain(self, complaint: str) -> None:
         """The server refused something: fail the requests that it names as not permitted.
 
-        Where nobody waits for it (a subscription, a message without an answer) it is logged.
+        Other refusals (of a subscription, of a message without reply) are logged.
         """
         self.complaint = complaint
         match = _FORBIDDEN.search(complaint)
@@ -251,8 +252,8 @@ class Session:
             raise MessageTooLargeError(subject, size_bytes, self.client.max_payload)
 
     async def _failed(self) -> None:
-        # The client knows that it is closed before it says so: tell all at once, and let
-        # others run, or a caller that tries again at once would keep them from it.
+        # The client is closed before its callback runs. Report that now, and yield, or a caller
+        # that retries in a loop would starve the callback.
         if self.client.is_closed:
             self.lose()
         await asyncio.sleep(0)
@@ -264,7 +265,7 @@ class Session:
 
 
 async def unsubscribe(subscription: Subscription) -> None:
-    """Get no more messages; they come no more where the connection is gone or ends, either."""
+    """Unsubscribe; errors are ignored, because a lost connection ends the subscription, too."""
     with contextlib.suppress(nats.errors.Error, OSError):
         await subscription.unsubscribe()
 
@@ -272,7 +273,7 @@ async def unsubscribe(subscription: Subscription) -> None:
 def _fail(reply: "asyncio.Future[Msg]", error: Exception) -> None:
     if not reply.done():
         reply.set_exception(error)
-        reply.exception()  # Whoever is still about to send never looks: no loss to report.
+        reply.exception()  # Mark as retrieved: a sender that has not sent yet never awaits it.
 
 
 async def _pass_over(message: Msg) -> None: ...

@@ -33,7 +33,7 @@ INPUTS_STREAM = "DRAY_INPUTS"
 DEAD_STREAM = "DRAY_DEAD"
 LEASES_STREAM = "DRAY_LEASES"
 LEASE_PREFIX = "dray.lease."
-"""Subjects of leases: one per key, made and answered by the adapter alone."""
+"""Subjects of leases: one per key, used only inside the adapter."""
 DAY_S = 86_400.0
 HOUR_S = 3_600.0
 MIB = 2**20
@@ -104,7 +104,7 @@ WHOLE = (">",)
 """The filter of a stream's every message."""
 DECISION_LOGS = "DRAY_DECISIONS_*"
 NODE = "<node>"
-"""Stands for the node's name in the rights of the role that has a user per node."""
+"""Placeholder of the node's name in the rights of the role that has a user per node."""
 
 API_OF_OWNER = "$JS.API."
 API_OF_OTHERS = "dray.js."
@@ -133,7 +133,7 @@ def stream_of(subject: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Readable:
-    """Messages that a role may have a consumer for."""
+    """Messages that a role may read through a consumer."""
 
     stream: str
     """A name, or ``DECISION_LOGS``."""
@@ -276,9 +276,9 @@ ACCESS: tuple[Access, ...] = (
 
 
 def api_rights(access: Access) -> tuple[str, ...]:
-    """Requests to JetStream's API that a role may send, without the prefix: pulling from consumers
-    whose names it learned, states of streams, and leases. Nothing that makes or changes anything,
-    and nothing that hands out a consumer's name."""
+    """Requests to JetStream's API that a role may send, without the prefix: pulls from consumers
+    whose names it knows, states of streams, and leases. None creates or changes anything, and none
+    reveals a consumer's name."""
     streams = dict.fromkeys("*" if "*" in one.stream else one.stream for one in access.reads)
     pulled = ("*",) if "*" in streams else tuple(streams)
     leases = (LEASES_STREAM,) if f"{LEASE_PREFIX}>" in access.publish else ()

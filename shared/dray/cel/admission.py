@@ -1,4 +1,4 @@
-"""What an API server says to a selector that is about to be written into an object.
+"""The API server's answer to a selector that is about to be written into an object.
 
 The rules and the words are those of ``ValidateCELSelector`` in Kubernetes'
 ``pkg/apis/resource/validation``: length, then compilation, then the estimated cost.
@@ -17,9 +17,9 @@ LONGEST_BYTES: Final = 10 * 1024
 MOST_COST: Final = 1_000_000
 """``CELSelectorExpressionMaxCost``."""
 MOST_ERRORS: Final = 100
-"""That cel-go tells of one expression."""
+"""Errors that cel-go reports for one expression."""
 _WITHOUT_PLACE: Final = ("must evaluate to", "program instantiation failed")
-"""What Kubernetes says about the expression as a whole."""
+"""Errors about the expression as a whole, which Kubernetes prints without a position."""
 
 Verdict = Literal["ok", "compile-error", "too-long", "too-complex"]
 
@@ -30,13 +30,13 @@ class AdmissionResult:
 
     verdict: Verdict
     text: str = ""
-    """Why it is refused, as Kubernetes says it; a fault with position and caret line."""
+    """Why it is refused, in Kubernetes' words; a compile error with position and caret line."""
     program: Program | None = None
-    """None where it does not compile, or is too long to try."""
+    """None if it does not compile, or is too long."""
 
 
 def admission(expression: str, environment: Environment) -> AdmissionResult:
-    """What a server says to ``expression``; ``environment`` should be that for new ones."""
+    """The server's answer to ``expression``; ``environment`` should have mode ``NEW``."""
     if len(expression.encode("utf-8", "surrogatepass")) > LONGEST_BYTES:
         return AdmissionResult("too-long", f"Too long: may not be more than {LONGEST_BYTES} bytes")
     try:
@@ -52,7 +52,7 @@ def kubernetes_words(error: CelCompileError) -> str:
     """A compile error as the API server prints it."""
     if error.reason.startswith(_WITHOUT_PLACE):
         return error.reason
-    told = [f"ERROR: <input>:{one}" for one in (error, *error.also)]
-    if len(told) > MOST_ERRORS:
-        told[MOST_ERRORS:] = [f"{len(told) - MOST_ERRORS} more errors were truncated"]
-    return "compilation failed: " + "\n".join(told)
+    lines = [f"ERROR: <input>:{one}" for one in (error, *error.also)]
+    if len(lines) > MOST_ERRORS:
+        lines[MOST_ERRORS:] = [f"{len(lines) - MOST_ERRORS} more errors were truncated"]
+    return "compilation failed: " + "\n".join(lines)

@@ -1,8 +1,8 @@
 """A selector in words: ``model is A100, and vram is at least 40Gi``.
 
-Each top-level clause is told by what it says of a device. A clause of a form that has no words
-here is given as it is written; nothing is left out but guards, which the clause beside them says
-as well: ``has(x.model) && x.model == "A100"`` is ``model is A100``.
+Each top-level clause is described. A clause without a description stays as it is written. Only
+guards are left out, when another clause implies them: ``has(x.model) && x.model == "A100"`` is
+``model is A100``.
 """
 
 import re
@@ -13,7 +13,7 @@ from dray.cel.reads import OWN_DOMAIN, Read, fact_of, read_of
 from dray.cel.syntax import tree
 from dray.cel.syntax.literals import quoted
 from dray.cel.syntax.tree import Expr
-from dray.cel.syntax.unparse import unparse
+from dray.cel.syntax.unparser import unparse
 from dray.domain.quantities import NANO, InvalidQuantityError, Quantity, parse_quantity
 
 _OPPOSITE: Final = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
@@ -40,36 +40,36 @@ _MADE: Final = ("quantity", "semver", "duration", "timestamp")
 def describe(root: Expr) -> str:
     """What a selector asks of a device, clause by clause, in the order of the text."""
     whole = _inlined(root, {})
-    return ", and ".join(_Teller(whole).told(whole))
+    return ", and ".join(_Describer(whole).clauses(whole))
 
 
-class _Teller:
-    """Tells the clauses of one selector; ``domains`` are those of all facts that it names."""
+class _Describer:
+    """Describes the clauses of one selector."""
 
     def __init__(self, root: Expr) -> None:
         reads = [fact_of(node) for node in _nodes(root)]
         self._domains = {read.domain for read in reads if read is not None and read.domain}
 
-    def told(self, root: Expr) -> list[str]:
+    def clauses(self, root: Expr) -> list[str]:
         """The words of each clause."""
         clauses = list(_clauses(root))
-        told: list[str] = []
+        found: list[str] = []
         for at, clause in enumerate(clauses):
             guarded = _presence(clause)
-            if guarded and any(self._says(guarded, other) for other in clauses[at + 1 :]):
+            if guarded and any(self._implies(guarded, other) for other in clauses[at + 1 :]):
                 continue
-            words = self._told(clause)
-            if words not in told:
-                told.append(words)
-        return told
+            words = self._clause(clause)
+            if words not in found:
+                found.append(words)
+        return found
 
-    def _says(self, guarded: Read, clause: Expr) -> bool:
+    def _implies(self, guarded: Read, clause: Expr) -> bool:
         """Whether a clause in words names the fact that a guard before it tests."""
         if _presence(clause) is not None or self._worded(clause, negated=False) is None:
             return False
         return any(_same(guarded, fact_of(node)) for node in _nodes(clause))
 
-    def _told(self, clause: Expr) -> str:
+    def _clause(self, clause: Expr) -> str:
         words = self._worded(clause, negated=False)
         return unparse(clause) if words is None else words
 
@@ -102,12 +102,12 @@ class _Teller:
     def _joined(self, clause: tree.Logical, negated: bool) -> str | None:
         """A chain inside a clause; the opposite of ``a || b`` is ``not a and not b``."""
         parts = [self._worded(term, negated=negated) for term in clause.terms]
-        told = [part for part in parts if part is not None]
-        if len(told) < len(parts):
+        known = [part for part in parts if part is not None]
+        if len(known) < len(parts):
             return None
         is_or = (clause.operator == "||") is not negated
-        text = (" or " if is_or else " and ").join(dict.fromkeys(told))
-        return f"either {text}" if is_or and len(told) > 1 else text
+        text = (" or " if is_or else " and ").join(dict.fromkeys(known))
+        return f"either {text}" if is_or and len(known) > 1 else text
 
     def _membership(self, clause: tree.Binary, negated: bool) -> str | None:
         guarded = _presence(clause)

@@ -1,4 +1,4 @@
-"""Which CEL a server speaks: its minor version, what the expression is for, and its gates.
+"""The CEL of an API server: its minor version, its feature gates, and the use of the expression.
 
 An API server checks a *new* expression against what the previous minor version knows as well,
 so that it can be rolled back, and against the feature gates; an expression that is already
@@ -18,12 +18,12 @@ _SERVED = re.compile(r"v?\d+\.(\d+)")
 
 
 class Mode(Enum):
-    """What an expression is checked for."""
+    """The use of an expression."""
 
     NEW = "new"
-    """Admission: it is about to be written into an object."""
+    """Admission: the expression is about to be written into an object."""
     STORED = "stored"
-    """Allocation: it stands in an object."""
+    """Allocation: the expression is stored in an object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +81,10 @@ def environment(
     """The environment of a server of ``version`` (``1.36``, ``v1.36.3``).
 
     A gate that is None has the version's default; 1.37 reads lists in stored expressions though
-    the gate is off. A version beyond what dray knows is taken
-    for the nearest that it knows.
+    the gate is off. An unknown version counts as the nearest known one.
 
     Raises:
-        ValueError: ``version`` or ``mode`` is none.
+        ValueError: ``version`` or ``mode`` is invalid.
     """
     parts = version.removeprefix("v").split(".")
     if len(parts) < 2 or parts[0] != "1" or not _is_number(parts[1]):
@@ -109,7 +108,7 @@ def environment_of_server(
 ) -> Environment:
     """The environment of a server that was asked for its ``version``, and probed for its gates.
 
-    A version that can't be read is taken for the one that dray is made for. Servers keep lists
+    An unreadable version counts as ``DEFAULT_MINOR``. Servers keep lists
     only where the gate is on; where it is off, the version says whether stored ones are read.
     """
     known = _SERVED.match(version)

@@ -1,4 +1,4 @@
-"""What can be wrong with an expression, and with evaluating it on one device."""
+"""Errors of an expression, and of its evaluation on one device."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -15,7 +15,7 @@ class CelError(PermanentError):
 
 
 class CelCompileError(CelError, InvalidInputError):
-    """The expression itself is at fault: message, position and a caret line.
+    """The expression is invalid: message, position and a caret line.
 
     ``line`` and ``column`` count from 1 and name the place that Kubernetes' compiler names.
     """
@@ -26,7 +26,7 @@ class CelCompileError(CelError, InvalidInputError):
         self.line = line
         self.column = column
         self.also: tuple[CelCompileError, ...] = ()
-        """What else is wrong, further down the text."""
+        """Further errors, in the order of the text."""
 
 
 class CelSyntaxError(CelCompileError):
@@ -51,7 +51,7 @@ class CelEvaluationError(CelError):
 
 
 class CelCostError(CelEvaluationError):
-    """Evaluation was stopped: it cost or did too much, or upstream would have stumbled."""
+    """Evaluation was stopped: a limit is exceeded, or Kubernetes' evaluator would panic."""
 
     def __init__(self, reason: str = "operation cancelled: actual cost limit exceeded") -> None:
         super().__init__(reason)
@@ -85,7 +85,7 @@ class CompileIssue(NamedTuple):
 
 
 def all_of(issues: Iterable[CompileIssue], source: str) -> CelTypeError:
-    """The error to raise: what stands first in the text, with all else, as Kubernetes orders it."""
+    """The error to raise: the first in the text, with the others, in the order of Kubernetes."""
     ordered = sorted(issues, key=lambda issue: issue.place.point)
     error, *others = [_worded(issue, source) for issue in ordered]
     error.also = tuple(others)
@@ -93,7 +93,7 @@ def all_of(issues: Iterable[CompileIssue], source: str) -> CelTypeError:
 
 
 def first_of(issues: Iterable[CompileIssue], source: str) -> CelTypeError:
-    """What stands first in the text, for what Kubernetes stops at."""
+    """The first in the text, for errors at which Kubernetes stops."""
     return _worded(min(issues, key=lambda issue: issue.place.point), source)
 
 

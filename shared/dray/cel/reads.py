@@ -7,7 +7,7 @@ from typing import Final
 from dray.cel.library.values import Value
 from dray.cel.syntax import tree
 from dray.cel.syntax.tree import Expr
-from dray.cel.syntax.unparse import unparse
+from dray.cel.syntax.unparser import unparse
 from dray.cel.view import DeviceView
 
 Names = Mapping[str, Expr]
@@ -53,8 +53,8 @@ def reads_of(root: Expr) -> tuple[Read, ...]:
 
 
 def shown_reads(root: Expr) -> tuple[Read, ...]:
-    """The facts to show beside a clause: also those named by a test of presence, through a
-    variable that stands for a part of the device, or with ``device.driver`` as the domain.
+    """The reads to show with a clause: also those of a presence test, through a variable that
+    stands for a part of the device, or with ``device.driver`` as the domain.
     """
     found: dict[str, Read] = {}
     ahead: list[tuple[Expr, Names]] = [(root, {})]

@@ -37,14 +37,14 @@ class DeviceRequest(msgspec.Struct, frozen=True, gc=False):
     """``capacity.requests``: quantities as text, keyed as the device publishes them."""
     tolerations: tuple[Toleration, ...] = ()
     admin_access: bool = False
-    """For those who watch devices: uses nothing up."""
+    """Administrative access: consumes nothing."""
 
 
 UNREAD: Final = "can't be read: "
-"""What begins the reason why nothing of a claim's spec is known."""
+"""Prefix of the reason why nothing of a claim's spec is known."""
 
 TOO_LARGE: Final = "too large for the bus: "
-"""What begins the reason why an object's fact is without what makes it too large."""
+"""Prefix of the reason why an object's fact lacks the parts that make it too large."""
 
 
 class ClaimSpec(msgspec.Struct, frozen=True, gc=False):
@@ -55,7 +55,7 @@ class ClaimSpec(msgspec.Struct, frozen=True, gc=False):
     config: tuple[OpaqueConfig, ...] = ()
     unsupported: tuple[str, ...] = ()
     in_full: tuple[Request, ...] = ()
-    """All requests with all that they say; empty where ``requests`` says it."""
+    """The complete requests; empty if ``requests`` represents them."""
 
     @property
     def unreadable(self) -> str:
@@ -64,7 +64,7 @@ class ClaimSpec(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def too_large(self) -> str:
-        """Why the bus has only what the claim holds; empty if it has all of it."""
+        """Why the bus has only what the claim holds; empty if it has the whole claim."""
         return self._reason(TOO_LARGE)
 
     def _reason(self, prefix: str) -> str:
@@ -72,13 +72,13 @@ class ClaimSpec(msgspec.Struct, frozen=True, gc=False):
 
 
 class DeviceTerms(msgspec.Struct, frozen=True, gc=False):
-    """On which terms a device is allocated: copies of what request and slice say."""
+    """The terms of a device's allocation, copied from request and slice."""
 
     tolerations: tuple[DeviceToleration, ...] = ()
     binding_conditions: tuple[str, ...] = ()
-    """What must be true of the device before the pod is bound."""
+    """Conditions of the device that must be true before the pod is bound."""
     binding_failure_conditions: tuple[str, ...] = ()
-    """What ends the attempt where it is true."""
+    """Conditions of the device that end the attempt if one is true."""
 
 
 class AllocatedDevice(msgspec.Struct, frozen=True, gc=False):
@@ -87,23 +87,23 @@ class AllocatedDevice(msgspec.Struct, frozen=True, gc=False):
     request: str
     id: DeviceId
     share_id: str | None = None
-    """UUID of one use of a device that allows several; None where it is held as a whole."""
+    """UUID of one share of a device that allows several; None if the whole device is held."""
     consumed: dict[str, str] = msgspec.field(default_factory=dict)
-    """``consumedCapacity``, after the device's request policy has rounded what was asked."""
+    """``consumedCapacity``, after the device's request policy has rounded the request."""
     admin_access: bool = False
-    """Such a result uses nothing up."""
+    """Administrative access: consumes nothing."""
     terms: DeviceTerms | None = None
     """None: there are none."""
 
 
 class Allocation(msgspec.Struct, frozen=True, gc=False):
-    """What a claim holds. ``node`` is empty where not one node alone may use it."""
+    """What a claim holds. ``node`` is empty unless exactly one node may use it."""
 
     devices: tuple[AllocatedDevice, ...]
     node: str = ""
     config: tuple[OpaqueConfig, ...] = ()
     selector: NodeSelector | None = None
-    """Which nodes may use it, where that is not ``node``; None without a node: all of them."""
+    """The nodes that may use it, if not ``node``; None without a node: all nodes."""
 
     def shares_of(self, device: DeviceId) -> list[AllocatedDevice]:
         """What it takes of a device; administrative access takes nothing."""
@@ -140,16 +140,16 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
 
 
 class GivenUp(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Attempts of a claim that were given up because Kubernetes took no write for them
+    """Attempts of a claim that were abandoned because Kubernetes refused their writes
     (docs/adr/0030)."""
 
     attempt: int
-    """Nobody carries out attempts up to this one any more."""
+    """Attempts up to this one are not executed any more."""
     void: int = 0
-    """Attempts up to this one can't have been committed by anybody: they count as void, also where
-    the claim's annotation does not say so."""
+    """Attempts up to this one can't have been committed: they count as void, even if the claim's
+    annotation does not say so."""
     revision: int = 0
-    """resourceVersion of the claim when they were given up."""
+    """resourceVersion of the claim when they were abandoned."""
     message: str = ""
-    """Why, in the API server's words, as long as nothing is decided about the claim again: until
-    it is changed, or after a while."""
+    """The API server's error, until the claim is decided again: after a change, or after a
+    while."""

@@ -17,10 +17,10 @@ class Version(msgspec.Struct, frozen=True, gc=False):
 AttributeValue = bool | int | str | Version
 
 
-# A dictionary's key far more often than it is made: its hash is computed once.
+# Used as a dictionary key far more often than created: cache the hash.
 class DeviceId(msgspec.Struct, frozen=True, order=True, gc=False, cache_hash=True):
-    """What identifies a device in the whole cluster. An empty part is unknown: such an identity
-    stands for every device that it may be."""
+    """The identity of a device in the cluster. An empty part is unknown: such an identity matches
+    every device that it may be."""
 
     driver: str
     pool: str
@@ -78,9 +78,9 @@ class RequestPolicy(msgspec.Struct, frozen=True, gc=False):
     """
 
     default: str | None = None
-    """What a claim uses that asks for nothing of it; None: the whole capacity."""
+    """Amount for a claim that requests none; None: the whole capacity."""
     valid_values: tuple[str, ...] = ()
-    """Ascending; the next one up is used, and above the last one nothing fits."""
+    """Ascending; a request is rounded up to the next one, and does not fit above the last."""
     minimum: str | None = None
     maximum: str | None = None
     step: str | None = None
@@ -90,7 +90,7 @@ class Capacity(msgspec.Struct, frozen=True, gc=False):
     """One consumable amount of a device."""
 
     value: str
-    """All there is, a quantity as text."""
+    """The total, a quantity as text."""
     policy: RequestPolicy | None = None
 
 
@@ -103,7 +103,7 @@ class Device(msgspec.Struct, frozen=True, gc=False):
     allow_multiple_allocations: bool = False
     taints: tuple[Taint, ...] = ()
     unsupported: tuple[str, ...] = ()
-    """What dray doesn't read, such as "consumesCounters": such a device is never allocated."""
+    """Fields that dray does not support, such as "consumesCounters": never allocated then."""
 
 
 class ResourceSlice(msgspec.Struct, frozen=True, gc=False):
@@ -115,7 +115,7 @@ class ResourceSlice(msgspec.Struct, frozen=True, gc=False):
     pool: str
     """The DRA pool (dray's own are named after the node), not the GPUPool."""
     generation: int
-    """Slices of an older generation of the pool count no more."""
+    """Slices of an older generation of the pool are ignored."""
     slice_count: int
     """Slices of this generation; with fewer published, the pool is incomplete."""
     node: str
@@ -135,17 +135,17 @@ class OpaqueConfig(msgspec.Struct, frozen=True, gc=False):
 
 
 class DeviceClass(msgspec.Struct, frozen=True, gc=False):
-    """What an administrator names: selectors and configuration."""
+    """A DeviceClass: selectors and configuration."""
 
     name: str
     selectors: tuple[str, ...] = ()
     config: tuple[OpaqueConfig, ...] = ()
     extended_resource: str = ""
-    """``extendedResourceName``: pods that ask for so many of it get devices of the class."""
+    """``extendedResourceName``: pods that request it get devices of the class."""
 
     @property
     def stands_for(self) -> tuple[str, ...]:
         """The extended resources for which kube-scheduler allocates devices of this class, on
-        nodes that have none of them by another way (a device plugin)."""
+        nodes without a device plugin for them."""
         explicit = (self.extended_resource,) if self.extended_resource else ()
         return (f"{IMPLICIT_RESOURCE}{self.name}", *explicit)

@@ -1,11 +1,10 @@
-"""Equality that tells types apart, as Kubernetes does. To Python true, 1 and 1.0 are equal, in
-attributes and in opaque parameters, too."""
+"""Equality that distinguishes types, as in Kubernetes. In Python, true, 1 and 1.0 are equal."""
 
 import msgspec
 
 
 def strictly_equal(one: object, other: object) -> bool:
-    """Whether two values, be they of the domain or JSON, are equal and say so in equal words."""
+    """Whether two values, of the domain or JSON, are equal and encode to the same JSON."""
     return one == other and _words(one) == _words(other)
 
 

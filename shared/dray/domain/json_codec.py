@@ -3,22 +3,28 @@
 The API server stores opaque parameters, and managed fields, up to 10 000 levels deep and hands them
 out as they were sent. msgspec recurses: from some depth on, which differs between versions of
 Python, threads and call stacks, it raises RecursionError or ends the process. So nothing deeper
-than ``MAX_NESTING`` is ever given to it: containers below that level are kept as their own text, a
-``msgspec.Raw``, which is encoded again as it is. Nothing that dray reads is nested that deep.
+than ``MAX_NESTING`` is ever given to it: containers below that level stay as text, a
+``msgspec.Raw``, which is encoded unchanged. Nothing that dray reads is nested that deep.
 
 Ten kilobytes of opaque parameters may hold thousands of containers, each of which costs time in
 every pass over the object. ``opaque_parts`` finds the parameters that hold more than
 ``MOST_CONTAINERS``; ``decode`` keeps what it found as text, too.
 
+Where objects are nested that deep, their ``fieldsV1`` is kept as text whole, before anything else
+is looked at: it may be most of them, and nobody reads it.
+
 The API server also hands out invalid UTF-8 and half surrogates in opaque parameters. They are read
-as U+FFFD, as every client written in Go reads them.
+as U+FFFD, as every client written in Go reads them. A number that Python has no value for, such as
+1e400 or one of 5 000 digits, is kept as its own text.
 """
 
+import contextlib
 import hashlib
+import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from functools import reduce
-from itertools import accumulate, compress
+from itertools import accumulate, compress, islice
 from operator import itemgetter
 from typing import Any, Final, TypeVar
 
@@ -26,17 +32,17 @@ import msgspec
 
 T = TypeVar("T")
 MAX_NESTING: Final = 250
-"""Containers within each other that are decoded: more than in any object without opaque parts, and
-few enough for the smallest stacks and for code that recurses."""
+"""Levels of containers that are decoded: more than any object without opaque parts has, and few
+enough for small stacks and recursive code."""
 
 MOST_CONTAINERS: Final = 128
-"""Containers in the opaque parameters of one driver that are decoded; where there are more, all of
-them are kept as text. What is no container is decoded always."""
+"""Containers in the opaque parameters of one driver that are decoded; if there are more, all of
+them stay as text. Scalars are always decoded."""
 
 Part = tuple[int, int, Any]
-"""Begin and end of a container in data, and what is to be in its place."""
+"""Begin and end of a container in the data, and its replacement."""
 
-_USUAL_NESTING: Final = 64
+_USUAL_NESTING: Final = 32
 """What is nested deeper is looked at more closely."""
 _KEPT: Final = b'[]{}"'
 _DROPPED: Final = bytes(byte for byte in range(256) if byte not in _KEPT)
@@ -70,6 +76,30 @@ _PARAMETERS: Final = re.compile(
 """Parameters with containers in them; in group 1 themselves, if they are small and not deep."""
 _WHOLE_STRINGS: Final = re.compile(rb'(?:[^"]++|' + _STRING + rb")*+", re.DOTALL)
 _READ_AT_ONCE_BYTES: Final = 1024
+_FIELDS: Final = re.compile(
+    rb'"fieldsV1"(?<=[{,\s]"fieldsV1")\s*+:\s*+((?:[{},\s]++|' + _STRING + rb"\s*+:\s*+(?=\{))++)",
+    re.DOTALL,
+)
+"""In group 1 the fields, objects in objects, and maybe the brackets and commas after them."""
+_AFTER_FIELDS: Final = b" \t\r\n,{"
+_NUMBER: Final = re.compile(
+    _STRING + rb"|(-?[0-9](?:[0-9.]*+[eE][+-]?+[0-9]++|[0-9.]{300,}+))", re.DOTALL
+)
+"""A string, or in group 1 a number that may be out of range."""
+_MOST_NUMBERS: Final = 128
+"""Of those out of range, kept one by one in an object."""
+_INNERMOST: Final = re.compile(
+    _STRING + rb"|([{\[](?:[^\"{}\[\]]++|" + _STRING + rb")*+[}\]])", re.DOTALL
+)
+_MAY_BE_LARGE: Final = re.compile(rb"[0-9.]{200}|[0-9.][eE][+-]?[0-9]{3}")
+_OUT_OF_RANGE: Final = "out of range"
+"""What msgspec says of a number that Python has no value for."""
+_ITEMS: Final = re.compile(rb'"items"\s*+:\s*+\[\s*+')
+_BETWEEN: Final = re.compile(rb'\}(\s*+,\s*+)(?=\{\s*+"[a-zA-Z])')
+"""Between two objects, outside of strings: a string can't end where a letter follows."""
+_METADATA: Final = b'"metadata":{'
+"""After it a text is outside of strings: a string can't end where ``metadata`` begins."""
+_LEAST_STEP_BYTES: Final = 65_536
 _ANYTHING: Final = msgspec.json.Decoder[Any]()
 
 
@@ -79,21 +109,24 @@ def decode(
     *,
     nesting: int = MAX_NESTING,
     opaque: Iterable[Part] = (),
+    is_shallow: bool = False,
 ) -> T:
     """The value of ``decoder``'s type; containers more than ``nesting`` deep as ``msgspec.Raw``.
 
-    ``opaque``: what ``opaque_parts`` found in the data, to be taken as it is.
+    ``opaque``: what ``opaque_parts`` found in the data, to be taken as it is. ``is_shallow``: it is
+    known that nothing is nested that deep.
 
     Raises:
         msgspec.DecodeError: the data is no JSON, or does not fit the type.
     """
     if parts := list(opaque):
         return msgspec.convert(_decoded(data, nesting, parts), decoder.type)
-    if not _may_be_deeper(data, nesting):
+    if is_shallow or not _may_be_deeper(data, nesting):
         try:
             return decoder.decode(data)
-        except msgspec.ValidationError:
-            raise
+        except msgspec.ValidationError as error:
+            if _OUT_OF_RANGE not in str(error):
+                raise
         except (msgspec.DecodeError, UnicodeDecodeError):
             pass  # Malformed, or text that is no Unicode.
     return msgspec.convert(_decoded(data, nesting, []), decoder.type)
@@ -161,12 +194,12 @@ def _with_texts(data: bytes, positions: Sequence[int], depths: Sequence[int]) ->
         kept.append(text(data[begin:end]))
         copied, bracket = end, last + 1
     shallow.append(data[copied : positions[-1] + 1])
-    value = _ANYTHING.decode(_readable(b"".join(shallow)))
+    value = decode(b"".join(shallow), _ANYTHING)
     return {key: kept[one[0]] if isinstance(one, list) else one for key, one in value.items()}
 
 
 def checked(value: T, decoder: msgspec.json.Decoder[T]) -> T:
-    """The value, once it is sure that all in it is of the types that its class says.
+    """The value, after a check that its fields have the types of their annotations.
 
     Raises:
         msgspec.ValidationError: it is not; other errors of ``msgspec.json.encode``.
@@ -180,7 +213,7 @@ def checked(value: T, decoder: msgspec.json.Decoder[T]) -> T:
 
 
 def _opaque(value: object) -> Any:
-    """What stands for a ``msgspec.Raw``: fits no type but ``object``."""
+    """Placeholder of a ``msgspec.Raw``: fits no type but ``object``."""
     if isinstance(value, msgspec.Raw):
         return {0: None}
     raise TypeError(f"{type(value).__name__} is no JSON")
@@ -195,6 +228,13 @@ def _may_be_deeper(data: bytes, nesting: int) -> bool:
     """False if containers are surely not more than ``nesting`` deep within each other."""
     if data.count(b"{") + data.count(b"[") <= nesting:
         return False
+    return bool(_unmatched(data, min(nesting, _USUAL_NESTING)))
+
+
+def _unmatched(data: bytes, levels: int) -> bytes:
+    """The brackets of the data, outside of whose strings it begins, without containers that have at
+    most ``levels // 2`` levels, and maybe without some that have up to ``levels``. More is left
+    where most are nested deeper."""
     if b"\\" in data:
         if b"\\\\" in data:
             data = data.replace(b"\\\\", b"")
@@ -202,14 +242,123 @@ def _may_be_deeper(data: bytes, nesting: int) -> bool:
     brackets = data.translate(None, _DROPPED).replace(b'""', b"")
     if b'"' in brackets:
         brackets = _SIMPLE_STRING.sub(b"", brackets)
-    for _ in range(min(nesting, _USUAL_NESTING) // 2):
+    for _ in range(levels // 2):
         # Takes the innermost containers away, and with them at most those around them.
+        before = len(brackets)
         brackets = brackets.replace(b"{}", b"").replace(b"[]", b"")
-    return bool(brackets)
+        if (before - len(brackets)) * levels < before:
+            break
+    return brackets
+
+
+class _Page(msgspec.Struct):
+    """A list, with the text of its objects."""
+
+    metadata: dict[str, Any]
+    items: list[msgspec.Raw] | None = None
+
+
+_PAGE: Final = msgspec.json.Decoder(_Page)
+Page = tuple[dict[str, Any], list[bytes], bool]
+"""A list's metadata, the text of each of its objects, and whether none of them is nested deep."""
+
+
+def cut(data: bytes) -> Generator[None, None, Page]:
+    """Cut a Kubernetes list into its objects. Each step takes about as long as reading one of
+    them, or ``_LEAST_STEP_BYTES``; what cuts long lists may wait between steps.
+
+    Raises:
+        msgspec.DecodeError: the data is no list.
+    """
+    if is_shallow := (yield from _is_shallow(data)):
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+            page = _PAGE.decode(data)
+            return page.metadata, [bytes(item) for item in page.items or ()], True
+        # Malformed, or text that is no Unicode.
+    items: list[bytes] = []
+    found = _ITEMS.search(data)
+    first = begin = piece = last = found.end() if found is not None else len(data)
+    depth = 0
+    for between in _BETWEEN.finditer(data, first):
+        depth += _depth_after(data[piece : between.start(1)])
+        piece = between.end(1)
+        if depth < 0:
+            break
+        if depth == 0:
+            items.append(data[begin : between.start(1)])
+            begin = last = piece
+            yield
+    if data.startswith(b"{", begin):
+        last = _brackets_of(data, begin)[0][-1] + 1
+        items.append(data[begin:last])
+    rest = data[:first] + data[last:]
+    if _may_be_deeper(rest, _USUAL_NESTING):
+        raise msgspec.DecodeError("JSON is malformed: not only objects are in the list")
+    page = _PAGE.decode(_readable(rest))
+    return page.metadata, [*items, *map(bytes, page.items or ())], is_shallow
+
+
+def _is_shallow(data: bytes) -> Generator[None, None, bool]:
+    """Whether nothing in the data is nested too deep for sure."""
+    begin = depth = 0
+    while begin < len(data):
+        at = data.find(_METADATA, begin + _LEAST_STEP_BYTES)
+        end = len(data) if at < 0 else at + len(_METADATA)
+        brackets = _unmatched(data[begin:end], _USUAL_NESTING)
+        opening = brackets.lstrip(b"]}")
+        depth += 2 * len(opening) - len(brackets)
+        if opening.strip(b"[{") or depth > MAX_NESTING - _USUAL_NESTING:
+            return False
+        begin = end
+        yield
+    return True
+
+
+def _fields(data: bytes) -> Iterator[Part]:
+    """The ``fieldsV1`` of managed fields, as text."""
+    for found in _FIELDS.finditer(data):
+        text = found[1].rstrip(_AFTER_FIELDS)
+        depth = _depth_after(text)
+        if depth < 0:  # The end of what they are in.
+            text = text[:depth].rstrip(_AFTER_FIELDS)
+        if text and _depth_after(text) == 0:
+            yield found.start(1), found.start(1) + len(text), _text(text)
+
+
+def _depth_after(data: bytes) -> int:
+    """How much deeper the data ends than it begins, both outside of strings."""
+    brackets = _unmatched(data, 0)
+    return len(brackets) - 2 * len(brackets.translate(None, b"[{"))
+
+
+def _numbers_out_of_range(data: bytes) -> Iterable[Part]:
+    """Each of them; where there are many, the innermost containers around them."""
+    numbers = list(islice(_each_number_out_of_range(data), _MOST_NUMBERS + 1))
+    if len(numbers) <= _MOST_NUMBERS:
+        return numbers
+    innermost = (found for found in _INNERMOST.finditer(data) if found[1])
+    around = [(*one.span(1), _text(one[1])) for one in innermost if _MAY_BE_LARGE.search(one[1])]
+    return [*around, *_each_number_out_of_range(_blanked(data, around))]
+
+
+def _each_number_out_of_range(data: bytes) -> Iterator[Part]:
+    for found in _NUMBER.finditer(data):
+        if (number := found[1]) is not None and _is_out_of_range(number):
+            yield found.start(1), found.end(1), msgspec.Raw(number)
+
+
+def _is_out_of_range(number: bytes) -> bool:
+    if not number.lstrip(b"-").isdigit():
+        return math.isinf(float(number))
+    try:
+        _ANYTHING.decode(number)
+    except msgspec.ValidationError:
+        return True
+    return False
 
 
 def _readable(data: bytes) -> bytes:
-    """The data with U+FFFD for what is no Unicode."""
+    """The data with U+FFFD in place of invalid Unicode."""
     try:
         data.decode()
     except UnicodeDecodeError:
@@ -221,16 +370,31 @@ def _readable(data: bytes) -> bytes:
 
 def _decoded(data: bytes, nesting: int, parts: Sequence[Part]) -> Any:
     """The data with the parts, decoded down to ``nesting``; deeper ones are ``msgspec.Raw``."""
-    rest = _replaced(data, parts, [b" " * (end - begin) for begin, end, _ in parts])
-    if not parts or _may_be_deeper(rest, nesting):
+    parts = _outermost([*parts, *_fields(data)])
+    rest = _blanked(data, parts)
+    if _may_be_deeper(rest, nesting):
         deeper = _deeper_parts(rest, nesting)
         deep = [(begin, end, _text(data[begin:end])) for begin, end in deeper]
         parts = _outermost([*parts, *deep])
-    mark = hashlib.sha256(data).hexdigest()  # No string of the data can be it.
+    try:
+        return _with_parts(data, parts)
+    except msgspec.ValidationError:
+        numbers = _numbers_out_of_range(_blanked(data, parts))
+        return _with_parts(data, _outermost([*parts, *numbers]))
+
+
+def _with_parts(data: bytes, parts: Sequence[Part]) -> Any:
+    """The data, decoded, with the parts."""
+    mark = hashlib.sha256(data).hexdigest()[:32]  # No string of the data can be it.
     named = {f"{mark}.{number}": value for number, (_, _, value) in enumerate(parts)}
     shallow = _replaced(data, parts, [f'"{name}"'.encode() for name in named])
     value = _ANYTHING.decode(_readable(shallow))
     return _put_back(value, named) if named else value
+
+
+def _blanked(data: bytes, parts: Sequence[Part]) -> bytes:
+    """The data with spaces in place of the parts."""
+    return _replaced(data, parts, [b" " * (end - begin) for begin, end, _ in parts])
 
 
 def _replaced(data: bytes, parts: Sequence[Part], texts: Sequence[bytes]) -> bytes:
@@ -280,8 +444,8 @@ def _on_one_line(data: bytes) -> bytes:
 
 
 def abridged(value: Any) -> Any:
-    """A value as plain JSON, with a note in place of what is nested too deep: for people, and for
-    what takes nothing else."""
+    """A value as plain JSON, with a note in place of parts nested too deep: for people, and for
+    consumers that accept plain JSON only."""
     return _abridged(decode(msgspec.json.encode(value), _ANYTHING))
 
 
@@ -291,13 +455,15 @@ def _abridged(value: Any) -> Any:
     if isinstance(value, list):
         return [_abridged(entry) for entry in value]
     if isinstance(value, msgspec.Raw):
-        return f"({len(bytes(value))} bytes, nested more than {MAX_NESTING} levels deep)"
+        size_bytes, is_container = len(bytes(value)), bytes(value)[:1] in b"[{"
+        problem = f"nested more than {MAX_NESTING} levels deep" if is_container else "out of range"
+        return f"({size_bytes} bytes, {problem})"
     return value
 
 
 def canonical(value: Any) -> bytes:
-    """JSON with the keys in order: equal for values that are equal, whatever they were part of when
-    they were decoded. Below ``MAX_NESTING`` the order of keys counts."""
+    """JSON with sorted keys: equal for equal values, wherever they were decoded. Below
+    ``MAX_NESTING`` the order of keys counts."""
     same = decode(msgspec.json.encode(value), _ANYTHING)
     return msgspec.json.encode(same, order="deterministic")
 

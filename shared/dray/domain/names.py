@@ -32,7 +32,7 @@ QOS: Final = PREFIX + "qos"
 DRA_CEL_EXPRESSION: Final = PREFIX + "dra-cel-expression"
 TFLOPS_LIMIT: Final = PREFIX + "tflops-limit"
 VRAM_LIMIT: Final = PREFIX + "vram-limit"
-# Other forms of asking, under TensorFusion's names where it has one.
+# Further request annotations, with TensorFusion's names where they exist.
 DEDICATED_GPU: Final = PREFIX + "dedicated-gpu"
 COMPUTE_PERCENT_REQUEST: Final = PREFIX + "compute-percent-request"
 COMPUTE_PERCENT_LIMIT: Final = PREFIX + "compute-percent-limit"
@@ -78,7 +78,7 @@ ALLOCATED: Final = PREFIX + "allocated"
 TEMPLATE_READY: Final = PREFIX + "template-ready"
 """On a waiting pod: its derived template, touched so that old controllers retry at once."""
 CONTAINER_GPU_IDS: Final = PREFIX + "container-gpu-ids"
-"""On a pod that runs: the cards of each container, as JSON."""
+"""On a running pod: the devices of each container, as JSON."""
 OWN_ANNOTATIONS: Final = (
     REQUEST_ID,
     TRACEPARENT,
@@ -113,9 +113,9 @@ VRAM: Final = "vram"
 VIRTUAL_TFLOPS: Final = "virtual_tflops"
 VIRTUAL_VRAM: Final = "virtual_vram"
 
-# How cards of a node are joined, as attributes.
+# Attributes: how devices of a node are connected.
 NVLINK_DOMAIN: Final = "nvlink_domain"
-"""Equal for cards that NVLink joins, directly or over switches or other cards."""
+"""Equal for devices connected by NVLink, directly or over switches or other devices."""
 NUMA_NODE: Final = "numa_node"
 PCIE_ROOT: Final = "resource.kubernetes.io/pcieRoot"
 """Kubernetes' own; all drivers spell it alike (KEP-4381)."""
@@ -133,16 +133,16 @@ DEFAULT_PLACEMENT: Final = FRAGMENTATION_AWARE
 LIMITS_KIND: Final = "GPULimits"
 """``kind`` of the driver's own opaque configuration; its fields are those below, and limits."""
 CONTAINER_FIELD: Final = "container"
-"""Whose requests they are; absent: of every container that refers to the claim."""
+"""The containers that the requests belong to; absent: every container that refers to the claim."""
 PREFER_FIELD: Final = "prefer"
-"""What the pod would rather have; dray's allocator reads it, as the percentages below."""
+"""The pod's preference; dray's allocator reads it, like the percentages below."""
 PLACEMENT_FIELD: Final = "placement"
 TOPOLOGY_FIELD: Final = "gpuTopology"
 PERCENT_FIELDS: Final = {
     VIRTUAL_TFLOPS: "computePercentRequest",
     VIRTUAL_VRAM: "vramPercentRequest",
 }
-"""By the capacity that is consumed: percent of what the card has of its physical counterpart."""
+"""By consumed capacity: percent of the device's physical counterpart."""
 
 QOS_LEVELS: Final = ("low", "medium", "high", "critical")
 DEFAULT_QOS: Final = "medium"

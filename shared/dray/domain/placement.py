@@ -1,7 +1,7 @@
-"""Where pods go among what fits: a pool's ``placement``, and what a pod says in its place.
+"""Which of the feasible nodes and devices a pod gets: a pool's ``placement``, and a pod's override.
 
-A policy is read as far as it goes: what a newer version wrote and nobody here knows counts as not
-said. What people write on pods is checked where it is admitted (``parse_placement``).
+Unknown values of a policy, which a newer version may have written, count as absent. Annotations
+of pods are checked at admission (``parse_placement``).
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ MODES: Final = {
     FRAGMENTATION_AWARE: ("", ""),
     KUBERNETES_COMPATIBLE: ("", ""),
 }
-"""What a mode means for nodes and for cards; empty: both are chosen together, or the first that
+"""Node level and device level of each mode; empty: both are chosen together, or the first that
 fit."""
 
 SOFT: Final = "soft"
@@ -40,21 +40,21 @@ DEFAULT_TOPOLOGY: Final = SOFT
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """How nodes and cards are chosen among those that fit."""
+    """How nodes and devices are chosen among those that fit."""
 
     node: str = ""
     """``binpack`` or ``spread``; empty, as ``gpu`` then is: the mode has no levels."""
     gpu: str = ""
     weights: tuple[tuple[str, int], ...] = ()
-    """Of resources, by name; empty: what is used most of a card stands for it."""
+    """Of resources, by name; empty: the most used resource of a device counts."""
     topology: str = DEFAULT_TOPOLOGY
-    """What becomes of pods whose cards are not joined."""
+    """How pods with several devices treat their connection."""
     is_compatible: bool = False
-    """Whether kube-scheduler's allocator is followed, and nothing is scored."""
+    """Whether devices are chosen as kube-scheduler's allocator does, without scores."""
 
     @property
     def is_aware(self) -> bool:
-        """Whether fragmentation decides."""
+        """Whether placement minimizes fragmentation."""
         return not self.node and not self.is_compatible
 
 
@@ -65,7 +65,7 @@ def placement_of(
     weights: Mapping[str, int] | None = None,
     topology: str = "",
 ) -> Placement:
-    """A policy's placement from what it says; empty: it doesn't."""
+    """A policy's placement from its fields; empty: absent."""
     weighed = tuple(sorted((name, one) for name, one in (weights or {}).items() if one > 0))
     is_load = bool({node, gpu} & {*LEVELS} or weighed)
     by_mode = MODES.get(mode) or MODES[COMPACT_FIRST if is_load else DEFAULT_PLACEMENT]
@@ -79,8 +79,8 @@ def placement_of(
 
 
 def overridden(policy: Placement, placement: str, topology: str) -> Placement:
-    """The policy with what a pod says in its place; weights stay the policy's. What nobody can
-    read counts as not said."""
+    """The policy with a pod's overrides; weights stay the policy's. Invalid overrides count as
+    absent."""
     try:
         mode, node, gpu = parse_placement(placement) if placement else ("", "", "")
     except ValueError:
@@ -113,35 +113,34 @@ def _with_levels(placement: Placement, node: str, gpu: str) -> Placement:
 
 @lru_cache(maxsize=256)
 def parse_placement(text: str) -> tuple[str, str, str]:
-    """Mode, node level and card level of a pod's own placement; empty: not said.
+    """Mode, node level and device level of a pod's own placement; empty: absent.
 
     Raises:
-        ValueError: what it may be.
+        ValueError: the text is invalid; the message lists the valid values.
     """
     if text in MODES:
         return text, "", ""
-    said: dict[str, str] = {}
+    levels: dict[str, str] = {}
     for part in text.split(","):
         level, _, value = (one.strip() for one in part.partition("="))
-        if level not in ("node", "gpu") or level in said or value not in LEVELS:
+        if level not in ("node", "gpu") or level in levels or value not in LEVELS:
             modes = ", ".join(f'"{mode}"' for mode in MODES)
             raise ValueError(
                 f"expected {modes}, or binpack or spread for each level, such as "
                 '"node=binpack,gpu=spread"; leave the annotation out to have the pool\'s'
             )
-        said[level] = value
-    return "", said.get("node", ""), said.get("gpu", "")
+        levels[level] = value
+    return "", levels.get("node", ""), levels.get("gpu", "")
 
 
 def parse_topology(text: str) -> str:
-    """A pod's own word about its cards' topology.
+    """A pod's own ``gpu-topology``.
 
     Raises:
-        ValueError: what it may be.
+        ValueError: the text is invalid; the message lists the valid values.
     """
     if text not in TOPOLOGIES:
         raise ValueError(
-            'expected "soft", to have cards that are joined where there are some, "hard", to wait '
-            'for them, or "none"'
+            'expected "soft", to prefer connected GPUs, "hard", to wait for them, or "none"'
         )
     return text

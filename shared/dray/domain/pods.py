@@ -1,4 +1,4 @@
-"""What pods ask of a node, and nodes and pools as the claim-controller publishes them."""
+"""Pods, nodes and pools as the claim-controller publishes them."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ class NodeExpression(msgspec.Struct, frozen=True, gc=False):
     is_field: bool = False
 
     def holds(self, seen: Mapping[str, str]) -> bool:
-        """Whether these labels (or fields) meet it; none meet an operator that is unknown."""
+        """Whether these labels (or fields) match; an unknown operator never matches."""
         match self.operator:
             case "In":
                 return seen.get(self.key) in self.values
@@ -65,15 +65,15 @@ NodeTerm = tuple[NodeExpression, ...]
 
 
 class HostPort(msgspec.Struct, frozen=True, order=True, gc=False):
-    """A port of the node itself that a container takes."""
+    """A host port of a container."""
 
     number: int
     protocol: str = "TCP"
     address: str = ANY_ADDRESS
-    """The address that it is taken on; ``0.0.0.0`` stands for all."""
+    """The host IP; ``0.0.0.0``: all addresses."""
 
     def conflicts(self, other: "HostPort") -> bool:
-        """Whether both can't be taken on one node: the rule of kube-scheduler's NodePorts."""
+        """Whether both conflict on one node: the rule of kube-scheduler's NodePorts."""
         return (
             self.number == other.number
             and self.protocol == other.protocol
@@ -86,7 +86,7 @@ class HostPort(msgspec.Struct, frozen=True, order=True, gc=False):
 
 
 class PodNeeds(msgspec.Struct, frozen=True, gc=False):
-    """What dray's node fit reads from a pod's spec, and the names of what it doesn't read."""
+    """The parts of a pod's spec that dray's node fit reads, and the names of those it does not."""
 
     cpu_milli: int = 0
     memory_bytes: int = 0
@@ -94,12 +94,13 @@ class PodNeeds(msgspec.Struct, frozen=True, gc=False):
     node_terms: tuple[NodeTerm, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     unread: tuple[str, ...] = ()
-    """Needs such as "pod affinity" or "volumes": such a pod takes the gated path."""
+    """Unsupported requirements such as "pod affinity" or "volumes": kube-scheduler binds such a
+    pod."""
     resources: dict[str, int] = msgspec.field(default_factory=dict)
-    """Every other resource it asks for: ``ephemeral-storage`` and huge pages in bytes, extended
-    resources in pieces."""
+    """Other requested resources: ``ephemeral-storage`` and huge pages in bytes, extended resources
+    in units."""
     ports: tuple[HostPort, ...] = ()
-    """Ports of the node that it takes while it runs."""
+    """Host ports that it uses while it runs."""
 
 
 class PodClaim(msgspec.Struct, frozen=True, gc=False):
@@ -122,7 +123,7 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
     gated: bool = False
     """Whether dray's scheduling gate is still on."""
     other_gates: bool = False
-    """Whether somebody else's gate is on; dray decides nothing until it is lifted."""
+    """Whether another scheduling gate is on; dray does not decide until it is removed."""
     node: str = ""
     phase: str = "Pending"
     deleting: bool = False
@@ -137,30 +138,30 @@ class Pod(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def binder(self) -> Literal["dray", "kube-scheduler"]:
-        """Who binds the pod: dray where its ``schedulerName`` says so, else kube-scheduler."""
+        """The binder of the pod: dray if its ``schedulerName`` names dray, else kube-scheduler."""
         return OWNER_DRAY if self.scheduler == DRAY_SCHEDULER else OWNER_KUBE_SCHEDULER
 
 
 class Node(msgspec.Struct, frozen=True, gc=False):
-    """A node's allocatable, what its pods sum to, and which pool it is in."""
+    """A node's allocatable, the sum of its pods' requests, and its pool."""
 
     name: str
     uid: str
     pool: str = ""
-    """GPUPool, or empty: in none, or moving; then nothing is allocated there."""
+    """GPUPool; empty: in no pool, or moving. Nothing is allocated there then."""
     owner: str = OWNER_DRAY
     """``spec.owner`` of its pool."""
     qos: str = DEFAULT_QOS
-    """Of its cards: the node's label, else the pool's default."""
+    """Of its devices: the node's label, else the pool's default."""
     tflops_ratio: str = "1"
-    """Virtual over physical, a decimal as text."""
+    """Ratio of virtual to physical capacity, a decimal as text."""
     vram_ratio: str = "1"
     dedicated: bool = False
     cpu_milli: int = 0
     """Allocatable, in thousandths of a core."""
     memory_bytes: int = 0
     pods: int = 0
-    """How many pods it may run."""
+    """Maximum number of pods."""
     used_cpu_milli: int = 0
     used_memory_bytes: int = 0
     used_pods: int = 0
@@ -168,22 +169,22 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     """Allocatable of every other resource, as in ``PodNeeds.resources``; absent: none."""
     used_resources: dict[str, int] = msgspec.field(default_factory=dict)
     used_ports: tuple[HostPort, ...] = ()
-    """Host ports that its pods take, each once."""
+    """Host ports in use by its pods, without duplicates."""
     labels: dict[str, str] = msgspec.field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
     ready: bool = True
     leaving: str = ""
-    """GPUPool that the node is being taken out of; ``pool`` stays empty until the pool's
+    """GPUPool that the node is leaving; ``pool`` stays empty until the pool's
     decision log says ``node-left``."""
     leaving_since: int = 0
     """Facts of this node from this revision on no longer name ``leaving`` as its pool."""
     assigned_pool: str = ""
-    """GPUPool that has the node: ``pool``, or what that will be once the node has moved."""
+    """GPUPool of the node: ``pool``, or the next one once the node has moved."""
 
 
 class Pool(msgspec.Struct, frozen=True, gc=False):
-    """A GPUPool as the services need it."""
+    """The fields of a GPUPool that services read."""
 
     name: str
     uid: str
@@ -202,12 +203,12 @@ class Pool(msgspec.Struct, frozen=True, gc=False):
     """Empty: all."""
 
     def admits(self, namespace: str) -> bool:
-        """Whether pods and claims of a namespace may have devices of the pool."""
+        """Whether pods and claims of a namespace may use devices of the pool."""
         return not self.allowed_namespaces or namespace in self.allowed_namespaces
 
 
 class Policy(msgspec.Struct, frozen=True, gc=False):
-    """A SchedulingConfigTemplate as the services need it."""
+    """The fields of a SchedulingConfigTemplate that services read."""
 
     name: str
     uid: str
@@ -218,7 +219,7 @@ class Policy(msgspec.Struct, frozen=True, gc=False):
     version: int = 0
     """``metadata.generation``: a changed policy is a new version."""
     placement_node: str = ""
-    """``placement.node``: ``binpack`` or ``spread``; empty: as the mode says."""
+    """``placement.node``: ``binpack`` or ``spread``; empty: the mode's."""
     placement_gpu: str = ""
     """The same of cards."""
     placement_weights: dict[str, int] = msgspec.field(default_factory=dict)

@@ -1,8 +1,8 @@
-"""What a pod would rather have among the cards that it may have: ``prefer`` of its annotations.
+"""Preferred devices among those that fit: the annotation ``prefer`` of a pod.
 
 Criteria are separated by ``|``, the most important first. Each is an amount with a direction
-(``tflops desc``, ``vram asc``) or models in the order of liking (``H100,A100``). A preference
-refuses no card.
+(``tflops desc``, ``vram asc``) or models in order of preference (``H100,A100``). A preference
+excludes no device.
 """
 
 from functools import lru_cache
@@ -20,10 +20,10 @@ MOST_MODELS = 32
 
 
 class ByAmount(msgspec.Struct, frozen=True, gc=False):
-    """The smallest first where ``sign`` is 1, the largest where it is -1."""
+    """Smallest first if ``sign`` is 1, largest first if it is -1."""
 
     capacity: str
-    """``tflops`` or ``vram``: what the card has, whoever uses how much of it."""
+    """``tflops`` or ``vram``: the whole capacity of the device, however much is in use."""
     sign: int
 
 
@@ -38,10 +38,10 @@ Preference = tuple[ByAmount | ByModel, ...]
 
 @lru_cache(maxsize=1024)
 def parse_preference(text: str) -> Preference:
-    """The criteria in ``text``; none where it is empty.
+    """The criteria in ``text``; none if it is empty.
 
     Raises:
-        ValueError: which criterion is none, and what one looks like.
+        ValueError: a criterion is invalid; the message shows valid ones.
     """
     if not text:
         return ()
@@ -65,7 +65,7 @@ def _criterion(text: str) -> ByAmount | ByModel:
         raise ValueError(f"expected at most {MOST_MODELS} models in one criterion")
     if not all(model.isprintable() and 0 < len(model) <= LONGEST_MODEL for model in models):
         raise ValueError(
-            'expected criteria such as "tflops desc", "vram asc" or models in the order of '
-            'liking such as "H100,A100", separated by "|"'
+            'expected criteria such as "tflops desc", "vram asc" or models in order of '
+            'preference such as "H100,A100", separated by "|"'
         )
     return ByModel(models)

@@ -42,7 +42,7 @@ class Quantity:
 
     nano: int
     binary: bool = False
-    """Whether it was written with a binary suffix, and is written so again."""
+    """Whether it was written with a binary suffix; it is written with one again."""
     exponent: int = -9
     """The power of ten by which Kubernetes holds it, which CEL's ``isInteger`` lets users see."""
     is_small: bool = True
@@ -63,7 +63,7 @@ class Quantity:
 
     def __sub__(self, other: "Quantity") -> "Quantity":
         if other.is_small and _scaled(other.nano, -9, other.exponent) == INT64.start:
-            # Go adds what it takes for the negated number: of the smallest int64 that is itself.
+            # Go adds the negated number, and the smallest int64 is its own negation.
             found = self + other
             if found.is_small:
                 return found
@@ -157,8 +157,8 @@ def readable(nano: int, *, binary: bool = False) -> str:
 
 
 def rounded_down(nano: int, *, binary: bool = False) -> str:
-    """The same for what is left of something: a fraction, or what takes more than five digits, is
-    told in hundredths of its unit, ``14.2Gi`` and not ``15247133901``."""
+    """The same, rounded down, for remaining amounts: a fraction, or an amount of more than five
+    digits, has two decimals of its unit, ``14.2Gi`` and not ``15247133901``."""
     text = readable(nano, binary=binary)
     digits = text.rstrip("numkMGTPEKi")
     if len(digits) <= _MOST_DIGITS and text[-1:] not in ("n", "u", "m"):

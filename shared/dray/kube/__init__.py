@@ -1,1 +1,1 @@
-"""The only adapter to kubernetes_asyncio: ports, the real adapter, an in-memory one, conversion."""
+"""The only adapter to kubernetes_asyncio: the port, the real adapter, one in memory, conversion."""

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import structlog
 
-from dray.kube.api_transport import AROUND_ITEM, GoneError, Transport, configuration
+from dray.kube.api_transport import GoneError, Transport, configuration
 from dray.kube.api_watch import NOT_IDENTIFIED, is_identified, watch
 from dray.kube.ports import (
     NODES,
@@ -99,7 +99,7 @@ class KubeApi:
 
     async def update(self, resource: Resource, obj: Object, *, subresource: str = "") -> Object:
         """See ``Kube.update``."""
-        # Without managed fields, of which not all is kept here, the server goes on with its own.
+        # Without managed fields, of which only a part is kept here, the server keeps its own.
         metadata = {key: one for key, one in obj["metadata"].items() if key != "managedFields"}
         path = resource.path(metadata.get("namespace", ""), metadata["name"], subresource)
         own = {"apiVersion": resource.api_version, "kind": resource.kind}
@@ -222,19 +222,19 @@ class KubeApi:
         is_whole = True
         query = {"limit": PAGE, **selectors}
         while True:
-            page = await self._transport.call("GET", path, query=query, around=AROUND_ITEM)
-            for number, obj in enumerate(page.get("items") or ()):
+            page = await self._transport.page(path, query)
+            for number, obj in enumerate(page.items):
                 if not is_identified(obj):
                     is_whole = False
                     where = {"list": path, "item": number, "page": query.get("continue", "")}
                     structlog.get_logger().error(NOT_IDENTIFIED, **where)
                     continue
-                # Lists leave out what they say once for all.
+                # Items of a list lack apiVersion and kind.
                 obj.setdefault("apiVersion", resource.api_version)
                 obj.setdefault("kind", resource.kind)
                 objects.append(obj)
-            if not (token := page["metadata"].get("continue")):
-                return Listed(tuple(objects), int(page["metadata"]["resourceVersion"]), is_whole)
+            if not (token := page.metadata.get("continue")):
+                return Listed(tuple(objects), int(page.metadata["resourceVersion"]), is_whole)
             query["continue"] = token
 
 

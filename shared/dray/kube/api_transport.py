@@ -9,9 +9,9 @@ import io
 import os
 import socket
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -33,17 +33,16 @@ from dray.kube.ports import (
     RefusedError,
 )
 
+T = TypeVar("T")
 TIMEOUT_S: Final = 30.0
 _CONNECT_S: Final = 5.0
 _ANSWER_S: Final = 2.0
-"""How long the answer of a server that has given a request up may take."""
+"""Time for the answer of a server that has timed a request out."""
 _JSON: Final = "application/json"
 _READ_BUFFER_BYTES: Final = 2**21
-"""Events of large objects are read in few pieces."""
+"""Events of large objects arrive in few chunks."""
 _OBJECT: Final = msgspec.json.Decoder(dict[str, Any])
 _ANYTHING: Final = msgspec.json.Decoder[Any]()
-AROUND_ITEM: Final = 2
-"""Containers around each object of a list."""
 _AROUND_EVENT: Final = 1
 """Around the object of a watch event."""
 _GONE: Final = 410
@@ -52,11 +51,11 @@ _TOO_MANY: Final = 429
 _NOT_ALLOWED: Final = (401, 403)
 _STARTS_WITHIN_S: Final = 60.0
 _NO_KUBECONFIG: Final = (AttributeError, LookupError, TypeError, ValueError)
-"""What the library raises for a file that holds something else: it looks at no type."""
+"""What the library raises for an invalid file: it checks no types."""
 
 _PROBES: Final = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
-"""A watch may rightly say nothing for minutes: after 15 s of that the kernel asks every 5 s whether
-the server is there, and after 3 times without an answer the connection is lost."""
+"""A watch may be silent for minutes. After 15 s the kernel probes the server every 5 s, and closes
+the connection after 3 probes without an answer."""
 
 Query = Mapping[str, str]
 
@@ -70,7 +69,7 @@ class GoneError(KubeUnavailableError):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ApiResponse:
     """A response without its body's meaning."""
 
     status: int
@@ -98,9 +97,9 @@ async def configuration(kubeconfig: str | None) -> Configuration:
             )
     except (config.ConfigException, OSError, yaml.YAMLError, *_NO_KUBECONFIG) as error:
         where = kubeconfig or os.environ.get("KUBECONFIG") or "the default kubeconfig"
-        said = " ".join(str(error).split())
+        reason = " ".join(str(error).split())
         raise InvalidInputError(
-            f"can't use {where}: expected a kubeconfig: {said}; "
+            f"can't use {where}: expected a kubeconfig: {reason}; "
             "set DRAY_KUBE__KUBECONFIG or KUBECONFIG"
         ) from error
     settings.connection_pool_maxsize = 0
@@ -114,8 +113,8 @@ class Transport:
         self._settings = settings
         self._client = ApiClient(settings)
         self._proxy = settings.proxy or environment_proxy(settings.host or "")
-        # The library's own session looks for a proxy and a password in the environment and in
-        # ~/.netrc at every request, two threads each: that took a third of its time.
+        # The library's own session reads proxies and passwords from the environment and ~/.netrc at
+        # every request, in two threads: a third of its time.
         self._session = aiohttp.ClientSession(
             connector=self._client.rest_client.pool_manager.connector,
             connector_owner=False,
@@ -135,14 +134,30 @@ class Transport:
         body: object = None,
         content_type: str = _JSON,
         timeout_s: float | None = None,
-        around: int = 0,
     ) -> dict[str, Any]:
         """One request and its JSON answer, as ``decoded`` reads it.
 
-        The server gives the request up ``timeout_s`` after it has received it, whatever its
-        admission webhooks do. Raises the errors of ``dray.kube.ports``, KubeUnavailableError where
+        The server times the request out ``timeout_s`` after it received it, whatever its admission
+        webhooks do. Raises the errors of ``dray.kube.ports``, KubeUnavailableError where
         no answer came (the request may have been carried out), GoneError being one.
         """
+        data = await self._answer(method, path, query, body, content_type, timeout_s)
+        return await decoded(data, f"{method} {path}") if data else {}
+
+    async def page(self, path: str, query: Query) -> "ListPage":
+        """One page of a list, as ``decoded_page`` reads it. Raises what ``call`` raises."""
+        data = await self._answer("GET", path, query)
+        return await decoded_page(data, f"GET {path}")
+
+    async def _answer(
+        self,
+        method: str,
+        path: str,
+        query: Query | None = None,
+        body: object = None,
+        content_type: str = _JSON,
+        timeout_s: float | None = None,
+    ) -> bytes:
         total_s = TIMEOUT_S
         if timeout_s is not None:
             query = {**(query or {}), "timeout": f"{timeout_s:.3f}s"}
@@ -162,7 +177,7 @@ class Transport:
             ) from error
         if failed is not None:
             raise await self._error(failed, f"{method} {path}")
-        return await decoded(data, f"{method} {path}", around) if data else {}
+        return data
 
     async def lines(
         self, path: str, query: Query, *, silence_s: float
@@ -189,16 +204,16 @@ class Transport:
             ) from error
 
     async def close(self) -> None:
-        """Close connections, without TLS's good-byes: they would outlast the event loop."""
+        """Close connections without TLS shutdown, which would outlast the event loop."""
         if isinstance(self._session.connector, aiohttp.TCPConnector):
             await self._session.connector.close(abort_ssl=True)
         await self._session.close()
         await self._client.close()
         await asyncio.sleep(0)
 
-    async def _error(self, failed: Answer, what: str) -> DrayError:
-        """The port's error. Who is not allowed may be so only for now: kube-apiserver serves
-        before it has read its roles, and says then what it says to those who have none."""
+    async def _error(self, failed: ApiResponse, what: str) -> DrayError:
+        """The port's error. A 403 may be temporary: kube-apiserver serves before it has loaded its
+        roles, and denies every request until then."""
         error = error_of(failed, what)
         if failed.status in _NOT_ALLOWED and not await self._has_read_its_roles():
             return KubeUnavailableError(
@@ -207,8 +222,8 @@ class Transport:
         return error
 
     async def _has_read_its_roles(self) -> bool:
-        """Whether /readyz answers 200, which comes after the roles. Where nobody may ask for it,
-        a server that went away lately is taken for one that starts."""
+        """Whether /readyz answers 200, which follows the roles. If that is forbidden, a server that
+        was recently unreachable counts as starting."""
         timeout = aiohttp.ClientTimeout(total=_CONNECT_S)
         try:
             async with self._request("GET", "/readyz", None, timeout) as response:
@@ -248,35 +263,83 @@ class Transport:
             try:
                 yield response
             finally:
-                # What was not read to its end is a watch: TLS's good-bye would outlast it.
+                # An unfinished response is a watch: TLS shutdown would outlast it.
                 if (connection := response.connection) is not None and connection.transport:
                     connection.transport.abort()
 
 
+@dataclass(frozen=True, slots=True)
+class ListPage:
+    """One page of a list."""
+
+    metadata: dict[str, Any]
+    items: list[Any]
+    """An object that can't be decoded is None."""
+
+
 async def decoded(data: bytes, what: str, around: int = 0) -> dict[str, Any]:
-    """An object, a list of objects, or a watch event: ``around`` containers are around each object.
+    """An object, or a watch event: ``around`` containers are around the object.
 
     What is nested too deep in an object, and what opaque parameters of many containers contain, is
     kept as it is written, as ``msgspec.Raw``, and ``fieldsV1`` of its managed fields is left out:
-    nobody reads it, and it may be most of it.
+    nobody reads it, and it may be most of it. So are numbers kept that are out of range.
 
     Raises:
         KubeUnavailableError: it is no JSON object.
     """
-    nesting = json_codec.MAX_NESTING + around
     try:
-        opaque = []
-        for part in json_codec.opaque_parts(data):
-            opaque.append(part)
-            await asyncio.sleep(0)  # A tenant's claims may take long: a Lease is to be renewed.
-        found = json_codec.decode(data, _OBJECT, nesting=nesting, opaque=opaque)
+        found = await _object(data, json_codec.MAX_NESTING + around)
     except msgspec.DecodeError as error:
-        raise KubeUnavailableError(
-            f"{what}: the answer is no JSON object ({error}): is it the API server that answers?"
-        ) from error
-    for obj in (found, found.get("object"), *(found.get("items") or ())):
+        raise _no_object(what, error) from error
+    for obj in (found, found.get("object")):
         _drop_fields(obj)
     return found
+
+
+async def decoded_page(data: bytes, what: str) -> ListPage:
+    """A page of a list; each of its objects is read as ``decoded`` reads one, in a step of its own.
+
+    Raises:
+        KubeUnavailableError: it is no list.
+    """
+    try:
+        metadata, texts, is_shallow = await _in_steps(json_codec.cut(data))
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _no_object(what, error) from error
+    items: list[Any] = []
+    for text in texts:
+        try:
+            items.append(await _object(text, json_codec.MAX_NESTING, is_shallow=is_shallow))
+        except msgspec.DecodeError:
+            items.append(None)
+        _drop_fields(items[-1])
+        await asyncio.sleep(0)
+    return ListPage(metadata, items)
+
+
+async def _in_steps(steps: Generator[None, None, T]) -> T:
+    """What the generator returns; other tasks run between its steps."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            found: T = done.value
+            return found
+        await asyncio.sleep(0)
+
+
+async def _object(data: bytes, nesting: int, *, is_shallow: bool = False) -> dict[str, Any]:
+    opaque = []
+    for part in json_codec.opaque_parts(data):
+        opaque.append(part)
+        await asyncio.sleep(0)  # A tenant's claims may take long: a Lease is to be renewed.
+    return json_codec.decode(data, _OBJECT, nesting=nesting, opaque=opaque, is_shallow=is_shallow)
+
+
+def _no_object(what: str, error: Exception) -> KubeUnavailableError:
+    return KubeUnavailableError(
+        f"{what}: the answer is no JSON object ({error}): is it the API server that answers?"
+    )
 
 
 def _drop_fields(obj: object) -> None:
@@ -286,7 +349,7 @@ def _drop_fields(obj: object) -> None:
 
 
 def _probe(response: aiohttp.ClientResponse) -> None:
-    """Have a server missed that went without a word, as a node without power does."""
+    """Enable TCP keepalive, to notice a server that disappeared without closing the connection."""
     connection = response.connection
     transport = connection.transport if connection is not None else None
     if (wire := transport.get_extra_info("socket") if transport is not None else None) is None:
@@ -305,8 +368,8 @@ def environment_proxy(host: str) -> str | None:
     return getproxies().get(url.scheme)
 
 
-def answer_of(response: aiohttp.ClientResponse, data: bytes) -> Answer:
-    """What a failed response says: a ``Status`` object, or plain text."""
+def answer_of(response: aiohttp.ClientResponse, data: bytes) -> ApiResponse:
+    """The error of a failed response: a ``Status`` object, or plain text."""
     try:
         status = json_codec.decode(data, _ANYTHING)
     except msgspec.DecodeError:
@@ -315,7 +378,7 @@ def answer_of(response: aiohttp.ClientResponse, data: bytes) -> Answer:
         status = {"message": data.decode(errors="replace").strip() or response.reason or ""}
     details = status.get("details") or {}
     retry_after = response.headers.get("Retry-After", "") or str(details.get("retryAfterSeconds"))
-    return Answer(
+    return ApiResponse(
         status=response.status,
         reason=status.get("reason") or "",
         message=status.get("message") or "",
@@ -325,7 +388,7 @@ def answer_of(response: aiohttp.ClientResponse, data: bytes) -> Answer:
     )
 
 
-def error_of(answer: Answer, what: str) -> DrayError:
+def error_of(answer: ApiResponse, what: str) -> DrayError:
     """The port's error for a failed response, with the server's own message."""
     causes = f" ({answer.causes})" if answer.causes and answer.causes not in answer.message else ""
     message = f"{what}: {answer.message}{causes}"

@@ -1,4 +1,4 @@
-"""List, then watch, for ever: resumes after early ends, lists again when told 410."""
+"""List, then watch, for ever: resumes after early ends, lists again after a 410."""
 
 import asyncio
 import contextlib
@@ -23,18 +23,18 @@ from dray.runtime.backoff import Backoff
 
 _NOT_ALLOWED: Final = (401, 403)
 PATIENCE_S: Final = 10.0
-"""How long a server may refuse who was never let in: kube-apiserver refuses everybody until it
-has read its roles."""
+"""Time in which a client that was never admitted retries a 403: kube-apiserver denies every request
+until it has loaded its roles."""
 _LEAST_S: Final = 240
 _MOST_S: Final = 480
 NOT_IDENTIFIED: Final = "an object is left out: its metadata can't be read"
 _SHOWN: Final = 200
-"""Characters of what can't be read."""
+"""Characters of an unreadable event in a log line."""
 _IDENTITY: Final = ("name", "uid", "resourceVersion")
 _MAPS: Final = ("labels", "annotations")
 _LISTS: Final = ("ownerReferences", "finalizers", "managedFields")
 _SILENCE_S: Final = 30.0
-"""How much longer than its time-out a watch may stay silent before it is given up."""
+"""Time beyond its timeout after which a silent watch is closed."""
 
 
 async def watch(
@@ -86,7 +86,7 @@ async def watch(
 async def _events(
     transport: Transport, path: str, selectors: dict[str, str], version: int
 ) -> AsyncGenerator[tuple[str, dict[str, Any]], None]:
-    # Spread, so that not all watches of a fleet end in one second.
+    # Jittered, so that not all watches end in the same second.
     timeout_s = random.randint(_LEAST_S, _MOST_S)
     query = {
         "watch": "true",
@@ -107,8 +107,7 @@ async def _events(
 
 
 def is_identified(obj: Any) -> bool:
-    """Whether an object has metadata as every server writes it. The rest of it may be of any
-    shape."""
+    """Whether an object has the metadata that every server writes. The rest may have any shape."""
     metadata = obj.get("metadata") if isinstance(obj, dict) else None
     if not isinstance(metadata, dict):
         return False

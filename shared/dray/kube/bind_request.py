@@ -1,19 +1,25 @@
-"""The BindRequest: what people read of the decision about one pod."""
+"""The BindRequest: the decision about one pod, for people."""
 
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from dray.kube.ports import BIND_REQUESTS
-from dray.kube.resource_fields import Column, Conditions, CustomResource, Fields, Owner
+from dray.kube.resource_fields import (
+    Conditions,
+    CustomResource,
+    Owner,
+    PrinterColumn,
+    ResourceFields,
+)
 
 BindPhase = Literal["Pending", "Binding", "Succeeded", "Failed"]
 EXPLANATION_LIMIT = 4096
-"""Characters that ``BindRequest.status.explanation`` may have."""
+"""Maximum length of ``BindRequest.status.explanation`` in characters."""
 
 
-class ClaimAllocation(Fields):
-    """What one claim of the pod gets."""
+class ClaimAllocation(ResourceFields):
+    """The allocation of one claim of the pod."""
 
     name: str = Field(description="Name of the ResourceClaim.")
     allocation: dict[str, Any] | None = Field(
@@ -21,7 +27,7 @@ class ClaimAllocation(Fields):
     )
 
 
-class BindRequestSpec(Fields):
+class BindRequestSpec(ResourceFields):
     """One attempt to give a pod its devices and its node; replaced per attempt."""
 
     pod_uid: str = Field(alias="podUID", description="UID of the pod of the same name.")
@@ -43,7 +49,7 @@ class BindRequestSpec(Fields):
     )
 
 
-class DecidedBy(Fields):
+class DecidedBy(ResourceFields):
     """What a decision was taken by."""
 
     policy_version: int = Field(
@@ -56,7 +62,7 @@ class DecidedBy(Fields):
     )
 
 
-class BindRequestStatus(Fields):
+class BindRequestStatus(ResourceFields):
     """How far it came, and why it waits."""
 
     phase: BindPhase = Field(default="Pending", description="How far the attempt came.")
@@ -80,12 +86,12 @@ class BindRequest(CustomResource):
     RESOURCE = BIND_REQUESTS
     SINGULAR = "bindrequest"
     COLUMNS = (
-        Column(name="Node", path=".spec.selectedNode"),
-        Column(name="Phase", path=".status.phase"),
-        Column(name="Binder", path=".spec.binder"),
-        Column(name="Attempt", path=".spec.attempt", kind="integer", wide=True),
-        Column(name="Reason", path=".status.reason", wide=True),
-        Column(name="Age", path=".metadata.creationTimestamp", kind="date"),
+        PrinterColumn(name="Node", path=".spec.selectedNode"),
+        PrinterColumn(name="Phase", path=".status.phase"),
+        PrinterColumn(name="Binder", path=".spec.binder"),
+        PrinterColumn(name="Attempt", path=".spec.attempt", kind="integer", wide=True),
+        PrinterColumn(name="Reason", path=".status.reason", wide=True),
+        PrinterColumn(name="Age", path=".metadata.creationTimestamp", kind="date"),
     )
 
     spec: BindRequestSpec = Field(description="What is to be done.")

@@ -37,7 +37,7 @@ from dray.kube.convert_metadata import (
     time_to,
     tolerations_from,
 )
-from dray.kube.dra_fields import Fields
+from dray.kube.dra_fields import JsonFields
 from dray.kube.ports import Object
 
 T = TypeVar("T")
@@ -55,15 +55,15 @@ UNREADABLE: Final = (
     msgspec.MsgspecError,
     DrayError,
 )
-"""What reading an object raises whose shape is not the one of its API."""
+"""Errors of reading an object whose shape violates its API."""
 
 
 def claim_from(obj: Object) -> Claim:
-    """A ResourceClaim with what dray's annotations and label on it say.
+    """A ResourceClaim with dray's annotations and label.
 
-    One that can't be read as a whole says so in ``spec.unsupported``, and nothing else of its spec.
-    Of its allocation all that can be read counts; what of a device's identity can't be read is
-    empty, see ``DeviceId``.
+    If its spec can't be read, ``spec.unsupported`` says so and the rest of the spec is empty. The
+    readable parts of its allocation count; unreadable parts of a device's identity are empty, see
+    ``DeviceId``.
     """
     try:
         return json_codec.checked(_claim(obj), _CLAIM)
@@ -102,7 +102,7 @@ def _claim(obj: Object) -> Claim:
 
 
 def _readable_part(obj: Object, error: Exception) -> Claim:
-    """What can be read of a claim that can't be read as a whole."""
+    """The readable parts of an otherwise unreadable claim."""
     metadata = obj["metadata"]
     pod_uid, pod_name = _or_else(("", ""), controlling_pod, obj)
     return Claim(
@@ -134,13 +134,13 @@ def _attempt(obj: Object, name: str) -> int:
 
 
 def _readable_allocation(status: Any) -> Allocation | None:
-    """All that an allocation may hold."""
+    """An upper bound of the devices that an unreadable allocation holds."""
     if not isinstance(status, Mapping):
         return _ANY_DEVICES
     if not (allocation := status.get("allocation")):
         return None
     try:
-        selector = node_selector_from(Fields(allocation, "status.allocation"), "nodeSelector")
+        selector = node_selector_from(JsonFields(allocation, "status.allocation"), "nodeSelector")
         node = "" if selector is None else selector.only_node
     except UNREADABLE:
         node = ""
@@ -151,7 +151,7 @@ def _readable_allocation(status: Any) -> Allocation | None:
 
 
 def _readable_result(entry: Any) -> AllocatedDevice:
-    """The device as a whole, where what is taken of it can't be read."""
+    """The whole device, if the consumed amount can't be read."""
     try:
         return json_codec.checked(_result(entry), _DEVICE)
     except UNREADABLE:
@@ -176,7 +176,8 @@ def _reserved_for(status: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def claim_spec_from(spec: Mapping[str, Any]) -> ClaimSpec:
-    """``ResourceClaimSpec``. What the values can't represent is named in ``unsupported``."""
+    """``ResourceClaimSpec``. Fields that the values can't represent are named in
+    ``unsupported``."""
     devices = spec.get("devices") or {}
     requests = devices.get("requests") or ()
     constraints = devices.get("constraints") or ()
@@ -203,7 +204,7 @@ def claim_spec_from(spec: Mapping[str, Any]) -> ClaimSpec:
 
 
 def _says_more(request: Mapping[str, Any]) -> bool:
-    """Whether a request says what ``DeviceRequest`` has no place for, or what needs the whole of
+    """Whether a request has fields that ``DeviceRequest`` can't represent, or that need all of
     structured parameters."""
     exactly = request.get("exactly") or {}
     return (
@@ -215,17 +216,17 @@ def _says_more(request: Mapping[str, Any]) -> bool:
 
 
 def _in_full(devices: Mapping[str, Any]) -> tuple[tuple[Request, ...], str]:
-    """The requests, or what is wrong with them."""
+    """The requests, or why they can't be represented."""
     try:
-        return in_full.requests_from(Fields(devices, "spec.devices")), ""
+        return in_full.requests_from(JsonFields(devices, "spec.devices")), ""
     except InvalidInputError as error:
         return (), str(error)
 
 
 def allocation_from(allocation: Mapping[str, Any]) -> Allocation:
-    """``status.allocation``. ``node`` is what its node selector pins it to, or empty."""
+    """``status.allocation``. ``node`` is the one node of its node selector, or empty."""
     devices = allocation.get("devices") or {}
-    selector = node_selector_from(Fields(allocation, "status.allocation"), "nodeSelector")
+    selector = node_selector_from(JsonFields(allocation, "status.allocation"), "nodeSelector")
     node = "" if selector is None else selector.only_node
     return Allocation(
         devices=tuple(_result(entry) for entry in devices.get("results") or ()),
@@ -240,8 +241,8 @@ def allocation_to(
 ) -> dict[str, Any]:
     """The value of ``status.allocation``.
 
-    ``timestamp_unix_s`` becomes ``allocationTimestamp``: set it wherever the server keeps it,
-    or kube-scheduler can't reserve the claim (1.36: "status.allocation: field is immutable").
+    ``timestamp_unix_s`` becomes ``allocationTimestamp``: set it if the server keeps it, or
+    kube-scheduler can't reserve the claim (1.36: "status.allocation: field is immutable").
     """
     devices: dict[str, Any] = {"results": [_result_to(entry) for entry in allocation.devices]}
     if allocation.config:
@@ -300,7 +301,7 @@ def _constraint(entry: Mapping[str, Any]) -> Constraint:
 def _result(entry: Mapping[str, Any]) -> AllocatedDevice:
     consumed = entry.get("consumedCapacity") or {}
     terms = DeviceTerms(
-        tolerations=in_full.tolerations_from(Fields(entry, "result")),
+        tolerations=in_full.tolerations_from(JsonFields(entry, "result")),
         binding_conditions=tuple(entry.get("bindingConditions") or ()),
         binding_failure_conditions=tuple(entry.get("bindingFailureConditions") or ()),
     )

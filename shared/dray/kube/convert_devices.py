@@ -63,7 +63,7 @@ def selectors_from(entries: Iterable[Mapping[str, Any]] | None) -> tuple[str, ..
 def configs_from(
     entries: Iterable[Mapping[str, Any]] | None, source: str
 ) -> tuple[OpaqueConfig, ...]:
-    """Opaque configurations; ``source`` where the entry itself names none."""
+    """Opaque configurations; ``source`` for entries that name none."""
     return tuple(
         OpaqueConfig(
             driver=entry["opaque"]["driver"],

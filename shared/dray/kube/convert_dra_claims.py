@@ -9,20 +9,20 @@ from dray.domain.dra.asks import Ask, Claim, DeviceToleration, Holding, Request
 from dray.domain.dra.nodes import NodeSelector, Requirement, Term
 from dray.domain.dra.results import AllocationResult, DeviceResult
 from dray.kube.convert_dra_slices import configs_from, selectors_from
-from dray.kube.dra_fields import Fields
+from dray.kube.dra_fields import JsonFields
 
 Json = dict[str, Any]
 
 
 def claim_from(obj: Any, path: str = "claim") -> Claim:
-    """A ResourceClaim to be allocated; what it may hold already is not read.
+    """A ResourceClaim to be allocated; its status is not read.
 
     Absent ``allocationMode`` and ``count`` mean one device, as the API server's defaults say.
 
     Raises:
         InvalidInputError: a field is of another type than in Kubernetes, or no quantity.
     """
-    fields = Fields(obj, path)
+    fields = JsonFields(obj, path)
     metadata, devices = fields.child("metadata"), fields.child("spec").child("devices")
     return Claim(
         namespace=metadata.text("namespace"),
@@ -34,7 +34,7 @@ def claim_from(obj: Any, path: str = "claim") -> Claim:
     )
 
 
-def requests_from(devices: Fields) -> tuple[Request, ...]:
+def requests_from(devices: JsonFields) -> tuple[Request, ...]:
     """The requests of ``spec.devices``.
 
     Raises:
@@ -43,18 +43,18 @@ def requests_from(devices: Fields) -> tuple[Request, ...]:
     return tuple(_request(entry) for entry in devices.children("requests"))
 
 
-def tolerations_from(within: Fields) -> tuple[DeviceToleration, ...]:
+def tolerations_from(within: JsonFields) -> tuple[DeviceToleration, ...]:
     """The ``tolerations`` of a request, or of its result."""
     return tuple(_toleration(one) for one in within.children("tolerations"))
 
 
 def holdings_from(obj: Any, path: str = "claim") -> Iterator[Holding]:
-    """What a ResourceClaim holds, by its status.
+    """The devices that a ResourceClaim holds, by its status.
 
     Raises:
         InvalidInputError: a field is of another type than in Kubernetes, or no quantity.
     """
-    allocation = Fields(obj, path).child("status").child("allocation")
+    allocation = JsonFields(obj, path).child("status").child("allocation")
     for result in allocation.child("devices").children("results"):
         yield Holding(
             driver=result.text("driver"),
@@ -79,7 +79,7 @@ def allocation_to(result: AllocationResult) -> Json:
     return written
 
 
-def _request(entry: Fields) -> Request:
+def _request(entry: JsonFields) -> Request:
     return Request(
         name=entry.text("name"),
         exactly=_ask(entry.child("exactly"), entry.text("name")) if "exactly" in entry else None,
@@ -89,7 +89,7 @@ def _request(entry: Fields) -> Request:
     )
 
 
-def _ask(entry: Fields, name: str) -> Ask:
+def _ask(entry: JsonFields, name: str) -> Ask:
     mode = entry.text("allocationMode") or "ExactCount"
     count = entry.whole("count", 1 if mode == "ExactCount" else 0)
     return Ask(
@@ -105,7 +105,7 @@ def _ask(entry: Fields, name: str) -> Ask:
     )
 
 
-def _toleration(entry: Fields) -> DeviceToleration:
+def _toleration(entry: JsonFields) -> DeviceToleration:
     return DeviceToleration(
         key=entry.text("key"),
         operator=entry.text("operator"),
@@ -115,7 +115,7 @@ def _toleration(entry: Fields) -> DeviceToleration:
     )
 
 
-def _constraint(entry: Fields) -> Constraint:
+def _constraint(entry: JsonFields) -> Constraint:
     return Constraint(
         requests=entry.texts("requests"),
         match_attribute=entry.text("matchAttribute") or None,

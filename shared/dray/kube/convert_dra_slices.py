@@ -16,7 +16,7 @@ from dray.domain.devices import Device as KnownDevice
 from dray.domain.dra.nodes import Node, NodeSelector, Reach, Requirement, Term
 from dray.domain.dra.slices import Attribute, CounterSet, CounterUse, Device, Slice, TaintRule
 from dray.domain.errors import InvalidInputError
-from dray.kube.dra_fields import Fields
+from dray.kube.dra_fields import JsonFields
 
 _KINDS: Final = ("int", "bool", "string", "version")
 
@@ -27,7 +27,7 @@ def node_from(obj: Any, path: str = "node") -> Node:
     Raises:
         InvalidInputError: a field is of another type than in Kubernetes.
     """
-    metadata = Fields(obj, path).child("metadata")
+    metadata = JsonFields(obj, path).child("metadata")
     return Node(metadata.text("name"), metadata.labels("labels"))
 
 
@@ -37,7 +37,7 @@ def slice_from(obj: Any, path: str = "slice") -> Slice:
     Raises:
         InvalidInputError: a field is of another type than in Kubernetes, or no quantity.
     """
-    fields = Fields(obj, path)
+    fields = JsonFields(obj, path)
     spec = fields.child("spec")
     pool = spec.child("pool")
     return Slice(
@@ -57,8 +57,8 @@ def slice_from(obj: Any, path: str = "slice") -> Slice:
 
 
 def slice_in_full(obj: Any, known: ResourceSlice) -> Slice | None:
-    """The slice with all that it says, where ``known`` doesn't say it; None where it does, or
-    where the slice can't be read (what of it can't be allocated is named in ``known``)."""
+    """The complete slice if ``known`` can't represent it; None if it can, or if the slice can't be
+    read (``known`` names its unsupported fields then)."""
     spec = obj.get("spec") or {}
     says_more = not known.node or spec.get("sharedCounters") or any(map(_is_more, known.devices))
     if not says_more:
@@ -79,7 +79,7 @@ def class_from(obj: Any, path: str = "class") -> DeviceClass:
     Raises:
         InvalidInputError: a field is of another type than in Kubernetes.
     """
-    fields = Fields(obj, path)
+    fields = JsonFields(obj, path)
     spec = fields.child("spec")
     return DeviceClass(
         fields.child("metadata").text("name", None),
@@ -94,7 +94,7 @@ def taint_rule_from(obj: Any, path: str = "rule") -> TaintRule:
     Raises:
         InvalidInputError: a field is of another type than in Kubernetes.
     """
-    fields = Fields(obj, path)
+    fields = JsonFields(obj, path)
     spec = fields.child("spec")
     selector = spec.child("deviceSelector")
     return TaintRule(
@@ -106,7 +106,7 @@ def taint_rule_from(obj: Any, path: str = "rule") -> TaintRule:
     )
 
 
-def selectors_from(within: Fields) -> tuple[str, ...]:
+def selectors_from(within: JsonFields) -> tuple[str, ...]:
     """The CEL expressions of ``selectors``.
 
     Raises:
@@ -117,7 +117,7 @@ def selectors_from(within: Fields) -> tuple[str, ...]:
     )
 
 
-def configs_from(within: Fields, source: str) -> tuple[OpaqueConfig, ...]:
+def configs_from(within: JsonFields, source: str) -> tuple[OpaqueConfig, ...]:
     """The opaque configurations of ``config``."""
     return tuple(
         OpaqueConfig(
@@ -130,7 +130,7 @@ def configs_from(within: Fields, source: str) -> tuple[OpaqueConfig, ...]:
     )
 
 
-def node_selector_from(within: Fields, name: str) -> NodeSelector | None:
+def node_selector_from(within: JsonFields, name: str) -> NodeSelector | None:
     """A ``NodeSelector``, or None where absent."""
     if name not in within:
         return None
@@ -143,14 +143,14 @@ def node_selector_from(within: Fields, name: str) -> NodeSelector | None:
     )
 
 
-def _requirements(term: Fields, name: str) -> tuple[Requirement, ...]:
+def _requirements(term: JsonFields, name: str) -> tuple[Requirement, ...]:
     return tuple(
         Requirement(entry.text("key"), entry.text("operator"), entry.texts("values"))
         for entry in term.children(name)
     )
 
 
-def _reach(within: Fields) -> Reach:
+def _reach(within: JsonFields) -> Reach:
     return Reach(
         within.text("nodeName"),
         bool(within.flag("allNodes")),
@@ -158,7 +158,7 @@ def _reach(within: Fields) -> Reach:
     )
 
 
-def _device(entry: Fields) -> Device:
+def _device(entry: JsonFields) -> Device:
     return Device(
         name=entry.text("name", None),
         attributes={name: _attribute(value) for name, value in entry.named("attributes")},
@@ -176,22 +176,22 @@ def _device(entry: Fields) -> Device:
     )
 
 
-def _taint(entry: Fields) -> Taint:
+def _taint(entry: JsonFields) -> Taint:
     return Taint(entry.text("key"), entry.text("value"), entry.text("effect"))
 
 
-def _attribute(value: Fields) -> Attribute:
+def _attribute(value: JsonFields) -> Attribute:
     for kind in _KINDS:
         if f"{kind}s" in value:
             items = value.raw(f"{kind}s")
             if not isinstance(items, list):
                 raise InvalidInputError(f"{value.path}.{kind}s is no list")
             path = f"{value.path}.{kind}s"
-            return tuple(_item(Fields({kind: item}, path), kind) for item in items)
+            return tuple(_item(JsonFields({kind: item}, path), kind) for item in items)
     return next((_item(value, kind) for kind in _KINDS if kind in value), None)
 
 
-def _item(value: Fields, kind: str) -> AttributeValue:
+def _item(value: JsonFields, kind: str) -> AttributeValue:
     match kind:
         case "int":
             return value.whole(kind) or 0
@@ -203,17 +203,17 @@ def _item(value: Fields, kind: str) -> AttributeValue:
             return Version(value.text(kind))
 
 
-def _capacity(value: Fields) -> Capacity:
+def _capacity(value: JsonFields) -> Capacity:
     policy = value.child("requestPolicy") if "requestPolicy" in value else None
     return Capacity(value.quantity("value") or "0", _policy(policy) if policy else None)
 
 
-def _policy(policy: Fields) -> RequestPolicy:
+def _policy(policy: JsonFields) -> RequestPolicy:
     span = policy.child("validRange")
     values = policy.raw("validValues") or []
     if not isinstance(values, list):
         raise InvalidInputError(f"{policy.path}.validValues is no list")
-    named = Fields({str(index): value for index, value in enumerate(values)}, policy.path)
+    named = JsonFields({str(index): value for index, value in enumerate(values)}, policy.path)
     return RequestPolicy(
         default=policy.quantity("default"),
         valid_values=tuple(named.quantity(str(index)) or "0" for index in range(len(values))),
@@ -223,5 +223,5 @@ def _policy(policy: Fields) -> RequestPolicy:
     )
 
 
-def _counters(entry: Fields) -> dict[str, str]:
+def _counters(entry: JsonFields) -> dict[str, str]:
     return {name: value.quantity("value") or "0" for name, value in entry.named("counters")}

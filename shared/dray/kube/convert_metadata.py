@@ -1,4 +1,4 @@
-"""What every Kubernetes object has: revisions, times, owners, tolerations."""
+"""Metadata of Kubernetes objects: revisions, times, owners, tolerations."""
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -8,7 +8,7 @@ from dray.domain.devices import Taint, Toleration
 from dray.kube.ports import Object
 
 LONGEST_ATTEMPT: Final = 18
-"""Digits: epochs may be seconds since 1970, and what follows from an attempt fits 64 bits."""
+"""Digits of an attempt: epochs may be seconds since 1970, and derived numbers fit 64 bits."""
 
 
 def revision_of(obj: Object) -> int:
@@ -51,10 +51,14 @@ def is_deleting(obj: Object) -> bool:
 
 
 def controlling_pod(obj: Object) -> tuple[str, str]:
-    """UID and name of the pod that controls the object, or two empty texts."""
+    """UID and name of the pod that controls the object, or two empty texts. Raises TypeError where
+    they are no texts."""
     for owner in obj["metadata"].get("ownerReferences") or ():
         if owner.get("kind") == "Pod" and owner.get("controller"):
-            return owner["uid"], owner["name"]
+            uid, name = owner["uid"], owner["name"]
+            if not (isinstance(uid, str) and isinstance(name, str)):
+                raise TypeError("uid or name of the controlling pod is no text")
+            return uid, name
     return "", ""
 
 

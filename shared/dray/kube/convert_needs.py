@@ -1,4 +1,4 @@
-"""What a pod's spec asks of a node: the part dray's node fit reads, and names for the rest."""
+"""A pod's requirements on its node: those that dray's node fit reads, and names of the others."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
@@ -18,11 +18,11 @@ _PLAIN_VOLUMES: Final = (
     "downwardAPI",
     "image",
 )
-"""Volume sources that no node lacks; any other may bind the pod to some nodes."""
+"""Volume sources that every node has; others may restrict the pod to some nodes."""
 
 
 def pod_needs(spec: Spec) -> PodNeeds:
-    """What the pod asks of a node; ``unread`` names what dray's node fit doesn't look at."""
+    """The pod's requirements on a node; ``unread`` names those that dray's node fit ignores."""
     asked = requests_of(spec)
     affinity = spec.get("affinity") or {}
     return PodNeeds(
@@ -38,7 +38,7 @@ def pod_needs(spec: Spec) -> PodNeeds:
 
 
 def host_ports(spec: Spec) -> tuple[HostPort, ...]:
-    """The ports of its node that a pod takes while it runs, each once: those of its containers and
+    """The host ports that a pod uses while it runs, without duplicates: those of its containers and
     sidecars, and none of the init containers that end (``GetHostPorts`` of kube-scheduler)."""
     sidecars = (
         one for one in spec.get("initContainers") or () if one.get("restartPolicy") == "Always"
@@ -58,8 +58,8 @@ def _host_port(spec: Spec, port: Mapping[str, Any]) -> int:
 
 
 def given_by_classes(needs: PodNeeds, classes: Iterable[DeviceClass]) -> tuple[str, ...]:
-    """The resources among a pod's needs for which kube-scheduler may allocate devices: only it
-    can, so they are needs that dray's node fit doesn't read."""
+    """Requested resources for which only kube-scheduler may allocate devices: dray's node fit does
+    not support them."""
     known = {name for one in classes for name in one.stands_for}
     return tuple(
         f"resource {name}"
@@ -105,7 +105,7 @@ def _unread(spec: Spec, affinity: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _unread_features(spec: Spec) -> Iterator[str]:
-    """What a node must declare to know (plugin NodeDeclaredFeatures, 1.36 and later)."""
+    """Features that a node must declare (plugin NodeDeclaredFeatures, 1.36 and later)."""
     if spec.get("hostUsers") is False and spec.get("hostNetwork"):
         yield "user namespace in the host's network"
     containers = (*(spec.get("containers") or ()), *(spec.get("initContainers") or ()))

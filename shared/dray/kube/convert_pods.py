@@ -28,7 +28,7 @@ from dray.kube.ports import Object
 
 
 def pod_from(obj: Object) -> Pod:
-    """A pod, its claims named as far as they exist."""
+    """A pod; claims that do not exist yet have no name."""
     metadata = obj["metadata"]
     spec = obj["spec"]
     status = obj.get("status") or {}
@@ -55,7 +55,7 @@ def pod_from(obj: Object) -> Pod:
 
 
 def node_from(obj: Object) -> Node:
-    """A node's own facts; its pool, and what its pods use, are for the caller to add."""
+    """A node without its pool and its pods' requests, which the caller adds."""
     metadata = obj["metadata"]
     spec = obj.get("spec") or {}
     status = obj.get("status") or {}
@@ -92,7 +92,7 @@ def _claims(spec: Mapping[str, Any], status: Mapping[str, Any]) -> tuple[PodClai
 
 
 def _is_ready(status: Mapping[str, Any]) -> bool:
-    # As kube-scheduler: a node that says nothing is judged by its taints alone.
+    # As in kube-scheduler: without a Ready condition only taints count.
     return all(
         condition["status"] == "True"
         for condition in status.get("conditions") or ()

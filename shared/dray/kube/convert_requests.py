@@ -1,4 +1,4 @@
-"""What a pod takes of its node, and what a node has to give.
+"""Resource requests of pods, and allocatable resources of nodes.
 
 Requests are summed as ``PodRequests`` of k8s.io/component-helpers/resource does: in-place resizing
 and pod-level resources included, as Kubernetes 1.36 has them by default.
@@ -15,7 +15,7 @@ Amounts = dict[str, Quantity]
 
 _HUGE_PAGES: Final = "hugepages-"
 _OF_PODS: Final = ("cpu", "memory")
-"""What a pod as a whole may ask for, beside huge pages."""
+"""Resources that a pod as a whole may request, other than huge pages."""
 _ZERO: Final = Quantity(0)
 
 
@@ -26,20 +26,20 @@ class Requests:
     cpu_milli: int = 0
     memory_bytes: int = 0
     resources: dict[str, int] = field(default_factory=dict)
-    """By name, without zeros: ``ephemeral-storage`` and huge pages in bytes, others in pieces."""
+    """By name, without zeros: ``ephemeral-storage`` and huge pages in bytes, others in units."""
 
 
 def requests_of(spec: Spec, status: Spec | None = None) -> Requests:
-    """What a pod takes of its node.
+    """The requests of a pod.
 
-    Without ``status`` it is what a pod asks for that has no node yet. With it, it is what a node
-    has to keep free for a pod that is there, which may be in the middle of a resize.
+    Without ``status``: of a pod without a node. With it: the resources that the pod's node reserves
+    for it, also during a resize.
     """
     return _requests(_pod_amounts(spec, status))
 
 
 def allocatable_of(amounts: Mapping[str, Any]) -> Requests:
-    """What ``status.allocatable`` of a node gives to pods; how many pods is told apart."""
+    """What a node's ``status.allocatable`` gives to pods, except the number of pods."""
     return _requests(_quantities(amounts))
 
 
@@ -56,7 +56,7 @@ def _requests(amounts: Amounts) -> Requests:
 
 
 def _is_counted(name: str) -> bool:
-    """Whether kube-scheduler compares a resource beside cpu and memory."""
+    """Whether kube-scheduler compares a resource other than cpu and memory."""
     return name == "ephemeral-storage" or "/" in name or name.startswith(_HUGE_PAGES)
 
 
@@ -79,7 +79,7 @@ def _pod_amounts(spec: Spec, status: Spec | None) -> Amounts:
 
 
 class _Resized:
-    """What the kubelet says that containers have, while they may be asked to change."""
+    """Resources of containers by the kubelet's status, which may differ during a resize."""
 
     def __init__(self, status: Spec) -> None:
         self._pod = status
@@ -94,11 +94,11 @@ class _Resized:
         self._infeasible = bool(pending) and pending[0].get("reason") == "Infeasible"
 
     def container(self, name: str, asked: Amounts) -> Amounts:
-        """What a container takes that asks for ``asked``."""
+        """Resources charged for a container that requests ``asked``."""
         return self._effective(asked, self._containers.get(name) or {})
 
     def pod(self, asked: Amounts) -> Amounts:
-        """What a pod as a whole takes that asks for ``asked``."""
+        """Resources charged for a pod that requests ``asked`` as a whole."""
         taken = self._effective(asked, self._pod)
         return {name: taken.get(name, _ZERO) for name in asked}
 
@@ -120,7 +120,7 @@ def _container(container: Spec, resized: _Resized | None) -> Amounts:
 def _of_the_pod(spec: Spec, of_containers: Amounts, resized: _Resized | None) -> Amounts:
     """Requests of the pod as a whole, which replace the sum of its containers'."""
     resources = spec.get("resources") or {}
-    # The server defaults a request that is absent to the containers', or else to its limit.
+    # The server defaults an absent request to the containers' sum, or else to its limit.
     limits = {
         name: amount
         for name, amount in _quantities(resources.get("limits")).items()
@@ -136,7 +136,7 @@ def _of_the_pod(spec: Spec, of_containers: Amounts, resized: _Resized | None) ->
 
 def _asked(container: Spec) -> Amounts:
     resources = container.get("resources") or {}
-    # The server defaults a request that is absent to its limit.
+    # The server defaults an absent request to its limit.
     return {**_quantities(resources.get("limits")), **_quantities(resources.get("requests"))}
 
 

@@ -1,4 +1,4 @@
-"""Typed access to the fields of a Kubernetes object, with the field's path in each refusal."""
+"""Typed access to the fields of a Kubernetes object, with the field's path in each error."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -10,10 +10,10 @@ _INT64: Final = range(-(2**63), 2**63)
 _NAMES: Final = {str: "a string", int: "an integer", bool: "true or false"}
 
 
-class Fields:
+class JsonFields:
     """One JSON object. A field that is null counts as absent, as in Go.
 
-    Every method raises InvalidInputError where the field is of another type than it reads.
+    Every method raises InvalidInputError if the field has another type.
     """
 
     def __init__(self, obj: Any, path: str) -> None:
@@ -47,18 +47,18 @@ class Fields:
         return None if found is None else bool(found)
 
     def quantity(self, name: str) -> str | None:
-        """A quantity as text, of JSON's strings or numbers."""
+        """A quantity as text, from a JSON string or number."""
         found = self._obj.get(name)
         return None if found is None else quantity_text(found, f"{self.path}.{name}")
 
-    def child(self, name: str) -> "Fields":
+    def child(self, name: str) -> "JsonFields":
         """An object; an empty one where absent."""
-        return Fields(_or_else(self._obj.get(name), {}), f"{self.path}.{name}")
+        return JsonFields(_or_else(self._obj.get(name), {}), f"{self.path}.{name}")
 
-    def children(self, name: str) -> Iterator["Fields"]:
+    def children(self, name: str) -> Iterator["JsonFields"]:
         """The objects of a list."""
         for index, entry in enumerate(self._list(name)):
-            yield Fields(entry, f"{self.path}.{name}[{index}]")
+            yield JsonFields(entry, f"{self.path}.{name}[{index}]")
 
     def texts(self, name: str) -> tuple[str, ...]:
         """The strings of a list."""
@@ -70,10 +70,10 @@ class Fields:
         """The strings of a list, or None where absent: an empty list is stated."""
         return self.texts(name) if name in self else None
 
-    def named(self, name: str) -> Iterator[tuple[str, "Fields"]]:
+    def named(self, name: str) -> Iterator[tuple[str, "JsonFields"]]:
         """The objects of a map, by name."""
         for key, value in self.child(name)._obj.items():
-            yield str(key), Fields(_or_else(value, {}), f"{self.path}.{name}[{key}]")
+            yield str(key), JsonFields(_or_else(value, {}), f"{self.path}.{name}[{key}]")
 
     def quantities(self, name: str) -> dict[str, str]:
         """The quantities of a map, as text."""
@@ -104,7 +104,7 @@ class Fields:
 
 
 def quantity_text(value: Any, path: str) -> str:
-    """A quantity as text, known to be one.
+    """A quantity as text, checked.
 
     Raises:
         InvalidInputError: it is none.

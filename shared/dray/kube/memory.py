@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from typing import Any, Final
 
 from dray.kube.memory_patch import patched
-from dray.kube.memory_refusals import Refusal, Request
+from dray.kube.memory_refusals import InjectedRefusal, KubeCall
 from dray.kube.memory_rules import check_binding
 from dray.kube.memory_selectors import matcher
 from dray.kube.memory_store import Event, MemoryStore
@@ -35,11 +35,11 @@ _WATCH_AGAIN_S: Final = 1.0
 class MemoryKube:
     """One client of an in-memory API server; ``peer`` makes further ones of the same server.
 
-    For tests: ``fail_next``; ``refuse``, for all clients and until further notice;
+    For tests: ``fail_next``; ``refuse``, for all clients until withdrawn;
     ``before[method]``, a hook that may hold a caller asleep;
     ``hold_watches`` makes this client's caches stale until ``release_watches``;
     ``expire_watches`` answers every watch of the server with 410, so that it lists again;
-    ``collect_garbage`` deletes what has lost its owners.
+    ``collect_garbage`` deletes objects without owners.
     """
 
     def __init__(
@@ -60,8 +60,8 @@ class MemoryKube:
         """Make the next call of ``method`` raise, before or after it has done its work."""
         self._faults.setdefault(method, deque()).append((error, after))
 
-    def refuse(self, refusal: Refusal) -> Callable[[], None]:
-        """Have the server answer so to every client, until the function returned is called."""
+    def refuse(self, refusal: InjectedRefusal) -> Callable[[], None]:
+        """Make the server refuse so for every client, until the returned function is called."""
         refusals = self.store.refusals
         refusals.append(refusal)
         return lambda: refusals.remove(refusal)
@@ -90,7 +90,7 @@ class MemoryKube:
 
     async def get(self, resource: Resource, name: str, namespace: str = "") -> Object:
         """See ``Kube.get``."""
-        await self._enter(Request("get", resource, name, namespace))
+        await self._enter(KubeCall("get", resource, name, namespace))
         return copy.deepcopy(self.store.get(resource, name, namespace))
 
     async def list(
@@ -102,7 +102,7 @@ class MemoryKube:
         field_selector: str = "",
     ) -> Listed:
         """See ``Kube.list``."""
-        await self._enter(Request("list", resource, "", namespace))
+        await self._enter(KubeCall("list", resource, "", namespace))
         return self._list(resource, matcher(namespace, label_selector, field_selector))
 
     async def watch(
@@ -118,7 +118,7 @@ class MemoryKube:
         while True:
             await self._flowing.wait()
             try:
-                await self._enter(Request("watch", resource, "", namespace))
+                await self._enter(KubeCall("watch", resource, "", namespace))
             except KubeUnavailableError:
                 await asyncio.sleep(_WATCH_AGAIN_S)
                 continue
@@ -143,7 +143,7 @@ class MemoryKube:
         """See ``Kube.create``."""
         metadata = obj.get("metadata") or {}
         place = namespace or metadata.get("namespace", "")
-        request = Request("create", resource, metadata.get("name", ""), place)
+        request = KubeCall("create", resource, metadata.get("name", ""), place)
         await self._enter(request)
         made = self.store.create(resource, obj, namespace, dry_run)
         self._leave(request)
@@ -152,7 +152,7 @@ class MemoryKube:
     async def update(self, resource: Resource, obj: Object, *, subresource: str = "") -> Object:
         """See ``Kube.update``."""
         name, namespace = obj["metadata"]["name"], obj["metadata"].get("namespace", "")
-        request = Request("update", resource, name, namespace, subresource)
+        request = KubeCall("update", resource, name, namespace, subresource)
         await self._enter(request)
         old = self.store.get(resource, name, namespace)
         written = self.store.write(resource, old, obj, subresource)
@@ -171,7 +171,7 @@ class MemoryKube:
         timeout_s: float | None = None,
     ) -> Object:
         """See ``Kube.patch``."""
-        request = Request("patch", resource, name, namespace, subresource, timeout_s)
+        request = KubeCall("patch", resource, name, namespace, subresource, timeout_s)
         await self._enter(request)
         written = self._patch(resource, name, patch, namespace, kind, subresource)
         self._leave(request)
@@ -188,7 +188,7 @@ class MemoryKube:
         grace_period_s: int | None = None,
     ) -> None:
         """See ``Kube.delete``."""
-        request = Request("delete", resource, name, namespace)
+        request = KubeCall("delete", resource, name, namespace)
         await self._enter(request)
         try:
             old = self.store.get(resource, name, namespace)
@@ -218,7 +218,7 @@ class MemoryKube:
         timeout_s: float | None = None,
     ) -> None:
         """See ``Kube.bind``."""
-        request = Request("bind", PODS, pod, namespace, "binding", timeout_s)
+        request = KubeCall("bind", PODS, pod, namespace, "binding", timeout_s)
         await self._enter(request)
         old = self.store.get(PODS, pod, namespace)
         check_binding(old, uid, resource_version)
@@ -228,14 +228,14 @@ class MemoryKube:
 
     async def evict(self, pod: str, namespace: str) -> None:
         """See ``Kube.evict``; budgets are up to ``fail_next``."""
-        request = Request("evict", PODS, pod, namespace, "eviction")
+        request = KubeCall("evict", PODS, pod, namespace, "eviction")
         await self._enter(request)
         self.store.delete(PODS, self.store.get(PODS, pod, namespace), None)
         self._leave(request)
 
     async def version(self) -> str:
         """See ``Kube.version``."""
-        await self._enter(Request("version", PODS))
+        await self._enter(KubeCall("version", PODS))
         return self.git_version
 
     async def served_versions(self, group: str) -> tuple[str, ...]:
@@ -281,19 +281,19 @@ class MemoryKube:
             and "deletionTimestamp" not in obj["metadata"]
         ]
 
-    async def _enter(self, request: Request) -> None:
+    async def _enter(self, request: KubeCall) -> None:
         if (hook := self.before.get(request.method)) is not None:
             await hook(request.resource, request.name)
         self._raise_fault(request.method, after=False)
         await self._answer_refused(request)
 
-    def _leave(self, request: Request) -> None:
+    def _leave(self, request: KubeCall) -> None:
         self._raise_fault(request.method, after=True)
         for refusal in self.store.refusals:
             if refusal.after and refusal.meets(request):
                 raise refusal.error.with_traceback(None)
 
-    async def _answer_refused(self, request: Request) -> None:
+    async def _answer_refused(self, request: KubeCall) -> None:
         for refusal in tuple(self.store.refusals):
             if refusal.after or not refusal.meets(request):
                 continue

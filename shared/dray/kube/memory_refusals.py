@@ -1,4 +1,4 @@
-"""Requests that the in-memory API server refuses until it is told otherwise."""
+"""Requests that the in-memory API server refuses until the refusal is withdrawn."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -9,8 +9,8 @@ _WRITES: Final = ("create", "update", "patch", "delete", "bind", "evict")
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """Which method of ``Kube`` is called about what."""
+class KubeCall:
+    """A call of a method of ``Kube``."""
 
     method: str
     resource: Resource
@@ -21,11 +21,11 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
-    """What the server answers to certain requests, each time, as long as it is in force.
+class InjectedRefusal:
+    """An answer of the server to certain requests while it is in force.
 
-    So answers a policy, a quota, an admission webhook that is down for one namespace, or a server
-    to an object that is at one of its limits. An empty field means any.
+    Stands for a policy, a quota, an admission webhook that is down for one namespace, or an object
+    at a limit. An empty field means any.
     """
 
     error: KubeError
@@ -39,9 +39,9 @@ class Refusal:
     delay_s: float = 0.0
     """How long the answer takes."""
     after: bool = False
-    """Whether the request is carried out nevertheless: only its answer is lost."""
+    """Whether the request is executed anyway: only its answer is lost."""
 
-    def meets(self, request: Request) -> bool:
+    def meets(self, request: KubeCall) -> bool:
         """Whether this is the answer to the request."""
         return (
             (request.method == self.method if self.method else request.method in _WRITES)

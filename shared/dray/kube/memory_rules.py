@@ -1,6 +1,6 @@
-"""What the API server admits: defaults, immutability, status subresources.
+"""Rules of the API server: defaults, immutability, status subresources.
 
-Each rule names where Kubernetes has it; the contract suite holds them against the real one.
+Each rule names its source in Kubernetes; the contract suite compares them with the real server.
 """
 
 from typing import Any, Final
@@ -21,7 +21,7 @@ from dray.kube.ports import (
 
 _WITH_STATUS: Final = (PODS, NODES, CLAIMS, CRDS)
 _STATUS_AT_CREATE: Final = (NODES,)
-"""Kinds whose status may be given at creation."""
+"""Kinds whose status may be set at creation."""
 _MUTABLE_POD_SPEC: Final = (
     "schedulingGates",
     "tolerations",
@@ -77,7 +77,7 @@ def merge_update(resource: Resource, old: Object, new: Object, subresource: str)
         result.pop("status", None)
         status = new.get("status")
         if status and resource == CLAIMS and not status.get("allocation"):
-            # dropDeallocatedStatusDevices: what was told of devices goes with them.
+            # dropDeallocatedStatusDevices: status.devices goes with the allocation.
             status = {name: value for name, value in status.items() if name != "devices"}
         return {**result, "status": status} if status else result
     result = dict(new)

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from dray.domain import json_codec
-from dray.kube.memory_refusals import Refusal
+from dray.kube.memory_refusals import InjectedRefusal
 from dray.kube.memory_rules import check_update, has_generation, merge_update, prepare_create
 from dray.kube.ports import (
     PODS,
@@ -44,7 +44,7 @@ class Event:
 
 @dataclass(slots=True)
 class MemoryStore:
-    """What an API server and etcd hold."""
+    """The state of an API server and etcd."""
 
     now_unix_s: Callable[[], float]
     revision: int = _FIRST_REVISION
@@ -52,9 +52,9 @@ class MemoryStore:
     events: list[Event] = field(default_factory=list)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     expiry: int = 0
-    """Counts the times that watches were told to list again."""
-    refusals: list[Refusal] = field(default_factory=list)
-    """Which requests are refused now."""
+    """How often watches had to list again."""
+    refusals: list[InjectedRefusal] = field(default_factory=list)
+    """The refusals in force."""
     _names: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def of(self, resource: Resource) -> dict[Key, Object]:
@@ -151,7 +151,7 @@ class MemoryStore:
         self._put(PODS, pod, new)
 
     def wake(self) -> None:
-        """Let watches look again."""
+        """Wake the watches."""
         self.changed.set()
         self.changed = asyncio.Event()
 
@@ -194,7 +194,7 @@ class MemoryStore:
 
 
 def _stored(obj: Object) -> Object:
-    """A copy, as an API server hands out what it was sent: as JSON."""
+    """A JSON copy, as an API server returns objects."""
     text = msgspec.json.encode(obj)
     if json_codec.is_deeper(text, _MOST_NESTING):
         raise RefusedError("json parse error: exceeded max depth", 400)

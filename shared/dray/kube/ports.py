@@ -1,7 +1,7 @@
-"""What dray needs of the Kubernetes API, on plain JSON objects.
+"""The Kubernetes API as dray needs it, on plain JSON objects.
 
-Objects are dicts as the server wrote them: typed models cost a millisecond and 78 KB per
-slice. ``convert`` turns what is decided upon into ``dray.domain`` values.
+Objects are dicts as the server wrote them: typed models cost a millisecond and 78 KB per slice.
+``convert`` makes ``dray.domain`` values of those that decisions need.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -12,8 +12,9 @@ from dray.domain.errors import DrayError, PermanentError, TemporaryError
 from dray.domain.names import API_GROUP
 
 Object = dict[str, Any]
-"""A Kubernetes object as JSON. In opaque parts what is nested too deep, or is one of too many, is a
-``msgspec.Raw``, see ``dray.domain.json_codec``; ``fieldsV1`` of managed fields may be left out."""
+"""A Kubernetes object as JSON. Containers in opaque parts that are nested too deep, or too many,
+are ``msgspec.Raw``, see ``dray.domain.json_codec``; ``fieldsV1`` of managed fields may be left
+out."""
 
 
 class KubeError(DrayError):
@@ -23,7 +24,7 @@ class KubeError(DrayError):
 class KubeUnavailableError(KubeError, TemporaryError):
     """The API server can't be reached, is overloaded, or failed: the outcome is unknown.
 
-    ``retry_after_s`` is what the server asked for (``Retry-After``), or 0.
+    ``retry_after_s`` is the server's ``Retry-After``, or 0.
     """
 
     def __init__(self, message: str = "", retry_after_s: float = 0.0) -> None:
@@ -40,8 +41,8 @@ class NotFoundError(KubeError, PermanentError):
 
 
 class NotServedError(NotFoundError):
-    """The server has nothing at this path (404): no such kind, or a proxy answers. That says
-    nothing about the object."""
+    """The server has nothing at this path (404): no such kind, or a proxy answers. The object may
+    exist."""
 
 
 class AlreadyExistsError(KubeError, PermanentError):
@@ -51,7 +52,7 @@ class AlreadyExistsError(KubeError, PermanentError):
 class RefusedError(KubeError, PermanentError):
     """The API server refused the request (400, 401, 403, 405, 422); ``status`` is its code.
 
-    A server that has not read its roles yet refuses everybody: that is KubeUnavailableError.
+    A 403 of a server that has not loaded its roles yet is a KubeUnavailableError.
     """
 
     def __init__(self, message: str, status: int) -> None:
@@ -93,7 +94,7 @@ CLASSES = Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", name
 TAINT_RULES = Resource(
     "resource.k8s.io", "v1", "devicetaintrules", "DeviceTaintRule", namespaced=False
 )
-"""Served from 1.37 on; 1.36 has them as v1beta2, where it is told to."""
+"""Served from 1.37 on; 1.36 serves v1beta2, if that is enabled."""
 TAINT_RULES_BETA = replace(TAINT_RULES, version="v1beta2")
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 POOLS = Resource(API_GROUP, "v1", "gpupools", "GPUPool", namespaced=False)
@@ -125,12 +126,12 @@ PatchType = Literal["merge", "json", "strategic", "apply"]
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """The first thing a watch yields, and again after each relist: everything there is."""
+    """The first event of a watch, and again after each relist: all objects."""
 
     objects: tuple[Object, ...]
     resource_version: int
     is_whole: bool = True
-    """False: objects were left out, since not even their metadata can be read."""
+    """False: objects with unreadable metadata were left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +198,7 @@ class Kube(Protocol):
         timeout_s: float | None = None,
     ) -> Object:
         """Patch; fenced if the patch carries ``metadata.resourceVersion`` (or a JSON patch
-        ``test``). The server gives it up ``timeout_s`` after it was received. Raises
+        ``test``). The server times it out ``timeout_s`` after it was received. Raises
         ConflictError, NotFoundError."""
 
     async def delete(
@@ -222,8 +223,8 @@ class Kube(Protocol):
         resource_version: int | None = None,
         timeout_s: float | None = None,
     ) -> None:
-        """POST pods/binding; fenced by the pod's revision where one is given, and given up by the
-        server ``timeout_s`` after it was received. Raises ConflictError if the pod moved or is
+        """POST pods/binding; fenced by the pod's revision if one is given. The server times it out
+        ``timeout_s`` after it was received. Raises ConflictError if the pod moved or is
         bound already, NotFoundError."""
 
     async def evict(self, pod: str, namespace: str) -> None:

@@ -1,7 +1,7 @@
-"""What the API server keeps, found by dry-run creation and by what is dropped from the answer.
+"""The API server's feature gates, found by dry-run creation: disabled fields are dropped.
 
-Versions don't tell: a feature gate may be off on a server that knows the field. A server
-that does not know it drops it silently, and that shows.
+The version is not enough: a feature gate may be off on a server that knows the field. A server with
+the gate off drops the field silently from its answer.
 """
 
 import asyncio
@@ -22,8 +22,8 @@ from dray.messages.facts import ClusterObserved
 _NAME: Final = "dray-probe"
 _CLASS: Final = "probe.dray.dev"
 _NO_DEVICE: Final = [{"cel": {"expression": f'device.driver == "{_CLASS}"'}}]
-"""Of claims that are never stored, and that dray's own webhook lets pass: it may be away, or deny
-claims that could get dray's devices, while what the server keeps is found out."""
+"""Selectors of dry-run claims, which match no device: dray's own webhook may be unreachable while
+gates are probed, or deny claims that could get dray's devices."""
 _SHARED: Final = "shared"
 _NOT_ALLOWED: Final = (401, 403)
 
@@ -31,7 +31,7 @@ _NOT_ALLOWED: Final = (401, 403)
 async def probe(
     kube: Kube, namespace: str, *, revision: int, classes: bool = True
 ) -> ClusterObserved:
-    """What the server keeps, as the fact to publish.
+    """The gates of the server, as the fact to publish.
 
     ``namespace`` must exist. ``classes`` says whether this user may try to create a DeviceClass,
     which no service of dray's may. Raises KubeUnavailableError, and RefusedError when even the
@@ -129,12 +129,12 @@ async def _keeps_extended_resource(kube: Kube) -> bool | None:
 
 
 async def _unasked() -> None:
-    """What nobody asked."""
+    """Not probed."""
 
 
 def _raise_unless_judged(error: RefusedError) -> None:
-    """A server that lets nobody in has not looked at the object: one that has just started
-    refuses everybody until it has read its roles."""
+    """A 403 before the object was checked: a server that has just started denies every request
+    until it has loaded its roles."""
     if error.status in _NOT_ALLOWED:
         raise error
 

@@ -1,4 +1,4 @@
-"""What the models of custom resources are made of."""
+"""Base classes of the models of custom resources."""
 
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -8,10 +8,10 @@ from pydantic.alias_generators import to_camel
 from dray.kube.ports import Resource
 
 Owner = Literal["dray", "kube-scheduler"]
-"""Who decides, or binds."""
+"""The component that decides or binds."""
 
 
-class Fields(BaseModel):
+class ResourceFields(BaseModel):
     """A part of a custom resource: snake_case here, camelCase in the manifest."""
 
     model_config = ConfigDict(
@@ -19,11 +19,11 @@ class Fields(BaseModel):
     )
 
     def manifest(self) -> dict[str, Any]:
-        """What was set, as the manifest spells it."""
+        """The fields that were set, with their names in the manifest."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_unset=True)
 
 
-class Column(BaseModel):
+class PrinterColumn(BaseModel):
     """An ``additionalPrinterColumns`` entry."""
 
     model_config = ConfigDict(frozen=True)
@@ -34,16 +34,16 @@ class Column(BaseModel):
     wide: bool = False
 
 
-class CustomResource(Fields):
-    """A whole object; subclasses say what kind it is and what ``kubectl get`` shows."""
+class CustomResource(ResourceFields):
+    """A whole object; subclasses define its kind and the columns of ``kubectl get``."""
 
     RESOURCE: ClassVar[Resource]
     SINGULAR: ClassVar[str]
     SHORT_NAMES: ClassVar[tuple[str, ...]] = ()
-    COLUMNS: ClassVar[tuple[Column, ...]] = ()
+    COLUMNS: ClassVar[tuple[PrinterColumn, ...]] = ()
 
 
-class Condition(Fields):
+class Condition(ResourceFields):
     """One aspect of the object's state, as meta/v1 defines it."""
 
     type: Annotated[str, Field(max_length=316)]

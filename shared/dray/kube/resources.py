@@ -20,7 +20,13 @@ from dray.domain.names import (
 )
 from dray.kube.bind_request import BindRequest
 from dray.kube.ports import POLICIES, POOLS
-from dray.kube.resource_fields import Column, Conditions, CustomResource, Fields, Owner
+from dray.kube.resource_fields import (
+    Conditions,
+    CustomResource,
+    Owner,
+    PrinterColumn,
+    ResourceFields,
+)
 
 QoS = Literal["low", "medium", "high", "critical"]
 Isolation = Literal["shared", "soft", "hard", "partitioned"]
@@ -52,8 +58,7 @@ _COMPATIBLE_ALONE = (
 )
 _NAMES_LEVELS = "!has(self.weights) || has(self.mode) || has(self.node) || has(self.gpu)"
 _WEIGHTS_OF_WHAT = (
-    "weights are of binpack and spread: name a mode, node or gpu beside them, such as mode "
-    "CompactFirst"
+    "weights are of binpack and spread: also name a mode, node or gpu, such as mode CompactFirst"
 )
 
 
@@ -67,7 +72,7 @@ _NAMESPACES_OF_DRAY = (
 )
 
 
-class QoSConfig(Fields):
+class QoSConfig(ResourceFields):
     """Quality of service of the pool's cards."""
 
     default_qos: QoS = Field(
@@ -80,14 +85,14 @@ class QoSConfig(Fields):
 Ratio = Annotated[float, Field(ge=1, le=1000)]
 
 
-class Oversubscription(Fields):
+class Oversubscription(ResourceFields):
     """How much more is sold than there is."""
 
     tflops_ratio: Ratio = Field(default=1, description="Virtual compute over physical compute.")
     vram_ratio: Ratio = Field(default=1, description="Virtual memory over physical memory.")
 
 
-class CapacityConfig(Fields):
+class CapacityConfig(ResourceFields):
     """What a card's budget is made of."""
 
     oversubscription: Oversubscription | None = Field(
@@ -96,7 +101,7 @@ class CapacityConfig(Fields):
     )
 
 
-class GPUPoolSpec(Fields):
+class GPUPoolSpec(ResourceFields):
     """Which nodes the pool has, and how their cards are given out."""
 
     model_config = ConfigDict(
@@ -144,7 +149,7 @@ class GPUPoolSpec(Fields):
         return self
 
 
-class Amounts(Fields):
+class Amounts(ResourceFields):
     """One capacity over all cards of a pool, as quantities."""
 
     total: str = Field(default="0", description="Physical amount of all cards.")
@@ -152,7 +157,7 @@ class Amounts(Fields):
     free: str = Field(default="0", description="What is left of the budget.")
 
 
-class DecisionLog(Fields):
+class DecisionLog(ResourceFields):
     """The log that reserves the pool's devices."""
 
     epoch: int = Field(
@@ -170,7 +175,7 @@ class DecisionLog(Fields):
     )
 
 
-class GPUPoolStatus(Fields):
+class GPUPoolStatus(ResourceFields):
     """What the claim-controller observed."""
 
     nodes: int = Field(default=0, description="Nodes in the pool.")
@@ -196,27 +201,27 @@ class GPUPool(CustomResource):
     RESOURCE = POOLS
     SINGULAR = "gpupool"
     COLUMNS = (
-        Column(name="Owner", path=".spec.owner"),
-        Column(name="Nodes", path=".status.nodes", kind="integer"),
-        Column(name="GPUs", path=".status.gpus", kind="integer"),
-        Column(name="TFLOPS", path=".status.tflops.total"),
-        Column(name="Virtual", path=".status.tflops.virtual", wide=True),
-        Column(name="Free", path=".status.tflops.free"),
-        Column(name="VRAM", path=".status.vram.total"),
-        Column(name="Virtual VRAM", path=".status.vram.virtual", wide=True),
-        Column(name="Free VRAM", path=".status.vram.free"),
-        Column(name="Waiting", path=".status.waitingPods", kind="integer"),
-        Column(name="Ready", path='.status.conditions[?(@.type=="Ready")].status'),
-        Column(name="Dedicated", path=".spec.dedicated", kind="boolean", wide=True),
-        Column(name="Default", path=".spec.default", kind="boolean", wide=True),
-        Column(name="Age", path=".metadata.creationTimestamp", kind="date"),
+        PrinterColumn(name="Owner", path=".spec.owner"),
+        PrinterColumn(name="Nodes", path=".status.nodes", kind="integer"),
+        PrinterColumn(name="GPUs", path=".status.gpus", kind="integer"),
+        PrinterColumn(name="TFLOPS", path=".status.tflops.total"),
+        PrinterColumn(name="Virtual", path=".status.tflops.virtual", wide=True),
+        PrinterColumn(name="Free", path=".status.tflops.free"),
+        PrinterColumn(name="VRAM", path=".status.vram.total"),
+        PrinterColumn(name="Virtual VRAM", path=".status.vram.virtual", wide=True),
+        PrinterColumn(name="Free VRAM", path=".status.vram.free"),
+        PrinterColumn(name="Waiting", path=".status.waitingPods", kind="integer"),
+        PrinterColumn(name="Ready", path='.status.conditions[?(@.type=="Ready")].status'),
+        PrinterColumn(name="Dedicated", path=".spec.dedicated", kind="boolean", wide=True),
+        PrinterColumn(name="Default", path=".spec.default", kind="boolean", wide=True),
+        PrinterColumn(name="Age", path=".metadata.creationTimestamp", kind="date"),
     )
 
     spec: GPUPoolSpec = Field(default_factory=GPUPoolSpec, description="What is wanted.")
     status: GPUPoolStatus | None = Field(default=None, description="What is observed.")
 
 
-class DRASettings(Fields):
+class DRASettings(ResourceFields):
     """Dynamic Resource Allocation for the pods of a pool."""
 
     enable: bool = Field(
@@ -230,7 +235,7 @@ class DRASettings(Fields):
     )
 
 
-class Placement(Fields):
+class PlacementSpec(ResourceFields):
     """Where a pod goes among the nodes and cards that fit."""
 
     model_config = ConfigDict(
@@ -267,7 +272,7 @@ class Placement(Fields):
     )
 
     @model_validator(mode="after")
-    def _agrees(self) -> "Placement":
+    def _agrees(self) -> "PlacementSpec":
         levels = self.node is not None or self.gpu is not None
         if self.mode == FRAGMENTATION_AWARE and (levels or self.weights is not None):
             raise ValueError(_AWARE_ALONE)
@@ -279,11 +284,11 @@ class Placement(Fields):
         return self
 
 
-class SchedulingConfigTemplateSpec(Fields):
+class SchedulingConfigTemplateSpec(ResourceFields):
     """The policy of the pools that name it."""
 
     dra: DRASettings | None = Field(default=None, description="Dynamic Resource Allocation.")
-    placement: Placement | None = Field(default=None, description="Scoring of nodes and cards.")
+    placement: PlacementSpec | None = Field(default=None, description="Scoring of nodes and cards.")
 
 
 class SchedulingConfigTemplate(CustomResource):
@@ -292,10 +297,10 @@ class SchedulingConfigTemplate(CustomResource):
     RESOURCE = POLICIES
     SINGULAR = "schedulingconfigtemplate"
     COLUMNS = (
-        Column(name="DRA", path=".spec.dra.enable", kind="boolean"),
-        Column(name="Placement", path=".spec.placement.mode"),
-        Column(name="Template", path=".spec.dra.resourceClaimTemplateName", wide=True),
-        Column(name="Age", path=".metadata.creationTimestamp", kind="date"),
+        PrinterColumn(name="DRA", path=".spec.dra.enable", kind="boolean"),
+        PrinterColumn(name="Placement", path=".spec.placement.mode"),
+        PrinterColumn(name="Template", path=".spec.dra.resourceClaimTemplateName", wide=True),
+        PrinterColumn(name="Age", path=".metadata.creationTimestamp", kind="date"),
     )
 
     spec: SchedulingConfigTemplateSpec = Field(

@@ -1,6 +1,6 @@
 """The wire types, and how a type becomes a subject, headers and bytes.
 
-``base`` is the envelope, ``facts`` what was observed, ``decisions`` the records of the
-decision log, ``commands`` wishes with one addressee, ``events`` what happened (no state
-depends on them), ``rpc`` questions with an answer.
+``base`` is the envelope, ``facts`` the observed state of the cluster, ``decisions`` the records of
+the decision log, ``commands`` requests to one service, ``events`` notifications that no state
+depends on, ``rpc`` requests and replies, ``inputs`` what is recorded for replay.
 """

@@ -2,7 +2,7 @@
 
 Payload = data only. ``Nats-Msg-Id`` = ``ce-id`` = UUIDv5 of type and key, where the key
 contains what makes the fact unique (uid *and* resourceVersion, generation or attempt):
-a redelivery repeats the id, healthy → sick → healthy does not.
+a redelivery repeats the id, healthy → unhealthy → healthy does not.
 """
 
 import time
@@ -44,7 +44,7 @@ class Message(
 
     @abstractmethod
     def key(self) -> str:
-        """What makes this message unique among those of its type."""
+        """The key that is unique among messages of its type."""
 
     def expires_s(self) -> int | None:
         """Seconds after which the stream drops it, or None."""
@@ -64,7 +64,7 @@ class Outgoing:
 
 
 def sent_bytes(payload: bytes, headers: Mapping[str, str]) -> int:
-    """What a message takes on a connection to NATS: its payload, and its headers as text."""
+    """Size of a message on a NATS connection: its payload, and its headers as text."""
     if not headers:
         return len(payload)
     text = "".join((*headers, *headers.values())).encode()
@@ -86,7 +86,7 @@ class Delivered(msgspec.Struct, frozen=True):
 
 
 class UndecodableMessageError(PermanentError):
-    """The payload is not what its type says."""
+    """The payload does not fit its type."""
 
 
 def token(identifier: str) -> str:
@@ -127,8 +127,8 @@ def encode(
     identity: str = "",
     now_unix_s: float | None = None,
 ) -> Outgoing:
-    """The message with its envelope, ready for the bus. ``identity`` is its id where the one that
-    is made of its key does not do."""
+    """The message with its envelope, ready for the bus. ``identity`` replaces the id made of its
+    key."""
     identity = identity or message_id(message)
     moment = time.time() if now_unix_s is None else now_unix_s
     headers = {

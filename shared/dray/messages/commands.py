@@ -1,4 +1,4 @@
-"""Commands: wishes with one addressee, which may refuse."""
+"""Commands: requests to one service, which may refuse."""
 
 from typing import ClassVar
 
@@ -21,7 +21,7 @@ class VoidClaim(Message, frozen=True, kw_only=True):
     attempt: int
     reason: str
     asked: int = 0
-    """Which asking this is: a repeated wish is a new message."""
+    """Number of the request: a repeated one is a new message."""
 
     def ids(self) -> tuple[str, ...]:
         return (self.domain, self.claim_uid)

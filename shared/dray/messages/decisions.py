@@ -1,8 +1,8 @@
 """The records of a domain's decision log, the only thing that reserves devices.
 
-The log is one stream per domain and epoch, appended with the expected last sequence: who has
-not folded every record can't add one. The claim-controller consumes it as its commands;
-standbys, ``dray explain`` and replay read it.
+The log is one stream per domain and epoch, appended with the expected last sequence: a writer that
+has not folded every record can't append. The claim-controller executes its records; standbys,
+``dray explain`` and replay read it.
 """
 
 from typing import Any, ClassVar, Literal
@@ -19,7 +19,7 @@ WhyReleased = Literal["committed", "voided", "withdrawn", "deleted"]
 
 
 class Record(Message, frozen=True, kw_only=True, tag_field="record"):
-    """What every record says: where it belongs and what its writer had seen."""
+    """Fields of every record: its log, and the state of its writer."""
 
     KIND: ClassVar[Kind] = "decision"
     NAME: ClassVar[str] = "log"
@@ -27,13 +27,13 @@ class Record(Message, frozen=True, kw_only=True, tag_field="record"):
     domain: str
     epoch: int
     writer: str
-    """Instance that wrote it."""
+    """The writing instance."""
     facts_sequence: int
-    """Last fact applied before; nobody decides on this log with fewer."""
+    """Sequence of the last fact applied before; no writer of this log decides with fewer."""
     now_unix_s: float
-    """The time the decision was given."""
+    """The time given to the decision."""
     settings: dict[str, Any] = msgspec.field(default_factory=dict)
-    """Those of its writer's settings that decisions depend on and that are not the defaults."""
+    """The writer's settings that decisions depend on, if they are not the defaults."""
 
     def ids(self) -> tuple[str, ...]:
         return (self.domain, str(self.epoch))
@@ -48,7 +48,7 @@ class Opened(Record, frozen=True, kw_only=True, tag="opened"):
 
 
 class ClaimDecision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What one claim gets."""
+    """The allocation of one claim."""
 
     uid: str
     namespace: str
@@ -58,14 +58,14 @@ class ClaimDecision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class PodDecision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Where a pod goes and what its claims get; executed as a whole."""
+    """The node of a pod and the allocations of its claims; executed as a whole."""
 
     pod_uid: str
     namespace: str
     name: str
     node: str
     binder: Literal["dray", "kube-scheduler"]
-    """``dray`` binds itself; for ``kube-scheduler`` the gate is lifted."""
+    """``dray`` binds the pod itself; for ``kube-scheduler`` it removes the scheduling gate."""
     claims: tuple[ClaimDecision, ...]
     cpu_milli: int = 0
     memory_bytes: int = 0
@@ -75,48 +75,48 @@ class PodDecision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     took_us: int = 0
     """Time the decision took, for people; replay ignores it."""
     resources: dict[str, int] = msgspec.field(default_factory=dict)
-    """What else the pod takes of its node, beside cpu and memory."""
+    """What the pod takes of its node, other than cpu and memory."""
     ports: tuple[HostPort, ...] = ()
 
 
 class TypicalPod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What pods that are often asked for need, as far as FragmentationAware looks at it."""
+    """Requirements of frequent pods, as FragmentationAware uses them."""
 
     cpu_milli: int
     cards: int
     milli: tuple[int, ...]
-    """Per class of cards, thousandths of one that it takes of each card; 0: it can't use them."""
+    """Thousandths of a device that it takes, per class of devices; 0: it can't use the class."""
     count: int
-    """How many there were lately, in thousandths: older ones count for less."""
+    """Recent number of such pods in thousandths: older ones count less."""
     gain: int
-    """Worth of a thousandth of a card that such pods can have, in millionths."""
+    """Value of a thousandth of a device that such pods can use, in millionths."""
     waste: int
-    """What an idle thousandth of a card that they can't use costs, in millionths."""
+    """Cost of an idle thousandth of a device that they can't use, in millionths."""
 
 
 class Learned(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What FragmentationAware learned of the pods seen: whole numbers, so that all who read it
-    score alike."""
+    """The workload model of FragmentationAware: whole numbers, so that all readers compute equal
+    scores."""
 
     version: int
     classes: tuple[str, ...]
-    """Classes of cards: driver, model and capacities."""
+    """Classes of devices: driver, model and capacities."""
     pods: tuple[TypicalPod, ...]
 
 
 class Decided(Record, frozen=True, kw_only=True, tag="decided"):
-    """Devices were chosen: one record however many pods it touches."""
+    """Devices were chosen: one record for any number of pods."""
 
     policy_version: int
     pods: tuple[PodDecision, ...]
     learned: Learned | None = None
-    """What these decisions and those after them are taken by, where it is not as before."""
+    """The workload model of these and later decisions, if it changed."""
     learned_version: int = 0
-    """Of what was learned last; 0: nothing."""
+    """Version of the last workload model; 0: none."""
 
 
 class Waiting(Record, frozen=True, kw_only=True, tag="waiting"):
-    """A pod's reason to wait changed."""
+    """A pod's reasons to wait changed."""
 
     pod_uid: str
     namespace: str
@@ -132,9 +132,9 @@ class Release(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     claim_uid: str
     attempt: int
     why: WhyReleased
-    """Of another value of a later release nobody knows whether it frees the devices."""
+    """A value of a later release: it is unknown whether it frees the devices."""
     exclude_node: str = ""
-    """Node not to be tried again soon for this claim."""
+    """Node that is not tried again soon for this claim."""
 
 
 class Released(Record, frozen=True, kw_only=True, tag="released"):
@@ -152,14 +152,14 @@ class NodeLeft(Record, frozen=True, kw_only=True, tag="node-left"):
 
 
 class Checkpoint(Record, frozen=True, kw_only=True, tag="checkpoint"):
-    """All reservations in flight, so that the log can be trimmed below this record."""
+    """All reservations in flight: the log can be trimmed below this record."""
 
     in_flight: tuple[PodDecision, ...] = ()
     waiting: tuple[str, ...] = ()
     excluded: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
-    """Per claim uid, nodes not to be tried soon."""
+    """Nodes that are not tried soon, by claim UID."""
     learned: Learned | None = None
-    """What the decisions before were taken by."""
+    """The workload model of the decisions before."""
 
 
 AnyRecord = Opened | Decided | Waiting | Released | NodeLeft | Checkpoint

@@ -1,4 +1,4 @@
-"""Events that no state depends on: the start of a pod's story, and its end on the node."""
+"""Events that no state depends on: admission, execution and preparation of a pod."""
 
 from typing import ClassVar
 
@@ -6,7 +6,7 @@ from dray.messages.base import Kind, Message
 
 
 class PodRequested(Message, frozen=True, kw_only=True):
-    """The webhook understood a pod (never on dry-run). A hint: pods are seen by watch."""
+    """The webhook admitted a pod (never on dry-run). A hint: pods are observed by watch."""
 
     KIND: ClassVar[Kind] = "evt"
     NAME: ClassVar[str] = "pod.requested"
@@ -19,7 +19,7 @@ class PodRequested(Message, frozen=True, kw_only=True):
     template: str
     """Derived template, ``<base>-<hash>``."""
     understood: dict[str, str]
-    """What was read from the annotations, for people."""
+    """A summary of the annotations, for people."""
     traceparent: str = ""
     took_us: int = 0
 
@@ -66,7 +66,7 @@ class ExecutionStep(Message, frozen=True, kw_only=True):
     attempt: int
     step: str
     """``committed``, ``awaiting`` (the devices), ``bound``, ``ungated`` or ``failed``; ``detail``
-    says what is waited for, and why it failed."""
+    names the awaited condition, or the failure."""
     now_unix_s: float
     detail: str = ""
     traceparent: str = ""

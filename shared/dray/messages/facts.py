@@ -14,7 +14,7 @@ from dray.domain.pods import Node, Pod, Policy, Pool
 from dray.messages.base import Kind, Message
 
 TOMBSTONE_S = 3600
-"""How long a tombstone stays: longer than any reader may lag."""
+"""Time to live of a tombstone: longer than any reader may lag."""
 
 
 class Fact(Message, frozen=True, kw_only=True):
@@ -43,11 +43,11 @@ class ClaimObserved(Fact, frozen=True, kw_only=True):
     NAME: ClassVar[str] = "claim"
     claim: Claim
     beside: tuple[str, ...] = ()
-    """Other pools than the claim's whose pods refer to it: their logs may reserve for it."""
+    """Other pools whose pods refer to the claim: their logs may reserve devices for it."""
     moved_to: str | None = None
-    """Of a tombstone: the claim is not gone, but has another pool by now."""
+    """Of a tombstone: the claim still exists, but in this pool."""
     given_up: GivenUp | None = None
-    """What ``claim.void`` says beyond the claim's annotation, and why that is not written."""
+    """Attempts void beyond the claim's annotation, and why that can't be written."""
 
     def subject_pool(self) -> str:
         return self.claim.pool
@@ -62,9 +62,9 @@ class PodObserved(Fact, frozen=True, kw_only=True):
     NAME: ClassVar[str] = "pod"
     pod: Pod
     beside: tuple[str, ...] = ()
-    """Other pools than the pod's that its claims name."""
+    """Other pools that the pod's claims name."""
     moved_to: str | None = None
-    """Of a tombstone: the pod is not gone, but has another pool by now."""
+    """Of a tombstone: the pod still exists, but in this pool."""
 
     def subject_pool(self) -> str:
         return self.pod.pool
@@ -81,15 +81,15 @@ class NodeObserved(Fact, frozen=True, kw_only=True):
     counted_pods: tuple[str, ...] = ()
     """UIDs of dray's pods that the sum contains."""
     quarantined: bool = False
-    """kube-scheduler had its devices, and what it had in flight may still land: the node's pool
-    stays empty until that is over."""
+    """kube-scheduler managed its devices, and its allocations in flight may still be written: the
+    node's pool stays empty until then."""
     recalled_unix_s: float | None = None
-    """When all its devices were seen with the owner taint after kube-scheduler had them, as long
-    as they are dray's; None: never, or not yet."""
+    """When all its devices had the owner taint, after kube-scheduler managed them and while dray
+    does; None: never, or not yet."""
     former: tuple[str, ...] = ()
-    """Other pools whose claims hold devices of it, or may yet: pools that it left, mostly."""
+    """Other pools whose claims hold its devices, or may yet: mostly pools that it left."""
     also_selected_by: tuple[str, ...] = ()
-    """Pools that select the node and don't have it, because ``node.assigned_pool`` has."""
+    """Pools that select the node, but it is assigned to ``node.assigned_pool``."""
 
     def ids(self) -> tuple[str, ...]:
         return (self.node.name,)
@@ -101,7 +101,7 @@ class SliceObserved(Fact, frozen=True, kw_only=True):
     NAME: ClassVar[str] = "slice"
     slice: ResourceSlice
     in_full: Slice | None = None
-    """All that it says, where ``slice`` has no place for it: counters, nodes by selector …"""
+    """The complete slice, if ``slice`` can't represent it: counters, node selectors …"""
 
     def ids(self) -> tuple[str, ...]:
         return (self.slice.name,)
@@ -191,8 +191,8 @@ class InventoryObserved(Fact, frozen=True, kw_only=True):
 
 
 class ClusterObserved(Fact, frozen=True, kw_only=True):
-    """What the API server keeps, and so the language of its selectors; probed by the
-    claim-controller."""
+    """Feature gates of the API server, found by probing; they also decide its selectors'
+    language."""
 
     NAME: ClassVar[str] = "cluster"
     version: str = ""
@@ -201,9 +201,9 @@ class ClusterObserved(Fact, frozen=True, kw_only=True):
     device_taints: bool = True
     allocation_timestamp: bool = True
     binding_conditions: bool = True
-    """Whether a device may make its pod wait (``bindingConditions``)."""
+    """Whether ``bindingConditions`` are kept."""
     partitionable_devices: bool = True
-    """Whether counters that devices share are kept."""
+    """Whether shared counters are kept."""
     prioritized_list: bool = True
     """Whether a request may list alternatives (``firstAvailable``)."""
     list_attributes: bool = False
@@ -213,10 +213,10 @@ class ClusterObserved(Fact, frozen=True, kw_only=True):
     served_versions: tuple[str, ...] = ("v1",)
     """Versions of resource.k8s.io that are served, the preferred one first."""
     allocating_scheduler: bool = True
-    """Whether the cluster's kube-scheduler allocates devices; not probed, but a setting."""
+    """Whether the cluster's kube-scheduler allocates devices; a setting, not probed."""
     waits_for_devices: bool = False
-    """Whether the claim-controller that says so waits for ``bindingConditions`` before it binds:
-    one of an earlier version does not."""
+    """Whether the claim-controller waits for ``bindingConditions`` before it binds: earlier
+    versions do not."""
 
     def ids(self) -> tuple[str, ...]:
         return ()
@@ -226,10 +226,10 @@ class ClusterObserved(Fact, frozen=True, kw_only=True):
 
 
 class TermBegun(Fact, frozen=True, kw_only=True):
-    """A claim-controller began to lead; the right to publish facts, beside health, is its own.
+    """A claim-controller began to lead; it alone may publish facts, except those of health.
 
     Its facts are stored only while this is the subject's last message, so one that slept and
-    was replaced publishes nothing any more. ``revision`` is the count of terms.
+    was replaced can publish nothing. ``revision`` is the count of terms.
     """
 
     NAME: ClassVar[str] = "term"
@@ -242,7 +242,7 @@ class TermBegun(Fact, frozen=True, kw_only=True):
 
 
 class Synced(Fact, frozen=True, kw_only=True):
-    """Everything that existed at ``revision`` has been published before this."""
+    """All facts of objects that existed at ``revision`` precede this."""
 
     NAME: ClassVar[str] = "synced"
     instance: str
@@ -255,7 +255,7 @@ class Synced(Fact, frozen=True, kw_only=True):
 
 
 class Tick(Fact, frozen=True, kw_only=True):
-    """Lets time pass for the decisions. ``revision`` is the count of the publisher.
+    """The clock of decisions. ``revision`` is the count of ticks.
 
     The time is counted: each tick adds what passed by its publisher's monotonic clock, and the
     next publisher continues from the last tick. The wall clock is read only for the first tick

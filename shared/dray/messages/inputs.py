@@ -1,7 +1,7 @@
-"""What services other than the allocator consumed and answered, while recording is on.
+"""Inputs and answers of services other than the allocator, while recording is on.
 
-Nothing acts on it: it is for ``dray record`` and ``dray replay`` alone. Of Kubernetes objects it
-holds what decisions read (``dray.recording.redaction``).
+Only ``dray record`` and ``dray replay`` use them. Kubernetes objects are reduced to what decisions
+read (``dray.recording.redaction``).
 """
 
 from typing import Any, ClassVar, Literal
@@ -15,14 +15,14 @@ MUTATE_POD = "mutate-pods"
 
 
 class LookedUp(msgspec.Struct, frozen=True, kw_only=True):
-    """A question that the webhook asked for one call, and its answer."""
+    """A request that the webhook sent for one admission call, and its answer."""
 
     question: Lookup
     answer: LookupReply
 
 
 class Reviewed(Message, frozen=True, kw_only=True):
-    """All that an answer of the webhook followed from, beside the facts it had folded."""
+    """All inputs of one of the webhook's answers, except the facts that it had folded."""
 
     KIND: ClassVar[Kind] = "input"
     NAME: ClassVar[str] = "webhook"
@@ -31,7 +31,7 @@ class Reviewed(Message, frozen=True, kw_only=True):
     uid: str
     """Of the AdmissionReview."""
     path: str = MUTATE_POD
-    """What was asked for: ``mutate-pods``, ``validate-pods``, ``mutate-claims``,
+    """The path of the webhook: ``mutate-pods``, ``validate-pods``, ``mutate-claims``,
     ``validate-claims``, ``validate-pools``."""
     facts_sequence: int
     """Last fact of pools, policies, templates and the server that it had folded."""
@@ -69,16 +69,16 @@ class Noted(Message, frozen=True, kw_only=True):
 
     instance: str
     life: str
-    """Tells processes of the same instance apart."""
+    """Distinguishes processes of the same instance."""
     number: int
     """Counts the lines of a life from 1; a missing one was dropped while the bus was away."""
     what: Literal["known", "consumed", "decided", "part"]
-    """``known``: all that was consumed before, in one piece; replay can begin there.
+    """``known``: the complete state, from which replay can begin.
     ``part``: a piece of the next line's text, which was too long for one message."""
     about: str = ""
     """Of ``consumed``: the kind of event. Of ``decided``: the kind of question."""
     data: Any = None
-    """The event, or the question with what beside the events it depends on."""
+    """The event, or the question with its inputs other than events."""
     answer: Any = None
     redacted: bool = False
     """Whether Kubernetes objects are: earlier releases wrote whole ones, which ``dray record``

@@ -16,8 +16,8 @@ INVENTORY_SUBJECT = "dray.rpc.inventory"
 
 
 class Lookup(msgspec.Struct, frozen=True, kw_only=True):
-    """The webhook's one question before a negative answer, answered from a live GET; or, of kind
-    ``overlap``, before it warns of a GPUPool, answered from what the claim-controller watches."""
+    """The webhook's request before it denies, answered from a live GET; or, of kind ``overlap``,
+    before it warns about a GPUPool, answered from the claim-controller's caches."""
 
     SUBJECT: ClassVar[str] = LOOKUP_SUBJECT
 
@@ -30,7 +30,7 @@ class Lookup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Overlap(msgspec.Struct, frozen=True, kw_only=True):
-    """Nodes that a pool selects, or would, and that other pools have."""
+    """Nodes that a pool selects, or would, and that are assigned to other pools."""
 
     count: int
     nodes: tuple[tuple[str, str], ...] = ()
@@ -38,7 +38,7 @@ class Overlap(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LookupReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the API server holds; all absent: no such object."""
+    """The API server's object; all absent: no such object."""
 
     pool: Pool | None = None
     policy: Policy | None = None
@@ -49,7 +49,7 @@ class LookupReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class Dump(msgspec.Struct, frozen=True, kw_only=True):
-    """What the replica that serves a domain believes; the others leave the answer to it."""
+    """The state of the replica that serves a domain; other replicas do not answer."""
 
     SUBJECT: ClassVar[str] = DUMP_SUBJECT
 
@@ -59,7 +59,7 @@ class Dump(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Holding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What an allocator holds about one claim: the log's last word, and what counts as used."""
+    """An allocator's state of one claim: its last attempt in the log, and its devices in use."""
 
     uid: str
     namespace: str
@@ -67,16 +67,16 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     attempt: int = 0
     """The latest of the log; 0: the log has none."""
     stage: str = ""
-    """Where it stands: ``held``, ``committed`` or ``over``; empty without one."""
+    """Its state: ``held``, ``committed`` or ``over``; empty without one."""
     decided_unix_s: float = 0.0
     decided: tuple[AllocatedDevice, ...] = ()
-    """What that attempt gave."""
+    """The allocation of that attempt."""
     used: tuple[AllocatedDevice, ...] = ()
-    """What counts against the devices now, by whichever log or status."""
+    """The usage charged to devices now, from a log or a status."""
 
 
 class DumpReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One page of the state, and how far its replica had read."""
+    """One page of the state, and the positions of its replica."""
 
     domain: str
     instance: str = ""
@@ -109,7 +109,7 @@ class ReadingReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """The consumer that was made, and the stream at that moment."""
 
     consumer: str = ""
-    """Its random name, which nobody but the asker learns: who knows it may pull from it."""
+    """Its random name, known only to the requester: clients that know it may pull from it."""
     created: str = ""
     """When the stream was made."""
     first_sequence: int = 0
@@ -147,7 +147,7 @@ class InventoryReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question, its answer, and the two sides."""
+    """A request type, its reply type, and the two services."""
 
     name: str
     asked: type[Lookup | Dump | Reading | Inventory]

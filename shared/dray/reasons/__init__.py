@@ -1,4 +1,4 @@
-"""Why something waits or was refused, as data that services pass on and people read."""
+"""Reasons why a pod waits or was refused, as data and as text."""
 
 from dray.reasons.reason import Nearest, Reason, bounded, in_words, name_list, not_enough
 

@@ -1,11 +1,11 @@
-"""One reason: what failed, on how many of how many devices or nodes, and where nearly not."""
+"""A reason: what failed, on how many of how many devices or nodes, and the nearest miss."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 _LONGEST_TEXT: Final = 1024
-"""Characters, where there is no room for all."""
+"""Characters of a text that is shortened."""
 _VERDICTS: Final = {"clause": " is false", "clause-error": " can't be evaluated"}
 """What is wrong with a clause, by kind."""
 _UNCOUNTED: Final = ("claim", "pod")
@@ -14,17 +14,17 @@ _UNCOUNTED: Final = ("claim", "pod")
 
 @dataclass(frozen=True, slots=True)
 class Nearest:
-    """The device or node that comes nearest to what is wanted."""
+    """The device or node closest to the requirement."""
 
     where: str
     """The node, or its device as ``pool/device``: a pool of devices is a node."""
     seen: str = ""
-    """What it has instead; empty where that is no amount and no value."""
+    """Its actual amount or value; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """A cause of waiting, counted over what it was looked for on.
+    """A cause of waiting, counted over the devices or nodes examined.
 
     ``kind`` is one of ``clause`` (a selector clause is false), ``clause-error`` (it can't be
     evaluated), ``capacity`` (too little is left), ``taint``, ``in-use``, ``node`` (cpu, memory,
@@ -42,7 +42,7 @@ class Reason:
     unit: str = "device"
     detail: str = ""
     nearest: Nearest | None = None
-    """The nearest miss; None where no one is nearer than the others."""
+    """The nearest miss; None if none is nearer than the others."""
 
     def __str__(self) -> str:
         if not self.of:
@@ -100,9 +100,9 @@ def in_words(reasons: Sequence[Reason], limit_bytes: int = 4096) -> str:
     for last in (lines[-1:], []):
         others = len(lines) - len(last)
         for shown in range(others - 1, -1, -1):
-            told = [*lines[:shown], f"… and {others - shown} more", *last]
-            if _bytes_of(told) <= limit_bytes:
-                return "\n".join(told)
+            shown_lines = [*lines[:shown], f"… and {others - shown} more", *last]
+            if _bytes_of(shown_lines) <= limit_bytes:
+                return "\n".join(shown_lines)
     return ""
 
 

@@ -29,7 +29,7 @@ _ANY_LINE = msgspec.json.Decoder(_AnyLine)
 
 
 class BadRecordingError(InvalidInputError):
-    """The file is no recording that this version can read, or can't be written."""
+    """The file is not a recording of this version, or can't be written."""
 
 
 class Writer:
@@ -43,7 +43,7 @@ class Writer:
         self._path = path
         with self._writing():
             self._file: IO[bytes] = path.open("wb")
-        # Neither name nor time in the compressed file, so that equal recordings are equal files.
+        # No name and time in the gzip header, so that equal recordings are equal files.
         self._gzip = gzip.GzipFile("", "wb", 9, self._file, 0) if path.suffix == ".gz" else None
         self.written = 0
         """Lines so far."""
@@ -95,7 +95,7 @@ def write_recording(path: Path, lines: Iterable[Line]) -> None:
 
 
 def read_recording(path: Path) -> list[Line]:
-    """All lines; the first is the header. Compressed files are told by what they hold.
+    """All lines; the first is the header. Compressed files are recognized by their content.
 
     Raises:
         BadRecordingError: no such file, or a line that can't be understood; it says which.
@@ -151,7 +151,7 @@ def _line(text: bytes) -> KnownLine:
 
 
 def _rescue(path: Path, whole: int) -> str:
-    """What to do with a file whose end is missing: its recorder was killed, or the disk full."""
+    """The remedy for a truncated file: its recorder was killed, or the disk was full."""
     if not whole:
         return "nothing in it is whole: record again"
     name = shlex.quote(str(path))

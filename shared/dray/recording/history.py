@@ -1,4 +1,4 @@
-"""What journals said before a recording began, as far back as replay needs it."""
+"""The lines of journals from before a recording began, as far back as replay needs them."""
 
 import msgspec
 
@@ -9,20 +9,19 @@ from dray.recording.lines import InputLine
 _REMEMBERING: dict[str, type[Noted]] = {
     f"{subject_prefix(kind)}.": kind for kind in (ControllerNoted,)
 }
-"""Journals of services that remember what they consumed. All others' lines stand by
-themselves: what came before the recording is not needed."""
+"""Journals of services that keep state. Lines of other journals can be replayed alone."""
 
 
-class _Place(msgspec.Struct, frozen=True):
+class _LifeKey(msgspec.Struct, frozen=True):
     instance: str
     life: str
 
 
-class History:
-    """The lines of each life from its beginning, or from where all that it knows was written."""
+class InputHistory:
+    """The lines of each process since its start, or since its last complete state."""
 
     def __init__(self) -> None:
-        self._lines: dict[_Place, list[tuple[InputLine, str]]] = {}
+        self._lines: dict[_LifeKey, list[tuple[InputLine, str]]] = {}
 
     def add(self, line: InputLine) -> None:
         """The next line of the stream. Raises UndecodableMessageError."""
@@ -32,7 +31,7 @@ class History:
         if kind is None:
             return
         noted = decode(bytes(line.payload), kind)
-        lines = self._lines.setdefault(_Place(noted.instance, noted.life), [])
+        lines = self._lines.setdefault(_LifeKey(noted.instance, noted.life), [])
         if noted.what == "known":
             parts = 0
             while parts < len(lines) and lines[-1 - parts][1] == "part":
@@ -41,7 +40,7 @@ class History:
         lines.append((line, noted.what))
 
     def take(self) -> list[InputLine]:
-        """All of it, in the order of the stream; then forgotten."""
+        """All lines in the order of the stream; clears them."""
         lines = [line for life in self._lines.values() for line, _ in life]
         self._lines.clear()
         return sorted(lines, key=lambda line: line.sequence)

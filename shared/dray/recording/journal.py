@@ -1,7 +1,7 @@
-"""A service's journal: what it consumed, and what its pure code answered to which question.
+"""A service's journal: the events it consumed, and the inputs and answers of its pure rules.
 
-A service asks its pure code through one seam; the seam hands questions and answers to a
-``Journal``, if there is one. Nothing waits for the bus: the lines are published behind.
+The recorder of a service's rules passes inputs and answers to a ``Journal``, if there is one.
+Nothing waits for the bus: lines are published in the background.
 """
 
 from collections.abc import Callable
@@ -19,27 +19,28 @@ LONGEST_TEXT = 150_000
 """Characters of one line in one message, up to six bytes each; nats-server takes 1 MiB."""
 _KNOWN_AFTER_LINES = 2000
 _KNOWN_AFTER_S = 300.0
-"""A recording that begins later has to wait for the next piece of what is known."""
+"""Lines between complete states: a recording that begins later waits for the next one."""
 
 
 class UnknownEventError(KeyError):
-    """Consumed was something that this version does not know."""
+    """The event is of a kind that this version does not know."""
 
 
 class Notes(Protocol):
-    """Where a seam writes down what crosses it. Kubernetes objects come redacted
+    """Receives events, inputs and answers to record. Kubernetes objects are redacted
     (``dray.recording.redaction``)."""
 
     def consumed(self, about: str, data: Any) -> None:
-        """An event that was folded into what the service knows."""
+        """An event that the service folded into its state."""
 
     def decided(self, about: str, data: Any, answer: Any, *, polled: str = "") -> None:
-        """A question and its answer. What is asked all the time names itself in ``polled``:
-        it is written when its answer is another one than before."""
+        """An input and its answer. Rules that run continuously are named by ``polled``: they are
+        recorded only when the answer changes."""
 
 
 class Journal:
-    """One life's lines, on their way to the bus. The oldest are dropped when it stays away."""
+    """The lines of one process, queued for the bus. The oldest are dropped while it is
+    unreachable."""
 
     def __init__(
         self,
@@ -69,7 +70,7 @@ class Journal:
 
     @property
     def dropped(self) -> int:
-        """Lines that the bus never got."""
+        """Lines that were dropped before they were published."""
         return self._backlog.dropped
 
     def consumed(self, about: str, data: Any) -> None:
@@ -93,7 +94,7 @@ class Journal:
         await self._backlog.run()
 
     async def flush(self) -> None:
-        """Publish what waits. Raises BusUnavailableError, StreamMissingError."""
+        """Publish the queued lines. Raises BusUnavailableError, StreamMissingError."""
         await self._backlog.flush()
 
     def _is_known_due(self) -> bool:
@@ -102,7 +103,7 @@ class Journal:
         return lines >= _KNOWN_AFTER_LINES or (lines > 0 and age_s >= _KNOWN_AFTER_S)
 
     def _write(self, what: Any, about: str, data: Any, answer: Any) -> None:
-        # Encoded now: what the service knows goes on changing.
+        # Encode now: the state changes later.
         encoded, answered = _encoded(data), _encoded(answer)
         if len(encoded or b"") + len(answered or b"") <= LONGEST_TEXT:
             self._offer(what, about, encoded, answered)

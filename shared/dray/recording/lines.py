@@ -1,4 +1,4 @@
-"""The lines of a recording. The first is the header; the others are told apart by ``line``.
+"""The lines of a recording. The first is the header; ``line`` names the kind of the others.
 
 Payloads are kept as the bus carried them, byte for byte.
 """
@@ -6,12 +6,11 @@ Payloads are kept as the bus carried them, byte for byte.
 import msgspec
 
 FORMAT = 2
-"""Moves when an older reader would misunderstand the lines."""
+"""Raised when an older reader would misunderstand the lines."""
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True, tag_field="line", tag="header"):
-    """Where the recording comes from. Settings are in what they had a say in: records and
-    inputs."""
+    """The origin of the recording. Settings are in the records and inputs that depend on them."""
 
     format: int = FORMAT
     dray: str
@@ -19,7 +18,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, tag_field="line", tag="h
     domains: tuple[str, ...] = ()
     """Scheduling domains at the start."""
     streams: dict[str, str] = {}
-    """Per stream, when it was created: tells a re-created one apart."""
+    """Creation time of each stream: differs after it was created again."""
     recorded_unix_s: float = 0.0
 
 
@@ -60,7 +59,7 @@ class RecordLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="line", ta
 
 
 class InputLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="line", tag="input"):
-    """What a service other than the allocator consumed and answered."""
+    """A journal line of a service other than the allocator."""
 
     sequence: int
     subject: str

@@ -1,4 +1,4 @@
-"""Questions as a journal has them: by name, with all that the answer depends on."""
+"""Inputs of pure rules as a journal records them: by name, complete."""
 
 from typing import TypeVar
 
@@ -7,21 +7,21 @@ import msgspec
 from dray.messages.base import AbstractStruct
 
 
-class Asked(
+class RuleInput(
     msgspec.Struct, metaclass=AbstractStruct, frozen=True, kw_only=True, tag_field="question"
 ):
-    """Base of the questions that a service asks its pure code. The tag is the name; the service's
-    own base says of what it is asked, in its abstract ``answer``."""
+    """Base of the inputs of a service's pure rules. The tag is the name; the service's own base
+    declares how the rule is evaluated, in its abstract ``answer``."""
 
 
-Q = TypeVar("Q", bound=Asked)
+Q = TypeVar("Q", bound=RuleInput)
 
 
-def name_of(question: type[Asked]) -> str:
-    """The name that the journal has."""
+def name_of(question: type[RuleInput]) -> str:
+    """The name in the journal."""
     return str(question.__struct_config__.tag)
 
 
 def by_name(*questions: type[Q]) -> dict[str, type[Q]]:
-    """The questions that a service knows, by the name that the journal has."""
+    """The rule inputs of a service, by their names in the journal."""
     return {name_of(question): question for question in questions}

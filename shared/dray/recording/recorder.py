@@ -1,4 +1,4 @@
-"""Follows a running bus and writes down its facts, decision logs and services' journals."""
+"""Records the facts, decision logs and journals of a running bus."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
@@ -14,7 +14,7 @@ from dray.domain import json_codec
 from dray.messages.base import Delivered, UndecodableMessageError, decode, subject_prefix
 from dray.messages.decisions import log_stream
 from dray.messages.facts import DomainObserved
-from dray.recording.history import History
+from dray.recording.history import InputHistory
 from dray.recording.lines import (
     FactLine,
     GapLine,
@@ -40,21 +40,21 @@ _INPUT = msgspec.json.Decoder(_Input)
 
 @dataclass(slots=True)
 class Counts:
-    """What was written so far."""
+    """Counts of the lines written so far."""
 
     facts: int = 0
     records: int = 0
     inputs: int = 0
-    """What other services published of theirs."""
+    """Journal lines of services other than the allocator."""
     left_out: int = 0
-    """Of that, what services of an earlier release published: it is not redacted."""
+    """Of those, lines of an earlier release, which are not redacted."""
     gaps: int = 0
     """Times that the recorder lagged, so that facts were replaced before it could read them."""
     begun: bool = False
     """Whether the checkpoint is written, and everything from now on follows it."""
 
     events: int = 0
-    """What came after the recording began: facts, records and inputs."""
+    """Facts, records and inputs since the recording began."""
 
 
 class Recorder:
@@ -69,11 +69,11 @@ class Recorder:
         self._header = header
         self._write = write
         self._checkpoint: list[Line] = []
-        """What the stream held at the start, kept back until all of it was read."""
-        self._catching_up = GapTracker()
+        """Facts of the stream at the start, buffered until all are read."""
+        self._gaps = GapTracker()
         self._whole = False
         self.following_inputs = False
-        """Whether what services publish of theirs from now on is written."""
+        """Whether journal lines are written from now on."""
         self._epochs: dict[str, int] = {}
         self._followers: asyncio.TaskGroup | None = None
 
@@ -122,11 +122,11 @@ class Recorder:
                     return
                 created = ""
             except BusUnavailableError:
-                pass  # What was missed meanwhile is read from ``position`` on.
+                pass  # Continue at ``position``.
             await backoff.pause()
 
     async def _begin_facts(self, state: StreamState) -> int:
-        self._catching_up = GapTracker()
+        self._gaps = GapTracker()
         self._whole = False
         if self.counts.begun:
             self._write(StreamLine(name=state.name, created=state.created))
@@ -138,7 +138,7 @@ class Recorder:
         return 0
 
     async def _take_fact(self, delivered: Delivered) -> None:
-        missing = self._catching_up.read(delivered.sequence, delivered.pending)
+        missing = self._gaps.read(delivered.sequence, delivered.pending)
         if missing is not None:
             self._put(GapLine(first=missing[0], last=missing[1]))
             self.counts.gaps += self.counts.begun
@@ -154,7 +154,7 @@ class Recorder:
         self.counts.events += self.counts.begun
         # Of the checkpoint, the first facts may be there one by one; what follows is not.
         at_hand = self.counts.begun or not delivered.pending
-        if self._catching_up.whole and at_hand and not self._whole:
+        if self._gaps.whole and at_hand and not self._whole:
             self._put(WholeLine(sequence=delivered.sequence))
             self._whole = True
         self._look_for_domain(line)
@@ -222,12 +222,12 @@ class Recorder:
         self._start(self._follow(log_stream(domain, epoch), begin, take, forever=False))
 
     def _follow_inputs(self) -> None:
-        """From now on, and of journals that build on what was before, that."""
-        history, last_before = History(), 0
+        """Journal lines from now on, and for journals with state also earlier ones."""
+        history, last_before = InputHistory(), 0
 
         async def begin(state: StreamState) -> int:
             nonlocal last_before
-            # In a stream that was made anew meanwhile, all is new.
+            # If the stream was created again meanwhile, all its messages are new.
             last_before = 0 if self.following_inputs else state.last_sequence
             if state.first_sequence > state.last_sequence:
                 self.following_inputs = True

@@ -1,8 +1,8 @@
-"""What of a Kubernetes object is recorded: what decisions read, and nothing else. Pure.
+"""Redacts Kubernetes objects to the fields that decisions read. Pure.
 
 An allow-list for each kind. Environments, commands, images, volumes' contents, managed fields and
-annotations of others are in none of them, so no secret in them is written down, and neither is a
-field that a later Kubernetes adds. A decision that reads another field needs it here, or its replay
+annotations of others are in none of them, so their secrets are not recorded, nor are fields of
+later releases of Kubernetes. A field that a decision reads must be listed here, or its replay
 differs.
 """
 
@@ -13,11 +13,11 @@ from typing import Any, Final
 from dray.domain.names import POD_CLAIM_NAME, PREFIX
 
 Rule = Callable[[Any], Any]
-"""Makes of a value what is recorded of it."""
+"""Maps a value to its recorded form."""
 
 
 def redacted(plural: str, obj: Mapping[str, Any]) -> dict[str, Any]:
-    """What is recorded of an object. ``plural``: of its kind, such as ``pods``.
+    """The recorded form of an object. ``plural``: of its kind, such as ``pods``.
 
     Raises:
         KeyError: objects of this kind are not recorded.
@@ -31,12 +31,12 @@ def _whole(value: Any) -> Any:
 
 
 def _present(value: Any) -> Any:
-    """That there is something, and not what."""
+    """Keeps the presence of a value, not the value."""
     return None if value is None else {}
 
 
 def _shape(value: Any) -> Any:
-    """In place of what has another shape than Kubernetes gives it: it can't be read either."""
+    """Placeholder of a value of unexpected shape: services can't read it, either."""
     match value:
         case str():
             return value and "…"

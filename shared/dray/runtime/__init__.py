@@ -1,1 +1,1 @@
-"""What every process needs around its work: settings, health pages, lifetime, clock, logs."""
+"""Infrastructure of every process: settings, health pages, lifetime, clock, logs."""

@@ -1,4 +1,4 @@
-"""Jittered exponential backoff, so that a fleet does not come back all at once."""
+"""Jittered exponential backoff, so that replicas do not retry all at once."""
 
 import asyncio
 import random

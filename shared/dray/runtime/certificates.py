@@ -1,6 +1,6 @@
 """The adapter to ``cryptography``: an authority of one's own, and a server certificate from it.
 
-Everything is PEM. Who reads files passes their bytes; bytes that are no PEM are a ValueError.
+All keys and certificates are PEM bytes; anything else is a ValueError.
 """
 
 import datetime
@@ -21,7 +21,8 @@ _CLOCK_SKEW = datetime.timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class Issued:
-    """A server's certificate, its key, and the certificates of those who may have signed it."""
+    """A server's certificate and key, and the certificates of the authorities that may have signed
+    it."""
 
     authority: bytes
     certificate: bytes
@@ -67,9 +68,9 @@ def is_issued_by(authority: str, certificate: bytes) -> bool:
 
 
 def problem(held: Issued, names: Sequence[str], *, lasting: datetime.timedelta) -> str:
-    """Why these can't serve ``names`` for as long as ``lasting``; empty where they can.
+    """Why these can't serve ``names`` for ``lasting``; empty if they can.
 
-    Also what doesn't belong together, as after a start that was cut short between two files.
+    Also reports files that do not belong together, as after an interrupted start.
     Raises ValueError.
     """
     certificate = x509.load_pem_x509_certificate(held.certificate)

@@ -1,4 +1,4 @@
-"""Time as shells hand it to decisions; tests hand them a clock they set."""
+"""Clocks: of the machine, and one that tests set."""
 
 import asyncio
 import heapq
@@ -59,7 +59,7 @@ class ManualClock:
         await woken
 
     async def advance(self, by_s: float) -> None:
-        """Let ``by_s`` seconds pass and everybody who waited for them run."""
+        """Advance by ``by_s`` seconds, and run the tasks that waited for that."""
         until_s = self._now_unix_s + by_s
         while self._sleepers and self._sleepers[0][0] <= until_s:
             at_s, _, woken = heapq.heappop(self._sleepers)

@@ -6,13 +6,13 @@ import prometheus_client
 from aiohttp import web
 
 Check = Callable[[], str | None]
-"""None while all is well, else what is wrong."""
+"""None while healthy, else the problem."""
 
 
 class HealthPages:
     """The pages, the named readiness checks behind them, and the metrics' registry.
 
-    ``/healthz`` says that the event loop turns; ``/readyz`` lists each check and is 503 while
+    ``/healthz`` answers while the event loop runs; ``/readyz`` lists each check and is 503 while
     one fails or the process drains; ``/metrics`` is the registry in Prometheus' text format.
     """
 
@@ -27,7 +27,7 @@ class HealthPages:
         self._runner: web.AppRunner | None = None
 
     def check(self, name: str, check: Check) -> None:
-        """Not ready while ``check`` names a problem."""
+        """Not ready while ``check`` returns a problem."""
         self._checks[name] = check
 
     def report(self, name: str, check: Check) -> None:

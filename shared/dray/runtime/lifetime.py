@@ -24,11 +24,11 @@ STUCK = 1
 
 
 _LEAST_SHARE = 0.1
-"""Of the time to close in that every step has, whatever those before it took."""
+"""Share of the closing time that each step has, however long the earlier ones took."""
 
 
 class LoopEndedError(DrayError):
-    """A root loop returned although nobody asked it to: a fault of the program."""
+    """A root loop returned without being cancelled: a bug."""
 
 
 async def serve(
@@ -131,8 +131,8 @@ async def _finish(close: Sequence[Callable[[], Awaitable[None]]], grace_s: float
     until_s = loop.time() + grace_s
     for step in close:
         try:
-            # Where the bus is away several wait for it: each for its full time would take longer
-            # than a kubelet waits before it kills.
+            # While the bus is unreachable several steps wait for it: their timeouts would add up to
+            # more than the kubelet's grace period.
             async with asyncio.timeout(max(until_s - loop.time(), grace_s * _LEAST_SHARE)):
                 await step()
         except (TimeoutError, DrayError, OSError) as error:

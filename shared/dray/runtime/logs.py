@@ -1,4 +1,4 @@
-"""Logs: JSON lines on stderr, with the trace where there is one and without secrets."""
+"""Logs: JSON lines on stderr, with the current trace, without secrets."""
 
 import logging
 import sys

@@ -1,4 +1,4 @@
-"""Which names hold secrets, so that logs and error messages never show their values."""
+"""Names of secret values, which logs and error messages never show."""
 
 from functools import lru_cache
 from typing import Any, Final

@@ -31,12 +31,12 @@ __all__ = [
     "ByteSize",
     "CommaList",
     "Duration",
-    "Group",
-    "Health",
-    "Kube",
-    "Log",
-    "Nats",
+    "HealthSettings",
+    "KubeSettings",
+    "LogSettings",
+    "NatsSettings",
     "Settings",
+    "SettingsGroup",
     "load",
 ]
 
@@ -49,13 +49,13 @@ CommaList = Annotated[tuple[str, ...], NoDecode, BeforeValidator(split_commas)]
 """Texts separated by commas in the environment, a list in TOML."""
 
 
-class Group(BaseModel):
+class SettingsGroup(BaseModel):
     """A nested group of settings. Unknown names are warned of by ``load``, not refused."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", validate_default=True)
 
 
-class Nats(Group):
+class NatsSettings(SettingsGroup):
     """How to reach the bus."""
 
     url: str = "nats://127.0.0.1:4222"
@@ -64,14 +64,14 @@ class Nats(Group):
     password: SecretStr = SecretStr("")
 
 
-class Kube(Group):
+class KubeSettings(SettingsGroup):
     """How to reach Kubernetes."""
 
     kubeconfig: str | None = None
     """A file; absent: in-cluster, else the variable KUBECONFIG."""
 
 
-class Health(Group):
+class HealthSettings(SettingsGroup):
     """Where /healthz, /readyz and /metrics are served."""
 
     host: str = "127.0.0.1"
@@ -79,15 +79,15 @@ class Health(Group):
     """0: any free one."""
 
 
-class Log(Group):
-    """What is logged, and as what."""
+class LogSettings(SettingsGroup):
+    """Level and format of logs."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["json", "console"] = "json"
 
 
 class Settings(BaseSettings):
-    """What every process has. Subclasses add their groups as fields."""
+    """Settings of every process. Subclasses add their groups as fields."""
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX, env_nested_delimiter="__", extra="ignore", frozen=True
@@ -97,13 +97,13 @@ class Settings(BaseSettings):
     """This process among those of its service."""
     namespace: str = Field(default=DRAY_NAMESPACE, min_length=1)
     """dray's own namespace."""
-    nats: Nats = Nats()
-    kube: Kube = Kube()
-    health: Health = Health()
-    log: Log = Log()
+    nats: NatsSettings = NatsSettings()
+    kube: KubeSettings = KubeSettings()
+    health: HealthSettings = HealthSettings()
+    log: LogSettings = LogSettings()
     record: bool = False
-    """Whether what the process consumes and decides is published for ``dray record``: whole
-    objects, kept for an hour. The allocator's decisions are on the bus anyhow."""
+    """Whether the process publishes what it consumes and decides for ``dray record``, kept for an
+    hour. The allocator's decisions are always on the bus."""
 
     @classmethod
     def settings_customise_sources(

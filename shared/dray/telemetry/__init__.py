@@ -1,7 +1,7 @@
 """The only adapter to OpenTelemetry: one trace per pod, decided at the webhook.
 
-``configure`` once at the composition root; ``begin`` where a story begins; ``start`` around a
-service's part of it. Unsampled traces cost a string comparison.
+``configure`` once at the composition root; ``begin`` starts a trace; ``start`` starts a service's
+span of it. Unsampled traces cost a string comparison.
 """
 
 from dray.telemetry.spans import Span, Telemetry, begin, configure, shutdown, start

@@ -1,4 +1,4 @@
-"""Where spans go, by the environment."""
+"""Exporters of spans, from the environment."""
 
 import os
 from pathlib import Path

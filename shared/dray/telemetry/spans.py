@@ -26,7 +26,7 @@ _KINDS: Final = {
 
 
 class Span(Protocol):
-    """A service's part of a trace; ``traceparent`` is what to hand on."""
+    """A service's part of a trace; pass ``traceparent`` on."""
 
     @property
     def traceparent(self) -> str:
@@ -34,7 +34,7 @@ class Span(Protocol):
 
     @property
     def recording(self) -> bool:
-        """Whether anything is kept: False where the trace is not sampled."""
+        """Whether the span is recorded: False if the trace is not sampled."""
 
     def set(self, name: str, value: str | int | float | bool) -> None:
         """Set an attribute."""
@@ -42,14 +42,14 @@ class Span(Protocol):
     def event(
         self, name: str, attributes: Attributes | None = None, *, unix_ns: int | None = None
     ) -> None:
-        """Something happened within it, now or at ``unix_ns``."""
+        """Add an event within it, now or at ``unix_ns``."""
 
     def fail(self, reason: str) -> None:
         """Mark it as failed."""
 
 
 class _Unsampled:
-    """Records nothing and hands the traceparent on as it came."""
+    """Records nothing and passes the traceparent on unchanged."""
 
     __slots__ = ("traceparent",)
     recording = False
@@ -93,7 +93,7 @@ class _Recording:
     def event(
         self, name: str, attributes: Attributes | None = None, *, unix_ns: int | None = None
     ) -> None:
-        """Something that happened within the span, now or at ``unix_ns``."""
+        """Add an event within the span, now or at ``unix_ns``."""
         self._span.add_event(name, dict(attributes or {}), unix_ns)
 
     def fail(self, reason: str) -> None:
@@ -183,7 +183,7 @@ class Telemetry:
             yield recording
 
     def shutdown(self) -> None:
-        """Export what is left."""
+        """Export the remaining spans."""
         self._provider.shutdown()
 
 
@@ -214,7 +214,7 @@ def configure(service: str, instance: str) -> Telemetry:
 
 
 def shutdown() -> None:
-    """Export what is left, and forget the tracer."""
+    """Export the remaining spans, and drop the tracer."""
     global _telemetry
     if _telemetry is not None:
         _telemetry.shutdown()
@@ -255,8 +255,8 @@ def begin(
     sampled: bool,
     kind: str = "internal",
 ) -> Iterator[Span]:
-    """The first span of a new trace. ``sampled`` decides for everybody who joins it later;
-    without an exporter here the decision is handed on all the same."""
+    """The first span of a new trace. ``sampled`` decides for all later spans of the trace;
+    the decision is passed on even without an exporter here."""
     if _telemetry is None or not sampled:
         traceparent = positions.new_traceparent(sampled)
         with _current(positions.parse(traceparent)):

@@ -31,7 +31,7 @@ _current: contextvars.ContextVar[Traceparent | None] = contextvars.ContextVar(
 
 
 def parse(text: str) -> Traceparent | None:
-    """The position that ``text`` names; None for text that is none (W3C: then ignore it)."""
+    """The position that ``text`` names; None for invalid text, which W3C says to ignore."""
     match = _PATTERN.fullmatch(text)
     if match is None or match[1] == _NO_TRACE or match[2] == _NO_SPAN:
         return None
@@ -39,7 +39,7 @@ def parse(text: str) -> Traceparent | None:
 
 
 def is_sampled(text: str) -> bool:
-    """Whether ``text`` is a traceparent that asks for spans."""
+    """Whether ``text`` is a sampled traceparent."""
     return text[-1:] in _ODD and (position := parse(text)) is not None and position.sampled
 
 
@@ -49,12 +49,12 @@ def new_traceparent(sampled: bool) -> str:
 
 
 def current() -> Traceparent | None:
-    """Where this task is in a trace, or None."""
+    """The current task's position in a trace, or None."""
     return _current.get()
 
 
 def enter(position: Traceparent | None) -> contextvars.Token[Traceparent | None]:
-    """Make ``position`` current; hand the token to ``leave``."""
+    """Make ``position`` current; pass the token to ``leave``."""
     return _current.set(position)
 
 

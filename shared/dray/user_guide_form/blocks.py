@@ -1,4 +1,4 @@
-"""What people paste from the user guide: one selector, or a block of several expressions.
+"""Text pasted from the user guide: one selector, or a block of several expressions.
 
 A block is translated expression by expression; the comments and blank lines between them stay.
 A single read such as ``device.attributes["model"]`` is no selector, but the guide shows some
@@ -13,7 +13,7 @@ from dray.cel.errors import CelSyntaxError
 from dray.cel.syntax.lexer import Token, tokens
 from dray.cel.syntax.parser import parse
 from dray.user_guide_form.dialect import Translation, translate, translate_value
-from dray.user_guide_form.rewriting import is_bare_value
+from dray.user_guide_form.rewriter import is_bare_value
 
 _OPENING, _CLOSING = frozenset("([{"), frozenset(")]}")
 _JOINING = frozenset(

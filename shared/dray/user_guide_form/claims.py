@@ -7,15 +7,15 @@ from dray.domain.errors import InvalidInputError
 from dray.domain.names import DEVICE_CLASS, TEMPLATE_LABEL
 from dray.user_guide_form import yaml_adapter
 from dray.user_guide_form.dialect import translate
-from dray.user_guide_form.notes import Notes
+from dray.user_guide_form.notes import ConversionNotes
 from dray.user_guide_form.yaml_adapter import Mapping
 
-_BESIDE: Final = ("deviceClassName", "selector", "selectors", "allocationMode", "count",
+_OUTSIDE_EXACTLY: Final = ("deviceClassName", "selector", "selectors", "allocationMode", "count",
                   "adminAccess", "tolerations", "capacity")  # fmt: skip
 """Fields that v1 has inside ``exactly``."""
 
 
-def convert_template(content: Mapping, notes: Notes) -> None:
+def convert_template(content: Mapping, notes: ConversionNotes) -> None:
     """A ResourceClaimTemplate, in place."""
     spec = _mapping(content, "spec")
     inner = spec.get("spec")
@@ -24,12 +24,12 @@ def convert_template(content: Mapping, notes: Notes) -> None:
     _copy_label(content, spec, notes)
 
 
-def convert_claim(content: Mapping, notes: Notes) -> None:
+def convert_claim(content: Mapping, notes: ConversionNotes) -> None:
     """A ResourceClaim, in place."""
     _convert_devices(_mapping(content, "spec"), "spec", notes)
 
 
-def convert_class(content: Mapping, notes: Notes) -> None:
+def convert_class(content: Mapping, notes: ConversionNotes) -> None:
     """A DeviceClass, in place: only its selectors can be the user guide's."""
     spec = _mapping(content, "spec")
     _wrap_selector(spec, "spec", notes)
@@ -41,7 +41,7 @@ def _mapping(content: Mapping, key: str) -> Mapping:
     return found if isinstance(found, dict) else {}
 
 
-def _copy_label(content: Mapping, spec: Mapping, notes: Notes) -> None:
+def _copy_label(content: Mapping, spec: Mapping, notes: ConversionNotes) -> None:
     value = _mapping(_mapping(content, "metadata"), "labels").get(TEMPLATE_LABEL)
     metadata = spec.get("metadata")
     labels = _mapping(metadata, "labels") if isinstance(metadata, dict) else {}
@@ -64,7 +64,7 @@ def _copy_label(content: Mapping, spec: Mapping, notes: Notes) -> None:
     )
 
 
-def _convert_devices(spec: Mapping, path: str, notes: Notes) -> None:
+def _convert_devices(spec: Mapping, path: str, notes: ConversionNotes) -> None:
     requests = _mapping(spec, "devices").get("requests")
     found = [(f"{path}.devices.requests[{_name(r)}]", r) for r in _mappings(requests)]
     for where, request in found:
@@ -83,7 +83,7 @@ def _name(entry: Mapping) -> str:
     return str(entry.get("name", ""))
 
 
-def _convert_request(request: Mapping, path: str, notes: Notes) -> None:
+def _convert_request(request: Mapping, path: str, notes: ConversionNotes) -> None:
     alternatives = request.get("firstAvailable")
     if isinstance(alternatives, list):
         for part in _mappings(alternatives):
@@ -97,13 +97,13 @@ def _convert_request(request: Mapping, path: str, notes: Notes) -> None:
     _convert_exactly(exactly, f"{path}.exactly", notes)
 
 
-def _move_inside(request: Mapping, exactly: Mapping, path: str, notes: Notes) -> None:
-    for key in _BESIDE:
+def _move_inside(request: Mapping, exactly: Mapping, path: str, notes: ConversionNotes) -> None:
+    for key in _OUTSIDE_EXACTLY:
         if key not in request:
             continue
         if key in exactly and exactly[key] != request[key]:
             raise InvalidInputError(
-                f"{path}: {key} stands beside exactly and inside it, with different values; "
+                f"{path}: {key} is set next to exactly and inside it, with different values; "
                 "keep the one inside"
             )
         value = request.pop(key)
@@ -112,7 +112,7 @@ def _move_inside(request: Mapping, exactly: Mapping, path: str, notes: Notes) ->
         notes.change(f"{path}.{key} moved into exactly: v1 knows it only there")
 
 
-def _convert_exactly(exactly: Mapping, path: str, notes: Notes) -> None:
+def _convert_exactly(exactly: Mapping, path: str, notes: ConversionNotes) -> None:
     if not exactly.get("deviceClassName"):
         after = "allocationMode" if "allocationMode" in exactly else "count"
         exactly.pop("deviceClassName", None)
@@ -123,7 +123,7 @@ def _convert_exactly(exactly: Mapping, path: str, notes: Notes) -> None:
         _translate_selectors(exactly, path, notes)
 
 
-def _drop_empty_capacity(exactly: Mapping, path: str, notes: Notes) -> None:
+def _drop_empty_capacity(exactly: Mapping, path: str, notes: ConversionNotes) -> None:
     capacity = exactly.get("capacity")
     if not isinstance(capacity, dict) or capacity.get("requests"):
         return
@@ -135,14 +135,14 @@ def _drop_empty_capacity(exactly: Mapping, path: str, notes: Notes) -> None:
     notes.change(f"{path}.capacity dropped: {what}; a pod's annotations state them for its claim")
 
 
-def _wrap_selector(holder: Mapping, path: str, notes: Notes) -> None:
+def _wrap_selector(holder: Mapping, path: str, notes: ConversionNotes) -> None:
     if "selector" in holder:
         selector = holder["selector"]
         yaml_adapter.rename(holder, "selector", "selectors", yaml_adapter.sequence([selector]))
         notes.change(f"{path}.selector → selectors: v1 has a list of them")
 
 
-def _translate_selectors(holder: Mapping, path: str, notes: Notes) -> None:
+def _translate_selectors(holder: Mapping, path: str, notes: ConversionNotes) -> None:
     """Only those that are asked about dray's devices can be in the user guide's dialect."""
     selectors = holder.get("selectors")
     for position, selector in enumerate(selectors if isinstance(selectors, list) else []):
@@ -151,7 +151,7 @@ def _translate_selectors(holder: Mapping, path: str, notes: Notes) -> None:
             _translate(cel, f"{path}.selectors[{position}]", notes)
 
 
-def _translate(cel: Mapping, path: str, notes: Notes) -> None:
+def _translate(cel: Mapping, path: str, notes: ConversionNotes) -> None:
     original: Any = cel["expression"]
     try:
         translation = translate(original)

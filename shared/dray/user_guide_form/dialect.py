@@ -21,9 +21,9 @@ from dray.cel.syntax import tree
 from dray.cel.syntax.lexer import tokens
 from dray.cel.syntax.parser import parse
 from dray.cel.syntax.tree import Expr
-from dray.cel.syntax.unparse import unparse
+from dray.cel.syntax.unparser import unparse
 from dray.user_guide_form.guards import guarded
-from dray.user_guide_form.rewriting import Rewriter, is_bare_value, uses_user_guide_dialect
+from dray.user_guide_form.rewriter import Rewriter, is_bare_value, uses_user_guide_dialect
 
 _MANY_COMPARISONS = 6
 _ANY = (DEFAULT, Environment(MINORS[-1], list_attributes=True))

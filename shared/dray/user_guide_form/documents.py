@@ -13,13 +13,13 @@ from dray.domain.errors import InvalidInputError
 from dray.user_guide_form import yaml_adapter
 from dray.user_guide_form.claims import convert_claim, convert_class, convert_template
 from dray.user_guide_form.nodes import convert_node
-from dray.user_guide_form.notes import Notes
+from dray.user_guide_form.notes import ConversionNotes
 from dray.user_guide_form.slices import convert_slice
 from dray.user_guide_form.yaml_adapter import Mapping
 
 _GROUP: Final = "resource.k8s.io/"
 _VERSIONS: Final = ("v1beta2", "v1")
-_KINDS: Final[dict[str, Callable[[Mapping, Notes], None]]] = {
+_KINDS: Final[dict[str, Callable[[Mapping, ConversionNotes], None]]] = {
     "ResourceClaimTemplate": convert_template,
     "ResourceClaim": convert_claim,
     "ResourceSlice": convert_slice,
@@ -88,9 +88,9 @@ def _converted(content: Any, number: int) -> list[Note]:
 
 
 def _with_notes(
-    content: Mapping, number: int, convert_one: Callable[[Mapping, Notes], object]
+    content: Mapping, number: int, convert_one: Callable[[Mapping, ConversionNotes], object]
 ) -> list[Note]:
-    notes = Notes()
+    notes = ConversionNotes()
     metadata = content.get("metadata")
     name = metadata.get("name", "") if isinstance(metadata, dict) else ""
     described = f"{content.get('kind', 'object')}/{name}"
@@ -102,7 +102,7 @@ def _with_notes(
     return changes + [Note(number, described, text, is_warning=True) for text in notes.warnings]
 
 
-def _convert_object(content: Mapping, notes: Notes) -> None:
+def _convert_object(content: Mapping, notes: ConversionNotes) -> None:
     if (content.get("apiVersion"), content.get("kind")) == ("v1", "Node"):
         convert_node(content, notes)
         return
@@ -112,7 +112,7 @@ def _convert_object(content: Mapping, notes: Notes) -> None:
     change(content, notes)
 
 
-def _convert_version(content: Mapping, notes: Notes) -> bool:
+def _convert_version(content: Mapping, notes: ConversionNotes) -> bool:
     """Bring the API version to v1; False where the object is of another group or version."""
     found = str(content.get("apiVersion", ""))
     group, version = found[: len(_GROUP)], found[len(_GROUP) :]

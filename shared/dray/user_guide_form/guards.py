@@ -1,4 +1,4 @@
-"""Guards: what makes a device without an attribute not match, instead of failing the pod.
+"""Guards: a device without an attribute does not match, instead of failing the pod.
 
 A guard is ``has(x)`` put before the smallest boolean term that reads ``x`` in a positive
 place, that is below ``&&``, ``||`` and the branches of ``?:`` only. So ``!(x == "a")`` and

@@ -3,14 +3,14 @@
 from typing import Final
 
 from dray.user_guide_form import yaml_adapter
-from dray.user_guide_form.notes import Notes
+from dray.user_guide_form.notes import ConversionNotes
 from dray.user_guide_form.yaml_adapter import Mapping
 
 _HEADING: Final = "Status"
 _FIELDS: Final = {"Capacity": "capacity", "Allocatable": "allocatable"}
 
 
-def convert_node(content: Mapping, notes: Notes) -> None:
+def convert_node(content: Mapping, notes: ConversionNotes) -> None:
     """A Node, in place: fields are written small, and strict validation refuses others."""
     status = content.get(_HEADING)
     if not isinstance(status, dict) or "status" in content:

@@ -1,17 +1,17 @@
-"""What a conversion has to say."""
+"""Changes and warnings of a conversion."""
 
 from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
-class Notes:
+class ConversionNotes:
     """Collected while one object is converted."""
 
     changes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
     def change(self, text: str) -> None:
-        """Something was changed: what, and why."""
+        """Note a change and its reason."""
         self.changes.append(text)
 
     @property
@@ -24,5 +24,5 @@ class Notes:
         return bool(self.changes)
 
     def warn(self, text: str) -> None:
-        """Nothing was changed, but the reader should know."""
+        """Note a warning without a change."""
         self.warnings.append(text)

@@ -7,7 +7,7 @@ The clauses are built as trees: whatever a user wrote stays inside its string li
 
 from dray.cel.syntax import tree
 from dray.cel.syntax.tree import Expr
-from dray.cel.syntax.unparse import unparse
+from dray.cel.syntax.unparser import unparse
 from dray.domain.quantities import Quantity, quantity_of
 from dray.user_guide_form.paths import attribute, capacity, has, quantity, text, whole
 
@@ -22,8 +22,8 @@ def generated_selector(
     """The selector of a pod's annotations; what is None (or empty) adds no clause.
 
     ``tflops`` and ``vram_bytes`` are compared with the card's physical capacity, also where
-    the pool oversells: a card never gives one pod more than it has. A card must always be
-    Running and not used by a foreign owner.
+    the pool is oversubscribed: a device never gives one pod more than it has. A device must always
+    be Running and not used by another owner.
     """
     terms: list[Expr] = []
     terms += _equals("model", model)
@@ -37,7 +37,7 @@ def generated_selector(
 
 
 def pool_selector(pool: str) -> str:
-    """The clause that keeps a pod in its pool, alone: it stays beside a custom expression."""
+    """Only the clause that keeps a pod in its pool: it is also added to a custom expression."""
     return unparse(tree.Logical("&&", tuple(_always_equals("pool_name", pool))))
 
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from dray.domain.names import DRIVER, TFLOPS, VIRTUAL_TFLOPS, VIRTUAL_VRAM, VRAM
 from dray.user_guide_form import yaml_adapter
-from dray.user_guide_form.notes import Notes
+from dray.user_guide_form.notes import ConversionNotes
 from dray.user_guide_form.yaml_adapter import Mapping
 
 _VALUES: Final = {
@@ -18,7 +18,7 @@ _PAIRS: Final = {TFLOPS: VIRTUAL_TFLOPS, VRAM: VIRTUAL_VRAM}
 _POOL_NAME: Final = "pool_name"
 
 
-def convert_slice(content: Mapping, notes: Notes) -> None:
+def convert_slice(content: Mapping, notes: ConversionNotes) -> None:
     """A ResourceSlice, in place. Pools and capacities only where the driver is dray's."""
     spec = content.get("spec")
     if not isinstance(spec, dict):
@@ -41,7 +41,7 @@ def _attributes(device: Mapping) -> Mapping:
     return found if isinstance(found, dict) else {}
 
 
-def _rename_values(devices: list[Mapping], notes: Notes) -> None:
+def _rename_values(devices: list[Mapping], notes: ConversionNotes) -> None:
     renamed: dict[str, None] = {}
     for device in devices:
         for value in _attributes(device).values():
@@ -53,7 +53,7 @@ def _rename_values(devices: list[Mapping], notes: Notes) -> None:
         notes.change(text)
 
 
-def _rename_pool(spec: Mapping, devices: list[Mapping], notes: Notes) -> None:
+def _rename_pool(spec: Mapping, devices: list[Mapping], notes: ConversionNotes) -> None:
     pool, node = spec.get("pool"), spec.get("nodeName")
     if not isinstance(pool, dict) or not node or pool.get("name") == node:
         return
@@ -73,7 +73,7 @@ def _rename_pool(spec: Mapping, devices: list[Mapping], notes: Notes) -> None:
             notes.change(f"device {device.get('name', '')}: the GPUPool kept as {_POOL_NAME}")
 
 
-def _set_capacities(devices: list[Mapping], notes: Notes) -> None:
+def _set_capacities(devices: list[Mapping], notes: ConversionNotes) -> None:
     for name, capacity in _shared_capacities(devices):
         for physical, virtual in _PAIRS.items():
             _sell_virtually(capacity, physical, virtual, name, notes)
@@ -87,7 +87,7 @@ def _shared_capacities(devices: list[Mapping]) -> Iterator[tuple[str, Mapping]]:
             yield f"device {device.get('name', '')}", capacity
 
 
-def _warn(spec: Mapping, devices: list[Mapping], notes: Notes) -> None:
+def _warn(spec: Mapping, devices: list[Mapping], notes: ConversionNotes) -> None:
     """What a slice that Kubernetes accepts as it is means all the same."""
     pool, node = spec.get("pool"), spec.get("nodeName")
     if isinstance(pool, dict) and node and pool.get("name") != node:
@@ -106,7 +106,7 @@ def _warn(spec: Mapping, devices: list[Mapping], notes: Notes) -> None:
 
 
 def _sell_virtually(
-    capacity: Mapping, physical: str, virtual: str, device: str, notes: Notes
+    capacity: Mapping, physical: str, virtual: str, device: str, notes: ConversionNotes
 ) -> None:
     """Give the pair its request policies: only the virtual one is consumed, never for nothing."""
     amount = capacity.get(physical)

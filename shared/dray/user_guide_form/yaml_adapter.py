@@ -1,4 +1,4 @@
-"""The adapter to ruamel.yaml: documents in, documents out, comments and key order kept."""
+"""The adapter to ruamel.yaml: reads and writes documents, and keeps comments and key order."""
 
 import io
 import itertools
@@ -75,7 +75,7 @@ def load(document: str, *, strict: bool = True) -> Any:
     except YAMLError as error:
         raise YamlError(f"not YAML: {_in_one_line(error)}") from error
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        # The library's own slips, where a tag such as !!int stands before something else.
+        # Errors of the library itself, such as for a tag !!int before another type.
         raise YamlError(f"a value is not what its tag says: {_in_one_line(error)}") from error
     plain(content)
     return content

@@ -8,7 +8,7 @@ from typing import Any
 from tests.conformance.path_b.cluster import Cluster
 
 from dray.kube.ports import CLASSES, NODES, SLICES, TEMPLATES, Object, Resource
-from dray_node_agent.decisions.prepared import PreparedClaim
+from dray_node_agent.decisions.prepared_claim import PreparedClaim
 from dray_node_agent.kubelet.preparer import ClaimRef
 from dray_node_agent.kubelet.server import KubeletServer
 from dray_node_agent.kubelet.sockets import endpoint_socket, registration_socket

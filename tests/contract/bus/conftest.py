@@ -75,7 +75,7 @@ class NatsWorld:
         return self._buses[-1]
 
     async def purge(self, stream: str) -> None:
-        session = self._buses[0]._link.session()
+        session = self._buses[0]._connection.session()
         await session.request(f"$JS.API.STREAM.PURGE.{stream}", b"", timeout_s=5)
 
     def signal(self, number: signal.Signals) -> None:

@@ -160,7 +160,7 @@ class World:
         # A push consumer delivers where somebody listens to exactly its subject, as a log does.
         for subject in TARGETS:
             if not subject.startswith("$SYS"):
-                await self.owner._link.session().subscribe(subject, _pass_over)
+                await self.owner._connection.session().subscribe(subject, _pass_over)
         identities = self.identities(3600.0)
         for loop in (identities.run(), ReadingServer(self.owner).run()):
             self.tasks.append(asyncio.create_task(loop))
@@ -222,7 +222,7 @@ class World:
         )
 
     async def admin(self, verb: str, body: Any = None) -> dict[str, Any]:
-        session = self.owner._link.session()
+        session = self.owner._connection.session()
         reply = await session.request(
             f"$JS.API.{verb}", b"" if body is None else json.dumps(body).encode(), timeout_s=10
         )
@@ -530,7 +530,7 @@ async def test_a_user_that_ended_is_confirmed_again_and_goes_on_reading(
         return await short.answer(request)
 
     serving = asyncio.create_task(world.owner.serve("$SYS.REQ.USER.AUTH", answer, queue="short"))
-    await world.owner._link.session().client.flush()
+    await world.owner._connection.session().client.flush()
     bus = await world.node("n3")
     assert bus.connected
     subjects = ("dray.state.node.v1.n3",)

@@ -16,7 +16,7 @@ MOST_BYTES = 2**20
 
 async def say(bus, line: bytes) -> None:
     """What nats-py would not send."""
-    client = bus._link.session().client
+    client = bus._connection.session().client
     await client._send_command(line)
     await client._flush_pending()
 
@@ -60,10 +60,10 @@ async def answering(nats_world, eventually):
 )
 async def test_a_question_that_is_no_text_costs_nobody_the_connection(answering, question) -> None:
     bus, other = answering
-    session = bus._link.session()
+    session = bus._connection.session()
     await say(other, question)
     assert await other.request("t.q", b"next", timeout_s=BOUND_S) == b"next"
-    assert bus._link.session() is session
+    assert bus._connection.session() is session
 
 
 async def test_what_is_too_large_for_a_dead_letter_is_dropped(nats_world) -> None:

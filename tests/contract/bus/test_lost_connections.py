@@ -42,7 +42,7 @@ async def test_a_reader_goes_on_though_the_client_fails_while_it_closes(
     bus = await nats_world.bus()
     await bus.ensure(LOG)
     await bus.append(record(0), expected_last=0)
-    client = bus._link.session().client
+    client = bus._connection.session().client
 
     async with asyncio.timeout(60), aclosing(bus.read("LOG")) as reader:
         await anext(reader)
@@ -93,7 +93,7 @@ async def stuck(nats_world, eventually, monkeypatch):
     bus = await nats_world.bus()
     nats_world.signal(signal.SIGSTOP)
     flooding = asyncio.create_task(flood(bus))
-    session = bus._link.session()
+    session = bus._connection.session()
 
     async def is_full() -> bool:
         return session._sending.locked() and session.client.pending_data_size > 2_000_000
@@ -115,7 +115,7 @@ async def test_who_waits_to_send_can_be_cancelled(stuck) -> None:
 async def test_a_bus_closes_though_its_server_takes_nothing_more(stuck) -> None:
     bus, flooding = stuck
     async with asyncio.timeout(60):
-        await bus._link.close(0.1)
+        await bus._connection.close(0.1)
         with pytest.raises(BusUnavailableError):
             await flooding
     assert not bus.connected
@@ -126,7 +126,7 @@ async def test_a_reader_can_be_left_while_the_bus_closes(nats_world) -> None:
     bus = await nats_world.bus()
     await bus.ensure(LOG)
     await bus.append(record(0), expected_last=0)
-    client = bus._link.session().client
+    client = bus._connection.session().client
     async with aclosing(bus.read("LOG")) as reader:
         await anext(reader)
         client._status, before = client.DRAINING_SUBS, client._status
@@ -140,23 +140,23 @@ async def test_what_no_server_would_take_is_refused_for_good(nats_world, size, h
     """The server would end the connection, for all who use it; tried again, again."""
     bus = await nats_world.bus()
     await bus.ensure(LOG)
-    session = bus._link.session()
+    session = bus._connection.session()
     with pytest.raises(PermanentError, match="can't be published"):
         await bus.publish(Outgoing("t.log.1", b"x" * size, headers))
     assert await bus.append(record(0), expected_last=0) == 1
-    assert bus._link.session() is session
+    assert bus._connection.session() is session
 
 
 async def test_a_client_that_stops_reading_is_replaced(nats_world, is_connected) -> None:
     """nats-py ends its loop over what it can't make sense of, and leaves it at that."""
     bus = await nats_world.bus()
     await bus.ensure(LOG)
-    session = bus._link.session()
+    session = bus._connection.session()
     session.client._ps.parse = fail
     with pytest.raises(BusUnavailableError, match="lost"):
         await bus.state("LOG")
     await is_connected(bus, connected=True)
-    assert bus._link.session() is not session
+    assert bus._connection.session() is not session
     assert session.client.is_closed
     assert await bus.append(record(0), expected_last=0) == 1
 

@@ -22,7 +22,7 @@ from dray.domain.claims import last_attempt_before
 from dray.domain.names import ALLOCATED, DEDICATED_TAINT, OWNER_KUBE_SCHEDULER, VOID
 from dray.kube.convert_metadata import attempt_annotation
 from dray.kube.memory import MemoryKube
-from dray.kube.memory_refusals import Refusal, Request
+from dray.kube.memory_refusals import InjectedRefusal, KubeCall
 from dray.kube.ports import (
     CLAIMS,
     EVENTS,
@@ -122,9 +122,9 @@ class Client(MemoryKube):
         super().__init__(kube.store)
         self.made = made
         self.fails_once: tuple[Call, KubeError] | None = None
-        self.refusals: list[Refusal] = []
+        self.refusals: list[InjectedRefusal] = []
 
-    async def _enter(self, request: Request) -> None:
+    async def _enter(self, request: KubeCall) -> None:
         plural = ANY if request.method == "watch" else request.resource.plural
         call = (request.method, plural, request.subresource)
         self.made.setdefault(caller(), set()).add(call)
@@ -379,14 +379,16 @@ def tasks_of_a_process() -> list[asyncio.Task[None]]:
     return found
 
 
-def refusals(call: Call, error: KubeError, team: str) -> list[Refusal]:
+def refusals(call: Call, error: KubeError, team: str) -> list[InjectedRefusal]:
     """The call is answered so where it is about the team's objects."""
     method, plural, subresource = call
     resource = RESOURCES.get(plural)
     if resource is None or resource.namespaced:
-        return [Refusal(error, method, resource, team, subresource=subresource)]
+        return [InjectedRefusal(error, method, resource, team, subresource=subresource)]
     names = [f"{team}-{what}" for what in ("pool", "gone", "handed", "node")]
-    return [Refusal(error, method, resource, name=one, subresource=subresource) for one in names]
+    return [
+        InjectedRefusal(error, method, resource, name=one, subresource=subresource) for one in names
+    ]
 
 
 ERRORS = [ANSWERS[name]() for name in ("403", "404", "409", "409 exists", "429", "500")]
@@ -414,7 +416,7 @@ def test_no_answer_ends_a_loop_or_keeps_it_from_other_objects(call: Call) -> Non
         await late.make()
         for error in ERRORS:
             if not (resource is LEASES and isinstance(error, NotFoundError)):
-                refusal = Refusal(error, method, resource, subresource=subresource)
+                refusal = InjectedRefusal(error, method, resource, subresource=subresource)
                 world.client.refusals = [refusal]
                 world.kube.expire_watches()
             await world.clock.sleep(pause_s)

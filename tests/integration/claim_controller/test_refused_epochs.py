@@ -12,9 +12,9 @@ from tests.integration.claim_controller.test_refused_writes import (
 )
 from tests.integration.claim_controller.virtual import VirtualWorld, in_virtual_time
 
-from dray.domain.claims import last_attempt_before
+from dray.domain.claims import first_attempt, last_attempt_before
 from dray.kube.convert import claim_from
-from dray.kube.memory_refusals import Refusal
+from dray.kube.memory_refusals import InjectedRefusal
 from dray.kube.ports import CLAIMS, POOLS, KubeError, KubeUnavailableError, RefusedError
 from dray.messages.decisions import log_stream
 
@@ -32,7 +32,7 @@ async def other_pool(world: VirtualWorld) -> None:
 
 def refuse(world: VirtualWorld, pod: str, answer: KubeError) -> Callable[[], None]:
     """From now on no patch of the pod's claim is stored."""
-    return world.kube.refuse(Refusal(answer, "patch", CLAIMS, name=f"{pod}-{REFERENCE}"))
+    return world.kube.refuse(InjectedRefusal(answer, "patch", CLAIMS, name=f"{pod}-{REFERENCE}"))
 
 
 @answers
@@ -124,7 +124,7 @@ def test_a_pool_is_not_closed_while_a_claim_of_its_may_still_be_committed() -> N
         refused = RefusedError("policy.example.com denied the request", 403)
         name = f"victim-{REFERENCE}"
         world.kube.refuse(
-            Refusal(refused, "patch", CLAIMS, name=name, subresource="status", delay_s=5)
+            InjectedRefusal(refused, "patch", CLAIMS, name=name, subresource="status", delay_s=5)
         )
         await world.pod("victim")
         await world.claim_of("victim")
@@ -149,6 +149,31 @@ def test_a_pool_is_not_closed_while_a_claim_of_its_may_still_be_committed() -> N
     in_virtual_time(scenario)
 
 
+def test_what_an_earlier_term_gave_up_no_later_one_carries_out() -> None:
+    """Its devices were released then, and may be somebody else's by now."""
+
+    async def scenario(world: VirtualWorld) -> None:
+        await world.pod("victim")
+        name = await world.claim_of("victim")
+        permit = refuse(world, "victim", RefusedError("policy.example.com denied the request", 403))
+        await world.decide(await world.decision("victim"))
+
+        async def is_given_up() -> bool:
+            fact = await world.newest("claim", name)
+            return bool(fact and fact.get("given_up"))
+
+        await world.until(is_given_up, "it is given up")
+        await world.running[0].stop()
+        permit()
+        await world.ready(await world.start("two"))
+        await world.clock.sleep(60)
+        claim = claim_from(await world.claim("victim"))
+        assert claim.allocation is None
+        assert claim.void == first_attempt(1)
+
+    in_virtual_time(scenario)
+
+
 def test_devices_that_only_a_lost_log_reserved_go_to_others_once_no_write_can_take_them() -> None:
     """A commit of unknown outcome is over when the server has given it up, also where the claim
     never changes again."""
@@ -156,7 +181,7 @@ def test_devices_that_only_a_lost_log_reserved_go_to_others_once_no_write_can_ta
     async def scenario(world: VirtualWorld) -> None:
         fails = KubeUnavailableError("etcdserver: request timed out")
         claim = f"victim-{REFERENCE}"
-        world.kube.refuse(Refusal(fails, "patch", CLAIMS, name=claim, subresource="status"))
+        world.kube.refuse(InjectedRefusal(fails, "patch", CLAIMS, name=claim, subresource="status"))
         world.allocate()
         await world.pod("victim", shape=world.shape(*WHOLE))
         await world.claim_of("victim")

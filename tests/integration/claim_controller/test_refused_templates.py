@@ -7,7 +7,7 @@ import pytest
 from tests.integration.claim_controller.test_refused_writes import ANSWERS, answers
 from tests.integration.claim_controller.virtual import VirtualWorld, in_virtual_time
 
-from dray.kube.memory_refusals import Refusal
+from dray.kube.memory_refusals import InjectedRefusal
 from dray.kube.ports import (
     BIND_REQUESTS,
     EVENTS,
@@ -30,7 +30,7 @@ def test_templates_of_one_namespace_that_fail_hold_up_no_other(
 ) -> None:
     async def scenario(world: VirtualWorld) -> None:
         broken = await world.namespace("broken")
-        world.kube.refuse(Refusal(answer(), "create", TEMPLATES, broken, delay_s=8.0))
+        world.kube.refuse(InjectedRefusal(answer(), "create", TEMPLATES, broken, delay_s=8.0))
         for number in range(30):
             await world.pod(
                 f"broken-{number}", shape=world.shape(str(100 + number)), namespace=broken
@@ -54,7 +54,7 @@ def test_a_template_that_was_refused_is_made_once_it_may_be(
     words = "not found" if isinstance(answer(), AlreadyExistsError) else str(answer())
 
     async def scenario(world: VirtualWorld) -> None:
-        permit = world.kube.refuse(Refusal(answer(), "create", TEMPLATES))
+        permit = world.kube.refuse(InjectedRefusal(answer(), "create", TEMPLATES))
         await world.pod()
         await world.until(
             lambda: words in (world.bind_request("workload").get("explanation") or ""),
@@ -98,7 +98,7 @@ def test_a_template_that_cannot_be_deleted_ends_nothing_and_delays_no_other(
 ) -> None:
     async def scenario(world: VirtualWorld) -> None:
         kept = await world.namespace("kept")
-        world.kube.refuse(Refusal(answer(), "delete", TEMPLATES, kept, delay_s=20.0))
+        world.kube.refuse(InjectedRefusal(answer(), "delete", TEMPLATES, kept, delay_s=20.0))
         for number in range(20):
             shape = world.shape(str(1 + number))
             await world.pod(f"pod-{number}", shape=shape, namespace=kept)
@@ -148,7 +148,7 @@ def test_reports_of_pods_that_cannot_be_written_hold_up_no_other(
     async def scenario(world: VirtualWorld) -> None:
         broken = await world.namespace("broken")
         for resource in (BIND_REQUESTS, EVENTS):
-            world.kube.refuse(Refusal(answer(), "", resource, broken, delay_s=delay_s))
+            world.kube.refuse(InjectedRefusal(answer(), "", resource, broken, delay_s=delay_s))
         world.allocate()
         for number in range(20):
             await world.pod(f"broken-{number}", shape=world.shape("500", "1Gi"), namespace=broken)

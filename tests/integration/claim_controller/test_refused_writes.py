@@ -1,14 +1,17 @@
 """Objects that Kubernetes does not let dray write, whatever it answers: they delay nobody else."""
 
 from collections.abc import Callable
+from unittest import mock
 
 import pytest
 from tests.integration.claim_controller.kubernetes import POOL
 from tests.integration.claim_controller.virtual import VirtualWorld, in_virtual_time
 
 from dray.domain.names import CLAIM_REFERENCE as REFERENCE
+from dray.domain.names import DECISION
 from dray.kube.convert import claim_from
-from dray.kube.memory_refusals import Refusal
+from dray.kube.memory_refusals import InjectedRefusal
+from dray.kube.memory_store import MemoryStore
 from dray.kube.ports import (
     CLAIMS,
     PODS,
@@ -17,7 +20,9 @@ from dray.kube.ports import (
     KubeError,
     KubeUnavailableError,
     NotFoundError,
+    Object,
     RefusedError,
+    Resource,
 )
 
 ANSWERS: dict[str, Callable[[], KubeError]] = {
@@ -38,7 +43,7 @@ async def refused_pods(
 ) -> list[str]:
     """Pods of one team whose claims can't be written; their names."""
     team = await world.namespace("broken")
-    world.kube.refuse(Refusal(answer, "patch", CLAIMS, team, delay_s=delay_s))
+    world.kube.refuse(InjectedRefusal(answer, "patch", CLAIMS, team, delay_s=delay_s))
     names = [f"broken-{number}" for number in range(count)]
     for name in names:
         await world.pod(name, shape=world.shape("1", "1Gi"), namespace=team)
@@ -79,6 +84,40 @@ def is_told(world: VirtualWorld, pod: str, answer: KubeError) -> bool:
     )
 
 
+def test_an_attempt_that_is_refused_is_given_up_at_once() -> None:
+    """A refusal is not tried for as long as a server that fails."""
+
+    async def scenario(world: VirtualWorld) -> None:
+        world.allocate()
+        answer = ANSWERS["403"]()
+        (name,) = await refused_pods(world, 1, answer)
+        await world.until(lambda: is_told(world, name, answer), "it is told", 5)
+
+    in_virtual_time(scenario)
+
+
+def test_what_rests_until_its_next_try_holds_no_slot_of_its_namespace() -> None:
+    async def scenario(world: VirtualWorld) -> None:
+        for number in range(2, 9):
+            await world.node(f"node-{number}", POOL)
+        world.allocate()
+        team = await world.namespace("team")
+        for number in range(40):
+            name = f"broken-{number}"
+            world.kube.refuse(
+                InjectedRefusal(NO_ANSWER, "patch", CLAIMS, name=f"{name}-{REFERENCE}")
+            )
+            await world.pod(name, shape=world.shape("1", "1Gi"), namespace=team)
+        await world.until(lambda: len(world.reservations()) == 40, "all are decided")
+        for number in range(5):
+            name = f"honest-{number}"
+            await world.pod(name, shape=world.shape("10", "1Gi"), namespace=team)
+            await world.until(lambda name=name: node_of(world, name, team), name, 2)
+            await world.clock.sleep(1)
+
+    in_virtual_time(scenario)
+
+
 NO_ANSWER = KubeUnavailableError("no answer from kube-apiserver")
 
 
@@ -92,7 +131,7 @@ def test_pods_whose_claims_cannot_be_allocated_for_the_server_hangs_are_told_so(
         world.allocate()
         team = await world.namespace("broken")
         world.kube.refuse(
-            Refusal(NO_ANSWER, "patch", CLAIMS, team, subresource="status", delay_s=30.0)
+            InjectedRefusal(NO_ANSWER, "patch", CLAIMS, team, subresource="status", delay_s=30.0)
         )
         names = [f"broken-{number}" for number in range(40)]
         for name in names:
@@ -111,7 +150,7 @@ def test_a_pod_whose_claim_can_be_read_no_more_after_a_failed_write_is_told_so(
         world.allocate()
         team = await world.namespace("broken")
         for verb in ("get", "patch"):
-            world.kube.refuse(Refusal(NO_ANSWER, verb, CLAIMS, team, delay_s=delay_s))
+            world.kube.refuse(InjectedRefusal(NO_ANSWER, verb, CLAIMS, team, delay_s=delay_s))
         await world.pod("broken", shape=world.shape("1", "1Gi"), namespace=team)
         await world.until(lambda: is_explained(world, "broken"), "it is told", 150)
 
@@ -123,6 +162,47 @@ def is_explained(world: VirtualWorld, pod: str) -> bool:
     texts = [world.bind_request(pod, "broken").get("explanation") or ""]
     texts += world.events(pod).values()
     return any(one in text for one in (str(NO_ANSWER), "requested timeout") for text in texts)
+
+
+MOST_WRITES = 200
+"""On one claim, within some minutes."""
+
+
+@pytest.mark.parametrize("lost", ["mark", "finalizer", "allocation"])
+def test_a_server_that_drops_what_is_written_is_given_rests_and_the_pod_is_told(lost: str) -> None:
+    """So does a mutating webhook that removes what it does not know."""
+
+    async def scenario(world: VirtualWorld) -> None:
+        team, writes, real = await world.namespace("broken"), 0, MemoryStore.write
+
+        def write(
+            store: MemoryStore, resource: Resource, old: Object, new: Object, subresource: str
+        ) -> Object:
+            nonlocal writes
+            metadata = new["metadata"]
+            if resource is CLAIMS and metadata["namespace"] == team:
+                writes += 1
+                match lost if writes < MOST_WRITES else "nothing":
+                    case "mark":
+                        metadata["annotations"].pop(DECISION, None)
+                    case "finalizer":
+                        metadata["finalizers"] = []
+                    case "allocation":
+                        new = {**new, "status": {}}
+            return real(store, resource, old, new, subresource)
+
+        with mock.patch.object(MemoryStore, "write", write):
+            world.allocate()
+            await world.pod("broken", shape=world.shape("1", "1Gi"), namespace=team)
+            await world.until(
+                lambda: "does not keep" in str(world.events("broken").values()), "it is told", 150
+            )
+            await world.pod("honest", shape=world.shape("10", "1Gi"))
+            await world.bound("honest", within_s=5)
+        assert writes < MOST_WRITES
+        await world.until(lambda: node_of(world, "broken", team), "it is tried again", 400)
+
+    in_virtual_time(scenario)
 
 
 WHOLE = ("312", "4Gi")
@@ -137,8 +217,10 @@ def test_devices_of_a_claim_that_cannot_be_written_go_to_others(
     written."""
 
     async def scenario(world: VirtualWorld) -> None:
-        permit = world.kube.refuse(Refusal(answer(), "patch", CLAIMS, name="thief-1-" + REFERENCE))
-        world.kube.refuse(Refusal(answer(), "patch", CLAIMS, name="thief-2-" + REFERENCE))
+        permit = world.kube.refuse(
+            InjectedRefusal(answer(), "patch", CLAIMS, name="thief-1-" + REFERENCE)
+        )
+        world.kube.refuse(InjectedRefusal(answer(), "patch", CLAIMS, name="thief-2-" + REFERENCE))
         world.allocate()
         for name in ("thief-1", "thief-2"):
             await world.pod(name, shape=world.shape(*WHOLE))
@@ -182,7 +264,9 @@ def test_devices_of_a_claim_that_may_still_be_committed_are_kept(restarts: bool)
     async def scenario(world: VirtualWorld) -> None:
         claim = f"holder-{REFERENCE}"
         refused = RefusedError("policy.example.com denied the request", 403)
-        status = Refusal(refused, "patch", CLAIMS, name=claim, subresource="status", delay_s=5.0)
+        status = InjectedRefusal(
+            refused, "patch", CLAIMS, name=claim, subresource="status", delay_s=5.0
+        )
         world.kube.refuse(status)
         world.allocate()
         await world.pod("holder", shape=world.shape("312", "4Gi"))
@@ -193,7 +277,7 @@ def test_devices_of_a_claim_that_may_still_be_committed_are_kept(restarts: bool)
             return claim_from(await world.claim("holder")).decision > 0
 
         await world.until(marked, "it is marked")
-        permit.append(world.kube.refuse(Refusal(refused, "patch", CLAIMS, name=claim)))
+        permit.append(world.kube.refuse(InjectedRefusal(refused, "patch", CLAIMS, name=claim)))
         for number in (1, 2):
             await world.pod(f"other-{number}", shape=world.shape(*WHOLE))
         await world.until(lambda: sum(map(bool, nodes(world))) == 1, "one card is left", 60)
@@ -217,9 +301,9 @@ def test_devices_of_a_claim_that_may_still_be_committed_are_kept(restarts: bool)
     in_virtual_time(scenario)
 
 
-def node_of(world: VirtualWorld, pod: str) -> str:
+def node_of(world: VirtualWorld, pod: str, namespace: str = "default") -> str:
     """Where the pod is bound; empty: nowhere."""
-    node: str = world.kube.store.get(PODS, pod, "default")["spec"].get("nodeName") or ""
+    node: str = world.kube.store.get(PODS, pod, namespace)["spec"].get("nodeName") or ""
     return node
 
 

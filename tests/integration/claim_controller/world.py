@@ -26,7 +26,7 @@ from dray.messages.decisions import (
     log_subject,
 )
 from dray.runtime.clock import Clock
-from dray.runtime.settings import Log
+from dray.runtime.settings import LogSettings
 from dray_claim_controller.app import Controller
 from dray_claim_controller.execute.steps import Hook
 from dray_claim_controller.settings import (
@@ -44,7 +44,7 @@ def fast_settings(instance: str, **changes: Any) -> ControllerSettings:
     """Settings with short intervals."""
     values: dict[str, Any] = {
         "instance": instance,
-        "log": Log(),
+        "log": LogSettings(),
         "lease": Lease(retry=0.05),
         "execution": Execution(
             withdraw_after=0.1, finish_after=0.1, withdraw_every=0.02, watch_timeout=0.2

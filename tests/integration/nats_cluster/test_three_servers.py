@@ -17,7 +17,15 @@ import pytest
 from benchmarks.reading_server import serving_readings
 from dray.bus.jetstream import JetStreamBus, connect
 from dray.bus.ports import BusUnavailableError, NoRoomError, StaleSequenceError
-from dray.bus.topology import ALLOCATOR, CLAIM_CONTROLLER, FACTS_STREAM, STREAMS, log_spec
+from dray.bus.topology import (
+    ALLOCATOR,
+    CLAIM_CONTROLLER,
+    EVENTS_STREAM,
+    FACTS_STREAM,
+    HOUR_S,
+    STREAMS,
+    log_spec,
+)
 from dray.messages.base import Outgoing, encode
 from dray.messages.commands import VoidClaim
 from dray.messages.decisions import log_stream, log_subject
@@ -153,7 +161,9 @@ class Load:
         await until(enough)
 
     async def admin(self, subject: str) -> dict[str, Any]:
-        reply = await self.owner._link.session().request(f"$JS.API.{subject}", b"", timeout_s=10)
+        reply = await self.owner._connection.session().request(
+            f"$JS.API.{subject}", b"", timeout_s=10
+        )
         return dict(json.loads(reply.data))
 
     async def leader_of(self, stream: str) -> str:
@@ -307,6 +317,11 @@ async def test_replicas_are_raised_and_never_lowered(servers) -> None:
             await owner.raise_replicas(spec.name)
         assert await replicas(FACTS_STREAM) == number
 
+    # It stays, too, when something else of the stream is configured anew.
+    events = next(spec for spec in STREAMS if spec.name == EVENTS_STREAM)
+    await owner.ensure(replace(events, max_age_s=HOUR_S))
+    assert await replicas(EVENTS_STREAM) == 3
+
     # With the setting it is raised, and where more are kept, not lowered.
     await configure(owner, FACTS_STREAM, 1)
     for wanted, expected in ((3, 3), (1, 3)):
@@ -359,7 +374,7 @@ async def configure(owner: JetStreamBus, stream: str, replicas: int) -> None:
     """As an administrator does with NATS' own tools."""
 
     async def done() -> bool:
-        session = owner._link.session()
+        session = owner._connection.session()
         info = json.loads(
             (await session.request(f"$JS.API.STREAM.INFO.{stream}", b"", timeout_s=10)).data
         )

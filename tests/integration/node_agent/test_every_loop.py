@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dray.kube.memory import MemoryKube
-from dray.kube.memory_refusals import Refusal, Request
+from dray.kube.memory_refusals import InjectedRefusal, KubeCall
 from dray.kube.ports import (
     CLAIMS,
     SLICES,
@@ -65,7 +65,7 @@ class Client(MemoryKube):
         self.errors = list(ERRORS)
         self.made: set[tuple[str, str]] = set()
 
-    async def _enter(self, request: Request) -> None:
+    async def _enter(self, request: KubeCall) -> None:
         call = (request.method, request.resource.plural)
         self.made.add(call)
         if call == self.call and self.errors:
@@ -126,7 +126,7 @@ async def test_no_answer_ends_a_loop(
 
 async def test_a_claim_that_can_not_be_read_holds_up_no_other(stand: Any, eventually: Any) -> None:
     async with stand.agent():
-        refused = Refusal(RefusedError("policy", 403), "get", CLAIMS, name="bad")
+        refused = InjectedRefusal(RefusedError("policy", 403), "get", CLAIMS, name="bad")
         stand.kube.refuse(refused)
         async with stand.kubelet():
             for name in ("bad", "good"):

@@ -119,7 +119,7 @@ async def test_a_retry_that_arrives_after_unprepare_prepares_nothing(stand, even
         with pytest.raises(NotStartedError, match="a late retry"):
             await plugin.prepare([held(claim)])
         await stand.kube.delete(CLAIMS, "c", "default")
-        with pytest.raises(NotStartedError, match="it was deleted"):
+        with pytest.raises(NotStartedError, match="does not exist, or no longer"):
             await plugin.prepare([held(claim)])
         assert stand.cdi_files() == []
         await plugin.close()

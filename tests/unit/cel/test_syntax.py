@@ -8,7 +8,7 @@ from dray.cel.environment import environment
 from dray.cel.errors import CelSyntaxError
 from dray.cel.syntax import tree
 from dray.cel.syntax.parser import RESERVED, parse
-from dray.cel.syntax.unparse import unparse
+from dray.cel.syntax.unparser import unparse
 
 LITERALS = [
     ('"a\\"b"', 'a"b'),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.virtual_time import LoopClock, run_virtually
 
 from dray.kube.memory import MemoryKube
-from dray.kube.memory_refusals import Refusal
+from dray.kube.memory_refusals import InjectedRefusal
 from dray.kube.ports import (
     LEASES,
     AlreadyExistsError,
@@ -87,7 +87,7 @@ def test_a_renewal_that_fails_for_a_while_ends_no_term(
         one = election(kube, clock, "one")
         standing = asyncio.create_task(one.run(term))
         await clock.sleep(5)
-        over = kube.refuse(Refusal(error(), method, LEASES))
+        over = kube.refuse(InjectedRefusal(error(), method, LEASES))
         await clock.sleep(6)
         over()
         await clock.sleep(60)
@@ -160,3 +160,44 @@ def test_a_lease_that_another_has_or_had_is_not_renewed(gave_up: bool) -> None:
         await asyncio.wait([standing])
 
     run_virtually(main)
+
+
+def test_who_can_not_know_that_its_writes_are_stored_stands_back_for_another() -> None:
+    """It renews the Lease each time, and would lead nobody."""
+
+    async def main(clock: LoopClock) -> None:
+        kube = MemoryKube()
+        client = kube.peer()
+        for method in ("create", *["update"] * 100):
+            client.fail_next(method, KubeUnavailableError("lost"), after=True)
+        one, other = election(client, clock, "one"), election(kube, clock, "other")
+        standing = [asyncio.create_task(one.run(_for_ever))]
+        await clock.sleep(5)
+        standing.append(asyncio.create_task(other.run(_for_ever)))
+        await clock.sleep(60)
+        assert other.leading
+        assert not one.leading
+
+    run_virtually(main)
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda make: type(make()).__name__)
+def test_who_is_refused_takes_the_lease_as_soon_as_it_may(error: Callable[[], KubeError]) -> None:
+    async def main(clock: LoopClock) -> None:
+        kube = MemoryKube()
+        over = kube.refuse(InjectedRefusal(error(), "create", LEASES))
+        one = election(kube, clock, "one")
+        task = asyncio.create_task(one.run(_for_ever))
+        await clock.sleep(31)
+        assert not one.leading
+        over()
+        stands_back = isinstance(error(), KubeUnavailableError)
+        await clock.sleep(TIMING.retry_s + (TIMING.lease_s if stands_back else 0))
+        assert one.leading
+        assert not task.done()
+
+    run_virtually(main)
+
+
+async def _for_ever() -> None:
+    await asyncio.Event().wait()

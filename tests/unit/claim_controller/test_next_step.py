@@ -72,6 +72,15 @@ def test_a_claim_that_says_no_is_not_committed(
     assert step.reason == reason
 
 
+def test_an_attempt_that_is_given_up_is_not_committed(make: Any) -> None:
+    marked = make.claim(decision=ATTEMPT)
+    given_up = {marked.claim.uid: ATTEMPT}
+    step = next_step(make.observed(make.pod(), marked, given_up=given_up), make.decision())
+
+    assert isinstance(step, Stop)
+    assert (step.reason, step.withdraw) == ("void", True)
+
+
 def test_an_allocation_of_somebody_else_is_never_overwritten(make: Any) -> None:
     other = make.claim(allocation=make.allocation(device="gpu-7"))
     step = next_step(make.observed(make.pod(), other), make.decision())

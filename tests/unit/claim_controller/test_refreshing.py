@@ -3,7 +3,7 @@
 import pytest
 
 from dray.kube.memory import MemoryKube
-from dray.kube.memory_refusals import Refusal
+from dray.kube.memory_refusals import InjectedRefusal
 from dray.kube.ports import CLAIMS, Changed, KubeUnavailableError, NotServedError
 from dray_claim_controller.observe.picture import Picture
 from dray_claim_controller.observe.watching import Watching
@@ -15,7 +15,9 @@ async def test_a_claim_stays_known_where_the_server_does_not_serve_claims() -> N
     made = await kube.create(CLAIMS, {"metadata": {"name": "held"}, "spec": {}}, "ns")
     picture.apply(CLAIMS, Changed(made))
     uid = made["metadata"]["uid"]
-    end = kube.refuse(Refusal(NotServedError("404 page not found"), "get", CLAIMS, name="held"))
+    end = kube.refuse(
+        InjectedRefusal(NotServedError("404 page not found"), "get", CLAIMS, name="held")
+    )
     with pytest.raises(KubeUnavailableError, match="404 page not found"):
         await watching.refresh_claim(uid, "ns", "held")
     assert uid in picture.claims

@@ -83,6 +83,10 @@ def test_the_template_is_the_shape_itself() -> None:
         ("base-0000000000", TEXT, "has the hash"),
         (f"base-{hashlib.sha256(b'no').hexdigest()[:10]}", "no", "is not JSON"),
         (f"base-{hashlib.sha256(b'{}').hexdigest()[:10]}", "{}", "has no spec"),
+        *(
+            (f"base-{hashlib.sha256(text.encode()).hexdigest()[:10]}", text, "has no labels")
+            for text in ('{"metadata":"m","spec":{}}', '{"metadata":{"labels":["l"]},"spec":{}}')
+        ),
     ],
 )
 def test_a_shape_that_cannot_be_used_says_why(template: str, shape: str, words: str) -> None:

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 from unittest.mock import ANY
 
+import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -289,6 +291,21 @@ def test_what_a_claim_holds_never_looks_free(data: st.DataObject) -> None:
     assert set(cluster.offered()) == {DeviceId(DRIVER, *device) for device in DEVICES}
     assert len(cluster.facts(NodeObserved)) == len(NODE_NAMES)
     assert len(cluster.facts(PodObserved)) == 2
+
+
+@pytest.mark.parametrize("name", ["uid", "name"])
+def test_a_claim_of_a_pod_whose_owner_reference_is_no_text_is_a_fact(name: str) -> None:
+    """Readers decode it: a fact that nobody can decode stops its pool."""
+    ours = claim("ours", **{POOL_LABEL: "pool"})
+    owner = {"kind": "Pod", "name": "p1", "uid": "uid-p1", "controller": True, name: ["later"]}
+    ours["metadata"] |= {"resourceVersion": "1", "ownerReferences": [owner]}
+    picture = Picture()
+    picture.apply(CLAIMS, Changed(ours))
+
+    read = picture.claims["uid-ours"].claim
+    assert read.spec.unreadable
+    fact = ClaimObserved(revision=1, claim=read)
+    assert msgspec.json.decode(msgspec.json.encode(fact), type=ClaimObserved) == fact
 
 
 def test_a_node_keeps_the_taint_of_a_pool_that_can_t_be_read() -> None:

@@ -30,7 +30,7 @@ def refusals(placement: dict[str, Any]) -> list[str]:
         ({"mode": "KubernetesCompatible", "node": "spread"}, "which scores nothing"),
         ({"mode": "KubernetesCompatible", "topology": "soft"}, "which scores nothing"),
         ({"mode": "KubernetesCompatible", "weights": {"cpu": 1}}, "which scores nothing"),
-        ({"weights": {"cpu": 1}}, "name a mode, node or gpu beside them"),
+        ({"weights": {"cpu": 1}}, "also name a mode, node or gpu"),
     ],
 )
 def test_what_contradicts_itself_is_refused(placement: dict[str, Any], because: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 from tests.virtual_time import LoopClock, run_virtually
 
 from dray.kube.memory import MemoryKube
-from dray.kube.memory_refusals import Refusal
+from dray.kube.memory_refusals import InjectedRefusal
 from dray.kube.ports import (
     CLAIMS,
     LEASES,
@@ -31,7 +31,7 @@ async def test_requests_are_refused_to_every_client_until_that_is_over() -> None
     kube = MemoryKube()
     for name in ("a", "b"):
         await kube.create(LEASES, lease(name), "n")
-    over = kube.refuse(Refusal(RefusedError("policy", 403), "patch", LEASES, "n", "a"))
+    over = kube.refuse(InjectedRefusal(RefusedError("policy", 403), "patch", LEASES, "n", "a"))
     for client in (kube, kube.peer()):
         for _ in range(2):
             with pytest.raises(RefusedError, match="policy"):
@@ -45,12 +45,14 @@ async def test_requests_are_refused_to_every_client_until_that_is_over() -> None
 async def test_a_refusal_may_concern_every_write_or_a_subresource_alone() -> None:
     kube = MemoryKube()
     await kube.create(POOLS, {"metadata": {"name": "p"}, "spec": {}})
-    over = kube.refuse(Refusal(RefusedError("policy", 403), resource=POOLS, subresource="status"))
+    over = kube.refuse(
+        InjectedRefusal(RefusedError("policy", 403), resource=POOLS, subresource="status")
+    )
     with pytest.raises(RefusedError):
         await kube.patch(POOLS, "p", {"status": {"nodes": 1}}, subresource="status")
     await kube.patch(POOLS, "p", {"metadata": {"labels": {"l": "1"}}})
     over()
-    kube.refuse(Refusal(RefusedError("policy", 403), resource=POOLS))
+    kube.refuse(InjectedRefusal(RefusedError("policy", 403), resource=POOLS))
     with pytest.raises(RefusedError):
         await kube.delete(POOLS, "p")
     with pytest.raises(RefusedError):
@@ -60,7 +62,7 @@ async def test_a_refusal_may_concern_every_write_or_a_subresource_alone() -> Non
 async def test_a_refused_request_may_have_been_carried_out() -> None:
     kube = MemoryKube()
     await kube.create(LEASES, lease("a"), "n")
-    kube.refuse(Refusal(KubeUnavailableError("no answer"), "delete", after=True))
+    kube.refuse(InjectedRefusal(KubeUnavailableError("no answer"), "delete", after=True))
     with pytest.raises(KubeUnavailableError):
         await kube.delete(LEASES, "a", "n")
     assert not kube.store.of(LEASES)
@@ -70,7 +72,7 @@ def test_a_server_that_takes_long_gives_a_request_up_in_time() -> None:
     async def main(clock: LoopClock) -> None:
         kube = MemoryKube()
         await kube.create(LEASES, lease("a"), "n")
-        refusal = Refusal(RefusedError("policy", 403), "patch", LEASES, delay_s=30.0)
+        refusal = InjectedRefusal(RefusedError("policy", 403), "patch", LEASES, delay_s=30.0)
         kube.refuse(refusal)
         with pytest.raises(KubeUnavailableError, match="requested timeout"):
             await kube.patch(LEASES, "a", {"metadata": {}}, "n", timeout_s=5.0)

@@ -7,14 +7,14 @@ import pytest
 
 from dray.domain.names import DRIVER
 from dray.kube.memory import MemoryKube
-from dray.kube.memory_refusals import Refusal
+from dray.kube.memory_refusals import InjectedRefusal
 from dray.kube.ports import CLAIMS, KubeUnavailableError, NotServedError, RefusedError
 from dray.runtime.clock import ManualClock
 from dray_node_agent.decisions.inventory import NodeInventory, NodeState
 from dray_node_agent.files import atomic_files, cdi_folder, checkpoint
 from dray_node_agent.files.cdi_folder import CdiFolder
 from dray_node_agent.files.checkpoint import CheckpointFile
-from dray_node_agent.gpus.simulated import SimulatedGpus
+from dray_node_agent.gpus.simulated_gpus import SimulatedGpus
 from dray_node_agent.kubelet.prepared_claims import PreparedClaims
 from dray_node_agent.kubelet.preparer import ClaimRef, Preparer
 
@@ -196,7 +196,7 @@ async def test_a_claim_that_can_not_be_read_is_swept_by_nobody_and_holds_up_no_o
     await agent.prepare(refs)
     for name in ("a-refused", "gone"):
         await kube.delete(CLAIMS, name, "ns")
-    kube.refuse(Refusal(error, "get", CLAIMS, name="a-refused"))
+    kube.refuse(InjectedRefusal(error, "get", CLAIMS, name="a-refused"))
     assert await agent.sweep() == (refs[1].uid,)
 
     # Nor are its GPUs given away.
@@ -204,6 +204,19 @@ async def test_a_claim_that_can_not_be_read_is_swept_by_nobody_and_holds_up_no_o
     (answer,) = (await agent.prepare([whole])).values()
     assert isinstance(answer, str)
     assert str(error) not in answer
+
+
+async def test_only_a_claim_that_the_server_does_not_have_is_said_not_to_exist(tmp_path):
+    kube = MemoryKube()
+    agent = preparer(kube, tmp_path)
+    await agent.restore()
+    ref = await claim(kube, "c")
+    permit = kube.refuse(InjectedRefusal(NotServedError("404 page not found"), "get", CLAIMS))
+    assert await agent.prepare([ref]) == {ref.uid: "404 page not found"}
+    permit()
+    await kube.delete(CLAIMS, "c", "ns")
+    answer = "claim ns/c does not exist, or no longer"
+    assert await agent.prepare([ref]) == {ref.uid: answer}
 
 
 async def test_a_checkpoint_that_can_not_be_read_is_rebuilt_once_claims_can_be_listed(tmp_path):
@@ -215,7 +228,7 @@ async def test_a_checkpoint_that_can_not_be_read_is_rebuilt_once_claims_can_be_l
     (tmp_path / "checkpoint.json").write_text("no checkpoint")
     CdiFolder(tmp_path / "cdi").remove(ref.uid)
 
-    permit = kube.refuse(Refusal(RefusedError("policy", 403), "list", CLAIMS))
+    permit = kube.refuse(InjectedRefusal(RefusedError("policy", 403), "list", CLAIMS))
     for _ in range(2):
         agent = preparer(kube, tmp_path)  # As after a restart.
         with pytest.raises(RefusedError):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dray.domain.errors import InvalidInputError
 from dray_node_agent.decisions.cdi import cdi_id, device_entry, spec_of
 from dray_node_agent.decisions.inventory import NodeState
-from dray_node_agent.decisions.prepared import PreparedClaim, PreparedDevice
+from dray_node_agent.decisions.prepared_claim import PreparedClaim, PreparedDevice
 from dray_node_agent.files.atomic_files import remove_unfinished, write_atomically
 from dray_node_agent.files.cdi_folder import CdiFolder
 from dray_node_agent.files.checkpoint import CheckpointFile, LoadedCheckpoint

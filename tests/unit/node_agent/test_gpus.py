@@ -8,7 +8,7 @@ import pytest
 
 from dray.domain.errors import InvalidInputError
 from dray_node_agent.gpus.nvml import NvmlGpus
-from dray_node_agent.gpus.simulated import SimulatedGpus
+from dray_node_agent.gpus.simulated_gpus import SimulatedGpus
 from dray_node_agent.gpus.source import GpusUnavailableError
 
 

@@ -10,7 +10,7 @@ from dray_node_agent.decisions.claim_devices import (
     require_capacity,
 )
 from dray_node_agent.decisions.inventory import NodeState, published_gpus
-from dray_node_agent.gpus.simulated import SimulatedGpus
+from dray_node_agent.gpus.simulated_gpus import SimulatedGpus
 
 CARDS = {
     one.device: one

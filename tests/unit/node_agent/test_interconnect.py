@@ -12,7 +12,7 @@ from dray_node_agent.gpus.interconnect import (
     pci_address,
     pcie_root,
 )
-from dray_node_agent.gpus.simulated import SimulatedGpus
+from dray_node_agent.gpus.simulated_gpus import SimulatedGpus
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 
 from dray_node_agent.decisions.gpus import Gpu
 from dray_node_agent.decisions.models import GpuModel, model_of
-from dray_node_agent.gpus.simulated import MODELS, SimulatedGpus
+from dray_node_agent.gpus.simulated_gpus import MODELS, SimulatedGpus
 
 
 @pytest.mark.parametrize(

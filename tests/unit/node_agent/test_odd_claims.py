@@ -7,10 +7,10 @@ from dray.kube.memory import MemoryKube
 from dray.kube.ports import CLAIMS
 from dray.runtime.clock import ManualClock
 from dray_node_agent.decisions.inventory import NodeInventory, NodeState
-from dray_node_agent.decisions.prepared import PreparedClaim
+from dray_node_agent.decisions.prepared_claim import PreparedClaim
 from dray_node_agent.files.cdi_folder import CdiFolder
 from dray_node_agent.files.checkpoint import CheckpointFile
-from dray_node_agent.gpus.simulated import SimulatedGpus
+from dray_node_agent.gpus.simulated_gpus import SimulatedGpus
 from dray_node_agent.kubelet.prepared_claims import PreparedClaims
 from dray_node_agent.kubelet.preparer import ClaimRef, Preparer
 

@@ -10,7 +10,7 @@ from dray.messages.facts import ClusterObserved
 from dray_node_agent.decisions.inventory import NodeState, slices
 from dray_node_agent.decisions.slice_diff import changes, dropped_fields, is_published, path_text
 from dray_node_agent.files.publication_record import PublicationRecordFile
-from dray_node_agent.gpus.simulated import SimulatedGpus
+from dray_node_agent.gpus.simulated_gpus import SimulatedGpus
 from dray_node_agent.slice_publisher import NodeMissingError, SlicePublisher
 
 STATE = NodeState("n1", "u", pool="p")

@@ -4,7 +4,7 @@ import msgspec
 
 from dray.messages.base import encode
 from dray.messages.inputs import AgentNoted, ControllerNoted
-from dray.recording.history import History
+from dray.recording.history import InputHistory
 from dray.recording.lines import InputLine
 
 
@@ -20,7 +20,7 @@ def line(number: int, what: str, instance: str = "c-0", kind=ControllerNoted) ->
 
 
 def taken(*lines: InputLine) -> list[int]:
-    history = History()
+    history = InputHistory()
     for one in lines:
         history.add(one)
     return [one.sequence for one in history.take()]

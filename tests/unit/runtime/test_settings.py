@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from dray.runtime.settings import ByteSize, CommaList, Duration, Group, Settings, load
+from dray.runtime.settings import ByteSize, CommaList, Duration, Settings, SettingsGroup, load
 from dray.runtime.units import parse_bytes, parse_duration
 
 
-class Web(Group):
+class Web(SettingsGroup):
     wait: Duration = 3.0
     limit: ByteSize = 1024
     names: CommaList = ()
@@ -89,7 +89,7 @@ def test_every_wrong_setting_is_named_with_what_was_seen_and_expected(
 
 
 def test_a_setting_that_must_be_given_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    class Node(Group):
+    class Node(SettingsGroup):
         name: str
 
     class Needy(Settings):

@@ -10,7 +10,7 @@ import pytest
 
 from tools.ci import __main__ as runner
 from tools.ci.report import Row, minutes, table
-from tools.ci.stages import BUILD, RESERVED, SETUP, STAGES, TOTAL_S, Stage
+from tools.ci.stages import BUILD, RESERVED, SETUP, STAGES, TOTAL_S, CiStage
 from tools.command import Ended
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -23,8 +23,8 @@ def ci(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ci:
     """Runs these commands as the stages after `make setup`; returns the exit code."""
 
     def start(*commands: str, build: str = "true", setup_s: float = 2.0) -> int:
-        monkeypatch.setattr(runner, "STAGES", (SETUP, *(Stage(one, 60) for one in commands)))
-        monkeypatch.setattr(runner, "BUILD", Stage(build, 60))
+        monkeypatch.setattr(runner, "STAGES", (SETUP, *(CiStage(one, 60) for one in commands)))
+        monkeypatch.setattr(runner, "BUILD", CiStage(build, 60))
         monkeypatch.setattr(runner, "BUILD_LOG", tmp_path / "ci" / "build.log")
         monkeypatch.setattr(runner.signal, "signal", lambda *_: None)
         monkeypatch.setattr(sys, "argv", ["ci", "--setup-s", str(setup_s)])
@@ -62,15 +62,15 @@ def test_it_runs_every_part_of_the_conformance_on_the_default_minor() -> None:
 def test_the_table_shows_each_time_beside_its_budget() -> None:
     rows = [
         Row(SETUP, Ended(0, 81.2, 37.0)),
-        Row(Stage("make a-test", 60), Ended(0, 75.0, 120.4)),
-        Row(Stage("make b-test", 60), Ended(2, 5.0, 1.0)),
+        Row(CiStage("make a-test", 60), Ended(0, 75.0, 120.4)),
+        Row(CiStage("make b-test", 60), Ended(2, 5.0, 1.0)),
         Row(BUILD, Ended(0, 400.0, 700.0)),
     ]
     lines = table(rows, 161.4).splitlines()
     assert lines[1].split() == ["make", "setup", "81", "s", f"{SETUP.budget_s}", "s", "37", "s"]
     assert lines[2].endswith("75 s    60 s   120 s  OVER ITS BUDGET by 15 s")
     assert lines[3].endswith("FAILED with exit code 2")
-    assert lines[4].startswith("make build, beside the others")
+    assert lines[4].startswith("make build, in parallel with the others")
     assert lines[5].startswith("all stages took 2 min 41 s; their budgets are ")
 
 

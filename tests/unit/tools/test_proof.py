@@ -16,14 +16,17 @@ import pytest
 from dray.domain.errors import PermanentError
 from tools.command import run
 from tools.proof import __main__ as program
-from tools.proof.parts import CHAOS_SEEDS, FAULT_SEEDS, MINORS, NAMES, Part, parts
-from tools.proof.report import Report, as_json, as_markdown
+from tools.proof.parts import CHAOS_SEEDS, FAULT_SEEDS, MINORS, NAMES, ProofPart, parts
+from tools.proof.report import ProofReport, as_json, as_markdown
 from tools.proof.results import Result, Results, last_words
 from tools.proof.tree import Tree, read_tree
 
 ROOT = Path(__file__).resolve().parents[3]
 TREE = Tree("a" * 40, "b" * 40, is_committed=True)
-ONE, TWO = Part("one", "The first", ("make a", "make b")), Part("two", "The second", ("make c",))
+ONE, TWO = (
+    ProofPart("one", "The first", ("make a", "make b")),
+    ProofPart("two", "The second", ("make c",)),
+)
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="there is no git")
 
 
@@ -39,8 +42,8 @@ def result(command: str, exit_code: int = 0, says: str = "2 passed") -> Result:
     )
 
 
-def a_report(*results: Result, known: Iterable[Part] = (ONE, TWO)) -> Report:
-    return Report(TREE, "a machine", tuple(known), results)
+def a_report(*results: Result, known: Iterable[ProofPart] = (ONE, TWO)) -> ProofReport:
+    return ProofReport(TREE, "a machine", tuple(known), results)
 
 
 def seeds_of(commands: Iterable[str]) -> list[int]:
@@ -211,7 +214,9 @@ def prove(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Prove:
     monkeypatch.setattr(sys, "argv", ["proof", "--parts", "test"])
 
     def start(*commands: str) -> int:
-        monkeypatch.setattr(program, "parts", lambda openb: (Part("test", "It works", commands),))
+        monkeypatch.setattr(
+            program, "parts", lambda openb: (ProofPart("test", "It works", commands),)
+        )
         return program.main()
 
     return start

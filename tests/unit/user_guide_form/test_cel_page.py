@@ -13,7 +13,7 @@ from dray.cel.environment import MINORS, Environment, Mode, environment
 from dray.cel.errors import CelCompileError
 from dray.domain.names import DRIVER
 from dray.user_guide_form.dialect import translate
-from dray.user_guide_form.rewriting import UserGuideDialectError
+from dray.user_guide_form.rewriter import UserGuideDialectError
 from dray.user_guide_form.selector import generated_selector
 from dray.user_guide_form.vocabulary import ATTRIBUTES, CAPACITIES
 from dray_cli.__main__ import cli

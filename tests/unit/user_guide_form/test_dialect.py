@@ -14,7 +14,7 @@ from dray.cel.view import DeviceView
 from dray.domain.names import DRIVER
 from dray.domain.quantities import parse_quantity
 from dray.user_guide_form.dialect import Translation, translate
-from dray.user_guide_form.rewriting import UserGuideDialectError
+from dray.user_guide_form.rewriter import UserGuideDialectError
 from dray.user_guide_form.vocabulary import ATTRIBUTES, CAPACITIES
 
 A, C = f'device.attributes["{DRIVER}"]', f'device.capacity["{DRIVER}"]'

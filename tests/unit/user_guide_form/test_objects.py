@@ -91,7 +91,7 @@ def test_stated_capacity_is_kept_and_empty_capacity_goes():
 
 
 def test_contradicting_values_are_refused():
-    with pytest.raises(InvalidInputError, match="count stands beside exactly and inside"):
+    with pytest.raises(InvalidInputError, match="count is set next to exactly and inside"):
         requests("      - {name: r, count: 1, exactly: {count: 2}}\n")
 
 

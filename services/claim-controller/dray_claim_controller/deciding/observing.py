@@ -7,6 +7,7 @@ from dray.kube.convert import node_from
 from dray.kube.ports import NODES, POOLS
 from dray.messages.facts import FACTS, Fact, NodeObserved, PoolObserved, SliceObserved
 from dray_claim_controller.deciding.seam import Question
+from dray_claim_controller.domains.stored_status import stored_status
 from dray_claim_controller.observe.assignment import pools_of
 from dray_claim_controller.observe.capacity import Hands, Log, is_news, pool_status
 from dray_claim_controller.observe.facts import Known, fact_of
@@ -92,7 +93,7 @@ class PoolStatus(Question[dict[str, Any] | None], frozen=True, kw_only=True, tag
         pool = pools_of(picture)[self.pool]
         hands = Hands(self.moving, self.allocates)
         status = pool_status(picture, pool, self.nodes, log, self.now_unix_s, hands)
-        before = picture.plain[POOLS.plural][self.pool].get("status") or {}
+        before = stored_status(picture.plain[POOLS.plural][self.pool])
         return status if is_news(status, before) else None
 
     def polled(self) -> str:

@@ -13,17 +13,17 @@ from dray.domain.claims import GivenUp
 from dray.kube.ports import Changed, Deleted, Listed, Object, Resource, WatchEvent
 from dray.messages.base import Message, subject_of
 from dray.recording.journal import Notes, UnknownEventError
-from dray.recording.questions import Asked, name_of
+from dray.recording.questions import RuleInput, name_of
 from dray.recording.redaction import redacted
 from dray_claim_controller.observe.kinds import WATCHED
-from dray_claim_controller.observe.picture import Picture
+from dray_claim_controller.observe.picture import NONE_CONVERTED, Converted, Picture
 
 A = TypeVar("A")
 _GIVEN_UP: Final = "given-up"
 _RESOURCES = {resource.plural: resource for resource in WATCHED}
 
 
-class Question(Asked, Generic[A], frozen=True, kw_only=True):
+class Question(RuleInput, Generic[A], frozen=True, kw_only=True):
     """What is asked, with all that the answer depends on beside the picture."""
 
     @abstractmethod
@@ -43,11 +43,13 @@ class Seam:
         self.picture = picture
         self._notes = notes
 
-    def apply(self, resource: Resource, event: WatchEvent) -> None:
-        """Fold a watch event."""
+    def apply(
+        self, resource: Resource, event: WatchEvent, ready: Converted = NONE_CONVERTED
+    ) -> None:
+        """Fold a watch event; ``ready``: what was converted of its objects before."""
         if self._notes is not None and resource.plural in _RESOURCES:
             self._notes.consumed(*written(resource, event))
-        self.picture.apply(resource, event)
+        self.picture.apply(resource, event, ready)
 
     def answered(self, resource: Resource, obj: Object) -> None:
         """Fold the server's answer to an own write, or to a question of ours."""

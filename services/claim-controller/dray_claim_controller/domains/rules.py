@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from dray.bus.ports import StreamState
 from dray.domain.claims import EPOCH_SPAN
 from dray.kube.ports import Object
+from dray_claim_controller.domains.stored_status import stored_status
 from dray_claim_controller.execute.rules import epoch_of
 
 
@@ -22,7 +23,7 @@ class Recorded:
 
 def recorded(pool: Object) -> Recorded:
     """The pool's log as its status remembers it; epoch 0: none was ever opened."""
-    log = (pool.get("status") or {}).get("decisionLog") or {}
+    log = stored_status(pool).get("decisionLog") or {}
     return Recorded(
         int(log.get("epoch") or 0),
         int(log.get("lastSequence") or 0),

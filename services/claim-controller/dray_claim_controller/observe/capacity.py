@@ -9,6 +9,7 @@ from dray.domain.pods import Pod, Pool
 from dray.kube.convert import time_to
 from dray.kube.ports import POLICIES, POOLS, Object
 from dray.reasons import name_list
+from dray_claim_controller.domains.stored_status import stored_status
 from dray_claim_controller.observe.assignment import assigned_name, contested
 from dray_claim_controller.observe.owners import former_owner
 from dray_claim_controller.observe.picture import Picture
@@ -48,7 +49,7 @@ def pool_status(
     epochs are written where they are opened.
     """
     obj = picture.plain[POOLS.plural][pool.name]
-    before = obj.get("status") or {}
+    before = stored_status(obj)
     members = sorted(nodes)
     cards = stock(picture, members)
     status: dict[str, Any] = {

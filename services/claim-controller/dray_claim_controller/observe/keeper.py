@@ -8,6 +8,7 @@ from dray.kube.ports import NODES, POOLS, Kube, Object
 from dray.messages.facts import NodeObserved
 from dray.runtime.clock import Clock
 from dray_claim_controller.deciding.observing import PoolStatus, Taints
+from dray_claim_controller.domains.stored_status import stored_status
 from dray_claim_controller.execute.orders import Orders
 from dray_claim_controller.observe.assignment import assigned_pool, pools_of
 from dray_claim_controller.observe.capacity import NODES_IN_OTHER_POOLS, nodes_in_other_pools
@@ -167,5 +168,5 @@ class PoolKeeper:
         answer = await self._kube.patch(POOLS, name, patch, subresource="status")
         self._watching.answered(POOLS, answer)
         elsewhere = nodes_in_other_pools(status)
-        if elsewhere and elsewhere != nodes_in_other_pools(obj.get("status") or {}):
+        if elsewhere and elsewhere != nodes_in_other_pools(stored_status(obj)):
             self._tell(obj, NODES_IN_OTHER_POOLS, elsewhere)

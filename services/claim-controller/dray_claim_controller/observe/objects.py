@@ -32,6 +32,9 @@ class Objects:
         ] = ({}, {})
         """Of these pools, those that select a node, by the node's name and for its labels."""
         self.users = Users()
+        self.foreign_users = Users()
+        """Pods that are not ours."""
+        self._foreign_pods: dict[str, Pod] = {}
         self.repelling: dict[str, None] = {}
         """Pods that keep others away, by required anti-affinity."""
         self._claim_uids: dict[tuple[str, str], str] = {}
@@ -72,6 +75,13 @@ class Objects:
             if known.node:
                 self._pods_of_node.get(known.node, {}).pop(uid, None)
         return known
+
+    def note_foreign(self, uid: str, pod: Pod | None) -> None:
+        """The pod of this UID is not ours, and refers to claims; None: it is ours, refers to none,
+        or is gone."""
+        self.foreign_users.put(self._foreign_pods.pop(uid, None), pod)
+        if pod is not None:
+            self._foreign_pods[uid] = pod
 
     def claim_named(self, namespace: str, name: str) -> SeenClaim | None:
         """A claim by name."""

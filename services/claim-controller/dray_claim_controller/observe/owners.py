@@ -14,6 +14,7 @@ from dray.domain.pods import Pool
 from dray.kube.ports import POOLS, Object
 from dray.messages.facts import NodeObserved
 from dray_claim_controller.domains.rules import recorded
+from dray_claim_controller.domains.stored_status import stored_status
 from dray_claim_controller.observe.membership import Place, place
 from dray_claim_controller.observe.picture import Picture
 from dray_claim_controller.observe.seen import SeenClaim
@@ -60,7 +61,7 @@ def whereabouts(picture: Picture, node: str, wanted: Pool | None, by: Movement) 
 
 def former_owner(pool: Object) -> str:
     """Who allocated the pool's devices when its status was last written."""
-    return (pool.get("status") or {}).get("owner") or OWNER_DRAY
+    return stored_status(pool).get("owner") or OWNER_DRAY
 
 
 def _was_kube_schedulers(fact: NodeObserved | None) -> bool:

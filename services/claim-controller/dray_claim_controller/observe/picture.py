@@ -1,6 +1,10 @@
 """The picture: watch events folded into objects, and which facts changed meanwhile. Pure."""
 
 from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, Final
 
 from dray.domain.claims import UNREAD, Claim, GivenUp
 from dray.domain.names import SHAPE
@@ -37,7 +41,6 @@ from dray_claim_controller.observe.seen import (
     SeenClaim,
     SeenPod,
     is_ours,
-    refers,
     seen_in_part,
     seen_pod,
 )
@@ -46,6 +49,28 @@ _RESOURCES = {
     FACTS_OF[resource.plural]: resource for resource in WATCHED if resource.plural in FACTS_OF
 } | {"claim": CLAIMS, "pod": PODS, "slice": SLICES}
 """What facts are about, by the facts' names."""
+
+Converted = Mapping[tuple[str, str], Any]
+"""What ``converted`` has made of objects, by UID and resourceVersion."""
+NONE_CONVERTED: Final[Converted] = MappingProxyType({})
+
+
+def converted(resource: Resource, obj: Object) -> Any:
+    """What the picture keeps of an object, made of it alone: most of the work of folding it."""
+    if resource is CLAIMS:
+        return claim_from(obj)
+    if resource is not PODS:
+        return read(resource, obj)
+    try:
+        pod = pod_from(obj) if obj["spec"].get("resourceClaims") else None
+        return pod, seen_pod(obj, pod, revision_of(obj), ours=pod is not None), ""
+    except UNREADABLE as error:
+        return None, None, why_unreadable(error)
+
+
+def version_of(obj: Object) -> tuple[str, str]:
+    """By what ``Converted`` has an object."""
+    return obj["metadata"]["uid"], obj["metadata"]["resourceVersion"]
 
 
 class Picture(Objects):
@@ -61,14 +86,19 @@ class Picture(Objects):
         self.unreadable: dict[Key, ObjectProblem] = {}
         """Objects that exist and can't be read, by plural and identity."""
         self.dirty: OrderedDict[Key, int] = OrderedDict()
+        self._noted: dict[Key, None] = {}
+        self._ready = NONE_CONVERTED
 
     @property
     def synced(self) -> bool:
         """Whether everything watched was listed once."""
         return len(self.listed) == len(WATCHED)
 
-    def apply(self, resource: Resource, event: WatchEvent) -> None:
-        """Fold one watch event."""
+    def apply(
+        self, resource: Resource, event: WatchEvent, ready: Converted = NONE_CONVERTED
+    ) -> None:
+        """Fold one watch event; ``ready``: what was converted of its objects before."""
+        self._ready = ready
         match event:
             case Listed(objects, revision):
                 self._relist(resource, objects, revision, is_whole=event.is_whole)
@@ -76,6 +106,7 @@ class Picture(Objects):
                 self._put(resource, obj, watched=True)
             case Deleted(obj):
                 self._drop(resource, obj)
+        self._ready = NONE_CONVERTED
 
     def answered(self, resource: Resource, obj: Object) -> None:
         """Fold the server's answer to an own write, which the watch may show later."""
@@ -104,6 +135,10 @@ class Picture(Objects):
             self.given_up[claim.uid] = left
         return with_void(claim, left)
 
+    def _converted(self, resource: Resource, obj: Object) -> Any:
+        found = self._ready.get(version_of(obj)) if self._ready else None
+        return converted(resource, obj) if found is None else found
+
     def mark(self, key: Key, revision: int = 0) -> None:
         """Have a fact made again."""
         self.dirty[key] = max(revision, self.dirty.get(key, 0))
@@ -126,6 +161,12 @@ class Picture(Objects):
         self.dirty.clear()
         return taken
 
+    def take_noted(self) -> list[Key]:
+        """What became readable or unreadable, or may be so for another reason; then forgotten."""
+        taken = list(self._noted)
+        self._noted.clear()
+        return taken
+
     def restore_claim(self, seen: SeenClaim) -> None:
         """Take a claim out of a recording; what it holds is told apart."""
         known = self.claims.get(seen.claim.uid)
@@ -143,6 +184,8 @@ class Picture(Objects):
 
     def restore_pod(self, seen: SeenPod) -> None:
         """Take a pod out of a recording."""
+        is_foreign = seen.pod is None and bool(seen.object)
+        self.note_foreign(seen.uid, pod_from(seen.object) if is_foreign else None)
         self._use(self.pods.get(seen.uid), seen)
         self.keep_pod(seen)
 
@@ -197,10 +240,11 @@ class Picture(Objects):
     def _note(self, resource: Resource, identity: str, obj: Object, why: str) -> None:
         """Note whether an object can be read; ``why`` not, or empty."""
         key = Key(resource.plural, identity)
-        if not why:
-            self.unreadable.pop(key, None)
+        if why:
+            self.unreadable[key] = ObjectProblem.of(resource, obj["metadata"], why)
+        elif self.unreadable.pop(key, None) is None:
             return
-        self.unreadable[key] = ObjectProblem.of(resource, obj["metadata"], why)
+        self._noted[key] = None
 
     def _put_plain(self, resource: Resource, obj: Object, revision: int) -> None:
         name = name_of(obj)
@@ -208,7 +252,7 @@ class Picture(Objects):
         if known is not None and revision_of(known) > revision:
             return
         was_readable = known is not None and Key(resource.plural, name) not in self.unreadable
-        value, why = read(resource, obj)
+        value, why = self._converted(resource, obj)
         self._note(resource, name, obj, why)
         if why and resource is SLICES:
             # Nothing of it is offered; what claims hold of it counts by the claims.
@@ -244,7 +288,7 @@ class Picture(Objects):
             # by its answer.
             self.claims[uid] = SeenClaim(known.claim, known.object, known.ours, watched_revision)
             return
-        claim = self._with_void(claim_from(obj))
+        claim = self._with_void(self._converted(CLAIMS, obj))
         self._note(CLAIMS, uid, obj, claim.spec.unreadable)
         self._hold(known.claim if known is not None else None, claim)
         ours = is_ours(claim)
@@ -280,21 +324,22 @@ class Picture(Objects):
 
     def _adopt_pods(self, claim: Claim) -> None:
         # A pod may be seen before the claim that makes it one of ours.
-        for seen in list(self.pods.values()):
-            if seen.pod is None and seen.object and refers(pod_from(seen.object), claim):
-                self._put_pod(seen.object, revision_of(seen.object))
+        for pod in list(self.foreign_users.of(claim)):
+            seen = self.pods[pod.uid]
+            self._put_pod(seen.object, revision_of(seen.object))
 
     def _put_pod(self, obj: Object, revision: int) -> None:
         uid = obj["metadata"]["uid"]
         known = self.pods.get(uid)
         if known is not None and known.revision > revision:
             return
-        try:
-            pod = pod_from(obj) if obj["spec"].get("resourceClaims") else None
-            ours = pod is not None and self._is_our_pod(obj, pod)
-            seen, why = seen_pod(obj, pod, revision, ours=ours), ""
-        except UNREADABLE as error:
-            seen, why = seen_in_part(obj, known, revision), why_unreadable(error)
+        pod, seen, why = self._converted(PODS, obj)
+        if seen is None:
+            seen = seen_in_part(obj, known, revision)
+        elif pod is not None and not self._is_our_pod(obj, pod):
+            seen = replace(seen, pod=None)
+        if not why:
+            self.note_foreign(uid, pod if seen.pod is None else None)
         self._note(PODS, uid, obj, why)
         self._use(known, seen)
         self.keep_pod(seen)
@@ -341,6 +386,7 @@ class Picture(Objects):
         known = self.forget_pod(uid)
         if known is None:
             return
+        self.note_foreign(uid, None)
         self._use(known, None)
         if known.node:
             self._touch_node(known.node, revision)

@@ -148,10 +148,3 @@ def is_ours(claim: Claim) -> bool:
     return claim.allocation is not None and any(
         device.id.driver == DRIVER for device in claim.allocation.devices
     )
-
-
-def refers(pod: Pod, claim: Claim) -> bool:
-    """Whether the pod uses the claim."""
-    return pod.namespace == claim.namespace and any(
-        entry.claim == claim.name for entry in pod.claims
-    )

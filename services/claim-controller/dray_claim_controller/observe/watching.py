@@ -3,6 +3,7 @@
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
+from typing import Any
 
 import structlog
 
@@ -27,7 +28,7 @@ from dray.kube.ports import (
 from dray.recording.journal import Notes
 from dray_claim_controller.deciding.seam import A, Question, Seam
 from dray_claim_controller.observe.kinds import WATCHED
-from dray_claim_controller.observe.picture import Picture
+from dray_claim_controller.observe.picture import Picture, converted, version_of
 from dray_claim_controller.observe.seen import Key
 
 _MOST_CAUSES = 10_000
@@ -67,9 +68,9 @@ class Watching:
         """Bring the picture up to the server's newest state: watches may be behind."""
         for resource in WATCHED:
             if resource is not TAINT_RULES:
-                self._seam.apply(resource, await self._kube.list(resource))
+                await self._apply(resource, await self._kube.list(resource))
             elif self._rules is not None:
-                self._seam.apply(resource, await self._kube.list(self._rules))
+                await self._apply(resource, await self._kube.list(self._rules))
         self._wake()
 
     async def changed(self, timeout_s: float | None = None) -> bool:
@@ -140,18 +141,19 @@ class Watching:
         self._wake()
 
     def _complain(self) -> None:
-        unreadable = {key: known.why for key, known in self.picture.unreadable.items()}
-        for key, why in unreadable.items():
-            if self._complained.get(key) != why:
-                known = self.picture.unreadable[key]
+        for key in self.picture.take_noted():
+            known = self.picture.unreadable.get(key)
+            if known is None:
+                self._complained.pop(key, None)
+            elif self._complained.get(key) != known.why:
+                self._complained[key] = known.why
                 structlog.get_logger().error(
                     "an object can't be read; what it holds counts as far as that can be read",
                     resource=known.resource.plural,
                     namespace=known.namespace,
                     name=known.name,
-                    why=why,
+                    why=known.why,
                 )
-        self._complained = unreadable
 
     async def _watch_rules(self, resource: Resource) -> None:
         """Of DeviceTaintRules there are none as long as they aren't served; a server may be another
@@ -183,15 +185,24 @@ class Watching:
         while True:
             try:
                 async for event in self._kube.watch(resource):
-                    self._fold(resource, event)
+                    await self._fold(resource, event)
             except KubeError as error:
                 structlog.get_logger().error(
                     "a watch is refused", kind=resource.kind, why=str(error)
                 )
                 await asyncio.sleep(_AGAIN_S)
 
-    def _fold(self, resource: Resource, event: WatchEvent) -> None:
-        self._seam.apply(resource, event)
+    async def _apply(self, resource: Resource, event: WatchEvent) -> None:
+        """Fold an event. A list is folded in one step, so that nobody sees a part of it; what costs
+        most of that is done before, object by object, while other tasks run."""
+        ready: dict[tuple[str, str], Any] = {}
+        for obj in event.objects if isinstance(event, Listed) else ():
+            ready[version_of(obj)] = converted(resource, obj)
+            await asyncio.sleep(0)
+        self._seam.apply(resource, event, ready)
+
+    async def _fold(self, resource: Resource, event: WatchEvent) -> None:
+        await self._apply(resource, event)
         self._complain()
         for listener in self.listeners:
             listener(resource, event)

@@ -69,7 +69,7 @@ def derived(pod: SeenPod) -> Derived | Unusable | None:
     name = template_name(pod)
     if not name or pod.pod is None:
         return None
-    text = pod.object["metadata"]["annotations"][SHAPE]
+    text = str(pod.object["metadata"]["annotations"][SHAPE])
     digits = hashlib.sha256(text.encode()).hexdigest()[:HASH_DIGITS]
     if not name.endswith(f"-{digits}"):
         return Unusable(
@@ -82,7 +82,10 @@ def derived(pod: SeenPod) -> Derived | Unusable | None:
         return Unusable(f"annotation {SHAPE} is not JSON: {error}. Create the pod again")
     if not isinstance(shape, dict) or not isinstance(shape.get("spec"), dict):
         return Unusable(f"annotation {SHAPE} has no spec. Create the pod again")
-    labels = (shape.get("metadata") or {}).get("labels") or {}
+    metadata = shape.get("metadata") or {}
+    labels = metadata.get("labels") or {} if isinstance(metadata, dict) else None
+    if not isinstance(labels, dict):
+        return Unusable(f"annotation {SHAPE} has no labels. Create the pod again")
     base = str(labels.get(DERIVED_FROM_LABEL) or name[: -HASH_DIGITS - 1])
     return Derived(pod.pod.namespace, name, base, shape)
 

@@ -17,7 +17,7 @@ from dray.domain.names import (
 from dray.domain.quantities import Quantity, parse_quantity
 from dray_node_agent.decisions.cdi import Spec, cdi_device, cdi_id, device_entry, spec_of
 from dray_node_agent.decisions.inventory import PublishedGpu
-from dray_node_agent.decisions.prepared import PreparedClaim, PreparedDevice
+from dray_node_agent.decisions.prepared_claim import PreparedClaim, PreparedDevice
 
 VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
 _CONFIG_ENV = {
@@ -42,7 +42,7 @@ class DeviceFullError(NotPreparedError):
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceUse:
+class ClaimedDevice:
     """All allocation results of a claim on one device."""
 
     published: PublishedGpu
@@ -69,7 +69,7 @@ def base_request(name: str) -> str:
 
 def device_uses(
     claim: Claim, uid: str, node: str, published_gpus: Mapping[str, PublishedGpu]
-) -> tuple[DeviceUse, ...]:
+) -> tuple[ClaimedDevice, ...]:
     """The devices of ``node`` that are allocated to ``claim``, in the order of its results.
 
     Raises:
@@ -94,11 +94,11 @@ def device_uses(
     for one in ours:
         grouped.setdefault(one.id.device, []).append(one)
     return tuple(
-        DeviceUse(published_gpus[device], tuple(results)) for device, results in grouped.items()
+        ClaimedDevice(published_gpus[device], tuple(results)) for device, results in grouped.items()
     )
 
 
-def require_capacity(wanted: Sequence[DeviceUse], held: Iterable[PreparedClaim]) -> None:
+def require_capacity(wanted: Sequence[ClaimedDevice], held: Iterable[PreparedClaim]) -> None:
     """Check that no device is prepared beyond its virtual capacity.
 
     A result without a share id takes the whole device. Results with admin access consume nothing.
@@ -126,7 +126,7 @@ def require_capacity(wanted: Sequence[DeviceUse], held: Iterable[PreparedClaim])
 
 
 def environment(
-    use: DeviceUse, every: Sequence[DeviceUse], claim: Claim, qos: str
+    use: ClaimedDevice, every: Sequence[ClaimedDevice], claim: Claim, qos: str
 ) -> dict[str, str]:
     """Environment of a container that gets this GPU.
 
@@ -147,7 +147,7 @@ def environment(
 
 
 def prepared_claim(
-    claim: Claim, wanted: Sequence[DeviceUse], qos: str, traceparent: str
+    claim: Claim, wanted: Sequence[ClaimedDevice], qos: str, traceparent: str
 ) -> PreparedClaim:
     """The entry of a claim whose preparation starts."""
     entries, devices, env = list[Spec](), list[PreparedDevice](), dict[str, str]()
@@ -170,18 +170,18 @@ def prepared_claim(
     )
 
 
-def _by_container(wanted: Sequence[DeviceUse], claim: Claim) -> dict[str, list[DeviceUse]]:
+def _by_container(wanted: Sequence[ClaimedDevice], claim: Claim) -> dict[str, list[ClaimedDevice]]:
     """The uses by container; an empty name: all containers that refer to the claim.
 
     A GPU that several containers share is in each of their lists, with their results.
     """
-    parts: dict[str, list[DeviceUse]] = {}
+    parts: dict[str, list[ClaimedDevice]] = {}
     for use in wanted:
         results: dict[str, list[AllocatedDevice]] = {}
         for result in use.results:
             results.setdefault(_container_of(result, claim), []).append(result)
         for container, own in results.items():
-            parts.setdefault(container, []).append(DeviceUse(use.published, tuple(own)))
+            parts.setdefault(container, []).append(ClaimedDevice(use.published, tuple(own)))
     return parts
 
 
@@ -196,7 +196,7 @@ def _container_of(result: AllocatedDevice, claim: Claim) -> str:
     return ""
 
 
-def _prepared_devices(use: DeviceUse, cdi_id: str) -> tuple[PreparedDevice, ...]:
+def _prepared_devices(use: ClaimedDevice, cdi_id: str) -> tuple[PreparedDevice, ...]:
     """The entries of one GPU for the checkpoint and the kubelet."""
     return tuple(
         PreparedDevice(
@@ -224,7 +224,7 @@ def _held(device: PreparedDevice, name: str) -> Quantity:
     return parse_quantity(device.consumed.get(name, "0"))
 
 
-def _whole(use: DeviceUse) -> bool:
+def _whole(use: ClaimedDevice) -> bool:
     return any(result.share_id is None and not result.admin_access for result in use.results)
 
 
@@ -236,7 +236,7 @@ def _total(amounts: Sequence[Quantity]) -> Quantity:
 
 
 def _full_text(
-    use: DeviceUse, others: Sequence[tuple[PreparedClaim, PreparedDevice]], problem: str
+    use: ClaimedDevice, others: Sequence[tuple[PreparedClaim, PreparedDevice]], problem: str
 ) -> str:
     names = sorted({f"{claim.namespace}/{claim.name}" for claim, _ in others})
     held_by = f"; prepared for {', '.join(names)}" if names else ""
@@ -245,7 +245,7 @@ def _full_text(
     )
 
 
-def _applies_to(config: OpaqueConfig, use: DeviceUse) -> bool:
+def _applies_to(config: OpaqueConfig, use: ClaimedDevice) -> bool:
     if not config.requests:
         return True
     named = {base_request(name) for name in config.requests}

@@ -10,7 +10,7 @@ import msgspec
 
 from dray.kube.convert import claim_from
 from dray.kube.ports import CLAIMS, SLICES, Object
-from dray.recording.questions import Asked, by_name
+from dray.recording.questions import RuleInput, by_name
 from dray.recording.redaction import redacted
 from dray_node_agent.decisions.claim_devices import (
     DeviceFullError,
@@ -21,7 +21,7 @@ from dray_node_agent.decisions.claim_devices import (
 )
 from dray_node_agent.decisions.gpus import GpuSnapshot
 from dray_node_agent.decisions.inventory import NodeInventory, NodeState, slices, unhealthy_devices
-from dray_node_agent.decisions.prepared import PreparedClaim
+from dray_node_agent.decisions.prepared_claim import PreparedClaim
 from dray_node_agent.decisions.slice_diff import (
     Path,
     SliceChanges,
@@ -33,7 +33,7 @@ from dray_node_agent.decisions.slice_diff import (
 A = TypeVar("A")
 
 
-class AgentRule(Asked, Generic[A], frozen=True, kw_only=True):
+class AgentRule(RuleInput, Generic[A], frozen=True, kw_only=True):
     """A rule with all its inputs."""
 
     @abstractmethod

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from dray_node_agent.decisions.prepared import PreparedClaim
+from dray_node_agent.decisions.prepared_claim import PreparedClaim
 from dray_node_agent.files.atomic_files import write_atomically
 
 FORMAT = 1

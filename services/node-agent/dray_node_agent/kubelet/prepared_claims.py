@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import msgspec
 import structlog
 
-from dray_node_agent.decisions.prepared import PreparedClaim
+from dray_node_agent.decisions.prepared_claim import PreparedClaim
 from dray_node_agent.files.cdi_folder import CdiFolder
 from dray_node_agent.files.checkpoint import CheckpointFile, boot_id
 

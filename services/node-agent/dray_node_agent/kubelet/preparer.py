@@ -24,7 +24,7 @@ from dray.runtime.clock import Clock
 from dray.telemetry import spans
 from dray_node_agent.decisions.claim_devices import NotPreparedError, device_uses, prepared_claim
 from dray_node_agent.decisions.inventory import NodeInventory
-from dray_node_agent.decisions.prepared import PreparedClaim
+from dray_node_agent.decisions.prepared_claim import PreparedClaim
 from dray_node_agent.decisions.rules import IsClaimLive, PrepareClaim, Refusal
 from dray_node_agent.kubelet.prepared_claims import PreparedClaims
 from dray_node_agent.rule_recorder import AgentRuleRecorder
@@ -178,9 +178,11 @@ class Preparer:
     async def _fetch(self, ref: ClaimRef) -> tuple[Object, Claim]:
         try:
             obj = await self._kube.get(CLAIMS, ref.name, ref.namespace)
+        except NotServedError:
+            raise  # Whether the claim exists is unknown.
         except NotFoundError as error:
             raise NotPreparedError(
-                f"claim {ref.namespace}/{ref.name} does not exist: it was deleted"
+                f"claim {ref.namespace}/{ref.name} does not exist, or no longer"
             ) from error
         return obj, claim_from(obj)
 

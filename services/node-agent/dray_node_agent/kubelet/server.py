@@ -13,7 +13,7 @@ import grpc
 import structlog
 
 from dray.domain.errors import PermanentError
-from dray_node_agent.decisions.prepared import PreparedClaim, PreparedDevice
+from dray_node_agent.decisions.prepared_claim import PreparedClaim, PreparedDevice
 from dray_node_agent.kubelet.generated import (
     dra_v1_pb2,
     dra_v1beta1_pb2,

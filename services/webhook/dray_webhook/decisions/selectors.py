@@ -9,7 +9,7 @@ from dray.cel.errors import CelCompileError
 from dray.domain.errors import InvalidInputError
 from dray.domain.names import DRA_CEL_EXPRESSION
 from dray.user_guide_form.dialect import Translation, translate
-from dray.user_guide_form.rewriting import UserGuideDialectError
+from dray.user_guide_form.rewriter import UserGuideDialectError
 from dray.user_guide_form.selector import generated_selector, pool_selector
 from dray_webhook.decisions.annotations import GpuRequest
 

@@ -1,13 +1,13 @@
 """The rules of the check: what type each kind of node has, given those below it.
 
-They are those of cel-go's checker. What is wrong is noted and the rest is checked all the same,
-so that the error that stands first in the text can be told.
+They are those of cel-go's checker. An error does not end the check, so that the first one in the
+text can be reported.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from dray.cel.check.checked import LITERAL_TYPES, Literals
+from dray.cel.check.check_result import LITERAL_TYPES, Literals
 from dray.cel.check.expansion import Core, Fold, Repeat, expanded
 from dray.cel.environment import Environment
 from dray.cel.errors import CompileIssue
@@ -285,7 +285,7 @@ class Checker:
     def refuse(
         self, reason: str, place: SourceLocation, name: str = "", known: Iterable[str] = ()
     ) -> Type:
-        """Note what is wrong with what stands at ``place``, and go on with the rest."""
+        """Add an error at ``place``; the check continues."""
         self.errors.append(CompileIssue(reason, place, name, known))
         return ERROR
 

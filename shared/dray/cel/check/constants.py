@@ -1,4 +1,4 @@
-"""Values that are known before any device is: they cost nothing, for upstream computes them once.
+"""Values that do not depend on a device: they cost nothing, because Kubernetes computes them once.
 
 Literals, names of types, lists and maps of such values, and conversions of one such value. Only
 these, and that nothing is in ``[]``: Kubernetes does not compute ``1 + 1`` before either.

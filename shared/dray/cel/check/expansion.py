@@ -32,7 +32,7 @@ class Fold(SyntaxNode, frozen=True, eq=False):
 
 
 class Repeat(SyntaxNode, frozen=True, eq=False):
-    """The same expression once more, evaluated anew."""
+    """The same expression once more, evaluated again."""
 
     node: Expr
 

@@ -4,7 +4,7 @@ The rules are those of cel-go with the options that Kubernetes sets: aggregate l
 homogeneous, numbers of different kinds compare.
 """
 
-from dray.cel.check.checked import CheckedExpr
+from dray.cel.check.check_result import CheckedExpr
 from dray.cel.check.checker import Checker
 from dray.cel.check.validators import refused_constants, validate
 from dray.cel.environment import DEFAULT, Environment

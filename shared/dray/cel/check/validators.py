@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from dray.cel.check.checked import CheckedExpr, Elements, Literals
+from dray.cel.check.check_result import CheckedExpr, Elements, Literals
 from dray.cel.check.constants import CONVERSIONS, Unknown, constant
 from dray.cel.errors import CelEvaluationError, CelUnsupportedError, CompileIssue, all_of
 from dray.cel.library.functions import FUNCTIONS

@@ -59,4 +59,4 @@ class Estimate(NamedTuple):
 
 UNIT: Final = Estimate(ONE)
 Rule = Callable[[EstimatedCall], Estimate | None]
-"""The cost of a call beside that of its operands; None where the rule does not apply."""
+"""The cost of a call without that of its operands; None if the rule does not apply."""

@@ -7,7 +7,7 @@ down to what looks odd: sizes wrap where Go's do, and paths share memory where G
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from dray.cel.check.checked import CheckedExpr
+from dray.cel.check.check_result import CheckedExpr
 from dray.cel.check.expansion import Core, Fold, Repeat
 from dray.cel.cost.call import UNIT, Estimate, EstimatedCall, Sized
 from dray.cel.cost.extensions import BY_EXTENSION

@@ -7,7 +7,7 @@ Kubernetes counts for its node.
 
 from typing import Final
 
-from dray.cel.check.checked import CheckedExpr
+from dray.cel.check.check_result import CheckedExpr
 from dray.cel.eval.compiler import Compiler, Rules
 from dray.cel.eval.rules import calls, operators, paths, values
 from dray.cel.syntax import tree

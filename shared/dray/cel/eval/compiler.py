@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dray.cel.check.checked import CheckedExpr
+from dray.cel.check.check_result import CheckedExpr
 from dray.cel.check.constants import Unknown, constant
 from dray.cel.eval.frame import Closure, Frame, Scope
 from dray.cel.eval.version_overrides import NEWER

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from dray.cel.check.checked import CheckedExpr
+from dray.cel.check.check_result import CheckedExpr
 from dray.cel.check.static_check import check_selector
 from dray.cel.cost.estimate import estimate
 from dray.cel.description import describe
@@ -46,7 +46,7 @@ class EvaluationOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class _Clause:
+class _CompiledClause:
     text: str
     evaluate: Closure
     slots: int
@@ -62,7 +62,7 @@ class Program:
     checked: CheckedExpr = field(repr=False, compare=False)
     _evaluate: Closure = field(repr=False, compare=False)
     _slots: int = field(repr=False, compare=False)
-    _clauses: list[_Clause] = field(default_factory=list, repr=False, compare=False)
+    _clauses: list[_CompiledClause] = field(default_factory=list, repr=False, compare=False)
     """Made when an explanation is first asked for."""
 
     @property
@@ -79,14 +79,14 @@ class Program:
         """Whether ``device`` is selected.
 
         Raises:
-            CelEvaluationError: it can't be told: no such key, no such overload, overflow, too
+            CelEvaluationError: the result is unknown: no such key, no such overload, overflow, too
                 costly (``CelCostError``), or a device with a broken attribute.
         """
         self._admit(device)
         return _truth(self._evaluate, Frame(device, self._slots))
 
     def evaluate(self, device: DeviceView) -> EvaluationOutcome:
-        """Whether ``device`` is selected or why that can't be told, and the cost of the answer."""
+        """Whether ``device`` is selected, or why evaluation failed, and its cost."""
         try:
             self._admit(device)
         except CelEvaluationError as error:
@@ -109,7 +109,7 @@ class Program:
         if device.broken or device.listed:
             device.check(list_attributes=self.checked.environment.list_attributes)
 
-    def _explained(self, clause: _Clause, device: DeviceView) -> ClauseResult:
+    def _explained(self, clause: _CompiledClause, device: DeviceView) -> ClauseResult:
         read = {read.text: read.value(device) for read in clause.reads}
         try:
             self._admit(device)
@@ -158,10 +158,10 @@ def _clauses(root: Expr) -> list[tuple[Expr, Expr]]:
     return [(root, root)]
 
 
-def _clause(compiler: Compiler, shown: Expr, whole: Expr) -> _Clause:
+def _clause(compiler: Compiler, shown: Expr, whole: Expr) -> _CompiledClause:
     text = shown.place.text[shown.place.start : shown.place.end]
     evaluate = compiler.closure(whole, compiler.scope)
-    return _Clause(text, evaluate, compiler.scope.slots, shown_reads(whole))
+    return _CompiledClause(text, evaluate, compiler.scope.slots, shown_reads(whole))
 
 
 def _truth(evaluate: Closure, frame: Frame) -> bool:

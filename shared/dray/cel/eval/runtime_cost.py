@@ -1,4 +1,4 @@
-"""What calls cost at run time, as cel-go and Kubernetes' libraries count it.
+"""The cost of calls at run time, as cel-go and Kubernetes' libraries count it.
 
 Sizes are those of cel-go: characters, elements, bytes; 1 for what has none. A cost that is the
 same for every call is a number here, others are functions of the arguments and the result.
@@ -127,7 +127,7 @@ def compared_cost(items: Value) -> int:
     """The cost of comparing each element of a list with each.
 
     Raises:
-        StoppedError: it is no list, over which upstream stumbles.
+        StoppedError: it is not a list, for which Kubernetes' evaluator panics.
     """
     if type(items) is not list:
         raise StoppedError("internal error: interface conversion")

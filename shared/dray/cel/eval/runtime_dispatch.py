@@ -1,4 +1,4 @@
-"""What the dispatch of cel-go checks of arguments at run time, where the types told the overload.
+"""Checks of arguments at run time, where the types chose the overload, as cel-go dispatches.
 
 The static types can be wrong: an open type that the first overload settled, a dynamic list. Of a
 list or map the first element is looked at.

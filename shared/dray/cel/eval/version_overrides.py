@@ -1,4 +1,4 @@
-"""What evaluation does otherwise from Kubernetes 1.37 on, whose cel-go is newer by three minors."""
+"""Differences of evaluation from Kubernetes 1.37 on, whose cel-go is three minor versions newer."""
 
 from collections.abc import Callable, Sequence
 from typing import Final

@@ -7,7 +7,7 @@ from typing import Final
 
 from dray.cel.errors import CelEvaluationError
 from dray.cel.library.conversions import to_string
-from dray.cel.library.quoting import quoted
+from dray.cel.library.go_quotes import quoted
 from dray.cel.library.times import Duration, Timestamp, duration_text, timestamp_text
 from dray.cel.library.values import TypeValue, Uint, Value, from_key, type_name
 from dray.cel.limits import refuse_excess_work

@@ -12,7 +12,7 @@ from dray.cel.library.values import Value, no_overload, take
 def _of_timestamp(
     function: str, read: Callable[[datetime], int], of_duration: int = 0
 ) -> Callable[..., int]:
-    """A part of a moment; ``of_duration`` nanoseconds are the unit that a duration is told in."""
+    """A part of a timestamp; of a duration, the whole units of ``of_duration`` nanoseconds."""
 
     def call(*values: Value) -> int:
         if of_duration and len(values) == 1 and type(values[0]) is Duration:

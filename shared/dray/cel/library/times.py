@@ -58,8 +58,8 @@ class Timestamp:
     def at(self, zone: "Zone") -> tuple[datetime, int]:
         """The moment in ``zone`` to the second, and how many years later it is.
 
-        Near the ends of the years 1 to 9999 a zone may lead out of what datetime holds: then the
-        day some times 400 years away is told, when the calendar repeats itself.
+        Near the ends of the years 1 to 9999 a zone may exceed what datetime holds. Then the moment
+        is moved by multiples of 400 years, after which the calendar repeats.
         """
         seconds = self.nanoseconds // SECOND + (zone if isinstance(zone, int) else 0)
         first, last, cycles = _FIRST_S + _DAYS_S, _LAST_S - _DAYS_S, 0

@@ -7,7 +7,7 @@ from ipaddress import AddressValueError, IPv6Address
 from typing import Final
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
-from dray.cel.library.quoting import quoted
+from dray.cel.library.go_quotes import quoted
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _BAD_ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")

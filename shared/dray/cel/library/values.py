@@ -25,7 +25,7 @@ class Optional:
 
 
 NONE: Final = Optional(None)
-"""``optional.none()``, told from ``optional.of(null)`` by identity."""
+"""``optional.none()``, distinct from ``optional.of(null)`` by identity."""
 
 
 Value = Any

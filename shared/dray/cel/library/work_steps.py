@@ -133,7 +133,7 @@ def _parsed(values: Sequence[Any]) -> int:
 
 
 def _matched(values: Sequence[Any]) -> int:
-    """RE2 is fast, but where its automaton grows too large it walks the whole pattern each time.
+    """RE2 is fast, but with a large automaton it walks the whole pattern for each character.
 
     The pattern itself counts too: one made while evaluating has to be compiled.
     """

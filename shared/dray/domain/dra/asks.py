@@ -1,4 +1,4 @@
-"""What a claim asks for: ``ResourceClaimSpec`` in full."""
+"""Claims and their requests: ``ResourceClaimSpec`` in full."""
 
 from dataclasses import dataclass, field
 
@@ -35,7 +35,7 @@ class DeviceToleration:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What one request, or one of its alternatives, wants. Capacities are quantities as text."""
+    """One request, or one of its alternatives. Capacities are quantities as text."""
 
     name: str
     device_class: str
@@ -44,7 +44,7 @@ class Ask:
     """``allocationMode``: ``ExactCount`` (of ``count`` devices) or ``All``."""
     count: int = 1
     admin_access: bool | None = None
-    """For those who watch devices, in use or not; None: not stated."""
+    """Administrative access to devices, in use or not; None: not stated."""
     tolerations: tuple[DeviceToleration, ...] = ()
     capacity: dict[str, str] | None = None
     derived_attributes: tuple[str, ...] = ()
@@ -77,14 +77,14 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """A device that a claim holds already, as far as it limits others."""
+    """A device that a claim holds, as far as that limits other claims."""
 
     driver: str
     pool: str
     device: str
     admin_access: bool = False
-    """Such a holding uses nothing up."""
+    """Administrative access: consumes nothing."""
     is_share: bool = False
-    """Whether it has a share id: then others may hold shares of the device too."""
+    """Whether it has a share ID: other claims may hold shares of the device, too."""
     consumed: dict[str, str] | None = field(default=None)
     """Quantities as text; None: not stated."""

@@ -1,4 +1,4 @@
-"""Which nodes a slice or a device can be used from."""
+"""The nodes that can use a slice or a device."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -33,7 +33,7 @@ class NodeSelector:
 
     @property
     def only_node(self) -> str:
-        """The one node that it names, where that is all it says; else empty."""
+        """The node, if the selector names exactly one and nothing else; else empty."""
         if len(self.terms) != 1 or self.terms[0].expressions or len(self.terms[0].fields) != 1:
             return ""
         one = self.terms[0].fields[0]
@@ -43,7 +43,7 @@ class NodeSelector:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """From where something can be used: one node, all nodes, or those selected."""
+    """The nodes that can use something: one, all, or those selected."""
 
     node: str = ""
     all_nodes: bool = False
@@ -51,17 +51,17 @@ class Reach:
 
     @property
     def is_stated(self) -> bool:
-        """Whether it says anything."""
+        """Whether nodes are stated."""
         return bool(self.node or self.all_nodes or self.selector is not None)
 
 
 NOWHERE: Final = Reach()
-"""Nothing is said: such a slice or device can be used from no node."""
+"""No node is stated: such a slice or device can be used from no node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What of a node decides whether a device can be used there."""
+    """The fields of a node that decide whether it can use a device."""
 
     name: str
     labels: dict[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What an allocation says: ``AllocationResult`` in full."""
+"""Allocations: ``AllocationResult`` in full."""
 
 from dataclasses import dataclass, field
 
@@ -12,7 +12,7 @@ class DeviceResult:
     """One ``DeviceRequestAllocationResult``. Quantities as text."""
 
     request: str
-    """``main``, or ``main/sub`` for the alternative that was taken."""
+    """``main``, or ``main/sub`` for the chosen alternative."""
     id: DeviceId
     share_id: str | None = None
     consumed: dict[str, str] = field(default_factory=dict)
@@ -24,10 +24,10 @@ class DeviceResult:
 
 @dataclass(frozen=True, slots=True)
 class AllocationResult:
-    """What one claim gets."""
+    """The allocation of one claim."""
 
     devices: tuple[DeviceResult, ...] = ()
     config: tuple[OpaqueConfig, ...] = ()
     """The classes' first, then the claim's."""
     node_selector: NodeSelector | None = None
-    """Where the devices can be used; None: everywhere."""
+    """The nodes that can use the devices; None: all nodes."""

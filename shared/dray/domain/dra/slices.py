@@ -6,7 +6,7 @@ from dray.domain.devices import AttributeValue, Capacity, Taint
 from dray.domain.dra.nodes import NOWHERE, Reach
 
 Attribute = AttributeValue | tuple[AttributeValue, ...] | None
-"""One value, several (a list attribute), or none at all, which no selector can read."""
+"""One value, several (a list attribute), or none, which no selector can read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,9 @@ class Device:
     consumes: tuple[CounterUse, ...] = ()
     taints: tuple[Taint, ...] = ()
     reach: Reach = NOWHERE
-    """Read only where the slice leaves the nodes to its devices."""
+    """Read only if the slice delegates node selection to its devices."""
     binds_to_node: bool = False
-    """Once allocated, the claim is bound to the node that was decided for."""
+    """Once allocated, the claim can be used only on the chosen node."""
     binding_conditions: tuple[str, ...] | None = None
     binding_failure_conditions: tuple[str, ...] | None = None
 
@@ -70,15 +70,15 @@ class Slice:
     driver: str
     pool: str
     generation: int = 0
-    """Slices of an older generation of the pool count no more."""
+    """Slices of an older generation of the pool are ignored."""
     slice_count: int = 1
     """Slices that the pool has in this generation."""
     reach: Reach = NOWHERE
     per_device_reach: bool | None = None
-    """Whether each device says by itself where it can be used; None: not stated."""
+    """Whether each device states its own nodes; None: not stated."""
     devices: tuple[Device, ...] = ()
     counter_sets: tuple[CounterSet, ...] = ()
 
     def reach_of(self, device: Device) -> Reach:
-        """From where ``device``, one of the slice, can be used."""
+        """The nodes that can use ``device`` of this slice."""
         return device.reach if self.per_device_reach else self.reach

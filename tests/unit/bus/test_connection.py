@@ -1,4 +1,5 @@
-"""A link that is closed while it connects, that loses its session, that meets no NATS server."""
+"""A connection that is closed while it connects, that loses its session, that meets no NATS
+server."""
 
 import asyncio
 import gc
@@ -38,7 +39,7 @@ class _Impatient(asyncio.Event):
         return await super().wait()
 
 
-async def test_a_link_closes_though_the_connection_comes_up_as_it_is_cancelled(monkeypatch):
+async def test_a_connection_closes_though_the_connection_comes_up_as_it_is_cancelled(monkeypatch):
     client, connects = _Client(), asyncio.Event()
 
     async def connect() -> Session:
@@ -47,31 +48,31 @@ async def test_a_link_closes_though_the_connection_comes_up_as_it_is_cancelled(m
             await asyncio.Event().wait()
         return Session(client)
 
-    link = Connection("nats://127.0.0.1:1", name="test")
-    monkeypatch.setattr(link, "_connect", connect)
-    link.start()
+    connection = Connection("nats://127.0.0.1:1", name="test")
+    monkeypatch.setattr(connection, "_connect", connect)
+    connection.start()
     await connects.wait()
     async with asyncio.timeout(BOUND_S):
-        await link.close(1.0)
+        await connection.close(1.0)
     assert client.is_closed
 
 
 async def test_who_asks_for_a_session_as_one_is_lost_waits_for_the_next(monkeypatch):
-    """At once: before the link itself has heard of the loss."""
+    """At once: before the connection itself has heard of the loss."""
 
     async def connect() -> Session:
         return Session(_Client())
 
-    link = Connection("nats://127.0.0.1:1", name="test")
-    link._up = _Impatient()
-    monkeypatch.setattr(link, "_connect", connect)
-    link.start()
+    connection = Connection("nats://127.0.0.1:1", name="test")
+    connection._up = _Impatient()
+    monkeypatch.setattr(connection, "_connect", connect)
+    connection.start()
     async with asyncio.timeout(BOUND_S):
-        first = await link.next_session()
+        first = await connection.next_session()
         first.lose()
-        assert await link.next_session() is not first
-        link.session().lose()
-        await link.close(1.0)
+        assert await connection.next_session() is not first
+        connection.session().lose()
+        await connection.close(1.0)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +85,7 @@ async def test_who_asks_for_a_session_as_one_is_lost_waits_for_the_next(monkeypa
         b"",
     ],
 )
-async def test_a_link_tries_on_whatever_answers_in_place_of_nats(nonsense):
+async def test_a_connection_tries_on_whatever_answers_in_place_of_nats(nonsense):
     tries = asyncio.Semaphore(0)
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -96,12 +97,14 @@ async def test_a_link_tries_on_whatever_answers_in_place_of_nats(nonsense):
             await writer.wait_closed()
 
     async with await asyncio.start_server(talk, "127.0.0.1", 0) as server:
-        link = Connection(f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}", name="test")
-        link.start()
+        connection = Connection(
+            f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}", name="test"
+        )
+        connection.start()
         async with asyncio.timeout(BOUND_S):
             for _ in range(5):
                 await tries.acquire()
-            await link.close(1.0)
+            await connection.close(1.0)
 
 
 async def test_a_server_that_takes_less_than_nats_usually_does_is_refused():
@@ -114,25 +117,27 @@ async def test_a_server_that_takes_less_than_nats_usually_does_is_refused():
             writer.close()
 
     async with await asyncio.start_server(talk, "127.0.0.1", 0) as server:
-        link = Connection(f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}", name="test")
-        link.start()
+        connection = Connection(
+            f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}", name="test"
+        )
+        connection.start()
         async with asyncio.timeout(BOUND_S):
-            while "max_payload" not in (link.problem or ""):
-                assert not link.connected
+            while "max_payload" not in (connection.problem or ""):
+                assert not connection.connected
                 await asyncio.sleep(0)
-            assert "262144 bytes at most" in link.problem
-            assert "1048576 or more" in link.problem
-            await link.close(1.0)
+            assert "262144 bytes at most" in connection.problem
+            assert "1048576 or more" in connection.problem
+            await connection.close(1.0)
 
 
-async def test_a_link_to_a_bad_address_goes_on_until_it_is_closed():
-    link = Connection("nats://nats:port", name="test")
-    link.start()
+async def test_a_connection_to_a_bad_address_goes_on_until_it_is_closed():
+    connection = Connection("nats://nats:port", name="test")
+    connection.start()
     for _ in range(10):
         await asyncio.sleep(0)
-    assert not link._keeper.done()
+    assert not connection._connect_task.done()
     async with asyncio.timeout(BOUND_S):
-        await link.close(1.0)
+        await connection.close(1.0)
 
 
 async def test_a_request_that_was_never_sent_fails_once(caplog):

@@ -81,22 +81,22 @@ async def test_one_byte_after_the_other_is_as_good():
 
 async def test_who_left_gets_nothing_any_more():
     server, found = Server(), []
-    intake = BulkParser(server)
-    intake.take(2, lambda *message: found.append(message))
-    intake.leave(2)
-    await intake.parse(wire(2, *MESSAGES[0]))
+    parser = BulkParser(server)
+    parser.take(2, lambda *message: found.append(message))
+    parser.leave(2)
+    await parser.parse(wire(2, *MESSAGES[0]))
     assert not found
     assert server.told == [(2, *MESSAGES[0])]
 
 
 async def test_a_new_connection_starts_with_nothing_ahead():
     server, found = Server(), []
-    intake = BulkParser(server)
-    intake.take(2, lambda *message: found.append(message))
+    parser = BulkParser(server)
+    parser.take(2, lambda *message: found.append(message))
     whole = wire(2, *MESSAGES[0])
-    await intake.parse(whole[:-3])
-    intake.reset()
-    await intake.parse(whole)
+    await parser.parse(whole[:-3])
+    parser.reset()
+    await parser.parse(whole)
     assert found == [MESSAGES[0]]
 
 
@@ -112,10 +112,10 @@ async def test_a_new_connection_starts_with_nothing_ahead():
     ],
 )
 async def test_a_size_that_is_none_ends_the_connection(line):
-    intake = BulkParser(Server())
-    intake.take(2, lambda *message: None)
+    parser = BulkParser(Server())
+    parser.take(2, lambda *message: None)
     with pytest.raises(ProtocolError):
-        await intake.parse(line)
+        await parser.parse(line)
 
 
 BLOCKS = [

@@ -1,0 +1,66 @@
+"""Words that this project used in a sense of its own, and plain words have replaced.
+
+A package or folder is listed in ``CLEAN`` once none of them is left in its code, comments,
+docstrings and texts. Identifiers are split at underscores and capitals.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+WORDS = (
+    "told", "said", "whoever", "anew", "ill", "beside", "sold twice", "lane", "lanes", "board",
+    "boards", "keeper", "keepers", "door", "doors", "believer", "believers", "has a say",
+)  # fmt: skip
+CLEAN = ("shared", "tools")
+ALLOWED = {
+    "shared/dray/messages/facts.py": ("beside",),  # a field of the wire
+    "tools/names/rules.py": ("told", "said", "whoever", "anew"),  # what it refuses
+}
+_FOUND = re.compile(rf"(?<![a-z])({'|'.join(WORDS)})(?![a-z])")
+_TEXTS = (".py", ".md", ".yaml", ".conf")
+
+
+def words_in(text: str) -> set[str]:
+    """Those of ``WORDS`` that stand in a text."""
+    split = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", text).lower()
+    return {match[1] for match in _FOUND.finditer(" ".join(split.split()))}
+
+
+def files_of(folder: str) -> list[Path]:
+    return [path for path in sorted((ROOT / folder).rglob("*")) if path.suffix in _TEXTS]
+
+
+@pytest.mark.parametrize("folder", CLEAN)
+def test_a_clean_package_has_none_of_the_words(folder: str) -> None:
+    files = files_of(folder)
+    found = {str(path.relative_to(ROOT)): words_in(path.read_text("utf-8")) for path in files}
+
+    assert found
+    assert {
+        name: sorted(words - set(ALLOWED.get(name, ())))
+        for name, words in found.items()
+        if words - set(ALLOWED.get(name, ()))
+    } == {}
+
+
+@pytest.mark.parametrize("name", ALLOWED)
+def test_what_is_allowed_is_there(name: str) -> None:
+    assert words_in((ROOT / name).read_text("utf-8")) >= set(ALLOWED[name])
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("class DomainKeeper: ...", {"keeper"}),
+        ("told_apart = 1", {"told"}),
+        ("devices that were sold\n    twice", {"sold twice"}),
+        ("fell ill", {"ill"}),
+        ("the boards", {"boards"}),
+        ("still, besides, keyboard, planet, outdoor, resold twice over", set()),
+    ],
+)
+def test_words_are_found_in_identifiers_and_across_lines(text: str, found: set[str]) -> None:
+    assert words_in(text) == found

@@ -1,0 +1,1 @@
+"""Rules for names of classes and modules; ``make check`` applies them."""
