@@ -77,7 +77,7 @@ chaos: setup ## Simulate all services under seeded faults on virtual time (SEEDS
 		$(BIN)/pytest -q -n 2 --dist load -x tests/chaos
 
 explore: setup ## Search every interleaving of small worlds, about two minutes (CONTRIBUTING says which)
-	@$(BIN)/python -m dray_sandbox.explorer
+	@$(BIN)/python -m dray_sandbox.model_checker
 
 faults: SEEDS := 20
 faults: setup ## Kill and stop processes of whole stacks (SEEDS=20, FIRST=0, CONTROL_PLANE=real)

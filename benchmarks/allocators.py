@@ -19,8 +19,8 @@ from dray.bus.topology import STREAMS, log_spec
 from dray.messages.base import Message, encode
 from dray.messages.decisions import Opened, log_subject
 from dray_sandbox.nats_server import ADMIN, NatsAccess, start_nats
-from dray_sandbox.places import free_port
-from dray_sandbox.processes import Program, Runner
+from dray_sandbox.paths import free_port
+from dray_sandbox.processes import ProcessSpec, Runner
 
 NATS = "nats-server"
 _TOGETHER = 128
@@ -63,7 +63,7 @@ class Bench:
             **(settings or {}),
         }
         argv = (sys.executable, "-m", "dray_allocator")
-        program = Program(
+        program = ProcessSpec(
             name, argv, environment, lambda: self._answers(page), _READY_WITHIN_S, order=20
         )
         await self.runner.start(program)

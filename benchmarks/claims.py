@@ -39,9 +39,9 @@ from dray.messages.base import Message, encode
 from dray.messages.decisions import Decided, decode_record, log_stream, log_subject
 from dray.messages.facts import Fact
 from dray_sandbox.nats_server import ADMIN, NatsAccess, start_nats
-from dray_sandbox.places import free_port
+from dray_sandbox.paths import free_port
 from dray_sandbox.probes import answers
-from dray_sandbox.processes import Program, Runner
+from dray_sandbox.processes import ProcessSpec, Runner
 
 ALLOCATOR, NATS = "allocator", "nats-server"
 TARGET = 6_000
@@ -153,7 +153,7 @@ def _pods(count: int, sampled: float) -> Iterable[Fact]:
         yield from pod_facts(f"pod-{number}", telemetry.new_traceparent(sampled=is_sampled))
 
 
-def _allocator(access: NatsAccess, spans: Path) -> Program:
+def _allocator(access: NatsAccess, spans: Path) -> ProcessSpec:
     port = free_port()
     environment = {
         "DRAY_INSTANCE": ALLOCATOR,
@@ -163,7 +163,7 @@ def _allocator(access: NatsAccess, spans: Path) -> Program:
         "DRAY_TRACE_FILE": str(spans),
         **access.environment(ALLOCATOR),
     }
-    return Program(
+    return ProcessSpec(
         name=ALLOCATOR,
         argv=(sys.executable, "-m", "dray_allocator"),
         environment=environment,

@@ -23,11 +23,11 @@ from dray.kube.ports import CLAIMS, NAMESPACES, POLICIES, POOLS, TEMPLATES, Kube
 from dray_sandbox.access import make_credentials
 from dray_sandbox.controlplane.build import build
 from dray_sandbox.controlplane.launch import API_SERVER, start_control_plane
-from dray_sandbox.fleet import Fleet, at_once
+from dray_sandbox.fleet import NodeFleet, at_once
 from dray_sandbox.layout import StackOptions
 from dray_sandbox.objects import Installer, documents
-from dray_sandbox.places import checkout, stack_directory
-from dray_sandbox.processes import Program, Runner
+from dray_sandbox.paths import checkout, stack_directory
+from dray_sandbox.processes import ProcessSpec, Runner
 from dray_sandbox.stack import Stack
 
 NAME = "bench"
@@ -54,7 +54,7 @@ class _Programs(Runner):
         super().__init__(logs)
         self._profile = profile
 
-    async def start(self, program: Program) -> None:
+    async def start(self, program: ProcessSpec) -> None:
         argv = program.argv
         if program.name == API_SERVER:
             argv = tuple(one for one in argv if not one.startswith("--audit-"))
@@ -98,7 +98,7 @@ async def _without_dray(size: Size, progress: Progress) -> AsyncIterator[Cluster
         stack.push_async_callback(kube.close)
         await kube.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
         await kube.create(TEMPLATES, derived_template(), NAMESPACE)
-        nodes = Fleet(kube, size.simulated(), state_of=lambda node: state_of(node, dray=False))
+        nodes = NodeFleet(kube, size.simulated(), state_of=lambda node: state_of(node, dray=False))
         await nodes.publish(_every(size.nodes, "nodes", progress))
         yield Cluster(kube, endpoint.admin_kubeconfig, runner.pids())
 
@@ -125,7 +125,7 @@ async def _with_dray(
         await kube.create(POLICIES, policy)
         spec = {"dedicated": True, "schedulingConfigTemplate": POOL}
         await kube.create(POOLS, {"metadata": {"name": POOL}, "spec": spec})
-        fleet = Fleet(
+        fleet = NodeFleet(
             kube,
             size.simulated(),
             bus=bus,

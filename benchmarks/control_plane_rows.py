@@ -15,7 +15,7 @@ from benchmarks.control_plane_meter import Meter, Reading
 from dray.domain.errors import PermanentError
 from dray.kube.ports import PODS, Kube, Object
 from dray_sandbox.fleet import at_once
-from dray_sandbox.places import stack_directory
+from dray_sandbox.paths import stack_directory
 
 WARM_UP = 16
 """Pods that are bound before anything is measured."""

@@ -13,7 +13,7 @@ from dray.kube.ports import PODS, AlreadyExistsError, Kube, Object
 from dray_cli.demo.collector import DemoCollector
 from dray_cli.demo.manifests import read_manifests
 from dray_sandbox.layout import ControlPlane, StackOptions, simulated_nodes
-from dray_sandbox.places import checkout
+from dray_sandbox.paths import checkout
 from dray_sandbox.stack import Stack
 
 POOLS = {"dedicated nodes, dray binds": "my-gpu-pool", "shared nodes, gate lifted": "default"}

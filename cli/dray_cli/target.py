@@ -12,7 +12,7 @@ from dray.domain.errors import InvalidInputError
 from dray.kube.api import connect
 from dray.kube.ports import Kube
 from dray.runtime import logs
-from dray_sandbox.places import stack_directory
+from dray_sandbox.paths import stack_directory
 from dray_sandbox.stack_file import DEFAULT_NAME, StackFile, read_stack_file, running_stacks
 
 kubeconfig_option = click.option(

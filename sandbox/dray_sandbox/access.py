@@ -30,7 +30,7 @@ controller here, so it needs what its controllers need together."""
 
 
 @dataclass(frozen=True, slots=True)
-class Credentials:
+class SandboxCredentials:
     """What an API server is started with, and its users' tokens."""
 
     directory: Path
@@ -56,7 +56,7 @@ class Endpoint:
         return self.kubeconfigs[ADMIN]
 
 
-def make_credentials(directory: Path) -> Credentials:
+def make_credentials(directory: Path) -> SandboxCredentials:
     """New certificates, and a new random token for every user of GROUPS."""
     tokens = {user: secrets.token_urlsafe(24) for user in GROUPS}
     rows = [
@@ -65,10 +65,10 @@ def make_credentials(directory: Path) -> Credentials:
     token_file = directory / "tokens.csv"
     write_secret(token_file, "".join(rows).encode())
     server = make_server_files(directory, ("127.0.0.1", "localhost"))
-    return Credentials(directory, server, token_file, tokens)
+    return SandboxCredentials(directory, server, token_file, tokens)
 
 
-def endpoint(credentials: Credentials, url: str, context: str) -> Endpoint:
+def endpoint(credentials: SandboxCredentials, url: str, context: str) -> Endpoint:
     """Write one kubeconfig per user, with a context called ``context``."""
     paths = {
         user: credentials.directory / f"{user.removeprefix('system:')}.kubeconfig"

@@ -7,7 +7,7 @@ import yaml
 
 from dray.domain.names import DECISION, DRAY_NAMESPACE
 from dray_sandbox.access import CLAIM_CONTROLLER
-from dray_sandbox.places import checkout
+from dray_sandbox.paths import checkout
 
 Object = dict[str, Any]
 SERVICE_ACCOUNT = f"system:serviceaccount:{DRAY_NAMESPACE}:{CLAIM_CONTROLLER}"

@@ -52,7 +52,7 @@ class _Member:
     """Its slice, as the server answered."""
 
 
-class Fleet:
+class NodeFleet:
     """Publishes ``nodes``; ``follow`` keeps their slices as the claim-controller's facts say.
 
     ``state_of``: what a node's agent knows of its pool before the bus tells it; the default is

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from dray.domain.errors import PermanentError
 from dray_sandbox.nats_server import NatsAccess, Secrets, nats_program, wipe_store
-from dray_sandbox.places import free_port
-from dray_sandbox.processes import Program, ProgramFailedError, Runner, together
+from dray_sandbox.paths import free_port
+from dray_sandbox.processes import ProcessSpec, ProgramFailedError, Runner, together
 
 CLUSTER = "dray"
 _ATTEMPTS = 3
@@ -57,7 +57,7 @@ def _programs(
     ports: Sequence[int],
     held: Secrets,
     sync_interval: str,
-) -> list[Program]:
+) -> list[ProcessSpec]:
     routes = {name: free_port() for name in names}
     addresses = [f"nats-route://127.0.0.1:{port}" for port in routes.values()]
     return [

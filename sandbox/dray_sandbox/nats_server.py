@@ -19,8 +19,8 @@ from dray.bus.topology import ACCESS, CLAIM_CONTROLLER
 from dray.domain.errors import PermanentError
 from dray_claim_controller.identities.signing import AccountKey, new_seed
 from dray_sandbox.certificates import write_secret
-from dray_sandbox.places import checkout, free_port
-from dray_sandbox.processes import Program, ProgramFailedError, Runner
+from dray_sandbox.paths import checkout, free_port
+from dray_sandbox.processes import ProcessSpec, ProgramFailedError, Runner
 
 ADMIN = "admin"
 ISSUER_VARIABLE = "DRAY_NATS_ISSUER"
@@ -131,7 +131,7 @@ def nats_program(
     sync_interval: str,
     cluster: str = "",
     max_payload_bytes: int = MAX_PAYLOAD_BYTES,
-) -> Program:
+) -> ProcessSpec:
     """A server with its configuration and its files below ``directory``."""
     _place_accounts(directory)
     path = directory / "nats-server.conf"
@@ -145,7 +145,7 @@ def nats_program(
         max_payload_bytes=max_payload_bytes,
     )
     write_secret(path, content)
-    return Program(
+    return ProcessSpec(
         name=name,
         argv=(binary(), "--config", str(path)),
         environment=held.environment(),

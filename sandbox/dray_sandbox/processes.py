@@ -41,7 +41,7 @@ class ProgramFailedError(PermanentError):
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class ProcessSpec:
     """What to run, and how to know that it does its work."""
 
     name: str
@@ -57,7 +57,7 @@ class Program:
 
 @dataclass(slots=True)
 class _Running:
-    program: Program
+    program: ProcessSpec
     process: subprocess.Popen[bytes]
     ready: bool = False
     stopping: bool = False
@@ -86,7 +86,7 @@ class Runner:
         self._logs = logs
         self._running: dict[str, _Running] = {}
 
-    async def start(self, program: Program) -> None:
+    async def start(self, program: ProcessSpec) -> None:
         """Start and wait until it is ready.
 
         Raises:
@@ -96,7 +96,7 @@ class Runner:
         self._running[program.name] = _Running(program, self._spawn(program))
         await self._until_ready(program)
 
-    async def start_all(self, programs: Iterable[Program]) -> None:
+    async def start_all(self, programs: Iterable[ProcessSpec]) -> None:
         """Start several at once. Raises the first ProgramFailedError, and waits for no other."""
         await together(*map(self.start, programs))
 
@@ -104,12 +104,12 @@ class Runner:
         """Stop it if it runs, then start the same program again and wait until it is ready."""
         await self.replace(self.program(name))
 
-    async def replace(self, program: Program) -> None:
+    async def replace(self, program: ProcessSpec) -> None:
         """Stop the one of its name if it runs, then start this one and wait until it is ready."""
         await self.stop(program.name)
         await self.start(program)
 
-    def program(self, name: str) -> Program:
+    def program(self, name: str) -> ProcessSpec:
         """What was started under that name last."""
         return self._running[name].program
 
@@ -160,7 +160,7 @@ class Runner:
                     return f"{name} ended with {_spell(code)}; its log is {self.log(name)}"
             await asyncio.sleep(0.2)
 
-    def _spawn(self, program: Program) -> subprocess.Popen[bytes]:
+    def _spawn(self, program: ProcessSpec) -> subprocess.Popen[bytes]:
         environment = {
             key: value for key, value in os.environ.items() if not key.startswith(_NOT_INHERITED)
         }
@@ -175,7 +175,7 @@ class Runner:
                 start_new_session=True,
             )
 
-    async def _until_ready(self, program: Program) -> None:
+    async def _until_ready(self, program: ProcessSpec) -> None:
         deadline = time.monotonic() + program.ready_within_s
         while True:
             self._raise_if_one_ended(program.name)

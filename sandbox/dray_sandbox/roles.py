@@ -11,7 +11,7 @@ from typing import Any
 from dray.kube.ports import CLAIMS
 from dray_sandbox.access import CLAIM_CONTROLLER, KUBELET, NODE_AGENT
 from dray_sandbox.objects import documents
-from dray_sandbox.places import checkout
+from dray_sandbox.paths import checkout
 
 Object = dict[str, Any]
 SERVICES = (CLAIM_CONTROLLER, NODE_AGENT)

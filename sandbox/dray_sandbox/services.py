@@ -8,9 +8,9 @@ from pathlib import Path
 from dray_sandbox.access import CLAIM_CONTROLLER, KUBELET, NODE_AGENT, Endpoint
 from dray_sandbox.layout import SimulatedNode, StackOptions
 from dray_sandbox.nats_server import NatsAccess
-from dray_sandbox.places import free_port
+from dray_sandbox.paths import free_port
 from dray_sandbox.probes import answers
-from dray_sandbox.processes import Program
+from dray_sandbox.processes import ProcessSpec
 
 _STOPS_WITHIN_S = 12.0
 """Services drain in less than ten seconds."""
@@ -70,7 +70,7 @@ class Wiring:
         """The node's folders."""
         return NodeFolders(self.nodes / node)
 
-    def webhook(self, certificates: Path, port: int) -> Program:
+    def webhook(self, certificates: Path, port: int) -> ProcessSpec:
         """The webhook, serving HTTPS on ``port`` with certificates of its own."""
         own = {
             "DRAY_WEBHOOK__HOST": "127.0.0.1",
@@ -82,7 +82,7 @@ class Wiring:
         }
         return self._service("webhook", "dray_webhook", "webhook", own)
 
-    def claim_controllers(self) -> list[Program]:
+    def claim_controllers(self) -> list[ProcessSpec]:
         """As many replicas as the options say."""
         own = {"DRAY_KUBE__KUBECONFIG": str(self.endpoint.kubeconfigs[CLAIM_CONTROLLER])}
         if self.options.control_plane == "sandbox":  # whose scheduler allocates nothing
@@ -92,19 +92,19 @@ class Wiring:
             self._service(name, "dray_claim_controller", "claim-controller", own) for name in names
         ]
 
-    def allocators(self) -> list[Program]:
+    def allocators(self) -> list[ProcessSpec]:
         """As many replicas as the options say."""
         names = _replicas("allocator", self.options.allocators)
         return [self._service(name, "dray_allocator", "allocator", {}) for name in names]
 
-    def node_agents(self) -> list[Program]:
+    def node_agents(self) -> list[ProcessSpec]:
         """One per node, or one for all of them."""
         nodes = self.options.nodes
         if self.options.agents_in_one and nodes:
             return [self._agents_of(nodes)]
         return [self._node_agent(node) for node in nodes]
 
-    def kubelet(self) -> Program:
+    def kubelet(self) -> ProcessSpec:
         """One process that plays the kubelets of all nodes."""
         port = free_port()
         capacity = ",".join(f"{key}={value}" for key, value in self.options.node_capacity.items())
@@ -121,7 +121,7 @@ class Wiring:
             flags.append("--node=" + ":".join((node.name, *map(str, paths))))
             pairs = ",".join(f"{key}={value}" for key, value in node.labels.items())
             flags += [f"--label={node.name}:{pairs}"] if pairs else []
-        return Program(
+        return ProcessSpec(
             name="kubelet",
             argv=(sys.executable, "-m", "dray_sandbox.kubelet", *flags),
             ready=answers(f"http://127.0.0.1:{port}/healthz"),
@@ -129,7 +129,7 @@ class Wiring:
             order=_KUBELET_ORDER,
         )
 
-    def _node_agent(self, node: SimulatedNode) -> Program:
+    def _node_agent(self, node: SimulatedNode) -> ProcessSpec:
         folders = self.folders(node.name)
         own = {
             "DRAY_KUBE__KUBECONFIG": str(self.endpoint.kubeconfigs[NODE_AGENT]),
@@ -145,7 +145,7 @@ class Wiring:
         }
         return self._service(f"node-agent-{node.name}", "dray_node_agent", "node-agent", own)
 
-    def _agents_of(self, nodes: Sequence[SimulatedNode]) -> Program:
+    def _agents_of(self, nodes: Sequence[SimulatedNode]) -> ProcessSpec:
         flags = []
         for node in nodes:
             folders = self.folders(node.name)
@@ -173,7 +173,7 @@ class Wiring:
         role: str,
         own: Mapping[str, str],
         flags: Sequence[str] = (),
-    ) -> Program:
+    ) -> ProcessSpec:
         port = free_port()
         environment = {
             "DRAY_INSTANCE": name,
@@ -185,7 +185,7 @@ class Wiring:
             **own,
             **self.options.settings,
         }
-        return Program(
+        return ProcessSpec(
             name=name,
             argv=(sys.executable, "-m", module, *flags),
             environment=environment,

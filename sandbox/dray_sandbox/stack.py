@@ -24,13 +24,13 @@ from dray.domain.errors import PermanentError
 from dray.domain.names import DRAY_NAMESPACE
 from dray_sandbox.access import Endpoint, make_credentials
 from dray_sandbox.admission_policies import admission_policies, refused_claim
-from dray_sandbox.controlplane.build import Binary, build
+from dray_sandbox.controlplane.build import GoBinary, build
 from dray_sandbox.controlplane.launch import change_version, start_control_plane
 from dray_sandbox.kubelet.tokens import ACCOUNT
 from dray_sandbox.layout import StackOptions
 from dray_sandbox.nats_server import NatsAccess, start_nats, wipe_store
 from dray_sandbox.objects import Installer, documents
-from dray_sandbox.places import (
+from dray_sandbox.paths import (
     checkout,
     fits_unix_sockets,
     free_port,
@@ -133,7 +133,7 @@ class Stack:
         """SIGCONT one process."""
         self.runner.resume(name)
 
-    async def change_version(self, binary: Binary) -> None:
+    async def change_version(self, binary: GoBinary) -> None:
         """Run a real control plane as ``binary``'s version, on its data; the services go on."""
         await change_version(self.runner, binary)
         self._write_record()

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from dray_sandbox.certificates import write_secret
-from dray_sandbox.places import stack_directory
+from dray_sandbox.paths import stack_directory
 
 DEFAULT_NAME = "default"
 NAME_VARIABLE = "DRAY_STACK"

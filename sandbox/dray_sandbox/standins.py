@@ -7,13 +7,13 @@ from dray_sandbox.access import (
     ADMIN,
     CONTROLLERS,
     SCHEDULER,
-    Credentials,
     Endpoint,
+    SandboxCredentials,
     endpoint,
 )
-from dray_sandbox.places import free_port
+from dray_sandbox.paths import free_port
 from dray_sandbox.probes import answers
-from dray_sandbox.processes import Program, ProgramFailedError, Runner, together
+from dray_sandbox.processes import ProcessSpec, ProgramFailedError, Runner, together
 
 API_SERVER = "apiserver"
 _ATTEMPTS = 3
@@ -22,7 +22,7 @@ _ATTEMPTS = 3
 async def start_sandbox(
     runner: Runner,
     directory: Path,
-    credentials: Credentials,
+    credentials: SandboxCredentials,
     *,
     context: str,
     crds: Path,
@@ -57,8 +57,8 @@ async def start_sandbox(
 
 
 def _api_server(
-    directory: Path, credentials: Credentials, port: int, crds: Path, serve: tuple[str, ...]
-) -> Program:
+    directory: Path, credentials: SandboxCredentials, port: int, crds: Path, serve: tuple[str, ...]
+) -> ProcessSpec:
     server = credentials.server
     flags = (
         f"--port={port}",
@@ -69,7 +69,7 @@ def _api_server(
         f"--crds={crds}",
         *(f"--serve={version}" for version in serve),
     )
-    return Program(
+    return ProcessSpec(
         name=API_SERVER,
         argv=(sys.executable, "-m", "dray_sandbox.apiserver", *flags),
         ready=answers(
@@ -81,9 +81,9 @@ def _api_server(
     )
 
 
-def _python(name: str, kubeconfig: Path, *flags: str) -> Program:
+def _python(name: str, kubeconfig: Path, *flags: str) -> ProcessSpec:
     """A stand-in; it waits for the API server by itself."""
-    return Program(
+    return ProcessSpec(
         name=name,
         argv=(
             sys.executable,

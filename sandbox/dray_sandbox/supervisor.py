@@ -19,7 +19,7 @@ import msgspec
 from dray.domain.errors import DrayError, PermanentError
 from dray_sandbox.certificates import write_secret
 from dray_sandbox.layout import StackOptions
-from dray_sandbox.places import stack_directory
+from dray_sandbox.paths import stack_directory
 from dray_sandbox.stack import Progress, Stack, StackRunsError
 from dray_sandbox.stack_file import StackFile, read_stack_file
 

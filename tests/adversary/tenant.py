@@ -26,7 +26,7 @@ from dray.domain.names import (
 )
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import BIND_REQUESTS, CLAIMS, PODS, POOLS, TEMPLATES, Object
-from dray_sandbox.chaos.cluster import DEDICATED, SHARED, SPARE, pool_object
+from dray_sandbox.simulation.cluster import DEDICATED, SHARED, SPARE, pool_object
 
 NAMESPACE = "team-b"
 MOST_ACTIONS = 6

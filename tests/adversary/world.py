@@ -18,9 +18,9 @@ from dray.kube.ports import (
     TEMPLATES,
     Object,
 )
-from dray_sandbox.chaos.cluster import DEDICATED, SHARED, SPARE, furnish, gpu_pod
-from dray_sandbox.chaos.run import Size, simulate
-from dray_sandbox.chaos.world import World
+from dray_sandbox.simulation.cluster import DEDICATED, SHARED, SPARE, furnish, gpu_pod
+from dray_sandbox.simulation.run import Size, simulate
+from dray_sandbox.simulation.world import SimulatedWorld
 
 NODE_POOLS = {"n1": DEDICATED, "n2": SPARE, "n3": SHARED, "n4": SHARED}
 """There is no spare pool before the administrator makes it."""
@@ -76,14 +76,14 @@ def _nodes_of(claim: Object | None) -> set[str]:
 def attack(actions: Sequence[Action], *, admission: bool = True) -> list[str]:
     """What was violated by these actions, one after the other."""
 
-    async def play(world: World, size: Size) -> list[str]:
+    async def play(world: SimulatedWorld, size: Size) -> list[str]:
         return await _Attack(world, admission=admission).run(actions)
 
     return simulate(1, Size(deaf=True), play=play).failures
 
 
 class _Attack:
-    def __init__(self, world: World, *, admission: bool) -> None:
+    def __init__(self, world: SimulatedWorld, *, admission: bool) -> None:
         self._world = world
         self._watcher = Watcher(world.loop.time)
         self._tenant = Tenant(world.kube, admission=admission)
@@ -96,13 +96,13 @@ class _Attack:
             await world.kube.create(NAMESPACES, {"metadata": {"name": name}})
         only = {"spec": {"allowedNamespaces": ["team-a"]}}
         await world.kube.patch(POOLS, DEDICATED, only)
-        judged = store.judge
+        judged = store.invariants
 
         def see(event: Event) -> None:
             judged(event)
             self._watcher.see(event)
 
-        store.judge = see
+        store.invariants = see
         world.harming = False
         for name in (*RUNNING, *KUBERNETES):
             world.start(name)
@@ -126,7 +126,7 @@ class _Attack:
         late = await self._waiting()
         await asyncio.sleep(_SETTLED_S)
         # The judge knows no claims that pods share; what it says of devices holds for all.
-        sales = [one for one in world.judge.violations if "DOUBLE SALE" in one]
+        sales = [one for one in world.invariants.violations if "DOUBLE SALE" in one]
         return [*late, *self._watcher.violations, *sales, *world.quarrels]
 
     async def _honest_pods(self) -> None:

@@ -8,8 +8,8 @@ from dray.domain.names import CLAIM_REFERENCE, DRIVER
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import CLAIMS, PODS, SLICES, Object
 from dray_node_agent.decisions.inventory import NodeState, device_name, slices
-from dray_sandbox.chaos.actors import Board
-from dray_sandbox.chaos.invariants import Judge, Watched
+from dray_sandbox.simulation.actors import SimulatedNodeGpus
+from dray_sandbox.simulation.invariants import SimulationInvariants, WatchedStore
 
 CARD = device_name("GPU-n1-0")
 
@@ -18,13 +18,13 @@ class Stage:
     """One node with one card of 312, and hands on claims and pods."""
 
     def __init__(self) -> None:
-        store = Watched(lambda: 0.0)
-        self.judge = Judge(store)
-        store.judge = self.judge.see
+        store = WatchedStore(lambda: 0.0)
+        self.invariants = SimulationInvariants(store)
+        store.invariants = self.invariants.see
         self.kube = MemoryKube(store)
 
     async def slices(self) -> None:
-        for one in slices(Board("n1", 1).read(), NodeState("n1"), generation=1):
+        for one in slices(SimulatedNodeGpus("n1", 1).read(), NodeState("n1"), generation=1):
             await self.kube.create(SLICES, one)
 
     async def pod(self, name: str) -> Object:
@@ -77,14 +77,14 @@ async def test_what_fits_is_no_violation(stage: Any) -> None:
         pod = await stage.pod(name)
         await stage.claim(name, "156", pod=pod)
         await stage.kube.bind(name, "team", uid="", node="n1")
-    assert stage.judge.violations == []
-    assert stage.judge.bound == 2
+    assert stage.invariants.violations == []
+    assert stage.invariants.bound == 2
 
 
 async def test_a_card_sold_twice_is_named_with_both_buyers(stage: Any) -> None:
     for name in ("a", "b"):
         await stage.claim(name, "157", pod=await stage.pod(name))
-    (violation,) = stage.judge.violations
+    (violation,) = stage.invariants.violations
     assert "DOUBLE SALE" in violation
     assert "312, sold {'a': 157, 'b': 157}" in violation
 
@@ -92,13 +92,13 @@ async def test_a_card_sold_twice_is_named_with_both_buyers(stage: Any) -> None:
 async def test_a_pod_bound_beside_its_claim_is_seen(stage: Any) -> None:
     await stage.claim("a", "1", pod=await stage.pod("a"))
     await stage.kube.bind("a", "team", uid="", node="n2")
-    assert stage.judge.violations == ["pod a is bound to n2, its claim to n1"]
+    assert stage.invariants.violations == ["pod a is bound to n2, its claim to n1"]
 
 
 async def test_a_pod_bound_without_an_allocation_is_seen(stage: Any) -> None:
     await stage.pod("a")
     await stage.kube.bind("a", "team", uid="", node="n1")
-    (violation,) = stage.judge.violations
+    (violation,) = stage.invariants.violations
     assert "without an allocation" in violation
 
 
@@ -108,7 +108,7 @@ async def test_a_claim_reserved_for_a_foreign_pod_is_seen(stage: Any) -> None:
     claim = await stage.kube.get(CLAIMS, "a", "team")
     claim["status"]["reservedFor"][0]["uid"] = other["metadata"]["uid"]
     await stage.kube.update(CLAIMS, claim, subresource="status")
-    assert "is reserved for" in stage.judge.violations[0]
+    assert "is reserved for" in stage.invariants.violations[0]
 
 
 async def test_a_running_pod_that_loses_its_cards_is_seen(stage: Any) -> None:
@@ -117,4 +117,4 @@ async def test_a_running_pod_that_loses_its_cards_is_seen(stage: Any) -> None:
     claim = await stage.kube.get(CLAIMS, "a", "team")
     del claim["status"]["allocation"], claim["status"]["reservedFor"]
     await stage.kube.update(CLAIMS, claim, subresource="status")
-    assert stage.judge.violations == ["claim a of the bound pod a lost its allocation"]
+    assert stage.invariants.violations == ["claim a of the bound pod a lost its allocation"]

@@ -22,22 +22,22 @@ from dray.kube.ports import (
     Object,
     RefusedError,
 )
-from dray_sandbox.chaos.answers import KUBE_ANSWERS, WORDS
-from dray_sandbox.chaos.doors import FaultyKube, doors
-from dray_sandbox.chaos.explanations import TELL_WITHIN_S, explanation, silent
-from dray_sandbox.chaos.loop import EPOCH_UNIX_S, Process, VirtualLoop
-from dray_sandbox.chaos.refusals import (
+from dray_sandbox.simulation.answers import KUBE_ANSWERS, WORDS
+from dray_sandbox.simulation.explanations import TELL_WITHIN_S, explanation, silent
+from dray_sandbox.simulation.faulty_adapters import FaultyKube, doors
+from dray_sandbox.simulation.loop import EPOCH_UNIX_S, Process, VirtualLoop
+from dray_sandbox.simulation.refusals import (
     KINDS,
     KUBE_KINDS,
     READ_KINDS,
     TENANT,
     Case,
-    Refusal,
+    LastingRefusal,
     cases,
     refuse,
 )
-from dray_sandbox.chaos.trace import Trace
-from dray_sandbox.chaos.world import World
+from dray_sandbox.simulation.trace import SimulationTrace
+from dray_sandbox.simulation.world import SimulatedWorld
 
 ANSWERS = {answer.name: answer for answer in KUBE_ANSWERS}
 CHANGE = {"metadata": {"labels": {"seen": "1"}}}
@@ -52,7 +52,7 @@ class Stage:
 
     def __init__(self, loop: VirtualLoop) -> None:
         self.loop = loop
-        self.world = World(0, loop, Trace(loop))
+        self.world = SimulatedWorld(0, loop, SimulationTrace(loop))
         self.world.spare()
         self.store = self.world.kube.store
         self.kube = self.connect("cc-1")
@@ -217,7 +217,7 @@ def test_a_refusal_is_about_a_tenants_pods_and_their_claims(name: str, about: bo
     assert refuse(case("patch a claim"), namespace=TENANT).is_about_name(name) is about
 
 
-def _silent(stage: Stage, refusal: Refusal | None = None) -> list[str]:
+def _silent(stage: Stage, refusal: LastingRefusal | None = None) -> list[str]:
     return list(
         silent(
             stage.store,

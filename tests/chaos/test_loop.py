@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dray_sandbox.chaos.loop import CURRENT, Process, StuckError, VirtualLoop
+from dray_sandbox.simulation.loop import CURRENT, Process, StuckLoopError, VirtualLoop
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_an_hour_passes_at_once(loop: VirtualLoop) -> None:
 
 def test_waiting_for_nothing_is_an_error_instead_of_a_hang(loop: VirtualLoop) -> None:
     forever = loop.create_future()
-    with pytest.raises(StuckError):
+    with pytest.raises(StuckLoopError):
         loop.run_until_complete(forever)
 
 

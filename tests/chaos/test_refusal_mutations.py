@@ -22,9 +22,9 @@ from dray_claim_controller.garbage.collector import Collector
 from dray_claim_controller.observe.publisher import Publisher
 from dray_claim_controller.templates.keeper import TemplateKeeper
 from dray_claim_controller.work_queue import FairSlots
-from dray_sandbox.chaos.monkey import CALM
-from dray_sandbox.chaos.refusals import cases
-from dray_sandbox.chaos.run import Size, simulate
+from dray_sandbox.simulation.fault_injector import CALM
+from dray_sandbox.simulation.refusals import cases
+from dray_sandbox.simulation.run import Size, simulate
 
 SEEDS = range(16)
 

@@ -17,9 +17,9 @@ from dray.kube.ports import CLAIMS, PODS, SLICES, Kube, NotFoundError, Object
 from dray.messages.base import decode, subject_prefix
 from dray.messages.facts import ClusterObserved
 from dray_sandbox.controlplane.audit import AuditedRequest, audited_requests
-from dray_sandbox.faults.history import History
+from dray_sandbox.faults.history import StackHistory
 from dray_sandbox.layout import StackOptions
-from dray_sandbox.patience import connect_patiently
+from dray_sandbox.retry import connect_patiently
 from dray_sandbox.stack import Stack
 
 NAMESPACE = "default"
@@ -130,7 +130,7 @@ def results_of(claim: Object) -> list[Object]:
     return list(allocation.get("devices", {}).get("results") or ())
 
 
-async def until_seen(kube: Kube, history: History, within_s: float = PATIENCE_S) -> None:
+async def until_seen(kube: Kube, history: StackHistory, within_s: float = PATIENCE_S) -> None:
     """Wait until the history's watches have told everything there is."""
     async with asyncio.timeout(within_s):
         for resource in (SLICES, CLAIMS, PODS):

@@ -19,7 +19,7 @@ from dray.kube.probe import probe
 from dray.messages.facts import ClusterObserved
 from dray_sandbox.access import ADMIN, kubeconfig, make_credentials
 from dray_sandbox.apiserver import WatchSettings, serve
-from dray_sandbox.apiserver.server import Settings
+from dray_sandbox.apiserver.server import ApiServerSettings
 from dray_sandbox.controlplane.build import build
 from dray_sandbox.controlplane.launch import start_control_plane
 from dray_sandbox.processes import Runner
@@ -108,7 +108,7 @@ def target_with_v1beta2(
 @contextlib.asynccontextmanager
 async def _sandbox(directory: Path, versions: tuple[str, ...]) -> AsyncIterator[Target]:
     watch = WatchSettings(bookmark_interval_s=1.0)
-    settings = Settings(directory / "data", watch=watch, serve=versions)
+    settings = ApiServerSettings(directory / "data", watch=watch, serve=versions)
     async with serve(directory, settings) as running:
         path = directory / "kubeconfig"
         path.write_bytes(kubeconfig(running.url, running.ca_file, ADMIN, running.token, "test"))

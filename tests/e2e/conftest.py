@@ -20,7 +20,7 @@ from dray.recording.recorder import Recorder
 from dray_cli.demo.collector import DemoCollector
 from dray_cli.demo.manifests import read_manifests
 from dray_sandbox.layout import ControlPlane, StackOptions, simulated_nodes
-from dray_sandbox.patience import connect_patiently
+from dray_sandbox.retry import connect_patiently
 from dray_sandbox.stack import Stack
 
 CONTROL_PLANES = [

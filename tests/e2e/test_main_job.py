@@ -24,7 +24,7 @@ from dray_cli.replay.run import replay
 from dray_cli.trace.files import spans_of_trace
 from dray_cli.trace.inputs import read_inputs
 from dray_cli.trace.synthesized_spans import spans_of
-from dray_sandbox.places import traces_directory
+from dray_sandbox.paths import traces_directory
 
 if TYPE_CHECKING:
     from conftest import Cluster

@@ -3,15 +3,15 @@ is not placed is told why. ``make explore`` searches the larger bounds."""
 
 import pytest
 
-from dray_sandbox.explorer.bound import Bound, PodKind
-from dray_sandbox.explorer.bounds import (
+from dray_sandbox.model_checker.bound import Bound, PodKind
+from dray_sandbox.model_checker.bounds import (
     GANG_CRASH_TIME,
     GANG_HASTY,
     GANG_HASTY_ONE,
     GANG_REPLACED_ONCE,
     SMALL,
 )
-from dray_sandbox.explorer.search import explore
+from dray_sandbox.model_checker.search import explore
 
 TWO_FOR_ONE = Bound("two for one card", (PodKind("P", (312,)), PodKind("Q", (1,))), ("n0",))
 

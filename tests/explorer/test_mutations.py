@@ -11,8 +11,8 @@ from dray.domain.pods import Pod
 from dray_allocator.log import lives, settle
 from dray_claim_controller.execute import rules
 from dray_claim_controller.execute.writes import ClaimWrites
-from dray_sandbox.explorer.bound import Bound, PodKind
-from dray_sandbox.explorer.bounds import (
+from dray_sandbox.model_checker.bound import Bound, PodKind
+from dray_sandbox.model_checker.bounds import (
     CRASH,
     GANG,
     GANG_HASTY,
@@ -23,8 +23,8 @@ from dray_sandbox.explorer.bounds import (
     REFUSED_STATUS,
     TIME,
 )
-from dray_sandbox.explorer.search import Outcome, explore
-from dray_sandbox.explorer.state import Bus
+from dray_sandbox.model_checker.search import SearchOutcome, explore
+from dray_sandbox.model_checker.state import ModelBus
 
 RIVALS = Bound("rivals", (PodKind("P", (312,)), PodKind("Q", (312,), late=True)), ("n0",))
 FOLLOWERS = Bound("followers", (PodKind("P", (156,)), PodKind("Q", (156,), late=True)))
@@ -84,8 +84,8 @@ def pods_bound_after_their_first_claim() -> AbstractContextManager[Any]:
 
 def claims_given_up_whatever_they_say() -> AbstractContextManager[Any]:
     """Gives the devices of a claim back that somebody may be about to commit."""
-    judged = "dray_claim_controller.observe.given_up.may_be_committed"
-    return mock.patch(judged, return_value=False)
+    checked = "dray_claim_controller.observe.given_up.may_be_committed"
+    return mock.patch(checked, return_value=False)
 
 
 def nobody_told_whose_devices_are_kept() -> AbstractContextManager[Any]:
@@ -118,28 +118,33 @@ def nothing() -> AbstractContextManager[Any]:
 @pytest.mark.parametrize(
     ("mutation", "bus", "bound", "found"),
     [
-        (nothing, Bus(fenced=False), CRASH, "is decided after"),
-        (nothing, Bus(chained=False), FOLLOWERS, "is decided after"),
-        (executor_ignoring_void, Bus(), HASTY, "although it voids attempts"),
-        (writes_without_revision, Bus(), HASTY, "although it voids attempts"),
-        (allocator_forgetting_reservations, Bus(), RIVALS, "has 312, and 624 are allocated"),
-        (reservations_that_expire, Bus(), TIME, "may still be carried out"),
-        (siblings_not_looked_at, Bus(), GANG_HASTY, "without an allocation of"),
-        (bindings_without_revision, Bus(), GANG_HASTY_ONE, "without an allocation of"),
-        (pods_not_told, Bus(), GANG_HASTY_ONE, "without an allocation of"),
-        (pods_not_told, Bus(), GANG_REPLACED_ONCE, "without an allocation of"),
-        (pods_not_heard, Bus(), GANG_HASTY_ONE, "without an allocation of"),
-        (pods_bound_after_their_first_claim, Bus(), GANG, "without an allocation of"),
-        (nothing, Bus(leased=False), REFUSED, "their devices given back"),
-        (claims_given_up_whatever_they_say, Bus(), REFUSED, "their devices given back"),
-        (nobody_told_whose_devices_are_kept, Bus(), REFUSED_STATUS, "is not told whose devices"),
-        (voids_counted_only_where_written, Bus(), REFUSED, "is never released"),
-        (pods_told_nothing, Bus(), TIME, "neither placed nor told why"),
-        (void_claims_not_released, Bus(), HASTY, "is never released"),
+        (nothing, ModelBus(fenced=False), CRASH, "is decided after"),
+        (nothing, ModelBus(chained=False), FOLLOWERS, "is decided after"),
+        (executor_ignoring_void, ModelBus(), HASTY, "although it voids attempts"),
+        (writes_without_revision, ModelBus(), HASTY, "although it voids attempts"),
+        (allocator_forgetting_reservations, ModelBus(), RIVALS, "has 312, and 624 are allocated"),
+        (reservations_that_expire, ModelBus(), TIME, "may still be carried out"),
+        (siblings_not_looked_at, ModelBus(), GANG_HASTY, "without an allocation of"),
+        (bindings_without_revision, ModelBus(), GANG_HASTY_ONE, "without an allocation of"),
+        (pods_not_told, ModelBus(), GANG_HASTY_ONE, "without an allocation of"),
+        (pods_not_told, ModelBus(), GANG_REPLACED_ONCE, "without an allocation of"),
+        (pods_not_heard, ModelBus(), GANG_HASTY_ONE, "without an allocation of"),
+        (pods_bound_after_their_first_claim, ModelBus(), GANG, "without an allocation of"),
+        (nothing, ModelBus(leased=False), REFUSED, "their devices given back"),
+        (claims_given_up_whatever_they_say, ModelBus(), REFUSED, "their devices given back"),
+        (
+            nobody_told_whose_devices_are_kept,
+            ModelBus(),
+            REFUSED_STATUS,
+            "is not told whose devices",
+        ),
+        (voids_counted_only_where_written, ModelBus(), REFUSED, "is never released"),
+        (pods_told_nothing, ModelBus(), TIME, "neither placed nor told why"),
+        (void_claims_not_released, ModelBus(), HASTY, "is never released"),
     ],
 )
 def test_a_missing_protection_is_noticed(
-    mutation: Mutation, bus: Bus, bound: Bound, found: str
+    mutation: Mutation, bus: ModelBus, bound: Bound, found: str
 ) -> None:
     outcome = searched(mutation, bus, bound)
 
@@ -148,7 +153,7 @@ def test_a_missing_protection_is_noticed(
 
 
 def test_the_way_to_what_is_wrong_is_the_shortest_and_in_words() -> None:
-    outcome = searched(allocator_forgetting_reservations, Bus(), RIVALS)
+    outcome = searched(allocator_forgetting_reservations, ModelBus(), RIVALS)
 
     assert len(outcome.trace) == 7
     told = "\n".join(outcome.trace)
@@ -156,6 +161,6 @@ def test_the_way_to_what_is_wrong_is_the_shortest_and_in_words() -> None:
     assert outcome.trace[-1].endswith("an executor of Q on n0 (Q1 attempt 1): commit Q1")
 
 
-def searched(mutation: Mutation, bus: Bus, bound: Bound) -> Outcome:
+def searched(mutation: Mutation, bus: ModelBus, bound: Bound) -> SearchOutcome:
     with mutation():
         return explore(bound, bus)

@@ -21,11 +21,11 @@ from dray.kube.ports import (
 )
 from dray_node_agent.decisions.inventory import NodeState, device_name, slices
 from dray_node_agent.files.checkpoint import CheckpointFile
-from dray_sandbox.chaos.actors import Board
-from dray_sandbox.chaos.invariants import Quiet
 from dray_sandbox.faults import leftovers
-from dray_sandbox.faults.history import History, judge_of
+from dray_sandbox.faults.history import StackHistory, invariants_of
 from dray_sandbox.faults.watching import WATCHED
+from dray_sandbox.simulation.actors import SimulatedNodeGpus
+from dray_sandbox.simulation.invariants import QuietChecks
 
 CARDS = tuple(device_name(f"GPU-n1-{number}") for number in range(2))
 
@@ -60,10 +60,12 @@ def claim(name: str, version: int, card: str | None, tflops: str = "200") -> Obj
     }
 
 
-def history() -> History:
+def history() -> StackHistory:
     """One node with two cards of 312 TFLOPS is known."""
-    made = History()
-    published: Iterable[Object] = slices(Board("n1", 2).read(), NodeState("n1"), generation=1)
+    made = StackHistory()
+    published: Iterable[Object] = slices(
+        SimulatedNodeGpus("n1", 2).read(), NodeState("n1"), generation=1
+    )
     there = [
         stamped(one, 1, name=f"slice-{number}", uid=f"slice-{number}")
         for number, one in enumerate(published)
@@ -77,7 +79,7 @@ def test_two_pods_on_one_card_that_has_room_for_one_are_seen() -> None:
     made = history()
     made.tell(CLAIMS, Changed(claim("a", 5, CARDS[0])))
     made.tell(CLAIMS, Changed(claim("b", 6, CARDS[0])))
-    (violation,) = made.judged().violations
+    (violation,) = made.checked().violations
     assert "DOUBLE SALE" in violation
 
 
@@ -86,7 +88,7 @@ def test_a_card_sold_again_after_it_was_given_back_is_fine() -> None:
     made.tell(CLAIMS, Changed(claim("a", 5, CARDS[0])))
     made.tell(CLAIMS, Deleted(claim("a", 6, CARDS[0])))
     made.tell(CLAIMS, Changed(claim("b", 7, CARDS[0])))
-    assert made.judged().violations == []
+    assert made.checked().violations == []
 
 
 def test_versions_order_changes_whichever_watch_tells_first() -> None:
@@ -94,14 +96,14 @@ def test_versions_order_changes_whichever_watch_tells_first() -> None:
     made.tell(CLAIMS, Changed(claim("b", 7, CARDS[0])))
     made.tell(CLAIMS, Changed(claim("a", 5, CARDS[0])))
     made.tell(CLAIMS, Deleted(claim("a", 6, CARDS[0])))
-    assert made.judged().violations == []
+    assert made.checked().violations == []
 
 
 def test_an_allocation_that_moves_without_being_taken_back_is_seen() -> None:
     made = history()
     made.tell(CLAIMS, Changed(claim("a", 5, CARDS[0])))
     made.tell(CLAIMS, Changed(claim("a", 6, CARDS[1])))
-    (violation,) = made.judged().violations
+    (violation,) = made.checked().violations
     assert "moved from" in violation
 
 
@@ -109,7 +111,7 @@ def test_an_allocation_that_was_taken_back_first_may_move() -> None:
     made = history()
     for version, card in ((5, CARDS[0]), (6, None), (7, CARDS[1])):
         made.tell(CLAIMS, Changed(claim("a", version, card)))
-    assert made.judged().violations == []
+    assert made.checked().violations == []
 
 
 def test_what_a_watch_missed_before_it_listed_again_accuses_nobody() -> None:
@@ -118,15 +120,15 @@ def test_what_a_watch_missed_before_it_listed_again_accuses_nobody() -> None:
     made.tell(CLAIMS, Changed(claim("b", 6, CARDS[1])))
     # Meanwhile a was taken back and placed anew, and b was deleted.
     made.tell(CLAIMS, Listed((claim("a", 9, CARDS[1]), claim("c", 8, CARDS[0])), 10))
-    assert made.judged().violations == []
+    assert made.checked().violations == []
     made.tell(CLAIMS, Changed(claim("d", 11, CARDS[0])))
-    assert "DOUBLE SALE" in made.judged().violations[0]
+    assert "DOUBLE SALE" in made.checked().violations[0]
 
 
 def test_what_is_there_now_is_judged_without_its_past() -> None:
     now = {CLAIMS: Listed((claim("b", 7, CARDS[0]), claim("a", 8, CARDS[0])), 9)}
-    published = history().judged().store.of(SLICES).values()
-    violations = judge_of({**now, SLICES: Listed(tuple(published), 9)}).violations
+    published = history().checked().store.of(SLICES).values()
+    violations = invariants_of({**now, SLICES: Listed(tuple(published), 9)}).violations
     assert "DOUBLE SALE" in violations[0]
 
 
@@ -145,7 +147,7 @@ def test_a_pod_that_waits_although_it_fits_is_seen_in_what_is_watched() -> None:
             "spec": {},
             "status": {"allocatable": {"cpu": "6"}},
         }
-        published = list(history().judged().store.of(SLICES).values())
+        published = list(history().checked().store.of(SLICES).values())
         there = {
             NODES: [node],
             POOLS: [{"metadata": {"name": "p"}}],
@@ -157,7 +159,11 @@ def test_a_pod_that_waits_although_it_fits_is_seen_in_what_is_watched() -> None:
             kind: Listed(tuple(stamped(obj, 9, uid="") for obj in there.get(kind, ())), 9)
             for kind in WATCHED
         }
-        return [one for one in Quiet(judge_of(listed), lambda: ()).problems() if "waits" in one]
+        return [
+            one
+            for one in QuietChecks(invariants_of(listed), lambda: ()).problems()
+            if "waits" in one
+        ]
 
     assert waits("100") == ["pod b waits, but fits on n1"]
     assert waits("200") == []

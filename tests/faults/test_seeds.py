@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from dray_sandbox.faults.arena import Arena
 from dray_sandbox.faults.plan import UNTOUCHED, draw
-from dray_sandbox.faults.run import Trial
+from dray_sandbox.faults.run import FaultTrial
 
 FIRST = int(os.environ.get("DRAY_FAULTS_FIRST", "0"))
 SEEDS = os.environ.get("DRAY_FAULTS_SEEDS")
@@ -48,7 +48,7 @@ async def test_every_pod_is_placed_once_whatever_dies_meanwhile(
     arena = arenas[control_plane]
     stack = await arena.stack()
     plan = draw(seed, stack.runner.pids().keys() - UNTOUCHED)
-    outcome = await Trial(stack, plan).run()
+    outcome = await FaultTrial(stack, plan).run()
     if outcome.failures:
         kept = arena.keep_logs(seed)
         await arena.stop()

@@ -18,8 +18,8 @@ from dray_claim_controller.deciding.known import known
 from dray_cli.__main__ import cli
 from dray_cli.replay.outcome import SERVICES
 from dray_cli.replay.run import replay
-from dray_sandbox.chaos import cluster
 from dray_sandbox.recordings import services
+from dray_sandbox.simulation import cluster
 
 CONTROLLER = subject_prefix(ControllerNoted)
 AGENT = subject_prefix(AgentNoted)

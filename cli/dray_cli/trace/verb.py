@@ -27,7 +27,7 @@ from dray_cli.trace.inputs import NothingKnownError, read_inputs
 from dray_cli.trace.spans import PodTrace, with_prepared, with_waiting
 from dray_cli.trace.synthesized_spans import spans_of
 from dray_cli.trace.waterfall import as_json, lines
-from dray_sandbox.places import traces_directory
+from dray_sandbox.paths import traces_directory
 from dray_sandbox.stack_file import StackFile
 
 

@@ -7,14 +7,14 @@ services.
 """
 
 from .requests import Tokens
-from .serve import ADMIN_TOKEN, Running, serve
-from .server import Settings, create_app
+from .serve import ADMIN_TOKEN, RunningServer, serve
+from .server import ApiServerSettings, create_app
 from .watch import WatchSettings
 
 __all__ = [
     "ADMIN_TOKEN",
-    "Running",
-    "Settings",
+    "ApiServerSettings",
+    "RunningServer",
     "Tokens",
     "WatchSettings",
     "create_app",

@@ -13,7 +13,7 @@ from pathlib import Path
 from aiohttp import web
 
 from .requests import Tokens
-from .server import Settings, create_app, server_context
+from .server import ApiServerSettings, create_app, server_context
 from .watch import WatchSettings
 
 
@@ -56,7 +56,7 @@ async def run(options: argparse.Namespace) -> None:
         life_s=tuple(options.watch_life_s),
         send_initial_events=not options.refuse_initial_events,
     )
-    settings = Settings(
+    settings = ApiServerSettings(
         options.data_dir, tuple(options.crds), options.history, watch, tuple(options.serve)
     )
     app = create_app(Tokens.load(options.tokens), settings)

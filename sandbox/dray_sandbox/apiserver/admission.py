@@ -16,11 +16,11 @@ from typing import Any
 
 from . import matchconditions, policies
 from .patches import json_patch
-from .resources import Resource
+from .resources import ApiResource
 from .selectors import label_selector, matches_labels
 from .status import ApiError, Object, forbidden
 from .store import Store
-from .webhooks import CallFailed, Verdict, WebhookClient, denial
+from .webhooks import CallFailed, WebhookClient, WebhookVerdict, denial
 
 _CONFIGURATIONS = "admissionregistration.k8s.io"
 Redecode = Callable[[Object], Object]
@@ -32,7 +32,7 @@ class Attributes:
     """What admission knows about a request."""
 
     operation: str
-    resource: Resource
+    resource: ApiResource
     namespace: str
     name: str
     user: Object
@@ -52,7 +52,7 @@ class Attributes:
         return self.kind or (resource.group, resource.version, resource.kind)
 
 
-class Admission:
+class ApiAdmission:
     """Calls the webhooks that the store's configurations name."""
 
     def __init__(self, store: Store, client: WebhookClient) -> None:
@@ -136,7 +136,7 @@ class Admission:
 
     async def _call(
         self, webhook: Object, attributes: Attributes, warnings: list[str]
-    ) -> Verdict | None:
+    ) -> WebhookVerdict | None:
         name = webhook["name"]
         try:
             verdict = await self._client.call(webhook, _request(_seen(webhook, attributes)))

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .resources import Resource
+from .resources import ApiResource
 from .status import Object
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """One column; `priority` above 0 shows only with `-o wide`."""
 
     name: str
@@ -50,8 +50,8 @@ def _created(item: Object) -> str:
     return age(item["metadata"].get("creationTimestamp"))
 
 
-NAME = Column("Name", lambda item: item["metadata"]["name"], format="name")
-AGE = Column("Age", _created)
+NAME = TableColumn("Name", lambda item: item["metadata"]["name"], format="name")
+AGE = TableColumn("Age", _created)
 
 
 def _status(item: Object) -> Object:
@@ -140,42 +140,44 @@ def _about(event: Object) -> str:
 
 
 _EVENT = (
-    Column("Last Seen", _last_seen),
-    Column("Type", lambda e: e.get("type", "")),
-    Column("Reason", lambda e: e.get("reason", "")),
-    Column("Object", _about),
-    Column("Subobject", lambda e: (e.get("involvedObject") or {}).get("fieldPath", ""), priority=1),
-    Column("Source", lambda e: e.get("reportingComponent")
+    TableColumn("Last Seen", _last_seen),
+    TableColumn("Type", lambda e: e.get("type", "")),
+    TableColumn("Reason", lambda e: e.get("reason", "")),
+    TableColumn("Object", _about),
+    TableColumn("Subobject", lambda e: (e.get("involvedObject") or {}).get("fieldPath", ""),
+           priority=1),
+    TableColumn("Source", lambda e: e.get("reportingComponent")
            or (e.get("source") or {}).get("component", ""), priority=1),
-    Column("Message", lambda e: str(e.get("message") or e.get("note") or "").strip()),
-    Column("First Seen", lambda e: age(e.get("firstTimestamp") or e.get("eventTime")), priority=1),
-    Column("Count", lambda e: str(e.get("count") or 1), priority=1),
-    Column("Name", lambda e: e["metadata"]["name"], priority=1, format="name"),
+    TableColumn("Message", lambda e: str(e.get("message") or e.get("note") or "").strip()),
+    TableColumn("First Seen", lambda e: age(e.get("firstTimestamp") or e.get("eventTime")),
+           priority=1),
+    TableColumn("Count", lambda e: str(e.get("count") or 1), priority=1),
+    TableColumn("Name", lambda e: e["metadata"]["name"], priority=1, format="name"),
 )  # fmt: skip
 _POD = (
     NAME,
-    Column("Ready", _ready),
-    Column("Status", _pod_status),
-    Column("Restarts", lambda pod: str(_restarts(pod))),
+    TableColumn("Ready", _ready),
+    TableColumn("Status", _pod_status),
+    TableColumn("Restarts", lambda pod: str(_restarts(pod))),
     AGE,
-    Column("IP", lambda pod: _or_none(_status(pod).get("podIP")), priority=1),
-    Column("Node", lambda pod: _or_none(_spec(pod).get("nodeName")), priority=1),
-    Column(
+    TableColumn("IP", lambda pod: _or_none(_status(pod).get("podIP")), priority=1),
+    TableColumn("Node", lambda pod: _or_none(_spec(pod).get("nodeName")), priority=1),
+    TableColumn(
         "Nominated Node", lambda pod: _or_none(_status(pod).get("nominatedNodeName")), priority=1
     ),
-    Column("Readiness Gates", lambda pod: "<none>", priority=1),
+    TableColumn("Readiness Gates", lambda pod: "<none>", priority=1),
 )
 _NODE = (
     NAME,
-    Column("Status", _node_status),
-    Column("Roles", _roles),
+    TableColumn("Status", _node_status),
+    TableColumn("Roles", _roles),
     AGE,
-    Column("Version", _info("kubeletVersion")),
-    Column("Internal-IP", lambda node: _address(node, "InternalIP"), priority=1),
-    Column("External-IP", lambda node: _address(node, "ExternalIP"), priority=1),
-    Column("OS-Image", lambda n: _info("osImage")(n) or "<unknown>", priority=1),
-    Column("Kernel-Version", lambda n: _info("kernelVersion")(n) or "<unknown>", priority=1),
-    Column(
+    TableColumn("Version", _info("kubeletVersion")),
+    TableColumn("Internal-IP", lambda node: _address(node, "InternalIP"), priority=1),
+    TableColumn("External-IP", lambda node: _address(node, "ExternalIP"), priority=1),
+    TableColumn("OS-Image", lambda n: _info("osImage")(n) or "<unknown>", priority=1),
+    TableColumn("Kernel-Version", lambda n: _info("kernelVersion")(n) or "<unknown>", priority=1),
+    TableColumn(
         "Container-Runtime",
         lambda n: _info("containerRuntimeVersion")(n) or "<unknown>",
         priority=1,
@@ -183,60 +185,62 @@ _NODE = (
 )
 _SLICE = (
     NAME,
-    Column("Node", lambda item: _spec(item).get("nodeName", "")),
-    Column("Driver", lambda item: _spec(item).get("driver", "")),
-    Column("Pool", lambda item: (_spec(item).get("pool") or {}).get("name", "")),
+    TableColumn("Node", lambda item: _spec(item).get("nodeName", "")),
+    TableColumn("Driver", lambda item: _spec(item).get("driver", "")),
+    TableColumn("Pool", lambda item: (_spec(item).get("pool") or {}).get("name", "")),
     AGE,
 )
 _BY_RESOURCE = {
     "/pods": _POD,
     "/nodes": _NODE,
     "/events": _EVENT,
-    "/namespaces": (NAME, Column("Status", lambda ns: _status(ns).get("phase", "")), AGE),
+    "/namespaces": (NAME, TableColumn("Status", lambda ns: _status(ns).get("phase", "")), AGE),
     "/secrets": (
         NAME,
-        Column("Type", lambda item: item.get("type", "")),
-        Column("Data", lambda item: len(item.get("data") or {}), "integer"),
+        TableColumn("Type", lambda item: item.get("type", "")),
+        TableColumn("Data", lambda item: len(item.get("data") or {}), "integer"),
         AGE,
     ),
-    "/configmaps": (NAME, Column("Data", lambda i: str(len(i.get("data") or {}))), AGE),
-    "resource.k8s.io/resourceclaims": (NAME, Column("State", _claim_state), AGE),
+    "/configmaps": (NAME, TableColumn("Data", lambda i: str(len(i.get("data") or {}))), AGE),
+    "resource.k8s.io/resourceclaims": (NAME, TableColumn("State", _claim_state), AGE),
     "resource.k8s.io/resourceslices": _SLICE,
     "coordination.k8s.io/leases": (
         NAME,
-        Column("Holder", lambda lease: _spec(lease).get("holderIdentity", "")),
+        TableColumn("Holder", lambda lease: _spec(lease).get("holderIdentity", "")),
         AGE,
     ),
     "apiextensions.k8s.io/customresourcedefinitions": (
         NAME,
-        Column("Created At", lambda crd: crd["metadata"]["creationTimestamp"], "date"),
+        TableColumn("Created At", lambda crd: crd["metadata"]["creationTimestamp"], "date"),
     ),
     "admissionregistration.k8s.io/mutatingwebhookconfigurations": (
         NAME,
-        Column("Webhooks", lambda item: len(item.get("webhooks") or []), "integer"),
+        TableColumn("Webhooks", lambda item: len(item.get("webhooks") or []), "integer"),
         AGE,
     ),
     "admissionregistration.k8s.io/validatingwebhookconfigurations": (
         NAME,
-        Column("Webhooks", lambda item: len(item.get("webhooks") or []), "integer"),
+        TableColumn("Webhooks", lambda item: len(item.get("webhooks") or []), "integer"),
         AGE,
     ),
     "admissionregistration.k8s.io/validatingadmissionpolicies": (
         NAME,
-        Column("Validations", lambda item: len(_spec(item).get("validations") or []), "integer"),
-        Column("ParamKind", lambda item: "<unset>"),
+        TableColumn(
+            "Validations", lambda item: len(_spec(item).get("validations") or []), "integer"
+        ),
+        TableColumn("ParamKind", lambda item: "<unset>"),
         AGE,
     ),
     "admissionregistration.k8s.io/validatingadmissionpolicybindings": (
         NAME,
-        Column("PolicyName", lambda item: _spec(item).get("policyName", "")),
-        Column("ParamRef", lambda item: "<unset>"),
+        TableColumn("PolicyName", lambda item: _spec(item).get("policyName", "")),
+        TableColumn("ParamRef", lambda item: "<unset>"),
         AGE,
     ),
 }
 
 
-def columns_of(resource: Resource) -> tuple[Column, ...]:
+def columns_of(resource: ApiResource) -> tuple[TableColumn, ...]:
     """The columns of a resource."""
     if resource.crd is None:
         return _BY_RESOURCE.get(resource.store_key, (NAME, AGE))
@@ -246,7 +250,7 @@ def columns_of(resource: Resource) -> tuple[Column, ...]:
     return (NAME, AGE)
 
 
-def _custom(entry: Object) -> Column:
+def _custom(entry: Object) -> TableColumn:
     path, kind = entry["jsonPath"], entry.get("type", "string")
 
     def cell(item: Object) -> Any:
@@ -259,7 +263,7 @@ def _custom(entry: Object) -> Column:
             return found[0]
         return ",".join(_text(value) for value in found)
 
-    return Column(
+    return TableColumn(
         entry["name"],
         cell,
         kind,

@@ -7,8 +7,8 @@ from typing import Any
 
 from . import metadata, structural, typed
 from .fields.parts import METADATA
-from .resources import Resource
-from .rules import Rules, WithStatus
+from .resources import ApiResource
+from .rules import ResourceRules, WithStatus
 from .status import FieldError, Object, bad_request, immutable_error, invalid, required
 from .store import copy
 
@@ -108,14 +108,14 @@ def is_established(crd: Object) -> bool:
     return any(c.get("type") == "Established" and c.get("status") == "True" for c in conditions)
 
 
-def resources_of(crd: Object) -> list[Resource]:
+def resources_of(crd: Object) -> list[ApiResource]:
     """One resource per served version."""
     if not is_established(crd):
         return []
     spec = crd["spec"]
     names = spec["names"]
     return [
-        Resource(
+        ApiResource(
             spec["group"],
             version["name"],
             names["plural"],
@@ -139,10 +139,10 @@ def resources_of(crd: Object) -> list[Resource]:
     ]
 
 
-class CustomRules(Rules):
+class CustomRules(ResourceRules):
     """A custom resource: its schema decides."""
 
-    def __init__(self, resource: Resource) -> None:
+    def __init__(self, resource: ApiResource) -> None:
         super().__init__(resource)
         self.has_status = "status" in resource.subresources
         self._schema: Object = resource.schema or {}

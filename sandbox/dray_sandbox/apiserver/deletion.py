@@ -9,7 +9,7 @@ from . import metadata, status
 from .admission import Attributes
 from .context import Context
 from .operations import Operations, key_of
-from .resources import Resource
+from .resources import ApiResource
 from .status import Object
 from .store import Conflict, copy
 
@@ -47,7 +47,7 @@ class DeleteOptions:
 
 
 @dataclass(frozen=True)
-class Deleted:
+class DeletionResult:
     """The object as it is now (or was), and whether it is gone."""
 
     obj: Object
@@ -63,12 +63,12 @@ class Deletion:
 
     async def delete(
         self,
-        resource: Resource,
+        resource: ApiResource,
         namespace: str,
         name: str,
         options: DeleteOptions,
         context: Context,
-    ) -> Deleted:
+    ) -> DeletionResult:
         """Delete one object, at once or in the end."""
         for _ in range(_RETRIES):
             old = self._operations.existing(resource, namespace, name)
@@ -94,8 +94,8 @@ class Deletion:
         raise status.conflict(resource.plural, resource.group, name)
 
     def _delete(
-        self, resource: Resource, old: Object, options: DeleteOptions, context: Context
-    ) -> Deleted:
+        self, resource: ApiResource, old: Object, options: DeleteOptions, context: Context
+    ) -> DeletionResult:
         key = key_of(resource, old["metadata"].get("namespace", ""), old["metadata"]["name"])
         new: Object = copy(old)
         grace_s = _grace_s(resource, old, options)
@@ -103,27 +103,27 @@ class Deletion:
         waits = grace_s > 0 or new["metadata"].get("finalizers") or _is_namespace(resource)
         if not waits:
             if context.dry_run:
-                return Deleted(new, gone=True)
+                return DeletionResult(new, gone=True)
             if resource.store_key == "/pods":
                 # Even a pod that goes at once is marked first: watchers see both.
                 _mark(new, 0)
                 new["metadata"]["deletionGracePeriodSeconds"] = 0
                 old = self._store.write(key, new, old)
-            return Deleted(self._store.write(key, None, old), gone=True)
+            return DeletionResult(self._store.write(key, None, old), gone=True)
         _mark(new, grace_s)
         if _is_namespace(resource):
             new["metadata"].pop("deletionGracePeriodSeconds", None)
             new.setdefault("status", {})["phase"] = "Terminating"
         if new == old or context.dry_run:
-            return Deleted(new, gone=False)
-        return Deleted(self._store.write(key, new, old), gone=False)
+            return DeletionResult(new, gone=False)
+        return DeletionResult(self._store.write(key, new, old), gone=False)
 
 
-def _is_namespace(resource: Resource) -> bool:
+def _is_namespace(resource: ApiResource) -> bool:
     return resource.store_key == "/namespaces"
 
 
-def _check_preconditions(resource: Resource, meta: Object, options: DeleteOptions) -> None:
+def _check_preconditions(resource: ApiResource, meta: Object, options: DeleteOptions) -> None:
     for wanted, seen, what, end in (
         (options.uid, meta["uid"], "UID", "deleted and then recreated"),
         (options.version, meta["resourceVersion"], "ResourceVersion", "modified"),
@@ -136,7 +136,7 @@ def _check_preconditions(resource: Resource, meta: Object, options: DeleteOption
             raise status.conflict(resource.kind, resource.group, meta["name"], why)
 
 
-def _grace_s(resource: Resource, pod: Object, options: DeleteOptions) -> int:
+def _grace_s(resource: ApiResource, pod: Object, options: DeleteOptions) -> int:
     if resource.store_key != "/pods":
         return 0
     spec = pod["spec"]

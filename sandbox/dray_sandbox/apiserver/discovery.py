@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .resources import Registry, Resource
+from .resources import ApiResource, Registry
 from .status import Object
 
 VERSION: Object = {
@@ -100,7 +100,7 @@ def resource_list(registry: Registry, name: str, version: str) -> Object | None:
     }
 
 
-def _entries(resource: Resource) -> list[Object]:
+def _entries(resource: ApiResource) -> list[Object]:
     entry: Object = {
         "name": resource.plural,
         "singularName": resource.singular,
@@ -115,7 +115,7 @@ def _entries(resource: Resource) -> list[Object]:
     return [entry, *(_subresource(resource, name) for name in resource.subresources)]
 
 
-def _subresource(resource: Resource, name: str) -> Object:
+def _subresource(resource: ApiResource, name: str) -> Object:
     entry: Object = {
         "name": f"{resource.plural}/{name}",
         "singularName": "",

@@ -14,9 +14,9 @@ from .context import system
 from .crds import established, is_established, resources_of
 from .deletion import FOREGROUND, ORPHAN, DeleteOptions, Deletion
 from .operations import Operations, key_of
-from .resources import Registry, Resource
+from .resources import ApiResource, Registry
 from .status import ApiError, Object
-from .store import Change, Conflict, Key, Store, copy
+from .store import Conflict, Key, Store, StoreChange, copy
 
 _CRDS = "apiextensions.k8s.io/customresourcedefinitions"
 
@@ -24,7 +24,7 @@ _CRDS = "apiextensions.k8s.io/customresourcedefinitions"
 def follow_crds(store: Store, registry: Registry) -> None:
     """Serve what the CRDs in the store define, now and after every change."""
 
-    def changed(change: Change) -> None:
+    def changed(change: StoreChange) -> None:
         if change.key[0] != _CRDS:
             return
         crd = change.new or change.old
@@ -57,7 +57,7 @@ class GarbageCollector:
             for item in self._store.items(name):
                 meta = item["metadata"]
                 key = (name, meta.get("namespace", ""), meta["name"])
-                self._note(Change(0, key, None, item))
+                self._note(StoreChange(0, key, None, item))
         self._store.listen(self._note)
 
     async def run(self) -> None:
@@ -76,7 +76,7 @@ class GarbageCollector:
             with contextlib.suppress(ApiError, Conflict):
                 await self._handle(key)
 
-    def _note(self, change: Change) -> None:
+    def _note(self, change: StoreChange) -> None:
         old, new = change.old, change.new
         for item in (old, new):
             for owner in (item or {}).get("metadata", {}).get("ownerReferences") or []:
@@ -208,7 +208,7 @@ class GarbageCollector:
             if resource.namespaced
         )
 
-    async def _delete(self, key: Key, item: Object, resource: Resource | None = None) -> None:
+    async def _delete(self, key: Key, item: Object, resource: ApiResource | None = None) -> None:
         group, _, plural = key[0].rpartition("/")
         if resource is None:
             version = item["apiVersion"].rpartition("/")[2]

@@ -28,7 +28,7 @@ from .requests import (
     wants_table,
     warned,
 )
-from .resources import Resource
+from .resources import ApiResource
 from .selectors import predicate
 from .serviceaccounts import ServiceAccountTokens
 from .status import ApiError, Object, bad_request
@@ -90,14 +90,14 @@ class Handlers:
             return await self._delete(request, resource, target, context)
         raise status.method_not_allowed()
 
-    def _get(self, request: web.Request, resource: Resource, target: Target) -> web.Response:
+    def _get(self, request: web.Request, resource: ApiResource, target: Target) -> web.Response:
         item = self._operations.existing(resource, target.namespace, target.name)
         return self._one(request, resource, item)
 
     def _one(
         self,
         request: web.Request,
-        resource: Resource,
+        resource: ApiResource,
         item: Object,
         code: int = 200,
         warnings: list[str] | None = None,
@@ -110,7 +110,7 @@ class Handlers:
         return answer(wire(resource, item), code, warnings)
 
     async def _list_or_watch(
-        self, request: web.Request, resource: Resource, target: Target
+        self, request: web.Request, resource: ApiResource, target: Target
     ) -> web.StreamResponse:
         if flag(request, "watch"):
             return await self._watch(request, resource, target)
@@ -131,7 +131,7 @@ class Handlers:
         return answer(body)
 
     async def _watch(
-        self, request: web.Request, resource: Resource, target: Target
+        self, request: web.Request, resource: ApiResource, target: Target
     ) -> web.StreamResponse:
         wanted = self._watch_request(request, resource, target)
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
@@ -155,7 +155,7 @@ class Handlers:
         return response
 
     def _watch_request(
-        self, request: web.Request, resource: Resource, target: Target
+        self, request: web.Request, resource: ApiResource, target: Target
     ) -> WatchRequest:
         query = request.query
         version = query.get("resourceVersion", "")
@@ -188,7 +188,7 @@ class Handlers:
         )
 
     async def _create(
-        self, request: web.Request, resource: Resource, target: Target, context: Context
+        self, request: web.Request, resource: ApiResource, target: Target, context: Context
     ) -> web.Response:
         body = await body_of(request)
         if target.subresource in ("binding", "eviction"):
@@ -208,7 +208,7 @@ class Handlers:
         return self._one(request, resource, created, 201, context.warnings)
 
     async def _pod_verb(
-        self, resource: Resource, target: Target, body: Any, context: Context
+        self, resource: ApiResource, target: Target, body: Any, context: Context
     ) -> Object:
         if not isinstance(body, dict):
             raise bad_request("the body of the request is not an object")
@@ -218,7 +218,7 @@ class Handlers:
         return await subresources.evict(self._operations, self._deletion, *where, body, context)
 
     async def _update(
-        self, request: web.Request, resource: Resource, target: Target, context: Context
+        self, request: web.Request, resource: ApiResource, target: Target, context: Context
     ) -> web.Response:
         body = await body_of(request)
         used, body = stored_as(self._operations, resource, body)
@@ -244,7 +244,7 @@ class Handlers:
         return self._one(request, resource, updated, 200, context.warnings)
 
     async def _applied_new(
-        self, resource: Resource, target: Target, body: Any, context: Context
+        self, resource: ApiResource, target: Target, body: Any, context: Context
     ) -> Object | None:
         try:
             self._operations.existing(resource, target.namespace, target.name)
@@ -263,7 +263,7 @@ class Handlers:
         return None
 
     async def _delete(
-        self, request: web.Request, resource: Resource, target: Target, context: Context
+        self, request: web.Request, resource: ApiResource, target: Target, context: Context
     ) -> web.Response:
         options = await _delete_options(request)
         if options[1]:

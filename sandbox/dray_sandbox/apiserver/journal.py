@@ -23,7 +23,7 @@ _SNAPSHOT = "snapshot.jsonl"
 _JOURNAL = "journal.jsonl"
 
 
-class Journal:
+class RequestJournal:
     """Files of one data directory; one writer at a time."""
 
     def __init__(self, directory: Path) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from .resources import Resource
+from .resources import ApiResource
 from .selectors import predicate
 from .status import ApiError, Object, bad_request
 from .store import Store
@@ -23,7 +23,9 @@ class Page:
     meta: Object
 
 
-def list_page(store: Store, resource: Resource, namespace: str, query: Mapping[str, str]) -> Page:
+def list_page(
+    store: Store, resource: ApiResource, namespace: str, query: Mapping[str, str]
+) -> Page:
     """The objects a list request asks for; 400, 410 or 504 when it can't be answered."""
     matches = predicate(
         query.get("labelSelector", ""), query.get("fieldSelector", ""), resource.field_selectors

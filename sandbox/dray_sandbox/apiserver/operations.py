@@ -9,11 +9,11 @@ from typing import Any
 from dray.domain.equality import strictly_equal
 
 from . import metadata, priority, status
-from .admission import Admission, Attributes
+from .admission import ApiAdmission, Attributes
 from .context import Context
 from .crds import CrdRules, CustomRules
-from .resources import Registry, Resource
-from .rules import Rules
+from .resources import ApiResource, Registry
+from .rules import ResourceRules
 from .rules_core import built_in_rules
 from .status import ApiError, FieldError, Object, bad_request
 from .store import Conflict, Key, Store, copy
@@ -22,7 +22,7 @@ _RETRIES = 5
 Transform = Callable[[Object | None], Object]
 
 
-def rules_of(resource: Resource) -> Rules:
+def rules_of(resource: ApiResource) -> ResourceRules:
     """The rules of any resource."""
     if resource.schema is not None:
         return CustomRules(resource)
@@ -31,7 +31,7 @@ def rules_of(resource: Resource) -> Rules:
     return built_in_rules(resource)
 
 
-def key_of(resource: Resource, namespace: str, name: str) -> Key:
+def key_of(resource: ApiResource, namespace: str, name: str) -> Key:
     """Where an object is stored."""
     return (resource.store_key, namespace if resource.namespaced else "", name)
 
@@ -39,12 +39,12 @@ def key_of(resource: Resource, namespace: str, name: str) -> Key:
 class Operations:
     """Writes to the store on behalf of a request."""
 
-    def __init__(self, store: Store, registry: Registry, admission: Admission) -> None:
+    def __init__(self, store: Store, registry: Registry, admission: ApiAdmission) -> None:
         self.store = store
         self.registry = registry
         self.admission = admission
 
-    def existing(self, resource: Resource, namespace: str, name: str) -> Object:
+    def existing(self, resource: ApiResource, namespace: str, name: str) -> Object:
         """The object; 404 when there is none."""
         found = self.store.get(key_of(resource, namespace, name))
         if found is None:
@@ -52,7 +52,7 @@ class Operations:
         return found
 
     async def create(
-        self, resource: Resource, namespace: str, body: Object, context: Context
+        self, resource: ApiResource, namespace: str, body: Object, context: Context
     ) -> Object:
         """Store a new object."""
         rules = rules_of(resource)
@@ -90,7 +90,9 @@ class Operations:
         await self.admission.validate(checked, context.warnings)
         return self._insert(resource, namespace, obj, context)
 
-    def _insert(self, resource: Resource, namespace: str, obj: Object, context: Context) -> Object:
+    def _insert(
+        self, resource: ApiResource, namespace: str, obj: Object, context: Context
+    ) -> Object:
         key = key_of(resource, namespace, obj["metadata"]["name"])
         if self.store.get(key) is not None:
             raise status.already_exists(resource.plural, resource.group, key[2])
@@ -100,7 +102,7 @@ class Operations:
 
     async def update(
         self,
-        resource: Resource,
+        resource: ApiResource,
         namespace: str,
         name: str,
         transform: Transform,
@@ -126,7 +128,7 @@ class Operations:
 
     async def _replace(
         self,
-        resource: Resource,
+        resource: ApiResource,
         old: Object,
         candidate: Object,
         context: Context,
@@ -164,7 +166,7 @@ class Operations:
         return self._commit(resource, new, old, context)
 
     def _prepare(
-        self, rules: Rules, new: Object, old: Object, subresource: str
+        self, rules: ResourceRules, new: Object, old: Object, subresource: str
     ) -> list[FieldError]:
         metadata.keep_server_fields(new["metadata"], old["metadata"])
         metadata.tidy(new["metadata"])
@@ -177,7 +179,7 @@ class Operations:
         found += metadata.update_errors(new["metadata"], old["metadata"])
         return found + list(rules.validate_update(new, old))
 
-    def _commit(self, resource: Resource, new: Object, old: Object, context: Context) -> Object:
+    def _commit(self, resource: ApiResource, new: Object, old: Object, context: Context) -> Object:
         meta = old["metadata"]
         key = key_of(resource, meta.get("namespace", ""), meta["name"])
         if self.store.get(key) is not old:
@@ -198,7 +200,7 @@ class Operations:
             return self.store.write(key, None, new)
         return self.store.write(key, new, old)
 
-    def _read(self, rules: Rules, body: Object, context: Context) -> Object:
+    def _read(self, rules: ResourceRules, body: Object, context: Context) -> Object:
         resource = rules.resource
         if not isinstance(body, dict):
             raise bad_request("the body of the request is not an object")
@@ -219,7 +221,9 @@ class Operations:
             context.warnings.extend(f'unknown field "{name}"' for name in unknown)
         return {"kind": resource.kind, "apiVersion": resource.api_version} | obj
 
-    async def _mutate(self, rules: Rules, attributes: Attributes, context: Context) -> Object:
+    async def _mutate(
+        self, rules: ResourceRules, attributes: Attributes, context: Context
+    ) -> Object:
         def redecode(patched: Object) -> Object:
             obj, _ = rules.read(patched, strict=False)
             return obj
@@ -230,7 +234,7 @@ class Operations:
         result: Object = copy(mutated)
         return result
 
-    def _check_identity(self, resource: Resource, new: Object, old: Object, patch: bool) -> None:
+    def _check_identity(self, resource: ApiResource, new: Object, old: Object, patch: bool) -> None:
         name = old["name"]
         if new.get("name", name) != name:
             text = f"the name of the object ({new['name']}) does not match the name on the URL"
@@ -254,7 +258,7 @@ class Operations:
         if version and version != old["resourceVersion"]:
             raise status.conflict(resource.plural, resource.group, name)
 
-    def _namespace_open(self, resource: Resource, namespace: str, name: str) -> Object:
+    def _namespace_open(self, resource: ApiResource, namespace: str, name: str) -> Object:
         found = self.store.get(("/namespaces", "", namespace))
         if found is None:
             raise status.not_found("namespaces", "", namespace)
@@ -271,7 +275,7 @@ class Operations:
             raise status.forbidden(resource.plural, resource.group, name, why, [cause])
         return found
 
-    def _refuse(self, resource: Resource, meta: Object, found: list[FieldError]) -> None:
+    def _refuse(self, resource: ApiResource, meta: Object, found: list[FieldError]) -> None:
         if found:
             name = meta.get("name", "")
             raise status.invalid_object(resource.kind, resource.group, name, found)
@@ -281,7 +285,7 @@ def _with(attributes: Attributes, obj: Object) -> Attributes:
     return replace(attributes, obj=obj)
 
 
-def _check_namespace(resource: Resource, namespace: str, meta: dict[str, Any]) -> None:
+def _check_namespace(resource: ApiResource, namespace: str, meta: dict[str, Any]) -> None:
     if not resource.namespaced:
         meta.pop("namespace", None)
     elif meta.setdefault("namespace", namespace) != namespace:

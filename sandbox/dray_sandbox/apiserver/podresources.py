@@ -6,7 +6,7 @@ import re
 
 from . import quantities
 from .names import qualified_name
-from .quantities import Quantity
+from .quantities import ApiQuantity
 from .status import FieldError, Object, invalid, not_supported, required
 
 _STANDARD = ("cpu", "memory", "ephemeral-storage")
@@ -66,7 +66,7 @@ def _name(name: str, field: str) -> list[FieldError]:
     return [*found, invalid(field, name, "must be a standard resource for containers")]
 
 
-def _amount(name: str, amount: Quantity, field: str) -> list[FieldError]:
+def _amount(name: str, amount: ApiQuantity, field: str) -> list[FieldError]:
     if amount.value < 0:
         return [invalid(field, str(amount), "must be greater than or equal to 0")]
     if _extended(name) and amount.value.denominator != 1:
@@ -74,7 +74,9 @@ def _amount(name: str, amount: Quantity, field: str) -> list[FieldError]:
     return []
 
 
-def _within(name: str, amount: Quantity, limit: Quantity | None, field: str) -> list[FieldError]:
+def _within(
+    name: str, amount: ApiQuantity, limit: ApiQuantity | None, field: str
+) -> list[FieldError]:
     if limit is None:
         text = "Limit must be set for non overcommitable resources"
         return [required(f"{field}.limits", text)] if _extended(name) else []

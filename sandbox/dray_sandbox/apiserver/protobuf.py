@@ -19,7 +19,7 @@ CONTENT_TYPE = "application/vnd.kubernetes.protobuf"
 
 
 @dataclass(frozen=True)
-class Field:
+class ProtobufField:
     """One field: its JSON name, its kind, and the fields of a message."""
 
     name: str
@@ -29,43 +29,43 @@ class Field:
     repeated: bool = False
 
 
-Message = dict[int, Field]
+Message = dict[int, ProtobufField]
 _METADATA: Message = {
-    1: Field("name"),
-    2: Field("generateName"),
-    3: Field("namespace"),
-    11: Field("labels", "string-map"),
-    12: Field("annotations", "string-map"),
-    14: Field("finalizers", repeated=True),
+    1: ProtobufField("name"),
+    2: ProtobufField("generateName"),
+    3: ProtobufField("namespace"),
+    11: ProtobufField("labels", "string-map"),
+    12: ProtobufField("annotations", "string-map"),
+    14: ProtobufField("finalizers", repeated=True),
 }
-_META = Field("metadata", "message", _METADATA)
-_PRECONDITIONS: Message = {1: Field("uid"), 2: Field("resourceVersion")}
+_META = ProtobufField("metadata", "message", _METADATA)
+_PRECONDITIONS: Message = {1: ProtobufField("uid"), 2: ProtobufField("resourceVersion")}
 _DELETE_OPTIONS: Message = {
-    1: Field("gracePeriodSeconds", "int"),
-    2: Field("preconditions", "message", _PRECONDITIONS),
-    3: Field("orphanDependents", "bool"),
-    4: Field("propagationPolicy"),
-    5: Field("dryRun", repeated=True),
+    1: ProtobufField("gracePeriodSeconds", "int"),
+    2: ProtobufField("preconditions", "message", _PRECONDITIONS),
+    3: ProtobufField("orphanDependents", "bool"),
+    4: ProtobufField("propagationPolicy"),
+    5: ProtobufField("dryRun", repeated=True),
 }
 _KINDS: dict[tuple[str, str], Message] = {
     ("v1", "Namespace"): {1: _META},
     ("v1", "ConfigMap"): {
         1: _META,
-        2: Field("data", "string-map"),
-        3: Field("binaryData", "bytes-map"),
-        4: Field("immutable", "bool"),
+        2: ProtobufField("data", "string-map"),
+        3: ProtobufField("binaryData", "bytes-map"),
+        4: ProtobufField("immutable", "bool"),
     },
     ("v1", "Secret"): {
         1: _META,
-        2: Field("data", "bytes-map"),
-        3: Field("type"),
-        4: Field("stringData", "string-map"),
-        5: Field("immutable", "bool"),
+        2: ProtobufField("data", "bytes-map"),
+        3: ProtobufField("type"),
+        4: ProtobufField("stringData", "string-map"),
+        5: ProtobufField("immutable", "bool"),
     },
     ("v1", "ServiceAccount"): {1: _META},
     ("policy/v1", "Eviction"): {
         1: _META,
-        2: Field("deleteOptions", "message", _DELETE_OPTIONS),
+        2: ProtobufField("deleteOptions", "message", _DELETE_OPTIONS),
     },
     ("v1", "DeleteOptions"): _DELETE_OPTIONS,
     ("meta.k8s.io/v1", "DeleteOptions"): _DELETE_OPTIONS,
@@ -115,7 +115,7 @@ def _entry(raw: bytes, kind: str) -> tuple[str, str]:
     return parts.get(1, b"").decode(), text
 
 
-def _value(value: Any, field: Field) -> Any:
+def _value(value: Any, field: ProtobufField) -> Any:
     match field.kind:
         case "message":
             return _message(value, field.fields or {})

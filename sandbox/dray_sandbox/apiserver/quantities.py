@@ -20,7 +20,7 @@ SYNTAX_ERROR = (
 
 
 @dataclass(frozen=True)
-class Quantity:
+class ApiQuantity:
     """An exact number and the suffix family it was written in."""
 
     value: Fraction
@@ -34,7 +34,7 @@ class Quantity:
         return ceil(self.value)
 
 
-def parse(text: str) -> Quantity:
+def parse(text: str) -> ApiQuantity:
     """Read a quantity; `ValueError` when it is none."""
     match = _SYNTAX.fullmatch(text)
     if not match:
@@ -43,12 +43,12 @@ def parse(text: str) -> Quantity:
     number = Fraction("0" + digits if digits.startswith(".") else digits.rstrip("."))
     number = -number if sign == "-" else number
     if exponent:
-        return Quantity(_nano(number * Fraction(10) ** int(exponent[1:])), "exponent")
+        return ApiQuantity(_nano(number * Fraction(10) ** int(exponent[1:])), "exponent")
     if suffix in _BINARY:
-        return Quantity(_nano(number * 2 ** _BINARY[suffix]), "binary")
+        return ApiQuantity(_nano(number * 2 ** _BINARY[suffix]), "binary")
     if (suffix or "") not in _DECIMAL:
         raise ValueError("unable to parse quantity's suffix")
-    return Quantity(_nano(number * Fraction(10) ** _DECIMAL[suffix or ""]), "decimal")
+    return ApiQuantity(_nano(number * Fraction(10) ** _DECIMAL[suffix or ""]), "decimal")
 
 
 def _nano(value: Fraction) -> Fraction:

@@ -6,7 +6,7 @@ import itertools
 from typing import Any
 
 from . import quantities
-from .quantities import Quantity
+from .quantities import ApiQuantity
 from .status import FieldError, Object, duplicate, forbidden_field, invalid, required, too_many
 
 MAX_VALID_VALUES = 10
@@ -43,7 +43,9 @@ def _with_default(policy: Object, field: str, kind: str, check: Any) -> list[Fie
     return result
 
 
-def _values(values: list[str], default: Quantity, size: Quantity, field: str) -> list[FieldError]:
+def _values(
+    values: list[str], default: ApiQuantity, size: ApiQuantity, field: str
+) -> list[FieldError]:
     field = f"{field}.validValues"
     options = [quantities.parse(value) for value in values]
     found = [
@@ -68,14 +70,14 @@ def _values(values: list[str], default: Quantity, size: Quantity, field: str) ->
     return found
 
 
-def _range(limits: Object, default: Quantity, size: Quantity, field: str) -> list[FieldError]:
+def _range(limits: Object, default: ApiQuantity, size: ApiQuantity, field: str) -> list[FieldError]:
     field = f"{field}.validRange"
     if "min" not in limits:
         return [required(f"{field}.min", "required when validRange is defined")]
     least = quantities.parse(limits["min"])
     found: list[FieldError] = []
 
-    def refuse(bad: bool, name: str, shown: Quantity, text: str) -> None:
+    def refuse(bad: bool, name: str, shown: ApiQuantity, text: str) -> None:
         if bad:
             found.append(invalid(f"{field}.{name}", str(shown), text))
 
@@ -92,14 +94,14 @@ def _range(limits: Object, default: Quantity, size: Quantity, field: str) -> lis
 
 
 def _step(
-    step: Quantity,
-    least: Quantity,
-    default: Quantity,
-    most: Quantity | None,
-    size: Quantity,
+    step: ApiQuantity,
+    least: ApiQuantity,
+    default: ApiQuantity,
+    most: ApiQuantity | None,
+    size: ApiQuantity,
     refuse: Any,
 ) -> None:
-    added = Quantity(least.value + step.value, least.family)
+    added = ApiQuantity(least.value + step.value, least.family)
     text = f"one step {added} is larger than capacity value: {size}"
     refuse(added.value > size.value, "step", step, text)
     if step.whole() == 0:

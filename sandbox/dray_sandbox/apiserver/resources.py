@@ -12,7 +12,7 @@ from .typed import Type
 
 
 @dataclass(frozen=True)
-class Resource:
+class ApiResource:
     """One resource of one API version."""
 
     group: str
@@ -64,7 +64,7 @@ class Resource:
         known = (f"{self.group}/{version}" for version in ("v1", "v1beta1", "v1beta2"))
         return tuple(name for name in known if name != self.api_version)
 
-    def in_version(self, version: str) -> Resource:
+    def in_version(self, version: str) -> ApiResource:
         """The same resource in another of its versions."""
         return self if version == self.version else replace(self, version=version)
 
@@ -94,63 +94,63 @@ class Resource:
 
 
 _CORE = (
-    Resource("", "v1", "namespaces", "Namespace", False, ("ns",), (), ("status",),
+    ApiResource("", "v1", "namespaces", "Namespace", False, ("ns",), (), ("status",),
              field_selectors=("status.phase",)),
-    Resource("", "v1", "nodes", "Node", False, ("no",), (), ("status",), table=core.NODE,
+    ApiResource("", "v1", "nodes", "Node", False, ("no",), (), ("status",), table=core.NODE,
              field_selectors=("spec.unschedulable",)),
-    Resource("", "v1", "pods", "Pod", True, ("po",), ("all",),
+    ApiResource("", "v1", "pods", "Pod", True, ("po",), ("all",),
              ("status", "binding", "eviction"), table=pods.POD, tracks_generation=True,
              field_selectors=("spec.nodeName", "spec.restartPolicy", "spec.schedulerName",
                               "spec.serviceAccountName", "status.phase", "status.podIP",
                               "status.nominatedNodeName", "spec.hostNetwork")),
-    Resource("", "v1", "events", "Event", True, ("ev",),
+    ApiResource("", "v1", "events", "Event", True, ("ev",),
              field_selectors=("involvedObject.kind", "involvedObject.namespace",
                               "involvedObject.name", "involvedObject.uid",
                               "involvedObject.apiVersion", "involvedObject.resourceVersion",
                               "involvedObject.fieldPath", "reason", "reportingComponent",
                               "source", "type")),
-    Resource("", "v1", "secrets", "Secret", True, field_selectors=("type",)),
-    Resource("", "v1", "configmaps", "ConfigMap", True, ("cm",)),
-    Resource("", "v1", "serviceaccounts", "ServiceAccount", True, ("sa",), (), ("token",)),
-    Resource("", "v1", "services", "Service", True, ("svc",), ("all",), ("status",)),
+    ApiResource("", "v1", "secrets", "Secret", True, field_selectors=("type",)),
+    ApiResource("", "v1", "configmaps", "ConfigMap", True, ("cm",)),
+    ApiResource("", "v1", "serviceaccounts", "ServiceAccount", True, ("sa",), (), ("token",)),
+    ApiResource("", "v1", "services", "Service", True, ("svc",), ("all",), ("status",)),
 )  # fmt: skip
 _GROUPS = (
-    Resource("events.k8s.io", "v1", "events", "Event", True, ("ev",), stored_as="/events",
+    ApiResource("events.k8s.io", "v1", "events", "Event", True, ("ev",), stored_as="/events",
              field_selectors=("reason", "type", "regarding.kind", "regarding.name",
                               "regarding.namespace", "regarding.uid")),
-    Resource("coordination.k8s.io", "v1", "leases", "Lease", True, table=core.LEASE,
+    ApiResource("coordination.k8s.io", "v1", "leases", "Lease", True, table=core.LEASE,
              unconditional_update=False),
-    Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False, ("pc",)),
-    Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True, ("pdb",), (),
+    ApiResource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False, ("pc",)),
+    ApiResource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True, ("pdb",), (),
              ("status",), tracks_generation=True),
-    Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", False,
+    ApiResource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", False,
              table=devices.DEVICE_CLASS, tracks_generation=True),
-    Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim", True, (), (),
+    ApiResource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim", True, (), (),
              ("status",), table=devices.CLAIM),
-    Resource("resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate", True,
+    ApiResource("resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate", True,
              table=devices.TEMPLATE),
-    Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", False,
+    ApiResource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", False,
              table=devices.SLICE, tracks_generation=True,
              field_selectors=("spec.nodeName", "spec.driver")),
-    Resource("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations",
+    ApiResource("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations",
              "MutatingWebhookConfiguration", False, (), ("api-extensions",),
              unconditional_update=False, tracks_generation=True),
-    Resource("admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations",
+    ApiResource("admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations",
              "ValidatingWebhookConfiguration", False, (), ("api-extensions",),
              unconditional_update=False, tracks_generation=True),
-    Resource("admissionregistration.k8s.io", "v1", "validatingadmissionpolicies",
+    ApiResource("admissionregistration.k8s.io", "v1", "validatingadmissionpolicies",
              "ValidatingAdmissionPolicy", False, (), ("api-extensions",), ("status",),
              unconditional_update=False, tracks_generation=True),
-    Resource("admissionregistration.k8s.io", "v1", "validatingadmissionpolicybindings",
+    ApiResource("admissionregistration.k8s.io", "v1", "validatingadmissionpolicybindings",
              "ValidatingAdmissionPolicyBinding", False, (), ("api-extensions",),
              unconditional_update=False, tracks_generation=True),
-    Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions",
+    ApiResource("apiextensions.k8s.io", "v1", "customresourcedefinitions",
              "CustomResourceDefinition", False, ("crd", "crds"), ("api-extensions",),
              ("status",), unconditional_update=False, tracks_generation=True),
 )  # fmt: skip
 
 
-_TAINT_RULES = Resource(
+_TAINT_RULES = ApiResource(
     "resource.k8s.io", "v1beta2", "devicetaintrules", "DeviceTaintRule", False, (), (),
     ("status",), table=devices.TAINT_RULE, tracks_generation=True,
 )  # fmt: skip
@@ -158,7 +158,7 @@ OFF_BY_DEFAULT: Final = ("resource.k8s.io/v1beta2",)
 """Versions that a server serves only where it is told to."""
 
 
-def _v1beta2(resource: Resource) -> Resource:
+def _v1beta2(resource: ApiResource) -> ApiResource:
     """A DRA resource in its last beta version, which has the same fields."""
     return replace(
         resource,
@@ -177,7 +177,7 @@ class Registry:
 
     def __init__(self, serve: tuple[str, ...] = ()) -> None:
         """``serve`` are versions of OFF_BY_DEFAULT; ValueError for any other."""
-        self._resources: dict[tuple[str, str, str], Resource] = {}
+        self._resources: dict[tuple[str, str, str], ApiResource] = {}
         for resource in _CORE + _GROUPS:
             self.add(resource)
         if unknown := [name for name in serve if name not in OFF_BY_DEFAULT]:
@@ -190,7 +190,7 @@ class Registry:
         if serve:
             self.add(_TAINT_RULES)
 
-    def add(self, resource: Resource) -> None:
+    def add(self, resource: ApiResource) -> None:
         """Serve a resource (again)."""
         self._resources[resource.group, resource.version, resource.plural] = resource
 
@@ -199,18 +199,18 @@ class Registry:
         for key in [k for k in self._resources if k[0] == group and k[2] == plural]:
             del self._resources[key]
 
-    def find(self, group: str, version: str, plural: str) -> Resource | None:
+    def find(self, group: str, version: str, plural: str) -> ApiResource | None:
         """The resource at a path, if it is served."""
         return self._resources.get((group, version, plural))
 
-    def by_kind(self, api_version: str, kind: str) -> Resource | None:
+    def by_kind(self, api_version: str, kind: str) -> ApiResource | None:
         """The resource of a kind, as ownerReferences name it."""
         for resource in self._resources.values():
             if resource.kind == kind and resource.api_version == api_version:
                 return resource
         return None
 
-    def of_group(self, group: str, version: str) -> list[Resource]:
+    def of_group(self, group: str, version: str) -> list[ApiResource]:
         """Resources of one group version, sorted by name."""
         found = [r for r in self._resources.values() if (r.group, r.version) == (group, version)]
         return sorted(found, key=lambda resource: resource.plural)
@@ -223,5 +223,5 @@ class Registry:
                 result[group].append(version)
         return result
 
-    def __iter__(self) -> Iterator[Resource]:
+    def __iter__(self) -> Iterator[ApiResource]:
         return iter(list(self._resources.values()))

@@ -7,18 +7,18 @@ from collections.abc import Mapping, Sequence
 from dray.domain.equality import strictly_equal
 
 from . import metadata, typed
-from .resources import Resource
+from .resources import ApiResource
 from .status import FieldError, Object, invalid
 from .store import copy
 
 
-class Rules:
+class ResourceRules:
     """The behaviour of an ordinary built-in kind; kinds override what differs."""
 
     has_status: bool = False
     """Does the kind have a status subresource?"""
 
-    def __init__(self, resource: Resource) -> None:
+    def __init__(self, resource: ApiResource) -> None:
         self.resource = resource
         self.namespace_labels: Mapping[str, str] = {}
         """Labels of the namespace of the object at hand."""
@@ -84,7 +84,7 @@ class Rules:
         return metadata.errors(meta, metadata.name_rule(self.resource.plural), built_in=built_in)
 
 
-class WithStatus(Rules):
+class WithStatus(ResourceRules):
     """A kind with a status subresource."""
 
     has_status = True

@@ -11,7 +11,7 @@ from . import claimspec, claimstatus, metadata
 from .deviceparts import opaque_errors
 from .fieldlists import list_errors
 from .names import annotation_errors, label_errors, qualified_name
-from .rules import Rules, WithStatus, immutable
+from .rules import ResourceRules, WithStatus, immutable
 from .status import FieldError, Object, forbidden_field, invalid
 
 _QUOTA = "requests."
@@ -49,7 +49,7 @@ class ClaimRules(WithStatus):
         return claimstatus.status_errors(new["status"], before, names, deleting=deleting)
 
 
-class TemplateRules(Rules):
+class TemplateRules(ResourceRules):
     """ResourceClaimTemplate."""
 
     def default(self, obj: Object) -> None:
@@ -71,7 +71,7 @@ class TemplateRules(Rules):
         return immutable("spec", new["spec"], old["spec"])
 
 
-class ClassRules(Rules):
+class ClassRules(ResourceRules):
     """DeviceClass."""
 
     def default(self, obj: Object) -> None:

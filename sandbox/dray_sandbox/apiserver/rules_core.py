@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from .budgets import BudgetRules
 from .names import qualified_name
-from .resources import Resource
-from .rules import Rules, WithStatus, take_metadata
+from .resources import ApiResource
+from .rules import ResourceRules, WithStatus, take_metadata
 from .rules_claims import ClaimRules, ClassRules, TemplateRules
 from .rules_pods import PodRules
 from .rules_policies import PolicyBindingRules, PolicyRules
@@ -99,7 +99,7 @@ class NodeRules(WithStatus):
         return found
 
 
-class EventRules(Rules):
+class EventRules(ResourceRules):
     """core/v1 Event: it lives in the namespace of what it is about."""
 
     def default(self, obj: Object) -> None:
@@ -119,7 +119,7 @@ class EventRules(Rules):
         return []
 
 
-class LeaseRules(Rules):
+class LeaseRules(ResourceRules):
     """Lease."""
 
     def default(self, obj: Object) -> None:
@@ -137,7 +137,7 @@ class LeaseRules(Rules):
         return found
 
 
-class SecretRules(Rules):
+class SecretRules(ResourceRules):
     """Secret: stringData is written into data."""
 
     def default(self, obj: Object) -> None:
@@ -163,7 +163,7 @@ class ServiceRules(WithStatus):
         obj.setdefault("status", {"loadBalancer": {}})
 
 
-_BY_RESOURCE: dict[str, type[Rules]] = {
+_BY_RESOURCE: dict[str, type[ResourceRules]] = {
     "/namespaces": NamespaceRules,
     "/nodes": NodeRules,
     "/pods": PodRules,
@@ -184,6 +184,6 @@ _BY_RESOURCE: dict[str, type[Rules]] = {
 }
 
 
-def built_in_rules(resource: Resource) -> Rules:
+def built_in_rules(resource: ApiResource) -> ResourceRules:
     """The rules of a built-in resource."""
-    return _BY_RESOURCE.get(resource.store_key, Rules)(resource)
+    return _BY_RESOURCE.get(resource.store_key, ResourceRules)(resource)

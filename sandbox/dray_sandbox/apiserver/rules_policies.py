@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from . import matchconditions
 from .policies import REASONS
-from .rules import Rules, WithStatus
+from .rules import ResourceRules, WithStatus
 from .rules_webhooks import condition_errors
 from .status import FieldError, Object, forbidden_field, invalid, not_supported, required
 
@@ -61,7 +61,7 @@ class PolicyRules(WithStatus):
         return found
 
 
-class PolicyBindingRules(Rules):
+class PolicyBindingRules(ResourceRules):
     """ValidatingAdmissionPolicyBinding."""
 
     def default(self, obj: Object) -> None:

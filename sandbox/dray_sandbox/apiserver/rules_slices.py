@@ -11,7 +11,7 @@ from .devicespec import counter_set_errors, device_errors
 from .fieldlists import named, set_errors
 from .names import dns_subdomain
 from .nodeselectors import node_selector_errors, terms_shown
-from .rules import Rules, immutable
+from .rules import ResourceRules, immutable
 from .status import FieldError, Object, invalid, required
 
 MAX_DEVICES = 128
@@ -24,7 +24,7 @@ _ONE_SELECTION = (
 )
 
 
-class SliceRules(Rules):
+class SliceRules(ResourceRules):
     """ResourceSlice."""
 
     def default(self, obj: Object) -> None:

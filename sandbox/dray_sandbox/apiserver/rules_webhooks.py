@@ -8,14 +8,14 @@ from collections.abc import Sequence
 
 from . import matchconditions
 from .names import qualified_name
-from .rules import Rules
+from .rules import ResourceRules
 from .status import FieldError, Object, duplicate, invalid, not_supported, required, too_many
 
 MAX_CONDITIONS = 64
 _POLICIES = ("Fail", "Ignore")
 
 
-class WebhookRules(Rules):
+class WebhookRules(ResourceRules):
     """Mutating and validating webhook configurations."""
 
     def default(self, obj: Object) -> None:

@@ -22,7 +22,7 @@ _TERM = re.compile(
 
 
 @dataclass(frozen=True)
-class Requirement:
+class SelectorRequirement:
     """One term of a label selector."""
 
     key: str
@@ -47,7 +47,7 @@ class Requirement:
                 return value is not None and value.isdigit() and int(value) < int(self.values[0])
 
 
-def parse_labels(text: str) -> list[Requirement]:
+def parse_labels(text: str) -> list[SelectorRequirement]:
     """Read `a=b,c in (d, e),!f`; 400 when it is none."""
     terms, position = [], 0
     while position < len(text):
@@ -59,30 +59,32 @@ def parse_labels(text: str) -> list[Requirement]:
     return terms
 
 
-def _requirement(match: re.Match[str]) -> Requirement:
+def _requirement(match: re.Match[str]) -> SelectorRequirement:
     if match["absent"]:
-        return Requirement(match["absent"], "DoesNotExist")
+        return SelectorRequirement(match["absent"], "DoesNotExist")
     if match["exists"]:
-        return Requirement(match["exists"], "Exists")
+        return SelectorRequirement(match["exists"], "Exists")
     if match["set"]:
         values = tuple(value.strip() for value in match["values"].split(","))
-        return Requirement(match["key"], "In" if match["set"] == "in" else "NotIn", values)
+        return SelectorRequirement(match["key"], "In" if match["set"] == "in" else "NotIn", values)
     operator = {"!=": "NotIn", ">": "Gt", "<": "Lt"}.get(match["op"], "In")
-    return Requirement(match["key2"], operator, (match["value"],))
+    return SelectorRequirement(match["key2"], operator, (match["value"],))
 
 
-def label_selector(selector: Mapping[str, Any] | None) -> list[Requirement]:
+def label_selector(selector: Mapping[str, Any] | None) -> list[SelectorRequirement]:
     """A LabelSelector object; an empty one matches everything."""
     if not selector:
         return []
-    terms = [Requirement(k, "In", (v,)) for k, v in (selector.get("matchLabels") or {}).items()]
+    terms = [
+        SelectorRequirement(k, "In", (v,)) for k, v in (selector.get("matchLabels") or {}).items()
+    ]
     for expression in selector.get("matchExpressions") or []:
         values = tuple(expression.get("values") or ())
-        terms.append(Requirement(expression["key"], expression["operator"], values))
+        terms.append(SelectorRequirement(expression["key"], expression["operator"], values))
     return terms
 
 
-def matches_labels(terms: Sequence[Requirement], labels: Mapping[str, str] | None) -> bool:
+def matches_labels(terms: Sequence[SelectorRequirement], labels: Mapping[str, str] | None) -> bool:
     """Does a label map satisfy every term?"""
     return all(term.matches(labels or {}) for term in terms)
 

@@ -12,7 +12,7 @@ from aiohttp import web
 from dray_sandbox.certificates import make_server_files
 
 from .requests import Tokens, user
-from .server import STORE, WATCHES, Settings, create_app, server_context
+from .server import STORE, WATCHES, ApiServerSettings, create_app, server_context
 from .store import Store
 from .watch import Watches
 
@@ -20,7 +20,7 @@ ADMIN_TOKEN = "sandbox-admin"
 
 
 @dataclass(frozen=True)
-class Running:
+class RunningServer:
     """Where a server listens and how to reach it."""
 
     url: str
@@ -41,8 +41,8 @@ class Running:
 
 @asynccontextmanager
 async def serve(
-    directory: Path, settings: Settings | None = None, *, port: int = 0
-) -> AsyncIterator[Running]:
+    directory: Path, settings: ApiServerSettings | None = None, *, port: int = 0
+) -> AsyncIterator[RunningServer]:
     """Serve on a free local port; certificates go to `directory`. One admin token is known."""
     files = make_server_files(directory, ("127.0.0.1", "localhost"))
     tokens = Tokens({ADMIN_TOKEN: user("kubernetes-admin", "admin", ["system:masters"])})
@@ -54,6 +54,6 @@ async def serve(
         site = web.TCPSite(runner, "127.0.0.1", port, ssl_context=context)
         await site.start()
         bound = runner.addresses[0][1]
-        yield Running(f"https://127.0.0.1:{bound}", ADMIN_TOKEN, files.authority, app)
+        yield RunningServer(f"https://127.0.0.1:{bound}", ADMIN_TOKEN, files.authority, app)
     finally:
         await runner.cleanup()

@@ -15,11 +15,11 @@ from aiohttp import web
 from dray.domain.names import DRAY_NAMESPACE
 
 from . import discovery, metadata, status
-from .admission import Admission
+from .admission import ApiAdmission
 from .deletion import Deletion
 from .garbage import GarbageCollector, follow_crds
 from .handlers import Handlers
-from .journal import Journal
+from .journal import RequestJournal
 from .manifests import apply_directory
 from .operations import Operations
 from .requests import DEPRECATION, SAID, Tokens, answer, failure, parse_path, warned
@@ -39,7 +39,7 @@ WATCHES: web.AppKey[Watches] = web.AppKey("watches", Watches)
 
 
 @dataclass(frozen=True)
-class Settings:
+class ApiServerSettings:
     """How the server is set up."""
 
     data_dir: Path | None = None
@@ -53,15 +53,15 @@ class Settings:
     """API versions that are off by default: `resource.k8s.io/v1beta2`."""
 
 
-def create_app(tokens: Tokens, settings: Settings | None = None) -> web.Application:
+def create_app(tokens: Tokens, settings: ApiServerSettings | None = None) -> web.Application:
     """The API server as an aiohttp application."""
-    settings = settings or Settings()
-    journal = Journal(settings.data_dir) if settings.data_dir else None
+    settings = settings or ApiServerSettings()
+    journal = RequestJournal(settings.data_dir) if settings.data_dir else None
     store = Store(journal, settings.history_size)
     registry = Registry(settings.serve)
     follow_crds(store, registry)
     client = WebhookClient()
-    operations = Operations(store, registry, Admission(store, client))
+    operations = Operations(store, registry, ApiAdmission(store, client))
     deletion = Deletion(operations)
     watches = Watches(store, settings.watch)
     accounts = ServiceAccountTokens(store, registry, signing_key(settings.data_dir))

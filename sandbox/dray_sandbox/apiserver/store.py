@@ -15,7 +15,7 @@ import msgspec
 
 from dray.domain import json_codec
 
-from .journal import Journal, Line
+from .journal import Line, RequestJournal
 from .status import Object, gone
 
 _ANYTHING = msgspec.json.Decoder[Any]()
@@ -28,7 +28,7 @@ class Conflict(Exception):
 
 
 @dataclass(frozen=True)
-class Change:
+class StoreChange:
     """One write: the object before and after (None: absent)."""
 
     version: int
@@ -45,19 +45,19 @@ def copy(value: Any) -> Any:
 class Store:
     """All objects by key, one growing version, and the last `history_size` changes."""
 
-    def __init__(self, journal: Journal | None = None, history_size: int = 20_000) -> None:
+    def __init__(self, journal: RequestJournal | None = None, history_size: int = 20_000) -> None:
         self._objects: dict[str, dict[tuple[str, str], Object]] = {}
-        self._history: deque[Change] = deque()
+        self._history: deque[StoreChange] = deque()
         self._history_size = history_size
         self._journal = journal
-        self._listeners: list[Callable[[Change], None]] = []
+        self._listeners: list[Callable[[StoreChange], None]] = []
         self.version = 1
         self.compacted = 1
         """Changes up to this version are forgotten."""
         if journal is not None:
             self._load(journal)
 
-    def listen(self, listener: Callable[[Change], None]) -> Callable[[], None]:
+    def listen(self, listener: Callable[[StoreChange], None]) -> Callable[[], None]:
         """Call `listener` with every change from now on; the result ends that."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
@@ -96,7 +96,7 @@ class Store:
         keys = sorted(k for k in found if not namespace or k[0] == namespace)
         return [found[k] for k in keys]
 
-    def since(self, version: int, resource: str) -> Iterator[Change]:
+    def since(self, version: int, resource: str) -> Iterator[StoreChange]:
         """Changes of a resource after `version`; 410 when some are forgotten."""
         if version < self.compacted:
             raise gone(f"too old resource version: {version} ({self.compacted})")
@@ -117,10 +117,10 @@ class Store:
         if self._journal is not None:
             self._journal.append(_line(version, key, new and stamped))
         kept = stamped if new is not None else None
-        self._put(Change(version, key, old, kept))
+        self._put(StoreChange(version, key, old, kept))
         return stamped
 
-    def _put(self, change: Change) -> None:
+    def _put(self, change: StoreChange) -> None:
         self.version = change.version
         objects = self._objects.setdefault(change.key[0], {})
         if change.new is None:
@@ -143,7 +143,7 @@ class Store:
         if self._journal is not None:
             self._journal.close()
 
-    def _load(self, journal: Journal) -> None:
+    def _load(self, journal: RequestJournal) -> None:
         for line in journal.snapshot():
             if "key" not in line:
                 self.version = self.compacted = line["version"]
@@ -153,7 +153,7 @@ class Store:
         for line in journal.entries():
             if line["version"] > self.version:
                 key: Key = tuple(line["key"])
-                self._put(Change(line["version"], key, self.get(key), line.get("object")))
+                self._put(StoreChange(line["version"], key, self.get(key), line.get("object")))
         journal.restart(self._snapshot_lines(), self._history_lines())
 
     def _snapshot_lines(self) -> Iterator[Line]:

@@ -9,7 +9,7 @@ from .admission import Attributes
 from .context import Context
 from .deletion import DeleteOptions, Deletion
 from .operations import Operations, key_of
-from .resources import Resource
+from .resources import ApiResource
 from .rules_pods import scheduled
 from .status import Object, bad_request
 from .store import Conflict
@@ -19,7 +19,7 @@ SUCCESS: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status
 
 async def bind(
     operations: Operations,
-    resource: Resource,
+    resource: ApiResource,
     namespace: str,
     name: str,
     body: Object,
@@ -56,7 +56,7 @@ async def bind(
 
 def _bind_now(
     operations: Operations,
-    resource: Resource,
+    resource: ApiResource,
     namespace: str,
     name: str,
     body: Object,
@@ -102,7 +102,7 @@ def _check(pod: Object, name: str, meta: Object) -> None:
 async def evict(
     operations: Operations,
     deletion: Deletion,
-    resource: Resource,
+    resource: ApiResource,
     namespace: str,
     name: str,
     body: Object,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .columns import Column, columns_of
-from .resources import Resource
+from .columns import TableColumn, columns_of
+from .resources import ApiResource
 from .status import Object
 
 
 def table(
-    resource: Resource,
+    resource: ApiResource,
     items: Sequence[Object],
     meta: Object,
     include: str = "Metadata",
@@ -28,7 +28,7 @@ def table(
     }
 
 
-def _definition(column: Column) -> Object:
+def _definition(column: TableColumn) -> Object:
     return {
         "name": column.name,
         "type": column.kind,
@@ -38,7 +38,7 @@ def _definition(column: Column) -> Object:
     }
 
 
-def _row(item: Object, columns: Sequence[Column], include: str) -> Object:
+def _row(item: Object, columns: Sequence[TableColumn], include: str) -> Object:
     row: Object = {"cells": [column.cell(item) for column in columns]}
     if include == "Object":
         row["object"] = item

@@ -12,11 +12,11 @@ from .apply import MergeKeys, apply_patch, built_in_keys, schema_keys
 from .context import Context
 from .patches import json_patch, merge_patch, strategic_patch
 from .requests import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, flag
-from .resources import Resource
+from .resources import ApiResource
 from .status import Object, bad_request
 
 
-def keys_of(resource: Resource) -> MergeKeys:
+def keys_of(resource: ApiResource) -> MergeKeys:
     """How lists of a resource are merged by server-side apply."""
     return built_in_keys if resource.schema is None else schema_keys(resource.schema)
 
@@ -29,7 +29,7 @@ def replacement(body: Any) -> Callable[[Object | None], Object]:
     return lambda _: dict(body)
 
 
-def applied(resource: Resource, body: Any, subresource: str) -> Any:
+def applied(resource: ApiResource, body: Any, subresource: str) -> Any:
     """What of an applied configuration counts: not the other half; 400 when it names no kind."""
     if not isinstance(body, dict):
         return body
@@ -45,7 +45,7 @@ def applied(resource: Resource, body: Any, subresource: str) -> Any:
 
 
 def patch_of(
-    request: web.Request, resource: Resource, body: Any, context: Context
+    request: web.Request, resource: ApiResource, body: Any, context: Context
 ) -> Callable[[Object | None], Object]:
     """A PATCH of any of the four types; 415 for a type that the resource doesn't take."""
     kind = request.content_type

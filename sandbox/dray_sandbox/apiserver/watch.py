@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from .selectors import Predicate
 from .status import ApiError, Object, gone
-from .store import Change, Store
+from .store import Store, StoreChange
 
 Event = Object
 _LAST_BOOKMARK_S = 2.0
@@ -185,7 +185,7 @@ class _Feed:
         }
         return {"type": "BOOKMARK", "object": item}
 
-    def _changed(self, change: Change) -> None:
+    def _changed(self, change: StoreChange) -> None:
         # A watch from a version of the future waits for it.
         if change.key[0] != self._request.resource_key or change.version <= self._after:
             return
@@ -199,7 +199,7 @@ class _Feed:
             self._pending.append(event)
             self._wake.set()
 
-    def _event(self, change: Change) -> Event | None:
+    def _event(self, change: StoreChange) -> Event | None:
         request = self._request
         if request.namespace and change.key[1] != request.namespace:
             return None

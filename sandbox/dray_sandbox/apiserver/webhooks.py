@@ -19,7 +19,7 @@ _ANYTHING = msgspec.json.Decoder[Any]()
 
 
 @dataclass(frozen=True)
-class Verdict:
+class WebhookVerdict:
     """What a webhook answered."""
 
     allowed: bool
@@ -45,7 +45,7 @@ class WebhookClient:
             await self._session.close()
             self._session = None
 
-    async def call(self, webhook: Object, request: Object) -> Verdict:
+    async def call(self, webhook: Object, request: Object) -> WebhookVerdict:
         """Send one AdmissionRequest; `CallFailed` when there is no usable answer."""
         config = webhook["clientConfig"]
         url = config.get("url")
@@ -96,7 +96,7 @@ def _pem(bundle: str) -> str:
         raise CallFailed(f"caBundle is not base64 of PEM: {error}") from error
 
 
-def _verdict(body: bytes, uid: str) -> Verdict:
+def _verdict(body: bytes, uid: str) -> WebhookVerdict:
     try:
         review = json_codec.decode(body, _ANYTHING)
         response: dict[str, Any] = review["response"]
@@ -111,7 +111,7 @@ def _verdict(body: bytes, uid: str) -> Verdict:
         patch = json_codec.decode(base64.b64decode(response["patch"]), _ANYTHING)
     warnings = list(response.get("warnings") or [])
     status = response.get("status") or {}
-    return Verdict(bool(response.get("allowed")), patch, warnings, status)
+    return WebhookVerdict(bool(response.get("allowed")), patch, warnings, status)
 
 
 def denial(name: str, status: Object) -> ApiError:

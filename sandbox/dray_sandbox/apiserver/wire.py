@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from . import events, subresources
-from .deletion import Deleted
+from .deletion import DeletionResult
 from .operations import Operations
-from .resources import Resource
+from .resources import ApiResource
 from .status import Object
 from .tables import table
 
@@ -16,7 +16,7 @@ TYPE = ("kind", "apiVersion")
 _DELETED_WHOLE = ("/pods", "/services", "/serviceaccounts")
 
 
-def wire(resource: Resource, item: Object) -> Object:
+def wire(resource: ApiResource, item: Object) -> Object:
     """An object as this version of the resource shows it."""
     if resource.group == NEW_EVENTS:
         return events.to_new(item)
@@ -25,7 +25,7 @@ def wire(resource: Resource, item: Object) -> Object:
     return item
 
 
-def stored_as(operations: Operations, resource: Resource, body: Any) -> tuple[Resource, Any]:
+def stored_as(operations: Operations, resource: ApiResource, body: Any) -> tuple[ApiResource, Any]:
     """events.k8s.io Events are stored as core ones."""
     if resource.group != NEW_EVENTS or not isinstance(body, dict):
         return resource, body
@@ -35,14 +35,16 @@ def stored_as(operations: Operations, resource: Resource, body: Any) -> tuple[Re
     return core, events.to_core(body)
 
 
-def event_table(resource: Resource, kind: str, item: Object, include: str, first: bool) -> Object:
+def event_table(
+    resource: ApiResource, kind: str, item: Object, include: str, first: bool
+) -> Object:
     """A watch event's object as a Table; only the first one names the columns."""
     meta = {"resourceVersion": item["metadata"].get("resourceVersion", "")}
     rows = [] if kind == "BOOKMARK" else [item]
     return table(resource, rows, meta, include, with_columns=first)
 
 
-def deletion_answer(resource: Resource, deleted: Deleted) -> Object:
+def deletion_answer(resource: ApiResource, deleted: DeletionResult) -> Object:
     """The object while it remains (for some kinds also when it has gone), else a Success."""
     whole = resource.store_key in _DELETED_WHOLE or resource.group == "resource.k8s.io"
     if not deleted.gone or whole:

@@ -9,7 +9,7 @@ LAST_PAUSE_S = 1000.0
 """client-go's DefaultTypedControllerRateLimiter."""
 
 
-class WorkQueue:
+class ControllerQueue:
     """Keys to work on. A key that is added while in work is worked on once more after."""
 
     def __init__(self) -> None:

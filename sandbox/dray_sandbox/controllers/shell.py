@@ -22,7 +22,7 @@ from dray.kube.ports import (
     Object,
     Resource,
 )
-from dray_sandbox.controllers.queue import WorkQueue
+from dray_sandbox.controllers.queue import ControllerQueue
 from dray_sandbox.controllers.rules import (
     AskForPod,
     Complain,
@@ -80,7 +80,7 @@ class ResourceClaimController:
         self._pods, self._claims, self._templates = _Cache(), _Cache(), _Cache()
         self._gone: OrderedDict[str, None] = OrderedDict()
         self._warned: dict[tuple[str, str], Object] = {}
-        self._queue = WorkQueue()
+        self._queue = ControllerQueue()
         self._synced: set[str] = set()
         self._ready = asyncio.Event()
         self._log = structlog.get_logger()

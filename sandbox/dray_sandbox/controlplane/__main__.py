@@ -11,10 +11,10 @@ from pathlib import Path
 
 from dray.domain.errors import DrayError, InvalidInputError
 from dray_sandbox.access import make_credentials
-from dray_sandbox.controlplane.build import Binary, build
+from dray_sandbox.controlplane.build import GoBinary, build
 from dray_sandbox.controlplane.launch import start_control_plane
 from dray_sandbox.objects import Installer
-from dray_sandbox.places import stack_directory
+from dray_sandbox.paths import stack_directory
 from dray_sandbox.processes import Runner
 from dray_sandbox.roles import cluster_roles
 
@@ -62,7 +62,7 @@ def _claimed(directory: Path) -> Iterator[None]:
         yield
 
 
-async def _run_in(directory: Path, binary: Binary) -> None:
+async def _run_in(directory: Path, binary: GoBinary) -> None:
     runner = Runner(directory / "logs")
     ended = _asked_to_end()
     try:

@@ -11,7 +11,7 @@ from dray_sandbox.golang import program as golang
 from dray_sandbox.golang import toolchain
 from dray_sandbox.golang.failures import cache_errors
 from dray_sandbox.golang.program import GoProgram
-from dray_sandbox.places import checkout
+from dray_sandbox.paths import checkout
 
 PROGRAMS = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubectl")
 MINORS = ("1.34", "1.35", "1.36", "1.37")
@@ -22,7 +22,7 @@ _FILE = "k8s"
 
 
 @dataclass(frozen=True, slots=True)
-class Binary:
+class GoBinary:
     """The multicall binary, which takes its program from the name it is called by."""
 
     version: str
@@ -70,7 +70,7 @@ def control_plane(module: Path, minor: str = DEFAULT_MINOR) -> GoProgram:
     )
 
 
-async def build(progress: Callable[[str], None], minor: str | None = None) -> Binary:
+async def build(progress: Callable[[str], None], minor: str | None = None) -> GoBinary:
     """The binary of ``minor``, else of the wanted one, built now if the cache has none.
 
     Raises:
@@ -81,7 +81,7 @@ async def build(progress: Callable[[str], None], minor: str | None = None) -> Bi
     directory = (await golang.build(program, progress)).parent
     with cache_errors(directory):
         _link_programs(directory)
-    return Binary(program.kubernetes, directory)
+    return GoBinary(program.kubernetes, directory)
 
 
 def find_kubectl() -> str | None:

@@ -6,13 +6,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dray.domain.errors import PermanentError
-from dray_sandbox.access import ADMIN, CONTROLLERS, SCHEDULER, Credentials, Endpoint, endpoint
+from dray_sandbox.access import (
+    ADMIN,
+    CONTROLLERS,
+    SCHEDULER,
+    Endpoint,
+    SandboxCredentials,
+    endpoint,
+)
 from dray_sandbox.certificates import make_signing_key, write_secret
 from dray_sandbox.controlplane.audit import start_audit_log
-from dray_sandbox.controlplane.build import Binary
-from dray_sandbox.places import free_port
+from dray_sandbox.controlplane.build import GoBinary
+from dray_sandbox.paths import free_port
 from dray_sandbox.probes import answers, listens
-from dray_sandbox.processes import Program, ProgramFailedError, Runner, together
+from dray_sandbox.processes import ProcessSpec, ProgramFailedError, Runner, together
 
 API_SERVER = "kube-apiserver"
 SCHEDULER_NAME = "kube-scheduler"
@@ -28,9 +35,9 @@ class PortsTakenError(PermanentError):
 
 async def start_control_plane(
     runner: Runner,
-    binary: Binary,
+    binary: GoBinary,
     directory: Path,
-    credentials: Credentials,
+    credentials: SandboxCredentials,
     *,
     context: str,
     serve: tuple[str, ...] = (),
@@ -50,7 +57,7 @@ async def start_control_plane(
     etcd = await _on_a_free_port(runner, lambda port: _etcd(runner, binary, directory, port))
     signing_key = make_signing_key(directory / "sa.key")
 
-    def api_server(port: int) -> Program:
+    def api_server(port: int) -> ProcessSpec:
         return _api_server(binary, directory, credentials, signing_key, etcd, port, extra_flags)
 
     port = await _on_a_free_port(runner, api_server)
@@ -62,7 +69,7 @@ async def start_control_plane(
     return dataclasses.replace(reached, audit_log=audit.path)
 
 
-async def change_version(runner: Runner, binary: Binary) -> None:
+async def change_version(runner: Runner, binary: GoBinary) -> None:
     """Run the API server, then scheduler and controllers as ``binary``'s version.
 
     Data, ports and flags stay; etcd runs on. Returns when all three are up. Raises
@@ -82,11 +89,11 @@ def _served(versions: tuple[str, ...]) -> tuple[str, ...]:
     return (f"--runtime-config={enabled}",) if enabled else ()
 
 
-def _of_version(binary: Binary, program: Program) -> Program:
+def _of_version(binary: GoBinary, program: ProcessSpec) -> ProcessSpec:
     return dataclasses.replace(program, argv=(binary.program(program.name), *program.argv[1:]))
 
 
-async def _on_a_free_port(runner: Runner, make: Callable[[int], Program]) -> int:
+async def _on_a_free_port(runner: Runner, make: Callable[[int], ProcessSpec]) -> int:
     """Start what ``make`` describes, again on another port when the race for one is lost."""
     taken: list[str] = []
     while len(taken) < _ATTEMPTS:
@@ -106,7 +113,7 @@ async def _on_a_free_port(runner: Runner, make: Callable[[int], Program]) -> int
     )
 
 
-def _etcd(runner: Runner, binary: Binary, directory: Path, port: int) -> Program:
+def _etcd(runner: Runner, binary: GoBinary, directory: Path, port: int) -> ProcessSpec:
     url = f"http://127.0.0.1:{port}"
     healthy = answers(f"{url}/health")
 
@@ -114,7 +121,7 @@ def _etcd(runner: Runner, binary: Binary, directory: Path, port: int) -> Program
         # Another stack's etcd on this port would answer as well: etcd has no password here.
         return listens(runner.pids().get("etcd", 0), port) and await healthy()
 
-    return Program(
+    return ProcessSpec(
         name="etcd",
         argv=(binary.program("etcd"), str(directory / "etcd"), url),
         ready=ready,
@@ -123,14 +130,14 @@ def _etcd(runner: Runner, binary: Binary, directory: Path, port: int) -> Program
 
 
 def _api_server(
-    binary: Binary,
+    binary: GoBinary,
     directory: Path,
-    credentials: Credentials,
+    credentials: SandboxCredentials,
     signing_key: Path,
     etcd_port: int,
     port: int,
     extra_flags: tuple[str, ...],
-) -> Program:
+) -> ProcessSpec:
     server = credentials.server
     flags = (
         f"--etcd-servers=http://127.0.0.1:{etcd_port}",
@@ -151,7 +158,7 @@ def _api_server(
         *extra_flags,
     )
     url = f"https://127.0.0.1:{port}/readyz"
-    return Program(
+    return ProcessSpec(
         name=API_SERVER,
         argv=(binary.program(API_SERVER), *flags),
         ready=answers(url, authority=server.authority, token=credentials.tokens[ADMIN]),
@@ -160,7 +167,7 @@ def _api_server(
     )
 
 
-def _scheduler(binary: Binary, directory: Path, reached: Endpoint) -> Program:
+def _scheduler(binary: GoBinary, directory: Path, reached: Endpoint) -> ProcessSpec:
     configuration = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
@@ -173,14 +180,14 @@ def _scheduler(binary: Binary, directory: Path, reached: Endpoint) -> Program:
     }
     path = directory / "kube-scheduler.json"
     write_secret(path, json.dumps(configuration, indent=2).encode())
-    return Program(
+    return ProcessSpec(
         name=SCHEDULER_NAME,
         argv=(binary.program(SCHEDULER_NAME), f"--config={path}", "--secure-port=0"),
         order=2,
     )
 
 
-def _controller_manager(binary: Binary, directory: Path, reached: Endpoint) -> Program:
+def _controller_manager(binary: GoBinary, directory: Path, reached: Endpoint) -> ProcessSpec:
     flags = (
         f"--kubeconfig={reached.kubeconfigs[CONTROLLERS]}",
         "--leader-elect=false",
@@ -189,7 +196,7 @@ def _controller_manager(binary: Binary, directory: Path, reached: Endpoint) -> P
         f"--cert-dir={directory}",
         *_FAST,
     )
-    return Program(
+    return ProcessSpec(
         name=CONTROLLERS_NAME,
         argv=(binary.program(CONTROLLERS_NAME), *flags),
         order=2,

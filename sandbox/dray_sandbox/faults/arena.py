@@ -9,8 +9,8 @@ from dray.domain.names import DRIVER, TEMPLATE_LABEL
 from dray.kube.ports import NAMESPACES, POLICIES, POOLS, TEMPLATES, Kube, Object, Resource
 from dray_sandbox.faults.plan import CARDS_PER_NODE, DEDICATED, NAMESPACE, SHARED, TENANT
 from dray_sandbox.layout import ControlPlane, StackOptions, simulated_nodes
-from dray_sandbox.patience import connect_patiently
-from dray_sandbox.places import stack_directory
+from dray_sandbox.paths import stack_directory
+from dray_sandbox.retry import connect_patiently
 from dray_sandbox.stack import Stack
 
 NODES = 4

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from dray.kube.convert import claim_from
 from dray.kube.memory_store import Event, Key, MemoryStore
 from dray.kube.ports import CLAIMS, PODS, Changed, Deleted, Listed, Object, Resource, WatchEvent
-from dray_sandbox.chaos.invariants import Judge
+from dray_sandbox.simulation.invariants import SimulationInvariants
 
 _ORDER = {CLAIMS: 1, PODS: 2}
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ObservedChange:
     """An object as it became; None: it is gone."""
 
     version: int
@@ -27,10 +27,10 @@ class Change:
 
 
 @dataclass(slots=True)
-class History:
+class StackHistory:
     """What the watches told."""
 
-    changes: list[Change] = field(default_factory=list)
+    changes: list[ObservedChange] = field(default_factory=list)
     gaps: list[tuple[int, int]] = field(default_factory=list)
     """Versions above the first, up to the second, may be missing: a watch had to list again."""
     _now: dict[Resource, dict[Key, Object]] = field(default_factory=dict)
@@ -60,18 +60,18 @@ class History:
         seen = {key: version_of(obj) for key, obj in self._now.get(resource, {}).items()}
         return seen == {_key(obj): version_of(obj) for obj in objects}
 
-    def judged(self) -> Judge:
+    def checked(self) -> SimulationInvariants:
         """What an observer of every change has to say; ``violations`` should be empty.
 
         Nobody is accused in a gap, where changes of one kind may lack that explain another's.
         """
-        judge = new_judge()
+        invariants = new_invariants()
         for change in sorted(self.changes, key=lambda change: change.version):
-            before = len(judge.violations)
-            _see(judge, change)
+            before = len(invariants.violations)
+            _see(invariants, change)
             if any(first < change.version <= last for first, last in self.gaps):
-                del judge.violations[before:]
-        return judge
+                del invariants.violations[before:]
+        return invariants
 
     def _relisted(self, resource: Resource, objects: tuple[Object, ...], version: int) -> None:
         if resource in self._told:
@@ -88,27 +88,27 @@ class History:
         known = self._now.setdefault(resource, {})
         if key not in known or version_of(known[key]) < version:
             known[key] = obj
-            self.changes.append(Change(version, resource, key, obj))
+            self.changes.append(ObservedChange(version, resource, key, obj))
         self._told[resource] = max(version, self._told.get(resource, 0))
 
     def _drop(self, resource: Resource, key: Key, version: int) -> None:
         if self._now.setdefault(resource, {}).pop(key, None) is not None:
-            self.changes.append(Change(version, resource, key, None))
+            self.changes.append(ObservedChange(version, resource, key, None))
         self._told[resource] = max(version, self._told.get(resource, 0))
 
 
-def new_judge() -> Judge:
+def new_invariants() -> SimulationInvariants:
     """One that has seen nothing."""
-    return Judge(MemoryStore(lambda: 0.0))
+    return SimulationInvariants(MemoryStore(lambda: 0.0))
 
 
-def judge_of(listed: Mapping[Resource, Listed]) -> Judge:
+def invariants_of(listed: Mapping[Resource, Listed]) -> SimulationInvariants:
     """One that has seen only what there is now: cards, then claims, then who is bound."""
-    judge = new_judge()
+    invariants = new_invariants()
     for resource in sorted(listed, key=lambda resource: _ORDER.get(resource, 0)):
         for obj in listed[resource].objects:
-            _see(judge, Change(version_of(obj), resource, _key(obj), obj))
-    return judge
+            _see(invariants, ObservedChange(version_of(obj), resource, _key(obj), obj))
+    return invariants
 
 
 def version_of(obj: Object) -> int:
@@ -116,8 +116,8 @@ def version_of(obj: Object) -> int:
     return int(obj["metadata"]["resourceVersion"])
 
 
-def _see(judge: Judge, change: Change) -> None:
-    here = judge.store.of(change.resource)
+def _see(invariants: SimulationInvariants, change: ObservedChange) -> None:
+    here = invariants.store.of(change.resource)
     before = here.get(change.key)
     if change.object is None:
         here.pop(change.key, None)
@@ -125,9 +125,9 @@ def _see(judge: Judge, change: Change) -> None:
         here[change.key] = change.object
     event = Event(change.resource, before, change.object)
     if change.resource == CLAIMS:
-        judge.violations.extend(_moved(event))
+        invariants.violations.extend(_moved(event))
     if before is not None or change.object is not None:
-        judge.see(event)
+        invariants.see(event)
 
 
 def _key(obj: Object) -> Key:

@@ -39,7 +39,7 @@ Kind = Literal["kill", "pause", "empty", "refuse"]
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class PodWish:
     """A pod that a user creates, and deletes ``life_s`` after it was created."""
 
     name: str
@@ -54,7 +54,7 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class StackFault:
     """Something done to one process, undone after ``for_s``; or requests of one kind that fail for
     one namespace until all else is quiet."""
 
@@ -77,14 +77,14 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class FaultPlan:
     """One run."""
 
     seed: int
-    wishes: tuple[Wish, ...]
-    faults: tuple[Fault, ...]
+    wishes: tuple[PodWish, ...]
+    faults: tuple[StackFault, ...]
     """Of different processes, by the moment they begin."""
-    at_the_end: Fault | None
+    at_the_end: StackFault | None
     """Begins when everything is deleted; ``at_s`` counts from there."""
     freed: float
     """Share of the running pods that are deleted when others wait for their cards."""
@@ -95,7 +95,7 @@ class Plan:
         return [*map(str, self.faults), *last]
 
 
-def draw(seed: int, processes: Iterable[str]) -> Plan:
+def draw(seed: int, processes: Iterable[str]) -> FaultPlan:
     """The plan of a seed for a stack of these processes.
 
     The first fault goes round: as many seeds as there are faults have each once.
@@ -122,7 +122,7 @@ def draw(seed: int, processes: Iterable[str]) -> Plan:
             replace(_wish(dice, f"{TENANT}-{number}"), namespace=TENANT)
             for number in range(TENANT_PODS)
         ]
-    return Plan(
+    return FaultPlan(
         seed,
         tuple(wishes),
         tuple(sorted(faults, key=lambda fault: fault.at_s)),
@@ -146,7 +146,7 @@ def possible(processes: Iterable[str]) -> list[tuple[Kind, str]]:
 
 def _fault(
     dice: random.Random, kind: Kind, target: str, *, at_s: float, at_change: int = 0
-) -> Fault:
+) -> StackFault:
     match kind:
         case "pause":
             for_s = dice.choice(PAUSES_S)
@@ -154,12 +154,12 @@ def _fault(
             at_s, at_change, for_s = dice.choice((0.0, at_s)), 0, STORM_S
         case _:
             for_s = dice.uniform(0.0, LONGEST_AWAY_S)
-    return Fault(round(at_s, 2), kind, target, round(for_s, 2), at_change)
+    return StackFault(round(at_s, 2), kind, target, round(for_s, 2), at_change)
 
 
-def _wish(dice: random.Random, name: str) -> Wish:
+def _wish(dice: random.Random, name: str) -> PodWish:
     cards, tflops = dice.choice(((1, 50), (1, 150), (1, 200), (2, 150), (3, 100), (3, 300)))
-    return Wish(
+    return PodWish(
         name,
         round(dice.uniform(0.0, STORM_S * 0.8), 2),
         dice.choice(POOLS),

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from dray.kube.ports import Kube, Object, Resource
 from dray_sandbox.access import CLAIM_CONTROLLER
-from dray_sandbox.chaos.answers import KUBE_ANSWERS, WORDS
-from dray_sandbox.chaos.refusals import KUBE_KINDS, TENANT, Case, Refusal, refuse
+from dray_sandbox.simulation.answers import KUBE_ANSWERS, WORDS
+from dray_sandbox.simulation.refusals import KUBE_KINDS, TENANT, Case, LastingRefusal, refuse
 
 WEBHOOKS: Final = Resource(
     "admissionregistration.k8s.io",
@@ -41,7 +41,7 @@ _RULES: Final[Mapping[str, dict[str, Any]]] = {
 
 
 async def begin(kube: Kube, kind: str) -> None:
-    """Have such requests fail; ``kind`` as in ``dray_sandbox.chaos.refusals``."""
+    """Have such requests fail; ``kind`` as in ``dray_sandbox.simulation.refusals``."""
     await kube.create(WEBHOOKS, _configuration(kind))
 
 
@@ -50,7 +50,7 @@ async def end(kube: Kube) -> None:
     await kube.delete(WEBHOOKS, _NAME)
 
 
-def refusal(kind: str) -> Refusal:
+def refusal(kind: str) -> LastingRefusal:
     """What is in force, for the judge."""
     failed = next(answer for answer in KUBE_ANSWERS if answer.status == 500)
     return refuse(

@@ -13,14 +13,14 @@ from dray.domain.devices import DeviceId
 from dray.domain.errors import DrayError, TemporaryError
 from dray.kube.convert import slice_from
 from dray.kube.ports import CLAIMS, EVENTS, PODS, SLICES, Kube, Listed, Object, Resource
-from dray_sandbox.chaos.invariants import Quiet
-from dray_sandbox.chaos.refusals import Refusal
 from dray_sandbox.faults import leftovers, refusals
 from dray_sandbox.faults.arena import NODES, connected
-from dray_sandbox.faults.history import History, judge_of
-from dray_sandbox.faults.plan import CARDS_PER_NODE, Fault, Plan
-from dray_sandbox.faults.users import PATIENCE_S, StuckError, Users, sleep_until
+from dray_sandbox.faults.history import StackHistory, invariants_of
+from dray_sandbox.faults.plan import CARDS_PER_NODE, FaultPlan, StackFault
+from dray_sandbox.faults.users import PATIENCE_S, StackUsers, StuckStackError, sleep_until
 from dray_sandbox.faults.watching import listed, watching
+from dray_sandbox.simulation.invariants import QuietChecks
+from dray_sandbox.simulation.refusals import LastingRefusal
 from dray_sandbox.stack import Stack
 
 _LOOK_EVERY_S = 0.4
@@ -29,10 +29,10 @@ Look = Callable[[dict[Resource, Listed]], list[str]]
 
 
 @dataclass(slots=True)
-class Outcome:
+class FaultOutcome:
     """What a seed came to."""
 
-    plan: Plan
+    plan: FaultPlan
     failures: list[str] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
     """What was done when, and what it came to; for people."""
@@ -44,21 +44,21 @@ class Outcome:
         print(line, flush=True)
 
 
-class Trial:
+class FaultTrial:
     """Plays one plan. The stack must be clean; it is again if nothing failed."""
 
-    def __init__(self, stack: Stack, plan: Plan) -> None:
+    def __init__(self, stack: Stack, plan: FaultPlan) -> None:
         self._stack = stack
         self._plan = plan
-        self._outcome = Outcome(plan)
+        self._outcome = FaultOutcome(plan)
         self._nodes = stack.nodes_directory
         self._files: frozenset[str] = frozenset()
         self._processes = set(stack.runner.pids())
         self._devices: frozenset[DeviceId] = frozenset()
-        self._refused: list[Refusal] = []
+        self._refused: list[LastingRefusal] = []
         self._began_s = time.monotonic()
 
-    async def run(self) -> Outcome:
+    async def run(self) -> FaultOutcome:
         """Play it to its end, or to the first thing that is wrong."""
         outcome = self._outcome
         outcome.say(f"\nseed {self._plan.seed}: {len(self._plan.wishes)} pods")
@@ -66,39 +66,39 @@ class Trial:
             outcome.say(f"  {line}")
         # What the watches of this process log while the API server is away is no news.
         with capture_logs():
-            return await self._judged()
+            return await self._check()
 
-    async def _judged(self) -> Outcome:
+    async def _check(self) -> FaultOutcome:
         outcome = self._outcome
         async with connected(self._stack) as kube, watching(kube) as history:
             try:
                 await self._play(kube, history)
             except DrayError as error:
                 outcome.failures.append(str(error))
-            judge = history.judged()
-            outcome.bound = judge.bound
-            outcome.failures += judge.violations + self._ended()
+            invariants = history.checked()
+            outcome.bound = invariants.bound
+            outcome.failures += invariants.violations + self._ended()
             took_s = time.monotonic() - self._began_s
             verdict = "FAILED" if outcome.failures else "passed"
             for failure in outcome.failures:
                 outcome.say(f"  {failure}")
             outcome.say(
-                f"  {verdict} after {took_s:.1f} s: {judge.bound} pods bound, "
+                f"  {verdict} after {took_s:.1f} s: {invariants.bound} pods bound, "
                 f"{len(history.changes)} changes seen"
             )
             return outcome
 
-    async def _play(self, kube: Kube, history: History) -> None:
+    async def _play(self, kube: Kube, history: StackHistory) -> None:
         now = await self._until(kube, "before the faults", _unpublished)
         self._devices = _devices(now)
         self._files = leftovers.files(self._nodes)
-        users = Users(kube)
+        users = StackUsers(kube)
         await self._storm(users, history)
         now = await self._until(kube, "after the faults", self._waits)
         if self._refused:
             self._say(f"no longer {self._refused[0]}")
             self._refused = []
-            await users.insist(lambda: refusals.end(kube))
+            await users.retry(lambda: refusals.end(kube))
             now = await self._until(kube, "after the refusals", self._waits)
         running = _running(now[PODS])
         if len(running) < sum(wish.life_s is None for wish in self._plan.wishes):
@@ -108,7 +108,7 @@ class Trial:
         await self._until(kube, "after the end", self._is_left)
         await self._until(kube, "the watches are behind", lambda now: _behind(history, now))
 
-    async def _storm(self, users: Users, history: History) -> None:
+    async def _storm(self, users: StackUsers, history: StackHistory) -> None:
         began_s = time.monotonic()
         async with _first_error() as group:
             for wish in self._plan.wishes:
@@ -117,13 +117,13 @@ class Trial:
                 group.create_task(self._harm(fault, began_s, history, users))
         self._say("all faults are over")
 
-    async def _make_room(self, users: Users, running: list[tuple[str, str]]) -> None:
+    async def _make_room(self, users: StackUsers, running: list[tuple[str, str]]) -> None:
         dice = random.Random(self._plan.seed)
         for namespace, name in dice.sample(running, round(len(running) * self._plan.freed)):
             await users.delete(name, namespace)
         self._say(f"deleted some of {len(running)} for those that wait")
 
-    async def _delete_everything(self, users: Users, history: History) -> None:
+    async def _delete_everything(self, users: StackUsers, history: StackHistory) -> None:
         async with _first_error() as group:
             if self._plan.at_the_end is not None:
                 now_s = time.monotonic()
@@ -132,13 +132,15 @@ class Trial:
                 group.create_task(users.delete(wish.name, wish.namespace))
         self._say("deleted everything")
 
-    async def _harm(self, fault: Fault, began_s: float, history: History, users: Users) -> None:
+    async def _harm(
+        self, fault: StackFault, began_s: float, history: StackHistory, users: StackUsers
+    ) -> None:
         await _moment(fault, began_s, history)
         stack, target = self._stack, fault.target
         self._say(f"{fault.kind} {target}")
         if fault.kind == "refuse":
             self._refused = [refusals.refusal(target)]
-            await users.insist(lambda: refusals.begin(users.kube, target))
+            await users.retry(lambda: refusals.begin(users.kube, target))
             return
         if fault.kind == "pause":
             stack.pause(target)
@@ -163,19 +165,19 @@ class Trial:
                 if not (found := look(now)):
                     return now
             if dead := self._ended():
-                raise StuckError(f"{when}: {'; '.join(dead)}")
+                raise StuckStackError(f"{when}: {'; '.join(dead)}")
             await asyncio.sleep(_LOOK_EVERY_S)
-        raise StuckError("\n".join(f"{when}, {PATIENCE_S:g} s later: {one}" for one in found))
+        raise StuckStackError("\n".join(f"{when}, {PATIENCE_S:g} s later: {one}" for one in found))
 
     def _waits(self, now: dict[Resource, Listed]) -> list[str]:
         """What is not as it should be although nothing is harmed any more."""
-        judge = judge_of(now)
+        invariants = invariants_of(now)
         gone = self._devices - _devices(now)
         return [
             *(f"{one} is not published" for one in sorted(map(str, gone))),
             *_strange(now[PODS].objects),
-            *judge.violations,
-            *Quiet(judge, lambda: (), lambda: self._refused).problems(),
+            *invariants.violations,
+            *QuietChecks(invariants, lambda: (), lambda: self._refused).problems(),
         ]
 
     def _is_left(self, now: dict[Resource, Listed]) -> list[str]:
@@ -235,7 +237,7 @@ def _unpublished(now: dict[Resource, Listed]) -> list[str]:
     return [] if found == NODES * CARDS_PER_NODE else [f"{found} cards are published"]
 
 
-def _behind(history: History, now: dict[Resource, Listed]) -> list[str]:
+def _behind(history: StackHistory, now: dict[Resource, Listed]) -> list[str]:
     return [
         f"the watch of {resource.plural}"
         for resource, there in now.items()
@@ -243,7 +245,7 @@ def _behind(history: History, now: dict[Resource, Listed]) -> list[str]:
     ]
 
 
-async def _moment(fault: Fault, began_s: float, history: History) -> None:
+async def _moment(fault: StackFault, began_s: float, history: StackHistory) -> None:
     if not fault.at_change:
         await sleep_until(began_s + fault.at_s)
         return

@@ -7,46 +7,46 @@ from collections.abc import Awaitable, Callable
 from dray.domain import names
 from dray.domain.errors import DrayError, TemporaryError
 from dray.kube.ports import PODS, AlreadyExistsError, Kube, Object
-from dray_sandbox.faults.plan import Wish
-from dray_sandbox.patience import insist
+from dray_sandbox.faults.plan import PodWish
+from dray_sandbox.retry import retry
 
 PATIENCE_S = 120.0
 """How long anything may take: far more than a calm machine needs, for busy ones."""
 
 
-class StuckError(DrayError):
+class StuckStackError(DrayError):
     """Something did not come about in time."""
 
 
-class Users:
+class StackUsers:
     """All of them, on one connection."""
 
     def __init__(self, kube: Kube) -> None:
         self.kube = kube
 
-    async def live(self, wish: Wish, began_s: float) -> None:
+    async def live(self, wish: PodWish, began_s: float) -> None:
         """Create the pod when it is time, and delete it if it is not to stay."""
         await sleep_until(began_s + wish.at_s)
-        await self.insist(lambda: self.kube.create(PODS, _pod(wish), wish.namespace))
+        await self.retry(lambda: self.kube.create(PODS, _pod(wish), wish.namespace))
         if wish.life_s is not None:
             await asyncio.sleep(wish.life_s)
             await self.delete(wish.name, wish.namespace)
 
     async def delete(self, name: str, namespace: str) -> None:
         """Delete a pod; absent is fine."""
-        await self.insist(lambda: self.kube.delete(PODS, name, namespace))
+        await self.retry(lambda: self.kube.delete(PODS, name, namespace))
 
-    async def insist(self, act: Callable[[], Awaitable[object]]) -> None:
+    async def retry(self, act: Callable[[], Awaitable[object]]) -> None:
         """Try until an answer comes. Raises StuckError."""
         try:
-            await insist(act, within_s=PATIENCE_S)
+            await retry(act, within_s=PATIENCE_S)
         except AlreadyExistsError:
             return  # an earlier try was heard, and its answer lost
         except TemporaryError as error:
-            raise StuckError(f"no answer in {PATIENCE_S:g} s: {error}") from error
+            raise StuckStackError(f"no answer in {PATIENCE_S:g} s: {error}") from error
 
 
-def _pod(wish: Wish) -> Object:
+def _pod(wish: PodWish) -> Object:
     annotations = {
         names.GPUPOOL: wish.pool,
         names.GPU_COUNT: str(wish.cards),

@@ -16,15 +16,15 @@ from dray.kube.ports import (
     Listed,
     Resource,
 )
-from dray_sandbox.faults.history import History
+from dray_sandbox.faults.history import StackHistory
 
 WATCHED = (NODES, POOLS, SLICES, TEMPLATES, CLAIMS, PODS, BIND_REQUESTS)
 
 
 @asynccontextmanager
-async def watching(kube: Kube) -> AsyncIterator[History]:
+async def watching(kube: Kube) -> AsyncIterator[StackHistory]:
     """The history from now on; complete up to now when the block begins."""
-    history = History()
+    history = StackHistory()
     told = {resource: asyncio.Event() for resource in WATCHED}
 
     async def follow(resource: Resource) -> None:

@@ -17,7 +17,7 @@ from dray_sandbox.golang.cache import alone, is_whole, keep, workshop
 from dray_sandbox.golang.failures import BuildError, build_failure, cache_errors
 from dray_sandbox.golang.progress import Ticker, go_progress
 from dray_sandbox.golang.running import run
-from dray_sandbox.places import user_cache
+from dray_sandbox.paths import user_cache
 
 _MOST_JOBS = 8
 

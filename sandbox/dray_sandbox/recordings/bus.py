@@ -20,7 +20,7 @@ START_UNIX_S = 1_700_000_000.0
 
 
 @dataclass(slots=True)
-class Log:
+class RecordedLog:
     """A decision log; every append names the one it follows."""
 
     epoch: int
@@ -36,7 +36,7 @@ class SimulatedBus:
         self.facts: list[Fact] = []
         self.replaced: dict[int, int] = {}
         """Sequence of a fact, and of the one that replaced it."""
-        self.logs: dict[str, Log] = {}
+        self.logs: dict[str, RecordedLog] = {}
         self.lines: list[Line] = []
         self._stored_unix_s: list[float] = []
         self._newest: dict[str, int] = {}
@@ -100,7 +100,7 @@ class SimulatedBus:
 
     def open(self, domain: str, epoch: int) -> None:
         """A new epoch's log, then its announcement."""
-        self.logs[domain] = Log(epoch)
+        self.logs[domain] = RecordedLog(epoch)
         if self._recording:
             self.lines.append(StreamLine(name=log_stream(domain, epoch), created=""))
         opened = Opened(

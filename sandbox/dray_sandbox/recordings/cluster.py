@@ -49,7 +49,7 @@ def card(node: str, index: int, model: str) -> Device:
     )
 
 
-class Cluster:
+class RecordedCluster:
     """What Kubernetes would hold; every change is published as a fact."""
 
     def __init__(self, bus: SimulatedBus, random: Random) -> None:

@@ -5,13 +5,13 @@ from msgspec.structs import replace
 from dray.domain.claims import Allocation, last_attempt_before
 from dray.messages.commands import VoidClaim
 from dray.messages.decisions import Decided
-from dray_sandbox.recordings.cluster import Cluster
+from dray_sandbox.recordings.cluster import RecordedCluster
 
 
-class Executor:
+class RecordedExecutor:
     """Carries out what the logs say."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: RecordedCluster) -> None:
         self.commands: list[VoidClaim] = []
         """What the allocators asked for."""
         self._cluster = cluster

@@ -21,7 +21,7 @@ from dray_node_agent.node_state import NodeFollower, NodeReporter
 from dray_node_agent.rule_recorder import AgentRuleRecorder
 from dray_node_agent.settings import NodeGroup
 from dray_node_agent.slice_publisher import SlicePublisher
-from dray_sandbox.chaos import actors
+from dray_sandbox.simulation import actors
 
 
 class NodeDisk(actors.Disk):
@@ -62,10 +62,10 @@ class _NoFiles(CdiFolder):
         return ()
 
 
-def node_agent(board: actors.Board, disk: NodeDisk) -> actors.Life:
+def node_agent(board: actors.SimulatedNodeGpus, disk: NodeDisk) -> actors.Life:
     """The node-agent with its journal; what a kubelet would ask of it, it asks itself."""
 
-    def begin(kube: Kube, bus: Bus, name: str) -> actors.Running:
+    def begin(kube: Kube, bus: Bus, name: str) -> actors.RunningLoops:
         clock = actors.VirtualClock()
         journal = Journal(bus, AgentNoted, clock, instance=name)
         recorder = AgentRuleRecorder(journal)
@@ -90,7 +90,7 @@ def node_agent(board: actors.Board, disk: NodeDisk) -> actors.Life:
         follower = NodeFollower(
             bus, board.node, agent.on_state, agent.on_generation, reporter.repeat
         )
-        return actors.Running(
+        return actors.RunningLoops(
             [
                 agent.watch_gpus(),
                 agent.publish(),
@@ -108,7 +108,7 @@ def node_agent(board: actors.Board, disk: NodeDisk) -> actors.Life:
 
 async def _prepare(kube: Kube, preparer: Preparer, node: str) -> None:
     """As a kubelet: prepare claims of this node that are reserved, unprepare those that went."""
-    await _insist(preparer.restore)
+    await _retry(preparer.restore)
     while True:
         await asyncio.sleep(1.5)
         try:
@@ -129,7 +129,7 @@ async def _prepare(kube: Kube, preparer: Preparer, node: str) -> None:
             continue
 
 
-async def _insist(work: Callable[[], Any]) -> None:
+async def _retry(work: Callable[[], Any]) -> None:
     while True:
         try:
             await work()

@@ -22,13 +22,13 @@ from dray_allocator.handle import handle
 from dray_allocator.rules import Rules
 from dray_allocator.state import AllocatorState
 from dray_sandbox.recordings.bus import SimulatedBus
-from dray_sandbox.recordings.executor import Executor
+from dray_sandbox.recordings.executor import RecordedExecutor
 
 RULES = Rules(exclusion_s=20.0, checkpoint_interval_s=120.0, uncommitted_after_s=30.0)
 
 
 @dataclass(slots=True)
-class Replica:
+class RecordedReplica:
     """An allocator's core, how far it has read, and what it has on the way."""
 
     name: str
@@ -39,18 +39,18 @@ class Replica:
     last: dict[str, object] = field(default_factory=dict)
 
 
-def replica(name: str) -> Replica:
+def replica(name: str) -> RecordedReplica:
     """A fresh process."""
-    return Replica(name, AllocatorState(replace(RULES, writer=name)))
+    return RecordedReplica(name, AllocatorState(replace(RULES, writer=name)))
 
 
-class Replicas:
+class RecordedReplicas:
     """Both believe that they serve."""
 
     def __init__(
         self,
         bus: SimulatedBus,
-        executor: Executor,
+        executor: RecordedExecutor,
         random: Random,
         note: Callable[[str], None],
     ) -> None:
@@ -60,7 +60,7 @@ class Replicas:
         self._note = note
         self._replicas = [replica("allocator-0"), replica("allocator-1")]
 
-    def hand(self, one: Replica, event: Event) -> None:
+    def hand(self, one: RecordedReplica, event: Event) -> None:
         """An event for one of them; what it wants is on its way."""
         effects: list[Effect] = handle(one.state, event)
         while one.state.unfinished:
@@ -86,7 +86,7 @@ class Replicas:
         for _ in range(self._random.choice([0, 1, 1, 9])):
             self.append(one)
 
-    def read_facts(self, one: Replica, lag: int) -> None:
+    def read_facts(self, one: RecordedReplica, lag: int) -> None:
         """What the stream still has, up to the last few."""
         left = [
             sequence
@@ -99,7 +99,7 @@ class Replicas:
             fact = self._bus.facts[sequence - 1]
             self.hand(one, FactSeen(sequence, fact, more=pending > lag, whole=one.catching.whole))
 
-    def read_log(self, one: Replica, domain: str) -> None:
+    def read_log(self, one: RecordedReplica, domain: str) -> None:
         """All records that it has not read."""
         log = self._bus.logs[domain]
         known = one.state.domains.get(domain)
@@ -111,7 +111,7 @@ class Replicas:
             self.hand(one, RecordSeen(domain, log.epoch, sequence, record))
         one.records[domain, log.epoch] = len(log.records)
 
-    def append(self, one: Replica) -> None:
+    def append(self, one: RecordedReplica) -> None:
         """The oldest append reaches the bus; its answer may be lost."""
         if not one.outbox:
             return

@@ -21,12 +21,12 @@ from dray.recording.recorder import Recorder
 from dray.runtime.settings import LogSettings
 from dray_claim_controller.app import Controller
 from dray_claim_controller.settings import ControllerSettings, Publishing, Templates
-from dray_sandbox.chaos import actors
-from dray_sandbox.chaos.cast import Actor
-from dray_sandbox.chaos.run import Outcome, Size, simulate
-from dray_sandbox.chaos.world import World
 from dray_sandbox.recordings.nodes import NodeDisk, node_agent
 from dray_sandbox.recordings.user import webhook
+from dray_sandbox.simulation import actors
+from dray_sandbox.simulation.processes import SimulatedProcess
+from dray_sandbox.simulation.run import SimulationOutcome, Size, simulate
+from dray_sandbox.simulation.world import SimulatedWorld
 
 SIZE = Size(pods=16, faults=12, seconds=45.0)
 
@@ -67,7 +67,7 @@ FEW_GAPS = 1
 """What a decision followed from may lie in a gap: such a decision is not compared."""
 
 
-def record_all(first: int = 1) -> tuple[list[Line], Outcome]:
+def record_all(first: int = 1) -> tuple[list[Line], SimulationOutcome]:
     """The run of the first seed from ``first`` on that lacks nothing of ``NEEDED`` and ends well.
 
     What a seed does changes with the code; this finds another one.
@@ -119,7 +119,7 @@ def role(instance: str) -> str:
     return instance.partition(".")[0]
 
 
-def record(seed: int, size: Size = SIZE) -> tuple[list[Line], Outcome]:
+def record(seed: int, size: Size = SIZE) -> tuple[list[Line], SimulationOutcome]:
     """A run's recording, and what became of the run. Equal seeds give equal lines."""
     lines: list[Line] = []
     ids = random.Random(f"{seed}-traces")
@@ -129,12 +129,12 @@ def record(seed: int, size: Size = SIZE) -> tuple[list[Line], Outcome]:
     return lines, outcome
 
 
-def _furnish(world: World, lines: list[Line]) -> None:
+def _furnish(world: SimulatedWorld, lines: list[Line]) -> None:
     for name in ("cc-1", "cc-2"):
         world.actors[name].begin = claim_controller
     for node, board in world.boards.items():
         world.actors[f"agent-{node}"].begin = node_agent(board, NodeDisk())
-    world.actors["webhook"] = Actor("webhook", webhook)
+    world.actors["webhook"] = SimulatedProcess("webhook", webhook)
 
     async def follow() -> None:
         # Not the process's own connection: the recorder sees what others miss.
@@ -143,10 +143,12 @@ def _furnish(world: World, lines: list[Line]) -> None:
             await asyncio.sleep(0.01)
         await Recorder(bus, Header(dray="simulated"), lines.append).run()
 
-    world.actors["recorder"] = Actor("recorder", lambda *_: actors.Running([follow()]))
+    world.actors["recorder"] = SimulatedProcess(
+        "recorder", lambda *_: actors.RunningLoops([follow()])
+    )
 
 
-def claim_controller(kube: Kube, bus: Bus, name: str) -> actors.Running:
+def claim_controller(kube: Kube, bus: Bus, name: str) -> actors.RunningLoops:
     """The claim-controller with its journal."""
     settings = ControllerSettings(
         instance=name,
@@ -162,4 +164,4 @@ def claim_controller(kube: Kube, bus: Bus, name: str) -> actors.Running:
         controller.look_up(),
         controller.readings.run(),
     ]
-    return actors.Running([*loops, controller.write_journal()])
+    return actors.RunningLoops([*loops, controller.write_journal()])

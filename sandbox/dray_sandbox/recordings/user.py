@@ -12,8 +12,8 @@ from dray.bus.ports import Bus
 from dray.domain.errors import DrayError
 from dray.domain.names import DEVICE_CLASS, DRAY_NAMESPACE, POOL_LABEL
 from dray.kube.ports import PODS, Kube, NotFoundError, Object
-from dray_sandbox.chaos import actors
-from dray_sandbox.chaos.cluster import DEDICATED, SHARED, TEAM, gpu_pod
+from dray_sandbox.simulation import actors
+from dray_sandbox.simulation.cluster import DEDICATED, SHARED, TEAM, gpu_pod
 from dray_webhook.decisions.pools import Installation
 from dray_webhook.decisions.review import AdmissionAnswer, AdmissionRequest
 from dray_webhook.service.facts_cache import FactsCache
@@ -23,7 +23,7 @@ from dray_webhook.service.recorder import ReviewRecorder
 _TIMEOUT_S = 10.0
 
 
-def webhook(kube: Kube, bus: Bus, name: str) -> actors.Running:
+def webhook(kube: Kube, bus: Bus, name: str) -> actors.RunningLoops:
     """The webhook without its HTTPS server, and the user who calls it."""
     rules = Installation(DRAY_NAMESPACE, ("claim-controller",))
     cache = FactsCache(bus)
@@ -38,7 +38,7 @@ def webhook(kube: Kube, bus: Bus, name: str) -> actors.Running:
         recorder=ReviewRecorder(inputs, name, rules),
     )
     user = User(kube, handler, cache)
-    return actors.Running([cache.run(), hints.run(), inputs.run(), user.run()])
+    return actors.RunningLoops([cache.run(), hints.run(), inputs.run(), user.run()])
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ _OVER = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True)
-class SeenClaim:
+class CachedClaim:
     """A ResourceClaim as far as placing its pod depends on it."""
 
     namespace: str
@@ -33,12 +33,12 @@ class SeenClaim:
     """Of the devices that are allocated."""
 
 
-def claim_seen(obj: Object) -> SeenClaim:
+def claim_seen(obj: Object) -> CachedClaim:
     """The claim in a ResourceClaim object."""
     metadata, status = obj["metadata"], obj.get("status") or {}
     allocation = status.get("allocation") or {}
     owners = metadata.get("ownerReferences") or ()
-    return SeenClaim(
+    return CachedClaim(
         namespace=metadata["namespace"],
         name=metadata["name"],
         uid=metadata["uid"],
@@ -54,7 +54,7 @@ def claim_seen(obj: Object) -> SeenClaim:
 
 
 @dataclass(slots=True)
-class Usage:
+class NodeUsage:
     """What the pods on a node sum to."""
 
     cpu_milli: int = 0
@@ -76,14 +76,14 @@ class Usage:
 
 
 @dataclass(slots=True)
-class Cluster:
+class SchedulerCache:
     """Nodes, pods and claims as last seen, with what is assumed of pods being bound."""
 
     nodes: dict[str, Node] = field(default_factory=dict)
-    claims: dict[tuple[str, str], SeenClaim] = field(default_factory=dict)
+    claims: dict[tuple[str, str], CachedClaim] = field(default_factory=dict)
     pods: dict[str, Pod] = field(default_factory=dict)
     """By uid."""
-    usage: dict[str, Usage] = field(default_factory=dict)
+    usage: dict[str, NodeUsage] = field(default_factory=dict)
     assumed: dict[str, str] = field(default_factory=dict)
     """Pods being bound, and to which node."""
 
@@ -98,7 +98,7 @@ class Cluster:
         """A node is gone."""
         self.nodes.pop(name, None)
 
-    def see_claim(self, obj: Object) -> SeenClaim | None:
+    def see_claim(self, obj: Object) -> CachedClaim | None:
         """A claim was added or changed; what it is now if that matters to its pods."""
         claim = claim_seen(obj)
         before = self.claims.get((claim.namespace, claim.name))
@@ -146,20 +146,20 @@ class Cluster:
         del self.assumed[uid]
         self._count(pod, 1)
 
-    def claims_of(self, pod: Pod) -> list[SeenClaim]:
+    def claims_of(self, pod: Pod) -> list[CachedClaim]:
         """The claims of a pod that there are."""
         keys = ((pod.namespace, one.claim) for one in pod.claims if one.claim)
         return [self.claims[key] for key in keys if key in self.claims]
 
-    def users_of(self, claim: SeenClaim) -> Iterator[Pod]:
+    def users_of(self, claim: CachedClaim) -> Iterator[Pod]:
         """Pods that reference the claim."""
         for pod in self.pods.values():
             if pod.namespace == claim.namespace and any(c.claim == claim.name for c in pod.claims):
                 yield pod
 
-    def used(self, node: str) -> Usage:
+    def used(self, node: str) -> NodeUsage:
         """What the node's pods sum to."""
-        return self.usage.setdefault(node, Usage())
+        return self.usage.setdefault(node, NodeUsage())
 
     def _count(self, pod: Pod, sign: int) -> None:
         node = pod.node or self.assumed.get(pod.uid, "")

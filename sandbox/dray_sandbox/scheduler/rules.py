@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from dray.domain.devices import Taint
 from dray.domain.pods import HostPort, Node, NodeExpression, NodeTerm, Pod
-from dray_sandbox.scheduler.cluster import Cluster, SeenClaim, Usage
+from dray_sandbox.scheduler.cluster import CachedClaim, NodeUsage, SchedulerCache
 from dray_sandbox.scheduler.readiness import TIMEOUT_S
 
 _UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable")
@@ -19,11 +19,11 @@ _MOST_RESERVATIONS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Placement:
     """Reserve the claims that are not yet the pod's, then bind it."""
 
     node: str
-    reserve: tuple[SeenClaim, ...] = ()
+    reserve: tuple[CachedClaim, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +31,11 @@ class Unschedulable:
     """No node takes the pod. ``clear`` is the claim whose allocation PostFilter drops."""
 
     message: str
-    clear: SeenClaim | None = None
+    clear: CachedClaim | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class FilterFailure:
     """A node was found, and binding fails there each time."""
 
     message: str
@@ -48,10 +48,10 @@ class NotQueued:
     message: str
 
 
-Verdict = Place | Unschedulable | Failed | NotQueued
+Verdict = Placement | Unschedulable | FilterFailure | NotQueued
 
 
-def is_candidate(pod: Pod, cluster: Cluster, scheduler: str) -> bool:
+def is_candidate(pod: Pod, cluster: SchedulerCache, scheduler: str) -> bool:
     """Whether the pod is this scheduler's to place now."""
     return (
         pod.scheduler == scheduler
@@ -65,7 +65,7 @@ def is_candidate(pod: Pod, cluster: Cluster, scheduler: str) -> bool:
 
 
 def decide(
-    pod: Pod, cluster: Cluster, *, now_unix_s: float = 0.0, timeout_s: float = TIMEOUT_S
+    pod: Pod, cluster: SchedulerCache, *, now_unix_s: float = 0.0, timeout_s: float = TIMEOUT_S
 ) -> Verdict:
     """Where the pod goes now, or why nowhere. ``timeout_s`` after their allocation devices that
     are not ready count as devices that won't be."""
@@ -78,7 +78,7 @@ def decide(
         return Unschedulable("no nodes available to schedule pods")
     given_up = [one for one in claims if one.readiness.is_given_up(now_unix_s, timeout_s)]
     refusals: Counter[str] = Counter()
-    unavailable: dict[str, SeenClaim] = {}
+    unavailable: dict[str, CachedClaim] = {}
     fitting: list[Node] = []
     for node in cluster.nodes.values():
         why = _node_refusal(pod, node, cluster)
@@ -91,7 +91,7 @@ def decide(
     return _place(pod, claims, min(fitting, key=lambda node: _load(pod, node, cluster)))
 
 
-def _claims_of(pod: Pod, cluster: Cluster) -> tuple[list[SeenClaim], str]:
+def _claims_of(pod: Pod, cluster: SchedulerCache) -> tuple[list[CachedClaim], str]:
     """The pod's claims, or what one of them lacks before the pod may be queued."""
     claims = []
     for reference in pod.claims:
@@ -106,11 +106,11 @@ def _claims_of(pod: Pod, cluster: Cluster) -> tuple[list[SeenClaim], str]:
     return claims, ""
 
 
-def _reservable(claim: SeenClaim, pod: Pod) -> bool:
+def _reservable(claim: CachedClaim, pod: Pod) -> bool:
     return pod.uid in claim.reserved_for or len(claim.reserved_for) < _MOST_RESERVATIONS
 
 
-def _node_refusal(pod: Pod, node: Node, cluster: Cluster) -> str:
+def _node_refusal(pod: Pod, node: Node, cluster: SchedulerCache) -> str:
     needs = pod.needs
     if node.unschedulable and not any(t.tolerates(_UNSCHEDULABLE) for t in needs.tolerations):
         return "node(s) were unschedulable"
@@ -135,7 +135,7 @@ def _node_refusal(pod: Pod, node: Node, cluster: Cluster) -> str:
     return ""
 
 
-def _is_taken(port: HostPort, used: Usage) -> bool:
+def _is_taken(port: HostPort, used: NodeUsage) -> bool:
     return any(
         count > 0
         and (taken.protocol, taken.number) == (port.protocol, port.number)
@@ -145,10 +145,10 @@ def _is_taken(port: HostPort, used: Usage) -> bool:
 
 
 def _claims_refusal(
-    claims: list[SeenClaim],
-    given_up: list[SeenClaim],
+    claims: list[CachedClaim],
+    given_up: list[CachedClaim],
     node: Node,
-    unavailable: dict[str, SeenClaim],
+    unavailable: dict[str, CachedClaim],
 ) -> str:
     """Why the claims keep the pod off a node that fits otherwise; notes who is to blame."""
     blamed = [
@@ -163,7 +163,7 @@ def _claims_refusal(
     return "resourceclaim not available on the node" if blamed else ""
 
 
-def _to_clear(pod: Pod, unavailable: dict[str, SeenClaim]) -> SeenClaim | None:
+def _to_clear(pod: Pod, unavailable: dict[str, CachedClaim]) -> CachedClaim | None:
     """PostFilter: the first allocation that no other pod uses (kube-scheduler: a random one)."""
     for claim in unavailable.values():
         if claim.reserved_for in ((), (pod.uid,)):
@@ -171,19 +171,19 @@ def _to_clear(pod: Pod, unavailable: dict[str, SeenClaim]) -> SeenClaim | None:
     return None
 
 
-def _place(pod: Pod, claims: list[SeenClaim], node: Node) -> Verdict:
+def _place(pod: Pod, claims: list[CachedClaim], node: Node) -> Verdict:
     reserve = tuple(claim for claim in claims if pod.uid not in claim.reserved_for)
     for claim in reserve:
         if not claim.stamped:
             # PreBind stamps the time while it reserves, and an allocation can't be changed.
-            return Failed(
+            return FilterFailure(
                 f"reserving claim {claim.namespace}/{claim.name}: "
                 "status.allocation: Invalid value: field is immutable"
             )
-    return Place(node.name, reserve)
+    return Placement(node.name, reserve)
 
 
-def _load(pod: Pod, node: Node, cluster: Cluster) -> tuple[float, str]:
+def _load(pod: Pod, node: Node, cluster: SchedulerCache) -> tuple[float, str]:
     """Least allocated first, as the default weights have it; names break ties."""
     used = cluster.used(node.name)
     cpu = (used.cpu_milli + pod.needs.cpu_milli) / max(node.cpu_milli, 1)
@@ -191,12 +191,12 @@ def _load(pod: Pod, node: Node, cluster: Cluster) -> tuple[float, str]:
     return cpu + memory, node.name
 
 
-def _nowhere(cluster: Cluster, why: str) -> Unschedulable:
+def _nowhere(cluster: SchedulerCache, why: str) -> Unschedulable:
     count = len(cluster.nodes)
     return Unschedulable(f"0/{count} nodes are available: {why}.")
 
 
-def _summary(cluster: Cluster, refusals: Counter[str]) -> str:
+def _summary(cluster: SchedulerCache, refusals: Counter[str]) -> str:
     parts = sorted(f"{count} {why}" for why, count in refusals.items())
     return f"0/{len(cluster.nodes)} nodes are available: {', '.join(parts)}."
 

@@ -26,13 +26,13 @@ from dray.kube.ports import (
     Resource,
 )
 from dray_sandbox.events import event_of
-from dray_sandbox.scheduler.cluster import Cluster, SeenClaim, claim_seen
+from dray_sandbox.scheduler.cluster import CachedClaim, SchedulerCache, claim_seen
 from dray_sandbox.scheduler.queue import Queue
 from dray_sandbox.scheduler.readiness import TIMEOUT_S, BindingError, are_ready
 from dray_sandbox.scheduler.rules import (
-    Failed,
+    FilterFailure,
     NotQueued,
-    Place,
+    Placement,
     Unschedulable,
     decide,
     is_candidate,
@@ -58,7 +58,7 @@ class Scheduler:
         self._name = name
         self._binding_timeout_s = binding_timeout_s
         self._look_every_s = look_every_s
-        self._cluster = Cluster()
+        self._cluster = SchedulerCache()
         self._queue = Queue()
         self._wake = asyncio.Event()
         self._synced: set[str] = set()
@@ -113,7 +113,7 @@ class Scheduler:
     def _drop_claim(self, obj: Object) -> None:
         self._cluster.forget_claim(obj)
 
-    def _activate_users(self, claim: SeenClaim) -> None:
+    def _activate_users(self, claim: CachedClaim) -> None:
         for pod in self._cluster.users_of(claim):
             if is_candidate(pod, self._cluster, self._name):
                 self._queue.activate(pod.uid)
@@ -149,7 +149,7 @@ class Scheduler:
         now_unix_s, timeout_s = time.time(), self._binding_timeout_s
         verdict = decide(pod, self._cluster, now_unix_s=now_unix_s, timeout_s=timeout_s)
         match verdict:
-            case Place(node, reserve):
+            case Placement(node, reserve):
                 self._queue.remove(pod.uid)
                 self._cluster.assume(pod, node)
                 group.create_task(self._bind(pod, node, reserve))
@@ -158,14 +158,14 @@ class Scheduler:
                 if clear is not None:
                     await self._guarded(pod, self._clear(clear))
                 await self._guarded(pod, self._say(pod, "Unschedulable", message))
-            case Failed(message):
+            case FilterFailure(message):
                 self._queue.tried(pod.uid, time.monotonic())
                 self._queue.activate(pod.uid)
                 await self._guarded(pod, self._say(pod, "SchedulerError", message))
             case NotQueued():
                 self._queue.parked(pod.uid, time.monotonic())
 
-    async def _bind(self, pod: Pod, node: str, reserve: tuple[SeenClaim, ...]) -> None:
+    async def _bind(self, pod: Pod, node: str, reserve: tuple[CachedClaim, ...]) -> None:
         try:
             for claim in reserve:
                 await self._reserve(claim, pod)
@@ -184,7 +184,7 @@ class Scheduler:
         message = f"Successfully assigned {pod.namespace}/{pod.name} to {node}"
         await self._guarded(pod, self._event(pod, "Normal", "Scheduled", message))
 
-    async def _reserve(self, claim: SeenClaim, pod: Pod) -> None:
+    async def _reserve(self, claim: CachedClaim, pod: Pod) -> None:
         """Add the pod to ``reservedFor``, again from the newest claim after a conflict."""
         consumer = {"resource": "pods", "name": pod.name, "uid": pod.uid}
         while True:
@@ -221,7 +221,7 @@ class Scheduler:
                 raise BindingError(f"pod {pod.namespace}/{pod.name} was deleted")
         raise BindingError("device binding timeout: context deadline exceeded")
 
-    async def _unreserve(self, claim: SeenClaim, pod: Pod) -> None:
+    async def _unreserve(self, claim: CachedClaim, pod: Pod) -> None:
         """Give back what was reserved for a pod that is not bound after all."""
         current = await self._kube.get(CLAIMS, claim.name, claim.namespace)
         seen = claim_seen(current)
@@ -231,7 +231,7 @@ class Scheduler:
         current["status"]["reservedFor"] = [one for one in users if one["uid"] != pod.uid]
         await self._kube.update(CLAIMS, current, subresource="status")
 
-    async def _clear(self, claim: SeenClaim) -> None:
+    async def _clear(self, claim: CachedClaim) -> None:
         """PostFilter's deallocation, from the state the decision was made on."""
         current = await self._kube.get(CLAIMS, claim.name, claim.namespace)
         if current["metadata"]["resourceVersion"] != claim.resource_version:

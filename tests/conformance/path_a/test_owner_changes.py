@@ -15,7 +15,7 @@ from dray.domain import names
 from dray.kube.ports import CLAIMS, EVENTS, NODES, PODS, POOLS, Object
 from dray.kube.probe import probe
 from dray_sandbox.faults.arena import HURRIED
-from dray_sandbox.faults.history import History
+from dray_sandbox.faults.history import StackHistory
 from dray_sandbox.faults.watching import watching
 from dray_sandbox.layout import SimulatedNode, StackOptions
 
@@ -242,7 +242,7 @@ async def _allocate_as_kube_scheduler(stand: Stand, pod: str, like: Object) -> N
     await stand.kube.patch(CLAIMS, name, {"status": status}, NAMESPACE, subresource="status")
 
 
-def _claims_seen(history: History) -> dict[str, Object]:
+def _claims_seen(history: StackHistory) -> dict[str, Object]:
     """Claims that were allocated, by uid, as they were then."""
     return {
         change.object["metadata"]["uid"]: change.object
@@ -259,7 +259,7 @@ def _allocated_by(claim: Object) -> bool:
     return int(annotations.get(names.DECISION, 0)) > int(annotations.get(names.VOID, 0))
 
 
-def _failed(history: History) -> list[str]:
+def _failed(history: StackHistory) -> list[str]:
     return [
         f"{change.key[1]}: {(change.object['status']).get('reason')}"
         for change in history.changes

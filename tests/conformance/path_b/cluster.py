@@ -17,9 +17,9 @@ from dray.kube.ports import CLAIMS, NODES, PODS, POOLS, SLICES, Kube, Object, Re
 from dray.messages.base import decode, subject_prefix
 from dray.messages.decisions import Decided, decode_record, log_stream
 from dray.messages.facts import ClaimObserved, PodObserved
-from dray_sandbox.faults.history import History
+from dray_sandbox.faults.history import StackHistory
 from dray_sandbox.faults.watching import watching
-from dray_sandbox.patience import connect_patiently
+from dray_sandbox.retry import connect_patiently
 from dray_sandbox.stack import Stack
 
 ON_THE_REAL_ONE = [
@@ -44,7 +44,7 @@ class Cluster:
     stack: Stack
     kube: Kube
     bus: Bus
-    history: History
+    history: StackHistory
     made: list[str] = field(default_factory=list)
     """Pods of the test at hand."""
 

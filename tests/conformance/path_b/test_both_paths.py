@@ -27,11 +27,11 @@ from dray.kube.ports import (
 )
 from dray_sandbox.controlplane.build import wanted_minor
 from dray_sandbox.faults.arena import furnish
-from dray_sandbox.faults.history import History
+from dray_sandbox.faults.history import StackHistory
 from dray_sandbox.faults.plan import DEDICATED, SHARED
 from dray_sandbox.faults.watching import watching
 from dray_sandbox.layout import StackOptions, simulated_nodes
-from dray_sandbox.patience import connect_patiently
+from dray_sandbox.retry import connect_patiently
 from dray_sandbox.stack import Stack
 
 pytestmark = [
@@ -63,7 +63,7 @@ class Fleet:
     """The cluster, and every change that was seen on it."""
 
     kube: Kube
-    history: History
+    history: StackHistory
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -27,9 +27,9 @@ from dray.kube.ports import (
 from dray_sandbox.access import ADMIN, CLAIM_CONTROLLER, kubeconfig
 from dray_sandbox.apiserver.serve import serve
 from dray_sandbox.nats_server import start_nats
-from dray_sandbox.places import free_port
+from dray_sandbox.paths import free_port
 from dray_sandbox.probes import answers
-from dray_sandbox.processes import Program, Runner
+from dray_sandbox.processes import ProcessSpec, Runner
 
 CRD_FILES = Path(__file__).parents[3] / "deploy/helm/dray/crds"
 
@@ -70,14 +70,14 @@ async def _install(kube: Kube) -> None:
             await kube.create(CRDS, yaml.safe_load(path.read_text()))
 
 
-def _program(name: str, nats: Any, config: Path, health: int) -> Program:
+def _program(name: str, nats: Any, config: Path, health: int) -> ProcessSpec:
     environment = {
         **nats.environment("claim-controller"),
         "DRAY_INSTANCE": name,
         "DRAY_KUBE__KUBECONFIG": str(config),
         "DRAY_HEALTH__PORT": str(health),
     }
-    return Program(
+    return ProcessSpec(
         name=name,
         argv=(sys.executable, "-m", "dray_claim_controller"),
         environment=environment,
@@ -123,7 +123,7 @@ async def test_a_pod_is_bound_through_an_api_server(
     assert json.loads(lines[-1])["event"] == "stopped"
 
 
-async def _run(world: Any, runner: Runner, program: Program, *, alone: bool) -> None:
+async def _run(world: Any, runner: Runner, program: ProcessSpec, *, alone: bool) -> None:
     """``alone``: nobody else makes claims of templates."""
     kube = world.kube
     await _created(world)

@@ -9,7 +9,7 @@ import pytest
 
 from dray_sandbox.access import WEBHOOK, Endpoint, make_credentials
 from dray_sandbox.controlplane.audit import audited_requests
-from dray_sandbox.controlplane.build import Binary, build
+from dray_sandbox.controlplane.build import GoBinary, build
 from dray_sandbox.controlplane.launch import start_control_plane
 from dray_sandbox.processes import Runner
 
@@ -19,12 +19,12 @@ V1BETA2 = "resource.k8s.io/v1beta2"
 
 
 @pytest.fixture
-async def binary() -> Binary:
+async def binary() -> GoBinary:
     return await build(print)
 
 
 @pytest.fixture
-async def endpoint(binary: Binary, tmp_path: Path) -> AsyncIterator[Endpoint]:
+async def endpoint(binary: GoBinary, tmp_path: Path) -> AsyncIterator[Endpoint]:
     runner = Runner(tmp_path / "logs")
     try:
         yield await start_control_plane(
@@ -34,7 +34,7 @@ async def endpoint(binary: Binary, tmp_path: Path) -> AsyncIterator[Endpoint]:
         await runner.stop_all()
 
 
-async def kubectl(binary: Binary, kubeconfig: Path, *arguments: str) -> tuple[int, str]:
+async def kubectl(binary: GoBinary, kubeconfig: Path, *arguments: str) -> tuple[int, str]:
     process = await asyncio.create_subprocess_exec(
         binary.program("kubectl"),
         *arguments,
@@ -47,7 +47,7 @@ async def kubectl(binary: Binary, kubeconfig: Path, *arguments: str) -> tuple[in
 
 
 async def test_it_serves_the_versions_asked_for_and_audits_every_request(
-    binary: Binary, endpoint: Endpoint
+    binary: GoBinary, endpoint: Endpoint
 ) -> None:
     admin = endpoint.admin_kubeconfig
     code, said = await kubectl(binary, admin, "get", "deviceclasses.v1beta2.resource.k8s.io")

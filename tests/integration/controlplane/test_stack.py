@@ -30,8 +30,8 @@ from dray.kube.ports import (
     Resource,
 )
 from dray_sandbox.controlplane.build import find_kubectl
-from dray_sandbox.patience import connect_patiently
-from dray_sandbox.places import stack_directory
+from dray_sandbox.paths import stack_directory
+from dray_sandbox.retry import connect_patiently
 from dray_sandbox.stack_file import is_alive, read_stack_file
 
 PODS = Resource("", "v1", "pods", "Pod")

@@ -18,7 +18,7 @@ from dray.kube.ports import (
     RefusedError,
 )
 from dray_sandbox.access import Endpoint, make_credentials
-from dray_sandbox.places import checkout
+from dray_sandbox.paths import checkout
 from dray_sandbox.processes import Runner
 from dray_sandbox.standins import start_sandbox
 

@@ -23,7 +23,7 @@ from dray.messages.facts import (
 from dray.messages.rpc import Lookup, LookupReply
 from dray_sandbox.apiserver.serve import serve
 from dray_sandbox.probes import answers
-from dray_sandbox.processes import Program
+from dray_sandbox.processes import ProcessSpec
 
 P = "tensor-fusion.ai/"
 EXACTLY = {"deviceClassName": DEVICE_CLASS, "count": 1}
@@ -55,8 +55,8 @@ async def answer_lookup(request: Request) -> bytes:
     return msgspec.json.encode(LATE if lookup.name == "late" else LookupReply())
 
 
-def program(nats, health: int, port: int, certificates: Path) -> Program:
-    return Program(
+def program(nats, health: int, port: int, certificates: Path) -> ProcessSpec:
+    return ProcessSpec(
         name="webhook",
         argv=(sys.executable, "-m", "dray_webhook"),
         environment={

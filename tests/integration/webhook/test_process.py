@@ -28,7 +28,7 @@ from dray.messages.events import PodRequested
 from dray.messages.rpc import LOOKUP_SUBJECT
 from dray_sandbox.admission_policies import admission_policies, refused_claim
 from dray_sandbox.nats_server import start_nats
-from dray_sandbox.places import free_port
+from dray_sandbox.paths import free_port
 from dray_sandbox.probes import answers
 from dray_sandbox.processes import Runner
 from dray_webhook.decisions.review import AdmissionAnswer

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dray_sandbox.apiserver.journal import Journal
+from dray_sandbox.apiserver.journal import RequestJournal
 from dray_sandbox.apiserver.status import ApiError
 from dray_sandbox.apiserver.store import Conflict, Store
 
@@ -70,14 +70,14 @@ def test_the_forgotten_past_is_gone() -> None:
 
 
 def test_writes_survive(tmp_path: Path) -> None:
-    store = Store(Journal(tmp_path))
+    store = Store(RequestJournal(tmp_path))
     put(store, "a", 1)
     put(store, "b")
     drop(store, "b")
     seen = store.version
 
     store.close()  # nothing is buffered: this is what a crash leaves behind
-    again = Store(Journal(tmp_path))
+    again = Store(RequestJournal(tmp_path))
     again.close()
 
     assert again.version == seen
@@ -86,17 +86,17 @@ def test_writes_survive(tmp_path: Path) -> None:
 
 
 def test_a_torn_last_line_is_dropped_and_writing_goes_on(tmp_path: Path) -> None:
-    store = Store(Journal(tmp_path))
+    store = Store(RequestJournal(tmp_path))
     put(store, "a")
     put(store, "b")
     store.close()
     journal = tmp_path / "journal.jsonl"
     journal.write_bytes(journal.read_bytes()[:-10])
 
-    again = Store(Journal(tmp_path))
+    again = Store(RequestJournal(tmp_path))
     put(again, "c")
     again.close()
-    third = Store(Journal(tmp_path))
+    third = Store(RequestJournal(tmp_path))
     third.close()
 
     assert [item["metadata"]["name"] for item in third.items(PODS)] == ["a", "c"]
@@ -104,15 +104,15 @@ def test_a_torn_last_line_is_dropped_and_writing_goes_on(tmp_path: Path) -> None
 
 
 def test_a_crash_between_the_two_files_of_a_compaction_loses_nothing(tmp_path: Path) -> None:
-    store = Store(Journal(tmp_path), history_size=1)
+    store = Store(RequestJournal(tmp_path), history_size=1)
     for value in range(5):
         put(store, "a", value)
     store.close()
     old_journal = (tmp_path / "journal.jsonl").read_bytes()
-    Store(Journal(tmp_path), history_size=1).close()
+    Store(RequestJournal(tmp_path), history_size=1).close()
     (tmp_path / "journal.jsonl").write_bytes(old_journal)
 
-    again = Store(Journal(tmp_path), history_size=1)
+    again = Store(RequestJournal(tmp_path), history_size=1)
     again.close()
 
     assert [item["value"] for item in again.items(PODS)] == [4]
@@ -133,7 +133,7 @@ def test_any_history_is_the_same_after_restarts(
     restarts: int,
 ) -> None:
     directory = tmp_path_factory.mktemp("store")
-    store = Store(Journal(directory), history)
+    store = Store(RequestJournal(directory), history)
     for name, value, delete in steps:
         if delete and store.get((PODS, "n", name)):
             drop(store, name)
@@ -143,7 +143,7 @@ def test_any_history_is_the_same_after_restarts(
     version, compacted = store.version, store.compacted
     for _ in range(restarts):
         store.close()
-        store = Store(Journal(directory), history)
+        store = Store(RequestJournal(directory), history)
     store.close()
 
     assert store.items(PODS) == expected

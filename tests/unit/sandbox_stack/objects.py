@@ -3,7 +3,7 @@
 from typing import Any
 
 from dray.domain.pods import Pod
-from dray_sandbox.scheduler.cluster import Cluster
+from dray_sandbox.scheduler.cluster import SchedulerCache
 
 Object = dict[str, Any]
 
@@ -59,8 +59,8 @@ def claim(
     }
 
 
-def cluster(*nodes: Object, claims: tuple[Object, ...] = ()) -> Cluster:
-    made = Cluster()
+def cluster(*nodes: Object, claims: tuple[Object, ...] = ()) -> SchedulerCache:
+    made = SchedulerCache()
     for one in nodes:
         made.see_node(one)
     for one in claims:
@@ -68,5 +68,5 @@ def cluster(*nodes: Object, claims: tuple[Object, ...] = ()) -> Cluster:
     return made
 
 
-def seen(made: Cluster, obj: Object) -> Pod:
+def seen(made: SchedulerCache, obj: Object) -> Pod:
     return made.see_pod(obj)[1]

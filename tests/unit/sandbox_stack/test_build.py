@@ -16,7 +16,7 @@ from dray.domain.errors import InvalidInputError
 from dray_sandbox.controlplane.build import (
     MINOR_VARIABLE,
     MINORS,
-    Binary,
+    GoBinary,
     build,
     control_plane,
     module_directory,
@@ -58,7 +58,7 @@ def lines_of(path: Path) -> list[str]:
     return path.read_text().splitlines()
 
 
-async def built(say: Callable[[str], None] = lambda line: None) -> Binary:
+async def built(say: Callable[[str], None] = lambda line: None) -> GoBinary:
     """What is in the cache now, which must be what a build that works makes."""
     binary = await build(say)
     assert lines_of(Path(binary.program("kubectl"))) == ["binary"]

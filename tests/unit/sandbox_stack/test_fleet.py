@@ -11,7 +11,7 @@ from dray.kube.ports import NODES, SLICES, Object
 from dray.messages.base import encode
 from dray.messages.facts import NodeObserved
 from dray_node_agent.decisions.inventory import NodeState
-from dray_sandbox.fleet import Fleet
+from dray_sandbox.fleet import NodeFleet
 from dray_sandbox.layout import simulated_nodes
 
 NODES_OF_ALL = simulated_nodes(20, pools=["big"])
@@ -37,7 +37,7 @@ def taints(published: Object) -> set[str]:
 async def test_every_node_is_ready_with_its_cards() -> None:
     kube = MemoryKube()
     told: list[int] = []
-    await Fleet(kube, NODES_OF_ALL).publish(told.append)
+    await NodeFleet(kube, NODES_OF_ALL).publish(told.append)
     nodes = (await kube.list(NODES)).objects
     published = await slices_of(kube)
     assert told == list(range(1, 21))
@@ -47,8 +47,8 @@ async def test_every_node_is_ready_with_its_cards() -> None:
 
 async def test_a_second_fleet_takes_over_with_a_higher_generation() -> None:
     kube = MemoryKube()
-    await Fleet(kube, NODES_OF_ALL).publish()
-    await Fleet(
+    await NodeFleet(kube, NODES_OF_ALL).publish()
+    await NodeFleet(
         kube, NODES_OF_ALL, state_of=lambda node: NodeState(node.name, owner="kube-scheduler")
     ).publish()
     published = await slices_of(kube)
@@ -58,7 +58,7 @@ async def test_a_second_fleet_takes_over_with_a_higher_generation() -> None:
 
 async def test_the_cards_follow_the_owner_that_the_bus_tells() -> None:
     kube, facts = MemoryKube(), await bus()
-    fleet = Fleet(kube, NODES_OF_ALL, bus=facts)
+    fleet = NodeFleet(kube, NODES_OF_ALL, bus=facts)
     await fleet.publish()
     assert taints((await slices_of(kube))["sim-3"]) == {OWNER_TAINT}
     node = Node(name="sim-3", uid="u", pool="big", owner="kube-scheduler")

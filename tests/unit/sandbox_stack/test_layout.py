@@ -8,7 +8,7 @@ from dray.domain.errors import InvalidInputError
 from dray.domain.names import DRAY_NAMESPACE, POOL_LABEL
 from dray_sandbox.access import CLAIM_CONTROLLER, GROUPS, make_credentials
 from dray_sandbox.layout import simulated_nodes
-from dray_sandbox.places import checkout, stack_directory
+from dray_sandbox.paths import checkout, stack_directory
 from dray_sandbox.roles import SERVICES, cluster_roles, service_roles
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from dray.domain.errors import PermanentError
-from dray_sandbox import places
+from dray_sandbox import paths
 from dray_sandbox.access import make_credentials
-from dray_sandbox.controlplane.build import Binary
+from dray_sandbox.controlplane.build import GoBinary
 from dray_sandbox.controlplane.launch import PortsTakenError, start_control_plane
 from dray_sandbox.probes import listens
 from dray_sandbox.processes import ProgramFailedError, Runner
@@ -24,7 +24,7 @@ async def start(tmp_path: Path, etcd: str) -> None:
     try:
         await start_control_plane(
             runner,
-            Binary("1.36.3", program.parent),
+            GoBinary("1.36.3", program.parent),
             tmp_path,
             make_credentials(tmp_path / "access"),
             context="test",
@@ -59,7 +59,7 @@ def test_only_who_listens_on_a_port_is_said_to() -> None:
 def test_without_a_free_port_it_is_said_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        monkeypatch.setattr(places, "_FIRST_PORT", port)
-        monkeypatch.setattr(places, "_LAST_PORT", port)
+        monkeypatch.setattr(paths, "_FIRST_PORT", port)
+        monkeypatch.setattr(paths, "_LAST_PORT", port)
         with pytest.raises(PermanentError, match="none is free: end what holds them"):
-            places.free_port()
+            paths.free_port()

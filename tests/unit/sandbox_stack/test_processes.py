@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dray_sandbox.processes import Program, ProgramFailedError, Runner
+from dray_sandbox.processes import ProcessSpec, ProgramFailedError, Runner
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ async def runner(tmp_path: Path) -> AsyncIterator[Runner]:
     await runner.stop_all()
 
 
-def python(name: str, code: str, tmp_path: Path, **fields: object) -> Program:
+def python(name: str, code: str, tmp_path: Path, **fields: object) -> ProcessSpec:
     """A program that touches ``<name>.ready`` when it is up."""
     mark = tmp_path / f"{name}.ready"
 
@@ -30,7 +30,7 @@ def python(name: str, code: str, tmp_path: Path, **fields: object) -> Program:
         return mark.exists()
 
     source = f"import pathlib\nmark = pathlib.Path({str(mark)!r})\n" + textwrap.dedent(code)
-    return Program(name, (sys.executable, "-c", source), ready=ready, **fields)  # type: ignore[arg-type]
+    return ProcessSpec(name, (sys.executable, "-c", source), ready=ready, **fields)  # type: ignore[arg-type]
 
 
 SLEEPS = "mark.touch()\nimport signal\nsignal.pause()"
@@ -175,11 +175,11 @@ async def test_programs_do_not_inherit_this_shells_dray_settings(
 async def test_a_killed_launcher_leaves_no_process(tmp_path: Path) -> None:
     code = f"""
     import asyncio, pathlib, sys
-    from dray_sandbox.processes import Program, Runner
+    from dray_sandbox.processes import ProcessSpec, Runner
     async def main():
         runner = Runner(pathlib.Path({str(tmp_path)!r}))
         command = (sys.executable, "-c", "import signal; signal.pause()")
-        await runner.start(Program("child", command))
+        await runner.start(ProcessSpec("child", command))
         print(runner.pids()["child"], flush=True)
         await asyncio.sleep(60)
     asyncio.run(main())

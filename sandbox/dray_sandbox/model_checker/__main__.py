@@ -1,0 +1,22 @@
+"""``python -m dray_sandbox.model_checker``: search every bound, and say what was searched."""
+
+import sys
+import time
+
+from dray_sandbox.model_checker.bounds import FULL
+from dray_sandbox.model_checker.search import explore
+
+
+def main() -> int:
+    """0 where nothing is wrong in any bound."""
+    wrong = 0
+    for bound in FULL:
+        began_s = time.process_time()
+        outcome = explore(bound)
+        print(f"{outcome.report()} ({time.process_time() - began_s:.0f} s)", flush=True)
+        wrong += bool(outcome.violation)
+    return min(wrong, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,207 @@
+"""What may never be, judged from Kubernetes' objects and from the log's records alone."""
+
+from collections.abc import Iterator
+
+from dray.domain.claims import Claim
+from dray.domain.names import VIRTUAL_TFLOPS
+from dray.domain.pods import Pod
+from dray.domain.quantities import parse_quantity
+from dray.kube.convert import claim_from, pod_from
+from dray.messages.decisions import Decided
+from dray_allocator.log.fold import LogFold, Stage
+from dray_sandbox.model_checker.state import Next, State
+from dray_sandbox.model_checker.subjects import TFLOPS
+from dray_sandbox.model_checker.world import ModelWorld
+
+
+class ModelInvariants:
+    """Looks at every step, and at every state in which nothing more happens."""
+
+    def __init__(self, world: ModelWorld) -> None:
+        self._world = world
+        self._subjects = world.subjects
+        self._claims: dict[int, Claim | None] = {}
+        self._pods: dict[int, Pod | None] = {}
+
+    def step(self, before: State, step: Next) -> str:
+        """What is wrong after the step, or nothing."""
+        for alarm in step.alarms:
+            return f"a replica sounds the alarm: {alarm}"
+        kind = step.action.kind
+        if kind in ("stored", "stored unheard"):
+            return next(self._decided_anew(before, step.action.what), "")
+        if kind == "commit":
+            return next(self._committed(before, step), "")
+        if kind in ("bind", "take back: clear"):
+            return next(self._bound(step.state), "")
+        return ""
+
+    def end(self, state: State) -> str:
+        """What is wrong in a state that stays for ever, or nothing."""
+        return next(self._unfinished(state), "")
+
+    def claim(self, state: State, subject: int) -> Claim | None:
+        """The claim as the server has it; None: gone."""
+        version = state.objects[subject][-1]
+        if version not in self._claims:
+            gone = version == self._subjects.gone
+            read = None if gone else claim_from(self._subjects.versions[version])
+            self._claims[version] = read
+        return self._claims[version]
+
+    def pod(self, state: State, subject: int) -> Pod | None:
+        """The pod as the server has it; None: gone."""
+        version = state.objects[subject][-1]
+        if version not in self._pods:
+            gone = version == self._subjects.gone
+            read = None if gone else pod_from(self._subjects.versions[version])
+            self._pods[version] = read
+        return self._pods[version]
+
+    def _committed(self, before: State, step: Next) -> Iterator[str]:
+        subject, number = step.action.who, step.action.what
+        earlier, claim = self.claim(before, subject), self.claim(step.state, subject)
+        assert earlier is not None
+        assert claim is not None
+        decision = self._world.executors.decisions[number]
+        attempt = next(made.attempt for made in decision.claims if made.uid == claim.uid)
+        if attempt <= earlier.void:
+            yield (
+                f"attempt {attempt} of claim {claim.uid} is carried out, although it voids "
+                f"attempts up to {earlier.void}"
+            )
+        if attempt <= (void := self._given_up(before, subject)):
+            yield (
+                f"attempt {attempt} of claim {claim.uid} is carried out, although attempts up to "
+                f"{void} were given up and their devices given back"
+            )
+        if earlier.allocation is not None:
+            yield f"claim {claim.uid} is allocated a second time"
+        yield from self._oversold(step.state)
+
+    def _oversold(self, state: State) -> Iterator[str]:
+        for device, taken in self._taken(state).items():
+            total = sum(taken.values())
+            if total > TFLOPS:
+                yield f"{device} has {TFLOPS}, and {total} are allocated: {taken}"
+
+    def _taken(self, state: State) -> dict[str, dict[str, int]]:
+        """Per device, what each claim holds of it."""
+        taken: dict[str, dict[str, int]] = {}
+        for subject in self._subjects.claims:
+            claim = self.claim(state, subject)
+            for share in claim.allocation.devices if claim and claim.allocation else ():
+                amount = parse_quantity(share.consumed[VIRTUAL_TFLOPS]).value
+                taken.setdefault(share.id.device, {})[claim.uid if claim else ""] = amount
+        return taken
+
+    def _bound(self, state: State) -> Iterator[str]:
+        for subject in self._subjects.pods:
+            pod = self.pod(state, subject)
+            if pod is None or not pod.node:
+                continue
+            for claim in (self.claim(state, one) for one in self._subjects.all[subject].claims):
+                if claim is None or claim.allocation is None:
+                    lost = claim.uid if claim else "that is gone"
+                    yield f"pod {pod.uid} is bound to {pod.node} without an allocation of {lost}"
+                elif claim.allocation.node != pod.node:
+                    place = claim.allocation.node
+                    yield f"pod {pod.uid} is bound to {pod.node}, its claim {claim.uid} to {place}"
+                elif claim.reserved_for != (pod.uid,):
+                    yield f"pod {pod.uid} is bound, but {claim.uid} is not reserved for it"
+
+    def _decided_anew(self, before: State, record: int) -> Iterator[str]:
+        """A claim is decided again only when every earlier attempt is void, or the claim gone."""
+        read = self._world.replicas.records[record]
+        if not isinstance(read, Decided):
+            return
+        known: dict[str, int] = {}
+        for number in self._world.decided(before):
+            for made in self._world.executors.decisions[number].claims:
+                known[made.uid] = max(made.attempt, known.get(made.uid, 0))
+        for made in (made for pod in read.pods for made in pod.claims):
+            claim = self.claim(before, self._subjects.by_uid[made.uid])
+            earlier = known.get(made.uid, 0)
+            if made.attempt <= earlier:
+                yield f"attempt {made.attempt} of claim {made.uid} is decided after {earlier}"
+            elif earlier and claim is not None and self._void(before, claim) < earlier:
+                yield (
+                    f"attempt {made.attempt} of claim {made.uid} is decided while attempt "
+                    f"{earlier} may still be carried out"
+                )
+
+    def _void(self, state: State, claim: Claim) -> int:
+        return max(claim.void, self._given_up(state, self._subjects.by_uid[claim.uid]))
+
+    def _given_up(self, state: State, subject: int) -> int:
+        """Attempts of a claim that count as void though its annotation does not say so."""
+        record = self._world.executors.record(state, subject)
+        return 0 if record is None else record.void
+
+    def _is_kept(self, state: State, subject: int) -> bool:
+        """Whether the claim may still be committed, though it is given up and can't be written."""
+        record = self._world.executors.record(state, subject)
+        return record is not None and record.void < record.attempt
+
+    def _unfinished(self, state: State) -> Iterator[str]:
+        log = LogFold()
+        for sequence, record in enumerate(state.log, 1):
+            log.fold(sequence, self._world.replicas.records[record])
+        for reservation in log.claims.values():
+            number = self._subjects.by_uid[reservation.claim_uid]
+            claim = self.claim(state, number)
+            unallocated = claim is None or claim.allocation is None
+            if reservation.stage is Stage.HELD and unallocated and not self._is_kept(state, number):
+                yield f"what is reserved for {reservation.claim_uid} is never released"
+        for subject in self._subjects.pods:
+            pod = self.pod(state, subject)
+            if pod is not None and not pod.node:
+                yield from self._left_waiting(state, subject, log)
+
+    def _left_waiting(self, state: State, subject: int, log: LogFold) -> Iterator[str]:
+        one = self._subjects.all[subject]
+        claims = [self.claim(state, claim) for claim in one.claims]
+        held = [claim.uid for claim in claims if claim is not None and claim.allocation is not None]
+        refused = [claim for claim in one.claims if claim in state.refused]
+        told = log.waiting.get(one.name)
+        # Of a claim that can't be written its pod is told by the claim-controller.
+        if told is None and not refused:
+            yield f"pod {one.name} is neither placed nor told why"
+        if held and not refused:
+            yield f"pod {one.name} waits and holds {', '.join(held)}"
+        if told is None or held or refused:
+            return
+        kept = self._kept(state, log)
+        if node := self._room_for(state, subject, kept):
+            yield f"pod {one.name} waits, although it fits {node}"
+        elif self._room_for(state, subject, {}):
+            reasons = [reason.what for reason in told.reasons]
+            if not any("held for claim" in what for what in reasons):
+                yield f"pod {one.name} is not told whose devices it waits for: {reasons}"
+
+    def _kept(self, state: State, log: LogFold) -> dict[str, dict[str, int]]:
+        """Per device, what is kept for claims that can't be written."""
+        kept: dict[str, dict[str, int]] = {}
+        for uid, reservation in log.claims.items():
+            number = self._subjects.by_uid[uid]
+            if reservation.stage is not Stage.OVER and self._is_kept(state, number):
+                for share in reservation.allocation.devices:
+                    amount = parse_quantity(share.consumed[VIRTUAL_TFLOPS]).value
+                    kept.setdefault(share.id.device, {})[uid] = amount
+        return kept
+
+    def _room_for(self, state: State, subject: int, kept: dict[str, dict[str, int]]) -> str:
+        """A node of the pool whose card has room for all claims of the pod, beside what is
+        allocated and what is kept."""
+        taken = self._taken(state)
+        for device, amounts in kept.items():
+            taken[device] = amounts | taken.get(device, {})
+        index = self._subjects.pods.index(subject)
+        wanted = sum(self._world.bound.pods[index].claims)
+        for node in self._subjects.nodes:
+            name = self._subjects.all[node].name
+            used = sum(taken.get(f"{name}-card", {}).values())
+            serves = self._subjects.versions[state.objects[node][-1]]["pool"]
+            if serves and used + wanted <= TFLOPS:
+                return name
+        return ""

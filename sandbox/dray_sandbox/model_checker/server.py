@@ -1,0 +1,104 @@
+"""The API server: one object at a time, and the real writes of the claim-controller."""
+
+import copy
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from dray.domain.pods import Pod
+from dray.kube.memory import MemoryKube
+from dray.kube.memory_store import MemoryStore
+from dray.kube.ports import CLAIMS, PODS, ConflictError, NotFoundError, Object, RefusedError
+from dray_claim_controller.execute.writes import ClaimWrites
+from dray_claim_controller.observe.seen import SeenClaim
+from dray_sandbox.model_checker.subjects import NAMESPACE, SubjectKind, Subjects
+
+ClaimWrite = Callable[[ClaimWrites, SeenClaim], Coroutine[Any, Any, Object]]
+
+
+class ModelServer:
+    """Writes by what they make of an object's version. Each is computed once."""
+
+    def __init__(self, subjects: Subjects) -> None:
+        self._subjects = subjects
+        self._written: dict[tuple[object, ...], int | None] = {}
+
+    def write(
+        self, about: tuple[object, ...], subject: int, seen: int, now: int, write: ClaimWrite
+    ) -> int | None:
+        """The version after a write that was made for the version ``seen`` and meets ``now``;
+        None where the server refuses it or nothing changes. ``about`` identifies the write."""
+        key = (*about, subject, seen, now)
+        if key not in self._written:
+            self._written[key] = self._write(subject, seen, now, write)
+        return self._written[key]
+
+    def bind(self, pod: int, seen: int, now: int, node: str) -> int | None:
+        """The version after POST pods/binding; None where the server refuses it."""
+        key = ("bind", pod, seen, now, node)
+        if key not in self._written:
+
+            async def bind(kube: MemoryKube) -> None:
+                await ClaimWrites(kube, lambda: None).bind(self._pod(pod, seen), node)
+
+            self._written[key] = self._run(pod, now, bind)
+        return self._written[key]
+
+    def keep_unbound(self, pod: int, seen: int, now: int, voids: str) -> int | None:
+        """The version after the pod was told by what it is never bound; None where the server
+        refuses it."""
+        key = ("keep unbound", pod, seen, now, voids)
+        if key not in self._written:
+
+            async def tell(kube: MemoryKube) -> None:
+                await ClaimWrites(kube, lambda: None).keep_unbound(self._pod(pod, seen), voids)
+
+            self._written[key] = self._run(pod, now, tell)
+        return self._written[key]
+
+    def _pod(self, pod: int, version: int) -> Pod:
+        seen = self._subjects.picture({pod: version}).pods[self._subjects.all[pod].name]
+        assert seen.pod is not None
+        return seen.pod
+
+    def _write(self, subject: int, seen: int, now: int, write: ClaimWrite) -> int | None:
+        uid = self._subjects.all[subject].name
+        claim = self._subjects.picture({subject: seen}).claims[uid]
+
+        async def run(kube: MemoryKube) -> None:
+            await write(ClaimWrites(kube, lambda: None), claim)
+
+        return self._run(subject, now, run)
+
+    def _run(
+        self,
+        subject: int,
+        now: int,
+        request: Callable[[MemoryKube], Coroutine[Any, Any, None]],
+    ) -> int | None:
+        """Send a request to a server that holds nothing but the object."""
+        if now == self._subjects.gone:
+            return None
+        one = self._subjects.all[subject]
+        resource = CLAIMS if one.kind is SubjectKind.CLAIM else PODS
+        held = copy.deepcopy(self._subjects.versions[now])
+        revision = int(held["metadata"]["resourceVersion"])
+        store = MemoryStore(lambda: 0.0, revision=revision)
+        store.of(resource)[NAMESPACE, one.name] = held
+        try:
+            at_once(request(MemoryKube(store)))
+        except (ConflictError, NotFoundError, RefusedError):
+            return None
+        made = store.of(resource)[NAMESPACE, one.name]
+        made.get("status", {}).pop("conditions", None)  # Nobody looks at their times here.
+        number = self._subjects.number(made)
+        return number if number != now else None
+
+
+def at_once(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """What a coroutine returns that waits for nothing."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        return end.value
+    coroutine.close()
+    raise RuntimeError("it waits for something")

@@ -1,0 +1,231 @@
+"""What replicas do and what the bus does with it: acts, appends, publication."""
+
+from collections.abc import Iterator
+
+from dray.domain.claims import last_attempt_before
+from dray.messages.decisions import Decided
+from dray_sandbox.model_checker.bound import Bound, PublicationMode
+from dray_sandbox.model_checker.executors import Executors
+from dray_sandbox.model_checker.replicas import EPOCH, Appended, ModelReplicas
+from dray_sandbox.model_checker.state import (
+    ORPHAN,
+    UNCHAINED,
+    UNSENT,
+    Action,
+    Commands,
+    ModelBus,
+    ModelGivenUp,
+    Next,
+    ReplicaAt,
+    Sent,
+    State,
+    newest_of,
+    with_replica,
+)
+from dray_sandbox.model_checker.subjects import NONE, Subjects
+
+
+class Turns:
+    """The steps of replicas. Whatever changes is read by all of them at once."""
+
+    def __init__(
+        self, bound: Bound, bus: ModelBus, subjects: Subjects, executors: Executors
+    ) -> None:
+        self.replicas = ModelReplicas(subjects)
+        self._bound = bound
+        self._bus = bus
+        self._subjects = subjects
+        self._executors = executors
+        self._decisions: dict[int, tuple[int, ...]] = {}
+
+    def acts(self, state: State, index: int) -> Iterator[Next]:
+        """A replica decides, if there is anything to decide."""
+        one = state.replicas[index]
+        if len(one.sent) > self._bound.ahead:
+            return
+        acted = self.replicas.act(one.local, len(state.log))
+        voids = self._commands(state, acted.voids)
+        if acted.appends or acted.alarms or voids != state.voids:
+            sent = (*one.sent, *(_sent(append) for append in acted.appends))
+            after = with_replica(state._replace(voids=voids), index, ReplicaAt(acted.local, sent))
+            yield Next(Action("act", index), after, False, acted.alarms)
+
+    def hasty_voids(self, state: State) -> Iterator[Next]:
+        """A replica that has not read the log's last records asks for claims to be voided."""
+        if state.spent.hasty_voids >= self._bound.hasty_voids:
+            return
+        spent = state.spent._replace(hasty_voids=state.spent.hasty_voids + 1)
+        for end in range(1, len(state.log)):
+            acted = self.replicas.act(self._fresh(state, end), end)
+            voids = self._commands(state, acted.voids)
+            if voids != state.voids:
+                after = state._replace(voids=voids, spent=spent)
+                yield Next(Action("hasty", what=end), after, True)
+
+    def arrivals(self, state: State, index: int) -> Iterator[Next]:
+        """The replica's oldest append reaches the bus; its answer arrives, or not."""
+        one = state.replicas[index]
+        if not one.sent:
+            return
+        head, rest = one.sent[0], one.sent[1:]
+        if self._refuses(head, len(state.log)):
+            sent = tuple(other._replace(after=ORPHAN) for other in rest)
+            heard = head.after == ORPHAN
+            local = one.local if heard else self.replicas.failed(one.local)
+            made = with_replica(state, index, ReplicaAt(local, rest if heard else sent))
+            yield Next(Action("refused", index, head.record), made, False)
+            return
+        if self._goes_on_too_long(head.record):
+            yield Next(Action("cut"), state, False)
+            return
+        stored = self._stored(state, index)
+        yield Next(Action("stored", index, head.record), stored, False)
+        if state.spent.lost_answers < self._bound.lost_answers:
+            spent = state.spent._replace(lost_answers=state.spent.lost_answers + 1)
+            after = stored.replicas[index]
+            lost = after._replace(local=self.replicas.failed(after.local))
+            made = with_replica(stored._replace(spent=spent), index, lost)
+            yield Next(Action("stored unheard", index, head.record), made, True)
+
+    def _stored(self, state: State, index: int) -> State:
+        """With the replica's oldest append as the log's last record, read by all.
+
+        Others whose appends are sure to be refused now hear of it at once: until they do they
+        could only send more that is refused.
+        """
+        head, *rest = state.replicas[index].sent
+        log = (*state.log, head.record)
+        end = len(log)
+        replicas = []
+        for number, one in enumerate(state.replicas):
+            local, sent = one.local, one.sent
+            if number == index:
+                if rest and rest[0].after == UNSENT:
+                    rest[0] = rest[0]._replace(after=end)
+                sent = tuple(rest)
+            elif self._bus.fenced and self._bus.chained and sent:
+                local, sent = self.replicas.failed(local), ()
+            local = self.replicas.read(local, (), ((end, head.record, number == index),))
+            replicas.append(ReplicaAt(local, sent))
+        return self._rested(state._replace(log=log, replicas=tuple(replicas)))
+
+    def _rested(self, state: State) -> State:
+        """Replicas that have nothing to say now have seen to it."""
+        end = len(state.log)
+        replicas = []
+        for one in state.replicas:
+            acted = self.replicas.act(one.local, end)
+            asks = self._commands(state, acted.voids) != state.voids
+            quiet = not (acted.appends or acted.alarms or asks)
+            replicas.append(one._replace(local=acted.local) if quiet else one)
+        return state._replace(replicas=tuple(replicas))
+
+    def _goes_on_too_long(self, record: int) -> bool:
+        decided = map(self._executors.decisions.__getitem__, self.decisions_of(record))
+        most = last_attempt_before(EPOCH) + self._bound.attempts
+        return any(claim.attempt > most for one in decided for claim in one.claims)
+
+    def _refuses(self, head: Sent, end: int) -> bool:
+        late = self._bus.fenced and head.expected != end
+        builds_on_another = self._bus.chained and head.after not in (UNCHAINED, end)
+        return late or builds_on_another
+
+    def crashes(self, state: State, index: int) -> Iterator[Next]:
+        if state.spent.crashes < self._bound.crashes:
+            spent = state.spent._replace(crashes=state.spent.crashes + 1)
+            after = ReplicaAt(self._fresh(state, len(state.log)))
+            made = self._rested(with_replica(state._replace(spent=spent), index, after))
+            yield Next(Action("crash", index), made, True)
+
+    def _fresh(self, state: State, end: int) -> int:
+        """A replica that has just read what is published, and the log up to there."""
+        given_up = newest_of(state)
+        facts = tuple(
+            (subject, history[at], self._lived(history), given_up.get(subject, NONE))
+            for subject, (history, at) in enumerate(
+                zip(state.objects, state.published, strict=True)
+            )
+            if at or subject in given_up
+        )
+        records = tuple((at, record, False) for at, record in enumerate(state.log[:end], 1))
+        return self.replicas.restarted(facts, records)
+
+    # --- facts -------------------------------------------------------------------------
+
+    def publications(self, state: State) -> Iterator[Next]:
+        """Facts overtake each other as far as the bound says, and are read by all."""
+        if self._bound.publication is PublicationMode.IN_ORDER:
+            return
+        news = self._news(state)
+        parts: list[tuple[int, ...]]
+        if self._bound.publication is PublicationMode.BY_OBJECT:
+            parts = [(one,) for one in news]
+        else:
+            kinds = dict.fromkeys(self._subjects.all[one].kind for one in news)
+            parts = [
+                tuple(one for one in news if self._subjects.all[one].kind is kind) for kind in kinds
+            ]
+        for part in parts:
+            yield Next(Action("publish", part[0]), self._publish(state, part), False)
+
+    def _news(self, state: State) -> tuple[int, ...]:
+        return tuple(
+            subject
+            for subject, history in enumerate(state.objects)
+            if state.published[subject] < len(history) - 1
+        )
+
+    def _publish(self, state: State, subjects: tuple[int, ...]) -> State:
+        """The newest version of each of these subjects."""
+        facts, published = [], list(state.published)
+        given_up = newest_of(state)
+        for subject in subjects:
+            history = state.objects[subject]
+            published[subject] = len(history) - 1
+            record = given_up.get(subject, NONE)
+            facts.append((subject, history[-1], self._lived(history), record))
+        replicas = tuple(
+            one._replace(local=self.replicas.read(one.local, tuple(facts), ()))
+            for one in state.replicas
+        )
+        return self._rested(state._replace(published=tuple(published), replicas=replicas))
+
+    def _lived(self, history: tuple[int, ...]) -> int:
+        """The version that a tombstone is made of."""
+        return next(one for one in reversed(history) if one != self._subjects.gone)
+
+    def changed(self, state: State, subject: int, version: int) -> State:
+        """With a new version of a subject."""
+        objects = state.objects
+        history = (*objects[subject], version)
+        made = state._replace(objects=(*objects[:subject], history, *objects[subject + 1 :]))
+        made = made._replace(voids=self._commands(made))
+        if self._bound.publication is PublicationMode.IN_ORDER:
+            return self._publish(made, (subject,))
+        return made
+
+    def given_up(self, state: State, claim: int, record: int) -> State:
+        """With attempts of a claim given up, as its newest version is read, and published."""
+        at = len(state.objects[claim]) - 1
+        made = state._replace(given_up=(*state.given_up, ModelGivenUp(claim, record, at)))
+        return self._publish(made._replace(voids=self._commands(made)), (claim,))
+
+    def _commands(self, state: State, sent: tuple[tuple[int, int], ...] = ()) -> Commands:
+        """Those sent and those on their way; one that can do nothing any more is forgotten."""
+        return tuple(
+            (claim, attempt)
+            for claim, attempt in sorted({*state.voids, *sent})
+            if not self._executors.is_settled(state, claim, attempt)
+        )
+
+    def decisions_of(self, record: int) -> tuple[int, ...]:
+        known = self._decisions.get(record)
+        if known is None:
+            read = self.replicas.records[record]
+            pods = read.pods if isinstance(read, Decided) else ()
+            known = self._decisions[record] = tuple(map(self._executors.number, pods))
+        return known
+
+
+def _sent(append: Appended) -> Sent:
+    return Sent(append.record, append.expected, UNSENT if append.chained else UNCHAINED)

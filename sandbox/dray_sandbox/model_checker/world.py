@@ -1,0 +1,224 @@
+"""A world, and everything that may happen next in it."""
+
+from collections.abc import Iterator
+from itertools import islice
+
+from dray.kube.ports import Object
+from dray.messages.decisions import Released
+from dray_sandbox.model_checker.bound import Bound
+from dray_sandbox.model_checker.executors import Executors, Write
+from dray_sandbox.model_checker.server import ModelServer
+from dray_sandbox.model_checker.state import (
+    Action,
+    ModelBus,
+    Next,
+    ReplicaAt,
+    Spent,
+    State,
+    newest_of,
+)
+from dray_sandbox.model_checker.subjects import NONE, TICK_S, Subjects
+from dray_sandbox.model_checker.turns import Turns
+
+
+class ModelWorld:
+    """The steps of a bound."""
+
+    def __init__(self, bound: Bound, bus: ModelBus | None = None) -> None:
+        self.bound = bound
+        self.subjects = Subjects(bound)
+        self.server = ModelServer(self.subjects)
+        self.executors = Executors(self.subjects, self.server, bound, bus)
+        self._turns = Turns(bound, bus or ModelBus(), self.subjects, self.executors)
+        self.replicas = self._turns.replicas
+        self._committed: dict[int, frozenset[tuple[str, int]]] = {}
+        self._edited: dict[tuple[str, int], int] = {}
+
+    def first(self) -> State:
+        """Pods and claims are there, and nobody has done anything."""
+        one = ReplicaAt(self.replicas.begin())
+        objects = tuple((version,) for version in self.subjects.first)
+        published = (0,) * len(objects)
+        return State(
+            objects, published, (self.replicas.opened,), (one,) * self.bound.replicas, (), Spent()
+        )
+
+    def next(self, state: State) -> list[Next]:
+        """Everything that may happen; once only time is left to pass, one way on is enough."""
+        if state.spent.closing_ticks:
+            return [*islice(self._orderly(state), 1)]
+        found = [
+            *self._executions(state),
+            *self._void_commands(state),
+            *self._voids_again(state),
+            *self._creations(state),
+            *self._collections(state),
+            *self._turns.publications(state),
+        ]
+        for index in range(len(state.replicas)):
+            found += self._turns.acts(state, index)
+            found += self._turns.arrivals(state, index)
+            found += self._turns.crashes(state, index)
+        found += self._turns.hasty_voids(state)
+        found += self._deletions(state)
+        found += self._losses(state)
+        found += self._refusals(state)
+        found += self._ticks(state, any(not step.fault for step in found))
+        return found
+
+    def _orderly(self, state: State) -> Iterator[Next]:
+        """What comes to rest soonest."""
+        for index in range(len(state.replicas)):
+            yield from self._turns.arrivals(state, index)
+        yield from self._void_commands(state)
+        yield from self._voids_again(state)
+        yield from self._executions(state)
+        yield from self._collections(state)
+        yield from self._turns.publications(state)
+        yield from self._turns.acts(state, 0)
+        yield from self._ticks(state, busy=False)
+
+    # --- executors and the server --------------------------------------------------------
+
+    def _executions(self, state: State) -> Iterator[Next]:
+        for number in self.decided(state):
+            committed = self._called_committed(state, number)
+            for write in self.executors.writes(number, committed, state):
+                action = Action(write.what, write.subject, number, write.why)
+                yield Next(action, self._after(state, write), False)
+
+    def _after(self, state: State, write: Write) -> State:
+        if write.record != NONE:
+            return self._turns.given_up(state, write.subject, write.record)
+        return self._turns.changed(state, write.subject, write.version)
+
+    def decided(self, state: State) -> list[int]:
+        """Every decision that the log holds, in order."""
+        return [number for record in state.log for number in self._turns.decisions_of(record)]
+
+    def _called_committed(self, state: State, number: int) -> tuple[str, ...]:
+        said = {one for record in state.log for one in self._commits_of(record)}
+        claims = self.executors.decisions[number].claims
+        return tuple(claim.uid for claim in claims if (claim.uid, claim.attempt) in said)
+
+    def _commits_of(self, record: int) -> frozenset[tuple[str, int]]:
+        known = self._committed.get(record)
+        if known is None:
+            read = self.replicas.records[record]
+            releases = read.releases if isinstance(read, Released) else ()
+            known = frozenset((r.claim_uid, r.attempt) for r in releases if r.why == "committed")
+            self._committed[record] = known
+        return known
+
+    def _void_commands(self, state: State) -> Iterator[Next]:
+        for claim, attempt in state.voids:
+            write = self.executors.void(claim, attempt, state)
+            if write is not None:
+                action = Action(f"command: {write.what}", claim, attempt)
+                yield Next(action, self._after(state, write), False)
+
+    def _voids_again(self, state: State) -> Iterator[Next]:
+        for claim in newest_of(state):
+            if (write := self.executors.void_again(claim, state)) is not None:
+                yield Next(Action(write.what, claim), self._after(state, write), False)
+
+    def _refusals(self, state: State) -> Iterator[Next]:
+        """The server begins, or ceases, to refuse the writes of a claim."""
+        spent = state.spent
+        for claim in self.subjects.claims:
+            is_there = state.objects[claim][-1] != self.subjects.gone
+            if claim in state.refused and spent.permits < self.bound.permits:
+                permitted = tuple(one for one in state.refused if one != claim)
+                after = spent._replace(permits=spent.permits + 1)
+                yield Next(
+                    Action("permit", claim), state._replace(refused=permitted, spent=after), True
+                )
+            elif claim not in state.refused and is_there and spent.refusals < self.bound.refusals:
+                refused = tuple(sorted((*state.refused, claim)))
+                after = spent._replace(refusals=spent.refusals + 1)
+                yield Next(
+                    Action("refuse", claim), state._replace(refused=refused, spent=after), True
+                )
+
+    # --- the cluster -------------------------------------------------------------------
+
+    def _creations(self, state: State) -> Iterator[Next]:
+        """A pod that was not there at the beginning, and its claims."""
+        for pod in self.subjects.pods:
+            if pod in self.subjects.born and len(state.objects[pod]) == 1:
+                made = state
+                for subject in (*self.subjects.all[pod].claims, pod):
+                    made = self._turns.changed(made, subject, self.subjects.born[subject])
+                yield Next(Action("create", pod), made, False)
+
+    def _collections(self, state: State) -> Iterator[Next]:
+        """Kubernetes takes away the claims of pods that are gone."""
+        gone = self.subjects.gone
+        for claim in self.subjects.claims:
+            owner, now = self.subjects.all[claim].owner, state.objects[claim][-1]
+            if state.objects[owner][-1] != gone or now == gone:
+                continue
+            metadata = self.subjects.versions[now]["metadata"]
+            if metadata.get("finalizers") and "deletionTimestamp" not in metadata:
+                made = self._edit("delete", now)
+                yield Next(
+                    Action("deleting", claim), self._turns.changed(state, claim, made), False
+                )
+            else:
+                yield Next(Action("gone", claim), self._turns.changed(state, claim, gone), False)
+
+    def _deletions(self, state: State) -> Iterator[Next]:
+        if state.spent.deleted_pods >= self.bound.deleted_pods:
+            return
+        for pod in self.subjects.pods:
+            if state.objects[pod][-1] != self.subjects.gone:
+                spent = state.spent._replace(deleted_pods=state.spent.deleted_pods + 1)
+                made = self._turns.changed(state._replace(spent=spent), pod, self.subjects.gone)
+                yield Next(Action("delete", pod), made, True)
+
+    def _losses(self, state: State) -> Iterator[Next]:
+        if state.spent.lost_nodes >= self.bound.lost_nodes:
+            return
+        for node in self.subjects.nodes:
+            history = state.objects[node]
+            if len(history) == 1:
+                spent = state.spent._replace(lost_nodes=state.spent.lost_nodes + 1)
+                made = self._edit("lose", history[-1])
+                after = self._turns.changed(state._replace(spent=spent), node, made)
+                yield Next(Action("lose", node), after, True)
+
+    def _ticks(self, state: State, busy: bool) -> Iterator[Next]:
+        """Time passes, early, or because nothing else is left."""
+        spent = state.spent
+        if busy and spent.early_ticks < self.bound.early_ticks:
+            spent = spent._replace(early_ticks=spent.early_ticks + 1)
+        elif not busy and spent.closing_ticks < self.bound.closing_ticks:
+            spent = spent._replace(closing_ticks=spent.closing_ticks + 1)
+        else:
+            return
+        time = self.subjects.time
+        made = self._edit("tick", state.objects[time][-1])
+        yield Next(
+            Action("tick"), self._turns.changed(state._replace(spent=spent), time, made), busy
+        )
+
+    def _edit(self, what: str, version: int) -> int:
+        key = (what, version)
+        known = self._edited.get(key)
+        if known is None:
+            made = _edited(what, self.subjects.versions[version])
+            known = self._edited[key] = self.subjects.number(made)
+        return known
+
+
+def _edited(what: str, obj: Object) -> Object:
+    match what:
+        case "tick":
+            return {"now_unix_s": obj["now_unix_s"] + TICK_S}
+        case "lose":
+            return {"pool": "", "revision": obj["revision"] + 1}
+        case _:
+            metadata = dict(obj["metadata"])
+            metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+            metadata["resourceVersion"] = str(int(metadata["resourceVersion"]) + 1)
+            return {**obj, "metadata": metadata}

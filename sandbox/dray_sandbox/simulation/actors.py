@@ -1,0 +1,309 @@
+"""The processes of the simulated cluster: dray's own code, and stand-ins for Kubernetes'."""
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import prometheus_client
+
+from dray.bus.ports import Bus
+from dray.domain.errors import DrayError
+from dray.kube.convert import claim_from, pod_from
+from dray.kube.memory import MemoryKube
+from dray.kube.ports import (
+    CLAIMS,
+    NODES,
+    PODS,
+    Changed,
+    Deleted,
+    Kube,
+    Listed,
+    NotFoundError,
+    Object,
+)
+from dray.runtime.settings import LogSettings
+from dray_allocator.metrics import Metrics
+from dray_allocator.rules import Rules
+from dray_allocator.shell import Shell
+from dray_allocator.state import AllocatorState
+from dray_claim_controller.app import Controller
+from dray_claim_controller.settings import (
+    ControllerSettings,
+    Execution,
+    Owner,
+    Publishing,
+    Templates,
+)
+from dray_node_agent.agent import NodeAgent
+from dray_node_agent.decisions.gpus import Gpu, GpuSnapshot
+from dray_node_agent.decisions.inventory import device_name
+from dray_node_agent.files.publication_record import PublicationRecord, PublicationRecordFile
+from dray_node_agent.node_state import NodeFollower, NodeReporter
+from dray_node_agent.settings import NodeGroup
+from dray_node_agent.slice_publisher import SlicePublisher
+from dray_sandbox.controllers.shell import ResourceClaimController
+from dray_sandbox.scheduler.shell import Scheduler
+from dray_sandbox.simulation.allocating import Allocating
+from dray_sandbox.simulation.cluster import LIFE
+from dray_sandbox.simulation.loop import VirtualLoop
+
+Work = Coroutine[Any, Any, None]
+Life = Callable[[Kube, Bus, str], "RunningLoops"]
+"""Begins one life of a process, on its connections and under the name it has in this life."""
+
+EXCLUSION_S = 10.0
+"""How long a withdrawn claim keeps away from its node: shorter than users have it."""
+
+UNUSED_AFTER_S = 8.0
+"""How long a derived template may be unused: shorter than users have it, too."""
+
+
+EXECUTIONS = 4
+"""At a time: fewer than the pods that are refused, as those of users may be more than the default's
+sixteen."""
+
+QUARANTINE_S = 100.0
+"""How long devices that kube-scheduler had are nobody's: longer than it is ever behind, asleep and
+about to write together."""
+
+
+@dataclass(slots=True)
+class RunningLoops:
+    """The loops of one life, and what may be looked at from outside."""
+
+    loops: list[Work]
+    allocator: AllocatorState | None = None
+
+
+class VirtualClock:
+    """The running loop's time as ``dray.runtime.clock.Clock``."""
+
+    def now_unix_s(self) -> float:
+        """Seconds since 1970 UTC, as the process' host has them."""
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        return loop.wall_unix_s()
+
+    def monotonic_s(self) -> float:
+        """Seconds since the simulation began."""
+        return asyncio.get_running_loop().time()
+
+    async def sleep(self, delay_s: float) -> None:
+        """Wait."""
+        await asyncio.sleep(delay_s)
+
+
+def claim_controller(kube: Kube, bus: Bus, name: str) -> RunningLoops:
+    """The claim-controller."""
+    settings = ControllerSettings(
+        instance=name,
+        log=LogSettings(),
+        execution=Execution(concurrency=EXECUTIONS),
+        publishing=Publishing(report_every=1.0, status_every=1.0),
+        templates=Templates(unused_after=UNUSED_AFTER_S),
+        owner=Owner(quarantine=QUARANTINE_S),
+    )
+    controller = Controller(bus, kube, settings, clock=VirtualClock())
+    return RunningLoops(
+        [controller.watch(), controller.stand(), controller.look_up(), controller.readings.run()]
+    )
+
+
+def allocator(kube: Kube, bus: Bus, name: str) -> RunningLoops:
+    """One allocator replica; it has no connection to Kubernetes."""
+    state = AllocatorState(Rules(writer=name, exclusion_s=EXCLUSION_S))
+    shell = Shell(bus, state, Metrics(state, prometheus_client.CollectorRegistry()))
+    return RunningLoops([shell.run()], state)
+
+
+def claims_controller(*, watch_templates: bool) -> Life:
+    """kube-controller-manager's resourceclaim controller; before 1.36 it ignored templates."""
+
+    def begin(kube: Kube, bus: Bus, name: str) -> RunningLoops:
+        return RunningLoops([ResourceClaimController(kube, watch_templates=watch_templates).run()])
+
+    return begin
+
+
+def scheduler(kube: Kube, bus: Bus, name: str) -> RunningLoops:
+    """kube-scheduler."""
+    return RunningLoops([Scheduler(kube).run()])
+
+
+def allocating_scheduler(draw: random.Random) -> Life:
+    """kube-scheduler as far as it allocates; ``draw`` says how long its writes are under way."""
+
+    def begin(kube: Kube, bus: Bus, name: str) -> RunningLoops:
+        return RunningLoops([Allocating(kube, draw).run()])
+
+    return begin
+
+
+class Disk(PublicationRecordFile):
+    """A node's disk outlives its processes."""
+
+    def __init__(self) -> None:
+        super().__init__(Path("unused"))
+        self._record = PublicationRecord()
+
+    def load(self) -> PublicationRecord:
+        """See ``PublicationRecordFile.load``."""
+        return self._record
+
+    def save(self, record: PublicationRecord) -> None:
+        """See ``PublicationRecordFile.save``."""
+        self._record = record
+
+
+@dataclass(slots=True)
+class SimulatedNodeGpus:
+    """A node's cards, which can fall ill."""
+
+    node: str
+    count: int
+    sick: dict[int, None] = field(default_factory=dict)
+
+    def read(self) -> GpuSnapshot:
+        """See ``dray_node_agent.gpus.source.GpuSource``."""
+        return GpuSnapshot(tuple(self._card(index) for index in range(self.count)), "550.0")
+
+    def close(self) -> None:
+        """See ``dray_node_agent.gpus.source.GpuSource``."""
+
+    def sick_devices(self) -> list[str]:
+        """Device names of the cards that must not be given out."""
+        return [device_name(self._card(index).uuid) for index in self.sick]
+
+    def _card(self, index: int) -> Gpu:
+        health_error = "xid-79" if index in self.sick else ""
+        card = Gpu(f"GPU-{self.node}-{index}", "NVIDIA A100-SXM4-80GB", 80 * 2**30)
+        return msgspec.structs.replace(card, health_error=health_error)
+
+
+def node_agent(board: SimulatedNodeGpus, disk: Disk) -> Life:
+    """The node-agent without its gRPC server: it publishes the board and its health."""
+
+    def begin(kube: Kube, bus: Bus, name: str) -> RunningLoops:
+        group = NodeGroup(name=board.node, poll=1.0)
+        reporter = NodeReporter(bus, board.node, f"/node-agent/{name}")
+        publisher = SlicePublisher(kube, board.node, disk)
+        agent = NodeAgent(node=group, gpu_source=board, publisher=publisher, reporter=reporter)
+        reporter.on_generation = agent.on_generation
+        follower = NodeFollower(
+            bus, board.node, agent.on_state, agent.on_generation, reporter.repeat
+        )
+        return RunningLoops(
+            [
+                agent.watch_gpus(),
+                agent.publish(),
+                agent.watch_slices(),
+                follower.run(),
+                reporter.report_inventory(),
+                reporter.report_events(),
+            ]
+        )
+
+    return begin
+
+
+def kubelets(kube: Kube, bus: Bus, name: str) -> RunningLoops:
+    """All nodes' kubelets: start what is bound and whose claims are its own, end it, delete it."""
+    return RunningLoops([_Kubelets(kube).run()])
+
+
+def garbage_collector(server: MemoryKube) -> Life:
+    """kube-controller-manager's garbage collector, and its collector of pods without a node."""
+
+    def begin(kube: Kube, bus: Bus, name: str) -> RunningLoops:
+        return RunningLoops([_collect(server)])
+
+    return begin
+
+
+async def _collect(server: MemoryKube) -> None:
+    while True:
+        server.collect_garbage()
+        for (namespace, name), pod in list(server.store.of(PODS).items()):
+            node = pod["spec"].get("nodeName")
+            if node and ("", node) not in server.store.of(NODES):
+                await server.delete(PODS, name, namespace, grace_period_s=0)
+        await asyncio.sleep(0.7)
+
+
+class _Kubelets:
+    def __init__(self, kube: Kube) -> None:
+        self._kube = kube
+        self._workers: dict[str, asyncio.Task[None]] = {}
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            async for event in self._kube.watch(PODS):
+                match event:
+                    case Listed(objects):
+                        for obj in objects:
+                            self._see(obj, group)
+                    case Changed(obj):
+                        self._see(obj, group)
+                    case Deleted(obj):
+                        continue
+
+    def _see(self, obj: Object, group: asyncio.TaskGroup) -> None:
+        uid = obj["metadata"]["uid"]
+        known = self._workers.get(uid)
+        if obj["spec"].get("nodeName") and (known is None or known.done()):
+            self._workers[uid] = group.create_task(self._work(obj))
+
+    async def _work(self, seen: Object) -> None:
+        name, namespace = seen["metadata"]["name"], seen["metadata"]["namespace"]
+        while True:
+            try:
+                pod = await self._kube.get(PODS, name, namespace)
+                if pod["metadata"]["uid"] != seen["metadata"]["uid"]:
+                    return
+                await self._step(pod)
+            except NotFoundError:
+                return
+            except DrayError:
+                pass
+            await asyncio.sleep(2.0)
+
+    async def _step(self, pod: Object) -> None:
+        metadata, phase = pod["metadata"], pod["status"].get("phase")
+        if metadata.get("deletionTimestamp"):
+            await self._kube.delete(
+                PODS, metadata["name"], metadata["namespace"], uid=metadata["uid"], grace_period_s=0
+            )
+        elif phase == "Pending":
+            if await self._prepared(pod):
+                await self._say(pod, {"phase": "RunningLoops", "startTime": self._now()})
+        elif phase == "RunningLoops":
+            life_s = (metadata.get("annotations") or {}).get(LIFE)
+            began_s = float(pod["status"]["startTime"])
+            if life_s is not None and float(self._now()) - began_s > float(life_s):
+                await self._say(pod, {"phase": "Succeeded"})
+
+    async def _prepared(self, pod: Object) -> bool:
+        for reference in pod_from(pod).claims:
+            if not reference.claim:
+                return False
+            obj = await self._kube.get(CLAIMS, reference.claim, pod["metadata"]["namespace"])
+            claim = claim_from(obj)
+            here = claim.allocation is not None and claim.allocation.node == pod["spec"]["nodeName"]
+            if not here or pod["metadata"]["uid"] not in claim.reserved_for:
+                return False
+        return True
+
+    async def _say(self, pod: Object, status: dict[str, Any]) -> None:
+        metadata = pod["metadata"]
+        patch = {"metadata": {"uid": metadata["uid"]}, "status": status}
+        await self._kube.patch(
+            PODS, metadata["name"], patch, metadata["namespace"], subresource="status"
+        )
+
+    @staticmethod
+    def _now() -> str:
+        return f"{asyncio.get_running_loop().time():.3f}"

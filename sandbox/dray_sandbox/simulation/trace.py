@@ -1,0 +1,112 @@
+"""What happened, line by line: every change in Kubernetes, every log line, every fault."""
+
+import asyncio
+import contextlib
+import hashlib
+import json
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import structlog
+
+from dray.kube.memory_store import Event
+from dray.kube.ports import EVENTS, LEASES
+from dray_sandbox.simulation.loop import CURRENT
+
+_SILENT = (EVENTS, LEASES)
+ALARMS = ("double sale prevented", "a device is sold twice", "execution failed", "an effect failed")
+"""Log lines that should never be written."""
+ENDINGS = ("the term ended", "no longer leading", "election failed", "stands by until restarted")
+"""Log lines of what should go on as long as nothing is lost and nobody dies."""
+
+
+class SimulationTrace:
+    """The last lines, a digest of all, and alarms."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, keep: int = 400) -> None:
+        self.lines: deque[str] = deque(maxlen=keep)
+        self.alarms: list[str] = []
+        self.endings: list[str] = []
+        self._loop = loop
+        self._digest = hashlib.sha256()
+        self._tasks: dict[asyncio.Task[Any], None] = {}
+
+    @property
+    def digest(self) -> str:
+        """Of every line so far."""
+        return self._digest.hexdigest()
+
+    def say(self, who: str, what: str) -> None:
+        """One line."""
+        line = f"{self._loop.time():9.3f} {who:12} {what}"
+        self.lines.append(line)
+        self._digest.update(line.encode() + b"\n")
+
+    def event(self, event: Event) -> None:
+        """A change in Kubernetes."""
+        process = CURRENT.get()
+        obj = event.after if event.after is not None else event.before
+        assert obj is not None
+        verb = "deleted" if event.after is None else "added" if event.before is None else "changed"
+        line = f"{verb} {event.resource.plural}/{obj['metadata']['name']}"
+        self._digest.update(json.dumps(obj, sort_keys=True).encode())
+        if event.resource not in _SILENT:
+            changes = _changes(event.before or {}, event.after or {})
+            self.say(process.name if process else "-", f"{line} {changes}")
+
+    def keep(self, task: "asyncio.Task[Any]") -> None:
+        """Hold a task that nobody awaits."""
+        self._tasks[task] = None
+        task.add_done_callback(lambda ended: self._tasks.pop(ended, None))
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        """Take the log lines of all processes in."""
+        before = structlog.get_config()
+        structlog.configure(processors=[self._hear], cache_logger_on_first_use=False)
+        try:
+            yield
+        finally:
+            structlog.configure(**before)
+
+    def _hear(self, logger: Any, method: str, entry: Any) -> Any:
+        process = CURRENT.get()
+        who = process.name if process else "-"
+        if process is not None and process.dead:
+            raise structlog.DropEvent
+        entry = dict(entry)
+        event = entry.pop("event", "")
+        if error := entry.pop("exc_info", None):
+            entry["error"] = repr(error)
+        text = " ".join(f"{name}={value}" for name, value in entry.items())
+        self.say(who, f"[{method}] {event} {text}")
+        if event.startswith(ENDINGS):
+            self.endings.append(f"{who}: {event} {text}")
+        if event.startswith(ALARMS):
+            self.alarms.append(f"{who}: {event} {text}")
+        raise structlog.DropEvent
+
+
+def _changes(before: Any, after: Any) -> str:
+    """What differs, in short."""
+    found = [
+        f"{path}: {_short(old)} -> {_short(new)}"
+        for path, old, new in _differences("", before, after)
+        if not path.endswith((".resourceVersion", ".managedFields"))
+    ]
+    text = "; ".join(found)
+    return text if len(text) < 700 else text[:700] + "…"
+
+
+def _differences(path: str, before: Any, after: Any) -> Iterator[tuple[str, Any, Any]]:
+    if isinstance(before, dict) and isinstance(after, dict):
+        for name in {**before, **after}:
+            yield from _differences(f"{path}.{name}", before.get(name), after.get(name))
+    elif before != after:
+        yield path, before, after
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) < 160 else text[:160] + "…"

@@ -1,0 +1,27 @@
+"""An allocator that believes that every domain is its own, whoever holds the leases; for tests.
+
+What keeps several of them from selling a device twice is the log alone.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+
+from dray.bus.jetstream import JetStreamBus
+from dray_allocator.__main__ import main
+
+
+async def _acquire(bus: JetStreamBus, key: str, holder: str, *, ttl_s: float) -> bool:
+    return True
+
+
+async def _leases(bus: JetStreamBus, prefix: str) -> tuple[str, ...]:
+    return ()
+
+
+def run_split_brain_allocator(environment: Mapping[str, str]) -> None:
+    """Run an allocator with these settings in this process, until it is told to end."""
+    os.environ.update(environment)
+    JetStreamBus.acquire = _acquire  # type: ignore[assignment,method-assign]
+    JetStreamBus.leases = _leases  # type: ignore[assignment,method-assign]
+    sys.exit(main())
