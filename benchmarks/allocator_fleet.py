@@ -18,10 +18,11 @@ from dray.domain.devices import DeviceId, ResourceSlice
 from dray.domain.quantities import quantity_of
 from dray.messages.facts import ClaimObserved, SliceObserved
 from dray.user_guide_form.selector import generated_selector
+from dray_allocator import deciding
 from dray_allocator.domain import Domain
-from dray_allocator.placement import lanes
 from dray_allocator.placement.ask import Wanted
-from dray_allocator.placement.choose import choose, index_of
+from dray_allocator.placement.choose import index_of
+from dray_allocator.placement.lanes import find
 from dray_allocator.state import AllocatorState
 
 POOL = decision.POOL
@@ -171,11 +172,11 @@ def measure(fleet: Fleet, samples: int) -> Measured:
     """``samples`` decisions, the shapes taking turns, then new shapes and changed slices."""
     chosen, handled, yard = Taken(), Taken(), Taken()
 
-    def timed(state: AllocatorState, domain: Domain, wanted: Wanted) -> Any:
+    def timed(state: AllocatorState, domain: Domain, wanted: Wanted, _: Any) -> Any:
         fleet.last = wanted
-        return chosen.time(choose, state, domain, wanted)
+        return chosen.time(find, state, domain, wanted)
 
-    real, lanes.choose = lanes.choose, timed
+    real, deciding.find_with = deciding.find_with, timed
     try:
         while len(fleet.running) < ON_ONE_NODE:
             fleet.begin(f"first-{len(fleet.running)}", fleet.shapes[0], Taken())
@@ -192,7 +193,7 @@ def measure(fleet: Fleet, samples: int) -> Measured:
         if fleet.fits is Fits.ALL:
             rows |= {"new shape": _new_shapes(fleet, chosen), "slice": _changes(fleet, samples)}
     finally:
-        lanes.choose = real
+        deciding.find_with = real
         gc.unfreeze()
     return Measured(fleet, {**rows, "yard": yard})
 

@@ -1,8 +1,8 @@
-"""The upstream Go allocator in the allocator's own fleets, and dray's compatible mode beside it.
+"""The upstream Go allocator in the allocator's own fleets.
 
 The peer is Kubernetes' ``k8s.io/dynamic-resource-allocation/structured`` as the oracle has it
 (``tests/conformance/oracle/speed_fleet.go``), which reads the fleet from a file: slices, claims
-that hold devices, and one claim to be allocated. Compatible mode reads the same file.
+that hold devices, and one claim to be allocated.
 """
 
 import asyncio
@@ -18,23 +18,16 @@ from uuid import NAMESPACE_OID, uuid5
 
 import msgspec
 
-from benchmarks.allocator_fleet import Fleet, Taken
+from benchmarks.allocator_fleet import Fleet
 from dray.domain import names
 from dray.domain.claims import Claim, ClaimSpec
 from dray.domain.devices import Capacity, Device, ResourceSlice
-from dray.domain.dra.asks import Holding
-from dray.domain.dra.nodes import Node
 from dray.domain.errors import PermanentError
 from dray.kube.convert_claims import allocation_to
-from dray.kube.convert_dra_claims import claim_from, holdings_from
-from dray.kube.convert_dra_slices import class_from, slice_from
-from dray_allocator.structured import fleet as compatible
-from dray_allocator.structured.rules import rules_for
 
 KUBERNETES = "1.36"
 BUILDING = Path(__file__).parents[1] / "tests" / "conformance" / "oracle" / "building.py"
 WITHIN_S = 300
-RUNNING_AT_ONCE = 20
 MEASURED = {
     "first fit": "first_fit",
     "every node": "every_node",
@@ -97,35 +90,6 @@ def peer(oracle: Path, fleet: Fleet) -> Peer:
     return Peer(told["fitting"], rows)
 
 
-def first_fit(fleet: Fleet, samples: int) -> Taken:
-    """dray's compatible mode in this fleet, all nodes in turn; pods come and go."""
-    published, rules = as_published(fleet), rules_for(KUBERNETES)
-    slices = [slice_from(one, "slice") for one in published["slices"]]
-    classes = [class_from(one, "class") for one in published["classes"]]
-    made = compatible.Fleet(slices, classes, rules)
-    for number, one in enumerate(published["allocated"]):
-        made.hold(f"old-{number}", holdings_from(one, "allocated"))
-    nodes = [Node(name) for name in dict.fromkeys(part.reach.node for part in slices)]
-    taken, running = Taken(), []
-    for number in range(samples + 1):
-        claim = claim_from(_claim(f"pod-{number}", fleet.shapes[0]), "claim")
-        found = taken.time(made.first_fit, nodes, [claim])
-        if number == 0:
-            taken.forget()
-        devices = found.results[0].devices
-        made.hold(
-            f"pod-{number}",
-            [
-                Holding(*_parts(one.id), is_share=one.share_id is not None, consumed=one.consumed)
-                for one in devices
-            ],
-        )
-        running.append((f"pod-{number}", [(one.id.driver, one.id.pool) for one in devices]))
-        if len(running) > RUNNING_AT_ONCE:
-            made.release(*running.pop(0))
-    return taken
-
-
 def as_published(fleet: Fleet) -> Json:
     """The fleet as Kubernetes has it, with one claim of its first shape to be allocated."""
     nodes = (f"node-{number}" for number in range(fleet.nodes))
@@ -135,10 +99,6 @@ def as_published(fleet: Fleet) -> Json:
         "allocated": [_held(claim) for claim in fleet.running],
         "claims": [_claim("pod", fleet.shapes[0])],
     }
-
-
-def _parts(device: Any) -> tuple[str, str, str]:
-    return device.driver, device.pool, device.device
 
 
 def _slice(part: ResourceSlice) -> Json:

@@ -10,7 +10,7 @@ from dray.domain.errors import PermanentError
 from dray.domain.names import GPUPOOL, TFLOPS_REQUEST, VRAM_REQUEST
 from dray.kube.api import connect as connect_kube
 from dray.kube.ports import PODS, AlreadyExistsError, Kube, Object
-from dray_cli.demo.collector import Collector
+from dray_cli.demo.collector import DemoCollector
 from dray_cli.demo.manifests import read_manifests
 from dray_sandbox.layout import ControlPlane, StackOptions, simulated_nodes
 from dray_sandbox.places import checkout
@@ -43,7 +43,7 @@ async def _measure(
         bus = await connect_bus(
             record.nats_url, name="bench", user="admin", password=record.nats_passwords["admin"]
         )
-        collector = Collector(kube, bus)
+        collector = DemoCollector(kube, bus)
         watching = asyncio.create_task(collector.run(), name="collector")
         try:
             await _configure(kube)
@@ -66,7 +66,7 @@ async def _configure(kube: Kube) -> None:
             await kube.create(manifest.resource, manifest.object, manifest.namespace)
 
 
-async def _one(kube: Kube, collector: Collector, pool: str, number: int) -> float:
+async def _one(kube: Kube, collector: DemoCollector, pool: str, number: int) -> float:
     name = f"bench-{pool}-{number}"
     story = collector.follow("default", name)
     await kube.create(PODS, _pod(name, pool), "default")

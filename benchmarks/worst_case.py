@@ -33,6 +33,7 @@ from dray_allocator.events import Append
 from dray_allocator.structured.allocate import Problem, allocate
 from dray_allocator.structured.errors import AllocationError
 from dray_allocator.structured.rules import rules_for
+from dray_allocator.structured.usage import Usage
 
 KUBERNETES = "1.37"
 NODE = "node-0"
@@ -175,7 +176,7 @@ def compatible(one: Input) -> Row:
         Node(NODE),
         [full_slice_from(part, "slice") for part in asked["slices"]],
         [class_from(of_class, "class") for of_class in asked["classes"]],
-        (),
+        Usage(),
         [full_claim_from(claim, "claim") for claim in asked["claims"]],
     )
     clock = Clock(resource.RUSAGE_SELF)

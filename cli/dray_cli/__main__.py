@@ -64,7 +64,7 @@ def main(arguments: list[str] | None = None) -> Any:
 
 
 def _what_to_do(error: DrayError) -> str:
-    """Beside errors of the library, which doesn't know that somebody sits at a terminal."""
+    """Errors of the CLI itself, in addition to those of the library."""
     from dray.kube.ports import KubeUnavailableError
 
     if not isinstance(error, KubeUnavailableError):

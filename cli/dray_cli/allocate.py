@@ -62,7 +62,7 @@ def allocate(batch: bool, mode: str, file: BinaryIO, output: str) -> None:
 
 
 def _reported(found: Iterable[Answer]) -> Iterator[Answer]:
-    """The answers; with every thousandth, a person at the terminal is told how far it is."""
+    """The answers; with every thousandth, the progress goes to the terminal."""
     tells = sys.stderr.isatty()
     for number, one in enumerate(found, 1):
         yield one

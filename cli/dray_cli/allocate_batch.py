@@ -10,6 +10,7 @@ from dray.kube.dra_fields import JsonFields
 from dray_allocator.structured.allocate import Problem, allocate
 from dray_allocator.structured.errors import AllocationError
 from dray_allocator.structured.rules import Rules, rules_for
+from dray_allocator.structured.usage import usage_of
 from dray_cli import json_lines
 from dray_cli.cel_verdict import DEFAULT_VERSION
 from dray_cli.json_lines import Answer, Question
@@ -28,7 +29,8 @@ def answer(question: Question) -> Answer:
     Raises:
         InvalidInputError: a field is missing or of the wrong type.
     """
-    problem, rules = _problem(question), _rules(question)
+    rules = _rules(question)
+    problem = _problem(question, rules)
     try:
         results = allocate(problem, rules)
     except AllocationError as error:
@@ -43,13 +45,13 @@ def _rules(question: Question) -> Rules:
     return rules_for(fields.text("k8s") or DEFAULT_VERSION, features)
 
 
-def _problem(question: Question) -> Problem:
+def _problem(question: Question, rules: Rules) -> Problem:
     claims = _converted(question, "allocated", lambda obj, path: list(holdings_from(obj, path)))
     return Problem(
         node=node_from(question.get("node"), "node"),
         slices=list(_converted(question, "slices", slice_from)),
         classes=list(_converted(question, "classes", class_from)),
-        holdings=[holding for held in claims for holding in held],
+        usage=usage_of((holding for held in claims for holding in held), rules),
         claims=list(_converted(question, "claims", claim_from)),
     )
 

@@ -1,7 +1,7 @@
-"""What fails on a pool's cards for a pod, from Kubernetes objects, whoever decides about it. Pure.
+"""Why a pool's devices do not fit a pod, from Kubernetes objects; for any allocator. Pure.
 
 The answer is the allocator's own explanation. Of the nodes only their cards count: what else a
-node lacks is said by the scheduler that looks at it.
+node lacks is reported by the scheduler that evaluates it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -36,7 +36,7 @@ _PLENTY = 1 << 60
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class CardOverview:
     """The objects that the answer depends on."""
 
     classes: Sequence[Object]
@@ -45,7 +45,7 @@ class Cluster:
     claims: Sequence[Object]
 
 
-def reasons_on_cards(pod: Object, pool: Object, cluster: Cluster) -> tuple[Reason, ...]:
+def reasons_on_cards(pod: Object, pool: Object, cluster: CardOverview) -> tuple[Reason, ...]:
     """Why no cards of the pool suffice for the pod's claims; empty where some do."""
     state = AllocatorState()
     for sequence, fact in enumerate(_facts(pod, pool, cluster), 1):
@@ -53,7 +53,7 @@ def reasons_on_cards(pod: Object, pool: Object, cluster: Cluster) -> tuple[Reaso
     return reasons(state, pod["metadata"]["uid"])
 
 
-def _facts(pod: Object, pool: Object, cluster: Cluster) -> Iterable[Fact]:
+def _facts(pod: Object, pool: Object, cluster: CardOverview) -> Iterable[Fact]:
     """Objects that can't be read are left out, as from dray's own decisions."""
     observed = replace(pool_from(pool), owner=OWNER_DRAY)
     slices = [

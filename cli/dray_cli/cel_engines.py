@@ -8,12 +8,12 @@ from dray.cel.environment import Mode
 from dray.cel.errors import CelEvaluationError
 from dray.cel.eval.program import ClauseResult, compile
 from dray.domain.errors import InvalidInputError
-from dray_cli.cel_slices import Candidate
+from dray_cli.cel_slices import SliceDevice
 from dray_cli.cel_verdict import Gates, language
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class EngineFinding:
     """What an expression gives on one device."""
 
     result: bool | None
@@ -23,17 +23,17 @@ class Finding:
     cost: int | None = None
 
 
-Evaluator = Callable[[Candidate], Finding]
+Evaluator = Callable[[SliceDevice], EngineFinding]
 
 
 def _dray(expression: str, version: str, gates: Gates) -> Evaluator:
     program = compile(expression, language(version, Mode.STORED, gates))
 
-    def evaluate(candidate: Candidate) -> Finding:
+    def evaluate(candidate: SliceDevice) -> EngineFinding:
         view = candidate.view()
         found = program.evaluate(view)
         error = str(found.error) if found.error else ""
-        return Finding(found.value, error, tuple(program.explain(view)), found.cost)
+        return EngineFinding(found.value, error, tuple(program.explain(view)), found.cost)
 
     return evaluate
 
@@ -51,20 +51,20 @@ def _celpy(expression: str, version: str, gates: Gates) -> Evaluator:
     except celpy.CELParseError as error:
         raise InvalidInputError(f"celpy can't read the expression: {error}") from None
 
-    def evaluate(candidate: Candidate) -> Finding:
+    def evaluate(candidate: SliceDevice) -> EngineFinding:
         activation = {"device": json_to_cel(_as_celpy(candidate))}
         try:
             result = program.evaluate(activation)
         except (CELEvalError, ValueError, TypeError) as error:
-            return Finding(None, f"celpy: {error.args[0] if error.args else error}")
+            return EngineFinding(None, f"celpy: {error.args[0] if error.args else error}")
         if not isinstance(result, (bool, celpy.celtypes.BoolType)):
-            return Finding(None, f"celpy: the result is {type(result).__name__}, not bool")
-        return Finding(bool(result))
+            return EngineFinding(None, f"celpy: the result is {type(result).__name__}, not bool")
+        return EngineFinding(bool(result))
 
     return evaluate
 
 
-def _as_celpy(candidate: Candidate) -> dict[str, Any]:
+def _as_celpy(candidate: SliceDevice) -> dict[str, Any]:
     view = candidate.view()
     try:
         view.check()

@@ -11,8 +11,8 @@ import click
 from dray.user_guide_form.dialect import translate
 from dray_cli.cel_batch import answers
 from dray_cli.cel_check import gates_option, version_option
-from dray_cli.cel_engines import ENGINES, Finding
-from dray_cli.cel_slices import Candidate, candidates_of_cluster, candidates_of_file
+from dray_cli.cel_engines import ENGINES, EngineFinding
+from dray_cli.cel_slices import SliceDevice, candidates_of_cluster, candidates_of_file
 from dray_cli.output import output_option, print_json
 from dray_cli.target import kubeconfig_option
 
@@ -84,14 +84,14 @@ def _answer_lines(expression: str | None, file: TextIO | None, cluster: bool) ->
         click.echo(json.dumps(answer))
 
 
-def _candidates(file: TextIO | None, kubeconfig: str | None) -> list[Candidate]:
+def _candidates(file: TextIO | None, kubeconfig: str | None) -> list[SliceDevice]:
     if file is not None:
         return candidates_of_file(file)
     _, found = asyncio.run(candidates_of_cluster(kubeconfig))
     return found
 
 
-def _table(rows: list[tuple[Candidate, Finding]], *, explain: bool) -> Iterator[str]:
+def _table(rows: list[tuple[SliceDevice, EngineFinding]], *, explain: bool) -> Iterator[str]:
     width = max([6, *(len(candidate.name) for candidate, _ in rows)])
     yield f"{'DEVICE':{width}}  RESULT    WHY"
     for candidate, finding in rows:
@@ -102,7 +102,7 @@ def _table(rows: list[tuple[Candidate, Finding]], *, explain: bool) -> Iterator[
     yield f"{taken} of {len(rows)} devices match"
 
 
-def _why(finding: Finding) -> str:
+def _why(finding: EngineFinding) -> str:
     """The clause that fails, with what it read; or the error."""
     if finding.error:
         return finding.error
@@ -113,7 +113,7 @@ def _why(finding: Finding) -> str:
     return failing.text + (f"   ({', '.join(seen)})" if seen else "")
 
 
-def _clause_lines(finding: Finding) -> Iterator[str]:
+def _clause_lines(finding: EngineFinding) -> Iterator[str]:
     for clause in finding.clauses:
         values = (_shown(value) for value in clause.read.values())
         seen = f"  (read {', '.join(values)})" if clause.read else ""
@@ -132,7 +132,7 @@ def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, (bool, int, str)) else str(value)
 
 
-def _as_json(candidate: Candidate, finding: Finding) -> dict[str, Any]:
+def _as_json(candidate: SliceDevice, finding: EngineFinding) -> dict[str, Any]:
     failing = next((clause.text for clause in finding.clauses if clause.value is False), "")
     return {
         "device": candidate.name,

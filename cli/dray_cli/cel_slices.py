@@ -14,7 +14,7 @@ from dray_cli.target import connect_kube
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class SliceDevice:
     """One device and where it is."""
 
     name: str
@@ -35,7 +35,7 @@ class Candidate:
             raise InvalidInputError(f"device {self.name}: {error}") from None
 
 
-def candidates_of_text(text: str) -> list[Candidate]:
+def candidates_of_text(text: str) -> list[SliceDevice]:
     """Every device in the ResourceSlices (Lists of them too) of a stream of documents.
 
     Raises:
@@ -51,8 +51,8 @@ def candidates_of_text(text: str) -> list[Candidate]:
     return list(_candidates(slices))
 
 
-def candidates_of_file(file: TextIO) -> list[Candidate]:
-    """The same of a file or standard input; what is wrong is said with its name.
+def candidates_of_file(file: TextIO) -> list[SliceDevice]:
+    """The same of a file or standard input; errors contain its name.
 
     Raises:
         InvalidInputError: it is no YAML, or holds no ResourceSlice.
@@ -62,7 +62,7 @@ def candidates_of_file(file: TextIO) -> list[Candidate]:
         return candidates_of_text(text)
 
 
-async def candidates_of_cluster(kubeconfig: str | None) -> tuple[str, list[Candidate]]:
+async def candidates_of_cluster(kubeconfig: str | None) -> tuple[str, list[SliceDevice]]:
     """The version of the server, and every device that its drivers publish.
 
     Raises:
@@ -87,7 +87,7 @@ def _slices(document: Any) -> Iterator[dict[str, Any]]:
             yield found
 
 
-def _candidates(slices: Iterable[dict[str, Any]]) -> Iterator[Candidate]:
+def _candidates(slices: Iterable[dict[str, Any]]) -> Iterator[SliceDevice]:
     for found in slices:
         spec = found["spec"]
         pool = spec.get("pool")
@@ -98,7 +98,7 @@ def _candidates(slices: Iterable[dict[str, Any]]) -> Iterator[Candidate]:
                 seen = type(device).__name__
                 raise InvalidInputError(f"a device of the input is {seen}, expected an object")
             name = f"{(pool or {}).get('name', '')}/{device.get('name', '')}"
-            yield Candidate(name, str(spec.get("driver", "")), device)
+            yield SliceDevice(name, str(spec.get("driver", "")), device)
 
 
 def _list(within: dict[str, Any], name: str) -> list[Any]:

@@ -16,8 +16,8 @@ from dray.kube.ports import POLICIES, Kube, NotFoundError, Object, RefusedError
 
 
 @dataclass(frozen=True, slots=True)
-class DecidedBy:
-    """As the pod's BindRequest says, beside what its pool's policy is now."""
+class DecisionSource:
+    """As in the pod's BindRequest, with the pool's current policy."""
 
     policy_version: int
     """Generation of the policy that was decided by; 0: the pool had none."""
@@ -34,8 +34,8 @@ class DecidedBy:
 
     def line(self) -> str:
         """As a person reads it."""
-        said = [self._policy(), *self._learned()]
-        line = f"Decided by {self.placement or 'a policy'} ({', '.join(said)})"
+        entry = [self._policy(), *self._learned()]
+        line = f"Decided by {self.placement or 'a policy'} ({', '.join(entry)})"
         if not self.ignored:
             return line
         verb = "has" if len(self.ignored) == 1 else "have"
@@ -70,24 +70,24 @@ class DecidedBy:
 
 async def decided_by(
     kube: Kube, pod: Object, pool: Object | None, bind_request: Object | None
-) -> DecidedBy | None:
-    """None where no decision is told."""
-    said = ((bind_request or {}).get("status") or {}).get("decidedBy")
-    if not said:
+) -> DecisionSource | None:
+    """None if there is no decision."""
+    entry = ((bind_request or {}).get("status") or {}).get("decidedBy")
+    if not entry:
         return None
-    version, learned = int(said["policyVersion"]), int(said["learnedVersion"])
+    version, learned = int(entry["policyVersion"]), int(entry["learnedVersion"])
     if not version:
         asked = _placement(pod, placement_of())
-        return DecidedBy(version, learned, placement=asked, ignored=_ignored(pod, asked))
+        return DecisionSource(version, learned, placement=asked, ignored=_ignored(pod, asked))
     known = await _policy(kube, pool)
     if known is None:
-        return DecidedBy(version, learned)
+        return DecisionSource(version, learned)
     policy = policy_from(known)
     levels = policy.placement_node, policy.placement_gpu
     placement = placement_of(policy.placement, *levels, policy.placement_weights)
     asked = _placement(pod, placement) if policy.version == version else ""
     ignored = _ignored(pod, asked)
-    return DecidedBy(version, learned, policy.name, policy.version, asked, ignored)
+    return DecisionSource(version, learned, policy.name, policy.version, asked, ignored)
 
 
 def _ignored(pod: Object, placement: str) -> tuple[str, ...]:

@@ -20,8 +20,8 @@ from dray.kube.ports import (
     Object,
     RefusedError,
 )
-from dray_cli.cards import Cluster, reasons_on_cards
-from dray_cli.decided_by import DecidedBy, decided_by
+from dray_cli.cards import CardOverview, reasons_on_cards
+from dray_cli.decided_by import DecisionSource, decided_by
 from dray_cli.output import output_option, print_json
 from dray_cli.pod_claims import claims_of, devices_of, holdings_of
 from dray_cli.target import connect_kube, kubeconfig_option
@@ -37,10 +37,10 @@ class Explanation:
     pool: Object | None = None
     """Its GPUPool, where this user may read it."""
     on_cards: tuple[str, ...] = ()
-    """What fails on the pool's cards, where somebody else than dray decides."""
+    """Why the pool's devices do not fit, if another allocator decides."""
     strange: tuple[Object, ...] = ()
     """The pod's other claims: written by hand, or other drivers'."""
-    by: DecidedBy | None = None
+    by: DecisionSource | None = None
     """What the decision was taken by, where one was."""
 
     @property
@@ -101,9 +101,9 @@ class Explanation:
         status = (self.bind_request or {}).get("status", {})
         if status.get("reason") != names.CONDITIONS_PENDING or self.pod["spec"].get("nodeName"):
             return []
-        told = str(status.get("explanation", "")).split("; ")
+        explanation = str(status.get("explanation", "")).split("; ")
         to = f" to {self.node}" if self.node else ""
-        return [f"  and is bound{to} once they are ready:", *_indent(_indent(told))]
+        return [f"  and is bound{to} once they are ready:", *_indent(_indent(explanation))]
 
     def lines(self) -> list[str]:
         """The explanation as a person reads it."""
@@ -226,14 +226,14 @@ async def _pool(kube: Kube, name: str) -> Object | None:
 
 
 async def _on_cards(kube: Kube, pod: Object, pool: Object) -> tuple[str, ...]:
-    """Nothing where this user may not look at the whole cluster."""
+    """Empty if this user may not list the cluster."""
     try:
         classes, nodes, slices, claims = [
             (await kube.list(resource)).objects for resource in (CLASSES, NODES, SLICES, CLAIMS)
         ]
     except RefusedError:
         return ()
-    cluster = Cluster(classes, nodes, slices, claims)
+    cluster = CardOverview(classes, nodes, slices, claims)
     return tuple(str(reason) for reason in reasons_on_cards(pod, pool, cluster))
 
 

@@ -29,7 +29,7 @@ def name_of(file: TextIO) -> str:
 
 @contextlib.contextmanager
 def naming(file: TextIO) -> Iterator[None]:
-    """What is wrong with the file's text is said with the file's name.
+    """Errors in the file's text contain the file's name.
 
     Raises:
         InvalidInputError: what is wrong, after the name.

@@ -125,15 +125,15 @@ async def _until(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    began = told = loop.time()
+    began = reported_at = loop.time()
     while not (stop.is_set() or running.done()):
         now = loop.time()
         if for_s is not None and now - began >= for_s:
             return
         if events is not None and counts.events >= events:
             return
-        if now - told >= _PROGRESS_S:
-            told = now
+        if now - reported_at >= _PROGRESS_S:
+            reported_at = now
             line = f"{now - began:6.1f} s  {counts.facts} facts, {counts.records} records, "
             line += f"{counts.inputs} inputs"
             click.echo(line, err=True)

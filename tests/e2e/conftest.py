@@ -17,7 +17,7 @@ from dray.domain.quantities import Quantity, parse_quantity
 from dray.kube.ports import CLAIMS, PODS, SLICES, Kube, Object
 from dray.recording.lines import Header, Line
 from dray.recording.recorder import Recorder
-from dray_cli.demo.collector import Collector
+from dray_cli.demo.collector import DemoCollector
 from dray_cli.demo.manifests import read_manifests
 from dray_sandbox.layout import ControlPlane, StackOptions, simulated_nodes
 from dray_sandbox.patience import connect_patiently
@@ -38,7 +38,7 @@ class Cluster:
     stack: Stack
     kube: Kube
     bus: Bus
-    collector: Collector
+    collector: DemoCollector
     recorded: list[Line] = field(default_factory=list)
     """What ``dray record`` would have written since the start."""
 
@@ -157,7 +157,7 @@ async def running_cluster(
         bus = await connect_bus(
             record.nats_url, name="test", user="admin", password=record.nats_passwords["admin"]
         )
-        collector = Collector(kube, bus)
+        collector = DemoCollector(kube, bus)
         cluster = Cluster(stack, kube, bus, collector)
         recorder = Recorder(bus, Header(dray="test"), cluster.recorded.append)
         tasks = [

@@ -20,10 +20,10 @@ from dray.kube.ports import (
 )
 from dray_cli.demo.manifests import read_manifests
 from dray_cli.demo.play import Demo
-from dray_cli.replay.everything import replay
+from dray_cli.replay.run import replay
 from dray_cli.trace.files import spans_of_trace
-from dray_cli.trace.material import read_material
-from dray_cli.trace.told import spans_of
+from dray_cli.trace.inputs import read_inputs
+from dray_cli.trace.synthesized_spans import spans_of
 from dray_sandbox.places import traces_directory
 
 if TYPE_CHECKING:
@@ -264,7 +264,7 @@ async def _check_told(cluster: "Cluster", namespace: str, name: str) -> None:
     """Without a span, messages and objects tell the same way; even of a pod that is gone."""
     async with asyncio.timeout(20):
         while True:
-            found = await read_material(cluster.kube, cluster.bus, namespace, name)
+            found = await read_inputs(cluster.kube, cluster.bus, namespace, name)
             told = {span.name for span in spans_of(found, time.time())}
             if {"admission", "decision", "execute", "prepare"} <= told:
                 return

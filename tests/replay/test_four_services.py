@@ -16,8 +16,8 @@ from dray.recording.redaction import redacted
 from dray_claim_controller.deciding.again import Again
 from dray_claim_controller.deciding.known import known
 from dray_cli.__main__ import cli
-from dray_cli.replay.everything import replay
 from dray_cli.replay.outcome import SERVICES
+from dray_cli.replay.run import replay
 from dray_sandbox.chaos import cluster
 from dray_sandbox.recordings import services
 

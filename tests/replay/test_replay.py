@@ -14,7 +14,7 @@ from dray.recording.file import BadRecordingError, read_recording, write_recordi
 from dray.recording.lines import FactLine, Header, RecordLine
 from dray_allocator.placement import modes
 from dray_cli.__main__ import cli
-from dray_cli.replay.everything import replay
+from dray_cli.replay.run import replay
 from dray_sandbox.recordings.allocators import simulate
 
 
@@ -160,7 +160,7 @@ def test_a_recording_without_decisions_is_no_success(recording, tmp_path):
     result = CliRunner().invoke(cli, ["replay", str(file)])
 
     assert result.exit_code == 1
-    assert "no decision that could be taken again" in str(result.exception)
+    assert "no decision that could be replayed" in str(result.exception)
 
 
 # The recordings are edited as text: an event is what its bytes say.

@@ -23,7 +23,7 @@ from dray.messages.facts import (
 from dray.messages.rpc import LOOKUP_SUBJECT, LookupReply
 from dray.recording.lines import FactLine, Header, InputLine, StreamLine, WholeLine
 from dray.recording.recorder import Recorder
-from dray_cli.replay.everything import replay
+from dray_cli.replay.run import replay
 from dray_webhook.decisions.pools import Installation
 from dray_webhook.decisions.review import AdmissionRequest
 from dray_webhook.service.facts_cache import FactsCache

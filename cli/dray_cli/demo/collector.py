@@ -37,8 +37,8 @@ from dray_cli.wording import decided_lines, env_lines, understood_text
 _STREAM_RETRY_S = 0.2
 
 
-class Collector:
-    """Follows the pods it was told to follow until closed."""
+class DemoCollector:
+    """Follows the given pods until closed."""
 
     def __init__(self, kube: Kube, bus: Bus) -> None:
         self._kube = kube
@@ -47,7 +47,7 @@ class Collector:
         self._templates: dict[tuple[str, str], float] = {}
         self._bind_requests: dict[str, Object] = {}
         self._early: dict[str, list[Callable[[Story], None]]] = defaultdict(list)
-        """What was seen of a pod before the pod itself, by uid or request id."""
+        """Observations of pods that were not observed yet, by uid or request id."""
         self._following: set[str] = set()
         self._changed = asyncio.Event()
 
@@ -58,7 +58,7 @@ class Collector:
         return story
 
     def story(self, namespace: str, name: str) -> Story:
-        """What was seen so far of a pod that is followed. Raises KeyError for another."""
+        """The timeline of a followed pod so far. Raises KeyError for others."""
         return self._stories[namespace, name]
 
     async def until(self, condition: Callable[[], bool], timeout_s: float) -> bool:
@@ -136,7 +136,7 @@ class Collector:
                 _see_binding(story, request)
 
     async def _lasting(self, read: Callable[[], Awaitable[None]]) -> None:
-        """Read again where a stream was lost and made anew."""
+        """Read again if a stream was lost and recreated."""
         while True:
             with suppress(StreamMissingError):
                 await read()

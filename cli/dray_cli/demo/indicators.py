@@ -31,8 +31,8 @@ class Indicators:
             (self.claim_says_allocated, f"claim YAML contains {CLAIM_TEXT}"),
             (self.event_says_assigned, f'event "{EVENT_TEXT}"'),
         )
-        told = "   ".join(f"{'✓' if holds else '✗'} {text}" for holds, text in marks)
-        return f"  {self.namespace + '/' + self.pod:<32} {told}"
+        text_line = "   ".join(f"{'✓' if holds else '✗'} {text}" for holds, text in marks)
+        return f"  {self.namespace + '/' + self.pod:<32} {text_line}"
 
 
 async def check(kube: Kube, namespace: str, pod_name: str) -> Indicators:

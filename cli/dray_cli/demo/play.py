@@ -10,7 +10,7 @@ from pathlib import Path
 from dray.bus.ports import Bus
 from dray.domain.errors import InvalidInputError
 from dray.kube.ports import EVENTS, PODS, AlreadyExistsError, Kube
-from dray_cli.demo.collector import Collector
+from dray_cli.demo.collector import DemoCollector
 from dray_cli.demo.indicators import Indicators, check
 from dray_cli.demo.manifests import Manifest, read_manifests
 from dray_cli.demo.story import Story
@@ -28,7 +28,7 @@ MAKES_ROOM = "demo.dray.dev/fits-after-deleting"
 
 
 @dataclass(slots=True)
-class Report:
+class DemoReport:
     """What the demo found, printed as it goes and as JSON at the end."""
 
     stories: list[Story] = field(default_factory=list)
@@ -42,12 +42,12 @@ class Demo:
 
     def __init__(self, kube: Kube, bus: Bus, examples: Path, say: Callable[[str], None]) -> None:
         self._kube = kube
-        self._collector = Collector(kube, bus)
+        self._collector = DemoCollector(kube, bus)
         self._examples = examples
         self._say = say
-        self.report = Report()
+        self.report = DemoReport()
 
-    async def run(self) -> Report:
+    async def run(self) -> DemoReport:
         """Apply, watch, check; the report says what failed."""
         watching = asyncio.create_task(self._collector.run(), name="collector")
         try:
@@ -178,7 +178,7 @@ class Demo:
         self._say(f"  FAILED: {problem}")
 
 
-def report_as_json(report: Report) -> dict[str, object]:
+def report_as_json(report: DemoReport) -> dict[str, object]:
     """The report as data."""
     return {
         "pods": [story.as_json() for story in report.stories],

@@ -1,4 +1,4 @@
-"""A pod's story, from what was seen of it. Pure: observations in, lines out."""
+"""A pod's timeline, from observations. Pure."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,8 +19,8 @@ REQUIRED = tuple(step for step in ORDER if step != "waiting")
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One thing that happened to a pod, when it was seen, and in words."""
+class TimelineStep:
+    """One step of a pod: when it was observed, and its text."""
 
     name: str
     at_unix_s: float
@@ -31,7 +31,7 @@ class Step:
 
 @dataclass(slots=True)
 class Story:
-    """What was seen of one pod; the first sighting of each step counts."""
+    """The timeline of one pod; the first observation of each step counts."""
 
     namespace: str
     name: str
@@ -41,15 +41,15 @@ class Story:
     uid: str = ""
     binder: str = ""
     bind_phase: str = ""
-    steps: dict[str, Step] = field(default_factory=dict)
+    steps: dict[str, TimelineStep] = field(default_factory=dict)
 
     def saw(self, step: str, at_unix_s: float, text: str, details: tuple[str, ...] = ()) -> None:
-        """Note a step, unless it was seen before."""
-        self.steps.setdefault(step, Step(step, at_unix_s, text, details))
+        """Add a step, unless it was observed before."""
+        self.steps.setdefault(step, TimelineStep(step, at_unix_s, text, details))
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """The steps that were not seen yet."""
+        """The steps not observed yet."""
         return tuple(step for step in REQUIRED if step not in self.steps)
 
     @property
@@ -57,8 +57,8 @@ class Story:
         """Whether it runs, and its BindRequest says that it was bound."""
         return not self.missing and self.bind_phase == "Succeeded"
 
-    def in_order(self) -> list[Step]:
-        """The steps seen, in the order of the main job."""
+    def in_order(self) -> list[TimelineStep]:
+        """The observed steps, in the order of the main job."""
         return [self.steps[name] for name in ORDER if name in self.steps]
 
     def lines(self) -> list[str]:
@@ -71,7 +71,7 @@ class Story:
             lines += [f"{'':25}{detail}" for detail in step.details]
         return lines
 
-    def _text(self, step: Step) -> str:
+    def _text(self, step: TimelineStep) -> str:
         """The step in words; the BindRequest's phase is that of now, not of the binding."""
         if step.name != "bound":
             return step.text

@@ -12,7 +12,7 @@ import click
 from dray.bus.jetstream import connect as connect_bus
 from dray.domain.errors import DrayError
 from dray.kube.api import connect as connect_kube
-from dray_cli.demo.play import Demo, Report, report_as_json
+from dray_cli.demo.play import Demo, DemoReport, report_as_json
 from dray_cli.output import output_option, print_json
 from dray_cli.recorded import record_option, recording_settings
 from dray_sandbox.layout import StackOptions, simulated_nodes
@@ -58,7 +58,7 @@ def demo(control_plane: str, allocators: int, keep: bool, record: bool, output: 
     sys.exit(1 if report.problems else 0)
 
 
-async def _demo(options: StackOptions, *, keep: bool, say: Callable[[str], None]) -> Report:
+async def _demo(options: StackOptions, *, keep: bool, say: Callable[[str], None]) -> DemoReport:
     began = time.monotonic()
     say(f"Starting a local stack on the {options.control_plane} control plane")
     async with _stack(options, keep=keep, say=say) as record:
@@ -85,7 +85,7 @@ async def _stack(
         yield stack.record
 
 
-async def _play(record: StackFile, say: Callable[[str], None]) -> Report:
+async def _play(record: StackFile, say: Callable[[str], None]) -> DemoReport:
     kube = await connect_kube(record.kubeconfig, user_agent="dray-demo")
     bus = await connect_bus(
         record.nats_url, name="demo", user="admin", password=record.nats_passwords["admin"]
@@ -97,7 +97,7 @@ async def _play(record: StackFile, say: Callable[[str], None]) -> Report:
         await kube.close()
 
 
-def _verdict(report: Report) -> str:
+def _verdict(report: DemoReport) -> str:
     pods = len(report.stories)
     if report.problems:
         return f"{len(report.problems)} problem(s) with {pods} pods:\n  " + "\n  ".join(

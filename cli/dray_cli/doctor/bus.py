@@ -20,7 +20,7 @@ _SILENT_S = 20.0
 
 
 async def look_at_bus(bus: Bus, pools: tuple[Object, ...]) -> list[Finding]:
-    """The streams of the topology, the decision log of each pool, and letters nobody could read."""
+    """The streams of the topology, the decision log of each pool, and dead letters."""
     return [
         payload_finding(bus),
         *[await stream_finding(bus, spec.name, spec.purpose) for spec in STREAMS],
@@ -30,13 +30,13 @@ async def look_at_bus(bus: Bus, pools: tuple[Object, ...]) -> list[Finding]:
 
 
 def not_reached(url: str, why: str = "") -> Finding:
-    """A bus that does not answer is broken; one that nobody named was not looked at."""
+    """A bus that does not answer is broken; without an address it was not checked."""
     if not url:
-        text = "which NATS to look at was not said; name it with --nats or DRAY_NATS__URL"
+        text = "no address of NATS; set it with --nats or DRAY_NATS__URL"
         return Finding(AREA, "connection", "unseen", text)
     seen = why or f"NATS at {url} can't be reached, or refuses this user"
     text = (
-        f"{seen}: nothing new is decided while it is away; does it run, and are address, "
+        f"{seen}: nothing new is decided meanwhile; does it run, and are address, "
         "$DRAY_NATS__USER and $DRAY_NATS__PASSWORD right?"
     )
     return Finding(AREA, "connection", "broken", text)

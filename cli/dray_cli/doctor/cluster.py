@@ -26,7 +26,7 @@ from dray.kube.ports import (
     Resource,
 )
 from dray_claim_controller.observe.kinds import name_of, read
-from dray_cli.doctor.findings import Finding, seen
+from dray_cli.doctor.findings import Finding, checked
 from dray_cli.wording import counted
 from dray_webhook.registration import INVALID_TFLOPS, probe_pod
 
@@ -43,13 +43,13 @@ _CALLING, _DENIED = "failed calling webhook", "admission webhook"
 async def look_at_cluster(kube: Kube, namespace: str) -> list[Finding]:
     """Custom resources, device class, webhook, policies, slices and pools, in this order."""
     found = await asyncio.gather(
-        seen(AREA, "custom resources", custom_resources(kube)),
-        seen(AREA, f"device class {DRIVER}", device_class_of(kube)),
-        seen(AREA, "webhook", webhook_answers(kube, namespace)),
-        seen(AREA, "admission policies", admission_policies(kube)),
-        seen(AREA, "resource slices", slices_of(kube)),
-        seen(AREA, "GPU pools", pools_of(kube)),
-        seen(AREA, _READ, unreadable_objects(kube)),
+        checked(AREA, "custom resources", custom_resources(kube)),
+        checked(AREA, f"device class {DRIVER}", device_class_of(kube)),
+        checked(AREA, "webhook", webhook_answers(kube, namespace)),
+        checked(AREA, "admission policies", admission_policies(kube)),
+        checked(AREA, "resource slices", slices_of(kube)),
+        checked(AREA, "GPU pools", pools_of(kube)),
+        checked(AREA, _READ, unreadable_objects(kube)),
     )
     return [finding for part in found for finding in part]
 
@@ -106,7 +106,7 @@ async def device_class_of(kube: Kube) -> Finding:
 
 
 async def webhook_answers(kube: Kube, namespace: str) -> Finding:
-    """Whether the webhook is asked: a dry run with a senseless annotation must be denied by it."""
+    """Whether the API server calls the webhook, which must deny an invalid annotation."""
     subject = "webhook"
     try:
         await kube.create(PODS, probe_pod(namespace), namespace, dry_run=True)

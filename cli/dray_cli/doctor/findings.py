@@ -1,4 +1,4 @@
-"""What the doctor says: one line per thing it looked at."""
+"""The doctor's findings: one line per check."""
 
 from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 from dray.kube.ports import KubeUnavailableError, RefusedError
 
 Grade = Literal["ok", "lesser", "unseen", "broken"]
-"""``lesser``: works, with less than dray can do. ``unseen``: could not be looked at."""
+"""``lesser``: works, with less than dray can do. ``unseen``: could not be checked."""
 
 GRADES: tuple[Grade, ...] = get_args(Grade)
 _MARKS: dict[Grade, str] = {"ok": "ok", "lesser": "--", "unseen": "??", "broken": "NO"}
@@ -15,46 +15,46 @@ _MARKS: dict[Grade, str] = {"ok": "ok", "lesser": "--", "unseen": "??", "broken"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     area: str
-    """The heading that it stands under."""
+    """The heading."""
     subject: str
-    """What was looked at, in a few words."""
+    """What was checked, in a few words."""
     grade: Grade
     text: str = ""
-    """What was seen, and what to do unless all is well."""
+    """The result, and what to do if it is not ok."""
 
     more: tuple[str, ...] = ()
-    """Lines that stand beneath it."""
+    """Further lines below it."""
 
     def line(self) -> str:
-        """As a person reads it."""
+        """The finding as text."""
         tail = f": {self.text}" if self.text else ""
         beneath = (f"\n        {line}" for line in self.more)
         return "".join((f"  {_MARKS[self.grade]}  {self.subject}{tail}", *beneath))
 
 
-async def seen(
-    area: str, subject: str, look: Awaitable[Finding | Sequence[Finding]]
+async def checked(
+    area: str, subject: str, check: Awaitable[Finding | Sequence[Finding]]
 ) -> list[Finding]:
-    """What a look at Kubernetes found; where it could not be taken, why, and the others go on."""
+    """The findings of a check, or the error of Kubernetes as a finding."""
     try:
-        found = await look
+        found = await check
     except (RefusedError, KubeUnavailableError) as error:
         return [Finding(area, subject, "unseen", str(error))]
     return [found] if isinstance(found, Finding) else list(found)
 
 
 def broken(findings: Iterable[Finding]) -> bool:
-    """Whether anything is in the way of dray's work."""
+    """Whether any check failed."""
     return any(finding.grade == "broken" for finding in findings)
 
 
 def lines(findings: Sequence[Finding]) -> list[str]:
     """All findings under their headings, and a last line that sums them up."""
     areas = list(dict.fromkeys(finding.area for finding in findings))
-    told = [
+    text = [
         line
         for area in areas
         for line in (area, *(f.line() for f in findings if f.area == area), "")
@@ -62,7 +62,7 @@ def lines(findings: Sequence[Finding]) -> list[str]:
     counts = {grade: sum(finding.grade == grade for finding in findings) for grade in GRADES}
     words = {"ok": "well", "lesser": "with less", "unseen": "not seen", "broken": "broken"}
     summary = ", ".join(f"{count} {words[grade]}" for grade, count in counts.items() if count)
-    return [*told, summary]
+    return [*text, summary]
 
 
 def as_json(findings: Sequence[Finding]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""``dray doctor``: look at cluster and bus, and say what is missing and what to do."""
+"""``dray doctor``: checks cluster and bus; says what is missing and what to do."""
 
 import asyncio
 import time
@@ -20,8 +20,9 @@ from dray_cli.doctor import bus as on_bus
 from dray_cli.doctor.capabilities import AREA as KUBERNETES
 from dray_cli.doctor.capabilities import capabilities, disagreement
 from dray_cli.doctor.cluster import look_at_cluster
-from dray_cli.doctor.deep.look import NOT_LOOKED, Deep, look_deep
+from dray_cli.doctor.deep.run import NOT_RUN, DeepResult, run_deep
 from dray_cli.doctor.findings import Finding, as_json, broken, lines
+from dray_cli.doctor.partial_facts import partial_facts_finding
 from dray_cli.output import output_option, print_json
 from dray_cli.target import (
     connect_bus,
@@ -71,10 +72,10 @@ def doctor(
 
 async def _look(
     kubeconfig: str | None, nats: str | None, namespace: str, *, deep: bool
-) -> tuple[list[Finding], Deep | None]:
+) -> tuple[list[Finding], DeepResult | None]:
     kube = await connect_kube(kubeconfig)
     try:
-        await kube.version()  # Without an API server there is nothing else to be said.
+        await kube.version()  # Without an API server nothing else can be checked.
         probed, kept = await _kept(kube, namespace)
         found = [*kept, *await look_at_cluster(kube, namespace)]
         stack = stack_of(kubeconfig_of(kubeconfig))
@@ -102,7 +103,7 @@ async def _bus(
     probed: ClusterObserved | None,
     *,
     deep: bool,
-) -> tuple[list[Finding], Deep | None]:
+) -> tuple[list[Finding], DeepResult | None]:
     url = nats or (stack.nats_url if stack is not None else "")
     bus = await connect_bus(nats, stack)
     if bus is None:
@@ -110,10 +111,11 @@ async def _bus(
     try:
         published = await on_bus.published_probe(bus)
         differing = disagreement(probed, published) if probed and published else None
-        seen = await on_bus.look_at_bus(bus, await _pools(kube))
+        checks = await on_bus.look_at_bus(bus, await _pools(kube))
+        partial = await partial_facts_finding(bus, kube)
         leader = await on_bus.leader_finding(bus, time.time())
-        found = [*([differing] if differing else []), leader, *seen]
-        looked = await look_deep(bus, kube) if deep else None
+        found = [*([differing] if differing else []), leader, *checks, partial]
+        looked = await run_deep(bus, kube) if deep else None
         return [*found, *(looked.findings if looked is not None else ())], looked
     except BusUnavailableError as error:
         return _not_reached(on_bus.not_reached(url, str(error)), deep)
@@ -121,13 +123,13 @@ async def _bus(
         await bus.close()
 
 
-def _not_reached(why: Finding, deep: bool) -> tuple[list[Finding], Deep | None]:
-    looked = NOT_LOOKED if deep else None
+def _not_reached(why: Finding, deep: bool) -> tuple[list[Finding], DeepResult | None]:
+    looked = NOT_RUN if deep else None
     return [why, *(looked.findings if looked is not None else ())], looked
 
 
 async def _pools(kube: Kube) -> tuple[Object, ...]:
-    """For their decision logs; that they can't be read was said before."""
+    """For their decision logs; unreadable ones are another finding."""
     try:
         return (await kube.list(POOLS)).objects
     except (NotFoundError, RefusedError, KubeUnavailableError):

@@ -1,4 +1,4 @@
-"""``dray replay``: recorded decisions taken again by the pure code of the services.
+"""``dray replay``: recorded decisions, repeated by the pure code of the services.
 
 ``timeline`` puts the lines of a recording in order; ``allocator`` and ``webhook`` decide again,
 ``elsewhere`` knows what can't be decided from one log alone; ``difference`` tells where the two

@@ -18,13 +18,13 @@ from dray_allocator.rules import Rules
 from dray_allocator.state import AllocatorState
 from dray_allocator.wire import decoded_fact
 from dray_cli.replay.difference import Divergence
-from dray_cli.replay.elsewhere import Elsewhere
-from dray_cli.replay.fitting import fitting
-from dray_cli.replay.outcome import Outcome, Tally
-from dray_cli.replay.timeline import Log, delivered, records, timeline
+from dray_cli.replay.other_logs import OtherLogs
+from dray_cli.replay.other_versions import version_errors
+from dray_cli.replay.outcome import ReplayOutcome, ReplayTally
+from dray_cli.replay.timeline import LogTimeline, delivered, records, timeline
 
 
-def replay_records(lines: Sequence[Line], outcome: Outcome) -> None:
+def replay_records(lines: Sequence[Line], outcome: ReplayOutcome) -> None:
     """Decide every record again; stops at the first that differs.
 
     Raises:
@@ -34,7 +34,7 @@ def replay_records(lines: Sequence[Line], outcome: Outcome) -> None:
     logs = timeline(lines)
     for log in logs:
         others = [other for other in logs if other.domain != log.domain]
-        _Replay(log, tally, Elsewhere(others)).run()
+        _Replay(log, tally, OtherLogs(others)).run()
         if tally.divergence is not None:
             break
 
@@ -42,7 +42,7 @@ def replay_records(lines: Sequence[Line], outcome: Outcome) -> None:
 class _Replay:
     """One log and the state that follows from it."""
 
-    def __init__(self, log: Log, outcome: Tally, elsewhere: Elsewhere) -> None:
+    def __init__(self, log: LogTimeline, outcome: ReplayTally, elsewhere: OtherLogs) -> None:
         self._elsewhere = elsewhere
         self._log = log
         self._state = AllocatorState(_first_rules(log))
@@ -64,7 +64,7 @@ class _Replay:
     def _fold_facts(self, up_to: int) -> None:
         while self._next is not None and self._next.sequence <= up_to:
             line = self._next
-            with fitting(f"fact {line.sequence}"):
+            with version_errors(f"fact {line.sequence}"):
                 fact = decoded_fact(delivered(line), self._state.rules.drivers)
             if fact is not None:
                 handle(self._state, FactSeen(line.sequence, fact, more=True))
@@ -91,7 +91,7 @@ class _Replay:
         if not facts.covers(record.facts_sequence):
             outcome.uncovered += 1
             return True
-        if self._elsewhere.matters(self._state, line.domain):
+        if self._elsewhere.may_count(self._state, line.domain):
             outcome.entangled += 1
             return True
         self._state.rules = rules_of(line, record)
@@ -123,7 +123,7 @@ def rules_of(line: RecordLine, record: AnyRecord) -> Rules:
         ) from error
 
 
-def _first_rules(log: Log) -> Rules:
+def _first_rules(log: LogTimeline) -> Rules:
     """Of the first record of an allocator: which drivers count is fixed for a state."""
     for line, record in records(log):
         if not isinstance(record, Opened):

@@ -18,9 +18,9 @@ from dray.recording.journal import UnknownEventError
 from dray.recording.lines import InputLine, Line
 from dray_claim_controller.deciding.again import QUESTIONS as CONTROLLER_QUESTIONS
 from dray_claim_controller.deciding.again import Again as ControllerAgain
-from dray_cli.replay.asked import AnswerDifference, Events
-from dray_cli.replay.fitting import fitting
-from dray_cli.replay.outcome import Outcome, Tally
+from dray_cli.replay.answer_difference import AnswerDifference, Events
+from dray_cli.replay.other_versions import version_errors
+from dray_cli.replay.outcome import ReplayOutcome, ReplayTally
 from dray_node_agent.decisions.rules import RULES as AGENT_RULES
 from dray_node_agent.decisions.rules import replay_rule
 
@@ -57,7 +57,7 @@ class _Agent:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class JournalKind:
     """A service that keeps a journal."""
 
     message: type[Noted]
@@ -73,12 +73,12 @@ class Kind:
 
 
 KINDS = (
-    Kind(ControllerNoted, ControllerAgain, frozenset(CONTROLLER_QUESTIONS), True),
-    Kind(AgentNoted, _Agent, frozenset(AGENT_RULES), False),
+    JournalKind(ControllerNoted, ControllerAgain, frozenset(CONTROLLER_QUESTIONS), True),
+    JournalKind(AgentNoted, _Agent, frozenset(AGENT_RULES), False),
 )
 
 
-def replay_journals(lines: Sequence[Line], outcome: Outcome) -> None:
+def replay_journals(lines: Sequence[Line], outcome: ReplayOutcome) -> None:
     """Ask every recorded question again; of each service up to the first other answer.
 
     Raises:
@@ -95,7 +95,7 @@ def replay_journals(lines: Sequence[Line], outcome: Outcome) -> None:
 class _Replay:
     """One life."""
 
-    def __init__(self, kind: Kind, outcome: Outcome, tally: Tally) -> None:
+    def __init__(self, kind: JournalKind, outcome: ReplayOutcome, tally: ReplayTally) -> None:
         self._kind = kind
         self._outcome = outcome
         self._tally = tally
@@ -121,7 +121,7 @@ class _Replay:
 
     def _know(self, line: Noted) -> None:
         if self._knows:
-            # Said for those who begin here; what was folded says the same.
+            # For a recording that begins here; otherwise it equals the applied state.
             return
         with self._fitting(line):
             self._life.know(line.data)
@@ -159,15 +159,17 @@ class _Replay:
     def _fitting(self, line: Noted) -> AbstractContextManager[None]:
         what = {"decided": "question", "consumed": "event"}.get(line.what, line.what)
         about = f" ({line.about})" if line.about else ""
-        return fitting(f"{what} {line.number}{about} of {self._kind.service} {line.instance!r}")
+        return version_errors(
+            f"{what} {line.number}{about} of {self._kind.service} {line.instance!r}"
+        )
 
 
-def _lives(lines: Sequence[Line], kind: Kind) -> Iterator[list[Noted]]:
+def _lives(lines: Sequence[Line], kind: JournalKind) -> Iterator[list[Noted]]:
     prefix = f"{subject_prefix(kind.message)}."
     found: dict[tuple[str, str], list[Noted]] = {}
     for line in lines:
         if isinstance(line, InputLine) and line.subject.startswith(prefix):
-            with fitting(f"input {line.sequence} ({line.subject})"):
+            with version_errors(f"input {line.sequence} ({line.subject})"):
                 noted = decode(bytes(line.payload), kind.message)
             found.setdefault((noted.instance, noted.life), []).append(noted)
     for life in found.values():

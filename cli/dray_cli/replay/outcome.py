@@ -7,7 +7,7 @@ from typing import Any, Protocol
 SERVICES = ("webhook", "claim-controller", "allocator", "node-agent")
 
 
-class Difference(Protocol):
+class RecordDifference(Protocol):
     """Where a replay parted from its recording."""
 
     def lines(self) -> list[str]:
@@ -18,7 +18,7 @@ class Difference(Protocol):
 
 
 @dataclass(slots=True)
-class Tally:
+class ReplayTally:
     """What a replay found of one service."""
 
     consumed: int = 0
@@ -30,8 +30,8 @@ class Tally:
     uncovered: int = 0
     """Decisions whose occasion the recording does not have step by step."""
     entangled: int = 0
-    """Records that another domain's log had a say in: taken in only."""
-    divergence: Difference | None = None
+    """Records that depend on another domain's log: applied, not compared."""
+    divergence: RecordDifference | None = None
 
     def as_json(self) -> dict[str, Any]:
         """For programs."""
@@ -47,18 +47,18 @@ class Tally:
 
 
 @dataclass(slots=True)
-class Outcome:
+class ReplayOutcome:
     """What a replay found, by service."""
 
     facts: int = 0
-    services: dict[str, Tally] = field(
-        default_factory=lambda: {service: Tally() for service in SERVICES}
+    services: dict[str, ReplayTally] = field(
+        default_factory=lambda: {service: ReplayTally() for service in SERVICES}
     )
     unknown: Counter[str] = field(default_factory=Counter)
     """What this version can't replay, by kind."""
 
     @property
-    def divergence(self) -> Difference | None:
+    def divergence(self) -> RecordDifference | None:
         """The first service's that has one."""
         found = (tally.divergence for tally in self.services.values())
         return next((one for one in found if one is not None), None)

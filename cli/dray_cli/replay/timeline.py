@@ -22,7 +22,7 @@ from dray.recording.lines import (
 
 
 @dataclass(slots=True)
-class Facts:
+class FactTimeline:
     """The facts of one life of the facts stream."""
 
     lines: list[FactLine] = field(default_factory=list)
@@ -53,24 +53,24 @@ class Facts:
 
 
 @dataclass(slots=True)
-class Log:
+class LogTimeline:
     """The decision log of one domain and epoch."""
 
     domain: str
     epoch: int
-    facts: Facts
+    facts: FactTimeline
     """The facts its records count by."""
     records: list[RecordLine] = field(default_factory=list)
 
 
-def timeline(lines: Iterable[Line]) -> Sequence[Log]:
-    """The logs of a recording, each beside its facts.
+def timeline(lines: Iterable[Line]) -> Sequence[LogTimeline]:
+    """The logs of a recording, each with its facts.
 
     A log belongs to the facts that were read when its first record was: where the facts stream
     is re-created, every domain gets a new epoch.
     """
-    facts = Facts()
-    logs: dict[tuple[str, int], Log] = {}
+    facts = FactTimeline()
+    logs: dict[tuple[str, int], LogTimeline] = {}
     for line in lines:
         match line:
             case FactLine():
@@ -80,10 +80,10 @@ def timeline(lines: Iterable[Line]) -> Sequence[Log]:
             case GapLine(first=first):
                 facts.gap(first)
             case RecordLine(domain=domain, epoch=epoch):
-                log = logs.setdefault((domain, epoch), Log(domain, epoch, facts))
+                log = logs.setdefault((domain, epoch), LogTimeline(domain, epoch, facts))
                 log.records.append(line)
             case StreamLine(name=name) if name == FACTS_STREAM:
-                facts = Facts()
+                facts = FactTimeline()
             case Header() | StreamLine():
                 pass
     return tuple(logs.values())
@@ -96,7 +96,7 @@ def delivered(line: FactLine) -> Delivered:
     )
 
 
-def records(log: Log) -> Iterator[tuple[RecordLine, AnyRecord]]:
+def records(log: LogTimeline) -> Iterator[tuple[RecordLine, AnyRecord]]:
     """The records of a log.
 
     Raises:

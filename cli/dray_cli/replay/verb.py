@@ -1,4 +1,4 @@
-"""``dray replay FILE``: take recorded decisions again and compare."""
+"""``dray replay FILE``: repeats recorded decisions and compares them."""
 
 import sys
 from pathlib import Path
@@ -8,8 +8,8 @@ import click
 
 from dray.recording.file import BadRecordingError, read_recording
 from dray_cli.output import output_option, print_json
-from dray_cli.replay.everything import replay
-from dray_cli.replay.outcome import Outcome, Tally
+from dray_cli.replay.outcome import ReplayOutcome, ReplayTally
+from dray_cli.replay.run import replay
 
 
 @click.command("replay")
@@ -25,8 +25,8 @@ def replay_verb(file: Path, output: str) -> None:
         folded = sum(tally.folded for tally in outcome.services.values())
         uncovered = sum(tally.uncovered for tally in outcome.services.values())
         raise BadRecordingError(
-            f"{file} holds no decision that could be taken again: {folded} records lie before "
-            f"its checkpoint, {uncovered} decisions lack what they followed from; "
+            f"{file} holds no decision that could be replayed: {folded} records lie before "
+            f"its checkpoint, {uncovered} decisions lack recorded inputs; "
             "record while pods come and go"
         )
     if output == "json":
@@ -37,7 +37,7 @@ def replay_verb(file: Path, output: str) -> None:
         sys.exit(1)
 
 
-def as_data(outcome: Outcome) -> dict[str, Any]:
+def as_data(outcome: ReplayOutcome) -> dict[str, Any]:
     """The outcome for programs."""
     divergence = outcome.divergence
     return {
@@ -50,7 +50,7 @@ def as_data(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def show(outcome: Outcome) -> None:
+def show(outcome: ReplayOutcome) -> None:
     """The outcome for people: a line per service, then the first difference of each."""
     for name, tally in outcome.services.items():
         click.echo(f"{name + ':':18}{in_words(tally)}")
@@ -61,8 +61,8 @@ def show(outcome: Outcome) -> None:
             click.echo("\n" + "\n".join(tally.divergence.lines()))
 
 
-def in_words(tally: Tally) -> str:
-    """What was found of one service."""
+def in_words(tally: ReplayTally) -> str:
+    """The result of one service."""
     counts = ", ".join(f"{count} {kind}" for kind, count in sorted(tally.compared.items()))
     verdict = "equal" if tally.divergence is None else "DIFFERENT after these equal ones"
     found = f"{verdict}: {counts}" if counts else "nothing to compare"
@@ -71,8 +71,8 @@ def in_words(tally: Tally) -> str:
     rest = {
         f"{tally.consumed} events": tally.consumed,
         f"{tally.folded} only folded": tally.folded,
-        f"{tally.uncovered} not compared (what they followed from was not recorded step by "
+        f"{tally.uncovered} not compared (their inputs were not recorded step by "
         "step)": tally.uncovered,
-        f"{tally.entangled} not compared (another pool's log had a say in them)": tally.entangled,
+        f"{tally.entangled} not compared (they depend on another pool's log)": tally.entangled,
     }
     return "; ".join([found, *(text for text, count in rest.items() if count)])

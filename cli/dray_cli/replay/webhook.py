@@ -28,9 +28,9 @@ from dray.recording.lines import (
     StreamLine,
     WholeLine,
 )
-from dray_cli.replay.fitting import fitting
-from dray_cli.replay.outcome import Outcome
-from dray_cli.replay.timeline import Facts
+from dray_cli.replay.other_versions import version_errors
+from dray_cli.replay.outcome import ReplayOutcome
+from dray_cli.replay.timeline import FactTimeline
 from dray_webhook.decisions.dispatch import PATHS
 from dray_webhook.decisions.view import READ_FACTS, View
 from dray_webhook.service.recorder import replay_answer
@@ -85,7 +85,7 @@ class ReviewDifference:
         }
 
 
-def replay_reviews(lines: Sequence[Line], outcome: Outcome) -> None:
+def replay_reviews(lines: Sequence[Line], outcome: ReplayOutcome) -> None:
     """Answer every recorded review again; stops at the first that differs."""
     tally = outcome.services["webhook"]
     for facts, reviewed in _reviews(lines):
@@ -96,7 +96,7 @@ def replay_reviews(lines: Sequence[Line], outcome: Outcome) -> None:
             tally.uncovered += 1
             continue
         view, cause = facts.view_at(reviewed.facts_sequence)
-        with fitting(f"review {reviewed.uid} ({reviewed.path}) of {reviewed.instance!r}"):
+        with version_errors(f"review {reviewed.uid} ({reviewed.path}) of {reviewed.instance!r}"):
             made = replay_answer(reviewed, view)
         if canonical(made) != canonical(reviewed.answer):
             tally.divergence = ReviewDifference(reviewed, made, cause, facts.about(reviewed))
@@ -108,13 +108,13 @@ def replay_reviews(lines: Sequence[Line], outcome: Outcome) -> None:
 class _Read:
     """The facts that webhooks read, of one life of the facts stream."""
 
-    facts: Facts = field(default_factory=Facts)
+    facts: FactTimeline = field(default_factory=FactTimeline)
     lines: list[tuple[FactLine, Fact]] = field(default_factory=list)
 
     def add(self, line: FactLine) -> None:
         self.facts.lines.append(line)
         if (kind := _READ.get(".".join(line.subject.split(".")[:4]))) is not None:
-            with fitting(f"fact {line.sequence} ({line.subject})"):
+            with version_errors(f"fact {line.sequence} ({line.subject})"):
                 self.lines.append((line, decode(bytes(line.payload), kind)))
 
     def cover(self, sequence: int) -> bool:
@@ -165,7 +165,7 @@ def _reviews(lines: Sequence[Line]) -> Iterator[tuple[_Read, Reviewed]]:
             case StreamLine(name=name, created=created) if name == FACTS_STREAM:
                 read = reads[created] = _Read()
             case InputLine(subject=subject) if subject.startswith(_REVIEWS):
-                with fitting(f"input {line.sequence} ({subject})"):
+                with version_errors(f"input {line.sequence} ({subject})"):
                     found.append((read, decode(bytes(line.payload), Reviewed)))
             case _:
                 pass

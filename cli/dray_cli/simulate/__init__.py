@@ -5,7 +5,7 @@ protocol   the order in which pods arrive, and what is measured
 cluster    nodes as columns, for the policies of other schedulers
 rules      random, bestfit, dotprod, gpu-packing, gpu-clustering, as published
 fgd        fragmentation gradient descent, as published
-own        dray's own policies: the allocator's ``choose`` over its board
+dray_policy  dray's policies: the allocator's ``choose`` over its node table
 runs       every policy, list of pods and seed, in one or more processes
 verb       the command line
 """

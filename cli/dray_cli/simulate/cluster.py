@@ -6,17 +6,17 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dray_cli.simulate.trace import CARD, MOST_CARDS, Trace, TracePod
+from dray_cli.simulate.trace import CARD, MOST_CARDS, ClusterTrace, TracePod
 
 Flags = NDArray[np.bool_]
 Whole = NDArray[np.int64]
 TIES: Final = ("random", "name")
 
 
-class Ties:
+class TieBreak:
     """Who is taken of those that score alike.
 
-    ``random``: any, anew each time. ``name``: the first by name, after all nodes were given new
+    ``random``: any, drawn each time. ``name``: the first by name, after all nodes were given new
     names at random once; this is what the published figures rest on.
     """
 
@@ -33,10 +33,10 @@ class Ties:
         return int(tied[np.argmin(self._place[tied])])
 
 
-class Cluster:
+class SimulatedCluster:
     """What is free on each node."""
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: ClusterTrace) -> None:
         nodes = trace.nodes
         self.models = {name: at for at, name in enumerate(sorted({node.model for node in nodes}))}
         self.cpu: Whole = _column(node.cpu_milli for node in nodes)

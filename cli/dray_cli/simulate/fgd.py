@@ -17,8 +17,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dray_cli.simulate.cluster import Cluster, Ties, Whole
-from dray_cli.simulate.trace import CARD, MOST_CARDS, Trace, TracePod
+from dray_cli.simulate.cluster import SimulatedCluster, TieBreak, Whole
+from dray_cli.simulate.trace import CARD, MOST_CARDS, ClusterTrace, TracePod
 
 Amounts = NDArray[np.float64]
 COVERAGE: Final = 0.95
@@ -29,7 +29,7 @@ _NEVER: Final = -1
 class Typical:
     """The typical pods as columns, and what each of them can't use of a card by what is left."""
 
-    def __init__(self, cluster: Cluster, pods: tuple[TracePod, ...]) -> None:
+    def __init__(self, cluster: SimulatedCluster, pods: tuple[TracePod, ...]) -> None:
         asked = Counter((p.cpu_milli, p.milli, p.cards, cluster.mask(p)) for p in pods)
         kept: list[tuple[tuple[int, int, int, int], int]] = []
         for one in sorted(asked.items(), key=lambda item: (-item[1], item[0])):
@@ -61,12 +61,12 @@ class Typical:
 
 
 @dataclass(slots=True)
-class Shape:
+class GpuShape:
     """The scores of all nodes for pods of one shape, as of a position in the log of changes."""
 
     scores: Whole
     cards: Whole
-    """Per node, the card with the best score; for whole cards nothing is said."""
+    """Per node, the card with the best score; nothing for whole cards."""
     position: int = _NEVER
     stale: Any = field(default_factory=lambda: slice(None))
 
@@ -74,20 +74,22 @@ class Shape:
 class Fgd:
     """The policy and its cluster. Only nodes that changed since are scored again."""
 
-    def __init__(self, trace: Trace, seed: int, ties: str) -> None:
-        self._cluster = Cluster(trace)
-        self._ties = Ties(ties, seed, len(trace.nodes))
+    def __init__(self, trace: ClusterTrace, seed: int, ties: str) -> None:
+        self._cluster = SimulatedCluster(trace)
+        self._ties = TieBreak(ties, seed, len(trace.nodes))
         self._typical = Typical(self._cluster, trace.pods)
         cluster = self._cluster
         self._now = self._typical.fragmentation(cluster.cpu, cluster.cards, cluster.model)
         self._changed: list[int] = []
-        self._shapes: dict[TracePod, Shape] = {}
+        self._shapes: dict[TracePod, GpuShape] = {}
 
     def place(self, pod: TracePod) -> bool:
         shape = self._shapes.get(pod)
         if shape is None:
             nodes = len(self._now)
-            shape = self._shapes[pod] = Shape(np.zeros(nodes, np.int64), np.zeros(nodes, np.int64))
+            shape = self._shapes[pod] = GpuShape(
+                np.zeros(nodes, np.int64), np.zeros(nodes, np.int64)
+            )
         self._catch_up(pod, shape)
         best = int(shape.scores.max())
         if best == _NEVER:
@@ -107,7 +109,7 @@ class Fgd:
         )[0]
         self._changed.append(row)
 
-    def _catch_up(self, pod: TracePod, shape: Shape) -> None:
+    def _catch_up(self, pod: TracePod, shape: GpuShape) -> None:
         if shape.position == _NEVER:
             rows = np.arange(len(self._now))
         else:

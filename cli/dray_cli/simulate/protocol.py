@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final, Protocol
 
-from dray_cli.simulate.trace import Trace, TracePod
+from dray_cli.simulate.trace import ClusterTrace, TracePod
 
 ARRIVED: Final = (90, 100, 130)
 """Per cent of the cards that were asked for, at which is measured how many are allocated."""
@@ -19,7 +19,7 @@ RATIO: Final = 1.3
 STEPS: Final = 20
 
 
-class Policy(Protocol):
+class PlacementPolicy(Protocol):
     """A scheduler with its cluster."""
 
     def place(self, pod: TracePod) -> bool:
@@ -27,7 +27,7 @@ class Policy(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PlacementOutcome:
     """What one run came to."""
 
     allocated: tuple[float, ...]
@@ -36,7 +36,7 @@ class Outcome:
     dropped: int
 
 
-def workload(trace: Trace, seed: int) -> list[TracePod]:
+def workload(trace: ClusterTrace, seed: int) -> list[TracePod]:
     """The pods in the order in which they arrive."""
     random = Random(seed)
     pods = list(trace.pods)
@@ -51,15 +51,15 @@ def workload(trace: Trace, seed: int) -> list[TracePod]:
 
 
 def run(
-    policy: Policy,
+    policy: PlacementPolicy,
     pods: Iterable[TracePod],
     gpu_milli: int,
     tell: Callable[[float], None] = lambda _: None,
-) -> Outcome:
+) -> PlacementOutcome:
     """Let the pods arrive. ``tell``: the share that arrived so far, in steps."""
     arrived = allocated = dropped = count = 0
     found = [0.0] * len(ARRIVED)
-    told = 0
+    reported = 0
     for pod in pods:
         count += 1
         arrived += pod.gpu_milli
@@ -70,7 +70,7 @@ def run(
         for at, per_cent in enumerate(ARRIVED):
             if 100 * arrived <= per_cent * gpu_milli:
                 found[at] = 100 * allocated / gpu_milli
-        if STEPS * arrived >= (told + 1) * RATIO * gpu_milli:
-            told += 1
+        if STEPS * arrived >= (reported + 1) * RATIO * gpu_milli:
+            reported += 1
             tell(arrived / gpu_milli)
-    return Outcome(tuple(found), count, dropped)
+    return PlacementOutcome(tuple(found), count, dropped)

@@ -9,11 +9,11 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Final
 
+from dray_cli.simulate.dray_policy import MODES, DrayPolicy
 from dray_cli.simulate.fgd import Fgd
-from dray_cli.simulate.own import MODES, Own
-from dray_cli.simulate.protocol import Outcome, Policy, run, workload
-from dray_cli.simulate.rules import RULES, ByRule
-from dray_cli.simulate.trace import Trace, read_trace
+from dray_cli.simulate.placement_rules import RULES, ByRule
+from dray_cli.simulate.protocol import PlacementOutcome, PlacementPolicy, run, workload
+from dray_cli.simulate.trace import ClusterTrace, read_trace
 
 POLICIES: Final = (*RULES, "fgd", *MODES)
 DEFAULT: Final = next(iter(MODES))
@@ -41,7 +41,7 @@ class Summary:
 def jobs(
     nodes: Path, pods: Sequence[Path], policies: Sequence[str], seeds: Sequence[int], ties: str
 ) -> list[Job]:
-    """In the order in which they are told."""
+    """In the order of the report."""
     return [
         Job(nodes, one, policy, ties, seed) for one in pods for policy in policies for seed in seeds
     ]
@@ -49,17 +49,17 @@ def jobs(
 
 def outcomes(
     todo: Sequence[Job], processes: int, tell: Callable[[Job, float], None]
-) -> Iterator[tuple[Job, Outcome]]:
+) -> Iterator[tuple[Job, PlacementOutcome]]:
     """What each run came to, as they end. ``tell``: which share of the run's pods arrived, where
     there is one process."""
     if processes == 1:
-        traces: dict[Path, Trace] = {}
+        traces: dict[Path, ClusterTrace] = {}
         for job in todo:
             if job.pods not in traces:
                 traces = {job.pods: read_trace(job.nodes, job.pods)}
             yield job, _outcome(traces[job.pods], job, partial(tell, job))
         return
-    for job in todo:  # Files that can't be read are told before any process begins.
+    for job in todo:  # Report unreadable files before any process begins.
         read_trace(job.nodes, job.pods)
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         running = {pool.submit(_run, job): job for job in todo}
@@ -70,10 +70,10 @@ def outcomes(
             pool.shutdown(cancel_futures=True)
 
 
-def policy_of(job: Job, trace: Trace) -> Policy:
+def policy_of(job: Job, trace: ClusterTrace) -> PlacementPolicy:
     """The policy with an empty cluster."""
     if job.policy in MODES:
-        return Own(job.policy, trace, job.seed, job.ties)
+        return DrayPolicy(job.policy, trace, job.seed, job.ties)
     if job.policy == "fgd":
         return Fgd(trace, job.seed, job.ties)
     return ByRule(job.policy, trace, job.seed, job.ties)
@@ -84,10 +84,10 @@ def summary(values: Sequence[float]) -> Summary:
     return Summary(fmean(values), stdev(values) if len(values) > 1 else None)
 
 
-def _run(job: Job) -> Outcome:
+def _run(job: Job) -> PlacementOutcome:
     return _outcome(read_trace(job.nodes, job.pods), job, lambda _: None)
 
 
-def _outcome(trace: Trace, job: Job, tell: Callable[[float], None]) -> Outcome:
+def _outcome(trace: ClusterTrace, job: Job, tell: Callable[[float], None]) -> PlacementOutcome:
     pods = workload(trace, job.seed)
     return run(policy_of(job, trace), pods, trace.gpu_milli, tell)

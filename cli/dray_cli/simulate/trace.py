@@ -50,7 +50,7 @@ class TracePod:
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class ClusterTrace:
     """Nodes, and pods in the order of their names."""
 
     nodes: tuple[TraceNode, ...]
@@ -62,13 +62,15 @@ class Trace:
         return CARD * sum(node.cards for node in self.nodes)
 
 
-def read_trace(nodes: Path, pods: Path) -> Trace:
+def read_trace(nodes: Path, pods: Path) -> ClusterTrace:
     """The trace in two files, ``.csv`` or ``.csv.gz``.
 
     Raises:
         PermanentError: a file can't be read, lacks a column, or a row makes no sense.
     """
-    found = Trace(tuple(_read(nodes, _node)), tuple(pod for _, pod in sorted(_read(pods, _pod))))
+    found = ClusterTrace(
+        tuple(_read(nodes, _node)), tuple(pod for _, pod in sorted(_read(pods, _pod)))
+    )
     if not found.gpu_milli:
         raise PermanentError(f"{nodes}: no node has a card, so there is nothing to fill")
     if not any(pod.gpu_milli for pod in found.pods):

@@ -10,7 +10,7 @@ import click
 
 from dray_cli.output import output_option, print_json
 from dray_cli.simulate.cluster import TIES
-from dray_cli.simulate.protocol import ARRIVED, Outcome
+from dray_cli.simulate.protocol import ARRIVED, PlacementOutcome
 from dray_cli.simulate.runs import DEFAULT, POLICIES, Job, jobs, outcomes, summary
 from dray_cli.wording import counted
 
@@ -82,11 +82,13 @@ def openb(
     The trace is not part of dray: docs/placement.md says where it is published.
     """
     todo = jobs(nodes, tuple(dict.fromkeys(pods)), tuple(dict.fromkeys(policies)), seeds, ties)
-    told = _teller(len(todo))
-    found: dict[Job, Outcome] = {}
-    for job, outcome in outcomes(todo, processes, lambda job, share: told(job, len(found), share)):
+    report_progress = _progress_reporter(len(todo))
+    found: dict[Job, PlacementOutcome] = {}
+    for job, outcome in outcomes(
+        todo, processes, lambda job, share: report_progress(job, len(found), share)
+    ):
         found[job] = outcome
-        told(job, len(found), None)
+        report_progress(job, len(found), None)
     groups = _groups(todo, found)
     if output == "json":
         print_json([_as_data(group) for group in groups])
@@ -94,10 +96,10 @@ def openb(
         _show(groups)
 
 
-Group = list[tuple[Job, Outcome]]
+Group = list[tuple[Job, PlacementOutcome]]
 
 
-def _groups(todo: Sequence[Job], found: dict[Job, Outcome]) -> list[Group]:
+def _groups(todo: Sequence[Job], found: dict[Job, PlacementOutcome]) -> list[Group]:
     """The runs of one list of pods and one policy together, by seed."""
     groups: dict[tuple[Path, str], Group] = {}
     for job in todo:
@@ -161,7 +163,7 @@ def _cell(one: Any) -> str:
     return f"{one.mean:.2f}{deviation}"
 
 
-def _teller(runs: int) -> Callable[[Job, int, float | None], None]:
+def _progress_reporter(runs: int) -> Callable[[Job, int, float | None], None]:
     """Progress on standard error: one line that changes at a terminal, else one per run."""
     is_terminal = sys.stderr.isatty()
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import msgspec
 
-from dray_cli.trace.spans import Span
+from dray_cli.trace.spans import TraceSpan
 
 
-def spans_of_trace(folder: Path, trace_id: str) -> tuple[Span, ...]:
+def spans_of_trace(folder: Path, trace_id: str) -> tuple[TraceSpan, ...]:
     """All recorded spans of one trace. An absent folder holds none."""
     return tuple(span for span in _read(folder, trace_id) if span.trace_id == trace_id)
 
@@ -24,7 +24,7 @@ def newest_trace_of(folder: Path, namespace: str, pod: str) -> str:
     return max(found, key=lambda span: span.start_unix_ns).trace_id if found else ""
 
 
-def _read(folder: Path, containing: str) -> Iterator[Span]:
+def _read(folder: Path, containing: str) -> Iterator[TraceSpan]:
     """Spans of the lines that contain the text; a line cut off by a kill is left out."""
     needle = containing.encode()
     for path in sorted(folder.glob("*.jsonl")):
@@ -34,8 +34,8 @@ def _read(folder: Path, containing: str) -> Iterator[Span]:
                     yield span
 
 
-def _decoded(line: bytes) -> Span | None:
+def _decoded(line: bytes) -> TraceSpan | None:
     try:
-        return msgspec.json.decode(line, type=Span)
+        return msgspec.json.decode(line, type=TraceSpan)
     except msgspec.MsgspecError:
         return None

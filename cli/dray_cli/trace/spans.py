@@ -18,14 +18,14 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     attributes: dict[str, Value] = {}
 
 
-class Link(msgspec.Struct, frozen=True, kw_only=True):
+class SpanLink(msgspec.Struct, frozen=True, kw_only=True):
     """A span that another one follows from without being part of it."""
 
     trace_id: str
     span_id: str
 
 
-class Span(msgspec.Struct, frozen=True, kw_only=True):
+class TraceSpan(msgspec.Struct, frozen=True, kw_only=True):
     """One service's part of a trace; the fields are those of the lines of a trace file."""
 
     service: str
@@ -42,17 +42,17 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
     """Why the status is ``error``."""
     attributes: dict[str, Value] = {}
     events: tuple[Moment, ...] = ()
-    links: tuple[Link, ...] = ()
+    links: tuple[SpanLink, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class PodTrace:
     """All that is known of one pod's trace."""
 
     namespace: str
     pod: str
     trace_id: str
-    spans: tuple[Span, ...]
+    spans: tuple[TraceSpan, ...]
     source: str
     """Where the spans are from, in words."""
     recorded: bool
@@ -77,13 +77,13 @@ class Trace:
         return any(span.name == "prepare" and span.status != "error" for span in self.spans)
 
 
-def in_tree_order(spans: Sequence[Span]) -> Iterator[tuple[int, Span]]:
+def in_tree_order(spans: Sequence[TraceSpan]) -> Iterator[tuple[int, TraceSpan]]:
     """Every span after its parent, with its depth; siblings by time.
 
     A span whose parent is unknown (its service recorded nothing) stands at the top.
     """
     known = {span.span_id for span in spans}
-    children: dict[str, list[Span]] = {}
+    children: dict[str, list[TraceSpan]] = {}
     for span in sorted(spans, key=lambda span: (span.start_unix_ns, span.span_id)):
         parent = span.parent_id if span.parent_id in known - {span.span_id} else ""
         children.setdefault(parent, []).append(span)
@@ -94,7 +94,7 @@ def in_tree_order(spans: Sequence[Span]) -> Iterator[tuple[int, Span]]:
         stack += [(depth + 1, child) for child in reversed(children.pop(span.span_id, []))]
 
 
-def with_waiting(spans: Sequence[Span], now_unix_ns: int) -> tuple[Span, ...]:
+def with_waiting(spans: Sequence[TraceSpan], now_unix_ns: int) -> tuple[TraceSpan, ...]:
     """Adds the waiting that nobody could record yet, because it goes on.
 
     The allocator records it when the pod is placed; until then there are only the decisions
@@ -118,7 +118,7 @@ def with_waiting(spans: Sequence[Span], now_unix_ns: int) -> tuple[Span, ...]:
     )
     if not failed:
         return tuple(spans)
-    waiting = Span(
+    waiting = TraceSpan(
         service=failed[0].service,
         name="waiting",
         trace_id=failed[0].trace_id,
@@ -131,13 +131,15 @@ def with_waiting(spans: Sequence[Span], now_unix_ns: int) -> tuple[Span, ...]:
             Moment(name="waits", unix_ns=one.end_unix_ns, attributes={"dray.reasons": one.reason})
             for one in failed
         ),
-        links=tuple(Link(trace_id=one.trace_id, span_id=one.span_id) for one in failed),
+        links=tuple(SpanLink(trace_id=one.trace_id, span_id=one.span_id) for one in failed),
     )
     return (*spans, waiting)
 
 
-def with_prepared(spans: Sequence[Span], told: Sequence[Span]) -> tuple[Span, ...]:
-    """Adds the preparations that messages tell of, to spans without one.
+def with_prepared(
+    spans: Sequence[TraceSpan], synthesized: Sequence[TraceSpan]
+) -> tuple[TraceSpan, ...]:
+    """Add preparations from messages to spans without one.
 
     Nobody writes the trace on a claim that kube-scheduler allocates, so that the node-agent,
     which learns of the claim alone, records no span.
@@ -147,7 +149,7 @@ def with_prepared(spans: Sequence[Span], told: Sequence[Span]) -> tuple[Span, ..
         *spans,
         *(
             msgspec.structs.replace(span, span_id=f"told-{span.span_id}", parent_id=first.span_id)
-            for span in told
+            for span in synthesized
             if span.name == "prepare"
         ),
     )

@@ -1,4 +1,4 @@
-"""``dray trace pod/NAME``: the waterfall of a pod's way from admission to prepared."""
+"""``dray trace pod/NAME``: a pod's waterfall from admission to prepared."""
 
 import asyncio
 import shutil
@@ -23,9 +23,9 @@ from dray_cli.target import (
     stack_of,
 )
 from dray_cli.trace.files import newest_trace_of, spans_of_trace
-from dray_cli.trace.material import NothingKnownError, read_material
-from dray_cli.trace.spans import Trace, with_prepared, with_waiting
-from dray_cli.trace.told import spans_of
+from dray_cli.trace.inputs import NothingKnownError, read_inputs
+from dray_cli.trace.spans import PodTrace, with_prepared, with_waiting
+from dray_cli.trace.synthesized_spans import spans_of
 from dray_cli.trace.waterfall import as_json, lines
 from dray_sandbox.places import traces_directory
 from dray_sandbox.stack_file import StackFile
@@ -37,7 +37,7 @@ from dray_sandbox.stack_file import StackFile
 @click.option(
     "--messages",
     is_flag=True,
-    help="Tell it from messages and objects even where spans were recorded.",
+    help="Use messages and objects even if spans were recorded.",
 )
 @kubeconfig_option
 @nats_option
@@ -65,23 +65,25 @@ def trace(
 
 async def _trace(
     kubeconfig: str | None, nats: str | None, namespace: str, name: str, *, recorded: bool
-) -> Trace:
+) -> PodTrace:
     stack = stack_of(kubeconfig_of(kubeconfig))
     kube = await connect_kube(kubeconfig)
     try:
         found = await _recorded(kube, stack, namespace, name) if recorded else None
         if found is not None and (found.prepared or found.gone):
             return found
-        told = await _told(kube, stack, nats, namespace, name)
+        synthesized = await _synthesized(kube, stack, nats, namespace, name)
         if found is None:
-            return told
-        return replace(found, spans=with_prepared(found.spans, told.spans))
+            return synthesized
+        return replace(found, spans=with_prepared(found.spans, synthesized.spans))
     finally:
         await kube.close()
 
 
-async def _recorded(kube: Kube, stack: StackFile | None, namespace: str, name: str) -> Trace | None:
-    """From the local stack's files, or None where they have nothing."""
+async def _recorded(
+    kube: Kube, stack: StackFile | None, namespace: str, name: str
+) -> PodTrace | None:
+    """From the local stack's files; None if they have no spans."""
     if stack is None:
         return None
     folder = traces_directory(Path(stack.directory))
@@ -97,16 +99,16 @@ async def _recorded(kube: Kube, stack: StackFile | None, namespace: str, name: s
     if not spans:
         return None
     source = f"the files of the stack {stack.name!r}"
-    told = with_waiting(spans, time.time_ns()) if pod is not None else spans
-    return Trace(namespace, name, trace_id, told, source, recorded=True, gone=pod is None)
+    shown = with_waiting(spans, time.time_ns()) if pod is not None else spans
+    return PodTrace(namespace, name, trace_id, shown, source, recorded=True, gone=pod is None)
 
 
-async def _told(
+async def _synthesized(
     kube: Kube, stack: StackFile | None, nats: str | None, namespace: str, name: str
-) -> Trace:
+) -> PodTrace:
     bus = await connect_bus(nats, stack)
     try:
-        found = await read_material(kube, bus, namespace, name)
+        found = await read_inputs(kube, bus, namespace, name)
     finally:
         if bus is not None:
             await bus.close()
@@ -120,4 +122,4 @@ async def _told(
     source = "messages and objects" if bus is not None else "objects (the bus was not reached)"
     trace_id = position.trace_id if position else ""
     gone = found.pod is None
-    return Trace(namespace, name, trace_id, spans, source, recorded=False, gone=gone)
+    return PodTrace(namespace, name, trace_id, spans, source, recorded=False, gone=gone)

@@ -4,14 +4,14 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dray_cli.trace.spans import UNFINISHED, Link, Span, Trace, Value, in_tree_order
+from dray_cli.trace.spans import UNFINISHED, PodTrace, SpanLink, TraceSpan, Value, in_tree_order
 
 _HIDDEN = ("k8s.namespace.name", "k8s.pod.name", "messaging.", "exception.")
 """Attributes that the head says already, or that only a backend needs."""
 _LONGEST_TEXT = 160
 
 
-def lines(trace: Trace, *, width: int = 100) -> list[str]:
+def lines(trace: PodTrace, *, width: int = 100) -> list[str]:
     """Head, then per span: offset, duration, name, service, bar; details below it."""
     rows = list(in_tree_order(trace.spans))
     services = max((len(span.service) for _, span in rows), default=0)
@@ -29,7 +29,7 @@ def lines(trace: Trace, *, width: int = 100) -> list[str]:
     return result
 
 
-def bar(trace: Trace, span: Span, width: int) -> str:
+def bar(trace: PodTrace, span: TraceSpan, width: int) -> str:
     """The span's part of the whole time; never empty, however short."""
     whole = max(1, trace.duration_ns)
     left = math.floor((span.start_unix_ns - trace.start_unix_ns) * width / whole)
@@ -40,7 +40,7 @@ def bar(trace: Trace, span: Span, width: int) -> str:
     return f"{'':{left}}{mark * length}{'':{width - left - length}}"
 
 
-def as_json(trace: Trace) -> dict[str, Any]:
+def as_json(trace: PodTrace) -> dict[str, Any]:
     """The trace as data: durations in milliseconds, spans in the order of the tree."""
     return {
         "namespace": trace.namespace,
@@ -55,18 +55,18 @@ def as_json(trace: Trace) -> dict[str, Any]:
     }
 
 
-def _head(trace: Trace) -> Iterator[str]:
+def _head(trace: PodTrace) -> Iterator[str]:
     state = "so far; not prepared yet" if not trace.gone else "of it known; it was never prepared"
     if trace.prepared:
         state = "from admission to prepared"
     if trace.gone:
         state += ", and is gone now"
     yield f"Pod {trace.namespace}/{trace.pod}: {_ms(trace.duration_ns)} {state}"
-    told = "recorded in" if trace.recorded else "told from"
-    yield f"trace {trace.trace_id or '(none)'}, {told} {trace.source}"
+    source = "recorded in" if trace.recorded else "from"
+    yield f"trace {trace.trace_id or '(none)'}, {source} {trace.source}"
 
 
-def _details(trace: Trace, span: Span) -> Iterator[str]:
+def _details(trace: PodTrace, span: TraceSpan) -> Iterator[str]:
     shown = {
         name.removeprefix("dray.").removeprefix("understood."): value
         for name, value in span.attributes.items()
@@ -78,13 +78,13 @@ def _details(trace: Trace, span: Span) -> Iterator[str]:
         yield f"failed: {_short(span.reason)}"
     for moment in span.events:
         since = _ms(moment.unix_ns - trace.start_unix_ns)
-        told = " ".join(_short(str(value)) for value in moment.attributes.values())
-        yield f"· {since} {moment.name} {told}".rstrip()
+        values = " ".join(_short(str(value)) for value in moment.attributes.values())
+        yield f"· {since} {moment.name} {values}".rstrip()
     for link in span.links:
         yield f"→ {_link(trace, link)}"
 
 
-def _link(trace: Trace, link: Link) -> str:
+def _link(trace: PodTrace, link: SpanLink) -> str:
     for span in trace.spans:
         if span.span_id == link.span_id:
             since = _ms(span.start_unix_ns - trace.start_unix_ns)
@@ -92,7 +92,7 @@ def _link(trace: Trace, link: Link) -> str:
     return f"follows span {link.span_id} of trace {link.trace_id}"
 
 
-def _span_as_json(trace: Trace, span: Span) -> dict[str, Any]:
+def _span_as_json(trace: PodTrace, span: TraceSpan) -> dict[str, Any]:
     def since_ms(unix_ns: int) -> float:
         return (unix_ns - trace.start_unix_ns) / 1e6
 

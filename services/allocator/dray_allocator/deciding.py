@@ -8,13 +8,14 @@ from dray.reasons import Reason
 from dray_allocator import records
 from dray_allocator.domain import Domain
 from dray_allocator.events import Append, Effect, Send
-from dray_allocator.lane.choose import Effort, Pause
+from dray_allocator.lane.choose import STEP_LOOKS, Pause
 from dray_allocator.log.settle import due_releases, leaving
 from dray_allocator.placement.ask import Wanted, wanted
 from dray_allocator.placement.decision import decision_of, size_bytes, too_large
 from dray_allocator.placement.lanes import find_with, may_fit, why_not
 from dray_allocator.placement.policy import is_due, relearn, see
 from dray_allocator.state import AllocatorState
+from dray_allocator.structured.budget import SearchBudget
 
 _CARDS_PER_TICK = 1_000_000
 """Looked at to find out whether the reasons of pods that wait are still the same: in columns, some
@@ -28,7 +29,7 @@ class Step:
         """``goes_on``: nothing happened, so there is time for searches that were not finished."""
         self.effects: list[Effect] = []
         self._goes_on = goes_on
-        self._effort = Effort()
+        self._budget = SearchBudget(STEP_LOOKS)
         self._state = state
         self._domain = domain
         self._batch: list[PodDecision] = []
@@ -146,7 +147,7 @@ class Step:
         started_us = state.stopwatch()
         if want.is_aware and pod.uid not in domain.resumed:
             self._learn(want)
-        choice = find_with(state, domain, want, self._effort)
+        choice = find_with(state, domain, want, self._budget)
         if isinstance(choice, Pause):
             domain.paused[pod.uid] = None
             return 1

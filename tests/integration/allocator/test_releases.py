@@ -194,6 +194,7 @@ async def test_what_an_older_replica_can_t_decode_it_is_neither_given_again_nor_
 
     await eventually(waits)
     assert old.serves_pool(OTHER)
+    assert OTHER in old.shell._serving._leased  # Its lease goes on being renewed.
 
 
 async def test_a_release_of_an_unknown_kind_frees_nothing_for_an_older_replica(

@@ -1,14 +1,17 @@
 """Objects that Kubernetes does not let dray write, whatever it answers: they delay nobody else."""
 
 from collections.abc import Callable
+from unittest import mock
 
 import pytest
 from tests.integration.claim_controller.kubernetes import POOL
 from tests.integration.claim_controller.virtual import VirtualWorld, in_virtual_time
 
 from dray.domain.names import CLAIM_REFERENCE as REFERENCE
+from dray.domain.names import DECISION
 from dray.kube.convert import claim_from
 from dray.kube.memory_refusals import InjectedRefusal
+from dray.kube.memory_store import MemoryStore
 from dray.kube.ports import (
     CLAIMS,
     PODS,
@@ -17,7 +20,9 @@ from dray.kube.ports import (
     KubeError,
     KubeUnavailableError,
     NotFoundError,
+    Object,
     RefusedError,
+    Resource,
 )
 
 ANSWERS: dict[str, Callable[[], KubeError]] = {
@@ -77,6 +82,18 @@ def is_told(world: VirtualWorld, pod: str, answer: KubeError) -> bool:
     return any(one in explained for one in words) and any(
         one in text for one in words for text in told[1:]
     )
+
+
+def test_an_attempt_that_is_refused_is_given_up_at_once() -> None:
+    """A refusal is not tried for as long as a server that fails."""
+
+    async def scenario(world: VirtualWorld) -> None:
+        world.allocate()
+        answer = ANSWERS["403"]()
+        (name,) = await refused_pods(world, 1, answer)
+        await world.until(lambda: is_told(world, name, answer), "it is told", 5)
+
+    in_virtual_time(scenario)
 
 
 def test_what_rests_until_its_next_try_holds_no_slot_of_its_namespace() -> None:
@@ -145,6 +162,47 @@ def is_explained(world: VirtualWorld, pod: str) -> bool:
     texts = [world.bind_request(pod, "broken").get("explanation") or ""]
     texts += world.events(pod).values()
     return any(one in text for one in (str(NO_ANSWER), "requested timeout") for text in texts)
+
+
+MOST_WRITES = 200
+"""On one claim, within some minutes."""
+
+
+@pytest.mark.parametrize("lost", ["mark", "finalizer", "allocation"])
+def test_a_server_that_drops_what_is_written_is_given_rests_and_the_pod_is_told(lost: str) -> None:
+    """So does a mutating webhook that removes what it does not know."""
+
+    async def scenario(world: VirtualWorld) -> None:
+        team, writes, real = await world.namespace("broken"), 0, MemoryStore.write
+
+        def write(
+            store: MemoryStore, resource: Resource, old: Object, new: Object, subresource: str
+        ) -> Object:
+            nonlocal writes
+            metadata = new["metadata"]
+            if resource is CLAIMS and metadata["namespace"] == team:
+                writes += 1
+                match lost if writes < MOST_WRITES else "nothing":
+                    case "mark":
+                        metadata["annotations"].pop(DECISION, None)
+                    case "finalizer":
+                        metadata["finalizers"] = []
+                    case "allocation":
+                        new = {**new, "status": {}}
+            return real(store, resource, old, new, subresource)
+
+        with mock.patch.object(MemoryStore, "write", write):
+            world.allocate()
+            await world.pod("broken", shape=world.shape("1", "1Gi"), namespace=team)
+            await world.until(
+                lambda: "does not keep" in str(world.events("broken").values()), "it is told", 150
+            )
+            await world.pod("honest", shape=world.shape("10", "1Gi"))
+            await world.bound("honest", within_s=5)
+        assert writes < MOST_WRITES
+        await world.until(lambda: node_of(world, "broken", team), "it is tried again", 400)
+
+    in_virtual_time(scenario)
 
 
 WHOLE = ("312", "4Gi")

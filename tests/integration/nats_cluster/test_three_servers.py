@@ -17,7 +17,15 @@ import pytest
 from benchmarks.reading_server import serving_readings
 from dray.bus.jetstream import JetStreamBus, connect
 from dray.bus.ports import BusUnavailableError, NoRoomError, StaleSequenceError
-from dray.bus.topology import ALLOCATOR, CLAIM_CONTROLLER, FACTS_STREAM, STREAMS, log_spec
+from dray.bus.topology import (
+    ALLOCATOR,
+    CLAIM_CONTROLLER,
+    EVENTS_STREAM,
+    FACTS_STREAM,
+    HOUR_S,
+    STREAMS,
+    log_spec,
+)
 from dray.messages.base import Outgoing, encode
 from dray.messages.commands import VoidClaim
 from dray.messages.decisions import log_stream, log_subject
@@ -308,6 +316,11 @@ async def test_replicas_are_raised_and_never_lowered(servers) -> None:
             await owner.ensure(spec)
             await owner.raise_replicas(spec.name)
         assert await replicas(FACTS_STREAM) == number
+
+    # It stays, too, when something else of the stream is configured anew.
+    events = next(spec for spec in STREAMS if spec.name == EVENTS_STREAM)
+    await owner.ensure(replace(events, max_age_s=HOUR_S))
+    assert await replicas(EVENTS_STREAM) == 3
 
     # With the setting it is raised, and where more are kept, not lowered.
     await configure(owner, FACTS_STREAM, 1)

@@ -5,10 +5,12 @@ Ties go by the cards' identities and the nodes' uids, as everywhere.
 
 from dataclasses import replace
 
+from tests.unit.allocator.reference_search import Reference
+
 from dray.domain import names
 from dray.domain.quantities import parse_quantity, rounded_down
 from dray.reasons import Nearest, Reason
-from dray_allocator.fit.search import STEPS, Search, Tries, has_room, untolerated
+from dray_allocator.fit.search import has_room
 from dray_allocator.node.predicates import failures
 from dray_allocator.placement.ask import Wanted
 from dray_allocator.placement.choose import candidates
@@ -118,7 +120,7 @@ class Plain:
         if card.fault:
             yield "unsupported", "unparsable", card.fault
             return
-        taint = untolerated(ask.request, card)
+        taint = ask.untolerated(card)
         if taint is not None:
             what = f"device taint {taint.key}={taint.value}:{taint.effect} is not tolerated"
             yield "taint", what, ""
@@ -126,7 +128,7 @@ class Plain:
         if consumed is None:
             asked = ", ".join(f"{key} {one}" for key, one in sorted(ask.request.capacity.items()))
             yield "capacity", f"too small, or without such a capacity ({asked} asked)", ""
-        elif not has_room(self.state.ledger, card, consumed, ()):
+        elif not has_room(self.state.ledger, card, consumed):
             if self.state.ledger.of(card.id).whole or not card.device.allow_multiple_allocations:
                 yield "in-use", "in use", ""
                 return
@@ -156,9 +158,8 @@ class Plain:
             return []
         enough = 0
         for node in candidates(self.state, self.state.domains["pool"], self.want):
-            search = Search(self.state.ledger, lambda *_: ((), 0, 0), Tries().at_most(STEPS))
-            devices = self.state.fleet.of(node)
-            enough += search.place(self.want.asks, devices, self.state.selectors) is not None
+            search = Reference(self.state, self.want.asks, lambda *_: ((), 0, 0))
+            enough += search.shares(node) is not None
         failed, total = len(self.nodes) - enough, len(self.nodes)
         fewer = "no matching device" if count == 1 else f"fewer than {count} matching devices"
         what = f"{fewer} with room on one node"

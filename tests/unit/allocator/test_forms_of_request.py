@@ -14,7 +14,8 @@ from dray.domain.preference import parse_preference
 from dray.domain.quantities import parse_quantity
 from dray.messages.facts import SliceObserved
 from dray_allocator.fit.percent import amounts
-from dray_allocator.placement.preference import card_key, cards_key
+from dray_allocator.placement.preference import card_key
+from dray_allocator.structured.ordered import worst_first
 
 HALF = {"virtual_tflops": 50 * 10**9}
 
@@ -221,8 +222,8 @@ def test_of_several_cards_the_weakest_counts(world):
         card_key(strongest, world.a_card("gpu", tflops=tflops)) for tflops in ("989", "312", "65")
     )
 
-    assert cards_key([middle, middle]) < cards_key([strong, weak])
-    assert cards_key([strong, middle]) < cards_key([middle, middle])
+    assert worst_first([middle, middle]) < worst_first([strong, weak])
+    assert worst_first([strong, middle]) < worst_first([middle, middle])
 
 
 def test_a_card_that_does_not_say_comes_last(world):

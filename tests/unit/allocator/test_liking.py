@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.unit.allocator.reference_search import NOT_CONNECTED, Reference
 
 from dray.domain import names
 from dray.domain.claims import ClaimSpec, Constraint, DeviceRequest
@@ -13,14 +14,13 @@ from dray.domain.devices import OpaqueConfig
 from dray.domain.pods import PodNeeds
 from dray.messages.facts import SliceObserved
 from dray_allocator.board.kinds import MOST_VALUES
-from dray_allocator.fit import search
-from dray_allocator.fit.search import STEPS, Search, Tries
 from dray_allocator.node.predicates import fits
 from dray_allocator.placement.ask import wanted
 from dray_allocator.placement.choose import choose
 from dray_allocator.placement.modes import MOST_LOAD, card_load, tie
-from dray_allocator.placement.preference import card_key, cards_key
-from dray_allocator.placement.topology import APART, best_set, concerns
+from dray_allocator.placement.preference import card_key
+from dray_allocator.placement.topology import concerns
+from dray_allocator.structured.ordered import OrderedSearch, worst_first
 
 MODELS = (
     ("T4", "65", "16Gi"),
@@ -93,7 +93,7 @@ def best_of_all(state, want, mode: str):
     """The node and the devices that a search of every node finds best."""
     fills, topology = mode == "CompactFirst", want.placement.topology
 
-    def preference(ask, card):
+    def rate(ask, card):
         load = card_load(card, state.ledger.of(card.id))
         key = card_key(ask.preference, card.device) if ask.preference else ()
         return key, -load if fills else load, tie(card.name)
@@ -104,23 +104,18 @@ def best_of_all(state, want, mode: str):
         if not fits(want.pod.needs, node, state.holds.on(name)):
             continue
         cards = state.fleet.of(name).cards
-        tries = Tries().at_most(STEPS)
-        search, grade = Search(state.ledger, preference, tries), APART
-        candidates = search.candidates(want.asks, state.fleet.of(name), state.selectors)
-        if candidates is None:
-            continue
+        search, level = Reference(state, want.asks, rate), NOT_CONNECTED
         if concerns(want.asks, topology):
-            one_set = best_set(search, want.asks, candidates, topology)
-            shares, grade = (one_set.shares, one_set.grade) if one_set else (None, grade)
+            shares, level = search.connected(name) or (None, level)
         else:
-            shares = search.fill(want.asks, candidates)
+            shares = search.shares(name)
         if shares is not None:
             loads = [card_load(card, state.ledger.of(card.id)) for card in cards]
             load = min(MOST_LOAD, sum(loads) // max(1, len(cards)))
             rank = MOST_LOAD - load if fills else load
-            worth = cards_key(card_key(one.ask.preference, one.card.device) for one in shares)
-            devices = [one.card.name for one in shares]
-            found.append(((worth, grade, rank, tie(node.uid)), name, devices))
+            worth = worst_first(card_key(ask.preference, card.device) for ask, card in shares)
+            devices = [card.name for _, card in shares]
+            found.append(((worth, level, rank, tie(node.uid)), name, devices))
     return min(found)[1:] if found else None
 
 
@@ -148,9 +143,9 @@ def test_of_many_nodes_few_are_searched(world, monkeypatch):
     world.nodes(*(world.a_node(f"n{number}") for number in range(40)), model="A100")
     world.nodes(world.a_node("h"), model="H100", tflops="989", vram="80Gi")
     searched = []
-    fill = search.Search.fill
+    fill = OrderedSearch.fill
     monkeypatch.setattr(
-        search.Search, "fill", lambda *given: (searched.append(given), fill(*given))[1]
+        OrderedSearch, "fill", lambda *given: (searched.append(given), fill(*given))[1]
     )
     for number in range(3):
         world.submit(world.a_pod(f"p{number}"), preferring("tflops desc"))

@@ -13,7 +13,7 @@ from dray.domain.claims import ClaimSpec, Constraint, DeviceRequest
 from dray.domain.devices import OpaqueConfig
 from dray.domain.pods import PodNeeds, Policy
 from dray.messages.facts import PolicyObserved, SliceObserved
-from dray_allocator.placement.choose import JOINT_NODES
+from dray_allocator.placement.choose import CONNECTED_NODES
 
 LINKED = ("x", 0, "r0")
 
@@ -114,7 +114,7 @@ def test_nodes_whose_cards_nvlink_joins_come_before_fuller_ones(world):
 
 
 def test_only_the_best_nodes_by_score_are_compared(world):
-    fuller = [f"full{number}" for number in range(JOINT_NODES)]
+    fuller = [f"full{number}" for number in range(CONNECTED_NODES)]
     for name in fuller:
         put(world, name, *[(None, 0, "r")] * 3, labels={"host": name})
         world.submit(world.a_pod(name, needs=PodNeeds(node_selector={"host": name})), asks(1))

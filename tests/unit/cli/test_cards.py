@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dray.domain.names import CLAIM_REFERENCE, DEVICE_CLASS, DRIVER, GPUPOOL
-from dray_cli.cards import Cluster, reasons_on_cards
+from dray_cli.cards import CardOverview, reasons_on_cards
 
 Object = dict[str, Any]
 POOL: Object = {
@@ -65,14 +65,14 @@ def pod() -> Object:
 def test_what_else_a_node_lacks_is_for_the_scheduler_that_looks_at_it(
     expression: str, kinds: list[str]
 ) -> None:
-    cluster = Cluster([CLASS], [NODE], [SLICE], [claim(expression)])
+    cluster = CardOverview([CLASS], [NODE], [SLICE], [claim(expression)])
     assert [reason.kind for reason in reasons_on_cards(pod(), POOL, cluster)] == kinds
 
 
 def test_objects_that_can_t_be_read_hide_no_other() -> None:
     odd: Object = {"metadata": {"name": "odd", "uid": "odd", "resourceVersion": "1"}, "spec": 7}
     odd_claim: Object = {"metadata": odd["metadata"] | {"namespace": "ns"}, "spec": 7}
-    cluster = Cluster([odd, CLASS], [odd, NODE], [odd, SLICE], [odd_claim, claim("false")])
+    cluster = CardOverview([odd, CLASS], [odd, NODE], [odd, SLICE], [odd_claim, claim("false")])
     assert [reason.kind for reason in reasons_on_cards(pod(), POOL, cluster)] == ["clause"]
 
 
@@ -81,7 +81,7 @@ def test_nodes_that_the_pool_selects_and_another_has_are_named() -> None:
     wide["spec"] = {"owner": "kube-scheduler", "nodeSelector": {}}
     asking = pod()
     asking["metadata"]["annotations"] = {GPUPOOL: "wide"}
-    cluster = Cluster([CLASS], [NODE], [SLICE], [claim("true")])
+    cluster = CardOverview([CLASS], [NODE], [SLICE], [claim("true")])
 
     assert [str(reason) for reason in reasons_on_cards(asking, wide, cluster)] == [
         "pool wide selects nodes that other pools have: n1 (fast)",

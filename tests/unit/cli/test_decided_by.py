@@ -7,7 +7,7 @@ import pytest
 from dray.domain.names import GPU_TOPOLOGY, PLACEMENT, PREFER
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import BIND_REQUESTS, CLAIMS, PODS, POLICIES, POOLS, Object
-from dray_cli.decided_by import DecidedBy, decided_by
+from dray_cli.decided_by import DecisionSource, decided_by
 from dray_cli.explain import explain_pod
 
 POOL: Object = {"metadata": {"name": "fast"}, "spec": {"schedulingConfigTemplate": "standard"}}
@@ -115,7 +115,7 @@ async def test_a_pool_without_a_policy_is_decided_by_the_default() -> None:
 async def test_without_the_policy_the_versions_are_told() -> None:
     found = await decided_by(MemoryKube(), a_pod(), POOL, decided())
 
-    assert found == DecidedBy(1, 7)
+    assert found == DecisionSource(1, 7)
     assert found.line() == (
         "Decided by a policy (SchedulingConfigTemplate of its pool version 1, learned version 7)"
     )

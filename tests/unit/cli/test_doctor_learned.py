@@ -6,8 +6,8 @@ from dray_allocator.events import FactSeen, RecordSeen
 from dray_allocator.handle import handle
 from dray_allocator.rules import Rules
 from dray_allocator.state import AllocatorState
-from dray_cli.doctor.deep.learned import as_json, learned_of, told
-from dray_cli.doctor.deep.sight import Sight
+from dray_cli.doctor.deep.learned import as_json, learned_findings, learned_of
+from dray_cli.doctor.deep.snapshot import ClusterSnapshot
 
 CLASSES = ("gpu.example.com A100 vram=40Gi", "gpu.example.com  vram=80Gi")
 SHARE = TypicalPod(cpu_milli=2500, cards=1, milli=(375, 0), count=1000, gain=7, waste=9)
@@ -15,7 +15,7 @@ WHOLE = TypicalPod(cpu_milli=8000, cards=2, milli=(1000, 1000), count=3000, gain
 LEARNED = Learned(version=4, classes=CLASSES, pods=(SHARE, WHOLE))
 
 
-def sight_of(*learned: Learned | None) -> Sight:
+def snapshot_of(*learned: Learned | None) -> ClusterSnapshot:
     """One pool, of whose log each record brings something learned, or nothing."""
     state = AllocatorState(Rules())
     handle(state, FactSeen(1, DomainObserved(revision=1, domain="fast", epoch=1), more=True))
@@ -31,18 +31,18 @@ def sight_of(*learned: Learned | None) -> Sight:
             learned=one,
         )
         handle(state, RecordSeen("fast", 1, sequence, record, more=True))
-    return Sight(state)
+    return ClusterSnapshot(state)
 
 
 def test_what_the_log_says_last_counts() -> None:
     older = Learned(version=3, classes=CLASSES, pods=(SHARE,))
 
-    assert learned_of(sight_of(older, LEARNED, None)) == {"fast": LEARNED}
-    assert learned_of(sight_of(None)) == {}
+    assert learned_of(snapshot_of(older, LEARNED, None)) == {"fast": LEARNED}
+    assert learned_of(snapshot_of(None)) == {}
 
 
 def test_typical_pods_are_told_with_their_weights_the_most_frequent_first() -> None:
-    (finding,) = told({"fast": LEARNED})
+    (finding,) = learned_findings({"fast": LEARNED})
 
     assert finding.line().splitlines() == [
         "  ok  pool fast: version 4, 2 typical pods on 2 classes of cards",
@@ -58,7 +58,9 @@ def test_pods_without_cards_and_pods_that_can_use_none_are_told_so() -> None:
     plain = TypicalPod(cpu_milli=1000, cards=0, milli=(0, 0), count=2, gain=0, waste=1)
     barred = TypicalPod(cpu_milli=1000, cards=1, milli=(0, 0), count=1, gain=0, waste=1)
 
-    (finding,) = told({"fast": Learned(version=1, classes=CLASSES, pods=(plain, barred))})
+    (finding,) = learned_findings(
+        {"fast": Learned(version=1, classes=CLASSES, pods=(plain, barred))}
+    )
 
     assert "no card;" in finding.more[2]
     assert "1 card: of none that is here;" in finding.more[3]
@@ -71,7 +73,7 @@ def test_of_many_the_rarer_are_only_counted_and_data_has_them_all() -> None:
     )
     learned = {"fast": Learned(version=1, classes=CLASSES, pods=pods)}
 
-    assert told(learned)[0].more[-1] == "and 2 rarer; --output json has all"
+    assert learned_findings(learned)[0].more[-1] == "and 2 rarer; --output json has all"
     shown = as_json(learned)["fast"]
     assert [one["cpu_milli"] for one in shown["pods"]] == [*range(10, 0, -1)]
     assert sum(one["share"] for one in shown["pods"]) == 1.0

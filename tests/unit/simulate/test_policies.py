@@ -5,12 +5,12 @@ import math
 import numpy as np
 import pytest
 
-from dray_cli.simulate.cluster import Cluster
+from dray_cli.simulate.cluster import SimulatedCluster
 from dray_cli.simulate.fgd import Fgd, Typical, score_of
+from dray_cli.simulate.placement_rules import RULES, ByRule
 from dray_cli.simulate.protocol import run, workload
-from dray_cli.simulate.rules import RULES, ByRule
 from dray_cli.simulate.runs import POLICIES, Job, policy_of
-from dray_cli.simulate.trace import Trace, TraceNode, TracePod
+from dray_cli.simulate.trace import ClusterTrace, TraceNode, TracePod
 
 SMALL = TracePod(1000, 10, 1, 400)
 BIG = TracePod(4000, 10, 1, 700)
@@ -32,8 +32,8 @@ def used(policy: ByRule | Fgd) -> list[list[int]]:
 
 
 def test_fragmentation_is_the_expected_idle_milli_that_a_typical_pod_cannot_use():
-    trace = Trace((node("n", 2),), (SMALL, SMALL, BIG, NO_CARD))
-    typical = Typical(Cluster(trace), trace.pods)
+    trace = ClusterTrace((node("n", 2),), (SMALL, SMALL, BIG, NO_CARD))
+    typical = Typical(SimulatedCluster(trace), trace.pods)
 
     def found(cpu: int, *cards: int) -> float:
         state = np.array([[*cards, *[0] * (8 - len(cards))]])
@@ -50,7 +50,7 @@ def test_fragmentation_is_the_expected_idle_milli_that_a_typical_pod_cannot_use(
 
 def test_typical_pods_are_the_most_frequent_up_to_95_per_cent():
     pods = (SMALL,) * 60 + (BIG,) * 36 + (PAIR,) * 4
-    typical = Typical(Cluster(Trace((node("n", 2),), pods)), pods)
+    typical = Typical(SimulatedCluster(ClusterTrace((node("n", 2),), pods)), pods)
 
     assert typical.milli.tolist() == [400, 700]
     assert typical.share.tolist() == pytest.approx([60 / 96, 36 / 96])
@@ -58,8 +58,8 @@ def test_typical_pods_are_the_most_frequent_up_to_95_per_cent():
 
 def test_a_model_that_a_typical_pod_may_not_use_is_waste_to_it():
     pods = (TracePod(1000, 10, 1, 400, ("P100",)),)
-    trace = Trace((node("a", 1), node("b", 1, model="P100")), pods)
-    cluster = Cluster(trace)
+    trace = ClusterTrace((node("a", 1), node("b", 1, model="P100")), pods)
+    cluster = SimulatedCluster(trace)
     found = Typical(cluster, pods).fragmentation(cluster.cpu, cluster.cards, cluster.model)
 
     assert found.tolist() == [1000.0, 0.0]
@@ -76,7 +76,7 @@ def test_scores_are_whole_numbers_around_fifty():
 def test_fgd_fills_the_rest_of_a_card_that_nobody_else_could_use():
     # What a big pod leaves of a card, 300, is too little for every typical pod but the tiny one.
     tiny = TracePod(100, 10, 1, 300)
-    trace = Trace((node("a", 1), node("b", 1)), (BIG,) * 10 + (tiny,))
+    trace = ClusterTrace((node("a", 1), node("b", 1)), (BIG,) * 10 + (tiny,))
     policy = Fgd(trace, 42, "name")
 
     assert policy.place(BIG)
@@ -85,7 +85,7 @@ def test_fgd_fills_the_rest_of_a_card_that_nobody_else_could_use():
 
 
 def test_fgd_scores_nodes_again_that_changed():
-    trace = Trace((node("a", 2),), (SMALL, PAIR))
+    trace = ClusterTrace((node("a", 2),), (SMALL, PAIR))
     policy = Fgd(trace, 42, "random")
 
     assert policy.place(SMALL)
@@ -103,14 +103,14 @@ def test_fgd_scores_nodes_again_that_changed():
     ],
 )
 def test_rules_begin_with_the_small_node(rule, expected):
-    policy = ByRule(rule, Trace((node("a", 2), node("b", 1)), (SMALL,)), 42, "name")
+    policy = ByRule(rule, ClusterTrace((node("a", 2), node("b", 1)), (SMALL,)), 42, "name")
 
     assert policy.place(SMALL)
     assert used(policy) == expected
 
 
 def test_packing_takes_cards_in_use_then_idle_ones_beside_them_then_unused_nodes():
-    policy = ByRule("gpu-packing", Trace((node("a", 2), node("b", 2)), (SMALL,)), 42, "name")
+    policy = ByRule("gpu-packing", ClusterTrace((node("a", 2), node("b", 2)), (SMALL,)), 42, "name")
 
     policy.place(SMALL)
     policy.place(SMALL)
@@ -122,7 +122,9 @@ def test_packing_takes_cards_in_use_then_idle_ones_beside_them_then_unused_nodes
 
 
 def test_clustering_keeps_kinds_of_requests_apart():
-    policy = ByRule("gpu-clustering", Trace((node("a", 4), node("b", 4)), (SMALL,)), 42, "name")
+    policy = ByRule(
+        "gpu-clustering", ClusterTrace((node("a", 4), node("b", 4)), (SMALL,)), 42, "name"
+    )
 
     for pod in (SMALL, PAIR, SMALL, SMALL):
         policy.place(pod)
@@ -132,7 +134,7 @@ def test_clustering_keeps_kinds_of_requests_apart():
 
 
 def test_a_card_is_the_one_with_the_least_left():
-    policy = ByRule("bestfit", Trace((node("a", 3),), (SMALL,)), 42, "name")
+    policy = ByRule("bestfit", ClusterTrace((node("a", 3),), (SMALL,)), 42, "name")
 
     for pod in (SMALL, BIG, TracePod(1, 1, 1, 300)):
         policy.place(pod)
@@ -152,7 +154,7 @@ def test_every_policy_keeps_to_cpu_memory_models_and_cards(policy, ties, tmp_pat
         TracePod(500, 60_000, 1, 100),
         TracePod(1, 1, 1, 1, ("P100",)),
     )
-    trace = Trace(nodes, pods * 4)
+    trace = ClusterTrace(nodes, pods * 4)
     one = policy_of(Job(tmp_path, tmp_path, policy, ties, 3), trace)
 
     outcome = run(one, workload(trace, 3), trace.gpu_milli)
@@ -168,7 +170,7 @@ def test_every_policy_keeps_to_cpu_memory_models_and_cards(policy, ties, tmp_pat
 
 def test_pods_for_a_model_that_is_not_there_are_dropped(tmp_path):
     pod = TracePod(1, 1, 1, 1, ("H100",))
-    trace = Trace((node("a", 2),), (pod, SMALL))
+    trace = ClusterTrace((node("a", 2),), (pod, SMALL))
 
     for policy in POLICIES:
         one = policy_of(Job(tmp_path, tmp_path, policy, "name", 3), trace)

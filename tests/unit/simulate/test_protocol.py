@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from dray.domain.errors import PermanentError
-from dray_cli.simulate.cluster import Ties
+from dray_cli.simulate.cluster import TieBreak
 from dray_cli.simulate.protocol import run, workload
-from dray_cli.simulate.trace import Trace, TraceNode, TracePod, read_trace
+from dray_cli.simulate.trace import ClusterTrace, TraceNode, TracePod, read_trace
 
 NODES = "sn,cpu_milli,memory_mib,gpu,model\nb,8000,1024,2,T4\na,4000,512,1,P100\n"
 PODS = (
@@ -73,9 +73,9 @@ def test_what_is_no_gzip_is_told(tmp_path):
         read_trace(nodes, pods)
 
 
-def trace_of(pods: int, cards: int) -> Trace:
+def trace_of(pods: int, cards: int) -> ClusterTrace:
     made = tuple(TracePod(100 + number, 1, 1, 500) for number in range(pods))
-    return Trace((TraceNode("n", 1, 1, cards, "T4"),), made)
+    return ClusterTrace((TraceNode("n", 1, 1, cards, "T4"),), made)
 
 
 def test_all_pods_arrive_once_and_then_copies_up_to_130_per_cent():
@@ -142,11 +142,11 @@ def test_progress_is_told_in_steps_and_not_per_pod():
 def test_ties_by_name_are_one_order_of_all_nodes_and_by_chance_they_are_not():
     rows = np.arange(50)
 
-    by_name = Ties("name", 42, 50)
+    by_name = TieBreak("name", 42, 50)
     first = by_name.pick(rows)
     assert {by_name.pick(rows) for _ in range(20)} == {first}
     assert by_name.pick(rows[rows != first]) != first
-    by_chance = Ties("random", 42, 50)
+    by_chance = TieBreak("random", 42, 50)
     assert len({by_chance.pick(rows) for _ in range(20)}) > 5
 
 
@@ -154,7 +154,10 @@ def test_ties_are_the_same_for_equal_seeds():
     rows = np.arange(50)
 
     for how in ("name", "random"):
-        picks = [[one.pick(rows) for _ in range(5)] for one in (Ties(how, 7, 50), Ties(how, 7, 50))]
+        picks = [
+            [one.pick(rows) for _ in range(5)]
+            for one in (TieBreak(how, 7, 50), TieBreak(how, 7, 50))
+        ]
         assert picks[0] == picks[1]
-        other = Ties(how, 8, 50)
+        other = TieBreak(how, 8, 50)
         assert picks[0] != [other.pick(rows) for _ in range(5)]

@@ -8,7 +8,7 @@ from dray.domain.quantities import parse_quantity
 from dray_allocator.log.fold import Reservation, Stage
 from dray_claim_controller.observe.given_up import with_void
 from dray_cli.doctor.deep.differences import Difference, Side, devices_named, devices_text
-from dray_cli.doctor.deep.sight import Sight, Written
+from dray_cli.doctor.deep.snapshot import ClaimStatus, ClusterSnapshot
 
 LATE_S = 15.0
 """How much later than the allocator's own time-out a decision may be voided."""
@@ -17,7 +17,7 @@ _STATUS_COUNTS = (
     "fact shows it"
 )
 _BOOKS = (
-    "Kubernetes; the log is only behind, and no device is sold twice by it: the replica that "
+    "Kubernetes; the log is only behind, and no device is allocated twice by it: the replica that "
     "serves the pool writes it down at the next tick"
 )
 _SEE_REPLICA = (
@@ -25,9 +25,9 @@ _SEE_REPLICA = (
     "not"
 )
 _REMAKE = (
-    "find out who writes ResourceClaims beside dray and kube-scheduler "
+    "find out who writes ResourceClaims other than dray and kube-scheduler "
     "(kubectl get resourceclaim -o yaml --show-managed-fields), and delete the pod, so that its "
-    "claim is made anew"
+    "claim is recreated"
 )
 
 
@@ -38,28 +38,30 @@ class _Verdict:
     do: str
 
 
-def log_and_status(sight: Sight, stale: Container[str]) -> Iterator[Difference]:
+def log_and_status(snapshot: ClusterSnapshot, stale: Container[str]) -> Iterator[Difference]:
     """For every claim in a log, or allocated where a log must know of it. Where the fact is
     ``stale``, the log is behind for no other reason."""
-    for domain in sight.state.domains.values():
+    for domain in snapshot.state.domains.values():
         for uid, reservation in sorted(domain.current.claims.items()):
-            written = sight.claims.get(uid)
-            verdict = _verdict(sight, reservation, written)
-            if verdict is None or _lives_elsewhere(sight, domain.name, uid):
+            written = snapshot.claims.get(uid)
+            verdict = _verdict(snapshot, reservation, written)
+            if verdict is None or _lives_elsewhere(snapshot, domain.name, uid):
                 continue
             if verdict.right != _BOOKS or uid not in stale:
-                yield _difference(sight, domain.name, reservation, written, verdict)
-        yield from _unknown_to(sight, domain.name)
+                yield _difference(snapshot, domain.name, reservation, written, verdict)
+        yield from _unknown_to(snapshot, domain.name)
 
 
-def _verdict(sight: Sight, reservation: Reservation, written: Written | None) -> _Verdict | None:
+def _verdict(
+    snapshot: ClusterSnapshot, reservation: Reservation, written: ClaimStatus | None
+) -> _Verdict | None:
     if written is None:
         return _Verdict("claim-is-gone", _BOOKS, _SEE_REPLICA)
     allocation = written.claim.allocation
     if allocation is None:
-        return _unallocated(sight, reservation, written)
+        return _unallocated(snapshot, reservation, written)
     if reservation.stage is Stage.OVER:
-        return _allocated_although_over(sight, reservation, allocation)
+        return _allocated_although_over(snapshot, reservation, allocation)
     if _shares(allocation.devices) != _shares(reservation.allocation.devices):
         return _Verdict("another-allocation", _STATUS_COUNTS, _REMAKE)
     if reservation.stage is Stage.HELD:
@@ -67,10 +69,12 @@ def _verdict(sight: Sight, reservation: Reservation, written: Written | None) ->
     return None
 
 
-def _unallocated(sight: Sight, reservation: Reservation, written: Written) -> _Verdict | None:
+def _unallocated(
+    snapshot: ClusterSnapshot, reservation: Reservation, written: ClaimStatus
+) -> _Verdict | None:
     if reservation.stage is Stage.OVER:
         return None
-    given_up = sight.given_up.get(reservation.claim_uid)
+    given_up = snapshot.given_up.get(reservation.claim_uid)
     if with_void(written.claim, given_up).void >= reservation.attempt:
         return _Verdict("void-not-noted", _BOOKS, _SEE_REPLICA)
     if given_up is not None and given_up.attempt >= reservation.attempt:
@@ -82,8 +86,8 @@ def _unallocated(sight: Sight, reservation: Reservation, written: Written) -> _V
             "claim-controller has voided the attempt, lest a late write sells them twice",
             "see in the claim-controller's log why it does not void",
         )
-    age_s = sight.state.facts.now_unix_s - reservation.decided_unix_s
-    if age_s < sight.state.rules.uncommitted_after_s + LATE_S:
+    age_s = snapshot.state.facts.now_unix_s - reservation.decided_unix_s
+    if age_s < snapshot.state.rules.uncommitted_after_s + LATE_S:
         return None  # on its way, as it should be
     return _Verdict(
         "decision-not-carried-out",
@@ -94,9 +98,9 @@ def _unallocated(sight: Sight, reservation: Reservation, written: Written) -> _V
 
 
 def _allocated_although_over(
-    sight: Sight, reservation: Reservation, allocation: Allocation
+    snapshot: ClusterSnapshot, reservation: Reservation, allocation: Allocation
 ) -> _Verdict | None:
-    if _lent(sight, allocation):
+    if _lent(snapshot, allocation):
         return None  # kube-scheduler's, from when the pool was its own
     if _shares(allocation.devices) == _shares(reservation.allocation.devices):
         return _Verdict("allocated-although-voided", _STATUS_COUNTS, _REMAKE)
@@ -104,16 +108,16 @@ def _allocated_although_over(
 
 
 def _difference(
-    sight: Sight,
+    snapshot: ClusterSnapshot,
     domain: str,
     reservation: Reservation,
-    written: Written | None,
+    written: ClaimStatus | None,
     verdict: _Verdict,
 ) -> Difference:
     decided = reservation.allocation.devices
     held = written.claim.allocation if written is not None else None
     says = f"attempt {reservation.attempt} is {reservation.stage}: {devices_text(decided)}"
-    since = sight.logs[domain].told.get(reservation.claim_uid, reservation.decided_unix_s)
+    since = snapshot.logs[domain].claim_times.get(reservation.claim_uid, reservation.decided_unix_s)
     return Difference(
         verdict.kind,
         f"claim {reservation.namespace}/{reservation.name}",
@@ -124,7 +128,7 @@ def _difference(
     )
 
 
-def kubernetes_says(written: Written | None) -> Side:
+def kubernetes_says(written: ClaimStatus | None) -> Side:
     """The claim's status, in a few words."""
     if written is None:
         return Side("Kubernetes", "there is no such claim")
@@ -134,13 +138,13 @@ def kubernetes_says(written: Written | None) -> Side:
     return Side("Kubernetes", f"{says}{marks}", written.since_unix_s)
 
 
-def refused(sight: Sight) -> Iterator[Difference]:
+def refused(snapshot: ClusterSnapshot) -> Iterator[Difference]:
     """Claims that Kubernetes keeps from being allocated, and what is kept for them."""
-    for uid, given_up in sorted(sight.given_up.items()):
-        written = sight.claims.get(uid)
+    for uid, given_up in sorted(snapshot.given_up.items()):
+        written = snapshot.claims.get(uid)
         if not given_up.message or written is None:
             continue
-        kept = sight.state.ledger.of_claim(uid)
+        kept = snapshot.state.ledger.of_claim(uid)
         says = f"given up, attempts up to {given_up.attempt}: {given_up.message}"
         yield Difference(
             "claim-is-refused",
@@ -154,19 +158,19 @@ def refused(sight: Sight) -> Iterator[Difference]:
         )
 
 
-def _unknown_to(sight: Sight, domain: str) -> Iterator[Difference]:
+def _unknown_to(snapshot: ClusterSnapshot, domain: str) -> Iterator[Difference]:
     """Claims younger than a log that was never trimmed, allocated on the domain's own nodes, and
     in no log: nobody has decided that."""
-    log = sight.logs[domain]
+    log = snapshot.logs[domain]
     if not log.whole:
         return
-    for uid, written in sorted(sight.claims.items()):
+    for uid, written in sorted(snapshot.claims.items()):
         claim = written.claim
         if claim.allocation is None or claim.created_unix_s <= log.opened_unix_s:
             continue
-        if not _served(sight, domain, claim.allocation) or _lent(sight, claim.allocation):
+        if not _served(snapshot, domain, claim.allocation) or _lent(snapshot, claim.allocation):
             continue
-        if any(uid in each.current.claims for each in sight.state.domains.values()):
+        if any(uid in each.current.claims for each in snapshot.state.domains.values()):
             continue
         yield Difference(
             "nobody-decided-it",
@@ -178,22 +182,22 @@ def _unknown_to(sight: Sight, domain: str) -> Iterator[Difference]:
         )
 
 
-def _served(sight: Sight, domain: str, allocation: Allocation) -> bool:
-    facts = sight.state.facts
+def _served(snapshot: ClusterSnapshot, domain: str, allocation: Allocation) -> bool:
+    facts = snapshot.state.facts
     devices = [one for one in allocation.devices if not one.admin_access]
-    ours = [one for one in devices if one.id.driver in sight.state.rules.drivers]
+    ours = [one for one in devices if one.id.driver in snapshot.state.rules.drivers]
     return any(facts.serves(one.id.pool, domain) for one in ours)
 
 
-def _lent(sight: Sight, allocation: Allocation) -> bool:
-    return any(one.id.pool in sight.lent for one in allocation.devices)
+def _lent(snapshot: ClusterSnapshot, allocation: Allocation) -> bool:
+    return any(one.id.pool in snapshot.lent for one in allocation.devices)
 
 
-def _lives_elsewhere(sight: Sight, domain: str, uid: str) -> bool:
+def _lives_elsewhere(snapshot: ClusterSnapshot, domain: str, uid: str) -> bool:
     """Whether another pool's log has the claim's last word."""
     return any(
         (other := each.current.claims.get(uid)) is not None and other.stage is not Stage.OVER
-        for each in sight.state.domains.values()
+        for each in snapshot.state.domains.values()
         if each.name != domain
     )
 

@@ -20,73 +20,73 @@ from dray_cli.doctor.deep.differences import (
     devices_named,
     devices_text,
 )
-from dray_cli.doctor.deep.sight import Replica, Sight, Written
+from dray_cli.doctor.deep.snapshot import ClaimStatus, ClusterSnapshot, ReplicaAnswer
 
 _OBJECT_COUNTS = "Kubernetes: facts are made from its objects"
 _SEE_OBSERVER = (
     "see the claim-controller's log for why it does not publish what it sees; restarted, its "
-    "leader lists and publishes everything anew"
+    "leader lists and publishes everything again"
 )
-_FOLD_COUNTS = "facts and log: whoever folds them must come to this"
+_FOLD_COUNTS = "facts and log: the state follows from them"
 _RESTART = (
-    "restart the replica: it folds everything anew. This is a fault of dray: keep what "
+    "restart the replica: it reads everything again. This is a bug of dray: keep what "
     "`dray record` writes now"
 )
 
 
-def differences(sight: Sight, *, floor: int) -> list[Difference]:
-    """Everything in which the sides of one look differ. ``floor``: a fact that every replica
-    must have folded by now."""
-    stale = dict(facts_and_claims(sight))
+def differences(snapshot: ClusterSnapshot, *, floor: int) -> list[Difference]:
+    """All differences of a snapshot. ``floor``: sequence of a fact that every replica must have
+    applied by now."""
+    stale = dict(facts_and_claims(snapshot))
     return [
-        *sold_twice(sight),
-        *refused(sight),
-        *log_and_status(sight, stale),
+        *double_allocations(snapshot),
+        *refused(snapshot),
+        *log_and_status(snapshot, stale),
         *stale.values(),
-        *facts_and_slices(sight),
-        *logs_and_replicas(sight, floor),
+        *facts_and_slices(snapshot),
+        *logs_and_replicas(snapshot, floor),
     ]
 
 
-def sold_twice(sight: Sight) -> Iterator[Difference]:
+def double_allocations(snapshot: ClusterSnapshot) -> Iterator[Difference]:
     """Devices of which claims use more than there is."""
-    for sale in double_sales(sight.state):
+    for sale in double_sales(snapshot.state):
         yield Difference(
-            "sold-twice",
+            "double-allocation",
             f"device {sale.device.device} on {sale.device.pool}",
             (f"{sale.device.device} on {sale.device.pool}",),
             (
                 Side("slice", sale.detail),
-                *(_user(sight, uid) for uid in sale.claim_uids),
+                *(_user(snapshot, uid) for uid in sale.claim_uids),
             ),
             "all of them, and so nobody gets what was promised, unless the pool's oversell ratio "
             "was lowered: then what runs stays, and nothing new is given",
             "delete the pod of the claim that was allocated last; if no ratio was lowered, this is "
-            "a fault of dray or of whoever wrote the claim: keep what `dray record` writes now",
+            "a bug of dray, or of the claim's writer: keep what `dray record` writes now",
         )
 
 
-def _user(sight: Sight, uid: str) -> Side:
-    claim = sight.state.facts.claims.get(uid)
-    written = sight.claims.get(uid)
+def _user(snapshot: ClusterSnapshot, uid: str) -> Side:
+    claim = snapshot.state.facts.claims.get(uid)
+    written = snapshot.claims.get(uid)
     who = f"{claim.namespace}/{claim.name}" if claim is not None else uid
-    says = devices_text(sight.state.ledger.of_claim(uid))
+    says = devices_text(snapshot.state.ledger.of_claim(uid))
     return Side(who, says, written.since_unix_s if written is not None else None)
 
 
-def facts_and_claims(sight: Sight) -> Iterator[tuple[str, Difference]]:
+def facts_and_claims(snapshot: ClusterSnapshot) -> Iterator[tuple[str, Difference]]:
     """Claims that the bus shows otherwise than Kubernetes has them, by uid."""
-    facts = sight.state.facts.claims
-    ours = [uid for uid, written in sight.claims.items() if _is_told(written.claim)]
+    facts = snapshot.state.facts.claims
+    ours = [uid for uid, written in snapshot.claims.items() if _is_told(written.claim)]
     for uid in sorted({*facts, *ours}):
-        written, fact = sight.claims.get(uid), facts.get(uid)
+        written, fact = snapshot.claims.get(uid), facts.get(uid)
         known = None
         if written is not None and uid in ours:
-            known = with_void(written.claim, sight.given_up.get(uid))
+            known = with_void(written.claim, snapshot.given_up.get(uid))
         differing = _differing(known, fact)
         if not differing:
             continue
-        yield uid, _old_fact(sight, written, known, fact, differing)
+        yield uid, _old_fact(snapshot, written, known, fact, differing)
 
 
 def _is_told(claim: Claim) -> bool:
@@ -94,8 +94,8 @@ def _is_told(claim: Claim) -> bool:
 
 
 def _old_fact(
-    sight: Sight,
-    written: Written | None,
+    snapshot: ClusterSnapshot,
+    written: ClaimStatus | None,
     known: Claim | None,
     fact: Claim | None,
     differing: tuple[str, ...],
@@ -103,12 +103,12 @@ def _old_fact(
     claim = known or fact
     assert claim is not None
     return Difference(
-        "fact-is-old",
+        "stale-fact",
         f"claim {claim.namespace}/{claim.name}",
         devices_named(_held(known), _held(fact)),
         (
             Side("Kubernetes", _said(known, differing), _since(written)),
-            Side("facts", _said(fact, differing), sight.fact_times.get(claim.uid)),
+            Side("facts", _said(fact, differing), snapshot.fact_times.get(claim.uid)),
         ),
         _OBJECT_COUNTS,
         _SEE_OBSERVER,
@@ -153,18 +153,18 @@ def _held(claim: Claim | None) -> tuple[AllocatedDevice, ...]:
     return claim.allocation.devices if claim is not None and claim.allocation else ()
 
 
-def _since(written: Written | None) -> float | None:
+def _since(written: ClaimStatus | None) -> float | None:
     return written.since_unix_s if written is not None else None
 
 
-def facts_and_slices(sight: Sight) -> Iterator[Difference]:
+def facts_and_slices(snapshot: ClusterSnapshot) -> Iterator[Difference]:
     """Slices that the bus shows otherwise than Kubernetes has them."""
-    for name in sorted({*sight.slices, *sight.fact_slices}):
-        object_, fact = sight.slices.get(name), sight.fact_slices.get(name)
+    for name in sorted({*snapshot.slices, *snapshot.fact_slices}):
+        object_, fact = snapshot.slices.get(name), snapshot.fact_slices.get(name)
         if object_ == fact:
             continue
         yield Difference(
-            "fact-is-old",
+            "stale-fact",
             f"slice {name}",
             tuple(f"{device} on {pool}" for device, pool in _devices_differing(object_, fact)),
             (Side("Kubernetes", _slice_text(object_)), Side("facts", _slice_text(fact))),
@@ -189,24 +189,24 @@ def _slice_text(part: ResourceSlice | None) -> str:
     return f"generation {part.generation} of pool {part.pool}, {len(part.devices)} devices"
 
 
-def logs_and_replicas(sight: Sight, floor: int) -> Iterator[Difference]:
+def logs_and_replicas(snapshot: ClusterSnapshot, floor: int) -> Iterator[Difference]:
     """Replicas whose state is not what facts and log come to."""
-    for domain in sight.state.domains.values():
-        replica = sight.replicas.get(domain.name)
-        if not isinstance(replica, Replica):
+    for domain in snapshot.state.domains.values():
+        replica = snapshot.replicas.get(domain.name)
+        if not isinstance(replica, ReplicaAnswer):
             continue
         if replica.epoch != domain.epoch or replica.facts_sequence < floor:
             yield _behind(domain, replica, floor)
             continue
-        mine = holdings_of(sight.state, domain)
+        mine = holdings_of(snapshot.state, domain)
         for uid in sorted({*mine, *replica.holdings}):
             if _plain(mine.get(uid)) != _plain(replica.holdings.get(uid)):
                 yield _remembered(domain, replica, mine.get(uid), replica.holdings.get(uid))
 
 
-def _behind(domain: Domain, replica: Replica, floor: int) -> Difference:
+def _behind(domain: Domain, replica: ReplicaAnswer, floor: int) -> Difference:
     follows = replica.epoch == domain.epoch
-    seen = f"has not folded fact {floor} yet" if follows else f"serves epoch {replica.epoch}"
+    seen = f"has not applied fact {floor} yet" if follows else f"serves epoch {replica.epoch}"
     wanted = f"fact {floor} is there" if follows else f"its log has epoch {domain.epoch}"
     return Difference(
         "replica-lags",
@@ -219,14 +219,14 @@ def _behind(domain: Domain, replica: Replica, floor: int) -> Difference:
 
 
 def _remembered(
-    domain: Domain, replica: Replica, mine: Holding | None, theirs: Holding | None
+    domain: Domain, replica: ReplicaAnswer, mine: Holding | None, theirs: Holding | None
 ) -> Difference:
     known = mine or theirs
     assert known is not None
     name = f"{known.namespace}/{known.name}" if known.name else known.uid
     devices = [(*one.decided, *one.used) for one in (mine, theirs) if one is not None]
     return Difference(
-        "replica-remembers-otherwise",
+        "replica-diverged",
         f"claim {name}",
         devices_named(*devices),
         (

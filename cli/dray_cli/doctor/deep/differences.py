@@ -1,4 +1,4 @@
-"""A difference: who says what, since when, who is right, and what to do."""
+"""A difference between sides: their states and times, which one is right, and what to do."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
@@ -14,7 +14,7 @@ NOTHING = "nothing"
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What one of them says. Since when is no part of what it says."""
+    """One side's state. The time is not compared."""
 
     who: str
     says: str
@@ -23,7 +23,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One difference. It is the same in a later look if all but the times is equal."""
+    """One difference; equal to a later one if all but the times is equal."""
 
     kind: str
     """For programs, such as ``another-allocation``."""
@@ -33,17 +33,17 @@ class Difference:
     """As ``DEVICE on POOL``."""
     sides: tuple[Side, ...]
     right: str
-    """Who is right, and why."""
+    """Which side is right, and why."""
     do: str
 
     def finding(self) -> Finding:
-        """As a line of the doctor, and one line each for the sides, who is right, what to do."""
-        told = [(side.who, f"{side.says}{_since(side.since_unix_s)}") for side in self.sides]
-        told += [("right", self.right), ("do", self.do)]
-        width = max(len(who) for who, _ in told)
+        """A finding, with a line each for the sides, which one is right, and what to do."""
+        rows = [(side.who, f"{side.says}{_since(side.since_unix_s)}") for side in self.sides]
+        rows += [("right", self.right), ("do", self.do)]
+        width = max(len(who) for who, _ in rows)
         named = (one for one in self.devices if one not in self.about)
         text = ", ".join((self.kind.replace("-", " "), *named))
-        more = tuple(f"{who:{width}}  {says}" for who, says in told)
+        more = tuple(f"{who:{width}}  {says}" for who, says in rows)
         return Finding(AREA, self.about, "broken", text, more)
 
     def as_json(self) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from dray.messages.decisions import Learned, TypicalPod
-from dray_cli.doctor.deep.sight import Sight
+from dray_cli.doctor.deep.snapshot import ClusterSnapshot
 from dray_cli.doctor.findings import Finding
 from dray_cli.wording import counted
 
@@ -15,13 +15,13 @@ _SHOWN = 8
 _CARD = 1000
 
 
-def learned_of(sight: Sight) -> dict[str, Learned]:
+def learned_of(snapshot: ClusterSnapshot) -> dict[str, Learned]:
     """Per pool, what its last decisions were taken by; nothing of pools that learned nothing."""
-    learned = {one.name: one.current.learned for one in sight.state.domains.values()}
+    learned = {one.name: one.current.learned for one in snapshot.state.domains.values()}
     return {name: one for name, one in sorted(learned.items()) if one is not None}
 
 
-def told(learned: dict[str, Learned]) -> list[Finding]:
+def learned_findings(learned: dict[str, Learned]) -> list[Finding]:
     """One line per pool, and beneath it the classes of cards and the most frequent pods."""
     return [
         Finding(

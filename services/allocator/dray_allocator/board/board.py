@@ -16,7 +16,7 @@ from dray_allocator.board.ties import Ties
 from dray_allocator.fit.devices import Card
 from dray_allocator.node.holds import Held
 from dray_allocator.placement.modes import card_load, tie
-from dray_allocator.placement.topology import is_linked
+from dray_allocator.structured.links import is_linked
 
 
 class Board(Table):

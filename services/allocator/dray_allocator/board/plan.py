@@ -17,7 +17,7 @@ from dray_allocator.board.board import Board
 from dray_allocator.board.columns import Amounts, Flags, Places
 from dray_allocator.fit.capacity import MOST_NANO
 from dray_allocator.fit.devices import Card
-from dray_allocator.fit.search import Ask, untolerated
+from dray_allocator.fit.search import Ask
 from dray_allocator.fit.selectors import Selectors
 from dray_allocator.node.holds import NOTHING
 from dray_allocator.node.predicates import fits
@@ -77,7 +77,7 @@ class CardNeed:
         return Check(column, None, float(taken[0])) if is_one else Check(column, amounts, 0.0)
 
     def _judge(self, board: Board, kind: int, card: Card, selectors: Selectors) -> None:
-        if card.fault or untolerated(self.ask.request, card) is not None:
+        if card.fault or self.ask.untolerated(card) is not None:
             return
         consumed = self.ask.of(card)
         if consumed is None or not selectors.matches(self.selectors, card):

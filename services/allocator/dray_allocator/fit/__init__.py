@@ -1,1 +1,1 @@
-"""Which devices fit a request: published devices, selectors, capacities, constraints, use."""
+"""Devices that the board reads: as published, selectors, use, and what the search gets of them."""

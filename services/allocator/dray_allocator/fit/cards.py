@@ -6,8 +6,15 @@ from dataclasses import dataclass, field
 from dray.cel.device import view_of
 from dray.cel.view import DeviceView
 from dray.domain import names
-from dray.domain.devices import AttributeValue, Device, DeviceId
+from dray.domain.devices import Device, DeviceId, Taint
+from dray.domain.dra.slices import Device as PublishedDevice
+from dray.domain.dra.slices import Slice
 from dray_allocator.fit.capacity import amount_of, quantities_of
+from dray_allocator.structured.candidates import Candidate
+from dray_allocator.structured.pools import Pool
+
+_SLICE, _POOL = Slice("", "", ""), Pool("", "")
+"""Of devices of which their slices and pools say nothing that the search reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +44,8 @@ class Card:
     index: int = 0
     """Which of its node's cards it is."""
     _shape: Shape | None = field(default=None, repr=False, compare=False)
+    _candidate: Candidate | None = field(default=None, init=False, repr=False, compare=False)
     _view: DeviceView | None = field(default=None, init=False, repr=False, compare=False)
-    _attributes: Mapping[str, AttributeValue] | None = field(
-        default=None, init=False, repr=False, compare=False
-    )
 
     @property
     def name(self) -> str:
@@ -62,12 +67,11 @@ class Card:
         return self._shape
 
     @property
-    def attributes(self) -> Mapping[str, AttributeValue]:
-        """Attributes by ``domain/name``."""
-        if self._attributes is None:
-            named = self.device.attributes.items()
-            self._attributes = {names.qualified(key, self.id.driver): one for key, one in named}
-        return self._attributes
+    def candidate(self) -> Candidate:
+        """The device as the search tries it."""
+        if self._candidate is None:
+            self._candidate = Candidate(self.id, in_full(self.device), _SLICE, _POOL)
+        return self._candidate
 
     @property
     def view(self) -> DeviceView:
@@ -75,6 +79,24 @@ class Card:
         if self._view is None:
             self._view = view_of(self.id.driver, self.device)
         return self._view
+
+
+def in_full(device: Device) -> PublishedDevice:
+    """A device as the search reads it, without what keeps other allocators away."""
+    return PublishedDevice(
+        device.name,
+        dict(device.attributes),
+        device.capacity,
+        device.allow_multiple_allocations,
+        taints=without_owner(device.taints),
+    )
+
+
+def without_owner(taints: tuple[Taint, ...]) -> tuple[Taint, ...]:
+    """Taints but dray's own one, which is for other allocators."""
+    if not any(one.key == names.OWNER_TAINT for one in taints):
+        return taints
+    return tuple([one for one in taints if one.key != names.OWNER_TAINT])
 
 
 def totals_of(device: Device) -> Mapping[str, int]:

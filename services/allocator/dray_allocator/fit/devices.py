@@ -16,6 +16,7 @@ from dray.domain.equality import strictly_equal
 from dray_allocator.fit.cards import Card as Card
 from dray_allocator.fit.cards import Shape, shape_of
 from dray_allocator.fit.tainting import tainted
+from dray_allocator.structured.links import names_links
 
 _SIGNATURES_KEPT = 256
 _SLICES_REMEMBERED = 20_000
@@ -35,6 +36,14 @@ class NodeDevices:
     eligible: dict[bytes, tuple[Card, ...]] = field(default_factory=lambda: _NOTHING_YET)
     """Per signature of a request: devices that match and whose taints are tolerated. To be
     written by ``remember`` only: most nodes of a large fleet share an empty one."""
+    _names_links: bool | None = field(default=None, init=False)
+
+    @property
+    def names_links(self) -> bool:
+        """Whether a device says how it is connected to others."""
+        if self._names_links is None:
+            self._names_links = names_links(self.cards)
+        return self._names_links
 
     def remember(self, signature: bytes, cards: tuple[Card, ...]) -> tuple[Card, ...]:
         """Keep what is eligible, within bounds."""

@@ -1,32 +1,27 @@
-"""The devices of one node for all requests of a pod's claims together, or none at all."""
+"""What a request asks of the devices that the node table reads."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 
 import msgspec
 
-from dray.domain import names
 from dray.domain.claims import Constraint, DeviceRequest
 from dray.domain.devices import DeviceId, Taint
+from dray.domain.dra.asks import DeviceToleration
 from dray.domain.preference import Preference as Criteria
 from dray.domain.quantities import Quantity
-from dray_allocator.fit.capacity import Consumption, admits_whole, consumption
-from dray_allocator.fit.constraints import Chosen, allows
+from dray_allocator.fit.cards import without_owner
 from dray_allocator.fit.devices import Card, NodeDevices
 from dray_allocator.fit.ledger import Ledger
 from dray_allocator.fit.percent import amounts
 from dray_allocator.fit.selectors import Selectors
+from dray_allocator.structured.capacity import WHOLE, Demand, demand
+from dray_allocator.structured.errors import AllocationError
+from dray_allocator.structured.rules import NEWEST, rules_for
+from dray_allocator.structured.taking import untolerated
 
-STEPS = 5_000
-"""Devices tried on one node before it counts as unfit: constraints can make a search long."""
-FIRST_STEPS = 200
-"""Devices tried on a node before the next one: where it is easy, it takes as many as asked for."""
-POD_STEPS = 20_000
-"""Devices tried for one pod, on all nodes together, in some tenths of a second."""
-
-WHOLE = Consumption({}, {})
+RULES = rules_for(NEWEST)
+"""See ``lane.asking.rules_of``."""
 NO_PERCENTS: Mapping[str, int] = {}
-_KEEPS_AWAY = ("NoSchedule", "NoExecute")
 
 
 class Ask(msgspec.Struct, frozen=True, gc=False):
@@ -39,14 +34,16 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
     constraints: tuple[Constraint, ...]
     signature: bytes
     """Equal for requests that the same devices satisfy."""
+    tolerations: tuple[DeviceToleration, ...] = ()
+    """The request's."""
     percents: Mapping[str, int] = msgspec.field(default_factory=dict)
     """Shares that depend on the device (``fit.percent``)."""
     preference: Criteria = ()
     """Which devices it would rather have, of those that fit."""
-    amounts: dict[int, Consumption | None] = msgspec.field(default_factory=dict)
+    amounts: dict[int, Demand | None] = msgspec.field(default_factory=dict)
     """What it takes of a device, per capacity shape; one for all that ask for the same."""
 
-    def of(self, card: Card) -> Consumption | None:
+    def of(self, card: Card) -> Demand | None:
         """What it takes of this device; None where policy or size forbids it."""
         shape, amounts = card.capacity_shape, self.amounts
         if shape < 0:
@@ -55,20 +52,17 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
             amounts[shape] = needed(self.request, card, self.percents)
         return amounts[shape]
 
+    def untolerated(self, card: Card) -> Taint | None:
+        """A taint that keeps it away. dray's own owner taint is for other allocators."""
+        return untolerated(without_owner(card.device.taints), self.tolerations)
+
 
 class Share(msgspec.Struct, frozen=True, gc=False):
     """A device given to an ask."""
 
     ask: Ask
     card: Card
-    consumed: Consumption
-
-
-Candidates = dict[int, list[tuple[Card, Consumption]]]
-"""Per ask (by its ``id``), cards of a node with what it takes of them, in the order of trying."""
-
-Preference = Callable[[Ask, Card], tuple[tuple[int, ...], int, int]]
-"""The lowest is tried first: what the pod prefers, then the score, then the tie."""
+    consumed: Demand
 
 
 def eligible(ask: Ask, devices: NodeDevices, selectors: Selectors) -> tuple[Card, ...]:
@@ -82,152 +76,34 @@ def eligible(ask: Ask, devices: NodeDevices, selectors: Selectors) -> tuple[Card
             card
             for card in devices.cards
             if not card.fault
-            and untolerated(ask.request, card) is None
+            and ask.untolerated(card) is None
             and selectors.matches(ask.selectors, card)
         ),
     )
 
 
-def untolerated(request: DeviceRequest, card: Card) -> Taint | None:
-    """A taint that keeps the request away. dray's own owner taint is for other allocators."""
-    for taint in card.device.taints:
-        if taint.effect not in _KEEPS_AWAY or taint.key == names.OWNER_TAINT:
-            continue
-        if not any(toleration.tolerates(taint) for toleration in request.tolerations):
-            return taint
-    return None
-
-
-@dataclass(slots=True)
-class Tries:
-    """How many devices may still be tried, for one pod and on one node of those in turn."""
-
-    pod: int = POD_STEPS
-    node: int = 0
-    ran_out: bool = False
-    """Whether the last search ended for want of tries, and so says nothing about its node."""
-
-    def at_most(self, steps: int) -> "Tries":
-        """Begin with a node."""
-        self.node, self.ran_out = steps, False
-        return self
-
-    def take(self) -> bool:
-        """Try one more; False where there is none left."""
-        self.ran_out = self.ran_out or not (self.pod and self.node)
-        if not self.ran_out:
-            self.pod -= 1
-            self.node -= 1
-        return not self.ran_out
-
-
-@dataclass(slots=True)
-class Search:
-    """Depth-first over the asks; within a request combinations, not permutations."""
-
-    ledger: Ledger
-    preference: Preference
-    tries: Tries
-    _taken: list[Share] = field(default_factory=list)
-
-    def place(
-        self, asks: Sequence[Ask], devices: NodeDevices, selectors: Selectors
-    ) -> list[Share] | None:
-        """A device for every unit of every ask, in their order; None where they don't fit."""
-        found = self.candidates(asks, devices, selectors)
-        shares = None if found is None else self.fill(asks, found)
-        return None if shares is None else list(shares)
-
-    def candidates(
-        self, asks: Sequence[Ask], devices: NodeDevices, selectors: Selectors
-    ) -> Candidates | None:
-        """The cards that each ask could have alone; None where one has too few."""
-        candidates: Candidates = {}
-        for ask in asks:
-            found = self._candidates(ask, eligible(ask, devices, selectors))
-            if len(found) < ask.request.count:
-                return None
-            candidates[id(ask)] = found
-        return candidates
-
-    def fill(self, asks: Sequence[Ask], candidates: Candidates) -> tuple[Share, ...] | None:
-        """A candidate for every unit of every ask; None where they don't fit."""
-        if any(len(candidates[id(ask)]) < ask.request.count for ask in asks):
-            return None
-        slots = [ask for ask in asks for _ in range(ask.request.count)]
-        self._taken.clear()
-        return tuple(self._taken) if self._fill(slots, 0, candidates, 0) else None
-
-    def _candidates(self, ask: Ask, cards: Sequence[Card]) -> list[tuple[Card, Consumption]]:
-        found = []
-        for card in cards:
-            consumed = ask.of(card)
-            if consumed is not None and has_room(self.ledger, card, consumed, ()):
-                found.append((card, consumed))
-        found.sort(key=lambda one: self.preference(ask, one[0]))
-        return found
-
-    def _fill(
-        self,
-        slots: Sequence[Ask],
-        at: int,
-        candidates: Candidates,
-        start: int,
-    ) -> bool:
-        if at == len(slots):
-            return True
-        ask = slots[at]
-        again = at + 1 < len(slots) and slots[at + 1] is ask
-        found = candidates[id(ask)]
-        for index in range(start, len(found)):
-            if not self.tries.take():
-                return False
-            card, consumed = found[index]
-            if not self._may_take(ask, card, consumed):
-                continue
-            self._taken.append(Share(ask, card, consumed))
-            if self._fill(slots, at + 1, candidates, index + 1 if again else 0):
-                return True
-            self._taken.pop()
-        return False
-
-    def _may_take(self, ask: Ask, card: Card, consumed: Consumption) -> bool:
-        shares = [share.consumed for share in self._taken if share.card.id == card.id]
-        if shares and not has_room(self.ledger, card, consumed, shares):
-            return False
-        if not ask.constraints:
-            return True
-        chosen = [
-            Chosen(share.ask.claim, share.ask.request.name, share.card) for share in self._taken
-        ]
-        return allows(ask.constraints, ask.claim, ask.request.name, card, chosen)
-
-
 def needed(
     request: DeviceRequest, card: Card, percents: Mapping[str, int] = NO_PERCENTS
-) -> Consumption | None:
+) -> Demand | None:
     """What the request takes of this device; None where its policy or size forbids it."""
-    if card.device.allow_multiple_allocations:
-        asked = amounts(percents, request.capacity, card.device.capacity)
-        return consumption(asked, card.device.capacity)
-    return WHOLE if admits_whole(request.capacity, card.device.capacity) else None
+    device = card.device
+    is_shared = device.allow_multiple_allocations
+    asked = amounts(percents, request.capacity, device.capacity) if is_shared else request.capacity
+    try:
+        found = demand(asked, device.capacity, RULES)
+    except AllocationError:
+        return None
+    if is_shared or found is None:
+        return found
+    return WHOLE if found.fits_beside({}) else None
 
 
-def has_room(
-    ledger: Ledger, card: Card, consumed: Consumption, beside: Sequence[Consumption]
-) -> bool:
-    """Whether the device can give ``consumed`` beside all uses and what is just being taken."""
+def has_room(ledger: Ledger, card: Card, consumed: Demand) -> bool:
+    """Whether the device can give ``consumed`` beside all uses."""
     use = ledger.of(card.id)
     if use.whole or not card.device.allow_multiple_allocations:
-        return not use.shares and not beside
-    used, totals = use.used, card.totals
-    for key, amount in consumed.nano.items():
-        taken = used.get(key, 0) + amount
-        for one in beside:
-            taken += one.nano[key]
-        if taken > totals[key]:
-            return False
-    return True
+        return not use.shares
+    return consumed.fits_beside(use.used)
 
 
 def oversold(ledger: Ledger, card: Card | None, device: DeviceId) -> str:

@@ -11,7 +11,6 @@ from dray_allocator.structured.counters import Amounts, left_of
 from dray_allocator.structured.errors import AllocationError
 from dray_allocator.structured.pools import Pool, gather
 from dray_allocator.structured.rules import Rules
-from dray_allocator.structured.usage import usage_of
 
 Left = tuple[tuple[tuple[str, str], int], ...]
 """By counter set and counter, what is left of what a device draws on, in billionths."""
@@ -98,7 +97,7 @@ def _counters(pools: Sequence[Pool], seen: Seen, rules: Rules) -> dict[tuple[str
     counting = [pool for pool in pools if pool.counter_sets]
     if not counting:
         return {}
-    usage = usage_of(seen.holdings(), rules)
+    usage = seen.usage(rules)
     return {(pool.driver, pool.name): left_of(pool, usage.holds) for pool in counting}
 
 

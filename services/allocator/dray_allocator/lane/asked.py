@@ -14,10 +14,11 @@ from dray_allocator.lane.seen import Rate, load_of
 from dray_allocator.placement import about
 from dray_allocator.placement.ask import Wanted
 from dray_allocator.placement.policies import by_load
-from dray_allocator.placement.preference import Key, card_key, preference_of
+from dray_allocator.placement.preference import card_key, preference_of
 from dray_allocator.placement.scores import LoadScore
 from dray_allocator.state import AllocatorState
 from dray_allocator.structured.capacity import Stated
+from dray_allocator.structured.ordered import Key
 from dray_allocator.structured.rules import (
     CONSUMABLE_CAPACITY,
     DEVICE_BINDING,

@@ -13,21 +13,19 @@ from dray_allocator.fit.percent import percents
 from dray_allocator.structured.rules import (
     DEVICE_BINDING,
     LIST_ATTRIBUTES,
+    NEWEST,
     Rules,
     rules_for,
 )
 
 Share = tuple[tuple[str, int], ...]
 """Billionths of a percent by consumed capacity; none: amounts are stated."""
-_RULES = "1.37"
-"""The lane decides by the newest rules that dray knows, whatever the server's version: those of
-earlier ones differ in faults alone. What the server does not keep is in no slice and no claim."""
 
 
 def claim_of(claim: KnownClaim) -> Claim:
     """What a claim asks for, in full."""
     spec = claim.spec
-    requests = spec.in_full or tuple(_request(one) for one in spec.requests)
+    requests = spec.in_full or tuple(request_of(one) for one in spec.requests)
     return Claim(claim.namespace, claim.name, claim.uid, requests, spec.constraints, spec.config)
 
 
@@ -59,18 +57,22 @@ def needs_lane(claim: KnownClaim) -> bool:
 
 
 def rules_of(pod: Pod, *, list_attributes: bool, binding_conditions: bool) -> Rules:
-    """By which rules a pod is decided upon. Where dray binds, it is ``binding_conditions`` that
-    says whether somebody waits for those of a device."""
+    """By which rules a pod is decided upon: the newest, whatever the server's version, for those of
+    earlier ones differ in faults alone. What the server does not keep is in no slice and no claim.
+
+    Where dray binds, it is ``binding_conditions`` that says whether somebody waits for those of a
+    device.
+    """
     waits = binding_conditions or pod.binder != names.OWNER_DRAY
     return _rules(waits, list_attributes)
 
 
 @cache
 def _rules(waits: bool, list_attributes: bool) -> Rules:
-    features = rules_for(_RULES).features
+    features = rules_for(NEWEST).features
     if list_attributes:
         features |= {LIST_ATTRIBUTES}
-    return rules_for(_RULES, features if waits else features - {DEVICE_BINDING})
+    return rules_for(NEWEST, features if waits else features - {DEVICE_BINDING})
 
 
 def allocation_of(result: AllocationResult) -> Allocation:
@@ -93,10 +95,8 @@ def _allocated(one: DeviceResult) -> AllocatedDevice:
     )
 
 
-def _request(known: DeviceRequest) -> Request:
-    tolerations = tuple(
-        DeviceToleration(one.key, one.operator, one.value, one.effect) for one in known.tolerations
-    )
+def request_of(known: DeviceRequest) -> Request:
+    """One request in full."""
     ask = Ask(
         known.name,
         known.device_class,
@@ -104,7 +104,14 @@ def _request(known: DeviceRequest) -> Request:
         known.mode,
         known.count,
         known.admin_access or None,
-        tolerations,
+        tolerations_of(known),
         known.capacity or None,
     )
     return Request(known.name, ask)
+
+
+def tolerations_of(known: DeviceRequest) -> tuple[DeviceToleration, ...]:
+    """The tolerations of one request in full."""
+    return tuple(
+        DeviceToleration(one.key, one.operator, one.value, one.effect) for one in known.tolerations
+    )

@@ -19,14 +19,13 @@ from dray_allocator.lane.seen import seen_by
 from dray_allocator.lane.trial import Rank, Trial, Verdict, tried
 from dray_allocator.placement.ask import Wanted
 from dray_allocator.placement.choose import Choice, candidates
-from dray_allocator.placement.on_one_node import takes
+from dray_allocator.placement.on_one_node import filter_node
 from dray_allocator.state import AllocatorState
+from dray_allocator.structured.budget import NODE_LOOKS, SearchBudget
 
 FIRST_LOOKS: Final = 500
 """Devices looked at on one node before others are tried first; in either search, each device
 that there is may be looked at four times besides."""
-NODE_LOOKS: Final = 5_000
-"""Devices looked at on one node before it counts as unfit."""
 HARD_NODES: Final = 4
 """Nodes that are searched so long for one pod: the best of those where the first looks were not
 enough."""
@@ -43,23 +42,16 @@ class Pause(Enum):
     UNFINISHED = "unfinished"
 
 
-@dataclass(slots=True)
-class Effort:
-    """What may be looked at before others may go on."""
-
-    left: int = STEP_LOOKS
-
-
 def choose_in_full(
-    state: AllocatorState, domain: Domain, wanted: Wanted, effort: Effort | None = None
+    state: AllocatorState, domain: Domain, wanted: Wanted, budget: SearchBudget | None = None
 ) -> Choice | Pause | None:
     """The first node that fits in the order of the placement; where claims list alternatives, the
     one with the most wanted of them, then that with the devices that the pod would rather have.
 
-    Where ``effort`` is used up before there is an answer, what was found out stays known: asking
+    Where ``budget`` is used up before there is an answer, what was found out stays known: asking
     again goes on. The answer does not depend on how often that is.
     """
-    return Walk(state, domain, wanted, effort).choice()
+    return Walk(state, domain, wanted, budget).choice()
 
 
 def may_fit_in_full(state: AllocatorState, domain: Domain, wanted: Wanted) -> bool:
@@ -74,7 +66,7 @@ class Walk:
     state: AllocatorState
     domain: Domain
     wanted: Wanted
-    effort: Effort | None = None
+    budget: SearchBudget | None = None
     asked: Asked = field(init=False)
     index: Index = field(init=False)
     prospect: Prospect = field(init=False)
@@ -193,13 +185,13 @@ class Walk:
         return [node for node in nodes if node in odd] if is_again else nodes
 
     def _verdict(self, node: str) -> Verdict | None:
-        """What comes of a node; None where no effort is left to find out."""
+        """What comes of a node; None where no budget is left to find out."""
         prospect = self.prospect
         if node not in prospect.judged:
             if self._is_spent():
                 return None
             self._use_up(1)
-            if not takes(self.state, self.wanted, node):
+            if not filter_node(self.state, self.wanted, node):
                 return _NO
             prospect.judged[node] = None
         kind = self._kind(node)
@@ -245,8 +237,8 @@ class Walk:
         return True
 
     def _is_spent(self) -> bool:
-        return self.effort is not None and self.effort.left <= 0
+        return self.budget is not None and self.budget.is_spent
 
     def _use_up(self, looks: int) -> None:
-        if self.effort is not None:
-            self.effort.left -= looks
+        if self.budget is not None:
+            self.budget.spend(looks)

@@ -131,7 +131,7 @@ class Devices:
         device, use = group.one.device, group.use
         if use == ILL:
             yield (0, "in-use", "unhealthy", ""), None
-        taint = untolerated(device, ask)
+        taint = untolerated(device.taints, ask.tolerations)
         if taint is not None:
             yield (1, "taint", shown.untolerated(taint), ""), Miss()
         if device.binding_conditions and not self._rules.device_binding:
@@ -163,7 +163,8 @@ class Devices:
             miss = Miss(_below(capacity, asked), shown.published(asked, capacity))
             yield (5, "capacity", what, ""), miss
             return
-        for name, taken, total in wanted.rows:
+        for name, taken in wanted.nano.items():
+            total = wanted.totals[name]
             left = total - used.get(name, 0)
             if taken > left:
                 what, miss = _short(name, taken, left, capacity, shares)

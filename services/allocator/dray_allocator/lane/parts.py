@@ -3,11 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from dray.domain import names
 from dray.domain.devices import DeviceId, ResourceSlice
 from dray.domain.dra.nodes import Reach
 from dray.domain.dra.slices import Device, Slice
-from dray_allocator.fit.cards import faults_of
+from dray_allocator.fit.cards import faults_of, in_full, without_owner
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +32,7 @@ def part_of(known: ResourceSlice, full: Slice | None) -> Part:
             known.slice_count,
             Reach(known.node),
             devices=tuple(
-                Device(
-                    one.name,
-                    dict(one.attributes),
-                    one.capacity,
-                    one.allow_multiple_allocations,
-                    taints=one.taints,
-                )
+                in_full(one)
                 for one in known.devices
                 if DeviceId(known.driver, known.pool, one.name) not in faulty
             ),
@@ -55,5 +48,5 @@ def _unread(known: ResourceSlice) -> Iterator[tuple[DeviceId, str]]:
 
 
 def _without_owner(device: Device) -> Device:
-    taints = tuple(taint for taint in device.taints if taint.key != names.OWNER_TAINT)
-    return device if len(taints) == len(device.taints) else replace(device, taints=taints)
+    taints = without_owner(device.taints)
+    return device if taints is device.taints else replace(device, taints=taints)

@@ -11,7 +11,7 @@ from dray.reasons import Reason
 from dray_allocator.domain import Domain
 from dray_allocator.lane.account import Account, is_bad, pools_of
 from dray_allocator.lane.asking import Share
-from dray_allocator.lane.choose import FIRST_LOOKS, HARD_NODES, NODE_LOOKS, Walk
+from dray_allocator.lane.choose import FIRST_LOOKS, HARD_NODES, Walk
 from dray_allocator.lane.diagnosis import Devices
 from dray_allocator.lane.naming import Naming
 from dray_allocator.lane.prospect import Kind, node_of
@@ -20,8 +20,9 @@ from dray_allocator.placement.about import each_once
 from dray_allocator.placement.ask import Wanted
 from dray_allocator.placement.explain import TOO_MANY, constrained, together
 from dray_allocator.placement.on_nodes import of_the_pool, on_nodes
-from dray_allocator.placement.topology import must_be_joined
+from dray_allocator.placement.topology import must_be_connected
 from dray_allocator.state import AllocatorState
+from dray_allocator.structured.budget import NODE_LOOKS
 
 _MOST_REASONS = 24
 _NO_DEVICES = "no slice with devices, or not all slices of its pool's newest generation"
@@ -34,7 +35,7 @@ def explain_in_full(state: AllocatorState, domain: Domain, wanted: Wanted) -> tu
     if not nodes:
         return tuple(of_pool)
     walk = Walk(state, domain, wanted)
-    if must_be_joined(wanted.asks, wanted.placement):  # Then the board decides.
+    if must_be_connected(wanted.asks, wanted.placement):  # Then the board decides.
         found = _Account(walk, len(nodes)).reasons(nodes)
         return (*of_pool, *found, *together(state, domain, wanted))
     walk.choice()

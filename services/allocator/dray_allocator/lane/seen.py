@@ -6,13 +6,14 @@ from functools import partial
 from typing import Final
 
 from dray.domain.devices import Capacity, DeviceId
-from dray.domain.dra.asks import Holding
 from dray.domain.dra.slices import Device, Slice
 from dray_allocator.fit.capacity import amount_of
 from dray_allocator.fit.ledger import DeviceUse
 from dray_allocator.lane.parts import part_of
 from dray_allocator.placement.modes import FULL
 from dray_allocator.state import AllocatorState
+from dray_allocator.structured.rules import Rules
+from dray_allocator.structured.usage import Usage
 
 Rate = Callable[[Slice, Device], tuple[object, ...]]
 """What a device of a slice is worth, as it is now; the lowest is tried first."""
@@ -24,7 +25,7 @@ ILL: Final = "ill"
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The slices and the holdings for one node."""
+    """The slices for one node, and the use of their devices."""
 
     slices: tuple[Slice, ...]
     uses: tuple[tuple[Use, ...], ...]
@@ -37,17 +38,21 @@ class Seen:
         """How many there are on the slices."""
         return sum(map(len, self.uses))
 
-    def holdings(self) -> Iterator[Holding]:
-        """Who holds the devices, in sums; an ill one counts as held."""
+    def usage(self, rules: Rules) -> Usage:
+        """What is in use of the devices; an ill one counts as held, and so does one that is shared
+        where that is not known."""
+        whole: set[DeviceId] = set()
+        consumed: dict[DeviceId, dict[str, int]] = {}
         for part, uses in zip(self.slices, self.uses, strict=True):
             for device, use in zip(part.devices, uses, strict=True):
-                if isinstance(use, str):
-                    yield Holding(part.driver, part.pool, device.name)
-                elif use is not None:
-                    consumed = {name: f"{nano}n" for name, nano in use}
-                    yield Holding(
-                        part.driver, part.pool, device.name, is_share=True, consumed=consumed
-                    )
+                if use is None:
+                    continue
+                named = DeviceId(part.driver, part.pool, device.name)
+                if isinstance(use, str) or not rules.consumable_capacity:
+                    whole.add(named)
+                else:
+                    consumed[named] = dict(use)
+        return Usage(whole, consumed.keys(), consumed)
 
 
 def seen_by(state: AllocatorState, node: str, rate: Rate | None) -> Seen:

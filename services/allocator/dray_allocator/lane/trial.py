@@ -9,17 +9,17 @@ from dray.domain.dra.nodes import Node
 from dray.domain.dra.results import AllocationResult
 from dray_allocator.lane.asked import Asked, worth
 from dray_allocator.lane.seen import Seen
-from dray_allocator.placement.preference import Key, cards_key
 from dray_allocator.state import AllocatorState
 from dray_allocator.structured.allocate import Problem, allocate
+from dray_allocator.structured.budget import SearchBudget
 from dray_allocator.structured.candidates import Candidate
 from dray_allocator.structured.errors import (
     AllocationError,
     NodeAllocationError,
     SearchLimitError,
 )
+from dray_allocator.structured.ordered import Key, worst_first
 from dray_allocator.structured.rules import Rules
-from dray_allocator.structured.search import Looks
 from dray_allocator.structured.selectors import Selectors
 
 Rank = tuple[int, tuple[Key, ...]]
@@ -55,17 +55,17 @@ class Trial:
 def tried(state: AllocatorState, asked: Asked, node: Node, seen: Seen, most_looks: int) -> Trial:
     """Look for devices on a node that takes the pod, its devices aside."""
     classes = tuple(state.facts.classes.values())
-    problem = Problem(node, seen.slices, classes, tuple(seen.holdings()), asked.claims)
+    problem = Problem(node, seen.slices, classes, seen.usage(asked.rules), asked.claims)
     is_strict = asked.load is None
-    selectors = None if is_strict else Forgiving(state, node, asked.rules)
-    looks = Looks(most_looks)
+    selectors = None if is_strict else LenientSelectors(state, node, asked.rules)
+    budget = SearchBudget(most_looks)
 
     def ended(verdict: Verdict, error: str = "") -> Trial:
-        return Trial(verdict, (), error, most_looks - max(0, looks.left))
+        return Trial(verdict, (), error, budget.most - budget.left)
 
     try:
         found = allocate(
-            problem, asked.rules, looks=looks, selectors=selectors, stated=asked.stated()
+            problem, asked.rules, budget=budget, selectors=selectors, stated=asked.stated()
         )
     except SearchLimitError:
         return ended(Verdict(is_hard=True))
@@ -76,7 +76,7 @@ def tried(state: AllocatorState, asked: Asked, node: Node, seen: Seen, most_look
     if found is None:
         return ended(Verdict())
     verdict = Verdict(_rank(asked, found, seen))
-    return Trial(verdict, tuple(found), "", most_looks - looks.left)
+    return Trial(verdict, tuple(found), "", budget.most - budget.left)
 
 
 def _rank(asked: Asked, results: Sequence[AllocationResult], seen: Seen) -> Rank:
@@ -86,7 +86,7 @@ def _rank(asked: Asked, results: Sequence[AllocationResult], seen: Seen) -> Rank
         for request in claim.requests:
             names = [f"{request.name}/{one.name}" for one in request.first_available]
             steps += next((at for at, name in enumerate(names) if name in taken), 0)
-    return steps, cards_key(_worths(asked, results, seen)) if asked.preferences else ()
+    return steps, worst_first(_worths(asked, results, seen)) if asked.preferences else ()
 
 
 def _worths(asked: Asked, results: Sequence[AllocationResult], seen: Seen) -> Iterator[Key]:
@@ -101,7 +101,7 @@ def _worths(asked: Asked, results: Sequence[AllocationResult], seen: Seen) -> It
             yield worth(liked.get(one.request.partition("/")[0], ()), devices[one.id])
 
 
-class Forgiving(Selectors):
+class LenientSelectors(Selectors):
     """A device on which a selector can't be evaluated does not match, and others may. What the
     board knows of a device is not evaluated again."""
 

@@ -43,6 +43,7 @@ def wanted(state: AllocatorState, domain: str, pod: Pod) -> Wanted | tuple[Reaso
     are_all_open = len(claims) == len(pod.claims)
     return Wanted(
         common.asks,
+        common.plan,
         common.devices_signature,
         common.signature,
         common.placement,
@@ -88,8 +89,8 @@ def _refusals(pod: Pod, claims: Sequence[Claim], common: Pattern) -> list[Reason
         reasons += [
             _one("unsupported", f"DeviceClass {name} does not exist") for name in one.missing
         ]
-    if common.unjoinable:
-        reasons.append(_one("unsupported", common.unjoinable))
+    if common.refused_topology:
+        reasons.append(_one("unsupported", common.refused_topology))
     return reasons
 
 

@@ -13,29 +13,31 @@ from dray_allocator.board.board import Board
 from dray_allocator.board.index import Index
 from dray_allocator.board.plan import Plan, plan_of
 from dray_allocator.domain import Domain
-from dray_allocator.fit.search import (
-    FIRST_STEPS,
-    STEPS,
-    Share,
-    Tries,
-)
+from dray_allocator.fit.search import Share
 from dray_allocator.placement.ask import Wanted
 from dray_allocator.placement.liking import QUESTIONS, Liked, in_order
-from dray_allocator.placement.on_one_node import is_searched, picked, searched, takes
-from dray_allocator.placement.policy import learned_scoring
-from dray_allocator.placement.preference import Key, card_key, cards_key
-from dray_allocator.placement.scores import NodeScore, Scoring
-from dray_allocator.placement.topology import (
-    APART,
-    BY_NVLINK,
-    concerns,
+from dray_allocator.placement.on_one_node import (
+    filter_node,
+    is_searched,
+    pick_devices,
+    search_node,
 )
+from dray_allocator.placement.policy import learned_scoring
+from dray_allocator.placement.preference import card_key
+from dray_allocator.placement.scores import NodeScore, Scoring
+from dray_allocator.placement.topology import concerns
 from dray_allocator.state import AllocatorState
+from dray_allocator.structured.budget import NODE_LOOKS, POD_LOOKS, SearchBudget
 from dray_allocator.structured.errors import AllocationError
+from dray_allocator.structured.links import BEYOND_NVLINK, NOT_CONNECTED
 from dray_allocator.structured.nodes import is_reached
+from dray_allocator.structured.ordered import Key, worst_first
 
-JOINT_NODES: Final = 8
-"""Nodes that are compared, the best by score, for cards that NVLink joins."""
+FIRST_LOOKS: Final = 200
+"""Devices looked at on a node before the next one: where it is easy, it takes as many as asked
+for."""
+CONNECTED_NODES: Final = 8
+"""Nodes that are compared, the best by score, for cards that NVLink connects."""
 
 
 class Choice(msgspec.Struct, frozen=True, gc=False):
@@ -44,8 +46,8 @@ class Choice(msgspec.Struct, frozen=True, gc=False):
     node: str
     shares: tuple[Share, ...]
     considered_devices: int
-    grade: int = 0
-    """Of the joints between its cards; 0 is best."""
+    link_level: int = 0
+    """Of its cards (``structured.links``); 0 is best."""
     results: tuple[AllocationResult, ...] = ()
     """What each claim gets, where structured parameters decided; else ``shares`` tell."""
 
@@ -79,10 +81,10 @@ def _plain(state: AllocatorState, index: Index, wanted: Wanted) -> Choice | None
     board, ask, is_told = index.board, wanted.asks[0], index.plan.tells_node
     while (row := index.best()) >= 0:
         node = board.names[row]
-        if is_told or takes(state, wanted, node):
-            found = picked(state, index, ask, row)
+        if is_told or filter_node(state, wanted, node):
+            found = pick_devices(state, index, ask, row)
             if found is not None:
-                return Choice(node, found.shares, board.cards, found.grade)
+                return Choice(node, found.shares, board.cards, found.level)
         index.rule_out(row)
     return None
 
@@ -125,106 +127,105 @@ def is_reached_by(state: AllocatorState, wanted: Wanted, name: str) -> bool:
 
 def _preferred(board: Board, wanted: Wanted, choices: Iterator[Choice]) -> Choice | None:
     """The first, or the one with the cards that the pod would rather have, or of the first few
-    the one whose cards are joined best; of equals the first, which the mode ranks higher."""
+    the one whose cards are connected best; of equals the first, which the mode ranks higher."""
     if wanted.prefers:
         return min(choices, key=_preference, default=None)
     if not concerns(wanted.asks, wanted.placement.topology):
         return next(choices, None)
     best: Choice | None = None
-    for choice in islice(choices, JOINT_NODES if board.linked else 1):
-        if best is None or choice.grade < best.grade:
+    for choice in islice(choices, CONNECTED_NODES if board.linked else 1):
+        if best is None or choice.link_level < best.link_level:
             best = choice
-        if best.grade < BY_NVLINK:
+        if best.link_level < BEYOND_NVLINK:
             break
     return best
 
 
 def _preference(choice: Choice) -> tuple[tuple[Key, ...], int]:
-    return _worth(choice.shares), choice.grade
+    return _worth(choice.shares), choice.link_level
 
 
 def _worth(shares: Sequence[Share]) -> tuple[Key, ...]:
-    return cards_key(card_key(share.ask.preference, share.card.device) for share in shares)
+    return worst_first(card_key(share.ask.preference, share.card.device) for share in shares)
 
 
 def _liked(
     state: AllocatorState, index: Index, wanted: Wanted, nodes: Iterator[Liked]
 ) -> Choice | None:
     """The node with the cards that the pod would rather have, of equals the one whose cards are
-    joined best, of nodes in the order of what they are worth at best; those that are hard to
+    connected best, of nodes in the order of what they are worth at best; those that are hard to
     search are tried last."""
-    board, tries, hard = index.board, Tries(), []
+    board, budget, hard = index.board, SearchBudget(POD_LOOKS), []
     best: tuple[tuple[Key, ...], int, int, str] | None = None
     choice: Choice | None = None
-    for steps in (FIRST_STEPS, STEPS):
+    for looks in (FIRST_LOOKS, NODE_LOOKS):
         for one in nodes:
             node = board.names[one.row]
             if best is not None:
-                if one.at_best(_least_grade(board, wanted)) >= best:
+                if one.at_best(_least_level(board, wanted)) >= best:
                     break
-                if one.at_best(_least_grade_on(state, board, wanted, node)) >= best:
+                if one.at_best(_least_level_on(state, board, wanted, node)) >= best:
                     continue
-            if not takes(state, wanted, node):
+            if not filter_node(state, wanted, node):
                 index.rule_out(one.row)
                 continue
-            rank = index.score.rank(board, one.row)
-            found = searched(state, wanted, node, rank, tries.at_most(steps))
+            on_node = budget.part(looks)
+            found = search_node(state, wanted, index.score, board, one.row, on_node)
             if found is not None:
-                rated = (_worth(found.shares), found.grade, one.key, one.uid)
+                rated = (_worth(found.shares), found.level, one.key, one.uid)
                 if best is None or rated < best:
-                    best, choice = rated, Choice(node, found.shares, board.cards, found.grade)
-            elif tries.ran_out and steps == FIRST_STEPS:
+                    best, choice = rated, Choice(node, found.shares, board.cards, found.level)
+            elif on_node.ran_out and looks == FIRST_LOOKS:
                 hard.append(one)
-            elif tries.pod:  # else it had not its full number of tries
+            elif not budget.is_spent:  # else it was not searched as long as others
                 index.rule_out(one.row)
         nodes = iter(hard)
     return choice
 
 
-def _least_grade(board: Board, wanted: Wanted) -> int:
-    """The best grade that there may be on any node."""
+def _least_level(board: Board, wanted: Wanted) -> int:
+    """The best link level that there may be on any node."""
     if not concerns(wanted.asks, wanted.placement.topology):
-        return APART
-    return 0 if board.linked else BY_NVLINK
+        return NOT_CONNECTED
+    return 0 if board.linked else BEYOND_NVLINK
 
 
-def _least_grade_on(state: AllocatorState, board: Board, wanted: Wanted, node: str) -> int:
-    """The best grade that there may be on a node."""
-    least = _least_grade(board, wanted)
-    return least if least < APART and is_searched(state, wanted, node) else APART
+def _least_level_on(state: AllocatorState, board: Board, wanted: Wanted, node: str) -> int:
+    """The best link level that there may be on a node."""
+    least = _least_level(board, wanted)
+    return least if least < NOT_CONNECTED and is_searched(state, wanted, node) else NOT_CONNECTED
 
 
 def _by_index(state: AllocatorState, index: Index, wanted: Wanted) -> Iterator[Choice]:
     """Nodes on which an exact look agrees with the index, the best first, those last that are
     hard to search. Where it doesn't agree, a node is passed over until it changes."""
-    board, tries, hard = index.board, Tries(), []
+    board, budget, hard = index.board, SearchBudget(POD_LOOKS), []
     is_simple = index.plan.is_simple and not wanted.prefers
-    is_joint = concerns(wanted.asks, wanted.placement.topology)
+    connects = concerns(wanted.asks, wanted.placement.topology)
     while (row := index.best()) >= 0:
         node = board.names[row]
-        if not takes(state, wanted, node):
+        if not filter_node(state, wanted, node):
             index.rule_out(row)
             continue
-        tries.at_most(FIRST_STEPS)
-        if is_simple and not (is_joint and is_searched(state, wanted, node)):
-            found = picked(state, index, wanted.asks[0], row)
+        on_node = budget.part(FIRST_LOOKS)
+        if is_simple and not (connects and is_searched(state, wanted, node)):
+            found = pick_devices(state, index, wanted.asks[0], row)
         else:
-            found = searched(state, wanted, node, index.score.rank(board, row), tries)
+            found = search_node(state, wanted, index.score, board, row, on_node)
         if found is not None:
-            yield Choice(node, found.shares, board.cards, found.grade)
+            yield Choice(node, found.shares, board.cards, found.level)
             index.lay_aside(row)  # Only where another choice is wanted.
-        elif tries.ran_out:
+        elif on_node.ran_out:
             index.lay_aside(row)
             hard.append(row)
         else:
             index.rule_out(row)
     for row in hard:
         node = board.names[row]
-        rank = index.score.rank(board, row)
-        found = searched(state, wanted, node, rank, tries.at_most(STEPS))
+        found = search_node(state, wanted, index.score, board, row, budget.part(NODE_LOOKS))
         if found is not None:
-            yield Choice(node, found.shares, board.cards, found.grade)
-        elif tries.pod:  # else it had not its full number of tries
+            yield Choice(node, found.shares, board.cards, found.level)
+        elif not budget.is_spent:  # else it was not searched as long as others
             index.rule_out(row)
 
 
@@ -232,7 +233,7 @@ def _among(
     state: AllocatorState, domain: Domain, wanted: Wanted, nodes: Sequence[str]
 ) -> Iterator[Choice]:
     """Those of a few nodes on which everything fits, the best first."""
-    board, tries = state.boards.of(domain.name), Tries()
+    board, budget = state.boards.of(domain.name), SearchBudget(POD_LOOKS)
     rows = [board.rows[node] for node in nodes]
     considered = sum(board.count.item(row) for row in rows)
     plan, score = _score_of(state, domain, wanted)
@@ -243,11 +244,10 @@ def _among(
 
     for row in rows if len(rows) < 2 else sorted(rows, key=key):
         node = board.names[row]
-        if takes(state, wanted, node):
-            rank = score.rank(board, row)
-            found = searched(state, wanted, node, rank, tries.at_most(STEPS))
+        if filter_node(state, wanted, node):
+            found = search_node(state, wanted, score, board, row, budget.part(NODE_LOOKS))
             if found is not None:
-                yield Choice(node, found.shares, considered, found.grade)
+                yield Choice(node, found.shares, considered, found.level)
 
 
 def _scoring(state: AllocatorState, domain: Domain, wanted: Wanted) -> Scoring:

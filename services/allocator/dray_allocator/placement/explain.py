@@ -6,19 +6,22 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 
 from dray.domain.claims import Claim
-from dray.domain.placement import HARD
 from dray.reasons import Reason
 from dray_allocator.board.columns import spread
 from dray_allocator.board.index import Index
 from dray_allocator.domain import Domain
-from dray_allocator.fit.search import STEPS, Ask, Search, Tries
+from dray_allocator.fit.device_search import DeviceSearch
+from dray_allocator.fit.devices import Card
+from dray_allocator.fit.search import Ask
 from dray_allocator.placement.about import each_once, named
 from dray_allocator.placement.ask import Wanted
 from dray_allocator.placement.choose import candidates, index_of
 from dray_allocator.placement.on_cards import Cards
 from dray_allocator.placement.on_nodes import of_the_pool, on_nodes
-from dray_allocator.placement.topology import JOINED, best_set, must_be_joined
+from dray_allocator.placement.topology import CONNECTED, must_be_connected
 from dray_allocator.state import AllocatorState
+from dray_allocator.structured.budget import NODE_LOOKS, POD_LOOKS, SearchBudget
+from dray_allocator.structured.ordered import Rating
 
 _MOST_REASONS = 24
 _NO_DEVICES = "no slice with devices, or not all slices of its pool's newest generation"
@@ -88,19 +91,23 @@ def together(state: AllocatorState, domain: Domain, wanted: Wanted) -> list[Reas
         return []
     total = len(state.facts.served_nodes(domain.name))
     enough = unsure = 0
-    tries, index = Tries(), index_of(state, domain, wanted)
+    budget, index = SearchBudget(POD_LOOKS), index_of(state, domain, wanted)
+    must = must_be_connected(wanted.asks, wanted.placement)
     for node in _with_enough(index, candidates(state, domain, wanted)):
-        search = Search(state.ledger, lambda ask, card: ((), 0, 0), tries.at_most(STEPS))
-        is_placed = _is_placed(state, search, wanted, node)
+        on_node = budget.part(NODE_LOOKS)
+        search = DeviceSearch(
+            wanted.asks, wanted.plan, state.ledger, state.selectors, _all_alike, on_node
+        )
+        is_placed = search.best(state.fleet.of(node), connects=must, must=must) is not None
         enough += is_placed
-        unsure += not is_placed and tries.ran_out
+        unsure += not is_placed and on_node.ran_out
     fewer = "no matching device" if count == 1 else f"fewer than {count} matching devices"
     what = f"{fewer} with room on one node"
     detail = ""
-    if must_be_joined(wanted.asks, wanted.placement):
-        what, detail = f"{what}, {JOINED}", _UNREAD if state.fleet.says_more else ""
+    if must:
+        what, detail = f"{what}, {CONNECTED}", _UNREAD if state.fleet.says_more else ""
     told = {f"{what}{constrained(wanted.claims)}": (total - enough - unsure, detail)}
-    told[f"no choice of {count} devices among the first {STEPS} tried"] = (unsure, TOO_MANY)
+    told[f"no choice of {count} devices among the first {NODE_LOOKS} tried"] = (unsure, TOO_MANY)
     return [
         Reason("count", what, failed, total, "node", detail)
         for what, (failed, detail) in told.items()
@@ -120,14 +127,9 @@ def _with_enough(index: Index, nodes: Sequence[str]) -> list[str]:
     return [nodes[at] for at in enough.nonzero()[0].tolist()]
 
 
-def _is_placed(state: AllocatorState, search: Search, wanted: Wanted, node: str) -> bool:
-    asks = wanted.asks
-    found = search.candidates(asks, state.fleet.of(node), state.selectors)
-    if found is None:
-        return False
-    if must_be_joined(wanted.asks, wanted.placement):
-        return best_set(search, asks, found, HARD) is not None
-    return search.fill(asks, found) is not None
+def _all_alike(ask: Ask, card: Card) -> Rating:
+    """Whether there are devices does not depend on their order."""
+    return (), 0, 0
 
 
 def constrained(claims: Sequence[Claim]) -> str:

@@ -2,14 +2,15 @@
 
 from dray.reasons import Reason, bounded
 from dray_allocator.domain import Domain
-from dray_allocator.lane.choose import Effort, Pause, choose_in_full, may_fit_in_full
+from dray_allocator.lane.choose import Pause, choose_in_full, may_fit_in_full
 from dray_allocator.lane.reasons import explain_in_full
 from dray_allocator.placement.ask import Wanted
 from dray_allocator.placement.choose import Choice, choose, index_of
 from dray_allocator.placement.explain import explain
 from dray_allocator.placement.given_up import held
-from dray_allocator.placement.topology import must_be_joined
+from dray_allocator.placement.topology import must_be_connected
 from dray_allocator.state import AllocatorState
+from dray_allocator.structured.budget import SearchBudget
 
 
 def find(state: AllocatorState, domain: Domain, wanted: Wanted) -> Choice | None:
@@ -19,9 +20,9 @@ def find(state: AllocatorState, domain: Domain, wanted: Wanted) -> Choice | None
 
 
 def find_with(
-    state: AllocatorState, domain: Domain, wanted: Wanted, effort: Effort | None
+    state: AllocatorState, domain: Domain, wanted: Wanted, budget: SearchBudget | None
 ) -> Choice | Pause | None:
-    """The same, or no answer yet where the structured lane has used up the effort.
+    """The same, or no answer yet where the structured lane has used up the budget.
 
     What the board reads it decides; where it finds nothing, there may still be devices that it
     does not read.
@@ -30,7 +31,7 @@ def find_with(
         choice = choose(state, domain, wanted)
         if choice is not None or not may_be_in_full(state, wanted):
             return choice
-    return choose_in_full(state, domain, wanted, effort)
+    return choose_in_full(state, domain, wanted, budget)
 
 
 def may_fit(state: AllocatorState, domain: Domain, wanted: Wanted) -> bool:
@@ -56,4 +57,4 @@ def why_not(state: AllocatorState, domain: Domain, wanted: Wanted) -> tuple[Reas
 def may_be_in_full(state: AllocatorState, wanted: Wanted) -> bool:
     """Whether devices that the board does not read could serve the pod. For cards that must be
     joined structured parameters have no words."""
-    return state.fleet.says_more and not must_be_joined(wanted.asks, wanted.placement)
+    return state.fleet.says_more and not must_be_connected(wanted.asks, wanted.placement)

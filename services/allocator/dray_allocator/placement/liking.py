@@ -15,7 +15,8 @@ from dray_allocator.board.index import Index
 from dray_allocator.board.keys import NONE
 from dray_allocator.fit.devices import Card
 from dray_allocator.fit.search import Ask
-from dray_allocator.placement.preference import Key, card_key, model_of
+from dray_allocator.placement.preference import card_key, model_of
+from dray_allocator.structured.ordered import Key
 
 _MODEL: Final = "preferred model"
 QUESTIONS: Final[Mapping[Hashable, Callable[[Card], Hashable]]] = {
@@ -28,15 +29,15 @@ class Liked(NamedTuple):
     """A node that may fit. The lowest is tried first."""
 
     bound: tuple[Key, ...]
-    """What the cards are worth at best, as ``cards_key``."""
+    """What the cards are worth at best, as ``worst_first``."""
     key: int
     """Of the index: of nodes that are liked alike the one that the mode ranks first."""
     uid: str
     row: int
 
-    def at_best(self, grade: int) -> tuple[tuple[Key, ...], int, int, str]:
-        """The least that it can be rated where its cards are joined no better than by a grade."""
-        return self.bound, grade, self.key, self.uid
+    def at_best(self, level: int) -> tuple[tuple[Key, ...], int, int, str]:
+        """The least that it can be rated where its cards are connected by no better link level."""
+        return self.bound, level, self.key, self.uid
 
 
 def in_order(index: Index, asks: Sequence[Ask]) -> Iterator[Liked] | None:

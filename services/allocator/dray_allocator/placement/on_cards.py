@@ -16,14 +16,15 @@ from dray.reasons import Nearest, Reason, not_enough
 from dray_allocator.board import reading
 from dray_allocator.board.board import Board
 from dray_allocator.board.columns import Flags, Places, flagged, spread
-from dray_allocator.fit.capacity import MOST_NANO, Consumption
+from dray_allocator.fit.capacity import MOST_NANO
 from dray_allocator.fit.devices import Card
 from dray_allocator.fit.percent import PHYSICAL, in_percent
-from dray_allocator.fit.search import Ask, untolerated
+from dray_allocator.fit.search import Ask
 from dray_allocator.placement import shown
 from dray_allocator.placement.meant import meant
 from dray_allocator.placement.modes import FULL
 from dray_allocator.state import AllocatorState
+from dray_allocator.structured.capacity import Demand
 
 Cause = tuple[str, str, str]
 """Kind, what and detail of a reason."""
@@ -239,7 +240,7 @@ def _common(ask: Ask, card: Card) -> Iterator[Cause]:
     if card.fault:
         yield "unsupported", "unparsable", card.fault
         return
-    taint = untolerated(ask.request, card)
+    taint = ask.untolerated(card)
     if taint is not None:
         yield "taint", shown.untolerated(taint), ""
     if ask.of(card) is None:
@@ -249,7 +250,7 @@ def _common(ask: Ask, card: Card) -> Iterator[Cause]:
         yield "capacity", shown.too_small(asked), ""
 
 
-def _told(ask: Ask, takes: Iterable[tuple[Consumption | None, Card]]) -> dict[int, dict[str, str]]:
+def _told(ask: Ask, takes: Iterable[tuple[Demand | None, Card]]) -> dict[int, dict[str, str]]:
     """By identity of what is taken of a card, how that is written: percentages as such."""
     found: dict[int, dict[str, str]] = {}
     for one, card in takes:

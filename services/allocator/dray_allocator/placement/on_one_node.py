@@ -1,31 +1,35 @@
-"""Whether a pod fits on one node, and on which of its cards: the exact look behind the board."""
+"""Whether a pod fits on one node, and on which of its cards: what decides after the board."""
 
 from dray.domain.placement import HARD
+from dray_allocator.board.board import Board
 from dray_allocator.board.index import Index
+from dray_allocator.fit.device_search import DeviceSearch, Found
 from dray_allocator.fit.devices import Card
-from dray_allocator.fit.search import Ask, Search, Share, Tries, has_room
+from dray_allocator.fit.search import Ask, Share, has_room
 from dray_allocator.node.predicates import fits
 from dray_allocator.placement.ask import Wanted
-from dray_allocator.placement.modes import tie
-from dray_allocator.placement.preference import Key, card_key
-from dray_allocator.placement.scores import Rank
-from dray_allocator.placement.topology import APART, Found, best_set, concerns, has_joints
+from dray_allocator.placement.preference import card_key
+from dray_allocator.placement.scores import NodeScore
+from dray_allocator.placement.topology import concerns
 from dray_allocator.state import AllocatorState
+from dray_allocator.structured.budget import SearchBudget
+from dray_allocator.structured.links import NOT_CONNECTED
+from dray_allocator.structured.ordered import Rating
 
 
-def takes(state: AllocatorState, wanted: Wanted, node: str) -> bool:
+def filter_node(state: AllocatorState, wanted: Wanted, node: str) -> bool:
     """Whether the node takes the pod, its devices aside."""
     fact, held, given = state.facts.nodes[node].node, state.holds.on(node), state.facts.given
     return fits(wanted.pod.needs, fact, held, alone=wanted.alone, given=given)
 
 
 def is_searched(state: AllocatorState, wanted: Wanted, node: str) -> bool:
-    """Whether it takes a search to find cards that are joined well enough."""
-    return wanted.placement.topology == HARD or has_joints(state.fleet.of(node).cards)
+    """Whether it takes a search to find cards that are connected well enough."""
+    return wanted.placement.topology == HARD or state.fleet.of(node).names_links
 
 
-def picked(state: AllocatorState, index: Index, ask: Ask, row: int) -> Found | None:
-    """The fast lane: one request without constraints takes the best cards, one by one.
+def pick_devices(state: AllocatorState, index: Index, ask: Ask, row: int) -> Found | None:
+    """The fast path: one request without constraints takes the best cards, one by one.
 
     Where amounts are rounded in the columns, the ledger has the last word.
     """
@@ -35,28 +39,30 @@ def picked(state: AllocatorState, index: Index, ask: Ask, row: int) -> Found | N
     for at in suiting if len(suiting) < 2 else index.score.order(board, row, suiting):
         card = cards[at]
         consumed = need.ask.of(card)
-        if consumed is not None and has_room(ledger, card, consumed, ()):
+        if consumed is not None and has_room(ledger, card, consumed):
             found.append(Share(ask, card, consumed))
             if len(found) == need.count:
-                return Found(tuple(found), APART)
+                return Found(tuple(found), NOT_CONNECTED)
     return None
 
 
-def searched(
-    state: AllocatorState, wanted: Wanted, node: str, rank: Rank, tries: Tries
+def search_node(
+    state: AllocatorState,
+    wanted: Wanted,
+    score: NodeScore,
+    board: Board,
+    row: int,
+    budget: SearchBudget,
 ) -> Found | None:
-    """The exact lane: every request of every claim together, constraints and all."""
-    ledger = state.ledger
+    """Devices for every request of every claim together, constraints and all."""
+    node, rank = board.names[row], score.rank(board, row)
+    ties = board.card_tie_at[board.stretch(row)].tolist()
 
-    def preference(ask: Ask, card: Card) -> tuple[Key, int, int]:
+    def rate(ask: Ask, card: Card) -> Rating:
         key = card_key(ask.preference, card.device) if ask.preference else ()
-        return key, rank(ask, card), tie(card.name)
+        return key, rank(ask, card), ties[card.index]
 
-    search, asks, devices = Search(ledger, preference, tries), wanted.asks, state.fleet.of(node)
-    candidates = search.candidates(asks, devices, state.selectors)
-    if candidates is None:
-        return None
-    if concerns(asks, wanted.placement.topology) and is_searched(state, wanted, node):
-        return best_set(search, asks, candidates, wanted.placement.topology)
-    shares = search.fill(asks, candidates)
-    return None if shares is None else Found(shares, APART)
+    asks, topology = wanted.asks, wanted.placement.topology
+    connects = concerns(asks, topology) and is_searched(state, wanted, node)
+    search = DeviceSearch(asks, wanted.plan, state.ledger, state.selectors, rate, budget)
+    return search.best(state.fleet.of(node), connects=connects, must=topology == HARD)

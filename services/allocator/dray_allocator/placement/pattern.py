@@ -15,13 +15,15 @@ from dray.domain.placement import HARD, Placement, overridden
 from dray.domain.pods import Pod, PodNeeds
 from dray_allocator.bounded import Room
 from dray_allocator.facts import Facts
+from dray_allocator.fit.device_search import plan_of
 from dray_allocator.fit.devices import Fleet
 from dray_allocator.fit.search import Ask
 from dray_allocator.placement.policies import scoring_of
 from dray_allocator.placement.said import Said, Sayings
 from dray_allocator.placement.scores import Scoring
-from dray_allocator.placement.sense import unjoinable
+from dray_allocator.placement.validate_claim import refused_topology
 from dray_allocator.specs import beside
+from dray_allocator.structured.ordered import Plan
 
 _MOST_BYTES: Final = 2**24
 _MOST_ALIKE: Final = 16
@@ -34,6 +36,8 @@ class Wish(msgspec.Struct, frozen=True):
     """What pods of one pattern have in common."""
 
     asks: tuple[Ask, ...]
+    plan: Plan
+    """The same as the search reads them."""
     devices_signature: bytes
     """Equal for pods that the same free devices satisfy."""
     signature: bytes
@@ -62,7 +66,7 @@ class Pattern(Wish, frozen=True):
 
     is_refused: bool
     """Whether something that a claim says can't be met at all."""
-    unjoinable: str
+    refused_topology: str
     """Why its cards can't be had joined, though they must be; empty where that is no matter."""
     said: tuple[Said, ...]
     """By each of the open claims."""
@@ -125,9 +129,10 @@ def _pattern(
     signature = b"|".join([one for one, _, _ in told])
     is_elsewhere = any(pool not in ("", pod.pool) for _, _, pool in told)
     faulty = any(one.faults(placement) or one.missing for one in said)
-    unjoined = _unjoinable(placement, said) if in_full else ""
+    refusal = _refused_topology(placement, said) if in_full else ""
     return Pattern(
         asks,
+        plan_of(asks, len(said)),
         signature,
         needed + b"|" + signature,
         placement,
@@ -138,8 +143,8 @@ def _pattern(
         in_full,
         alone,
         any(ask.preference for ask in asks),
-        is_elsewhere or faulty or bool(unjoined),
-        unjoined,
+        is_elsewhere or faulty or bool(refusal),
+        refusal,
         said,
         pod.needs,
     )
@@ -165,9 +170,9 @@ def _placement(policy: Placement, said: Sequence[Said]) -> Placement:
     return policy
 
 
-def _unjoinable(placement: Placement, said: Sequence[Said]) -> str:
+def _refused_topology(placement: Placement, said: Sequence[Said]) -> str:
     topologies = [topology for _, topology in (one.placement for one in said)]
-    return unjoinable(placement, topologies, sum(one.most_devices for one in said))
+    return refused_topology(placement, topologies, sum(one.most_devices for one in said))
 
 
 def _modes(pod: Pod, placement: Placement, binder_counts: bool) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ A preference never refuses a card. Keys are tuples of whole numbers, the lowest 
 criteria all keys are equal, and the score alone decides.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Protocol
 
 from dray.domain.claims import Claim
@@ -13,8 +13,8 @@ from dray.domain.names import DRIVER, PREFER_FIELD
 from dray.domain.preference import ByAmount, ByModel, Preference, parse_preference
 from dray.domain.quantities import parse_quantity
 from dray_allocator.fit.parameters import own_parameters
+from dray_allocator.structured.ordered import Key
 
-Key = tuple[int, ...]
 MODEL = "model"
 
 
@@ -41,11 +41,6 @@ def preference_of(claim: Claim, request: str) -> Preference:
 def card_key(preference: Preference, device: Device) -> Key:
     """One number per criterion. A card that does not say what is asked for comes last."""
     return tuple(_number(criterion, device) for criterion in preference)
-
-
-def cards_key(keys: Iterable[Key]) -> tuple[Key, ...]:
-    """Of several cards together: the worst counts first, as they wait for each other."""
-    return tuple(sorted(keys, reverse=True))
 
 
 def _number(criterion: ByAmount | ByModel, device: Device) -> int:

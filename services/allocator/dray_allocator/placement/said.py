@@ -13,9 +13,9 @@ from dray_allocator.facts import Facts
 from dray_allocator.fit.parameters import own_parameters
 from dray_allocator.fit.percent import percents
 from dray_allocator.fit.search import Ask
-from dray_allocator.lane.asking import asks_of, needs_lane
+from dray_allocator.lane.asking import asks_of, needs_lane, tolerations_of
 from dray_allocator.placement.preference import preference_of
-from dray_allocator.placement.sense import most_devices, senseless
+from dray_allocator.placement.validate_claim import most_devices, validate_claim
 from dray_allocator.specs import beside
 
 _MOST_BYTES: Final = 2**24
@@ -67,14 +67,14 @@ class Sayings:
 
 def _said(facts: Facts, claim: Claim) -> Said:
     in_full, named = needs_lane(claim), [ask.device_class for ask in asks_of(claim)]
-    nonsense = tuple(senseless(claim, is_compatible=False))
+    nonsense = tuple(validate_claim(claim, is_compatible=False))
     asks = () if in_full or nonsense else claim.spec.requests
     known = facts.classes
     return Said(
         in_full,
         tuple(_ask(facts, claim, request) for request in asks),
         nonsense,
-        tuple(senseless(claim, is_compatible=True)),
+        tuple(validate_claim(claim, is_compatible=True)),
         most_devices(claim),
         tuple(name for name in named if name not in known),
         _placement(claim),
@@ -92,7 +92,14 @@ def _ask(facts: Facts, claim: Claim, request: DeviceRequest) -> Ask:
     signature = msgspec.json.encode((request.device_class, selectors, request.tolerations))
     shares = percents(claim, request.name)
     return Ask(
-        0, request, selectors, constraints, signature, shares, preference_of(claim, request.name)
+        0,
+        request,
+        selectors,
+        constraints,
+        signature,
+        tolerations_of(request),
+        shares,
+        preference_of(claim, request.name),
     )
 
 

@@ -2,23 +2,28 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from dray.domain.devices import DeviceClass
-from dray.domain.dra.asks import Ask, Claim, Holding
+from dray.domain.dra.asks import Ask, Claim
 from dray.domain.dra.nodes import Node
 from dray.domain.dra.results import AllocationResult
 from dray.domain.dra.slices import Slice
+from dray_allocator.structured.budget import SearchBudget
 from dray_allocator.structured.candidates import Candidate, candidates_of
-from dray_allocator.structured.capacity import Stated, as_stated
+from dray_allocator.structured.capacity import Stated, as_stated, demand_by
 from dray_allocator.structured.errors import NodeAllocationError
 from dray_allocator.structured.plan import Planner
 from dray_allocator.structured.pools import Pool, gather
 from dray_allocator.structured.results import chosen_of, result_of
 from dray_allocator.structured.rules import Rules
-from dray_allocator.structured.search import DEVICES_LOOKED_AT, Looks, Search
+from dray_allocator.structured.search import Search
 from dray_allocator.structured.selectors import Selectors
-from dray_allocator.structured.taking import Books
-from dray_allocator.structured.usage import usage_of
+from dray_allocator.structured.taking import AllocationState
+from dray_allocator.structured.usage import Usage
+
+MOST_LOOKED_AT: Final = 500_000
+"""Devices that a search looks at before it gives up: some seconds' worth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +33,7 @@ class Problem:
     node: Node
     slices: Sequence[Slice]
     classes: Sequence[DeviceClass]
-    holdings: Sequence[Holding]
+    usage: Usage
     """What other claims hold."""
     claims: Sequence[Claim]
 
@@ -37,15 +42,14 @@ def allocate(
     problem: Problem,
     rules: Rules,
     *,
-    most_devices: int = DEVICES_LOOKED_AT,
-    looks: Looks | None = None,
+    budget: SearchBudget | None = None,
     selectors: Selectors | None = None,
     stated: Stated = as_stated,
 ) -> list[AllocationResult] | None:
     """What each claim gets, in the order of the claims; None where they don't fit on the node.
 
-    ``most_devices`` bounds the devices that the search looks at; ``looks`` does so instead where
-    the caller counts. ``selectors``, of the same node and rules, may be more forgiving. ``stated``
+    ``budget`` bounds the devices that the search looks at; by default to ``MOST_LOOKED_AT``.
+    ``selectors``, of the same node and rules, may be more forgiving. ``stated``
     tells what requests take of a device where that is not in the claim.
 
     Raises:
@@ -55,11 +59,11 @@ def allocate(
         SearchLimitError: the search takes too long.
     """
     pools = gather(problem.slices, problem.node, rules)
-    books = Books(problem.claims, usage_of(problem.holdings, rules), rules, stated)
+    state = AllocationState(problem.claims, problem.usage, rules, demand_by(rules, stated))
     selectors = selectors or Selectors(problem.node, rules)
 
     def has_room(ask: Ask, candidate: Candidate) -> bool:
-        return books.has_room(ask, candidate, now=rules.all_by_what_is_left)
+        return state.has_room(ask, candidate, now=rules.all_by_what_is_left)
 
     classes = {one.name: one for one in problem.classes}
     candidates = tuple(candidates_of(pool for pool in pools if _is_usable(pool, rules)))
@@ -68,12 +72,12 @@ def allocate(
     search = Search(
         problem.claims,
         plans,
-        candidates,
-        books,
+        lambda alternative: candidates,
+        state,
         selectors.take,
         rules,
+        budget or SearchBudget(MOST_LOOKED_AT),
         invalid=next((pool for pool in pools if pool.invalid), None),
-        looks=looks or Looks(most_devices),
     )
     if not search.run():
         _blame(pools, rules)
@@ -85,7 +89,7 @@ def allocate(
                 [wanted.alternatives for wanted in plans[index]],
                 {request: found for (at, request), found in search.chosen.items() if at == index},
             ),
-            books.taken[index],
+            state.taken[index],
             problem.node,
             rules,
         )

@@ -39,6 +39,8 @@ _DEFAULTS: Final = {
 }
 _SIMPLE: Final = frozenset({ADMIN_ACCESS, PRIORITIZED_LIST, PARTITIONABLE, DEVICE_TAINTS})
 """Features that the allocator without sharing and binding conditions knows."""
+NEWEST: Final = "1.37"
+"""The newest minor of Kubernetes whose rules are known."""
 KNOWN: Final = _DEFAULTS[37] | {LIST_ATTRIBUTES}
 
 

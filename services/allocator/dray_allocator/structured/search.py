@@ -6,21 +6,19 @@ search goes on, is told how that ended, and takes its device back before it trie
 """
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import NamedTuple
 
 from dray.domain.devices import DeviceClass
 from dray.domain.dra.asks import MOST_DEVICES, Ask, Claim
+from dray_allocator.structured.budget import SearchBudget
 from dray_allocator.structured.candidates import Candidate
 from dray_allocator.structured.errors import AllocationError, SearchLimitError
 from dray_allocator.structured.plan import Alternative, Wanted
 from dray_allocator.structured.pools import Pool
 from dray_allocator.structured.rules import Rules
-from dray_allocator.structured.taking import Books
+from dray_allocator.structured.taking import AllocationState
 
-DEVICES_LOOKED_AT: Final = 500_000
-"""Devices that a search looks at before it gives up: some seconds' worth."""
 Take = Callable[[Claim, Ask, DeviceClass, Candidate], bool]
 
 
@@ -33,8 +31,7 @@ class Ending(Enum):
     only an alternative that takes fewer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """The device that is looked for next."""
 
     claim: int = 0
@@ -46,50 +43,40 @@ class Place:
     """Where among all devices the request goes on: the order within a request does not matter."""
 
 
-class Looks:
-    """How many devices may still be looked at."""
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self.left = most
-
-    def take(self) -> bool:
-        """Look at one more; False where there is none left."""
-        self.left -= 1
-        return self.left >= 0
-
-
 Choice = Generator[Place, Ending, Ending]
 
 
 class Search:
-    """One search for devices for all claims together."""
+    """One search for devices for all claims together.
+
+    ``candidates`` are those that a request tries, in their order.
+    """
 
     def __init__(
         self,
         claims: Sequence[Claim],
         plans: Sequence[Sequence[Wanted]],
-        candidates: Sequence[Candidate],
-        books: Books,
+        candidates: Callable[[Alternative], Sequence[Candidate]],
+        state: AllocationState,
         take: Take,
         rules: Rules,
+        budget: SearchBudget,
         *,
         invalid: Pool | None = None,
-        looks: "Looks | None" = None,
     ) -> None:
         self._claims = claims
         self._plans = plans
         self._candidates = candidates
-        self._books = books
+        self._state = state
         self._selected = take
         self._rules = rules
         self._invalid = invalid
-        self._looks = looks or Looks(DEVICES_LOOKED_AT)
+        self._budget = budget
         self.chosen: dict[tuple[int, int], int] = {}
         """The alternative of each request that has several."""
 
     def run(self) -> bool:
-        """Whether there is a solution; the books then hold it.
+        """Whether there is a solution; the state then holds it.
 
         Raises:
             AllocationError: something on the way ends the attempt, or the first claim comes to too
@@ -131,7 +118,7 @@ class Search:
         if place.device >= alternative.count:
             return self._next_request(place)
         missing = alternative.count - place.device
-        if len(self._books.taken[place.claim]) + missing > MOST_DEVICES:
+        if len(self._state.taken[place.claim]) + missing > MOST_DEVICES:
             return _refused(Ending.TOO_MANY)
         if alternative.every is not None:
             return self._this_device(place, alternative, alternative.every[place.device])
@@ -157,7 +144,7 @@ class Search:
     def _this_device(self, place: Place, alternative: Alternative, device: Candidate) -> Choice:
         """Mode All: the device is had, or the request fails."""
         self._look()
-        undo = self._books.take(place.claim, alternative, device, must=True)
+        undo = self._state.take(place.claim, alternative, device, must=True)
         if undo is None:
             return Ending.NO_FIT
         forgets = self._rules.all_forgets_alternative and place.alternative is not None
@@ -168,16 +155,17 @@ class Search:
 
     def _devices(self, place: Place, alternative: Alternative) -> Choice:
         claim, ask = self._claims[place.claim], alternative.ask
-        for index in range(place.start, len(self._candidates)):
+        candidates = self._candidates(alternative)
+        for index in range(place.start, len(candidates)):
             self._look()
-            candidate = self._candidates[index]
-            if not self._books.is_free(place.claim, ask, candidate):
+            candidate = candidates[index]
+            if not self._state.is_free(place.claim, ask, candidate):
                 continue
             if not self._selected(claim, ask, alternative.of_class, candidate):
                 continue
-            if not self._books.has_room(ask, candidate):
+            if not self._state.has_room(ask, candidate):
                 continue
-            undo = self._books.take(place.claim, alternative, candidate, must=False)
+            undo = self._state.take(place.claim, alternative, candidate, must=False)
             if undo is None:
                 continue
             start = 0 if self._rules.repeats_within_request else index + 1
@@ -192,9 +180,9 @@ class Search:
         return Ending.NO_FIT
 
     def _look(self) -> None:
-        if not self._looks.take():
+        if not self._budget.take():
             raise SearchLimitError(
-                f"gave up after looking at {self._looks.most} devices without an answer: the "
+                f"gave up after looking at {self._budget.most} devices without an answer: the "
                 "claims leave too many combinations open; ask for fewer devices at a time, or "
                 "narrow the selectors"
             )

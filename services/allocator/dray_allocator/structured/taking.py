@@ -1,16 +1,15 @@
 """Taking one more device: everything that is checked and changed by it, and how that is undone."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from dray.domain.devices import Taint
-from dray.domain.dra.asks import Ask, Claim
-from dray.domain.dra.slices import Device
+from dray.domain.dra.asks import Ask, Claim, DeviceToleration
 from dray_allocator.structured.amounts import Amount
 from dray_allocator.structured.candidates import Candidate
-from dray_allocator.structured.capacity import Demand, Stated, as_stated, demand
+from dray_allocator.structured.capacity import Demand, DemandOf
 from dray_allocator.structured.constraints import Tracked, tracked
 from dray_allocator.structured.counters import Counters
 from dray_allocator.structured.errors import AllocationError
@@ -29,10 +28,10 @@ class Taken:
     alternative: Alternative
     candidate: Candidate
     is_share: bool
-    consumed: dict[str, Amount] = field(default_factory=dict)
+    consumed: Mapping[str, Amount] = field(default_factory=dict)
 
 
-class Books:
+class AllocationState:
     """What is in use by the claims being allocated, beside what was in use before.
 
     Changes are undone in the reverse order of their making; devices and amounts then stand as
@@ -40,12 +39,12 @@ class Books:
     """
 
     def __init__(
-        self, claims: Sequence[Claim], usage: Usage, rules: Rules, stated: Stated = as_stated
+        self, claims: Sequence[Claim], usage: Usage, rules: Rules, demand_of: DemandOf
     ) -> None:
         self._usage = usage
-        self._stated = stated
+        self._demand_of = demand_of
         self._rules = rules
-        self._standings: dict[Candidate, _Standing] = {}
+        self._devices: dict[Candidate, DeviceState] = {}
         self._demands: dict[tuple[int, Candidate], Demand | None] = {}
         self._counters = Counters(usage.holds, rules)
         self._claims = claims
@@ -57,10 +56,10 @@ class Books:
 
     def is_free(self, claim: int, ask: Ask, candidate: Candidate) -> bool:
         """Whether nothing holds the device as a whole; for admin access, nothing in the claim."""
-        standing = self._standing(candidate)
+        device_state = self._device(candidate)
         if ask.admin_access:
-            return claim not in standing.picked
-        return not standing.picked and not standing.is_held
+            return claim not in device_state.picked
+        return not device_state.picked and not device_state.is_held
 
     def has_room(self, ask: Ask, candidate: Candidate, *, now: bool = True) -> bool:
         """Whether the device has the capacities asked for: of what is left now, or ever.
@@ -73,14 +72,15 @@ class Books:
         wanted = self._demand(ask, candidate)
         if wanted is None:
             return False
-        return wanted.fits_beside(self._standing(candidate).consumed if now else {})
+        return wanted.fits_beside(self._device(candidate).consumed if now else {})
 
     def take(
         self, claim: int, alternative: Alternative, candidate: Candidate, *, must: bool
     ) -> Undo | None:
         """Take a device that the selectors took; None where it can't be had.
 
-        ``must``: mode All depends on this very device, and whether it has room is not known yet.
+        Without ``must``, `is_free` and `has_room` were asked before; with it, mode All depends on
+        this very device.
 
         Raises:
             AllocationError: a constraint keeps away a device that all depends on, or an amount
@@ -96,12 +96,13 @@ class Books:
         """The checks in upstream's order, which decides what is an error and what no fit."""
         device, ask = attempt.candidate.device, attempt.alternative.ask
         is_share = device.allow_multiple_allocations and self._rules.consumable_capacity
-        is_watched_share = is_share and ask.admin_access
-        if not is_watched_share and not self.is_free(attempt.claim, ask, attempt.candidate):
-            return False
+        if attempt.must:
+            is_watched_share = is_share and ask.admin_access
+            if not is_watched_share and not self.is_free(attempt.claim, ask, attempt.candidate):
+                return False
         if not self._take_counters(attempt, is_share):
             return False
-        if self._rules.device_taints and untolerated(device, ask):
+        if self._rules.device_taints and untolerated(device.taints, ask.tolerations):
             return False
         if not self._meet_constraints(attempt):
             return False
@@ -141,44 +142,42 @@ class Books:
     def _enter(self, attempt: "_Attempt", is_share: bool) -> None:
         """Write down that the device is taken. Checked before: nothing is refused here."""
         claim, candidate = attempt.claim, attempt.candidate
-        standing = self._standing(candidate)
-        amounts: dict[str, Amount] = {}
+        device_state = self._device(candidate)
+        amounts: Mapping[str, Amount] = {}
         if is_share:
             wanted = self._demand(attempt.alternative.ask, candidate)
             amounts = wanted.amounts if wanted else {}
-            standing.share(wanted, 1)
-            attempt.undo.append(lambda: standing.share(wanted, -1))
+            device_state.share(wanted, 1)
+            attempt.undo.append(lambda: device_state.share(wanted, -1))
         else:
-            standing.picked.add(claim)
-            attempt.undo.append(lambda: standing.picked.discard(claim))
+            device_state.picked.add(claim)
+            attempt.undo.append(lambda: device_state.picked.discard(claim))
         taken = self.taken[claim]
         taken.append(Taken(attempt.alternative, candidate, is_share, amounts))
         attempt.undo.append(lambda: _drop(taken))
 
     def _counts_as_shared(self, candidate: Candidate) -> bool:
-        if candidate.id in self._usage.consumed or self._standing(candidate).shares:
+        if candidate.id in self._usage.consumed or self._device(candidate).shares:
             return True
         return not self._rules.bare_share_frees_counters and candidate.id in self._usage.shared
 
     def _demand(self, ask: Ask, candidate: Candidate) -> Demand | None:
         key = id(ask), candidate
         if key not in self._demands:
-            device = candidate.device
-            stated = self._stated(ask, device)
-            self._demands[key] = demand(stated, device.capacity, self._rules)
+            self._demands[key] = self._demand_of(ask, candidate)
         return self._demands[key]
 
-    def _standing(self, candidate: Candidate) -> "_Standing":
-        found = self._standings.get(candidate)
+    def _device(self, candidate: Candidate) -> "DeviceState":
+        found = self._devices.get(candidate)
         if found is None:
             used = self._usage.consumed.get(candidate.id, {})
-            found = _Standing(candidate.id in self._usage.whole, dict(used))
-            self._standings[candidate] = found
+            found = DeviceState(candidate.id in self._usage.whole, dict(used))
+            self._devices[candidate] = found
         return found
 
 
 @dataclass(slots=True, eq=False)
-class _Standing:
+class DeviceState:
     """How one device stands: what held it before, and what the attempt does with it."""
 
     is_held: bool
@@ -193,11 +192,11 @@ class _Standing:
     def share(self, wanted: Demand | None, sign: int) -> None:
         """Add a share, or with -1 take it back."""
         self.shares += sign
-        for name, taken, _ in wanted.rows if wanted else ():
+        for name, taken in wanted.nano.items() if wanted else ():
             self.consumed[name] = self.consumed.get(name, 0) + sign * taken
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class _Attempt:
     """What is to be taken for whom, and the changes made for it so far."""
 
@@ -217,11 +216,9 @@ def _drop(entries: list[Any]) -> None:
     entries.pop()
 
 
-def untolerated(device: Device, ask: Ask) -> Taint | None:
-    """A taint that keeps the ask away; effects other than these are only told."""
-    for taint in device.taints:
-        if taint.effect in _KEEPS_AWAY and not any(
-            toleration.tolerates(taint) for toleration in ask.tolerations
-        ):
+def untolerated(taints: Iterable[Taint], tolerations: Sequence[DeviceToleration]) -> Taint | None:
+    """A taint of a device that keeps a request away; effects other than these are only told."""
+    for taint in taints:
+        if taint.effect in _KEEPS_AWAY and not any(one.tolerates(taint) for one in tolerations):
             return taint
     return None

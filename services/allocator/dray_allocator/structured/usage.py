@@ -1,6 +1,6 @@
 """What claims hold already, as far as it limits others."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
 from dray.domain.devices import DeviceId
@@ -13,10 +13,10 @@ from dray_allocator.structured.rules import Rules
 class Usage:
     """Devices in use before the attempt."""
 
-    whole: frozenset[DeviceId] = frozenset()
-    shared: frozenset[DeviceId] = frozenset()
+    whole: Set[DeviceId] = frozenset()
+    shared: Set[DeviceId] = frozenset()
     """Of which at least one share is held."""
-    consumed: dict[DeviceId, dict[str, int]] = field(default_factory=dict)
+    consumed: Mapping[DeviceId, Mapping[str, int]] = field(default_factory=dict)
     """The sum of the shares that state what they consume, be it nothing, in billionths."""
 
     def holds(self, device: DeviceId) -> bool:
@@ -41,4 +41,4 @@ def usage_of(holdings: Iterable[Holding], rules: Rules) -> Usage:
             sums = consumed.setdefault(device, {})
             for name, amount in holding.consumed.items():
                 sums[name] = sums.get(name, 0) + parse_quantity(amount).nano
-    return Usage(frozenset(whole), frozenset(shared), consumed)
+    return Usage(whole, shared, consumed)

@@ -5,8 +5,17 @@ from collections.abc import Awaitable, Callable
 import structlog
 from msgspec.structs import replace
 
-from dray.domain.names import OWNER_DRAY
-from dray.kube.ports import CLAIMS, PODS, ConflictError, KubeError, NotFoundError, RefusedError
+from dray.domain.names import CLAIM_FINALIZER, DECISION, OWNER_DRAY
+from dray.kube.convert_metadata import attempt_annotation
+from dray.kube.ports import (
+    CLAIMS,
+    PODS,
+    ConflictError,
+    KubeError,
+    KubeUnavailableError,
+    NotFoundError,
+    RefusedError,
+)
 from dray.messages.decisions import ClaimDecision, PodDecision
 from dray.runtime.clock import Clock
 from dray_claim_controller.deciding.executing import MayCommit
@@ -56,6 +65,9 @@ class Steps:
         self._watching.caused(claim.uid, order.cause)
         answer = await self._writes.mark(seen, claim.attempt, self.spans.position(order))
         self._watching.answered(CLAIMS, answer)
+        _check_kept(attempt_annotation(answer, DECISION) == claim.attempt, f"annotation {DECISION}")
+        finalizers = answer["metadata"].get("finalizers") or ()
+        _check_kept(CLAIM_FINALIZER in finalizers, f"finalizer {CLAIM_FINALIZER}")
 
     async def commit(self, claim: ClaimDecision, order: Order) -> Stop | None:
         """Write the allocation, unless it would sell a device twice: that ends the order."""
@@ -145,7 +157,18 @@ class Steps:
             raise
         self._watching.answered(CLAIMS, answer)
         self.in_flight.leave(holding.claim_uid)
+        _check_kept(bool((answer.get("status") or {}).get("allocation")), "status.allocation")
 
     async def _hold(self, name: str, order: Order) -> None:
         if self._hook is not None:
             await self._hook(name, order.decision)
+
+
+def _check_kept(is_kept: bool, what: str) -> None:
+    """Raises KubeUnavailableError where the server has stored a write without a part of it: the
+    step is tried again after a rest, and not at once for ever."""
+    if not is_kept:
+        raise KubeUnavailableError(
+            f"the API server does not keep {what} of the ResourceClaim: does an admission webhook "
+            "or policy remove it?"
+        )

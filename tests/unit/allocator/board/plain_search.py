@@ -1,9 +1,9 @@
-"""The allocator as it was before there was a board.
-
-Every node is judged by ``node.predicates``, every set of cards by ``fit.search``.
+"""The allocator without a node table: every node is judged by ``node.predicates``, every set of
+cards by a plain search.
 """
 
-from dray_allocator.fit.search import STEPS, Search, Tries
+from tests.unit.allocator.reference_search import Reference
+
 from dray_allocator.node.predicates import fits
 from dray_allocator.placement.ask import Wanted
 from dray_allocator.placement.modes import MOST_LOAD, card_load, tie
@@ -15,11 +15,10 @@ def shares_on(state, want: Wanted, node: str, means):
         return None
     sign = -1 if means[1] == "binpack" else 1
 
-    def preference(_, card):
+    def rate(_, card):
         return (), sign * card_load_by_hand(state, want, card, means[2]), tie(card.name)
 
-    search = Search(state.ledger, preference, Tries().at_most(STEPS))
-    return search.place(want.asks, state.fleet.of(node), state.selectors)
+    return Reference(state, want.asks, rate).shares(node)
 
 
 def key_by_hand(state, want: Wanted, node: str, means) -> tuple[int, int]:

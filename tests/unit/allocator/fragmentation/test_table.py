@@ -127,3 +127,11 @@ def test_the_largest_numbers_are_still_whole(by_hand):
     assert table.worth(*summed(table, [state])).tolist() == [by_hand(state, pods)]
     assert abs(by_hand(state, pods)) < 2**53
     assert np.finfo(np.float64).nmant == 52
+
+
+def test_a_pod_that_asks_for_more_cpu_than_64_bits_hold_makes_no_cpu_ample():
+    pods = [typical(10**23, 1, 500, 500)]
+    state = on(10**6, 1000)
+    ample = Ample(Table(2, pods))
+
+    assert ample.worth_of(state[1], state[0]) is None

@@ -19,6 +19,7 @@ from dray_allocator.rules import Rules
 from dray_allocator.structured.allocate import Problem, allocate
 from dray_allocator.structured.errors import AllocationError, NodeAllocationError
 from dray_allocator.structured.rules import DEVICE_BINDING, rules_for
+from dray_allocator.structured.usage import usage_of
 
 NVIDIA = "gpu.nvidia.com"
 KINDS = ("plain", "shared", "other", "counting", "nameless")
@@ -90,10 +91,11 @@ def expected(lane: Any, uid: str, version: str) -> tuple[str, list[Any]] | str |
     ]
     claims = [claim_of(state.facts.claims[f"claim-{uid}"])]
     classes = tuple(state.facts.classes.values())
+    usage = usage_of(held, rules)
     best: tuple[int, str, list[Any]] | None = None
     for node in sorted(state.facts.nodes, key=lambda name: tie(f"uid-{name}")):
         try:
-            found = allocate(Problem(Node(node), slices, classes, held, claims), rules)
+            found = allocate(Problem(Node(node), slices, classes, usage, claims), rules)
         except NodeAllocationError:
             continue
         except AllocationError as error:

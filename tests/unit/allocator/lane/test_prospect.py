@@ -8,15 +8,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dray.domain import names
+from dray_allocator import deciding
 from dray_allocator.deciding import Step
 from dray_allocator.events import Continue
 from dray_allocator.handle import handle
 from dray_allocator.lane import choose, prospect, reasons
-from dray_allocator.lane.choose import Effort, Pause, Walk
+from dray_allocator.lane.choose import Pause, Walk
 from dray_allocator.lane.trial import tried
 from dray_allocator.placement.ask import wanted
 from dray_allocator.placement.lanes import find, find_with, may_fit, why_not
 from dray_allocator.rules import Rules
+from dray_allocator.structured.budget import SearchBudget
 
 NVIDIA = "gpu.nvidia.com"
 MEMORY = {"capacity": {"requests": {"memory": "15Gi"}}}
@@ -194,7 +196,7 @@ def test_a_long_search_stops_and_goes_on_where_it_was(lane: Any, looked: list[st
     looked.clear()
 
     want, pauses = wanted(state, "pool", state.facts.pods["p"]), 0
-    while isinstance(found := find_with(state, domain, want, Effort(8)), Pause):
+    while isinstance(found := find_with(state, domain, want, SearchBudget(8)), Pause):
         pauses += 1
     assert found is None
     assert pauses > 2
@@ -206,7 +208,7 @@ def test_others_are_decided_while_a_long_search_goes_on(
 ) -> None:
     odd_fleet(lane, 12)
     lane.publish("n000", lane.device("plain"))
-    monkeypatch.setattr(choose.Effort, "__init__", lambda self, left=4: setattr(self, "left", left))
+    monkeypatch.setattr(deciding, "STEP_LOOKS", 4)
     state, done = lane.world.state, []
 
     def stepwise(event: Any) -> Any:

@@ -10,7 +10,9 @@ from dray.domain.dra.asks import Ask, Claim, Holding, Request
 from dray.domain.dra.nodes import Node, NodeSelector, Reach, Requirement, Term
 from dray.domain.dra.slices import CounterSet, CounterUse, Device, Slice
 from dray_allocator.structured.allocate import Problem, allocate
+from dray_allocator.structured.budget import SearchBudget
 from dray_allocator.structured.rules import rules_for
+from dray_allocator.structured.usage import usage_of
 
 CLASS = "any"
 
@@ -40,8 +42,10 @@ class Cluster:
 
     def allocate(self, *claims, most=100_000):
         """The results of ``claims``, or None where they don't fit."""
-        problem = Problem(self.node, self.slices, self.classes, self.holdings, claims)
-        return allocate(problem, rules_for(self.version, self.features), most_devices=most)
+        rules = rules_for(self.version, self.features)
+        usage = usage_of(self.holdings, rules)
+        problem = Problem(self.node, self.slices, self.classes, usage, claims)
+        return allocate(problem, rules, budget=SearchBudget(most))
 
     def fit(self, *claims):
         """Which device each request got, per claim, or None where they don't fit."""

@@ -6,13 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dray.domain.claims import Constraint
-from dray.domain.devices import Capacity, DeviceClass, RequestPolicy
-from dray.domain.dra.asks import Ask, Claim, Holding, Request
+from dray.domain.devices import Capacity, DeviceClass, DeviceId, RequestPolicy
+from dray.domain.dra.asks import Ask, Claim, Request
 from dray.domain.dra.nodes import Node, Reach
 from dray.domain.dra.slices import CounterSet, CounterUse, Device, Slice
 from dray.domain.quantities import parse_quantity
 from dray_allocator.structured.allocate import Problem, allocate
 from dray_allocator.structured.rules import rules_for
+from dray_allocator.structured.usage import Usage
 
 HERE = Node("here")
 ANY = [DeviceClass("any")]
@@ -51,8 +52,9 @@ def problems(draw, **kinds):
         ),
     ]
     claims = [draw(claims_of(f"c{n}")) for n in range(draw(st.integers(1, 2)))]
-    held = [Holding("d.x", "p", device.name) for device in found if draw(st.integers(0, 4)) == 0]
-    return Problem(HERE, slices, ANY, held, claims)
+    held = [device.name for device in found if draw(st.integers(0, 4)) == 0]
+    usage = Usage(frozenset(DeviceId("d.x", "p", name) for name in held))
+    return Problem(HERE, slices, ANY, usage, claims)
 
 
 @st.composite
@@ -96,7 +98,7 @@ def test_what_is_allocated_is_there(problem):
     known = published(problem)
     taken = [result for one in found for result in one.devices]
     mine = [one.id.device for one in taken if not known[one.id.device].allow_multiple_allocations]
-    held = [holding.device for holding in problem.holdings]
+    held = sorted(one.device for one in problem.usage.whole)
     assert len(mine + held) == len({*mine, *held})
     counted = sum(int(use.counters["c"]) for name in mine + held for use in known[name].consumes)
     assert counted <= 4 or not any(known[name].consumes for name in mine)
@@ -147,7 +149,7 @@ def is_valid(problem, choice):
     """Whether no device is taken twice, the counter suffices, and constraints hold."""
     known, rest = published(problem), list(choice)
     names = [name for chosen in choice for name in chosen]
-    names += [holding.device for holding in problem.holdings]
+    names += sorted(one.device for one in problem.usage.whole)
     if len(names) != len(set(names)):
         return False
     needed = sum(int(use.counters["c"]) for name in names for use in known[name].consumes)

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 from msgspec.structs import replace
-from tests.unit.cli.doctor_deep.sights import (
+from tests.unit.cli.doctor_deep.snapshots import (
     CARD,
     NODE,
     ONE,
@@ -20,7 +20,7 @@ from tests.unit.cli.doctor_deep.sights import (
     decided,
     found,
     released,
-    sight_of,
+    snapshot_of,
 )
 
 from dray.domain import json_codec
@@ -30,8 +30,7 @@ from dray.domain.pods import Node
 from dray.messages.decisions import AnyRecord
 from dray_allocator.dump import holdings_of
 from dray_cli.doctor.deep.compare import differences
-from dray_cli.doctor.deep.look import too_large
-from dray_cli.doctor.deep.sight import Log, Replica, Sight
+from dray_cli.doctor.deep.snapshot import ClusterSnapshot, LogSummary, ReplicaAnswer
 
 
 @pytest.mark.parametrize(
@@ -49,7 +48,7 @@ from dray_cli.doctor.deep.sight import Log, Replica, Sight
 def test_what_is_as_it_should_be_is_no_difference(
     held: Allocation | None, records: list[AnyRecord]
 ) -> None:
-    assert found(sight_of([claim(held)], records)) == {}
+    assert found(snapshot_of([claim(held)], records)) == {}
 
 
 @pytest.mark.parametrize(
@@ -70,7 +69,7 @@ def test_what_is_as_it_should_be_is_no_difference(
 def test_a_log_that_says_otherwise_than_the_status_is_named(
     written: list[Claim], records: list[AnyRecord], kind: str
 ) -> None:
-    (one,) = found(sight_of(written, records)).values()
+    (one,) = found(snapshot_of(written, records)).values()
 
     assert one.kind == kind
     assert one.about == f"claim default/of-{UID}"
@@ -79,7 +78,7 @@ def test_a_log_that_says_otherwise_than_the_status_is_named(
 
 
 def test_both_devices_are_named_with_what_each_side_says_and_since_when() -> None:
-    one = found(sight_of([claim(OTHER)], [decided(ONE), released("committed")]))[
+    one = found(snapshot_of([claim(OTHER)], [decided(ONE), released("committed")]))[
         "another-allocation"
     ]
 
@@ -95,8 +94,8 @@ def test_both_devices_are_named_with_what_each_side_says_and_since_when() -> Non
 
 
 def test_a_decision_is_late_only_after_the_allocators_own_time_out() -> None:
-    assert found(sight_of([claim(None)], [decided(ONE)], later_s=40)) == {}
-    late = found(sight_of([claim(None)], [decided(ONE)], later_s=60))
+    assert found(snapshot_of([claim(None)], [decided(ONE)], later_s=40)) == {}
+    late = found(snapshot_of([claim(None)], [decided(ONE)], later_s=60))
     assert list(late) == ["decision-not-carried-out"]
 
 
@@ -107,28 +106,28 @@ def test_a_decision_is_late_only_after_the_allocators_own_time_out() -> None:
 def test_what_kube_scheduler_may_have_allocated_is_no_difference(
     node: dict[str, Any], records: list[AnyRecord]
 ) -> None:
-    sight = sight_of([claim(OTHER)], records)
-    sight.lent[NODE] = None
-    assert found(sight) == {}
+    snapshot = snapshot_of([claim(OTHER)], records)
+    snapshot.lent[NODE] = None
+    assert found(snapshot) == {}
 
 
 def test_a_log_that_was_trimmed_or_opened_later_need_not_know_an_allocation() -> None:
-    trimmed = sight_of([claim(ONE)])
-    trimmed.logs[POOL] = Log(whole=False)
-    later = sight_of([claim(ONE)])
-    later.logs[POOL] = Log(whole=True, opened_unix_s=START_UNIX_S + 601)
+    trimmed = snapshot_of([claim(ONE)])
+    trimmed.logs[POOL] = LogSummary(whole=False)
+    later = snapshot_of([claim(ONE)])
+    later.logs[POOL] = LogSummary(whole=True, opened_unix_s=START_UNIX_S + 601)
     assert found(trimmed) == found(later) == {}
 
 
 def test_a_claim_that_kubernetes_refuses_to_write_is_named_with_what_is_kept_for_it() -> None:
     """Its fact says more than its annotations do, and is not old for that."""
-    kept = sight_of([claim(None, decision=1)], [decided(ONE)], later_s=600)
+    kept = snapshot_of([claim(None, decision=1)], [decided(ONE)], later_s=600)
     kept.given_up[UID] = GivenUp(1, 0, 7, "policy denied the request")
     (one,) = found(kept).values()
     assert (one.kind, one.devices) == ("claim-is-refused", ("gpu-0 on node-1",))
     assert "policy denied the request" in one.sides[1].says
 
-    given_back = sight_of(
+    given_back = snapshot_of(
         [claim(None)], [decided(ONE), released("voided")], [claim(None, void=1)], later_s=600
     )
     given_back.given_up[UID] = GivenUp(1, 1, 7, "policy denied the request")
@@ -138,7 +137,7 @@ def test_a_claim_that_kubernetes_refuses_to_write_is_named_with_what_is_kept_for
 
 def test_a_fact_that_is_old_is_named_by_the_fields_that_differ() -> None:
     records = [decided(ONE), released("committed")]
-    one = found(sight_of([claim(ONE, void=3)], records, [claim(ONE)]))["fact-is-old"]
+    one = found(snapshot_of([claim(ONE, void=3)], records, [claim(ONE)]))["stale-fact"]
 
     assert [side.says for side in one.sides] == ["void 3", "void 0"]
     assert "claim-controller" in one.do
@@ -151,7 +150,7 @@ def test_a_claim_that_one_side_lacks_is_named_once(
     written: list[Claim], facts: list[Claim]
 ) -> None:
     records = [decided(ONE), released("committed")]
-    one = found(sight_of(written, records, facts))["fact-is-old"]
+    one = found(snapshot_of(written, records, facts))["stale-fact"]
 
     says = [side.says for side in one.sides]
     assert sorted(says) == ["gpu-0 on node-1 vram=16Gi", "there is no such claim"]
@@ -159,14 +158,14 @@ def test_a_claim_that_one_side_lacks_is_named_once(
 
 def test_other_drivers_claims_are_none_of_the_facts() -> None:
     foreign = Claim("f", "default", "nic", 1, "", ClaimSpec())
-    assert found(sight_of([foreign], facts=[])) == {}
+    assert found(snapshot_of([foreign], facts=[])) == {}
 
 
 def test_a_slice_that_the_bus_shows_otherwise_is_named_with_its_devices() -> None:
-    sight = sight_of([])
-    sight.slices[SLICE.name] = replace(SLICE, generation=2, devices=(CARD,))
-    sight.slices["slice-2"] = replace(SLICE, name="slice-2")
-    told = differences(sight, floor=0)
+    snapshot = snapshot_of([])
+    snapshot.slices[SLICE.name] = replace(SLICE, generation=2, devices=(CARD,))
+    snapshot.slices["slice-2"] = replace(SLICE, name="slice-2")
+    told = differences(snapshot, floor=0)
 
     assert [one.about for one in told] == ["slice slice-1", "slice slice-2"]
     assert told[0].devices == ("gpu-1 on node-1",)
@@ -178,45 +177,45 @@ def test_a_card_of_which_more_is_in_use_than_it_has_is_told_with_its_users() -> 
     much = allocation("gpu-0", vram="30Gi")
     both = [claim(much), claim(much, "claim-2")]
     records = [decided(much), decided(much, uid="claim-2"), released("committed")]
-    one = found(sight_of(both, records))["sold-twice"]
+    one = found(snapshot_of(both, records))["double-allocation"]
 
     assert one.about == "device gpu-0 on node-1"
     assert "60Gi are in use" in one.sides[0].says
     assert [side.who for side in one.sides[1:]] == ["default/of-claim-1", "default/of-claim-2"]
 
 
-def replica(sight: Sight, **changes: Any) -> Sight:
+def replica(snapshot: ClusterSnapshot, **changes: Any) -> ClusterSnapshot:
     """The sight, with the answer of a replica that folded the same, but for the changes."""
-    domain = sight.state.domains[POOL]
-    position = sight.state.facts.position
-    same = Replica(1, "replica-1", position, 3, holdings_of(sight.state, domain))
-    sight.replicas[POOL] = dataclasses.replace(same, **changes)
-    return sight
+    domain = snapshot.state.domains[POOL]
+    position = snapshot.state.facts.position
+    same = ReplicaAnswer(1, "replica-1", position, 3, holdings_of(snapshot.state, domain))
+    snapshot.replicas[POOL] = dataclasses.replace(same, **changes)
+    return snapshot
 
 
 def test_a_replica_that_folded_the_same_says_the_same() -> None:
-    sight = replica(sight_of([claim(ONE)], [decided(ONE), released("committed")]))
-    assert found(sight, floor=sight.state.facts.position) == {}
+    snapshot = replica(snapshot_of([claim(ONE)], [decided(ONE), released("committed")]))
+    assert found(snapshot, floor=snapshot.state.facts.position) == {}
 
 
 def test_a_replica_that_remembers_something_else_is_at_fault() -> None:
-    sight = sight_of([claim(ONE)], [decided(ONE), released("committed")])
-    known = holdings_of(sight.state, sight.state.domains[POOL])[UID]
+    snapshot = snapshot_of([claim(ONE)], [decided(ONE), released("committed")])
+    known = holdings_of(snapshot.state, snapshot.state.domains[POOL])[UID]
     wrong = msgspec.structs.replace(known, used=OTHER.devices)
-    one = found(replica(sight, holdings={UID: wrong}))["replica-remembers-otherwise"]
+    one = found(replica(snapshot, holdings={UID: wrong}))["replica-diverged"]
 
     assert one.sides[0].says.endswith("in use: gpu-0 on node-1 vram=16Gi")
     assert one.sides[1].who == "replica-1"
     assert one.sides[1].says.endswith("in use: gpu-1 on node-1 vram=16Gi")
     assert one.right.startswith("facts and log")
-    forgot = found(replica(sight, holdings={}))["replica-remembers-otherwise"]
+    forgot = found(replica(snapshot, holdings={}))["replica-diverged"]
     assert forgot.sides[1].says == "nothing"
 
 
 @pytest.mark.parametrize("changes", [{"facts_sequence": 2}, {"epoch": 7}])
 def test_a_replica_that_lags_is_told_instead_of_what_follows_from_it(changes: Any) -> None:
-    sight = replica(sight_of([claim(ONE)], [decided(ONE)]), holdings={}, **changes)
-    told = [one for one in differences(sight, floor=5) if one.about == f"pool {POOL}"]
+    snapshot = replica(snapshot_of([claim(ONE)], [decided(ONE)]), holdings={}, **changes)
+    told = [one for one in differences(snapshot, floor=5) if one.about == f"pool {POOL}"]
     assert [one.kind for one in told] == ["replica-lags"]
 
 
@@ -229,22 +228,17 @@ def test_deep_parameters_are_equal_wherever_they_were_decoded() -> None:
     text = b'{"a":' + b"[" * 9_000 + b"]" * 9_000 + b"}"
     written, fact = with_config(text), with_config(text, nesting=248)
     assert written != fact
-    assert found(sight_of([written], [], [fact])) == {}
+    assert found(snapshot_of([written], [], [fact])) == {}
     other = with_config(text.replace(b"[]", b"[1]"))
-    assert list(found(sight_of([written], [], [other]))) == ["fact-is-old"]
+    assert list(found(snapshot_of([written], [], [other]))) == ["stale-fact"]
 
 
-def test_what_the_bus_can_t_take_is_told_once_and_is_no_difference() -> None:
+def test_a_fact_that_is_too_large_for_the_bus_is_no_difference() -> None:
     written = replace(claim(ONE), spec=ClaimSpec(config=(OpaqueConfig("x", {}),)))
     why = f"{TOO_LARGE}2 bytes as a fact, 1 at most"
-    sight = sight_of(
+    snapshot = snapshot_of(
         [written],
         [decided(ONE), released("committed")],
         [replace(written, spec=ClaimSpec(unsupported=(why,)))],
     )
-    assert found(sight) == {}
-    sight.unusable["default/big"] = why
-    assert [(one.subject, one.grade, one.text) for one in too_large(sight)] == [
-        (f"claim default/of-{UID}", "lesser", why),
-        ("template default/big", "lesser", why),
-    ]
+    assert found(snapshot) == {}

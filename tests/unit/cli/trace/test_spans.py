@@ -12,24 +12,24 @@ from dray_cli.trace import waterfall
 from dray_cli.trace.files import newest_trace_of, spans_of_trace
 from dray_cli.trace.spans import (
     UNFINISHED,
-    Link,
     Moment,
-    Span,
-    Trace,
+    PodTrace,
+    SpanLink,
+    TraceSpan,
     in_tree_order,
     with_prepared,
     with_waiting,
 )
 
 
-def span(name: str, start_ms: float, end_ms: float, **more: Any) -> Span:
+def span(name: str, start_ms: float, end_ms: float, **more: Any) -> TraceSpan:
     told: dict[str, Any] = {"service": "webhook", "trace_id": TRACE, "span_id": name, **more}
     start, end = int(start_ms * MS), int(end_ms * MS)
-    return Span(name=name, start_unix_ns=start, end_unix_ns=end, **told)
+    return TraceSpan(name=name, start_unix_ns=start, end_unix_ns=end, **told)
 
 
-def a_trace(*spans: Span, recorded: bool = True) -> Trace:
-    return Trace("default", "train", TRACE, spans, "somewhere", recorded)
+def a_trace(*spans: TraceSpan, recorded: bool = True) -> PodTrace:
+    return PodTrace("default", "train", TRACE, spans, "somewhere", recorded)
 
 
 def test_children_stand_below_their_parents_by_time() -> None:
@@ -83,8 +83,8 @@ def test_the_waterfall_tells_offset_duration_attributes_events_and_links() -> No
                     Moment(name="waits", unix_ns=41 * MS, attributes={"dray.reasons": "a\nb"}),
                 ),
                 links=(
-                    Link(trace_id=TRACE, span_id="failed"),
-                    Link(trace_id=TRACE, span_id="unknown"),
+                    SpanLink(trace_id=TRACE, span_id="failed"),
+                    SpanLink(trace_id=TRACE, span_id="unknown"),
                 ),
             ),
         ),
@@ -125,7 +125,7 @@ def test_who_still_waits_is_shown_waiting_until_now() -> None:
     wait = spans[-1]
     assert (wait.name, wait.status, wait.end_unix_ns) == ("waiting", UNFINISHED, 60 * MS)
     assert wait.start_unix_ns == failed.start_unix_ns
-    assert wait.links == (Link(trace_id=TRACE, span_id="f"),)
+    assert wait.links == (SpanLink(trace_id=TRACE, span_id="f"),)
     assert wait.events[0].attributes == {"dray.reasons": "free vram"}
 
 
@@ -146,7 +146,7 @@ def test_a_late_answer_about_an_overtaken_decision_is_no_waiting() -> None:
     assert with_waiting(spans, now_unix_ns=60 * MS) == spans
 
 
-def write(folder: Path, service: str, *spans: Span) -> None:
+def write(folder: Path, service: str, *spans: TraceSpan) -> None:
     folder.mkdir(exist_ok=True)
     with (folder / f"{service}.jsonl").open("ab") as file:
         for one in spans:

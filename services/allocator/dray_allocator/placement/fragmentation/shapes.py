@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dray_allocator.fit.devices import Card
-from dray_allocator.fit.search import Ask, untolerated
+from dray_allocator.fit.search import Ask
 from dray_allocator.fit.selectors import Selectors
 
 CARD: Final = 1000
@@ -64,6 +64,6 @@ def shape_of(
 
 
 def _suited(ask: Ask, card: Card, selectors: Selectors) -> int:
-    if untolerated(ask.request, card) is not None or not selectors.matches(ask.selectors, card):
+    if ask.untolerated(card) is not None or not selectors.matches(ask.selectors, card):
         return 0
     return taken_of(ask, card)

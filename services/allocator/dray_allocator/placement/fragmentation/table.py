@@ -14,6 +14,8 @@ from dray_allocator.board.columns import Amounts, Places, Whole
 from dray_allocator.placement.fragmentation.shapes import CARD
 
 STRIDE: Final = CARD + 1
+_MOST_CPU_MILLI: Final = 2**40
+"""A request may be for any amount: more than any node has is as good as that, and fits 64 bits."""
 _FEWEST: Final = 256
 
 Number = TypeVar("Number", int, Whole)
@@ -49,7 +51,8 @@ class Table:
         milli = np.array([amounts for _, amounts in columns], np.int64).reshape(-1, classes)
         self._milli: Whole = np.where(milli > 0, milli, CARD + 1).T
         """Per class and column."""
-        self._cpu: Amounts = np.array([max(pod.cpu_milli, 1) for pod in pods], np.float64)
+        cpu = [min(max(pod.cpu_milli, 1), _MOST_CPU_MILLI) for pod in pods]
+        self._cpu: Amounts = np.array(cpu, np.float64)
         self._most_cpu: Amounts = np.zeros(width, np.float64)
         """Per column, what its pod with the most needs."""
         np.maximum.at(self._most_cpu, self._column, self._cpu)

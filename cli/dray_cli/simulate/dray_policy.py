@@ -1,4 +1,4 @@
-"""dray's own policies: the allocator's ``choose``, over its board, fed with the facts of a trace.
+"""dray's policies: the allocator's ``choose`` over its node table, with the facts of a trace.
 
 What decides is the service's code and nothing else. A card is a device that several may share,
 with a capacity of 1000 thousandths; pods without cards are asked where to go by the same scores,
@@ -34,7 +34,7 @@ from dray_allocator.placement.decision import decision_of
 from dray_allocator.placement.policy import is_due, relearn, see
 from dray_allocator.rules import Rules
 from dray_allocator.state import AllocatorState
-from dray_cli.simulate.trace import CARD, Trace, TraceNode, TracePod
+from dray_cli.simulate.trace import CARD, ClusterTrace, TraceNode, TracePod
 
 MODES: Final = {
     "fragmentation-aware": names.FRAGMENTATION_AWARE,
@@ -47,10 +47,10 @@ _MANY_PODS: Final = 100_000
 _CARD_CAPACITY: Final = Capacity(str(CARD), RequestPolicy(default=str(CARD), minimum="1"))
 
 
-class Own:
+class DrayPolicy:
     """An allocator's state that a trace's nodes and pods are observed by."""
 
-    def __init__(self, policy: str, trace: Trace, seed: int, ties: str) -> None:
+    def __init__(self, policy: str, trace: ClusterTrace, seed: int, ties: str) -> None:
         self._state = AllocatorState(Rules(writer="simulate"))
         self._facts = self._pods = 0
         for fact in _cluster(MODES[policy], trace, f"{ties} {seed}"):
@@ -95,7 +95,7 @@ class Own:
         handle(self._state, FactSeen(self._facts, fact))
 
 
-def _cluster(mode: str, trace: Trace, salt: str) -> Iterator[Fact]:
+def _cluster(mode: str, trace: ClusterTrace, salt: str) -> Iterator[Fact]:
     yield DeviceClassObserved(revision=1, device_class=DeviceClass(names.DEVICE_CLASS))
     policy = Policy("policy", "u", placement=mode, version=1)
     yield PolicyObserved(revision=1, policy=policy)

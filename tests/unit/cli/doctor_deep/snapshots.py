@@ -34,7 +34,7 @@ from dray_allocator.rules import Rules
 from dray_allocator.state import AllocatorState
 from dray_cli.doctor.deep.compare import differences
 from dray_cli.doctor.deep.differences import Difference
-from dray_cli.doctor.deep.sight import Log, Sight, Written
+from dray_cli.doctor.deep.snapshot import ClaimStatus, ClusterSnapshot, LogSummary
 
 POOL, NODE, UID = "fast", "node-1", "claim-1"
 START_UNIX_S = 1_000_000.0
@@ -120,26 +120,26 @@ def state_of(facts: Sequence[Fact], records: Sequence[AnyRecord]) -> AllocatorSt
     return state
 
 
-def sight_of(
+def snapshot_of(
     written: Sequence[Claim],
     records: Sequence[AnyRecord] = (),
     facts: Sequence[Claim] | None = None,
     **about: Any,
-) -> Sight:
+) -> ClusterSnapshot:
     """One look; facts say what is written, unless they are given."""
     state = state_of(facts_of(written if facts is None else facts, **about), [OPENED, *records])
-    return Sight(
+    return ClusterSnapshot(
         state,
-        logs={POOL: Log(True, START_UNIX_S, {UID: START_UNIX_S + 701})},
+        logs={POOL: LogSummary(True, START_UNIX_S, {UID: START_UNIX_S + 701})},
         fact_slices={SLICE.name: SLICE},
-        claims={one.uid: Written(one, START_UNIX_S + 702) for one in written},
+        claims={one.uid: ClaimStatus(one, START_UNIX_S + 702) for one in written},
         slices={SLICE.name: SLICE},
     )
 
 
-def found(sight: Sight, floor: int = 0) -> dict[str, Difference]:
+def found(snapshot: ClusterSnapshot, floor: int = 0) -> dict[str, Difference]:
     """By kind; each is about another thing."""
-    told = differences(sight, floor=floor)
+    told = differences(snapshot, floor=floor)
     assert len({one.kind for one in told}) == len(told)
     return {one.kind: one for one in told}
 

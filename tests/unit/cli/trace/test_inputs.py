@@ -22,8 +22,8 @@ from dray.kube.memory import MemoryKube
 from dray.kube.ports import PODS, POOLS
 from dray.messages.base import Message, encode
 from dray.messages.decisions import AnyRecord, Decided, Opened, Release, Released, log_subject
-from dray_cli.trace.material import NothingKnownError, read_material
-from dray_cli.trace.told import spans_of
+from dray_cli.trace.inputs import NothingKnownError, read_inputs
+from dray_cli.trace.synthesized_spans import spans_of
 from dray_cli.trace.verb import trace as verb
 
 
@@ -66,10 +66,10 @@ async def test_a_pod_that_is_gone_is_told_of_by_what_the_bus_keeps() -> None:
     await append(bus, Opened(**head()), Decided(**head(), policy_version=1, pods=(other, PLACED)))
     await say(bus, REQUESTED, step("bound", 101.0), prepared(102.0))
 
-    found = await read_material(kube, bus, "default", "train")
+    found = await read_inputs(kube, bus, "default", "train")
 
     assert found.traceparent == TRACEPARENT
-    assert [decision.said for decision in found.decisions] == [PLACED]
+    assert [decision.message for decision in found.decisions] == [PLACED]
     assert [one.step for one in found.steps] == ["bound"]
     assert [one.claim_uid for one in found.prepared] == ["c"]
 
@@ -90,9 +90,9 @@ async def test_releases_count_that_take_back_what_was_decided_for_the_pod() -> N
     )
     await say(bus, REQUESTED)
 
-    found = await read_material(kube, bus, "default", "train")
+    found = await read_inputs(kube, bus, "default", "train")
 
-    assert [decision.said for decision in found.decisions] == [PLACED, release]
+    assert [decision.message for decision in found.decisions] == [PLACED, release]
 
 
 async def test_only_what_is_about_this_very_pod_counts() -> None:
@@ -107,20 +107,20 @@ async def test_only_what_is_about_this_very_pod_counts() -> None:
     )
     await say(bus, msgspec.structs.replace(REQUESTED, request_id="earlier"), step("bound", 1.0))
 
-    found = await read_material(kube, bus, "default", "train")
+    found = await read_inputs(kube, bus, "default", "train")
 
-    assert [decision.said.pod_uid for decision in found.decisions] == [uid]
+    assert [decision.message.pod_uid for decision in found.decisions] == [uid]
     assert (found.requested, found.steps) == (None, [])
 
 
 async def test_a_pod_that_nobody_knows_is_an_error_that_says_where_was_looked() -> None:
     with pytest.raises(NothingKnownError, match="pod default/train is not in the cluster"):
-        await read_material(await a_kube(), await a_bus(), "default", "train")
+        await read_inputs(await a_kube(), await a_bus(), "default", "train")
 
 
 async def test_a_bus_that_was_not_reached_is_not_called_silent() -> None:
     with pytest.raises(NothingKnownError, match=r"the bus was not reached.*--nats") as unknown:
-        await read_material(await a_kube(), None, "default", "train")
+        await read_inputs(await a_kube(), None, "default", "train")
 
     assert "24 h" not in str(unknown.value)
 
@@ -129,7 +129,7 @@ async def test_without_a_bus_kubernetes_alone_is_read() -> None:
     kube = await a_kube()
     await kube.create(PODS, a_pod(), "default")
 
-    found = await read_material(kube, None, "default", "train")
+    found = await read_inputs(kube, None, "default", "train")
 
     assert [(one.service, one.name) for one in spans_of(found, 2e9)] == [("kubernetes", "pod")]
 

@@ -4,7 +4,7 @@ import asyncio
 
 import msgspec
 import pytest
-from tests.unit.cli.doctor_deep.sights import (
+from tests.unit.cli.doctor_deep.snapshots import (
     ONE,
     OPENED,
     OTHER,
@@ -32,7 +32,7 @@ from dray_allocator.events import Serve
 from dray_allocator.handle import handle
 from dray_allocator.wire import answer_to
 from dray_cli.doctor.deep.differences import Difference
-from dray_cli.doctor.deep.look import look_deep
+from dray_cli.doctor.deep.run import run_deep
 from dray_cli.doctor.verb import _bus
 
 
@@ -84,7 +84,7 @@ class Stack:
         serving = asyncio.create_task(self.bus.serve(DUMP_SUBJECT, answer, queue="replica-1"))
         await asyncio.sleep(0)
         try:
-            looked = await look_deep(self.bus, self.kube, pause=self.pause)
+            looked = await run_deep(self.bus, self.kube, pause=self.pause)
         finally:
             serving.cancel()
         return [one.line() for one in looked.findings], looked.differences
@@ -102,7 +102,7 @@ async def test_a_stack_in_which_all_agree_is_looked_at_once() -> None:
     assert told == []
     assert stack.paused == []
     assert lines == [
-        "  ok  comparison: no difference that lasts between 1 claim, 0 slices, 1 log and 1 "
+        "  ok  comparison: no lasting difference between 1 claim, 0 slices, 1 log and 1 "
         "allocator's answer"
     ]
 
@@ -136,14 +136,14 @@ async def test_what_is_under_way_is_not_told() -> None:
     lines, told = await stack.look()
 
     assert (stack.paused, told) == ([5.0], [])
-    assert lines[0].startswith("  ok  comparison: no difference that lasts")
+    assert lines[0].startswith("  ok  comparison: no lasting difference")
 
 
 async def test_a_pool_whose_replica_is_silent_is_told_beside_the_rest() -> None:
     stack = Stack()
     await stack.begin(ONE)
 
-    looked = await look_deep(stack.bus, stack.kube, pause=stack.pause)
+    looked = await run_deep(stack.bus, stack.kube, pause=stack.pause)
 
     assert looked.differences == []
     assert [one.grade for one in looked.findings] == ["broken", "ok"]
@@ -159,7 +159,7 @@ async def test_without_a_bus_it_does_not_look_as_if_all_agreed(deep: bool) -> No
 
 
 async def test_without_facts_nothing_was_compared() -> None:
-    looked = await look_deep(MemoryBus(), MemoryKube())
+    looked = await run_deep(MemoryBus(), MemoryKube())
     (finding,) = looked.findings
     assert (finding.grade, looked.differences) == ("unseen", [])
     assert "DRAY_FACTS" in finding.text

@@ -15,13 +15,13 @@ from tests.unit.cli.trace.pod import (
 )
 
 from dray.messages.decisions import Release
-from dray_cli.trace.material import Decision, Material
-from dray_cli.trace.spans import UNFINISHED, Link
-from dray_cli.trace.told import spans_of
+from dray_cli.trace.inputs import Decision, TraceInputs
+from dray_cli.trace.spans import UNFINISHED, SpanLink
+from dray_cli.trace.synthesized_spans import spans_of
 
 
-def material(*decisions: Decision) -> Material:
-    return Material(
+def material(*decisions: Decision) -> TraceInputs:
+    return TraceInputs(
         "default",
         "train",
         requested=REQUESTED,
@@ -63,7 +63,7 @@ def test_messages_tell_of_waiting_and_of_what_failed() -> None:
     assert (still[2].status, still[2].end_unix_ns) == (UNFINISHED, 110 * 1000 * MS)
     wait, decision = placed[2:]
     assert (wait.status, wait.end_unix_ns) == ("unset", 103 * 1000 * MS)
-    failed = Link(trace_id=TRACE, span_id=placed[1].span_id)
+    failed = SpanLink(trace_id=TRACE, span_id=placed[1].span_id)
     assert wait.links == decision.links == (failed,)
 
 
@@ -76,7 +76,7 @@ def test_messages_tell_of_what_was_taken_back_and_decided_again() -> None:
 
     _, first, withdrawn, second = spans_of(found, 200.0)
 
-    failed = Link(trace_id=TRACE, span_id=first.span_id)
+    failed = SpanLink(trace_id=TRACE, span_id=first.span_id)
     assert (withdrawn.name, withdrawn.links) == ("withdraw", (failed,))
     assert (second.attributes["k8s.node.name"], second.links) == ("n2", (failed,))
 

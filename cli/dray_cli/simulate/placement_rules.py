@@ -11,22 +11,22 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dray_cli.simulate.cluster import Cluster, Ties, Whole
-from dray_cli.simulate.trace import CARD, Trace, TracePod
+from dray_cli.simulate.cluster import SimulatedCluster, TieBreak, Whole
+from dray_cli.simulate.trace import CARD, ClusterTrace, TracePod
 
 Rows = NDArray[np.intp]
 MOST_CPU_MILLI: Final = 128_000
 MOST_GPU_MILLI: Final = 8_000
 _UNUSED, _USED, _IN_USED_NODE = 33, 100, 50
-"""gpu-packing: at most for a node without pods, for cards in use, for idle cards beside them."""
+"""gpu-packing: most for a node without pods, for cards in use, for idle cards of a used node."""
 
 
 class ByRule:
     """One of ``RULES`` and its cluster."""
 
-    def __init__(self, rule: str, trace: Trace, seed: int, ties: str) -> None:
-        self._cluster = Cluster(trace)
-        self._ties = Ties(ties, seed, len(trace.nodes))
+    def __init__(self, rule: str, trace: ClusterTrace, seed: int, ties: str) -> None:
+        self._cluster = SimulatedCluster(trace)
+        self._ties = TieBreak(ties, seed, len(trace.nodes))
         self._random = Random(f"{rule} {seed}")
         self._is_random = rule == "random"
         self._kinds: dict[int, int] = {}
@@ -82,9 +82,9 @@ class ByRule:
         tightest = np.sort(np.where(left >= pod.milli, left, CARD + 1), axis=1)[:, : pod.cards]
         opened = (tightest == CARD).sum(axis=1)
         in_use = np.maximum(_USED - (tightest * 100 // CARD).sum(axis=1) // 10, _IN_USED_NODE)
-        beside = np.maximum(_IN_USED_NODE - opened, _UNUSED)
+        idle = np.maximum(_IN_USED_NODE - opened, _UNUSED)
         unused = np.maximum(_UNUSED - idle, idle)
-        scores = np.where(opened > 0, beside, in_use)
+        scores = np.where(opened > 0, idle, in_use)
         found: Whole = np.where(idle * CARD == self._cluster.total[rows], unused, scores)
         return found
 

@@ -1,21 +1,21 @@
-"""What other domains' logs have a say in.
+"""Decisions of other domains' logs on which a record may depend.
 
-A node that changed pools may carry an allocation of its old pool that was cleared and is not
-voided yet. It counts until it is, but only the old pool's log says so, and a record does not
-name how far its writer had read other logs. Such records can't be decided again exactly.
+A node that changed pools may have an allocation of its old pool that was cleared and is not voided
+yet. It counts until it is voided, but only the old pool's log has it, and a record does not name
+how far its writer had read other logs. Such records can't be replayed exactly.
 """
 
 from collections.abc import Iterable
 
 from dray.messages.decisions import Decided
 from dray_allocator.state import AllocatorState
-from dray_cli.replay.timeline import Log, records
+from dray_cli.replay.timeline import LogTimeline, records
 
 
-class Elsewhere:
+class OtherLogs:
     """Decisions of other domains, by node."""
 
-    def __init__(self, logs: Iterable[Log]) -> None:
+    def __init__(self, logs: Iterable[LogTimeline]) -> None:
         self._claims: dict[str, list[tuple[str, int]]] = {}
         self._pods: dict[str, list[str]] = {}
         for log in logs:
@@ -25,8 +25,8 @@ class Elsewhere:
                     attempts = self._claims.setdefault(pod.node, [])
                     attempts += [(claim.uid, claim.attempt) for claim in pod.claims]
 
-    def matters(self, state: AllocatorState, domain: str) -> bool:
-        """Whether one of them may count on a node that the domain has now."""
+    def may_count(self, state: AllocatorState, domain: str) -> bool:
+        """Whether one of them may count on a node of the domain."""
         return any(
             self._claim_counts(state, node) or self._pod_counts(state, node)
             for node in self._pods

@@ -1,4 +1,4 @@
-"""All that a recording holds, replayed service by service: each by itself, from its inputs."""
+"""Replays a recording, each service separately from its inputs."""
 
 from collections.abc import Sequence
 
@@ -7,19 +7,19 @@ from dray.messages.inputs import INPUTS
 from dray.recording.lines import FactLine, InputLine, Line, UnknownLine
 from dray_cli.replay.allocator import replay_records
 from dray_cli.replay.journals import replay_journals
-from dray_cli.replay.outcome import Outcome
+from dray_cli.replay.outcome import ReplayOutcome
 from dray_cli.replay.webhook import replay_reviews
 
 _KNOWN = tuple(f"{subject_prefix(kind)}." for kind in INPUTS)
 
 
-def replay(lines: Sequence[Line]) -> Outcome:
-    """Decide everything again; of each service, up to the first decision that differs.
+def replay(lines: Sequence[Line]) -> ReplayOutcome:
+    """Replay all decisions; of each service, up to the first one that differs.
 
     Raises:
-        BadRecordingError: a line that does not fit this version; it says which.
+        BadRecordingError: a line that this version can't decode.
     """
-    outcome = Outcome(facts=sum(isinstance(line, FactLine) for line in lines))
+    outcome = ReplayOutcome(facts=sum(isinstance(line, FactLine) for line in lines))
     for line in lines:
         if isinstance(line, UnknownLine):
             outcome.unknown[f"line {line.kind!r}"] += 1

@@ -19,7 +19,7 @@ _NO_WORDS: Final = (
 )
 
 
-def senseless(claim: Claim, *, is_compatible: bool) -> list[str]:
+def validate_claim(claim: Claim, *, is_compatible: bool) -> list[str]:
     """What is wrong with a claim, in words; ``is_compatible``: it is decided as in
     kube-scheduler."""
     found = [*claim.spec.unsupported, *unreadable(claim)]
@@ -37,7 +37,7 @@ def senseless(claim: Claim, *, is_compatible: bool) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def unjoinable(placement: Placement, topologies: Sequence[str], most: int) -> str:
+def refused_topology(placement: Placement, topologies: Sequence[str], most: int) -> str:
     """Why devices of one pod, ``most`` of them at most, can't be had joined where structured
     parameters decide; empty: they need not be. ``topologies``: what its claims say of it."""
     if placement.topology != HARD or most < _MANY:

@@ -1,4 +1,4 @@
-"""Spans made of messages and objects, for pods of which no service recorded any. Pure."""
+"""Synthesizes spans from messages and objects, for pods without recorded spans. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import count
@@ -8,50 +8,50 @@ from dray.messages.decisions import PodDecision, Release, Waiting
 from dray.messages.events import ClaimPrepared, ExecutionStep
 from dray.reasons import in_words
 from dray.telemetry import parse
-from dray_cli.trace.material import Decision, Material
-from dray_cli.trace.spans import UNFINISHED, Link, Moment, Span
+from dray_cli.trace.inputs import Decision, TraceInputs
+from dray_cli.trace.spans import UNFINISHED, Moment, SpanLink, TraceSpan
 from dray_cli.wording import decided_lines, understood_text
 
 _LAST_STEPS = ("bound", "ungated", "failed", "stopped")
 
 
-def spans_of(found: Material, now_unix_s: float) -> tuple[Span, ...]:
-    """What happened to the pod, in the names that the services give their spans.
+def spans_of(found: TraceInputs, now_unix_s: float) -> tuple[TraceSpan, ...]:
+    """The pod's spans, with the names that the services use.
 
-    Objects say when they were made to the second only; messages to the microsecond.
+    Times of objects are in seconds, those of messages in microseconds.
     """
-    return tuple(_Teller(found, now_unix_s).spans())
+    return tuple(_SpanBuilder(found, now_unix_s).spans())
 
 
-class _Teller:
-    """Names spans one after the other: 1, 2, …; the first is everybody's parent."""
+class _SpanBuilder:
+    """Numbers the spans: 1, 2, …; the first is the root."""
 
-    def __init__(self, found: Material, now_unix_s: float) -> None:
+    def __init__(self, found: TraceInputs, now_unix_s: float) -> None:
         self._found = found
         self._now_unix_s = now_unix_s
         position = parse(found.traceparent)
         self._trace_id = position.trace_id if position else ""
         self._ids = count(1)
         self._root = ""
-        self._failed: list[Link] = []
-        self._placed: Link | None = None
+        self._failed: list[SpanLink] = []
+        self._placed: SpanLink | None = None
         """The newest decision that placed the pod."""
         self._waiting: list[Decision] = []
 
-    def spans(self) -> Iterator[Span]:
+    def spans(self) -> Iterator[TraceSpan]:
         yield from self._admission()
         yield from self._claims()
         for decision in self._found.decisions:
-            match decision.said:
+            match decision.message:
                 case Waiting():
-                    yield self._failed_decision(decision, decision.said)
+                    yield self._failed_decision(decision, decision.message)
                 case PodDecision():
                     yield from self._waited(decision.at_unix_s)
-                    yield from self._decided(decision, decision.said)
+                    yield from self._decided(decision, decision.message)
                 case Release():
-                    yield self._taken_back(decision, decision.said)
+                    yield self._taken_back(decision, decision.message)
         if self._waiting and self._found.pod is None:
-            # Gone: until when it waited is not known, beyond the last decision about it.
+            # The pod is deleted: it waited at least until the last decision.
             yield from self._waited(self._waiting[-1].at_unix_s)
         elif self._waiting:
             yield from self._waited(self._now_unix_s, unfinished=True)
@@ -60,7 +60,7 @@ class _Teller:
         for prepared in self._found.prepared:
             yield self._prepared(prepared)
 
-    def _admission(self) -> Iterator[Span]:
+    def _admission(self) -> Iterator[TraceSpan]:
         found = self._found
         if found.requested is not None:
             end = found.requested_unix_s
@@ -74,7 +74,7 @@ class _Teller:
             made = time_from(found.pod["metadata"].get("creationTimestamp"))
             yield self._span("kubernetes", "pod", made, made, _to_the_second())
 
-    def _claims(self) -> Iterator[Span]:
+    def _claims(self) -> Iterator[TraceSpan]:
         for claim in self._found.claims:
             metadata = claim["metadata"]
             # A whole second, cut off: never before the request that led to it.
@@ -82,22 +82,22 @@ class _Teller:
             attributes = {"dray.claim": metadata["name"], **_to_the_second()}
             yield self._span("kubernetes", "claim", made, made, attributes)
 
-    def _failed_decision(self, decision: Decision, waiting: Waiting) -> Span:
+    def _failed_decision(self, decision: Decision, waiting: Waiting) -> TraceSpan:
         at = decision.at_unix_s
         attributes = {"dray.writer": decision.writer}
         why = in_words(waiting.reasons)
         span = self._span("allocator", "decision", at, at, attributes, status="error", reason=why)
         self._waiting.append(decision)
-        self._failed.append(Link(trace_id=span.trace_id, span_id=span.span_id))
+        self._failed.append(SpanLink(trace_id=span.trace_id, span_id=span.span_id))
         return span
 
-    def _waited(self, until: float, *, unfinished: bool = False) -> Iterator[Span]:
+    def _waited(self, until: float, *, unfinished: bool = False) -> Iterator[TraceSpan]:
         if not self._waiting:
             return
         moments = [
-            _moment("waits", decision.at_unix_s, reasons=in_words(decision.said.reasons))
+            _moment("waits", decision.at_unix_s, reasons=in_words(decision.message.reasons))
             for decision in self._waiting
-            if isinstance(decision.said, Waiting)
+            if isinstance(decision.message, Waiting)
         ]
         began = self._waiting[0].at_unix_s
         yield self._span(
@@ -112,7 +112,7 @@ class _Teller:
         )
         self._waiting = []
 
-    def _decided(self, decision: Decision, pod: PodDecision) -> Iterator[Span]:
+    def _decided(self, decision: Decision, pod: PodDecision) -> Iterator[TraceSpan]:
         attempt = max((claim.attempt for claim in pod.claims), default=0)
         attributes: dict[str, str | int] = {
             "k8s.node.name": pod.node,
@@ -127,12 +127,12 @@ class _Teller:
         )
         yield span
         self._failed = []
-        self._placed = Link(trace_id=span.trace_id, span_id=span.span_id)
+        self._placed = SpanLink(trace_id=span.trace_id, span_id=span.span_id)
         steps = [step for step in self._found.steps if step.attempt == attempt]
         if steps:
             yield self._executed(at, steps)
 
-    def _taken_back(self, decision: Decision, release: Release) -> Span:
+    def _taken_back(self, decision: Decision, release: Release) -> TraceSpan:
         """When the allocator saw it; the next decision follows from the one that failed."""
         name = "withdraw" if release.why == "withdrawn" else "void"
         links = [self._placed] if self._placed is not None else []
@@ -144,7 +144,7 @@ class _Teller:
         }
         return self._span("allocator", name, at, at, attributes, links=links)
 
-    def _executed(self, decided_unix_s: float, steps: list[ExecutionStep]) -> Span:
+    def _executed(self, decided_unix_s: float, steps: list[ExecutionStep]) -> TraceSpan:
         last = max(steps, key=lambda step: step.now_unix_s)
         failed = last.step == "failed"
         status = "error" if failed else "unset" if last.step in _LAST_STEPS else UNFINISHED
@@ -159,7 +159,7 @@ class _Teller:
             events=[_moment(step.step, step.now_unix_s, claim=step.claim) for step in steps],
         )
 
-    def _explained(self) -> Iterator[Span]:
+    def _explained(self) -> Iterator[TraceSpan]:
         """Without a log that could be read, the BindRequest says why the pod waits."""
         status = (self._found.bind_request or {}).get("status") or {}
         if status.get("phase") == "Pending" and self._found.pod is not None:
@@ -167,7 +167,7 @@ class _Teller:
             why = {"dray.reasons": str(status.get("explanation", ""))}
             yield self._span("allocator", "waiting", made, self._now_unix_s, why, status=UNFINISHED)
 
-    def _prepared(self, prepared: ClaimPrepared) -> Span:
+    def _prepared(self, prepared: ClaimPrepared) -> TraceSpan:
         end = prepared.now_unix_s
         attributes = {
             "k8s.node.name": prepared.node,
@@ -187,9 +187,9 @@ class _Teller:
         status: str = "unset",
         reason: str = "",
         events: Iterable[Moment] = (),
-        links: Iterable[Link] = (),
-    ) -> Span:
-        span = Span(
+        links: Iterable[SpanLink] = (),
+    ) -> TraceSpan:
+        span = TraceSpan(
             service=service,
             name=name,
             trace_id=self._trace_id,

@@ -1,4 +1,4 @@
-"""A recorded answer that comes out differently, for people and for programs."""
+"""A recorded answer that this version does not reproduce, as text and as data."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,21 +15,21 @@ _MOST_EVENTS = 5
 
 
 class Events:
-    """Events that were folded: the last one, and the newest about each object."""
+    """The applied events: the last one, and the newest of each object."""
 
     def __init__(self) -> None:
         self.last: Noted | None = None
         self._newest: dict[str, Noted] = {}
 
     def add(self, event: Noted) -> None:
-        """The next one."""
+        """Add the next event."""
         self.last = event
         for obj in event.data["objects"]:
             for identity in _identities(obj):
                 self._newest[identity] = event
 
     def about(self, question: Any) -> list[Noted]:
-        """The newest about each object that a question names, newest first."""
+        """The newest event of each object that a question names, newest first."""
         found = {
             event.number: event
             for text in _texts(question)
@@ -40,17 +40,17 @@ class Events:
 
 @dataclass(frozen=True, slots=True)
 class AnswerDifference:
-    """A question that this code answers differently."""
+    """A question that this version answers differently."""
 
     service: str
     asked: Noted
     made: Any
     events: Events
-    """Those that were folded before the question was asked."""
+    """The events that were applied before the question."""
 
     @property
     def cause(self) -> Noted | None:
-        """The newest event about what the question is about, else the last one."""
+        """The newest event of the question's objects, else the last event."""
         about = self.events.about(self.asked.data)
         return about[0] if about else self.events.last
 

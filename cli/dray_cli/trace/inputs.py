@@ -1,4 +1,4 @@
-"""What the bus and Kubernetes hold of one pod's way, read once."""
+"""The messages and objects of one pod, read once from bus and Kubernetes."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -43,20 +43,20 @@ _EPOCHS = 32
 
 
 class NothingKnownError(PermanentError):
-    """Neither Kubernetes nor the bus has anything of the pod."""
+    """Neither Kubernetes nor the bus knows the pod."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
     """One record of the log about the pod: chosen devices, or reasons to wait."""
 
-    said: PodDecision | Waiting | Release
+    message: PodDecision | Waiting | Release
     writer: str
     at_unix_s: float
 
 
 @dataclass(slots=True)
-class Material:
+class TraceInputs:
     """Everything found; times of messages are those of the streams."""
 
     namespace: str
@@ -97,13 +97,13 @@ class Material:
         return self.requested.traceparent if self.requested else ""
 
 
-async def read_material(kube: Kube, bus: Bus | None, namespace: str, name: str) -> Material:
+async def read_inputs(kube: Kube, bus: Bus | None, namespace: str, name: str) -> TraceInputs:
     """Read it all; without a bus (or with one that went away) what Kubernetes knows.
 
     Raises:
         NothingKnownError: there is no such pod, and no message of one.
     """
-    found = Material(namespace, name, pod=await _get(kube, PODS, name, namespace))
+    found = TraceInputs(namespace, name, pod=await _get(kube, PODS, name, namespace))
     if found.pod is not None:
         await _read_objects(kube, found)
     silent = "no message of the last 24 h is about one of that name"
@@ -125,7 +125,7 @@ async def read_material(kube: Kube, bus: Bus | None, namespace: str, name: str) 
     return found
 
 
-async def _read_objects(kube: Kube, found: Material) -> None:
+async def _read_objects(kube: Kube, found: TraceInputs) -> None:
     assert found.pod is not None
     for status in found.pod.get("status", {}).get("resourceClaimStatuses") or ():
         if claim_name := status.get("resourceClaimName"):
@@ -143,7 +143,7 @@ async def _get(kube: Kube, resource: Resource, name: str, namespace: str = "") -
         return None
 
 
-async def _read_events(bus: Bus, found: Material) -> None:
+async def _read_events(bus: Bus, found: TraceInputs) -> None:
     """Events are few per pod and come in order: the request first."""
     async for delivered in _to_the_end(bus, EVENTS_STREAM):
         kind = delivered.headers.get("ce-type", "")
@@ -160,8 +160,8 @@ async def _read_events(bus: Bus, found: Material) -> None:
             continue  # of another version; the rest still tells something
 
 
-def _see_request(found: Material, requested: PodRequested, at_unix_s: float) -> None:
-    """With the pod gone, the newest request of its name is told of, and no older one."""
+def _see_request(found: TraceInputs, requested: PodRequested, at_unix_s: float) -> None:
+    """Of a deleted pod, only the newest request of its name is shown."""
     if found.pod is not None:
         if requested.request_id != found.request_id:
             return
@@ -172,7 +172,7 @@ def _see_request(found: Material, requested: PodRequested, at_unix_s: float) -> 
     found.requested, found.requested_unix_s = requested, at_unix_s
 
 
-def _is_step_of(found: Material, step: ExecutionStep) -> bool:
+def _is_step_of(found: TraceInputs, step: ExecutionStep) -> bool:
     if found.pod is not None:
         return step.pod_uid == found.uid
     return found.requested is not None and (step.namespace, step.name) == (
@@ -181,14 +181,14 @@ def _is_step_of(found: Material, step: ExecutionStep) -> bool:
     )
 
 
-def _is_claim_of(found: Material, prepared: ClaimPrepared) -> bool:
+def _is_claim_of(found: TraceInputs, prepared: ClaimPrepared) -> bool:
     if found.pod is not None:
         return prepared.claim_uid in {claim["metadata"]["uid"] for claim in found.claims}
     claims = {claim for step in found.steps for claim in step.claim.split(",")}
     return prepared.namespace == found.namespace and prepared.name in claims
 
 
-async def _read_logs(kube: Kube, bus: Bus, found: Material) -> None:
+async def _read_logs(kube: Kube, bus: Bus, found: TraceInputs) -> None:
     pool = await _get(kube, POOLS, found.pool) if found.pool else None
     newest = ((pool or {}).get("status") or {}).get("decisionLog", {}).get("epoch", 0)
     # A pool that was made again may begin its epochs at the second of its creation.
@@ -216,14 +216,14 @@ def _said(record: AnyRecord) -> tuple[PodDecision | Waiting | Release, ...]:
     return ()
 
 
-def _is_about(found: Material, said: PodDecision | Waiting | Release) -> bool:
-    if isinstance(said, Release):
-        decided = [one.said for one in found.decisions if isinstance(one.said, PodDecision)]
+def _is_about(found: TraceInputs, message: PodDecision | Waiting | Release) -> bool:
+    if isinstance(message, Release):
+        decided = [one.message for one in found.decisions if isinstance(one.message, PodDecision)]
         claims = [claim for pod in decided for claim in pod.claims]
-        return any((one.uid, one.attempt) == (said.claim_uid, said.attempt) for one in claims)
+        return any((one.uid, one.attempt) == (message.claim_uid, message.attempt) for one in claims)
     if found.uid:
-        return said.pod_uid == found.uid
-    return bool(said.request_id) and said.request_id == found.request_id
+        return message.pod_uid == found.uid
+    return bool(message.request_id) and message.request_id == found.request_id
 
 
 async def _to_the_end(bus: Bus, stream: str) -> AsyncIterator[Delivered]:

@@ -1,4 +1,4 @@
-"""Recorded data that this version's code can't take: an error that names the line."""
+"""Errors for recorded lines that this version can't decode."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,12 +11,12 @@ from dray.recording.journal import UnknownEventError
 
 
 @contextmanager
-def fitting(what: str) -> Iterator[None]:
-    """Around all that decodes or folds ``what``, a line of a recording.
+def version_errors(what: str) -> Iterator[None]:
+    """Context in which ``what``, a line of a recording, is decoded and applied.
 
     Raises:
-        BadRecordingError: it doesn't fit; the cause is kept.
-        UnknownEventError: goes through, as those are counted.
+        BadRecordingError: the line can't be decoded; the cause is kept.
+        UnknownEventError: is not converted: those are counted.
     """
     try:
         yield
