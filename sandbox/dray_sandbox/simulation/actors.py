@@ -48,7 +48,6 @@ from dray_node_agent.slice_publisher import SlicePublisher
 from dray_sandbox.controllers.shell import ResourceClaimController
 from dray_sandbox.scheduler.shell import Scheduler
 from dray_sandbox.simulation.cluster import LIFE
-from dray_sandbox.simulation.kube_scheduler import Allocating
 from dray_sandbox.simulation.loop import VirtualLoop
 
 Work = Coroutine[Any, Any, None]
@@ -138,7 +137,7 @@ def allocating_scheduler(draw: random.Random) -> Life:
     """kube-scheduler as far as it allocates; ``draw`` says how long its writes are under way."""
 
     def begin(kube: Kube, bus: Bus, name: str) -> RunningLoops:
-        return RunningLoops([Allocating(kube, draw).run()])
+        return RunningLoops([DeviceAllocator(kube, draw).run()])
 
     return begin
 

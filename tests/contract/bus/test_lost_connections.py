@@ -165,9 +165,7 @@ async def test_why_no_server_can_be_reached_is_told_at_once(nats_world) -> None:
     await nats_world.down()
     with capture_logs() as told:
         bus = await connect(nats_world.url, name="early", wait_s=0.0)
-        while not (
-            attempts := [line for line in told if line["event"] == "can't connect to NATS"]
-        ):
+        while not (attempts := [line for line in told if line["event"] == "can't connect to NATS"]):
             await asyncio.sleep(0.01)
         await bus.close()
     assert "Connect call failed" in attempts[0]["error"]
