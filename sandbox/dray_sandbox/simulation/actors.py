@@ -48,6 +48,7 @@ from dray_node_agent.slice_publisher import SlicePublisher
 from dray_sandbox.controllers.shell import ResourceClaimController
 from dray_sandbox.scheduler.shell import Scheduler
 from dray_sandbox.simulation.cluster import LIFE
+from dray_sandbox.simulation.kube_scheduler import DeviceAllocator
 from dray_sandbox.simulation.loop import VirtualLoop
 
 Work = Coroutine[Any, Any, None]
