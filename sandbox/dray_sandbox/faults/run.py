@@ -18,7 +18,7 @@ from dray_sandbox.faults.arena import NODES, connected
 from dray_sandbox.faults.history import StackHistory, invariants_of
 from dray_sandbox.faults.plan import CARDS_PER_NODE, FaultPlan, StackFault
 from dray_sandbox.faults.users import PATIENCE_S, StackUsers, StuckStackError, sleep_until
-from dray_sandbox.faults.watching import listed, watching
+from dray_sandbox.faults.watches import listed, watching
 from dray_sandbox.simulation.invariants import QuietChecks
 from dray_sandbox.simulation.refusals import LastingRefusal
 from dray_sandbox.stack import Stack

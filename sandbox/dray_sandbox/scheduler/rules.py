@@ -19,7 +19,7 @@ _MOST_RESERVATIONS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class NodePlacement:
     """Reserve the claims that are not yet the pod's, then bind it."""
 
     node: str
@@ -48,7 +48,7 @@ class NotQueued:
     message: str
 
 
-Verdict = Placement | Unschedulable | FilterFailure | NotQueued
+Verdict = NodePlacement | Unschedulable | FilterFailure | NotQueued
 
 
 def is_candidate(pod: Pod, cluster: SchedulerCache, scheduler: str) -> bool:
@@ -180,7 +180,7 @@ def _place(pod: Pod, claims: list[CachedClaim], node: Node) -> Verdict:
                 f"reserving claim {claim.namespace}/{claim.name}: "
                 "status.allocation: Invalid value: field is immutable"
             )
-    return Placement(node.name, reserve)
+    return NodePlacement(node.name, reserve)
 
 
 def _load(pod: Pod, node: Node, cluster: SchedulerCache) -> tuple[float, str]:

@@ -27,7 +27,7 @@ _LOOKS_EVERY_S = 0.2
 
 
 @dataclass(slots=True)
-class Allocating:
+class AllocatingScheduler:
     """One life; what it has decided and not written is lost with it."""
 
     kube: Kube
