@@ -19,7 +19,7 @@ _MOST_RESERVATIONS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class NodePlacement:
+class ScheduleResult:
     """Reserve the claims that are not yet the pod's, then bind it."""
 
     node: str
@@ -48,7 +48,7 @@ class NotQueued:
     message: str
 
 
-Verdict = NodePlacement | Unschedulable | FilterFailure | NotQueued
+Verdict = ScheduleResult | Unschedulable | FilterFailure | NotQueued
 
 
 def is_candidate(pod: Pod, cluster: SchedulerCache, scheduler: str) -> bool:
@@ -180,7 +180,7 @@ def _place(pod: Pod, claims: list[CachedClaim], node: Node) -> Verdict:
                 f"reserving claim {claim.namespace}/{claim.name}: "
                 "status.allocation: Invalid value: field is immutable"
             )
-    return NodePlacement(node.name, reserve)
+    return ScheduleResult(node.name, reserve)
 
 
 def _load(pod: Pod, node: Node, cluster: SchedulerCache) -> tuple[float, str]:

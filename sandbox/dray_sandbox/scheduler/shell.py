@@ -31,8 +31,8 @@ from dray_sandbox.scheduler.queue import Queue
 from dray_sandbox.scheduler.readiness import TIMEOUT_S, BindingError, are_ready
 from dray_sandbox.scheduler.rules import (
     FilterFailure,
-    NodePlacement,
     NotQueued,
+    ScheduleResult,
     Unschedulable,
     decide,
     is_candidate,
@@ -149,7 +149,7 @@ class Scheduler:
         now_unix_s, timeout_s = time.time(), self._binding_timeout_s
         verdict = decide(pod, self._cluster, now_unix_s=now_unix_s, timeout_s=timeout_s)
         match verdict:
-            case NodePlacement(node, reserve):
+            case ScheduleResult(node, reserve):
                 self._queue.remove(pod.uid)
                 self._cluster.assume(pod, node)
                 group.create_task(self._bind(pod, node, reserve))

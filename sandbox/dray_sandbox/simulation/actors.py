@@ -47,8 +47,8 @@ from dray_node_agent.settings import NodeGroup
 from dray_node_agent.slice_publisher import SlicePublisher
 from dray_sandbox.controllers.shell import ResourceClaimController
 from dray_sandbox.scheduler.shell import Scheduler
-from dray_sandbox.simulation.allocating_scheduler import AllocatingScheduler
 from dray_sandbox.simulation.cluster import LIFE
+from dray_sandbox.simulation.kube_scheduler import DeviceAllocator
 from dray_sandbox.simulation.loop import VirtualLoop
 
 Work = Coroutine[Any, Any, None]
@@ -138,7 +138,7 @@ def allocating_scheduler(draw: random.Random) -> Life:
     """kube-scheduler as far as it allocates; ``draw`` says how long its writes are under way."""
 
     def begin(kube: Kube, bus: Bus, name: str) -> RunningLoops:
-        return RunningLoops([AllocatingScheduler(kube, draw).run()])
+        return RunningLoops([DeviceAllocator(kube, draw).run()])
 
     return begin
 

@@ -202,7 +202,7 @@ class JetStreamBus:
         try:
             reply = await self._connection.session().request(subject, payload, timeout_s=timeout_s)
         except NoRespondersError:
-            raise BusUnavailableError(f"nobody answers {subject} just now") from None
+            raise BusUnavailableError(f"{subject} has no responder now") from None
         answer: bytes = reply.data
         return answer
 

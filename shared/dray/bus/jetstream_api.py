@@ -109,7 +109,7 @@ def error_of(problem: dict[str, Any], what: str) -> DrayError:
     description = str(problem.get("description") or problem)
     if code in WRONG_LAST:
         return StaleSequenceError(
-            f"{what}: {description}: somebody else appended; fold what is new and decide again"
+            f"{what}: {description}: another writer appended; fold what is new and decide again"
         )
     if code == STREAM_NOT_FOUND:
         return StreamMissingError(f"{what}: {description}")

@@ -250,7 +250,7 @@ class MemoryBus:
         finally:
             for task in waiting:
                 task.cancel()
-        raise BusUnavailableError(f"nobody answered {subject} within {timeout_s} s")
+        raise BusUnavailableError(f"{subject} had no answer within {timeout_s} s")
 
     def _asked(self, subject: str) -> list[Handler]:
         """One of each queue that serves the subject, in turn."""

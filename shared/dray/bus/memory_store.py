@@ -96,7 +96,7 @@ class MemoryStream:
             if sequence != fence.last_sequence:
                 raise StaleSequenceError(
                     f"{message.subject} expected {fence.last_sequence} as the last sequence of "
-                    f"{fence.subject}, but it is {sequence}: somebody else wrote"
+                    f"{fence.subject}, but it is {sequence}: another writer was first"
                 )
         return self.store(message, deduplicate=True)
 
@@ -113,7 +113,7 @@ class MemoryStream:
         if expected_last != self.last_sequence:
             raise StaleSequenceError(
                 f"append to {self.spec.name} expected the last sequence {expected_last}, but it is "
-                f"{self.last_sequence}: somebody else appended; fold what is new and decide again"
+                f"{self.last_sequence}: another writer appended; fold what is new and decide again"
             )
         if after and after != self.last_identity:
             raise StaleSequenceError(

@@ -244,7 +244,7 @@ class Session:
             )
             _fail(reply, refused)
         if not concerned and _VIOLATION in complaint.lower():
-            structlog.get_logger().error("NATS refuses what nobody waits for", error=complaint)
+            structlog.get_logger().error("NATS refused a message or subscription", error=complaint)
 
     def _check_size(self, subject: str, payload: bytes, headers: Mapping[str, str]) -> None:
         """nats-py counts the payload alone; a server ends the connection over the whole."""

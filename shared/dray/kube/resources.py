@@ -1,4 +1,4 @@
-"""The custom resources of group ``tensor-fusion.ai``: what people write and read in them.
+"""The custom resources of group ``tensor-fusion.ai``.
 
 ``make generate`` makes the CRD manifests from these models, field descriptions included. Unknown
 fields are ignored here as the API server prunes them there.
@@ -86,14 +86,14 @@ Ratio = Annotated[float, Field(ge=1, le=1000)]
 
 
 class Oversubscription(ResourceFields):
-    """How much more is sold than there is."""
+    """Ratios of virtual to physical capacity."""
 
     tflops_ratio: Ratio = Field(default=1, description="Virtual compute over physical compute.")
     vram_ratio: Ratio = Field(default=1, description="Virtual memory over physical memory.")
 
 
 class CapacityConfig(ResourceFields):
-    """What a card's budget is made of."""
+    """How the virtual capacities of a GPU are computed."""
 
     oversubscription: Oversubscription | None = Field(
         default=None,
@@ -116,8 +116,8 @@ class GPUPoolSpec(ResourceFields):
     )
     owner: Owner = Field(
         default=OWNER_DRAY,
-        description="Who allocates the pool's devices. Never both: devices of a dray pool carry "
-        "a taint that no claim tolerates.",
+        description="The scheduler that allocates the pool's devices. Never both: devices of a "
+        "dray pool carry a taint that no claim tolerates.",
     )
     dedicated: bool = Field(
         default=False,
@@ -179,14 +179,14 @@ class GPUPoolStatus(ResourceFields):
     """What the claim-controller observed."""
 
     nodes: int = Field(default=0, description="Nodes in the pool.")
-    gpus: int = Field(default=0, description="Cards on them.")
+    gpus: int = Field(default=0, description="GPUs on them.")
     tflops: Amounts | None = Field(default=None, description="Compute, in TFLOPS.")
     vram: Amounts | None = Field(default=None, description="Memory, in bytes.")
     waiting_pods: int = Field(default=0, description="Pods that wait for a device of this pool.")
     owner: Owner | None = Field(
         default=None,
-        description="Who allocates the pool's devices by now: the former owner until a changed "
-        "spec.owner has come into force. Absent: nobody but dray ever did.",
+        description="The scheduler that allocates the pool's devices now: the former owner until "
+        "a changed spec.owner takes effect. Absent: it was always dray.",
     )
     observed_generation: int | None = Field(
         default=None, description="Generation the status is of."

@@ -12,7 +12,7 @@ from dray.bus.ports import Bus, Fence, StaleSequenceError
 async def test_an_append_needs_the_last_sequence(bus: Bus) -> None:
     await bus.ensure(LOG)
     assert await bus.append(message("t.log.1"), expected_last=0) == 1
-    with pytest.raises(StaleSequenceError, match=r"somebody else appended"):
+    with pytest.raises(StaleSequenceError, match=r"another writer appended"):
         await bus.append(message("t.log.1"), expected_last=0)
     with pytest.raises(StaleSequenceError):
         await bus.append(message("t.log.1"), expected_last=2)

@@ -7,8 +7,8 @@ from tests.unit.sandbox_stack.objects import Object, claim, cluster, node, pod, 
 
 from dray_sandbox.scheduler.rules import (
     FilterFailure,
-    NodePlacement,
     NotQueued,
+    ScheduleResult,
     Unschedulable,
     decide,
     is_candidate,
@@ -18,7 +18,7 @@ from dray_sandbox.scheduler.rules import (
 def test_a_pod_goes_to_the_emptiest_node_that_fits() -> None:
     made = cluster(node("a"), node("b"))
     seen(made, pod("other", cpu="2", nodeName="a"))
-    assert decide(seen(made, pod("mine")), made) == NodePlacement("b")
+    assert decide(seen(made, pod("mine")), made) == ScheduleResult("b")
 
 
 def test_assumed_pods_count_until_the_watch_confirms_them() -> None:
@@ -27,7 +27,7 @@ def test_assumed_pods_count_until_the_watch_confirms_them() -> None:
     made.assume(first, "a")
     assert isinstance(decide(second, made), Unschedulable)
     made.withdraw(first.uid)
-    assert decide(second, made) == NodePlacement("a")
+    assert decide(second, made) == ScheduleResult("a")
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_other_resources_and_host_ports_are_had_once(
     verdict = decide(second, made)
     assert why in verdict.message if isinstance(verdict, Unschedulable) else not why
     made.withdraw(first.uid)
-    assert decide(second, made) == NodePlacement("a")
+    assert decide(second, made) == ScheduleResult("a")
 
 
 def test_tolerations_and_affinity_let_a_pod_in() -> None:
@@ -89,7 +89,7 @@ def test_tolerations_and_affinity_let_a_pod_in() -> None:
         tolerations=[{"key": "tensor-fusion.ai/dedicated", "operator": "Exists"}],
         affinity=affinity,
     )
-    assert decide(seen(made, mine), made) == NodePlacement("a")
+    assert decide(seen(made, mine), made) == ScheduleResult("a")
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_an_unallocated_claim_is_never_allocated() -> None:
 def test_an_allocated_claim_takes_its_pod_to_its_node_and_is_reserved() -> None:
     made = cluster(node("a"), node("b"), claims=(claim("mine-gpu", "mine", node="b"),))
     verdict = decide(seen(made, pod("mine", claims=("gpu",))), made)
-    assert isinstance(verdict, NodePlacement)
+    assert isinstance(verdict, ScheduleResult)
     assert verdict.node == "b"
     assert [one.name for one in verdict.reserve] == ["mine-gpu"]
 
@@ -131,7 +131,7 @@ def test_an_allocated_claim_takes_its_pod_to_its_node_and_is_reserved() -> None:
 def test_a_claim_reserved_already_is_not_reserved_again() -> None:
     reserved = claim("mine-gpu", "mine", node="a", stamped=False, used_by=("mine",))
     made = cluster(node("a"), claims=(reserved,))
-    assert decide(seen(made, pod("mine", claims=("gpu",))), made) == NodePlacement("a")
+    assert decide(seen(made, pod("mine", claims=("gpu",))), made) == ScheduleResult("a")
 
 
 def test_an_allocation_without_a_timestamp_can_not_be_reserved_so_the_pod_never_runs() -> None:
@@ -177,7 +177,7 @@ def test_devices_that_will_not_get_ready_are_cleared_for_others_to_be_tried() ->
     made = cluster(node("a"), node("b"), claims=(waiting,))
     mine = seen(made, pod("mine", claims=("gpu",)))
     allocated = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
-    assert decide(mine, made, now_unix_s=allocated + 600) == NodePlacement("a")
+    assert decide(mine, made, now_unix_s=allocated + 600) == ScheduleResult("a")
     late = decide(mine, made, now_unix_s=allocated + 601)
     assert isinstance(late, Unschedulable)
     assert "2 resourceclaim not available on the node" in late.message

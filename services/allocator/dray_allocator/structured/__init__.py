@@ -7,8 +7,8 @@ search     depth first             taking       all that one more device changes
 capacity   request policies        ranges       with minimum and step; ``amounts`` as Go holds them
 counters   shared by devices       constraints  attributes that must match or differ
 usage      what claims hold        results      the answer in the API's terms
-budget     how long it may take    ordered     the search in another order, and within sets of
-links      how devices are connected           devices that are connected
+budget     how long it may take    links        how devices are connected
+ordered_search                     the search in another order, and of connected devices
 
 Pure: the same question has the same answer, and nothing is asked but what is given.
 """

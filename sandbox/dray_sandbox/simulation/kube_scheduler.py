@@ -27,7 +27,7 @@ _LOOKS_EVERY_S = 0.2
 
 
 @dataclass(slots=True)
-class AllocatingScheduler:
+class DeviceAllocator:
     """One life; what it has decided and not written is lost with it."""
 
     kube: Kube
