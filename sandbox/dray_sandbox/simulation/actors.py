@@ -52,7 +52,7 @@ from dray_sandbox.simulation.kube_scheduler import DeviceAllocator
 from dray_sandbox.simulation.loop import VirtualLoop
 
 Work = Coroutine[Any, Any, None]
-Life = Callable[[Kube, Bus, str], "RunningLoops"]
+Life = Callable[[Kube, Bus, str], "Running"]
 """Begins one life of a process, on its connections and under the name it has in this life."""
 
 EXCLUSION_S = 10.0
@@ -279,8 +279,8 @@ class _Kubelets:
             )
         elif phase == "Pending":
             if await self._prepared(pod):
-                await self._say(pod, {"phase": "RunningLoops", "startTime": self._now()})
-        elif phase == "RunningLoops":
+                await self._say(pod, {"phase": "Running", "startTime": self._now()})
+        elif phase == "Running":
             life_s = (metadata.get("annotations") or {}).get(LIFE)
             began_s = float(pod["status"]["startTime"])
             if life_s is not None and float(self._now()) - began_s > float(life_s):
