@@ -52,7 +52,7 @@ from dray_sandbox.simulation.kube_scheduler import DeviceAllocator
 from dray_sandbox.simulation.loop import VirtualLoop
 
 Work = Coroutine[Any, Any, None]
-Life = Callable[[Kube, Bus, str], "Running"]
+Life = Callable[[Kube, Bus, str], "RunningLoops"]
 """Begins one life of a process, on its connections and under the name it has in this life."""
 
 EXCLUSION_S = 10.0
