@@ -14,7 +14,7 @@ WORDS = (
     "told", "said", "whoever", "anew", "ill", "beside", "sold twice", "lane", "lanes", "board",
     "boards", "keeper", "keepers", "door", "doors", "believer", "believers", "has a say",
 )  # fmt: skip
-CLEAN = ("shared", "tools", "services/webhook", "services/node-agent", "deploy")
+CLEAN = ("cli", "shared", "tools", "services/webhook", "services/node-agent", "deploy")
 ALLOWED = {
     "shared/dray/messages/facts.py": ("beside",),  # a field of the wire
     **dict.fromkeys(  # a setting
