@@ -28,10 +28,10 @@ from dray.messages.base import encode
 from dray.messages.decisions import AnyRecord, Decided, log_subject
 from dray.runtime import logs
 from dray.telemetry.processors import ENDPOINT_VARIABLES, FILE_VARIABLE
-from dray_allocator.metrics import Metrics
-from dray_allocator.rules import Rules
-from dray_allocator.shell import Shell
-from dray_allocator.state import AllocatorState
+from dray_allocator.service.metrics import Metrics
+from dray_allocator.service.replica import Shell
+from dray_allocator.state.state import AllocatorState
+from dray_allocator.values.options import Rules
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ from dray.domain.errors import InvalidInputError
 from dray.kube.convert_dra_claims import allocation_to, claim_from, holdings_from
 from dray.kube.convert_dra_slices import class_from, node_from, slice_from
 from dray.kube.dra_fields import JsonFields
-from dray_allocator.structured.allocate import Problem, allocate
-from dray_allocator.structured.errors import AllocationError
-from dray_allocator.structured.rules import Rules, rules_for
-from dray_allocator.structured.usage import usage_of
+from dray_allocator.devices.allocate import Problem, allocate
+from dray_allocator.devices.errors import AllocationError
+from dray_allocator.devices.usage import usage_of
+from dray_allocator.devices.versions import Rules, rules_for
 from dray_cli import json_lines
 from dray_cli.cel_verdict import DEFAULT_VERSION
 from dray_cli.json_lines import Answer, Question

@@ -12,11 +12,11 @@ from dray.domain.json_codec import canonical
 from dray.messages.decisions import AnyRecord, Opened
 from dray.recording.file import BadRecordingError
 from dray.recording.lines import Line, RecordLine
-from dray_allocator.events import FactSeen, RecordSeen
-from dray_allocator.handle import handle, recompute
-from dray_allocator.rules import Rules
-from dray_allocator.state import AllocatorState
-from dray_allocator.wire import decoded_fact
+from dray_allocator.core.handle import handle, recompute
+from dray_allocator.service.wire import decoded_fact
+from dray_allocator.state.state import AllocatorState
+from dray_allocator.values.events import FactSeen, RecordSeen
+from dray_allocator.values.options import Rules
 from dray_cli.replay.difference import Divergence
 from dray_cli.replay.other_logs import OtherLogs
 from dray_cli.replay.other_versions import version_errors

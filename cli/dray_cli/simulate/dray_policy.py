@@ -24,16 +24,16 @@ from dray.messages.facts import (
     SliceObserved,
     Synced,
 )
-from dray_allocator import records
-from dray_allocator.domain import Domain
-from dray_allocator.events import FactSeen
-from dray_allocator.handle import handle
-from dray_allocator.placement.ask import Wanted, wanted
-from dray_allocator.placement.choose import choose
-from dray_allocator.placement.decision import decision_of
-from dray_allocator.placement.policy import is_due, relearn, see
-from dray_allocator.rules import Rules
-from dray_allocator.state import AllocatorState
+from dray_allocator.core.handle import handle
+from dray_allocator.cycle import records
+from dray_allocator.cycle.decision import decision_of
+from dray_allocator.placement.learned_policy import is_due, relearn, see
+from dray_allocator.placement.pod_request import Wanted, wanted
+from dray_allocator.placement.schedule import choose
+from dray_allocator.state.domain import Domain
+from dray_allocator.state.state import AllocatorState
+from dray_allocator.values.events import FactSeen
+from dray_allocator.values.options import Rules
 from dray_cli.simulate.trace import CARD, ClusterTrace, TraceNode, TracePod
 
 MODES: Final = {

@@ -7,8 +7,11 @@ import msgspec
 
 from dray.messages.decisions import AnyRecord, Opened, decode_record, encode_record
 from dray.messages.facts import Fact
-from dray_allocator.domain import Domain
-from dray_allocator.events import (
+from dray_allocator.core.handle import handle
+from dray_allocator.state.decision_log import LogFold
+from dray_allocator.state.domain import Domain
+from dray_allocator.state.state import AllocatorState
+from dray_allocator.values.events import (
     Append,
     AppendFailed,
     Continue,
@@ -19,10 +22,7 @@ from dray_allocator.events import (
     Send,
     Serve,
 )
-from dray_allocator.handle import handle
-from dray_allocator.log.fold import LogFold
-from dray_allocator.rules import Rules
-from dray_allocator.state import AllocatorState
+from dray_allocator.values.options import Rules
 from dray_sandbox.model_checker.copies import Copies
 from dray_sandbox.model_checker.numbers import Numbers
 from dray_sandbox.model_checker.subjects import POOL, START_UNIX_S, Subjects

@@ -5,7 +5,9 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from dray.bus.gap_tracker import GapTracker
-from dray_allocator.events import (
+from dray_allocator.core.handle import handle
+from dray_allocator.state.state import AllocatorState
+from dray_allocator.values.events import (
     Append,
     AppendFailed,
     Continue,
@@ -18,9 +20,7 @@ from dray_allocator.events import (
     Send,
     Serve,
 )
-from dray_allocator.handle import handle
-from dray_allocator.rules import Rules
-from dray_allocator.state import AllocatorState
+from dray_allocator.values.options import Rules
 from dray_sandbox.recordings.bus import SimulatedBus
 from dray_sandbox.recordings.executor import RecordedExecutor
 

@@ -26,10 +26,10 @@ from dray.kube.ports import (
     Object,
 )
 from dray.runtime.settings import LogSettings
-from dray_allocator.metrics import Metrics
-from dray_allocator.rules import Rules
-from dray_allocator.shell import Shell
-from dray_allocator.state import AllocatorState
+from dray_allocator.service.metrics import Metrics
+from dray_allocator.service.replica import Shell
+from dray_allocator.state.state import AllocatorState
+from dray_allocator.values.options import Rules
 from dray_claim_controller.app import Controller
 from dray_claim_controller.settings import (
     ControllerSettings,

@@ -13,11 +13,11 @@ from dray.runtime import logs
 from dray.runtime.health import HealthPages
 from dray.runtime.lifetime import serve
 from dray.telemetry import spans
-from dray_allocator.metrics import Metrics
+from dray_allocator.service.metrics import Metrics
+from dray_allocator.service.replica import Shell
+from dray_allocator.service.wire import answer_to
 from dray_allocator.settings import AllocatorSettings
-from dray_allocator.shell import Shell
-from dray_allocator.state import AllocatorState
-from dray_allocator.wire import answer_to
+from dray_allocator.state.state import AllocatorState
 
 SERVICE = "allocator"
 _NEW_OBJECTS = 100_000

@@ -4,7 +4,7 @@ from pydantic import Field
 
 from dray.domain import names
 from dray.runtime.settings import CommaList, Duration, Settings, SettingsGroup
-from dray_allocator.rules import Rules
+from dray_allocator.values.options import Rules
 
 _DEFAULT = Rules()
 

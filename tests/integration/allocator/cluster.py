@@ -32,10 +32,10 @@ from dray.messages.facts import (
     Synced,
     Tick,
 )
-from dray_allocator.metrics import Metrics
-from dray_allocator.rules import Rules
-from dray_allocator.shell import Shell
-from dray_allocator.state import AllocatorState
+from dray_allocator.service.metrics import Metrics
+from dray_allocator.service.replica import Shell
+from dray_allocator.state.state import AllocatorState
+from dray_allocator.values.options import Rules
 
 BOUND_S = 60.0
 POOL = "pool"

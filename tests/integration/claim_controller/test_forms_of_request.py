@@ -28,10 +28,10 @@ from dray.messages.facts import (
     Synced,
     TemplateObserved,
 )
-from dray_allocator.metrics import Metrics
-from dray_allocator.rules import Rules as AllocatorRules
-from dray_allocator.shell import Shell
-from dray_allocator.state import AllocatorState
+from dray_allocator.service.metrics import Metrics
+from dray_allocator.service.replica import Shell
+from dray_allocator.state.state import AllocatorState
+from dray_allocator.values.options import Rules as AllocatorRules
 from dray_webhook.decisions.injection import AdmissionIds
 from dray_webhook.decisions.pods import admit_pod
 from dray_webhook.decisions.pools import Installation

@@ -11,10 +11,10 @@ from dray.domain.names import POOL_LABEL
 from dray.kube.convert import claim_from
 from dray.kube.ports import CLAIMS, LEASES, NODES, PODS, POOLS
 from dray.messages.decisions import log_stream
-from dray_allocator.metrics import Metrics
-from dray_allocator.rules import Rules
-from dray_allocator.shell import Shell
-from dray_allocator.state import AllocatorState
+from dray_allocator.service.metrics import Metrics
+from dray_allocator.service.replica import Shell
+from dray_allocator.state.state import AllocatorState
+from dray_allocator.values.options import Rules
 
 CARDS_HOLD = 3
 """Pods of 100 tflops on a card of 312."""

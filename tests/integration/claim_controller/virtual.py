@@ -12,11 +12,11 @@ from dray.bus.memory import MemoryBus
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import BIND_REQUESTS, EVENTS, NAMESPACES
 from dray.runtime.clock import Clock
-from dray_allocator.log.fold import Reservation
-from dray_allocator.metrics import Metrics
-from dray_allocator.rules import Rules
-from dray_allocator.shell import Shell
-from dray_allocator.state import AllocatorState
+from dray_allocator.service.metrics import Metrics
+from dray_allocator.service.replica import Shell
+from dray_allocator.state.decision_log import Reservation
+from dray_allocator.state.state import AllocatorState
+from dray_allocator.values.options import Rules
 from dray_claim_controller.settings import Execution, Lease, Publishing, Templates
 
 REAL_INTERVALS: dict[str, Any] = {

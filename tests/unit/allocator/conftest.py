@@ -39,7 +39,9 @@ from dray.messages.facts import (
     Synced,
     Tick,
 )
-from dray_allocator.events import (
+from dray_allocator.core.handle import handle
+from dray_allocator.state.state import AllocatorState
+from dray_allocator.values.events import (
     Append,
     Continue,
     Effect,
@@ -50,9 +52,7 @@ from dray_allocator.events import (
     Send,
     Serve,
 )
-from dray_allocator.handle import handle
-from dray_allocator.rules import Rules
-from dray_allocator.state import AllocatorState
+from dray_allocator.values.options import Rules
 
 OWNER = Taint(names.OWNER_TAINT, names.OWNER_DRAY, "NoSchedule")
 START_UNIX_S = 1_000_000.0

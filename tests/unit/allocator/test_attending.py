@@ -5,8 +5,11 @@ from msgspec.structs import replace
 
 from dray.messages.decisions import Decided, Released, Waiting
 from dray.messages.facts import ClaimObserved, NodeObserved, PodObserved, SliceObserved
-from dray_allocator.attended import Attended
-from dray_allocator.events import (
+from dray_allocator.core.handle import handle
+from dray_allocator.state.pool_dependencies import Ties
+from dray_allocator.state.state import AllocatorState
+from dray_allocator.state.subscriptions import Attended
+from dray_allocator.values.events import (
     Append,
     Attend,
     EarlierFact,
@@ -17,10 +20,7 @@ from dray_allocator.events import (
     Serve,
     Unfollow,
 )
-from dray_allocator.handle import handle
-from dray_allocator.rules import Rules
-from dray_allocator.state import AllocatorState
-from dray_allocator.ties import Ties
+from dray_allocator.values.options import Rules
 
 WHOLE_CARD = ("312", "40Gi")
 

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from dray.domain.pods import PodNeeds
-from dray_allocator.bounded import Room
-from dray_allocator.placement import pattern, said
-from dray_allocator.placement.pattern import Patterns
+from dray_allocator.state import claim_requirements, pod_requirements
+from dray_allocator.state.pod_requirements import Patterns
+from dray_allocator.values.cache_budget import Room
 
 KIB = 2**10
 
@@ -25,7 +25,7 @@ def patterns(make_world: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """How many patterns are kept of pods that differ in their needs, which say so much each."""
 
     def kept(count: int, length: int) -> int:
-        for module in (pattern, said):
+        for module in (pod_requirements, claim_requirements):
             monkeypatch.setattr(module, "_MOST_BYTES", 1000 * KIB)
         world, kept = make_world().open(), Patterns()
         claim = world.a_claim("p", world.ask())

@@ -15,9 +15,9 @@ from dray.kube.convert import claim_from
 from dray.messages.base import Delivered, encode
 from dray.messages.decisions import Decided, Waiting, encode_record
 from dray.messages.facts import ClaimObserved, PodObserved
-from dray_allocator.handle import reasons, recompute
-from dray_allocator.rules import Rules
-from dray_allocator.wire import fact_of, record_of
+from dray_allocator.core.handle import reasons, recompute
+from dray_allocator.service.wire import fact_of, record_of
+from dray_allocator.values.options import Rules
 
 
 def deep(depth: int) -> msgspec.Raw:

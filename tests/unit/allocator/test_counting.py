@@ -9,8 +9,8 @@ from dray.domain import names
 from dray.domain.pods import HostPort, PodClaim, PodNeeds
 from dray.messages.decisions import Decided
 from dray.messages.facts import PodObserved
-from dray_allocator.board.board import Board
-from dray_allocator.folding import subjects
+from dray_allocator.nodes.table import Board
+from dray_allocator.state.apply import subjects
 
 NIC = "example.com/nic"
 specs = st.builds(

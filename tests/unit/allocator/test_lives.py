@@ -7,10 +7,10 @@ from dray.domain import names
 from dray.domain.claims import AllocatedDevice, Allocation, first_attempt
 from dray.messages.decisions import Decided, NodeLeft
 from dray.messages.facts import PodObserved, Tick
-from dray_allocator import deciding
-from dray_allocator.handle import reasons
-from dray_allocator.placement.lanes import find_with
-from dray_allocator.rules import Rules
+from dray_allocator.core.handle import reasons
+from dray_allocator.cycle import step
+from dray_allocator.cycle.schedule import find_with
+from dray_allocator.values.options import Rules
 
 
 def test_a_waiting_pod_is_placed_when_another_is_deleted(world):
@@ -48,7 +48,7 @@ def test_of_the_pods_that_wait_only_those_are_tried_that_could_fit_now(make_worl
         tried.append(want.pod.uid)
         return find_with(state, domain, want, effort)
 
-    monkeypatch.setattr(deciding, "find_with", noted)
+    monkeypatch.setattr(step, "find_with", noted)
     world.claim(world.state.facts.claims["claim-holder"], deleted=True)
     assert list(world.decisions()) == ["holder", "other", "small-0"]
     assert tried == ["small-0", "small-1"]

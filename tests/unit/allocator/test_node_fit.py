@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from dray.domain.devices import DeviceClass, Taint, Toleration
 from dray.domain.pods import HostPort, Node, NodeExpression, PodNeeds
 from dray.messages.facts import DeviceClassObserved
-from dray_allocator.node.holds import NOTHING, Held, Holds
-from dray_allocator.node.predicates import UNSCHEDULABLE, failures, fits
+from dray_allocator.nodes.assumed_pods import NOTHING, Held, Holds
+from dray_allocator.nodes.predicates import UNSCHEDULABLE, failures, fits
 
 ROOMY = Node("n", "u", cpu_milli=8_000, memory_bytes=2**30, pods=10)
 NIC = "example.com/nic"

@@ -13,9 +13,9 @@ from dray.domain.devices import Capacity, Taint, Toleration
 from dray.domain.pods import NodeExpression, PodNeeds
 from dray.messages.facts import InventoryObserved, SliceObserved
 from dray.reasons import Nearest
-from dray_allocator.placement.ask import Wanted, wanted
-from dray_allocator.placement.choose import choose
-from dray_allocator.placement.explain import explain
+from dray_allocator.explain.pods import explain
+from dray_allocator.placement.pod_request import Wanted, wanted
+from dray_allocator.placement.schedule import choose
 
 OF = f'device.attributes["{names.DRIVER}"]'
 SELECTORS = (

@@ -7,8 +7,8 @@ from dray.domain.devices import DeviceClass, OpaqueConfig
 from dray.domain.placement import placement_of
 from dray.domain.pods import PodNeeds, Policy
 from dray.messages.facts import DeviceClassObserved, PolicyObserved, PoolObserved
-from dray_allocator.placement.ask import Wanted, wanted
-from dray_allocator.placement.policies import scoring_of
+from dray_allocator.placement.pod_request import Wanted, wanted
+from dray_allocator.scoring.policies import scoring_of
 
 FALSE = 'device.driver == "nobody.example.com"'
 

@@ -5,8 +5,8 @@ import pytest
 from dray.cel.eval.program import Program, compile
 from dray.domain import names
 from dray.domain.devices import Capacity, Device, DeviceId, Version
-from dray_allocator.fit.devices import Card
-from dray_allocator.fit.selectors import Selectors, named_reads
+from dray_allocator.devices.node_devices import Card
+from dray_allocator.devices.selector_cache import Selectors, named_reads
 
 D = f'device.attributes["{names.DRIVER}"]'
 

@@ -14,11 +14,11 @@ from dray.domain.errors import PermanentError
 from dray.messages.base import encode
 from dray.messages.decisions import Opened, log_subject
 from dray.messages.facts import NodeObserved
-from dray_allocator.domain import Domain
-from dray_allocator.events import Event, Serve, StandBy
-from dray_allocator.rules import Rules
-from dray_allocator.serving import Serving
-from dray_allocator.state import AllocatorState
+from dray_allocator.service.leases import Serving
+from dray_allocator.state.domain import Domain
+from dray_allocator.state.state import AllocatorState
+from dray_allocator.values.events import Event, Serve, StandBy
+from dray_allocator.values.options import Rules
 
 DOMAINS = tuple(f"pool-{number}" for number in range(16))
 

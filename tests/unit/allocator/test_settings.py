@@ -1,7 +1,7 @@
 """Every time-out is a setting with its unit."""
 
-from dray_allocator.rules import Rules
 from dray_allocator.settings import AllocatorSettings
+from dray_allocator.values.options import Rules
 
 
 def test_settings_become_rules(monkeypatch):

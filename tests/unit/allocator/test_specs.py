@@ -5,8 +5,8 @@ from msgspec.structs import replace
 from dray.domain.devices import OpaqueConfig
 from dray.messages.base import decode, encode
 from dray.messages.facts import ClaimObserved
-from dray_allocator.facts import Facts
-from dray_allocator.specs import Specs
+from dray_allocator.state.claim_specs import Specs
+from dray_allocator.state.facts import Facts
 
 
 def observed(make, uid, revision=1, **asked):

@@ -15,7 +15,10 @@ from dray.messages.decisions import (
     encode_record,
 )
 from dray.messages.facts import ClaimObserved, DomainObserved, PodObserved
-from dray_allocator.events import (
+from dray_allocator.core.handle import handle, recompute
+from dray_allocator.state.decision_log import LogFold
+from dray_allocator.state.state import AllocatorState
+from dray_allocator.values.events import (
     Append,
     AppendFailed,
     FactSeen,
@@ -27,10 +30,7 @@ from dray_allocator.events import (
     Serve,
     StandBy,
 )
-from dray_allocator.handle import handle, recompute
-from dray_allocator.log.fold import LogFold
-from dray_allocator.rules import Rules
-from dray_allocator.state import AllocatorState
+from dray_allocator.values.options import Rules
 
 
 def _replica(world, name: str = "two", facts: int | None = None) -> AllocatorState:

@@ -3,7 +3,7 @@
 import pytest
 
 from dray.runtime.settings import load
-from dray_allocator.rules import Rules
+from dray_allocator.values.options import Rules
 from dray_claim_controller.settings import ControllerSettings, Lease
 
 

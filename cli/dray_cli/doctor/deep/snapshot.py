@@ -15,12 +15,12 @@ from dray.kube.ports import CLAIMS, SLICES, Kube, Object
 from dray.messages.decisions import AnyRecord, Opened, log_stream, log_subject
 from dray.messages.facts import ClaimObserved, Fact, NodeObserved, SliceObserved
 from dray.messages.rpc import Dump, DumpReply, Holding
-from dray_allocator.events import FactSeen, RecordSeen
-from dray_allocator.folding import subjects
-from dray_allocator.handle import handle
-from dray_allocator.rules import Rules
-from dray_allocator.state import AllocatorState
-from dray_allocator.wire import decoded_fact, record_of
+from dray_allocator.core.handle import handle
+from dray_allocator.service.wire import decoded_fact, record_of
+from dray_allocator.state.apply import subjects
+from dray_allocator.state.state import AllocatorState
+from dray_allocator.values.events import FactSeen, RecordSeen
+from dray_allocator.values.options import Rules
 from dray_claim_controller.observe.kinds import read
 from dray_cli.doctor.streams import read_whole
 

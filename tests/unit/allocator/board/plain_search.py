@@ -1,12 +1,12 @@
-"""The allocator without a node table: every node is judged by ``node.predicates``, every set of
+"""The allocator without a node table: every node is judged by ``nodes.predicates``, every set of
 cards by a plain search.
 """
 
 from tests.unit.allocator.reference_search import Reference
 
-from dray_allocator.node.predicates import fits
-from dray_allocator.placement.ask import Wanted
-from dray_allocator.placement.modes import MOST_LOAD, card_load, tie
+from dray_allocator.nodes.load import MOST_LOAD, card_load, tie
+from dray_allocator.nodes.predicates import fits
+from dray_allocator.placement.pod_request import Wanted
 
 
 def shares_on(state, want: Wanted, node: str, means):

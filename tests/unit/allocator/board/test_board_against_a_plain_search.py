@@ -13,11 +13,11 @@ from dray.domain.claims import ClaimSpec, Constraint, DeviceRequest
 from dray.domain.devices import Taint, Toleration
 from dray.domain.pods import NodeExpression, PodNeeds
 from dray.messages.facts import InventoryObserved, SliceObserved
-from dray_allocator.board.index import Index
-from dray_allocator.board.keys import NONE
-from dray_allocator.board.plan import plan_of
-from dray_allocator.placement.ask import Wanted, wanted
-from dray_allocator.placement.choose import _scoring, candidates, choose, index_of
+from dray_allocator.nodes.index import Index
+from dray_allocator.nodes.keys import NONE
+from dray_allocator.nodes.plan import plan_of
+from dray_allocator.placement.pod_request import Wanted, wanted
+from dray_allocator.placement.schedule import _scoring, candidates, choose, index_of
 
 DOMAIN = f'device.attributes["{names.DRIVER}"]'
 SELECTORS = (

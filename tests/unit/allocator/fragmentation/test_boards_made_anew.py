@@ -6,12 +6,12 @@ from weakref import ref
 from dray.cel.reads import Read
 from dray.domain import names
 from dray.messages.facts import PodObserved
-from dray_allocator.board.reading import attributes
-from dray_allocator.events import FactsLost
-from dray_allocator.handle import handle
-from dray_allocator.placement.ask import wanted
-from dray_allocator.placement.fragmentation.learning import Learner
-from dray_allocator.placement.fragmentation.score import Landscapes
+from dray_allocator.core.handle import handle
+from dray_allocator.nodes.equivalence_keys import attributes
+from dray_allocator.placement.pod_request import wanted
+from dray_allocator.scoring.fragmentation.score import Landscapes
+from dray_allocator.scoring.fragmentation.workload_model import Learner
+from dray_allocator.values.events import FactsLost
 
 MODE = "FragmentationAware"
 SMALL = f'device.attributes["{names.DRIVER}"].model != "A100"'

@@ -6,12 +6,12 @@ import msgspec
 import pytest
 
 from dray.messages.decisions import Checkpoint, Decided
-from dray_allocator import records
-from dray_allocator.events import FactSeen, RecordSeen
-from dray_allocator.handle import handle, recompute
-from dray_allocator.placement.fragmentation.learning import HALF_LIFE, PRIOR, Learner
-from dray_allocator.rules import Rules
-from dray_allocator.state import AllocatorState
+from dray_allocator.core.handle import handle, recompute
+from dray_allocator.cycle import records
+from dray_allocator.scoring.fragmentation.workload_model import HALF_LIFE, PRIOR, Learner
+from dray_allocator.state.state import AllocatorState
+from dray_allocator.values.events import FactSeen, RecordSeen
+from dray_allocator.values.options import Rules
 
 MODE = "FragmentationAware"
 

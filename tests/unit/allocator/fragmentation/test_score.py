@@ -11,14 +11,14 @@ from dray.domain.devices import DeviceId
 from dray.domain.pods import NodeExpression, PodNeeds
 from dray.messages.decisions import Learned, TypicalPod
 from dray.messages.facts import PodObserved
-from dray_allocator.board.index import Index
-from dray_allocator.board.keys import NONE
-from dray_allocator.board.plan import plan_of
-from dray_allocator.placement.ask import wanted
-from dray_allocator.placement.choose import choose, index_of
-from dray_allocator.placement.fragmentation.losses import UNIT
-from dray_allocator.placement.fragmentation.shapes import CARD, class_of, taken_of
-from dray_allocator.placement.modes import FULL, TIE_BITS
+from dray_allocator.nodes.index import Index
+from dray_allocator.nodes.keys import NONE
+from dray_allocator.nodes.load import FULL, TIE_BITS
+from dray_allocator.nodes.plan import plan_of
+from dray_allocator.placement.pod_request import wanted
+from dray_allocator.placement.schedule import choose, index_of
+from dray_allocator.scoring.fragmentation.losses import UNIT
+from dray_allocator.scoring.fragmentation.shapes import CARD, class_of, taken_of
 
 MODE = "FragmentationAware"
 

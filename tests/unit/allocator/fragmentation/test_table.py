@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dray.messages.decisions import TypicalPod
-from dray_allocator.placement.fragmentation.ample import Ample
-from dray_allocator.placement.fragmentation.table import STRIDE, Table, code_of
+from dray_allocator.scoring.fragmentation.ample_cpu import Ample
+from dray_allocator.scoring.fragmentation.table import STRIDE, Table, code_of
 
 
 def typical(cpu_milli: int, cards: int, *milli: int, gain: int = 0, waste: int = 0) -> TypicalPod:

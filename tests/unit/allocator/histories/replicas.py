@@ -7,7 +7,9 @@ from typing import Any
 from tests.unit.allocator.histories.truth import POOLS, Truth
 
 from dray.messages.decisions import decode_record, encode_record
-from dray_allocator.events import (
+from dray_allocator.core.handle import handle
+from dray_allocator.state.state import AllocatorState
+from dray_allocator.values.events import (
     Append,
     AppendFailed,
     Continue,
@@ -20,9 +22,7 @@ from dray_allocator.events import (
     Serve,
     Unfollow,
 )
-from dray_allocator.handle import handle
-from dray_allocator.rules import Rules
-from dray_allocator.state import AllocatorState
+from dray_allocator.values.options import Rules
 
 REPLICAS = ("one", "two", "three", "four")
 

@@ -9,7 +9,7 @@ from dray.domain.devices import DeviceClass
 from dray.kube.convert import claim_from, slice_from
 from dray.kube.convert_dra_slices import slice_in_full
 from dray.messages.facts import ClaimObserved, DeviceClassObserved, PodObserved, SliceObserved
-from dray_allocator.rules import Rules
+from dray_allocator.values.options import Rules
 
 Object = dict[str, Any]
 NVIDIA = "gpu.nvidia.com"

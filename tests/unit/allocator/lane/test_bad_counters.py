@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dray.domain import names
-from dray_allocator.rules import Rules
+from dray_allocator.values.options import Rules
 
 NVIDIA = "gpu.nvidia.com"
 Object = dict[str, Any]

@@ -12,14 +12,14 @@ from dray.domain import names
 from dray.domain.dra.asks import Holding
 from dray.domain.dra.nodes import Node
 from dray.messages.facts import ClusterObserved, PodObserved
-from dray_allocator.lane.asking import claim_of
-from dray_allocator.lane.parts import part_of
-from dray_allocator.placement.modes import tie
-from dray_allocator.rules import Rules
-from dray_allocator.structured.allocate import Problem, allocate
-from dray_allocator.structured.errors import AllocationError, NodeAllocationError
-from dray_allocator.structured.rules import DEVICE_BINDING, rules_for
-from dray_allocator.structured.usage import usage_of
+from dray_allocator.devices.allocate import Problem, allocate
+from dray_allocator.devices.claim_conversion import claim_of
+from dray_allocator.devices.errors import AllocationError, NodeAllocationError
+from dray_allocator.devices.slice_conversion import part_of
+from dray_allocator.devices.usage import usage_of
+from dray_allocator.devices.versions import DEVICE_BINDING, rules_for
+from dray_allocator.nodes.load import tie
+from dray_allocator.values.options import Rules
 
 NVIDIA = "gpu.nvidia.com"
 KINDS = ("plain", "shared", "other", "counting", "nameless")

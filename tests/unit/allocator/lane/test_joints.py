@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from dray.domain import names
 from dray.domain.pods import PodClaim
-from dray_allocator.rules import Rules
+from dray_allocator.values.options import Rules
 
 NO_SUCH_RULE = '"hard" can\'t be had with placement KubernetesCompatible, or beside what Kubernetes'
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dray.domain import names
-from dray_allocator.rules import Rules
+from dray_allocator.values.options import Rules
 
 TFLOPS, VRAM = "virtual_tflops", "virtual_vram"
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from dray.domain import names
 from dray.domain.quantities import parse_quantity
 from dray.kube.convert import allocation_to
-from dray_allocator.fit.search import oversold
-from dray_allocator.rules import Rules
+from dray_allocator.devices.device_requests import oversold
+from dray_allocator.values.options import Rules
 
 NVIDIA = "gpu.nvidia.com"
 KINDS = ("plain", "shared", "bare", "counting")

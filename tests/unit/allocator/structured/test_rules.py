@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dray.domain.errors import InvalidInputError
-from dray_allocator.structured.rules import KNOWN, Rules, rules_for
+from dray_allocator.devices.versions import KNOWN, Rules, rules_for
 
 PAGE = Path(__file__).parents[4] / "docs" / "kubernetes-differences.md"
 FEATURES = {
