@@ -20,7 +20,7 @@ from dray.messages.facts import ClaimObserved, SliceObserved
 from dray.user_guide_form.selector import generated_selector
 from dray_allocator.cycle import step
 from dray_allocator.cycle.schedule import find
-from dray_allocator.placement.pod_request import Wanted
+from dray_allocator.placement.pod_request import PodRequest
 from dray_allocator.placement.schedule import index_of
 from dray_allocator.state.domain import Domain
 from dray_allocator.state.state import AllocatorState
@@ -97,7 +97,7 @@ class Fleet(decision.Fleet):
         self.random = Random(7)
         self.shapes = tuple(shape(number) for number in range(shapes))
         self.running: list[Claim] = []
-        self.last: Wanted
+        self.last: PodRequest
         """What was decided upon last."""
         if fits is Fits.ALL:
             self._fill(gpus, in_use)
@@ -172,7 +172,7 @@ def measure(fleet: Fleet, samples: int) -> Measured:
     """``samples`` decisions, the shapes taking turns, then new shapes and changed slices."""
     chosen, handled, yard = Taken(), Taken(), Taken()
 
-    def timed(state: AllocatorState, domain: Domain, wanted: Wanted, _: Any) -> Any:
+    def timed(state: AllocatorState, domain: Domain, wanted: PodRequest, _: Any) -> Any:
         fleet.last = wanted
         return chosen.time(find, state, domain, wanted)
 

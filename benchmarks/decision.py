@@ -36,7 +36,7 @@ from dray_allocator.values.events import (
     RecordSeen,
     Serve,
 )
-from dray_allocator.values.options import Rules
+from dray_allocator.values.options import AllocatorOptions
 
 POOL = "pool"
 OPENED = Opened(domain=POOL, epoch=1, writer="c", facts_sequence=0, now_unix_s=0.0)
@@ -106,7 +106,7 @@ class Fleet:
     def __init__(
         self, nodes: int, make: MakeSlice | None = None, mode: str = names.COMPACT_FIRST
     ) -> None:
-        self.state = AllocatorState(Rules(writer="bench"))
+        self.state = AllocatorState(AllocatorOptions(writer="bench"))
         self.facts = 0
         self.records = 0
         for fact in pool_facts(mode):

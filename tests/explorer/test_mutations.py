@@ -43,8 +43,8 @@ def reservations_that_expire() -> AbstractContextManager[Any]:
     def end_of(*about: Any) -> Any:
         end = real(*about)
         return (
-            pending_allocations.Ending("voided")
-            if isinstance(end, pending_allocations.Wish)
+            pending_allocations.AttemptEnd("voided")
+            if isinstance(end, pending_allocations.VoidRequest)
             else end
         )
 

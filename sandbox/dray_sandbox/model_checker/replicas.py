@@ -15,14 +15,14 @@ from dray_allocator.values.events import (
     Append,
     AppendFailed,
     Continue,
+    DoublyAllocated,
     Effect,
     FactSeen,
-    Oversold,
     RecordSeen,
     Send,
     Serve,
 )
-from dray_allocator.values.options import Rules
+from dray_allocator.values.options import AllocatorOptions
 from dray_sandbox.model_checker.copies import Copies
 from dray_sandbox.model_checker.numbers import Numbers
 from dray_sandbox.model_checker.subjects import POOL, START_UNIX_S, Subjects
@@ -118,7 +118,7 @@ class ModelReplicas:
         key = ("restarted", facts, records)
         known = self._read.get(key)
         if known is None:
-            state = AllocatorState(Rules(writer=ME, exclusion_s=EXCLUSION_S))
+            state = AllocatorState(AllocatorOptions(writer=ME, exclusion_s=EXCLUSION_S))
             for sequence, fact in enumerate(self._configuration, 1):
                 handle(state, FactSeen(sequence, fact, more=True))
             self._fold(state, facts, records[:-1])
@@ -159,7 +159,7 @@ class ModelReplicas:
                 case Send(command=command):
                     claim = self._subjects.by_uid[command.claim_uid]
                     voids.append((claim, command.attempt))
-                case Oversold():
+                case DoublyAllocated():
                     alarms.append(f"{effect.device}: {effect.detail}")
                 case _:
                     pass

@@ -4,9 +4,9 @@ from pydantic import Field
 
 from dray.domain import names
 from dray.runtime.settings import CommaList, Duration, Settings, SettingsGroup
-from dray_allocator.values.options import Rules
+from dray_allocator.values.options import AllocatorOptions
 
-_DEFAULT = Rules()
+_DEFAULT = AllocatorOptions()
 
 
 class Allocator(SettingsGroup):
@@ -36,10 +36,10 @@ class AllocatorSettings(Settings):
 
     allocator: Allocator = Allocator()
 
-    def rules(self) -> Rules:
+    def rules(self) -> AllocatorOptions:
         """The numbers that decisions depend on."""
         chosen = self.allocator
-        return Rules(
+        return AllocatorOptions(
             writer=self.instance,
             drivers=chosen.drivers,
             uncommitted_after_s=chosen.uncommitted_after,

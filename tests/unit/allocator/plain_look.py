@@ -14,7 +14,7 @@ from dray_allocator.devices.device_requests import has_room
 from dray_allocator.explain.nodes import left_of
 from dray_allocator.nodes.load import tie
 from dray_allocator.nodes.predicates import failures
-from dray_allocator.placement.pod_request import Wanted
+from dray_allocator.placement.pod_request import PodRequest
 from dray_allocator.placement.schedule import candidates
 
 ORDER = ("unsupported", "taint", "capacity", "in-use")
@@ -32,7 +32,7 @@ def named(card) -> str:
 class Plain:
     """Every card and node asked by itself."""
 
-    def __init__(self, state, want: Wanted) -> None:
+    def __init__(self, state, want: PodRequest) -> None:
         self.state, self.want = state, want
         self.nodes = state.facts.served_nodes("pool")
         self.cards = [card for node in self.nodes for card in state.fleet.of(node).cards]

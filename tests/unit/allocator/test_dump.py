@@ -12,7 +12,7 @@ from dray_allocator.core.handle import handle
 from dray_allocator.service.wire import answer_to
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.events import FactSeen, RecordSeen, StandBy
-from dray_allocator.values.options import Rules
+from dray_allocator.values.options import AllocatorOptions
 
 ATTEMPT = first_attempt(1)
 
@@ -25,7 +25,7 @@ def asked(state: AllocatorState, **question: str) -> DumpReply | None:
 
 def folded(world) -> AllocatorState:
     """The state of somebody who only reads."""
-    state = AllocatorState(Rules(writer="reader"))
+    state = AllocatorState(AllocatorOptions(writer="reader"))
     for sequence, fact in enumerate(world.facts, 1):
         handle(state, FactSeen(sequence, fact, more=True))
     for name, log in world.logs.items():

@@ -30,14 +30,14 @@ from dray_allocator.devices.candidates import candidates_of
 from dray_allocator.devices.capacity import demand_by
 from dray_allocator.devices.errors import AllocationError
 from dray_allocator.devices.links import BEYOND_NVLINK, names_links
-from dray_allocator.devices.ordered_search import OrderedSearch, Plan, worst_first
+from dray_allocator.devices.ordered_search import OrderedSearch, SearchPlan, worst_first
 from dray_allocator.devices.pools import gather
 from dray_allocator.devices.requirements import Planner
-from dray_allocator.devices.selectors import Selectors
+from dray_allocator.devices.selectors import DeviceSelectors
 from dray_allocator.nodes.load import tie
 from dray_allocator.nodes.predicates import fits
 from dray_allocator.placement import schedule as choosing
-from dray_allocator.placement.pod_request import Wanted, wanted
+from dray_allocator.placement.pod_request import PodRequest, wanted
 from dray_allocator.placement.schedule import CONNECTED_NODES, choose, index_of
 from dray_allocator.scoring.preference import card_key
 from dray_allocator.scoring.topology import concerns
@@ -106,7 +106,7 @@ class Answer:
 class FullSearch:
     """One pod, by all of structured parameters and nothing else."""
 
-    def __init__(self, state: Any, want: Wanted) -> None:
+    def __init__(self, state: Any, want: PodRequest) -> None:
         self.state, self.want = state, want
         self.asked = asked_of(state, want)
         self.index = index_of(state, state.domains["pool"], want)
@@ -150,7 +150,7 @@ class FullSearch:
         candidates = list(candidates_of(one for one in pools if not one.invalid))
         usage, demand_of = seen.usage(rules), demand_by(rules, asked.stated())
         before = AllocationState(asked.claims, usage, rules, demand_of)
-        selectors = Selectors(node, rules)
+        selectors = DeviceSelectors(node, rules)
 
         def suits(claim, ask, of_class, candidate):
             try:
@@ -160,7 +160,7 @@ class FullSearch:
 
         classes = state.facts.classes
         planner = Planner(classes, pools, candidates, rules, suits, before.has_room)
-        plan = Plan(asked.claims, tuple(tuple(planner.plan(claim)) for claim in asked.claims))
+        plan = SearchPlan(asked.claims, tuple(tuple(planner.plan(claim)) for claim in asked.claims))
         numbers = {
             id(one): number
             for number, requests in enumerate(plan.requests)
@@ -208,7 +208,7 @@ class FullSearch:
         return worth, Answer(name, devices, found.level)
 
 
-def chosen(state: Any, want: Wanted) -> Answer | None:
+def chosen(state: Any, want: PodRequest) -> Answer | None:
     """The fast path's answer."""
     choice = choose(state, state.domains["pool"], want)
     if choice is None:
@@ -308,7 +308,7 @@ def test_the_fast_path_decides_what_the_full_search_decides(
         pod = two_claims(world, pod, random)
         world.submit(pod, a_spec(random))
         want = wanted(state, "pool", pod)
-        if isinstance(want, Wanted):
+        if isinstance(want, PodRequest):
             expected = FullSearch(state, want).answer()
             assert chosen(state, want) == expected
             if want.placement.topology != HARD:

@@ -30,12 +30,12 @@ from dray_allocator.values.events import (
     Serve,
     StandBy,
 )
-from dray_allocator.values.options import Rules
+from dray_allocator.values.options import AllocatorOptions
 
 
 def _replica(world, name: str = "two", facts: int | None = None) -> AllocatorState:
     """Another replica that folded the logs and the first ``facts`` facts."""
-    state = AllocatorState(Rules(writer=name))
+    state = AllocatorState(AllocatorOptions(writer=name))
     for sequence, fact in enumerate(world.facts[:facts], 1):
         handle(state, FactSeen(sequence, fact))
     for pool, log in world.logs.items():
@@ -161,7 +161,7 @@ def test_facts_made_anew_must_name_the_epoch_before_anything_is_decided_or_found
 
 
 def test_a_reader_may_start_at_a_checkpoint(make_world):
-    world = make_world(Rules(checkpoint_interval_s=60)).open().full()
+    world = make_world(AllocatorOptions(checkpoint_interval_s=60)).open().full()
     world.commit(world.decisions()["a"])
     world.tick(61, most_step_s=61)
     log = world.logs["pool"]

@@ -15,7 +15,7 @@ from dray.domain.devices import Capacity, DeviceClass, Version
 from dray.domain.dra.asks import Claim
 from dray.domain.dra.slices import Attribute, Device, Slice
 from dray_allocator.devices.selector_cache import named_reads
-from dray_allocator.devices.versions import Rules
+from dray_allocator.devices.versions import SchedulerVersion
 from dray_allocator.scoring.preference import MODEL
 
 Question = tuple[str, str]
@@ -24,7 +24,7 @@ _INT64: Final = range(-(2**63), 2**63)
 
 
 def questions_of(
-    claims: Sequence[Claim], classes: dict[str, DeviceClass], rules: Rules
+    claims: Sequence[Claim], classes: dict[str, DeviceClass], rules: SchedulerVersion
 ) -> tuple[Question, ...] | None:
     """The attributes that the claims ask about; None where they may read any of them."""
     found: dict[Question, None] = {(names.DRIVER, MODEL): None}  # What a preference may name.
@@ -49,14 +49,14 @@ def _selectors(claims: Iterable[Claim], classes: dict[str, DeviceClass]) -> Iter
                 yield from (*(of_class.selectors if of_class else ()), *ask.selectors)
 
 
-def _reads(text: str, rules: Rules) -> Sequence[Read] | None:
+def _reads(text: str, rules: SchedulerVersion) -> Sequence[Read] | None:
     try:
         return named_reads(compile(text, rules.language).tree)
     except CelError:
         return None  # The server may understand it all the same.
 
 
-class Forms:
+class DeviceEquivalence:
     """Numbers of devices: equal ones for devices that nothing of a pod tells apart."""
 
     def __init__(self, questions: tuple[Question, ...] | None) -> None:

@@ -5,15 +5,15 @@ from itertools import groupby
 
 from dray.domain.dra.nodes import Node, Reach
 from dray.domain.dra.slices import Slice
-from dray_allocator.claim_search.device_equivalence import Forms
-from dray_allocator.claim_search.visible_devices import Seen, Use
+from dray_allocator.claim_search.device_equivalence import DeviceEquivalence
+from dray_allocator.claim_search.visible_devices import Use, VisibleDevices
 from dray_allocator.devices.errors import AllocationError
 from dray_allocator.devices.node_selection import is_reached
 
 Entry = tuple[Slice, tuple[Use, ...]]
 
 
-def key_of(node: Node, seen: Seen, forms: Forms) -> Hashable:
+def key_of(node: Node, seen: VisibleDevices, forms: DeviceEquivalence) -> Hashable:
     """Equal for nodes on which the claims that ``forms`` is about fare alike.
 
     Names of nodes, pools, slices and devices count only where they tell which slice it is that
@@ -33,7 +33,7 @@ def _pool_of(entry: Entry) -> tuple[str, str]:
     return entry[0].driver, entry[0].pool
 
 
-def _pool(node: Node, entries: list[Entry], forms: Forms) -> Hashable:
+def _pool(node: Node, entries: list[Entry], forms: DeviceEquivalence) -> Hashable:
     oldest = min(part.generation for part, _ in entries)
     named = [device.name for part, _ in entries for device in part.devices]
     odd = tuple(named) if len(dict.fromkeys(named)) < len(named) else ()
@@ -43,7 +43,9 @@ def _pool(node: Node, entries: list[Entry], forms: Forms) -> Hashable:
     return odd, parts
 
 
-def _part(node: Node, part: Slice, generation: int, uses: Iterable[Use], forms: Forms) -> Hashable:
+def _part(
+    node: Node, part: Slice, generation: int, uses: Iterable[Use], forms: DeviceEquivalence
+) -> Hashable:
     if not part.reach.node:  # What else there is to it is the same for all who see it.
         return part.name, generation, _told(node, part)
     return (

@@ -7,15 +7,15 @@ from dray.domain.devices import DeviceClass, DeviceId
 from dray.domain.dra.asks import Ask, Claim
 from dray.domain.dra.nodes import Node
 from dray.domain.dra.results import AllocationResult
-from dray_allocator.claim_search.pod_search import Asked, worth
-from dray_allocator.claim_search.visible_devices import Seen
+from dray_allocator.claim_search.pod_search import PodSearch, worth
+from dray_allocator.claim_search.visible_devices import VisibleDevices
 from dray_allocator.devices.allocate import Problem, allocate
 from dray_allocator.devices.budget import SearchBudget
 from dray_allocator.devices.candidates import Candidate
 from dray_allocator.devices.errors import AllocationError, NodeAllocationError, SearchLimitError
 from dray_allocator.devices.ordered_search import Key, worst_first
-from dray_allocator.devices.selectors import Selectors
-from dray_allocator.devices.versions import Rules
+from dray_allocator.devices.selectors import DeviceSelectors
+from dray_allocator.devices.versions import SchedulerVersion
 from dray_allocator.state.state import AllocatorState
 
 Rank = tuple[int, tuple[Key, ...]]
@@ -24,7 +24,7 @@ to a preference; the lowest is best."""
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Feasibility:
     """What came of a node, and of every one like it."""
 
     rank: Rank | None = None
@@ -38,17 +38,19 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class NodeTrial:
     """What came of one node."""
 
-    verdict: Verdict
+    verdict: Feasibility
     results: tuple[AllocationResult, ...] = ()
     error: str = ""
     looks: int = 0
     """Devices looked at."""
 
 
-def tried(state: AllocatorState, asked: Asked, node: Node, seen: Seen, most_looks: int) -> Trial:
+def tried(
+    state: AllocatorState, asked: PodSearch, node: Node, seen: VisibleDevices, most_looks: int
+) -> NodeTrial:
     """Look for devices on a node that takes the pod, its devices aside."""
     classes = tuple(state.facts.classes.values())
     problem = Problem(node, seen.slices, classes, seen.usage(asked.rules), asked.claims)
@@ -56,26 +58,26 @@ def tried(state: AllocatorState, asked: Asked, node: Node, seen: Seen, most_look
     selectors = None if is_strict else LenientSelectors(state, node, asked.rules)
     budget = SearchBudget(most_looks)
 
-    def ended(verdict: Verdict, error: str = "") -> Trial:
-        return Trial(verdict, (), error, budget.most - budget.left)
+    def ended(verdict: Feasibility, error: str = "") -> NodeTrial:
+        return NodeTrial(verdict, (), error, budget.most - budget.left)
 
     try:
         found = allocate(
             problem, asked.rules, budget=budget, selectors=selectors, stated=asked.stated()
         )
     except SearchLimitError:
-        return ended(Verdict(is_hard=True))
+        return ended(Feasibility(is_hard=True))
     except NodeAllocationError as error:
-        return ended(Verdict(is_error=True), str(error))
+        return ended(Feasibility(is_error=True), str(error))
     except AllocationError as error:
-        return ended(Verdict(is_error=True, ends_attempt=is_strict), str(error))
+        return ended(Feasibility(is_error=True, ends_attempt=is_strict), str(error))
     if found is None:
-        return ended(Verdict())
-    verdict = Verdict(_rank(asked, found, seen))
-    return Trial(verdict, tuple(found), "", budget.most - budget.left)
+        return ended(Feasibility())
+    verdict = Feasibility(_rank(asked, found, seen))
+    return NodeTrial(verdict, tuple(found), "", budget.most - budget.left)
 
 
-def _rank(asked: Asked, results: Sequence[AllocationResult], seen: Seen) -> Rank:
+def _rank(asked: PodSearch, results: Sequence[AllocationResult], seen: VisibleDevices) -> Rank:
     steps = 0
     for claim, result in zip(asked.claims, results, strict=True):
         taken = {device.request for device in result.devices}
@@ -85,7 +87,9 @@ def _rank(asked: Asked, results: Sequence[AllocationResult], seen: Seen) -> Rank
     return steps, worst_first(_worths(asked, results, seen)) if asked.preferences else ()
 
 
-def _worths(asked: Asked, results: Sequence[AllocationResult], seen: Seen) -> Iterator[Key]:
+def _worths(
+    asked: PodSearch, results: Sequence[AllocationResult], seen: VisibleDevices
+) -> Iterator[Key]:
     devices = {
         DeviceId(part.driver, part.pool, device.name): device
         for part in seen.slices
@@ -97,11 +101,11 @@ def _worths(asked: Asked, results: Sequence[AllocationResult], seen: Seen) -> It
             yield worth(liked.get(one.request.partition("/")[0], ()), devices[one.id])
 
 
-class LenientSelectors(Selectors):
+class LenientSelectors(DeviceSelectors):
     """A device on which a selector can't be evaluated does not match, and others may. What the
     board knows of a device is not evaluated again."""
 
-    def __init__(self, state: AllocatorState, node: Node, rules: Rules) -> None:
+    def __init__(self, state: AllocatorState, node: Node, rules: SchedulerVersion) -> None:
         super().__init__(node, rules)
         self._state = state
 

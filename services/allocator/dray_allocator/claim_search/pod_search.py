@@ -26,12 +26,12 @@ from dray_allocator.devices.versions import (
     LIST_ATTRIBUTES,
     PARTITIONABLE,
     PRIORITIZED_LIST,
-    Rules,
+    SchedulerVersion,
     rules_for,
 )
 from dray_allocator.nodes.ratings import LoadScore
 from dray_allocator.placement import affected_requests
-from dray_allocator.placement.pod_request import Wanted
+from dray_allocator.placement.pod_request import PodRequest
 from dray_allocator.scoring.policies import by_load
 from dray_allocator.scoring.preference import card_key, preference_of
 from dray_allocator.state.state import AllocatorState
@@ -41,11 +41,11 @@ Preferences = tuple[tuple[tuple[str, Preference], ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PodSearch:
     """The claims of a pod as structured parameters read them."""
 
     claims: tuple[Claim, ...]
-    rules: Rules
+    rules: SchedulerVersion
     load: LoadScore | None
     """How nodes and devices are ordered; None: as kube-scheduler's allocator has them."""
     preferences: Preferences = ()
@@ -100,7 +100,7 @@ class Asked:
         return rate
 
 
-def asked_of(state: AllocatorState, wanted: Wanted) -> Asked:
+def asked_of(state: AllocatorState, wanted: PodRequest) -> PodSearch:
     """The pod's open claims, with the rules that hold for it now."""
     facts = state.facts
     rules = rules_of(
@@ -111,7 +111,7 @@ def asked_of(state: AllocatorState, wanted: Wanted) -> Asked:
     claims = tuple(map(claim_of, wanted.claims))
     shares = tuple(share for claim in wanted.claims for share in shares_of(claim))
     if wanted.placement.is_compatible:
-        return Asked(claims, _of_server(state, rules), None, (), shares)
+        return PodSearch(claims, _of_server(state, rules), None, (), shares)
     preferences = tuple(
         tuple(
             (request.name, found)
@@ -122,10 +122,10 @@ def asked_of(state: AllocatorState, wanted: Wanted) -> Asked:
     )
     if not any(preferences):
         preferences = ()
-    return Asked(claims, rules, by_load(wanted.placement), preferences, shares)
+    return PodSearch(claims, rules, by_load(wanted.placement), preferences, shares)
 
 
-def _of_server(state: AllocatorState, rules: Rules) -> Rules:
+def _of_server(state: AllocatorState, rules: SchedulerVersion) -> SchedulerVersion:
     """The rules of the server's version, with the features that were found to be on; conditions of
     devices only where somebody waits for them, as in ``rules``."""
     seen = state.facts.cluster

@@ -9,16 +9,21 @@ from typing import Final
 import numpy as np
 
 from dray.domain.dra.results import AllocationResult
-from dray_allocator.claim_search.node_equivalence_cache import Kind, Prospect, node_of, prospect_of
-from dray_allocator.claim_search.node_trial import Rank, Trial, Verdict, tried
-from dray_allocator.claim_search.pod_search import Asked, asked_of
+from dray_allocator.claim_search.node_equivalence_cache import (
+    NodeEquivalence,
+    NodeEquivalenceCache,
+    node_of,
+    prospect_of,
+)
+from dray_allocator.claim_search.node_trial import Feasibility, NodeTrial, Rank, tried
+from dray_allocator.claim_search.pod_search import PodSearch, asked_of
 from dray_allocator.claim_search.visible_devices import seen_by
-from dray_allocator.claim_search.visible_pools import Account, account_of
+from dray_allocator.claim_search.visible_pools import VisiblePools, account_of
 from dray_allocator.devices.budget import NODE_LOOKS, SearchBudget
-from dray_allocator.nodes.index import Index
+from dray_allocator.nodes.index import NodeIndex
 from dray_allocator.nodes.keys import NONE
 from dray_allocator.placement.node_search import filter_node
-from dray_allocator.placement.pod_request import Wanted
+from dray_allocator.placement.pod_request import PodRequest
 from dray_allocator.placement.schedule import Choice, candidates
 from dray_allocator.state.domain import Domain
 from dray_allocator.state.state import AllocatorState
@@ -33,7 +38,7 @@ STEP_LOOKS: Final = 64
 """Devices looked at before others may go on: some milliseconds."""
 _EACH: Final = 4
 _ONE_BY_ONE: Final = 8
-_NO: Final = Verdict()
+_NO: Final = Feasibility()
 
 
 class Pause(Enum):
@@ -43,7 +48,7 @@ class Pause(Enum):
 
 
 def choose_in_full(
-    state: AllocatorState, domain: Domain, wanted: Wanted, budget: SearchBudget | None = None
+    state: AllocatorState, domain: Domain, wanted: PodRequest, budget: SearchBudget | None = None
 ) -> Choice | Pause | None:
     """The first node that fits in the order of the placement; where claims list alternatives, the
     one with the most wanted of them, then that with the devices that the pod would rather have.
@@ -51,25 +56,25 @@ def choose_in_full(
     Where ``budget`` is used up before there is an answer, what was found out stays known: asking
     again goes on. The answer does not depend on how often that is.
     """
-    return Walk(state, domain, wanted, budget).choice()
+    return NodeSearch(state, domain, wanted, budget).choice()
 
 
-def may_fit_in_full(state: AllocatorState, domain: Domain, wanted: Wanted) -> bool:
+def may_fit_in_full(state: AllocatorState, domain: Domain, wanted: PodRequest) -> bool:
     """Whether there is a node of which it isn't known that the pod doesn't fit there."""
-    return Walk(state, domain, wanted).is_open()
+    return NodeSearch(state, domain, wanted).is_open()
 
 
 @dataclass(slots=True)
-class Walk:
+class NodeSearch:
     """One pod's way through the nodes."""
 
     state: AllocatorState
     domain: Domain
-    wanted: Wanted
+    wanted: PodRequest
     budget: SearchBudget | None = None
-    asked: Asked = field(init=False)
-    index: Index = field(init=False)
-    prospect: Prospect = field(init=False)
+    asked: PodSearch = field(init=False)
+    index: NodeIndex = field(init=False)
+    prospect: NodeEquivalenceCache = field(init=False)
     hard: list[str] = field(init=False, default_factory=list)
     """Nodes on which the first looks were not enough, the best first."""
     ended_at: str = ""
@@ -80,7 +85,7 @@ class Walk:
         self.asked = asked_of(self.state, self.wanted)
         self.index, self.prospect = prospect_of(self.state, self.domain, self.wanted, self.asked)
 
-    def kinds(self) -> Iterator[tuple[str, Kind, Account]]:
+    def kinds(self) -> Iterator[tuple[str, NodeEquivalence, VisiblePools]]:
         """All nodes where the pod may go by its own words, with their kinds, by their ties."""
         board = self.index.board
         nodes = candidates(self.state, self.domain, self.wanted)
@@ -88,7 +93,7 @@ class Walk:
             kind = self.prospect.look_at(self.state, self.asked, node)
             yield node, kind, self._account(kind)
 
-    def _account(self, kind: Kind) -> Account:
+    def _account(self, kind: NodeEquivalence) -> VisiblePools:
         if kind.account is None:
             self._use_up(1)
             forms = self.prospect.forms
@@ -130,7 +135,7 @@ class Walk:
                     break
         return best[1] if best else self._by_patience()
 
-    def _pass_over(self, node: str, verdict: Verdict) -> None:
+    def _pass_over(self, node: str, verdict: Feasibility) -> None:
         if verdict.is_hard:
             self.hard.append(node)
         else:
@@ -184,7 +189,7 @@ class Walk:
         nodes = candidates(self.state, self.domain, wanted)
         return [node for node in nodes if node in odd] if is_again else nodes
 
-    def _verdict(self, node: str) -> Verdict | None:
+    def _verdict(self, node: str) -> Feasibility | None:
         """What comes of a node; None where no budget is left to find out."""
         prospect = self.prospect
         if node not in prospect.judged:
@@ -201,20 +206,20 @@ class Walk:
             kind.verdict = self._tried(node, FIRST_LOOKS)
         return kind.verdict if kind is not None else None
 
-    def _kind(self, node: str) -> Kind | None:
+    def _kind(self, node: str) -> NodeEquivalence | None:
         known = self.prospect.of.get(node)
         if known is None and not self._is_spent():
             self._use_up(1)
             known = self.prospect.look_at(self.state, self.asked, node)
         return known
 
-    def _tried(self, node: str, looks: int) -> Verdict:
+    def _tried(self, node: str, looks: int) -> Feasibility:
         found = self.trial(node, looks)
         self._use_up(max(found.looks, 1))
         self._found[node] = found.results
         return found.verdict
 
-    def trial(self, node: str, looks: int) -> Trial:
+    def trial(self, node: str, looks: int) -> NodeTrial:
         """What comes of a node as it is now."""
         seen = seen_by(self.state, node, self.asked.rate(self.state))
         most = looks + _EACH * seen.devices

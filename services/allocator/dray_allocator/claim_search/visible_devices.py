@@ -11,7 +11,7 @@ from dray_allocator.devices.device_usage import DeviceUse
 from dray_allocator.devices.published_capacity import amount_of
 from dray_allocator.devices.slice_conversion import part_of
 from dray_allocator.devices.usage import Usage
-from dray_allocator.devices.versions import Rules
+from dray_allocator.devices.versions import SchedulerVersion
 from dray_allocator.nodes.load import FULL
 from dray_allocator.state.state import AllocatorState
 
@@ -24,7 +24,7 @@ ILL: Final = "ill"
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class VisibleDevices:
     """The slices for one node, and the use of their devices."""
 
     slices: tuple[Slice, ...]
@@ -38,7 +38,7 @@ class Seen:
         """How many there are on the slices."""
         return sum(map(len, self.uses))
 
-    def usage(self, rules: Rules) -> Usage:
+    def usage(self, rules: SchedulerVersion) -> Usage:
         """What is in use of the devices; an ill one counts as held, and so does one that is shared
         where that is not known."""
         whole: set[DeviceId] = set()
@@ -55,7 +55,7 @@ class Seen:
         return Usage(whole, consumed.keys(), consumed)
 
 
-def seen_by(state: AllocatorState, node: str, rate: Rate | None) -> Seen:
+def seen_by(state: AllocatorState, node: str, rate: Rate | None) -> VisibleDevices:
     """What ``node`` sees. Within a slice the devices are in the order of ``rate``; those that are
     rated alike, and all where there is none, stay as the driver has them."""
     parts = [
@@ -64,7 +64,7 @@ def seen_by(state: AllocatorState, node: str, rate: Rate | None) -> Seen:
     ]
     slices = tuple(_ordered(one.slice, rate) if rate else one.slice for one in parts)
     unread = tuple(fault for one in parts for fault in one.unread)
-    return Seen(slices, tuple(tuple(_uses(state, part)) for part in slices), unread)
+    return VisibleDevices(slices, tuple(tuple(_uses(state, part)) for part in slices), unread)
 
 
 def _ordered(part: Slice, rate: Rate) -> Slice:

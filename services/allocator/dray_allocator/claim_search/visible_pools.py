@@ -4,13 +4,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from dray.domain.dra.nodes import Node
-from dray_allocator.claim_search.device_equivalence import Forms
-from dray_allocator.claim_search.visible_devices import Seen, Use
+from dray_allocator.claim_search.device_equivalence import DeviceEquivalence
+from dray_allocator.claim_search.visible_devices import Use, VisibleDevices
 from dray_allocator.devices.candidates import Candidate, candidates_of
 from dray_allocator.devices.counters import Amounts, left_of
 from dray_allocator.devices.errors import AllocationError
-from dray_allocator.devices.pools import Pool, gather
-from dray_allocator.devices.versions import Rules
+from dray_allocator.devices.pools import ResourcePool, gather
+from dray_allocator.devices.versions import SchedulerVersion
 
 Left = tuple[tuple[tuple[str, str], int], ...]
 """By counter set and counter, what is left of what a device draws on, in billionths."""
@@ -33,7 +33,7 @@ class Group:
 
 
 @dataclass(slots=True)
-class Account:
+class VisiblePools:
     """What one node sees."""
 
     own: dict[GroupKey, Group] = field(default_factory=dict)
@@ -46,10 +46,12 @@ class Account:
     """Pools that others may see, too, and whether they can't be used."""
 
 
-def account_of(node: Node, seen: Seen, rules: Rules, forms: Forms) -> Account:
+def account_of(
+    node: Node, seen: VisibleDevices, rules: SchedulerVersion, forms: DeviceEquivalence
+) -> VisiblePools:
     """Count what ``node`` sees."""
     pools = pools_of(node, seen, rules)
-    account = Account()
+    account = VisiblePools()
     of_many = {(part.driver, part.pool) for part in seen.slices if not part.reach.node}
     for pool in pools:
         if (pool.driver, pool.name) in of_many:
@@ -64,7 +66,7 @@ def account_of(node: Node, seen: Seen, rules: Rules, forms: Forms) -> Account:
     return account
 
 
-def pools_of(node: Node, seen: Seen, rules: Rules) -> list[Pool]:
+def pools_of(node: Node, seen: VisibleDevices, rules: SchedulerVersion) -> list[ResourcePool]:
     """All pools that a node sees; none where that can't be told: what came of the node tells it."""
     try:
         return list(gather(seen.slices, node, rules))
@@ -72,13 +74,16 @@ def pools_of(node: Node, seen: Seen, rules: Rules) -> list[Pool]:
         return []
 
 
-def is_bad(pool: Pool) -> bool:
+def is_bad(pool: ResourcePool) -> bool:
     """Whether a pool can't be used."""
     return bool(pool.invalid or pool.incomplete)
 
 
 def keyed(
-    pools: Sequence[Pool], seen: Seen, rules: Rules, forms: Forms
+    pools: Sequence[ResourcePool],
+    seen: VisibleDevices,
+    rules: SchedulerVersion,
+    forms: DeviceEquivalence,
 ) -> Iterator[tuple[GroupKey, Candidate]]:
     """The devices of the pools that can be used, each with the key of its group."""
     uses = {
@@ -92,7 +97,9 @@ def keyed(
         yield (forms.of(one.part, one.device), use, _drawn_on(one, left)), one
 
 
-def _counters(pools: Sequence[Pool], seen: Seen, rules: Rules) -> dict[tuple[str, str], Amounts]:
+def _counters(
+    pools: Sequence[ResourcePool], seen: VisibleDevices, rules: SchedulerVersion
+) -> dict[tuple[str, str], Amounts]:
     """By driver and name of a pool, what is left of its counters."""
     counting = [pool for pool in pools if pool.counter_sets]
     if not counting:

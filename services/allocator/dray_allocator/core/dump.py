@@ -23,7 +23,7 @@ PAGE_BYTES = 500_000
 
 
 @dataclass(frozen=True, slots=True)
-class DoubleSale:
+class DoubleAllocation:
     """A device of which more is used than it has."""
 
     device: DeviceId
@@ -88,7 +88,7 @@ def holding_of(state: AllocatorState, domain: Domain, uid: str) -> Holding:
     )
 
 
-def double_sales(state: AllocatorState) -> Iterator[DoubleSale]:
+def double_sales(state: AllocatorState) -> Iterator[DoubleAllocation]:
     """Every device of which more is used than it has, by whatever claims."""
     users: dict[DeviceId, dict[str, None]] = {}
     for uid, allocation in state.ledger.claims():
@@ -98,7 +98,7 @@ def double_sales(state: AllocatorState) -> Iterator[DoubleSale]:
     for device in sorted(users):
         detail = oversold(state.ledger, state.fleet.card(device), device)
         if detail:
-            yield DoubleSale(device, tuple(users[device]), detail)
+            yield DoubleAllocation(device, tuple(users[device]), detail)
 
 
 def _uids(state: AllocatorState, domain: Domain) -> dict[str, None]:

@@ -24,7 +24,7 @@ from dray_allocator.cycle.ended_reservations import ends_of, leaving
 from dray_allocator.cycle.schedule import find, why_not
 from dray_allocator.cycle.step import Step
 from dray_allocator.devices.device_requests import oversold
-from dray_allocator.placement.pod_request import Wanted, wanted
+from dray_allocator.placement.pod_request import PodRequest, wanted
 from dray_allocator.state.apply import (
     fold_fact,
     fold_record,
@@ -42,6 +42,7 @@ from dray_allocator.values.events import (
     AppendFailed,
     Attend,
     Continue,
+    DoublyAllocated,
     EarlierFact,
     EarlierFactsRead,
     Effect,
@@ -50,7 +51,6 @@ from dray_allocator.values.events import (
     FactsLost,
     LogLost,
     LogShortened,
-    Oversold,
     RecordSeen,
     RecordUndecodable,
     Serve,
@@ -134,7 +134,7 @@ def reasons(state: AllocatorState, pod_uid: str) -> tuple[Reason, ...]:
     if pod is None or domain is None or not state.is_decidable(pod):
         return ()
     want = wanted(state, domain.name, pod)
-    if not isinstance(want, Wanted):
+    if not isinstance(want, PodRequest):
         return want
     choice = find(state, domain, want)
     if choice is None:
@@ -213,7 +213,7 @@ def _checked(state: AllocatorState) -> list[Effect]:
         if detail and not (confirmed and _is_settled(state, suspect)):
             continue
         if detail:
-            found.append(Oversold(str(device), suspect.claim_uid, detail))
+            found.append(DoublyAllocated(str(device), suspect.claim_uid, detail))
         del state.suspects[device]
     return found
 
@@ -241,8 +241,8 @@ def _decide_again(
 ) -> PodDecision | None:
     pod = state.facts.pods.get(decision.pod_uid)
     want = wanted(state, domain.name, pod) if pod and state.is_decidable(pod) else ()
-    choice = find(state, domain, want) if isinstance(want, Wanted) else None
-    if not isinstance(want, Wanted) or choice is None:
+    choice = find(state, domain, want) if isinstance(want, PodRequest) else None
+    if not isinstance(want, PodRequest) or choice is None:
         return None
     again = decision_of(domain, want, choice)
     state.count(domain, again)

@@ -6,13 +6,15 @@ from dray.domain.claims import AllocatedDevice, Allocation, Claim, first_attempt
 from dray.messages.decisions import ClaimDecision, PodDecision
 from dray.reasons import Reason
 from dray_allocator.devices.claim_conversion import allocation_of
-from dray_allocator.placement.pod_request import Wanted
+from dray_allocator.placement.pod_request import PodRequest
 from dray_allocator.placement.schedule import Choice
 from dray_allocator.state.domain import Domain
-from dray_allocator.values.options import Rules
+from dray_allocator.values.options import AllocatorOptions
 
 
-def decision_of(domain: Domain, wanted: Wanted, choice: Choice, *, took_us: int = 0) -> PodDecision:
+def decision_of(
+    domain: Domain, wanted: PodRequest, choice: Choice, *, took_us: int = 0
+) -> PodDecision:
     """The choice as it is written to the log."""
     pod, needs = wanted.pod, wanted.pod.needs
     allocations = _allocations(wanted, choice)
@@ -44,7 +46,7 @@ def size_bytes(decision: PodDecision) -> int:
     return len(msgspec.json.encode(decision))
 
 
-def too_large(rules: Rules, decision: PodDecision) -> tuple[Reason, ...]:
+def too_large(rules: AllocatorOptions, decision: PodDecision) -> tuple[Reason, ...]:
     """Why the decision can't be written; empty if it can."""
     size = size_bytes(decision)
     if size <= rules.decided_bytes:
@@ -56,7 +58,7 @@ def too_large(rules: Rules, decision: PodDecision) -> tuple[Reason, ...]:
     return (Reason("unsupported", what, 1, 1, "pod"),)
 
 
-def _allocations(wanted: Wanted, choice: Choice) -> list[Allocation]:
+def _allocations(wanted: PodRequest, choice: Choice) -> list[Allocation]:
     """What each claim gets."""
     if choice.results:
         return [allocation_of(one) for one in choice.results]

@@ -7,9 +7,9 @@ from dray.messages.decisions import Release
 from dray_allocator.state.decision_log import Reservation, Stage
 from dray_allocator.state.domain import Domain
 from dray_allocator.state.pending_allocations import (
-    Ending,
+    AttemptEnd,
     Surroundings,
-    Wish,
+    VoidRequest,
     end_of,
     executed_unknown,
 )
@@ -32,7 +32,7 @@ def due_releases(
             wishes += _unknown_execution(state, domain, claim_uid)
             continue
         end = _end(state, domain, reservation)
-        if isinstance(end, Ending):
+        if isinstance(end, AttemptEnd):
             urgent = urgent or end.urgent
             releases.append(_release(reservation, end))
         elif end is not None:
@@ -48,7 +48,7 @@ def ends_of(
     for release in releases:
         reservation = domain.current.claims.get(release.claim_uid)
         end = _end(state, domain, reservation) if reservation else None
-        if reservation is not None and isinstance(end, Ending):
+        if reservation is not None and isinstance(end, AttemptEnd):
             found.append(_release(reservation, end))
     return tuple(found)
 
@@ -84,7 +84,9 @@ def _busy_nodes(state: AllocatorState, domain: Domain) -> dict[str, None]:
     return busy
 
 
-def _end(state: AllocatorState, domain: Domain, reservation: Reservation) -> Ending | Wish | None:
+def _end(
+    state: AllocatorState, domain: Domain, reservation: Reservation
+) -> AttemptEnd | VoidRequest | None:
     around = Surroundings(
         state.facts.age_s(reservation.decided_unix_s),
         state.rules.uncommitted_after_s,
@@ -94,7 +96,7 @@ def _end(state: AllocatorState, domain: Domain, reservation: Reservation) -> End
     return end_of(reservation, state.facts.claims.get(reservation.claim_uid), around)
 
 
-def _release(reservation: Reservation, end: Ending) -> Release:
+def _release(reservation: Reservation, end: AttemptEnd) -> Release:
     return Release(
         claim_uid=reservation.claim_uid,
         attempt=reservation.attempt,
@@ -104,7 +106,7 @@ def _release(reservation: Reservation, end: Ending) -> Release:
 
 
 def _wished(
-    state: AllocatorState, domain: Domain, reservation: Reservation, wish: Wish
+    state: AllocatorState, domain: Domain, reservation: Reservation, wish: VoidRequest
 ) -> list[VoidClaim]:
     """The command, once per repeat period; replicas number the askings alike."""
     age_s = state.facts.age_s(reservation.decided_unix_s)

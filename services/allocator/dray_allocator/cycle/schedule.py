@@ -5,7 +5,7 @@ from dray_allocator.claim_search.schedule import Pause, choose_in_full, may_fit_
 from dray_allocator.devices.budget import SearchBudget
 from dray_allocator.explain.claim_search import explain_in_full
 from dray_allocator.explain.pods import explain
-from dray_allocator.placement.pod_request import Wanted
+from dray_allocator.placement.pod_request import PodRequest
 from dray_allocator.placement.schedule import Choice, choose, index_of
 from dray_allocator.placement.unallocatable_claims import held
 from dray_allocator.scoring.topology import must_be_connected
@@ -13,14 +13,14 @@ from dray_allocator.state.domain import Domain
 from dray_allocator.state.state import AllocatorState
 
 
-def find(state: AllocatorState, domain: Domain, wanted: Wanted) -> Choice | None:
+def find(state: AllocatorState, domain: Domain, wanted: PodRequest) -> Choice | None:
     """The best node on which everything fits, or None."""
     choice = find_with(state, domain, wanted, None)
     return None if isinstance(choice, Pause) else choice
 
 
 def find_with(
-    state: AllocatorState, domain: Domain, wanted: Wanted, budget: SearchBudget | None
+    state: AllocatorState, domain: Domain, wanted: PodRequest, budget: SearchBudget | None
 ) -> Choice | Pause | None:
     """The same, or no answer yet where the structured lane has used up the budget.
 
@@ -34,7 +34,7 @@ def find_with(
     return choose_in_full(state, domain, wanted, budget)
 
 
-def may_fit(state: AllocatorState, domain: Domain, wanted: Wanted) -> bool:
+def may_fit(state: AllocatorState, domain: Domain, wanted: PodRequest) -> bool:
     """Whether a node looks as if it fitted a pod that fitted nowhere: it changed since, or what
     was told of it is not certain."""
     if not wanted.in_full:
@@ -45,7 +45,7 @@ def may_fit(state: AllocatorState, domain: Domain, wanted: Wanted) -> bool:
     return may_fit_in_full(state, domain, wanted)
 
 
-def why_not(state: AllocatorState, domain: Domain, wanted: Wanted) -> tuple[Reason, ...]:
+def why_not(state: AllocatorState, domain: Domain, wanted: PodRequest) -> tuple[Reason, ...]:
     """Why it fits nowhere; devices that the board does not read are counted whoever decides."""
     if wanted.in_full or state.fleet.says_more:
         reasons = explain_in_full(state, domain, wanted)
@@ -54,7 +54,7 @@ def why_not(state: AllocatorState, domain: Domain, wanted: Wanted) -> tuple[Reas
     return bounded((*reasons, *held(state, domain)) if state.facts.given_up else reasons)
 
 
-def may_be_in_full(state: AllocatorState, wanted: Wanted) -> bool:
+def may_be_in_full(state: AllocatorState, wanted: PodRequest) -> bool:
     """Whether devices that the board does not read could serve the pod. For cards that must be
     joined structured parameters have no words."""
     return state.fleet.says_more and not must_be_connected(wanted.asks, wanted.placement)

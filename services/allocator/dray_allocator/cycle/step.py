@@ -12,7 +12,7 @@ from dray_allocator.cycle.ended_reservations import due_releases, leaving
 from dray_allocator.cycle.schedule import find_with, may_fit, why_not
 from dray_allocator.devices.budget import SearchBudget
 from dray_allocator.placement.learned_policy import is_due, relearn, see
-from dray_allocator.placement.pod_request import Wanted, wanted
+from dray_allocator.placement.pod_request import PodRequest, wanted
 from dray_allocator.state.domain import Domain
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.events import Append, Effect, Send
@@ -112,7 +112,7 @@ class Step:
     def _may_fit(self, signature: bytes, pod: Pod) -> bool:
         """Whether a node looks as if it fitted the pods of a signature, of which this is one."""
         want = wanted(self._state, self._domain.name, pod)
-        if not isinstance(want, Wanted) or not want.ordinary or want.signature != signature:
+        if not isinstance(want, PodRequest) or not want.ordinary or want.signature != signature:
             return True
         return may_fit(self._state, self._domain, want)
 
@@ -129,7 +129,7 @@ class Step:
             if first is None:
                 continue
             want = wanted(self._state, domain.name, self._state.facts.pods[first[2]])
-            reasons = self._reasons(want) if isinstance(want, Wanted) else want
+            reasons = self._reasons(want) if isinstance(want, PodRequest) else want
             told = domain.current.waiting.get(first[2])
             if told is None or (told.reasons != reasons and self._is_news(told, reasons)):
                 domain.late.update(dict.fromkeys(turn[2] for turn in domain.parked[signature]))
@@ -140,7 +140,7 @@ class Step:
         """Decide about one pod; how many searches it took."""
         domain, state = self._domain, self._state
         want = wanted(state, domain.name, pod)
-        if not isinstance(want, Wanted):
+        if not isinstance(want, PodRequest):
             domain.park(pod.uid, b"")
             self._wait(pod, want)
             return 0
@@ -174,7 +174,7 @@ class Step:
             self._batch_bytes = added_bytes
         self._batch.append(decision)
 
-    def _learn(self, want: Wanted) -> None:
+    def _learn(self, want: PodRequest) -> None:
         """Of a pod that asks for the first time; what it is decided by may be something else."""
         domain = self._domain
         if want.pod.uid not in domain.current.waiting:
@@ -183,7 +183,7 @@ class Step:
             self._flush()
             relearn(self._state, domain)
 
-    def _reasons(self, want: Wanted) -> tuple[Reason, ...]:
+    def _reasons(self, want: PodRequest) -> tuple[Reason, ...]:
         """Why it fits nowhere; pods of equal signature share the answer."""
         domain, state = self._domain, self._state
         uses = (state.ledger.version, state.holds.version, state.facts.nodes_version)

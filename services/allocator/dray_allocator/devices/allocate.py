@@ -14,13 +14,13 @@ from dray_allocator.devices.budget import SearchBudget
 from dray_allocator.devices.candidates import Candidate, candidates_of
 from dray_allocator.devices.capacity import Stated, as_stated, demand_by
 from dray_allocator.devices.errors import NodeAllocationError
-from dray_allocator.devices.pools import Pool, gather
+from dray_allocator.devices.pools import ResourcePool, gather
 from dray_allocator.devices.requirements import Planner
 from dray_allocator.devices.results import chosen_of, result_of
 from dray_allocator.devices.search import Search
-from dray_allocator.devices.selectors import Selectors
+from dray_allocator.devices.selectors import DeviceSelectors
 from dray_allocator.devices.usage import Usage
-from dray_allocator.devices.versions import Rules
+from dray_allocator.devices.versions import SchedulerVersion
 
 MOST_LOOKED_AT: Final = 500_000
 """Devices that a search looks at before it gives up: some seconds' worth."""
@@ -40,10 +40,10 @@ class Problem:
 
 def allocate(
     problem: Problem,
-    rules: Rules,
+    rules: SchedulerVersion,
     *,
     budget: SearchBudget | None = None,
-    selectors: Selectors | None = None,
+    selectors: DeviceSelectors | None = None,
     stated: Stated = as_stated,
 ) -> list[AllocationResult] | None:
     """What each claim gets, in the order of the claims; None where they don't fit on the node.
@@ -60,7 +60,7 @@ def allocate(
     """
     pools = gather(problem.slices, problem.node, rules)
     state = AllocationState(problem.claims, problem.usage, rules, demand_by(rules, stated))
-    selectors = selectors or Selectors(problem.node, rules)
+    selectors = selectors or DeviceSelectors(problem.node, rules)
 
     def has_room(ask: Ask, candidate: Candidate) -> bool:
         return state.has_room(ask, candidate, now=rules.all_by_what_is_left)
@@ -97,11 +97,11 @@ def allocate(
     ]
 
 
-def _is_usable(pool: Pool, rules: Rules) -> bool:
+def _is_usable(pool: ResourcePool, rules: SchedulerVersion) -> bool:
     return not pool.invalid and (rules.uses_incomplete_pools or not pool.incomplete)
 
 
-def _blame(pools: Sequence[Pool], rules: Rules) -> None:
+def _blame(pools: Sequence[ResourcePool], rules: SchedulerVersion) -> None:
     """That nothing fits may be the fault of a pool that can't be used."""
     for pool in pools:
         if pool.invalid and not rules.stops_at_invalid_pools:

@@ -15,7 +15,7 @@ from dray_allocator.devices.counters import Counters
 from dray_allocator.devices.errors import AllocationError
 from dray_allocator.devices.requirements import Alternative
 from dray_allocator.devices.usage import Usage
-from dray_allocator.devices.versions import Rules
+from dray_allocator.devices.versions import SchedulerVersion
 
 Undo = Callable[[], None]
 _KEEPS_AWAY = ("NoSchedule", "NoExecute")
@@ -39,7 +39,7 @@ class AllocationState:
     """
 
     def __init__(
-        self, claims: Sequence[Claim], usage: Usage, rules: Rules, demand_of: DemandOf
+        self, claims: Sequence[Claim], usage: Usage, rules: SchedulerVersion, demand_of: DemandOf
     ) -> None:
         self._usage = usage
         self._demand_of = demand_of

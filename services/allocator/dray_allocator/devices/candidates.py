@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from dray.domain.devices import DeviceId
 from dray.domain.dra.slices import Device, Slice
-from dray_allocator.devices.pools import Pool
+from dray_allocator.devices.pools import ResourcePool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -15,10 +15,10 @@ class Candidate:
     id: DeviceId
     device: Device
     part: Slice
-    pool: Pool
+    pool: ResourcePool
 
 
-def candidates_of(pools: Iterable[Pool]) -> Iterator[Candidate]:
+def candidates_of(pools: Iterable[ResourcePool]) -> Iterator[Candidate]:
     """The devices of ``pools``, in the order in which they are tried."""
     for pool in pools:
         for part, device in pool.devices():

@@ -13,7 +13,7 @@ from dray_allocator.devices.amounts import Amount, is_same_to_go, stated
 from dray_allocator.devices.candidates import Candidate
 from dray_allocator.devices.errors import AllocationError
 from dray_allocator.devices.ranges import is_out_of_range, rounded_up
-from dray_allocator.devices.versions import Rules
+from dray_allocator.devices.versions import SchedulerVersion
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +59,7 @@ def as_stated(ask: Ask, device: Device) -> Mapping[str, str] | None:
     return ask.capacity
 
 
-def demand_by(rules: Rules, stated: Stated = as_stated) -> DemandOf:
+def demand_by(rules: SchedulerVersion, stated: Stated = as_stated) -> DemandOf:
     """By the rules of a version, of what ``stated`` says that is asked for."""
     return lambda ask, candidate: demand(
         stated(ask, candidate.device), candidate.device.capacity, rules
@@ -67,7 +67,7 @@ def demand_by(rules: Rules, stated: Stated = as_stated) -> DemandOf:
 
 
 def demand(
-    asked: Mapping[str, str] | None, capacities: Mapping[str, Capacity], rules: Rules
+    asked: Mapping[str, str] | None, capacities: Mapping[str, Capacity], rules: SchedulerVersion
 ) -> Demand | None:
     """What each capacity of a device would lose; None where its policies don't allow it, or
     where it lacks one that is asked for. Names count as they are published: none is completed.
@@ -92,7 +92,7 @@ def demand(
     )
 
 
-def _taken(name: str, asked: str | None, capacity: Capacity, rules: Rules) -> Amount:
+def _taken(name: str, asked: str | None, capacity: Capacity, rules: SchedulerVersion) -> Amount:
     """The amount that is taken for ``asked``; without a policy's default, none means all."""
     policy = capacity.policy
     if asked is None:
@@ -114,7 +114,7 @@ def _next_valid(asked: Amount, valid: Sequence[str]) -> Amount:
     return next((one for one in amounts if asked.quantity <= one.quantity), asked)
 
 
-def _violates(amount: Amount, policy: RequestPolicy, rules: Rules) -> bool:
+def _violates(amount: Amount, policy: RequestPolicy, rules: SchedulerVersion) -> bool:
     if policy.default is not None and is_same_to_go(amount, policy.default):
         return False
     if policy.minimum is not None or policy.maximum is not None or policy.step is not None:

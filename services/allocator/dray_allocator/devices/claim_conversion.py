@@ -14,7 +14,7 @@ from dray_allocator.devices.versions import (
     DEVICE_BINDING,
     LIST_ATTRIBUTES,
     NEWEST,
-    Rules,
+    SchedulerVersion,
     rules_for,
 )
 
@@ -56,7 +56,7 @@ def needs_lane(claim: KnownClaim) -> bool:
     return bool(spec.in_full) or not plain
 
 
-def rules_of(pod: Pod, *, list_attributes: bool, binding_conditions: bool) -> Rules:
+def rules_of(pod: Pod, *, list_attributes: bool, binding_conditions: bool) -> SchedulerVersion:
     """By which rules a pod is decided upon: the newest, whatever the server's version, for those of
     earlier ones differ in faults alone. What the server does not keep is in no slice and no claim.
 
@@ -68,7 +68,7 @@ def rules_of(pod: Pod, *, list_attributes: bool, binding_conditions: bool) -> Ru
 
 
 @cache
-def _rules(waits: bool, list_attributes: bool) -> Rules:
+def _rules(waits: bool, list_attributes: bool) -> SchedulerVersion:
     features = rules_for(NEWEST).features
     if list_attributes:
         features |= {LIST_ATTRIBUTES}

@@ -9,7 +9,7 @@ from dray.domain.devices import AttributeValue
 from dray.domain.dra.slices import Attribute
 from dray_allocator.devices.candidates import Candidate
 from dray_allocator.devices.requirements import Alternative
-from dray_allocator.devices.versions import Rules
+from dray_allocator.devices.versions import SchedulerVersion
 
 Typed = tuple[type, AttributeValue]
 """A value with its type: 1, "1" and true are three values."""
@@ -26,11 +26,11 @@ class Tracked(Protocol):
         """Undo the latest ``add`` that is not undone yet; it was of these two."""
 
 
-def tracked(constraint: Constraint, rules: Rules) -> Tracked:
+def tracked(constraint: Constraint, rules: SchedulerVersion) -> Tracked:
     """A constraint with no device chosen yet."""
     if constraint.match_attribute is not None:
         if rules.list_attributes:
-            return _Overlap(constraint.requests, constraint.match_attribute, rules)
+            return _MatchSets(constraint.requests, constraint.match_attribute, rules)
         return _Match(constraint.requests, constraint.match_attribute)
     kind = _DistinctByRequest if rules.distinct_by_request else _Distinct
     return kind(constraint.requests, constraint.distinct_attribute or "", rules)
@@ -91,10 +91,10 @@ class _Match(_Over):
         self._devices -= 1
 
 
-class _Overlap(_Over):
+class _MatchSets(_Over):
     """Where lists are known: some value is common to all devices."""
 
-    def __init__(self, requests: Sequence[str], attribute: str, rules: Rules) -> None:
+    def __init__(self, requests: Sequence[str], attribute: str, rules: SchedulerVersion) -> None:
         super().__init__(requests, attribute)
         self._stays_narrow = rules.match_list_stays_narrow
         self._common: list[Values] = []
@@ -117,7 +117,7 @@ class _Overlap(_Over):
 class _Distinct(_Over):
     """No value of a device is one of another device."""
 
-    def __init__(self, requests: Sequence[str], attribute: str, rules: Rules) -> None:
+    def __init__(self, requests: Sequence[str], attribute: str, rules: SchedulerVersion) -> None:
         super().__init__(requests, attribute)
         self._knows_lists = rules.list_attributes
         self._seen: list[Values] = []
@@ -142,7 +142,7 @@ class _DistinctByRequest(_Over):
     When that device is given back nothing is remembered of the request any more.
     """
 
-    def __init__(self, requests: Sequence[str], attribute: str, rules: Rules) -> None:
+    def __init__(self, requests: Sequence[str], attribute: str, rules: SchedulerVersion) -> None:
         super().__init__(requests, attribute)
         self._knows_lists = rules.list_attributes
         self._devices = 0

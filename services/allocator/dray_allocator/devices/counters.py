@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from dray.domain.devices import DeviceId
 from dray.domain.quantities import parse_quantity
 from dray_allocator.devices.candidates import Candidate
-from dray_allocator.devices.pools import Pool
-from dray_allocator.devices.versions import Rules
+from dray_allocator.devices.pools import ResourcePool
+from dray_allocator.devices.versions import SchedulerVersion
 
 PoolKey = tuple[str, str]
 Counter = tuple[str, str]
@@ -37,7 +37,7 @@ class Counters:
     reckoned once, when a device of it is first considered.
     """
 
-    def __init__(self, is_allocated: Callable[[DeviceId], bool], rules: Rules) -> None:
+    def __init__(self, is_allocated: Callable[[DeviceId], bool], rules: SchedulerVersion) -> None:
         self._is_allocated = is_allocated
         self._rules = rules
         self._left: dict[PoolKey, Amounts] = {}
@@ -66,7 +66,7 @@ class Counters:
         """Undo ``take``."""
         self._move(candidate, -1)
 
-    def _key(self, pool: Pool) -> PoolKey:
+    def _key(self, pool: ResourcePool) -> PoolKey:
         return ("" if self._rules.counters_by_pool_name else pool.driver, pool.name)
 
     def _move(self, candidate: Candidate, sign: int) -> None:
@@ -90,7 +90,7 @@ class Counters:
         return self._uses[candidate]
 
 
-def left_of(pool: Pool, is_allocated: Callable[[DeviceId], bool]) -> Amounts:
+def left_of(pool: ResourcePool, is_allocated: Callable[[DeviceId], bool]) -> Amounts:
     """What is left of the counters of a pool beside the devices that are allocated."""
     left = {
         (one.name, counter): parse_quantity(amount).nano

@@ -11,12 +11,12 @@ from dray.domain.preference import Preference as Criteria
 from dray.domain.quantities import Quantity
 from dray_allocator.devices.allocation_state import untolerated
 from dray_allocator.devices.capacity import WHOLE, Demand, demand
-from dray_allocator.devices.device_usage import Ledger
+from dray_allocator.devices.device_usage import DeviceUsage
 from dray_allocator.devices.errors import AllocationError
 from dray_allocator.devices.node_devices import Card, NodeDevices
 from dray_allocator.devices.percentages import amounts
 from dray_allocator.devices.published_device import without_owner
-from dray_allocator.devices.selector_cache import Selectors
+from dray_allocator.devices.selector_cache import SelectorCache
 from dray_allocator.devices.versions import NEWEST, rules_for
 
 RULES = rules_for(NEWEST)
@@ -24,7 +24,7 @@ RULES = rules_for(NEWEST)
 NO_PERCENTS: Mapping[str, int] = {}
 
 
-class Ask(msgspec.Struct, frozen=True, gc=False):
+class DeviceRequirements(msgspec.Struct, frozen=True, gc=False):
     """One request of one claim, with its class's selectors. Pods of one pattern share it."""
 
     claim: int
@@ -60,12 +60,14 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
 class Share(msgspec.Struct, frozen=True, gc=False):
     """A device given to an ask."""
 
-    ask: Ask
+    ask: DeviceRequirements
     card: Card
     consumed: Demand
 
 
-def eligible(ask: Ask, devices: NodeDevices, selectors: Selectors) -> tuple[Card, ...]:
+def eligible(
+    ask: DeviceRequirements, devices: NodeDevices, selectors: SelectorCache
+) -> tuple[Card, ...]:
     """Devices of a node that match and whose taints are tolerated; use is not looked at."""
     known = devices.eligible.get(ask.signature)
     if known is not None:
@@ -98,7 +100,7 @@ def needed(
     return WHOLE if found.fits_beside({}) else None
 
 
-def has_room(ledger: Ledger, card: Card, consumed: Demand) -> bool:
+def has_room(ledger: DeviceUsage, card: Card, consumed: Demand) -> bool:
     """Whether the device can give ``consumed`` beside all uses."""
     use = ledger.of(card.id)
     if use.whole or not card.device.allow_multiple_allocations:
@@ -106,7 +108,7 @@ def has_room(ledger: Ledger, card: Card, consumed: Demand) -> bool:
     return consumed.fits_beside(use.used)
 
 
-def oversold(ledger: Ledger, card: Card | None, device: DeviceId) -> str:
+def oversold(ledger: DeviceUsage, card: Card | None, device: DeviceId) -> str:
     """How a device is used more than it can be, in words; empty while all is well."""
     if not device.is_whole:
         return ""  # It stands for all devices that it may be.

@@ -34,7 +34,7 @@ class Change(msgspec.Struct, frozen=True):
 NO_CHANGE = Change()
 
 
-class Ledger:
+class DeviceUsage:
     """Uses by claim. Setting a claim's use again replaces it, so order does not matter."""
 
     def __init__(self) -> None:

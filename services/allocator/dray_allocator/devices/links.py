@@ -36,7 +36,7 @@ class Attributed(Protocol):
     def attributes(self) -> Mapping[str, object]: ...
 
 
-class Device(Protocol):
+class LinkedDevice(Protocol):
     """A device with its identity."""
 
     @property
@@ -46,12 +46,12 @@ class Device(Protocol):
     def device(self) -> Attributed: ...
 
 
-def is_linked(device: Device) -> bool:
+def is_linked(device: LinkedDevice) -> bool:
     """Whether NVLink connects the device to another one."""
     return _of_driver(device, NVLINK_DOMAIN) is not None
 
 
-def names_links(devices: Iterable[Device]) -> bool:
+def names_links(devices: Iterable[LinkedDevice]) -> bool:
     """Whether any of these devices says how it is connected to others."""
     return any(link is not None for device in devices for link in _links(device))
 
@@ -79,13 +79,13 @@ class LinkSets:
         return map(frozenset, sets.values())
 
 
-def _links(device: Device) -> tuple[object, ...]:
+def _links(device: LinkedDevice) -> tuple[object, ...]:
     """What is equal for devices that are connected, in the order of ``_NVLINK`` and so on."""
     nvlink, numa = _of_driver(device, NVLINK_DOMAIN), _of_driver(device, NUMA_NODE)
     return nvlink, numa, device.device.attributes.get(PCIE_ROOT)
 
 
-def _of_driver(device: Device, name: str) -> object:
+def _of_driver(device: LinkedDevice, name: str) -> object:
     """An attribute in the driver's own domain, which a slice may leave out."""
     attributes = device.device.attributes
     if name in attributes:

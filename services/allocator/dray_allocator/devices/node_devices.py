@@ -16,7 +16,7 @@ from dray.domain.equality import strictly_equal
 from dray_allocator.devices.device_taints import tainted
 from dray_allocator.devices.links import names_links
 from dray_allocator.devices.published_device import Card as Card
-from dray_allocator.devices.published_device import Shape, shape_of
+from dray_allocator.devices.published_device import DeviceShape, shape_of
 
 _SIGNATURES_KEPT = 256
 _SLICES_REMEMBERED = 20_000
@@ -57,7 +57,7 @@ class NodeDevices:
 EMPTY = NodeDevices()
 
 
-class Fleet:
+class PublishedDevices:
     """All slices, as devices per node."""
 
     def __init__(self, drivers: tuple[str, ...]) -> None:
@@ -87,7 +87,7 @@ class Fleet:
         self._numbers: dict[tuple[int, bool, tuple[str, ...]], int] = {}
         """Numbers of shapes by identity of one of ``_capacities``, whether the device is shared,
         and what of it isn't read."""
-        self._shapes: list[Shape] = []
+        self._shapes: list[DeviceShape] = []
 
     def of(self, node: str) -> NodeDevices:
         """The usable devices of a node."""

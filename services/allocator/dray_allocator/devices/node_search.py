@@ -13,12 +13,18 @@ from dray_allocator.devices.budget import SearchBudget
 from dray_allocator.devices.candidates import Candidate
 from dray_allocator.devices.capacity import Demand
 from dray_allocator.devices.claim_conversion import request_of
-from dray_allocator.devices.device_requests import RULES, Ask, Share, eligible, has_room
-from dray_allocator.devices.device_usage import Ledger
+from dray_allocator.devices.device_requests import (
+    RULES,
+    DeviceRequirements,
+    Share,
+    eligible,
+    has_room,
+)
+from dray_allocator.devices.device_usage import DeviceUsage
 from dray_allocator.devices.node_devices import Card, NodeDevices
-from dray_allocator.devices.ordered_search import OrderedSearch, Plan, Rating
-from dray_allocator.devices.requirements import Alternative, Wanted
-from dray_allocator.devices.selector_cache import Selectors
+from dray_allocator.devices.ordered_search import OrderedSearch, Rating, SearchPlan
+from dray_allocator.devices.requirements import Alternative, RequestAlternatives
+from dray_allocator.devices.selector_cache import SelectorCache
 from dray_allocator.devices.usage import Usage
 
 _CLASS: Final = DeviceClass("")
@@ -32,9 +38,9 @@ class Found(msgspec.Struct, frozen=True, gc=False):
     level: int
 
 
-def plan_of(asks: Sequence[Ask], claims: int) -> Plan:
+def plan_of(asks: Sequence[DeviceRequirements], claims: int) -> SearchPlan:
     """The asks of so many claims, in their order, as the search reads them."""
-    return Plan(
+    return SearchPlan(
         tuple([_claim([ask for ask in asks if ask.claim == claim]) for claim in range(claims)]),
         tuple(
             [tuple([_wanted(ask) for ask in asks if ask.claim == claim]) for claim in range(claims)]
@@ -42,29 +48,29 @@ def plan_of(asks: Sequence[Ask], claims: int) -> Plan:
     )
 
 
-def _claim(asks: Sequence[Ask]) -> Claim:
+def _claim(asks: Sequence[DeviceRequirements]) -> Claim:
     """As far as the search reads it: who it is does not matter."""
     constraints = dict.fromkeys(one for ask in asks for one in ask.constraints)
     return Claim("", "", constraints=tuple(constraints))
 
 
-def _wanted(ask: Ask) -> Wanted:
+def _wanted(ask: DeviceRequirements) -> RequestAlternatives:
     request = request_of(ask.request)
     assert request.exactly is not None
     alternative = Alternative(request.name, "", request.exactly, _CLASS, request.exactly.count)
-    return Wanted((alternative,), is_choice=False)
+    return RequestAlternatives((alternative,), is_choice=False)
 
 
 @dataclass(slots=True)
 class DeviceSearch:
     """One pod's search on nodes, one by one."""
 
-    asks: Sequence[Ask]
-    plan: Plan
+    asks: Sequence[DeviceRequirements]
+    plan: SearchPlan
     """Of the asks."""
-    ledger: Ledger
-    selectors: Selectors
-    rate: Callable[[Ask, Card], Rating]
+    ledger: DeviceUsage
+    selectors: SelectorCache
+    rate: Callable[[DeviceRequirements, Card], Rating]
     """The lowest is tried first."""
     budget: SearchBudget
 
@@ -72,7 +78,7 @@ class DeviceSearch:
         self, devices: NodeDevices, *, connects: bool = False, must: bool = False
     ) -> Found | None:
         """See ``OrderedSearch.best``."""
-        asks: dict[int, Ask] = {}
+        asks: dict[int, DeviceRequirements] = {}
         cards: dict[Candidate, Card] = {}
         fitting: dict[int, list[Candidate]] = {}
         for one, ask in zip(self.plan.alternatives, self.asks, strict=True):
@@ -99,7 +105,7 @@ class DeviceSearch:
             best.level,
         )
 
-    def _fitting(self, ask: Ask, devices: NodeDevices) -> list[Card]:
+    def _fitting(self, ask: DeviceRequirements, devices: NodeDevices) -> list[Card]:
         """The devices that an ask could have by itself."""
         ledger = self.ledger
         return [
@@ -109,13 +115,13 @@ class DeviceSearch:
         ]
 
 
-def _share(ask: Ask, card: Card) -> Share:
+def _share(ask: DeviceRequirements, card: Card) -> Share:
     consumed = ask.of(card)
     assert consumed is not None
     return Share(ask, card, consumed)
 
 
-def usage_of_cards(ledger: Ledger, cards: Iterable[Card]) -> Usage:
+def usage_of_cards(ledger: DeviceUsage, cards: Iterable[Card]) -> Usage:
     """What is in use of devices. One that is not shared counts as held whatever it is used for:
     it may have been shared before."""
     whole: set[DeviceId] = set()

@@ -16,10 +16,10 @@ from dray_allocator.devices.candidates import Candidate
 from dray_allocator.devices.capacity import DemandOf
 from dray_allocator.devices.errors import SearchLimitError
 from dray_allocator.devices.links import LINK_LEVELS, NOT_CONNECTED, LinkSets
-from dray_allocator.devices.requirements import Alternative, Wanted
+from dray_allocator.devices.requirements import Alternative, RequestAlternatives
 from dray_allocator.devices.search import Search
 from dray_allocator.devices.usage import Usage
-from dray_allocator.devices.versions import Rules
+from dray_allocator.devices.versions import SchedulerVersion
 
 Key = tuple[int, ...]
 Rating = tuple[Key, int, int]
@@ -34,11 +34,11 @@ def worst_first(keys: Iterable[Key]) -> tuple[Key, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SearchPlan:
     """The claims of a pod, as the search reads them."""
 
     claims: tuple[Claim, ...]
-    requests: tuple[tuple[Wanted, ...], ...]
+    requests: tuple[tuple[RequestAlternatives, ...], ...]
     """Of each claim."""
 
     alternatives: tuple[Alternative, ...] = field(init=False)
@@ -69,8 +69,8 @@ class DeviceSet:
 class OrderedSearch:
     """One search on one node."""
 
-    plan: Plan
-    rules: Rules
+    plan: SearchPlan
+    rules: SchedulerVersion
     budget: SearchBudget
     usage: Usage
     demand_of: DemandOf

@@ -7,11 +7,11 @@ from dray.domain.dra.nodes import Node
 from dray.domain.dra.slices import CounterSet, Device, Slice
 from dray_allocator.devices.errors import AllocationError
 from dray_allocator.devices.node_selection import is_reached
-from dray_allocator.devices.versions import Rules
+from dray_allocator.devices.versions import SchedulerVersion
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class ResourcePool:
     """The newest generation of one pool of a driver, as one node sees it."""
 
     driver: str
@@ -41,7 +41,7 @@ class Pool:
                 yield part, device
 
 
-def gather(slices: Sequence[Slice], node: Node, rules: Rules) -> list[Pool]:
+def gather(slices: Sequence[Slice], node: Node, rules: SchedulerVersion) -> list[ResourcePool]:
     """The pools that ``node`` sees, in the order in which they are tried.
 
     Raises:
@@ -58,7 +58,9 @@ def gather(slices: Sequence[Slice], node: Node, rules: Rules) -> list[Pool]:
     return pools
 
 
-def _in_order_of_reading(slices: Sequence[Slice], node: Node, rules: Rules) -> Iterator[Slice]:
+def _in_order_of_reading(
+    slices: Sequence[Slice], node: Node, rules: SchedulerVersion
+) -> Iterator[Slice]:
     """Slices of the node, then those that are of no single node; the first one counts most."""
     if not rules.sorts:
         yield from slices
@@ -68,12 +70,12 @@ def _in_order_of_reading(slices: Sequence[Slice], node: Node, rules: Rules) -> I
     yield from (part for part in slices if not _is_of_one_node(part, rules))
 
 
-def _is_of_one_node(part: Slice, rules: Rules) -> bool:
+def _is_of_one_node(part: Slice, rules: SchedulerVersion) -> bool:
     everywhere = rules.counter_sets_seen_everywhere and part.counter_sets
     return bool(part.reach.node) and not everywhere
 
 
-def _is_seen(part: Slice, node: Node, rules: Rules) -> bool:
+def _is_seen(part: Slice, node: Node, rules: SchedulerVersion) -> bool:
     if not rules.partitionable and (part.per_device_reach is not None or _counts(part, rules)):
         return False
     if rules.knows_compatibility_groups and _has_groups(part):
@@ -90,7 +92,7 @@ def _is_seen(part: Slice, node: Node, rules: Rules) -> bool:
     return False
 
 
-def _counts(part: Slice, rules: Rules) -> bool:
+def _counts(part: Slice, rules: SchedulerVersion) -> bool:
     return bool(part.counter_sets) and not rules.sees_own_slices_only
 
 
@@ -108,7 +110,9 @@ def _add(parts: list[Slice], part: Slice) -> None:
     parts.append(part)
 
 
-def _pool(parts: list[Slice], slices: Sequence[Slice], rules: Rules) -> Pool | None:
+def _pool(
+    parts: list[Slice], slices: Sequence[Slice], rules: SchedulerVersion
+) -> ResourcePool | None:
     """The pool of the slices that the node sees; None where they are out of date.
 
     As upstream, all the slices are looked at only where the node doesn't see as many of them as
@@ -119,7 +123,7 @@ def _pool(parts: list[Slice], slices: Sequence[Slice], rules: Rules) -> Pool | N
         return _checked(parts, [], rules)
     if rules.sees_own_slices_only:
         found = _checked(parts, [], rules)
-        return Pool(found.driver, found.name, found.slices, (), {}, True, found.invalid)
+        return ResourcePool(found.driver, found.name, found.slices, (), {}, True, found.invalid)
     all_parts = [p for p in slices if (p.driver, p.pool) == (first.driver, first.pool)]
     if any(part.generation > first.generation for part in all_parts):
         return None
@@ -127,18 +131,18 @@ def _pool(parts: list[Slice], slices: Sequence[Slice], rules: Rules) -> Pool | N
     if rules.knows_compatibility_groups:
         current = [part for part in current if not _has_groups(part)]
     if len(current) != first.slice_count:
-        return Pool(first.driver, first.pool, incomplete=True)
+        return ResourcePool(first.driver, first.pool, incomplete=True)
     names = {part.name for part in parts}
     return _checked(parts, [part for part in current if part.name not in names], rules)
 
 
-def _checked(parts: list[Slice], others: list[Slice], rules: Rules) -> Pool:
+def _checked(parts: list[Slice], others: list[Slice], rules: SchedulerVersion) -> ResourcePool:
     first = parts[0]
     if rules.sorts:
         parts = sorted(parts, key=lambda part: part.name)
     if not rules.partitionable or rules.sees_own_slices_only:
         invalid = _twice(parts)
-        return Pool(first.driver, first.pool, tuple(parts), invalid=invalid)
+        return ResourcePool(first.driver, first.pool, tuple(parts), invalid=invalid)
     usable = [part for part in parts if not part.counter_sets]
     elsewhere = others
     with_counters = [part for part in parts if part.counter_sets]
@@ -149,8 +153,8 @@ def _checked(parts: list[Slice], others: list[Slice], rules: Rules) -> Pool:
     consumers = parts if rules.counter_sets_seen_everywhere else usable
     invalid = _twice(usable) or duplicate or _unknown_counter(sets, [*consumers, *elsewhere])
     if invalid:
-        return Pool(first.driver, first.pool, invalid=invalid)
-    return Pool(first.driver, first.pool, tuple(usable), tuple(elsewhere), sets)
+        return ResourcePool(first.driver, first.pool, invalid=invalid)
+    return ResourcePool(first.driver, first.pool, tuple(usable), tuple(elsewhere), sets)
 
 
 def _twice(parts: Sequence[Slice]) -> str:

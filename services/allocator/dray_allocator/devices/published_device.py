@@ -10,15 +10,15 @@ from dray.domain.devices import Device, DeviceId, Taint
 from dray.domain.dra.slices import Device as PublishedDevice
 from dray.domain.dra.slices import Slice
 from dray_allocator.devices.candidates import Candidate
-from dray_allocator.devices.pools import Pool
+from dray_allocator.devices.pools import ResourcePool
 from dray_allocator.devices.published_capacity import amount_of, quantities_of
 
-_SLICE, _POOL = Slice("", "", ""), Pool("", "")
+_SLICE, _POOL = Slice("", "", ""), ResourcePool("", "")
 """Of devices of which their slices and pools say nothing that the search reads."""
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class DeviceShape:
     """What is computed of a device's capacities, held once for all that have equal ones."""
 
     totals: Mapping[str, int]
@@ -27,9 +27,9 @@ class Shape:
     """Why such a device is never allocated: what of it can't be read; empty where all can."""
 
 
-def shape_of(device: Device) -> Shape:
+def shape_of(device: Device) -> DeviceShape:
     """The shape of a device."""
-    return Shape(totals_of(device), ", ".join(faults_of(device)))
+    return DeviceShape(totals_of(device), ", ".join(faults_of(device)))
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class Card:
     """Equal for devices from which every request consumes the same; below 0: not known."""
     index: int = 0
     """Which of its node's cards it is."""
-    _shape: Shape | None = field(default=None, repr=False, compare=False)
+    _shape: DeviceShape | None = field(default=None, repr=False, compare=False)
     _candidate: Candidate | None = field(default=None, init=False, repr=False, compare=False)
     _view: DeviceView | None = field(default=None, init=False, repr=False, compare=False)
 
@@ -54,15 +54,15 @@ class Card:
 
     @property
     def totals(self) -> Mapping[str, int]:
-        """See ``Shape``."""
+        """See ``DeviceShape``."""
         return (self._shape or self._read()).totals
 
     @property
     def fault(self) -> str:
-        """See ``Shape``."""
+        """See ``DeviceShape``."""
         return (self._shape or self._read()).fault
 
-    def _read(self) -> Shape:
+    def _read(self) -> DeviceShape:
         self._shape = shape_of(self.device)
         return self._shape
 

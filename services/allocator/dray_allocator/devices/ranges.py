@@ -15,12 +15,12 @@ from dray_allocator.devices.amounts import (
     wrapped,
 )
 from dray_allocator.devices.errors import AllocationError
-from dray_allocator.devices.versions import Rules
+from dray_allocator.devices.versions import SchedulerVersion
 
 _LARGEST: Final = 2**63 - 1
 
 
-def rounded_up(name: str, asked: Amount, policy: RequestPolicy, rules: Rules) -> Amount:
+def rounded_up(name: str, asked: Amount, policy: RequestPolicy, rules: SchedulerVersion) -> Amount:
     """``asked`` of capacity ``name``, rounded up to the minimum plus a number of steps.
 
     Raises:
@@ -49,7 +49,7 @@ def rounded_up(name: str, asked: Amount, policy: RequestPolicy, rules: Rules) ->
     return computed(wrapped(least + step * steps), "BinarySI", in_milli=False)
 
 
-def is_out_of_range(amount: Amount, policy: RequestPolicy, rules: Rules) -> bool:
+def is_out_of_range(amount: Amount, policy: RequestPolicy, rules: SchedulerVersion) -> bool:
     """Whether ``amount`` is above the maximum, or between two steps."""
     if policy.maximum is not None and amount.quantity > parse_quantity(policy.maximum):
         return True
@@ -71,7 +71,7 @@ def is_out_of_range(amount: Amount, policy: RequestPolicy, rules: Rules) -> bool
     return wrapped(taken - least) % step != 0
 
 
-def _counts_in_milli(policy: RequestPolicy, rules: Rules) -> bool:
+def _counts_in_milli(policy: RequestPolicy, rules: SchedulerVersion) -> bool:
     """Whether a range is reckoned in thousandths: it must fit them without a rest."""
     if not rules.fractional_range:
         return False

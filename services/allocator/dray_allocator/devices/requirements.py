@@ -7,8 +7,8 @@ from dray.domain.devices import DeviceClass
 from dray.domain.dra.asks import MOST_DEVICES, Ask, Claim, Request
 from dray_allocator.devices.candidates import Candidate
 from dray_allocator.devices.errors import AllocationError
-from dray_allocator.devices.pools import Pool
-from dray_allocator.devices.versions import Rules
+from dray_allocator.devices.pools import ResourcePool
+from dray_allocator.devices.versions import SchedulerVersion
 
 Selects = Callable[[Claim, Ask, DeviceClass, Candidate], bool]
 """Whether the selectors of an ask and of its class take a device."""
@@ -40,7 +40,7 @@ class Alternative:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Wanted:
+class RequestAlternatives:
     """One request: its alternatives, of which the first that is available is taken."""
 
     alternatives: tuple[Alternative, ...]
@@ -58,9 +58,9 @@ class Planner:
     def __init__(
         self,
         classes: Mapping[str, DeviceClass],
-        pools: Sequence[Pool],
+        pools: Sequence[ResourcePool],
         candidates: Sequence[Candidate],
-        rules: Rules,
+        rules: SchedulerVersion,
         selects: Selects,
         has_room: HasRoom,
     ) -> None:
@@ -71,7 +71,7 @@ class Planner:
         self._selects = selects
         self._has_room = has_room
 
-    def plan(self, claim: Claim) -> tuple[Wanted, ...]:
+    def plan(self, claim: Claim) -> tuple[RequestAlternatives, ...]:
         """The requests of ``claim``.
 
         Raises:
@@ -95,7 +95,7 @@ class Planner:
                 )
         return wanted
 
-    def _wanted(self, claim: Claim, request: Request) -> Wanted:
+    def _wanted(self, claim: Claim, request: Request) -> RequestAlternatives:
         is_choice = bool(request.first_available)
         where = f"claim {claim}, request {request.name}"
         if is_choice and not self._rules.prioritized_list:
@@ -108,7 +108,7 @@ class Planner:
         for ask in request.first_available or (request.exactly,):
             if ask is not None:
                 found.append(self._alternative(claim, request.name, ask, found, is_choice))
-        return Wanted(tuple(found), is_choice)
+        return RequestAlternatives(tuple(found), is_choice)
 
     def _alternative(
         self,

@@ -10,7 +10,7 @@ from dray.domain.dra.results import AllocationResult, DeviceResult
 from dray_allocator.devices.allocation_state import Taken
 from dray_allocator.devices.errors import AllocationError
 from dray_allocator.devices.requirements import Alternative
-from dray_allocator.devices.versions import Rules
+from dray_allocator.devices.versions import SchedulerVersion
 
 
 def result_of(
@@ -18,7 +18,7 @@ def result_of(
     alternatives: Sequence[Alternative],
     taken: Sequence[Taken],
     node: Node,
-    rules: Rules,
+    rules: SchedulerVersion,
 ) -> AllocationResult:
     """What ``claim`` gets. ``alternatives`` are those chosen, one for each request.
 
@@ -32,7 +32,7 @@ def result_of(
     )
 
 
-def _device(claim: Claim, number: int, taken: Taken, rules: Rules) -> DeviceResult:
+def _device(claim: Claim, number: int, taken: Taken, rules: SchedulerVersion) -> DeviceResult:
     device, ask = taken.candidate.device, taken.alternative.ask
     binds = rules.device_binding
     return DeviceResult(
@@ -54,7 +54,7 @@ def _share_id(claim: Claim, number: int, taken: Taken) -> str:
 
 
 def _config(
-    claim: Claim, alternatives: Sequence[Alternative], rules: Rules
+    claim: Claim, alternatives: Sequence[Alternative], rules: SchedulerVersion
 ) -> Iterator[OpaqueConfig]:
     names = [alternative.name for alternative in alternatives]
     for config in (*_of_classes(alternatives), *_of_claim(claim, alternatives, rules)):
@@ -77,7 +77,7 @@ def _of_classes(alternatives: Sequence[Alternative]) -> Iterator[OpaqueConfig]:
 
 
 def _of_claim(
-    claim: Claim, alternatives: Sequence[Alternative], rules: Rules
+    claim: Claim, alternatives: Sequence[Alternative], rules: SchedulerVersion
 ) -> Iterator[OpaqueConfig]:
     for config in claim.config:
         times = sum(alternative.is_named_in(config.requests) for alternative in alternatives)
@@ -88,7 +88,9 @@ def _of_claim(
         yield from [config] * times
 
 
-def _node_selector(taken: Sequence[Taken], node: Node, rules: Rules) -> NodeSelector | None:
+def _node_selector(
+    taken: Sequence[Taken], node: Node, rules: SchedulerVersion
+) -> NodeSelector | None:
     """The one node if any device is bound to it, else what the devices' slices require."""
     expressions: dict[object, Requirement] = {}
     fields: dict[object, Requirement] = {}

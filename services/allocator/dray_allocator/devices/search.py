@@ -15,14 +15,14 @@ from dray_allocator.devices.allocation_state import AllocationState
 from dray_allocator.devices.budget import SearchBudget
 from dray_allocator.devices.candidates import Candidate
 from dray_allocator.devices.errors import AllocationError, SearchLimitError
-from dray_allocator.devices.pools import Pool
-from dray_allocator.devices.requirements import Alternative, Wanted
-from dray_allocator.devices.versions import Rules
+from dray_allocator.devices.pools import ResourcePool
+from dray_allocator.devices.requirements import Alternative, RequestAlternatives
+from dray_allocator.devices.versions import SchedulerVersion
 
 Take = Callable[[Claim, Ask, DeviceClass, Candidate], bool]
 
 
-class Ending(Enum):
+class SearchEnd(Enum):
     """How a choice ended that was no part of a solution."""
 
     NO_FIT = "no fit"
@@ -31,7 +31,7 @@ class Ending(Enum):
     only an alternative that takes fewer."""
 
 
-class Place(NamedTuple):
+class SearchPosition(NamedTuple):
     """The device that is looked for next."""
 
     claim: int = 0
@@ -43,7 +43,7 @@ class Place(NamedTuple):
     """Where among all devices the request goes on: the order within a request does not matter."""
 
 
-Choice = Generator[Place, Ending, Ending]
+Choice = Generator[SearchPosition, SearchEnd, SearchEnd]
 
 
 class Search:
@@ -55,14 +55,14 @@ class Search:
     def __init__(
         self,
         claims: Sequence[Claim],
-        plans: Sequence[Sequence[Wanted]],
+        plans: Sequence[Sequence[RequestAlternatives]],
         candidates: Callable[[Alternative], Sequence[Candidate]],
         state: AllocationState,
         take: Take,
-        rules: Rules,
+        rules: SchedulerVersion,
         budget: SearchBudget,
         *,
-        invalid: Pool | None = None,
+        invalid: ResourcePool | None = None,
     ) -> None:
         self._claims = claims
         self._plans = plans
@@ -85,8 +85,8 @@ class Search:
         """
         if not self._claims:
             return True
-        stack = [self._choice(Place())]
-        ending: Ending | None = None
+        stack = [self._choice(SearchPosition())]
+        ending: SearchEnd | None = None
         while stack:
             try:
                 place = next(stack[-1]) if ending is None else stack[-1].send(ending)
@@ -98,14 +98,14 @@ class Search:
                 return True
             stack.append(self._choice(place))
             ending = None
-        if ending is Ending.TOO_MANY:
+        if ending is SearchEnd.TOO_MANY:
             raise AllocationError(
                 f"claim {self._claims[0]}: allocation max size exceeded: each alternative comes to "
                 f"more than {MOST_DEVICES} devices"
             )
         return False
 
-    def _choice(self, place: Place) -> Choice:
+    def _choice(self, place: SearchPosition) -> Choice:
         plan = self._plans[place.claim]
         if place.request == len(plan):
             return self._next_claim(place)
@@ -114,46 +114,48 @@ class Search:
             return self._alternatives(place, wanted)
         alternative = wanted.alternatives[place.alternative or 0]
         if alternative.every is not None and not alternative.every:
-            return _refused(Ending.NO_FIT)
+            return _refused(SearchEnd.NO_FIT)
         if place.device >= alternative.count:
             return self._next_request(place)
         missing = alternative.count - place.device
         if len(self._state.taken[place.claim]) + missing > MOST_DEVICES:
-            return _refused(Ending.TOO_MANY)
+            return _refused(SearchEnd.TOO_MANY)
         if alternative.every is not None:
             return self._this_device(place, alternative, alternative.every[place.device])
         return self._devices(place, alternative)
 
-    def _next_claim(self, place: Place) -> Choice:
-        yield Place(place.claim + 1)
+    def _next_claim(self, place: SearchPosition) -> Choice:
+        yield SearchPosition(place.claim + 1)
         # Too many devices for the next claim says nothing about this one's.
-        return Ending.NO_FIT
+        return SearchEnd.NO_FIT
 
-    def _next_request(self, place: Place) -> Choice:
-        return (yield Place(place.claim, place.request + 1))
+    def _next_request(self, place: SearchPosition) -> Choice:
+        return (yield SearchPosition(place.claim, place.request + 1))
 
-    def _alternatives(self, place: Place, wanted: Wanted) -> Choice:
+    def _alternatives(self, place: SearchPosition, wanted: RequestAlternatives) -> Choice:
         """The first alternative that is available, and with which all others are."""
-        ending = Ending.TOO_MANY
+        ending = SearchEnd.TOO_MANY
         for index in range(len(wanted.alternatives)):
             self.chosen[place.claim, place.request] = index
-            if (yield Place(place.claim, place.request, index)) is Ending.NO_FIT:
-                ending = Ending.NO_FIT
+            if (yield SearchPosition(place.claim, place.request, index)) is SearchEnd.NO_FIT:
+                ending = SearchEnd.NO_FIT
         return ending
 
-    def _this_device(self, place: Place, alternative: Alternative, device: Candidate) -> Choice:
+    def _this_device(
+        self, place: SearchPosition, alternative: Alternative, device: Candidate
+    ) -> Choice:
         """Mode All: the device is had, or the request fails."""
         self._look()
         undo = self._state.take(place.claim, alternative, device, must=True)
         if undo is None:
-            return Ending.NO_FIT
+            return SearchEnd.NO_FIT
         forgets = self._rules.all_forgets_alternative and place.alternative is not None
         chosen = 0 if forgets else place.alternative
-        ending = yield Place(place.claim, place.request, chosen, place.device + 1)
+        ending = yield SearchPosition(place.claim, place.request, chosen, place.device + 1)
         undo()
         return ending
 
-    def _devices(self, place: Place, alternative: Alternative) -> Choice:
+    def _devices(self, place: SearchPosition, alternative: Alternative) -> Choice:
         claim, ask = self._claims[place.claim], alternative.ask
         candidates = self._candidates(alternative)
         for index in range(place.start, len(candidates)):
@@ -169,15 +171,15 @@ class Search:
             if undo is None:
                 continue
             start = 0 if self._rules.repeats_within_request else index + 1
-            ending = yield Place(
+            ending = yield SearchPosition(
                 place.claim, place.request, place.alternative, place.device + 1, start
             )
             undo()
-            if ending is Ending.TOO_MANY:
+            if ending is SearchEnd.TOO_MANY:
                 return ending
         if self._invalid is not None and self._rules.stops_at_invalid_pools:
             raise AllocationError(f"pool {self._invalid} is invalid: {self._invalid.invalid}")
-        return Ending.NO_FIT
+        return SearchEnd.NO_FIT
 
     def _look(self) -> None:
         if not self._budget.take():
@@ -188,6 +190,6 @@ class Search:
             )
 
 
-def _refused(ending: Ending) -> Choice:
+def _refused(ending: SearchEnd) -> Choice:
     return ending
     yield

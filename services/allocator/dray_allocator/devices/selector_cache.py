@@ -34,7 +34,7 @@ class _Selector:
     clauses: dict[Shape, tuple[ClauseResult, ...]] = field(default_factory=dict)
 
 
-class Selectors:
+class SelectorCache:
     """Compiled selectors and their verdicts, within bounds. A cache: it changes no answer.
 
     They are read in ``environment``: the server's, for stored expressions.

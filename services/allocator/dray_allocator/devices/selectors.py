@@ -14,10 +14,10 @@ from dray.domain.quantities import parse_quantity
 from dray_allocator.devices.candidates import Candidate
 from dray_allocator.devices.errors import AllocationError
 from dray_allocator.devices.node_selection import is_reached
-from dray_allocator.devices.versions import Rules
+from dray_allocator.devices.versions import SchedulerVersion
 
 
-class Selectors:
+class DeviceSelectors:
     """Verdicts about devices, kept for one node and one attempt.
 
     A device is looked at only when the search comes to it: what a selector can't evaluate ends
@@ -25,7 +25,7 @@ class Selectors:
     requests change under way.
     """
 
-    def __init__(self, node: Node, rules: Rules) -> None:
+    def __init__(self, node: Node, rules: SchedulerVersion) -> None:
         self._node = node
         self._rules = rules
         self._language = rules.language

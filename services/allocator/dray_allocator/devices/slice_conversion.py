@@ -10,7 +10,7 @@ from dray_allocator.devices.published_device import faults_of, in_full, without_
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SlicePart:
     """A slice without what dray keeps others away with."""
 
     slice: Slice
@@ -18,7 +18,7 @@ class Part:
     """Devices that are left out because something of them can't be read, and what."""
 
 
-def part_of(known: ResourceSlice, full: Slice | None) -> Part:
+def part_of(known: ResourceSlice, full: Slice | None) -> SlicePart:
     """A slice in full; ``full`` where that is more than is ``known``."""
     unread: tuple[tuple[DeviceId, str], ...] = ()
     if full is None:
@@ -37,7 +37,7 @@ def part_of(known: ResourceSlice, full: Slice | None) -> Part:
                 if DeviceId(known.driver, known.pool, one.name) not in faulty
             ),
         )
-    return Part(replace(full, devices=tuple(map(_without_owner, full.devices))), unread)
+    return SlicePart(replace(full, devices=tuple(map(_without_owner, full.devices))), unread)
 
 
 def _unread(known: ResourceSlice) -> Iterator[tuple[DeviceId, str]]:

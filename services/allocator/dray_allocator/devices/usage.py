@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from dray.domain.devices import DeviceId
 from dray.domain.dra.asks import Holding
 from dray.domain.quantities import parse_quantity
-from dray_allocator.devices.versions import Rules
+from dray_allocator.devices.versions import SchedulerVersion
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Usage:
         return device in self.whole or device in self.shared
 
 
-def usage_of(holdings: Iterable[Holding], rules: Rules) -> Usage:
+def usage_of(holdings: Iterable[Holding], rules: SchedulerVersion) -> Usage:
     """The usage that ``holdings`` make. Shares count as such only where capacity is consumable."""
     whole: set[DeviceId] = set()
     shared: set[DeviceId] = set()

@@ -45,7 +45,7 @@ KNOWN: Final = _DEFAULTS[37] | {LIST_ATTRIBUTES}
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class SchedulerVersion:
     """One way to decide: what is on, and what the version is known for."""
 
     minor: int
@@ -203,7 +203,7 @@ class Rules:
         return self.minor <= 35 and self.consumable_capacity
 
 
-def rules_for(version: str, features: Iterable[str] | None = None) -> Rules:
+def rules_for(version: str, features: Iterable[str] | None = None) -> SchedulerVersion:
     """The rules of a server of ``version`` (``1.36``); ``features`` are the gates that are on.
 
     None: the gates that the version has on by default. A version that dray doesn't know is taken
@@ -217,7 +217,7 @@ def rules_for(version: str, features: Iterable[str] | None = None) -> Rules:
     except ValueError as error:
         raise InvalidInputError(str(error)) from None
     if features is None:
-        return Rules(minor, _DEFAULTS[minor])
+        return SchedulerVersion(minor, _DEFAULTS[minor])
     stated = frozenset(features)
     if stated >= _BINDING_GATES:
         stated |= {DEVICE_BINDING}
@@ -228,4 +228,4 @@ def rules_for(version: str, features: Iterable[str] | None = None) -> Rules:
             f"feature {unknown[0]!r} is none that dray decides by: expected some of "
             f"{', '.join(sorted(KNOWN))}"
         )
-    return Rules(minor, stated)
+    return SchedulerVersion(minor, stated)

@@ -8,18 +8,18 @@ from dataclasses import dataclass, field
 
 from dray.domain.dra.asks import Ask
 from dray.reasons import Reason
-from dray_allocator.claim_search.node_equivalence_cache import Kind, node_of
-from dray_allocator.claim_search.schedule import FIRST_LOOKS, HARD_NODES, Walk
+from dray_allocator.claim_search.node_equivalence_cache import NodeEquivalence, node_of
+from dray_allocator.claim_search.schedule import FIRST_LOOKS, HARD_NODES, NodeSearch
 from dray_allocator.claim_search.visible_devices import seen_by
-from dray_allocator.claim_search.visible_pools import Account, is_bad, pools_of
+from dray_allocator.claim_search.visible_pools import VisiblePools, is_bad, pools_of
 from dray_allocator.devices.budget import NODE_LOOKS
 from dray_allocator.devices.claim_conversion import Share
 from dray_allocator.explain.device_failures import Devices
 from dray_allocator.explain.nodes import of_the_pool, on_nodes
 from dray_allocator.explain.pods import TOO_MANY, constrained, together
-from dray_allocator.explain.representative_devices import Naming
+from dray_allocator.explain.representative_devices import RepresentativeDevices
 from dray_allocator.placement.affected_requests import each_once
-from dray_allocator.placement.pod_request import Wanted
+from dray_allocator.placement.pod_request import PodRequest
 from dray_allocator.scoring.topology import must_be_connected
 from dray_allocator.state.domain import Domain
 from dray_allocator.state.state import AllocatorState
@@ -28,29 +28,31 @@ _MOST_REASONS = 24
 _NO_DEVICES = "no slice with devices, or not all slices of its pool's newest generation"
 
 
-def explain_in_full(state: AllocatorState, domain: Domain, wanted: Wanted) -> tuple[Reason, ...]:
+def explain_in_full(
+    state: AllocatorState, domain: Domain, wanted: PodRequest
+) -> tuple[Reason, ...]:
     """The reasons, ordered from the claims' own words to the state of the nodes."""
     nodes = state.facts.served_nodes(domain.name)
     of_pool = of_the_pool(state, domain.name)
     if not nodes:
         return tuple(of_pool)
-    walk = Walk(state, domain, wanted)
+    walk = NodeSearch(state, domain, wanted)
     if must_be_connected(wanted.asks, wanted.placement):  # Then the board decides.
-        found = _Account(walk, len(nodes)).reasons(nodes)
+        found = _NodeClasses(walk, len(nodes)).reasons(nodes)
         return (*of_pool, *found, *together(state, domain, wanted))
     walk.choice()
     if walk.ended_at:
         return (*of_pool, *_of_error(walk, walk.ended_at, len(nodes), len(nodes)))
-    return (*of_pool, *_Account(walk, len(nodes)).reasons(nodes))
+    return (*of_pool, *_NodeClasses(walk, len(nodes)).reasons(nodes))
 
 
 @dataclass(slots=True)
-class _Account:
+class _NodeClasses:
     """The nodes in kinds, and how many there are of each."""
 
-    walk: Walk
+    walk: NodeSearch
     nodes: int
-    kinds: dict[int, tuple[Kind, Account]] = field(default_factory=dict)
+    kinds: dict[int, tuple[NodeEquivalence, VisiblePools]] = field(default_factory=dict)
     """By identity."""
     counts: dict[int, int] = field(default_factory=dict)
     first: dict[int, str] = field(default_factory=dict)
@@ -71,7 +73,7 @@ class _Account:
             if node in judged:
                 self._count(node, kind, is_patient=node in patient)
 
-    def _count(self, node: str, kind: Kind, *, is_patient: bool) -> None:
+    def _count(self, node: str, kind: NodeEquivalence, *, is_patient: bool) -> None:
         verdict = kind.verdict
         if verdict is None:
             return
@@ -90,7 +92,7 @@ class _Account:
     def reasons(self, nodes: list[str]) -> tuple[Reason, ...]:
         """All of them, each once."""
         walk, rules = self.walk, self.walk.asked.rules
-        naming = Naming(walk.state, rules, walk.prospect.forms)
+        naming = RepresentativeDevices(walk.state, rules, walk.prospect.forms)
         devices = Devices(walk.state, walk.asked, naming)
         for key, (_, account) in self.kinds.items():
             devices.see(account, self.first[key], self.counts[key])
@@ -161,7 +163,7 @@ class _Account:
                 yield Reason("count", text, failed, self.nodes, "node", detail)
 
 
-def _of_error(walk: Walk, node: str, failed: int, nodes: int) -> Iterator[Reason]:
+def _of_error(walk: NodeSearch, node: str, failed: int, nodes: int) -> Iterator[Reason]:
     """Why it can't be decided on a node, in the allocator's words; pods that ask for the same share
     them, so that no claim is named."""
     trial = walk.trial(node, FIRST_LOOKS)

@@ -9,9 +9,9 @@ from dray.domain.devices import Capacity, Device
 from dray.domain.dra.asks import Ask
 from dray.domain.quantities import parse_quantity
 from dray.reasons import Reason, not_enough
-from dray_allocator.claim_search.pod_search import Asked
+from dray_allocator.claim_search.pod_search import PodSearch
 from dray_allocator.claim_search.visible_devices import HELD, ILL
-from dray_allocator.claim_search.visible_pools import Account, Group, GroupKey
+from dray_allocator.claim_search.visible_pools import Group, GroupKey, VisiblePools
 from dray_allocator.devices.allocation_state import untolerated
 from dray_allocator.devices.candidates import Candidate
 from dray_allocator.devices.capacity import demand
@@ -21,8 +21,8 @@ from dray_allocator.devices.percentages import PHYSICAL, in_percent
 from dray_allocator.devices.published_capacity import amount_of
 from dray_allocator.devices.selectors import view_of
 from dray_allocator.explain import formatting
-from dray_allocator.explain.failure_counts import Miss, Rank, Tally
-from dray_allocator.explain.representative_devices import Naming
+from dray_allocator.explain.failure_counts import FailureCounts, Miss, Rank
+from dray_allocator.explain.representative_devices import RepresentativeDevices
 from dray_allocator.explain.suggest import meant
 from dray_allocator.state.state import AllocatorState
 
@@ -37,7 +37,9 @@ Told = Mapping[GroupKey, Sequence[Sequence[ClauseResult]]]
 class Devices:
     """The devices that nodes see, in groups: those of one node alone once per node, others once."""
 
-    def __init__(self, state: AllocatorState, asked: Asked, naming: Naming) -> None:
+    def __init__(
+        self, state: AllocatorState, asked: PodSearch, naming: RepresentativeDevices
+    ) -> None:
         self.groups: dict[GroupKey, Group] = {}
         """In the order of the nodes that were shown."""
         self._state = state
@@ -52,7 +54,7 @@ class Devices:
         """How many there are."""
         return sum(group.count for group in self.groups.values())
 
-    def see(self, account: Account, node: str, nodes: int) -> None:
+    def see(self, account: VisiblePools, node: str, nodes: int) -> None:
         """Count what so many nodes see that are alike, of which ``node`` is to be named."""
         self._add(account.own, node, nodes)
         for name, groups in account.shared.items():
@@ -94,13 +96,13 @@ class Devices:
 
     def _of_clauses(self, groups: Sequence[Group], told: Told, at: int) -> Iterator[Reason]:
         """What of a selector is false, and what can't be evaluated where nothing is false."""
-        found: dict[tuple[str, int, str], Tally] = {}
+        found: dict[tuple[str, int, str], FailureCounts] = {}
         for group in groups:
             misses = sum(len(_failing(clauses)) for clauses in told[group.key])
             for place, clause in _failing(told[group.key][at]):
                 kind = "clause" if clause.value is False else "clause-error"
                 miss = Miss((misses,), formatting.values(clause), clause.error)
-                found.setdefault((kind, place, clause.text), Tally()).add(group, miss)
+                found.setdefault((kind, place, clause.text), FailureCounts()).add(group, miss)
         total = sum(group.count for group in groups)
         for kind, place, text in sorted(found):
             tally, detail = found[kind, place, text], ""
@@ -112,16 +114,18 @@ class Devices:
         self, ask: Ask, percents: Mapping[str, int], groups: Sequence[Group]
     ) -> Iterator[Reason]:
         """Taints, use and what is too little."""
-        found: dict[Cause, Tally] = {}
+        found: dict[Cause, FailureCounts] = {}
         for group in groups:
             for cause, miss in self._causes(ask, percents, group):
-                found.setdefault(cause, Tally()).add(group, miss)
+                found.setdefault(cause, FailureCounts()).add(group, miss)
         total = sum(group.count for group in groups)
         for cause in sorted(found):
             _, kind, what, detail = cause
             yield self._reason(kind, what, found[cause], total, detail)
 
-    def _reason(self, kind: str, what: str, tally: Tally, total: int, detail: str = "") -> Reason:
+    def _reason(
+        self, kind: str, what: str, tally: FailureCounts, total: int, detail: str = ""
+    ) -> Reason:
         nearest, of_nearest = self._naming.nearest(tally)
         return Reason(kind, what, tally.count, total, "device", detail or of_nearest, nearest)
 

@@ -14,7 +14,7 @@ import numpy as np
 from dray.cel.eval.program import ClauseResult
 from dray.reasons import Nearest, Reason, not_enough
 from dray_allocator.devices.capacity import Demand
-from dray_allocator.devices.device_requests import Ask
+from dray_allocator.devices.device_requests import DeviceRequirements
 from dray_allocator.devices.node_devices import Card
 from dray_allocator.devices.percentages import PHYSICAL, in_percent
 from dray_allocator.devices.published_capacity import MOST_NANO
@@ -23,7 +23,7 @@ from dray_allocator.explain.suggest import meant
 from dray_allocator.nodes import equivalence_keys
 from dray_allocator.nodes.columns import Flags, Places, flagged, spread
 from dray_allocator.nodes.load import FULL
-from dray_allocator.nodes.table import Board
+from dray_allocator.nodes.table import NodeTable
 from dray_allocator.state.state import AllocatorState
 
 Cause = tuple[str, str, str]
@@ -32,7 +32,7 @@ _ORDER = ("unsupported", "taint", "capacity", "in-use")
 
 
 @dataclass(frozen=True, slots=True)
-class Groups:
+class DeviceGroups:
     """The cards of a board, in groups of which one request makes no difference but for use."""
 
     places: Places
@@ -50,14 +50,14 @@ class Groups:
         return found
 
 
-class Cards:
+class DeviceMisses:
     """The cards of one pool, as they are now."""
 
-    def __init__(self, state: AllocatorState, board: Board) -> None:
+    def __init__(self, state: AllocatorState, board: NodeTable) -> None:
         self.state = state
         self.board = board
 
-    def reasons(self, ask: Ask) -> Iterator[Reason]:
+    def reasons(self, ask: DeviceRequirements) -> Iterator[Reason]:
         """Why a request gets none of them: its clauses first, then taints, use and capacity."""
         groups = self._groups(ask)
         yield from self._clauses(ask, groups)
@@ -73,7 +73,7 @@ class Cards:
         """Of cards that are equally near the one whose tie is least."""
         return self.card(int(places[int(self.board.card_tie[places].argmin())]))
 
-    def _groups(self, ask: Ask) -> Groups:
+    def _groups(self, ask: DeviceRequirements) -> DeviceGroups:
         board, selectors = self.board, self.state.selectors
         reads = [selectors.reads(text) for text in ask.selectors]
         questions = equivalence_keys.attributes(read for some in reads for read in some or ())
@@ -83,10 +83,10 @@ class Cards:
         kinds = board.kind[places]
         if None not in reads and all(map(board.card_kinds.tells, questions)):
             examples = map(board.card_kinds.example, range(board.card_kinds.count))
-            return Groups(places, kinds, tuple(examples))
-        return Groups(places, np.arange(len(places)), tuple(map(self.card, places.tolist())))
+            return DeviceGroups(places, kinds, tuple(examples))
+        return DeviceGroups(places, np.arange(len(places)), tuple(map(self.card, places.tolist())))
 
-    def _clauses(self, ask: Ask, groups: Groups) -> Iterator[Reason]:
+    def _clauses(self, ask: DeviceRequirements, groups: DeviceGroups) -> Iterator[Reason]:
         """False and failing clauses of every selector, in the order of the text."""
         found = [_Clauses(self.state, ask.selectors, card) for card in groups.examples]
         there = [one for one, size in zip(found, groups.sizes(), strict=True) if size]
@@ -105,7 +105,7 @@ class Cards:
                         detail = meant(one.failing(kind)[text] for one in there)
                     yield Reason(kind, text, where.size, total, "device", detail, nearest)
 
-    def _causes(self, ask: Ask, groups: Groups) -> Iterator[Reason]:
+    def _causes(self, ask: DeviceRequirements, groups: DeviceGroups) -> Iterator[Reason]:
         """Taints, use and capacity, on the devices that the selectors match."""
         matches = self.state.selectors.matches
         flags = np.array([matches(ask.selectors, one) for one in groups.examples], np.bool_)
@@ -118,7 +118,7 @@ class Cards:
             yield Reason(kind, what, where, total, "device", detail, nearest)
 
     def _by_group(
-        self, ask: Ask, groups: Groups, matching: Flags
+        self, ask: DeviceRequirements, groups: DeviceGroups, matching: Flags
     ) -> Mapping[Cause, tuple[int, Nearest | None]]:
         """What all cards of a group have in common."""
         failing: dict[Cause, list[int]] = {}
@@ -133,7 +133,7 @@ class Cards:
         return found
 
     def _nearest_in_common(
-        self, ask: Ask, cause: Cause, groups: Groups, which: list[int]
+        self, ask: DeviceRequirements, cause: Cause, groups: DeviceGroups, which: list[int]
     ) -> Nearest | None:
         """The largest of those that are too small; of those with a taint any."""
         sizes = groups.sizes()
@@ -149,7 +149,7 @@ class Cards:
         return Nearest(_named(card), seen)
 
     def _by_use(
-        self, ask: Ask, groups: Groups, matching: Flags
+        self, ask: DeviceRequirements, groups: DeviceGroups, matching: Flags
     ) -> Mapping[Cause, tuple[int, Nearest | None]]:
         """What cards that could be had have too little of, or that somebody has them whole."""
         takes = [
@@ -174,7 +174,7 @@ class Cards:
                 found[cause] = (short.size, self._nearest_short(key, whole, groups, short))
         return found
 
-    def _short_of(self, key: str, amounts: list[int], groups: Groups) -> Places:
+    def _short_of(self, key: str, amounts: list[int], groups: DeviceGroups) -> Places:
         """Which of the open cards of the groups with an amount have less than it left."""
         board = self.board
         taking = np.array([amount >= 0 for amount in amounts], np.bool_)
@@ -198,7 +198,7 @@ class Cards:
     def _left(self, key: str, card: Card) -> int:
         return card.totals.get(key, 0) - self.state.ledger.of(card.id).used.get(key, 0)
 
-    def _nearest_short(self, key: str, whole: str, groups: Groups, short: Places) -> Nearest:
+    def _nearest_short(self, key: str, whole: str, groups: DeviceGroups, short: Places) -> Nearest:
         """The card with the most left; with the most of its ``whole``, where that is named."""
         where = groups.places[short]
         free = self.board.free[self.board.dimension(key)][where]
@@ -235,7 +235,7 @@ class _Clauses:
         return self._failing[kind]
 
 
-def _common(ask: Ask, card: Card) -> Iterator[Cause]:
+def _common(ask: DeviceRequirements, card: Card) -> Iterator[Cause]:
     """What keeps a request from a card, whoever uses how much of it."""
     if card.fault:
         yield "unsupported", "unparsable", card.fault
@@ -250,7 +250,9 @@ def _common(ask: Ask, card: Card) -> Iterator[Cause]:
         yield "capacity", formatting.too_small(asked), ""
 
 
-def _told(ask: Ask, takes: Iterable[tuple[Demand | None, Card]]) -> dict[int, dict[str, str]]:
+def _told(
+    ask: DeviceRequirements, takes: Iterable[tuple[Demand | None, Card]]
+) -> dict[int, dict[str, str]]:
     """By identity of what is taken of a card, how that is written: percentages as such."""
     found: dict[int, dict[str, str]] = {}
     for one, card in takes:

@@ -20,7 +20,7 @@ class Miss:
 
 
 @dataclass(slots=True)
-class Tally:
+class FailureCounts:
     """One cause, on all devices so far."""
 
     count: int = 0

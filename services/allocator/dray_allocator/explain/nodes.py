@@ -9,11 +9,11 @@ import numpy as np
 
 from dray.domain.pods import Node
 from dray.reasons import Nearest, Reason, name_list
-from dray_allocator.nodes.assumed_pods import Held
-from dray_allocator.nodes.index import Index
+from dray_allocator.nodes.assumed_pods import AssumedResources
+from dray_allocator.nodes.index import NodeIndex
 from dray_allocator.nodes.load import tie
 from dray_allocator.nodes.predicates import failures, written
-from dray_allocator.placement.pod_request import Wanted
+from dray_allocator.placement.pod_request import PodRequest
 from dray_allocator.placement.schedule import is_reached_by
 from dray_allocator.state.state import AllocatorState
 
@@ -25,7 +25,7 @@ Rank = tuple[int, int, int]
 
 
 def on_nodes(
-    state: AllocatorState, wanted: Wanted, nodes: Sequence[str], index: Index | None = None
+    state: AllocatorState, wanted: PodRequest, nodes: Sequence[str], index: NodeIndex | None = None
 ) -> list[Reason]:
     """Why nodes don't take the pod; what is missing on the most frequent ones is not said first:
     the order is that of the words. Without an index every node is looked at."""
@@ -61,7 +61,7 @@ def of_the_pool(state: AllocatorState, pool: str) -> list[Reason]:
     return found
 
 
-def _elsewhere(state: AllocatorState, wanted: Wanted, nodes: Sequence[str]) -> list[Reason]:
+def _elsewhere(state: AllocatorState, wanted: PodRequest, nodes: Sequence[str]) -> list[Reason]:
     """Nodes that are out of the question for this pod alone."""
     found = []
     if wanted.fixed_node:
@@ -76,7 +76,7 @@ def _elsewhere(state: AllocatorState, wanted: Wanted, nodes: Sequence[str]) -> l
     return [reason for reason in found if reason.failed]
 
 
-def _doubtful(wanted: Wanted, nodes: Sequence[str], index: Index) -> Sequence[str]:
+def _doubtful(wanted: PodRequest, nodes: Sequence[str], index: NodeIndex) -> Sequence[str]:
     """The nodes of which the board doesn't tell that they take the pod."""
     needs = wanted.pod.needs
     if needs.resources or needs.ports or not index.plan.tells_needs:
@@ -86,7 +86,7 @@ def _doubtful(wanted: Wanted, nodes: Sequence[str], index: Index) -> Sequence[st
     return [nodes[at] for at in refused.nonzero()[0].tolist()]
 
 
-def left_of(what: str, node: Node, held: Held) -> tuple[int, str]:
+def left_of(what: str, node: Node, held: AssumedResources) -> tuple[int, str]:
     """How much a node has left of what is too little there, and in words; 0 of anything else."""
     match = _NOT_ENOUGH.match(what)
     if match is None:

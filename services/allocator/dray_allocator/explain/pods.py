@@ -8,16 +8,16 @@ import numpy as np
 from dray.domain.claims import Claim
 from dray.reasons import Reason
 from dray_allocator.devices.budget import NODE_LOOKS, POD_LOOKS, SearchBudget
-from dray_allocator.devices.device_requests import Ask
+from dray_allocator.devices.device_requests import DeviceRequirements
 from dray_allocator.devices.node_devices import Card
 from dray_allocator.devices.node_search import DeviceSearch
 from dray_allocator.devices.ordered_search import Rating
-from dray_allocator.explain.devices import Cards
+from dray_allocator.explain.devices import DeviceMisses
 from dray_allocator.explain.nodes import of_the_pool, on_nodes
 from dray_allocator.nodes.columns import spread
-from dray_allocator.nodes.index import Index
+from dray_allocator.nodes.index import NodeIndex
 from dray_allocator.placement.affected_requests import each_once, named
-from dray_allocator.placement.pod_request import Wanted
+from dray_allocator.placement.pod_request import PodRequest
 from dray_allocator.placement.schedule import candidates, index_of
 from dray_allocator.scoring.topology import CONNECTED, must_be_connected
 from dray_allocator.state.domain import Domain
@@ -33,7 +33,7 @@ _UNREAD = (
 )
 
 
-def explain(state: AllocatorState, domain: Domain, wanted: Wanted) -> tuple[Reason, ...]:
+def explain(state: AllocatorState, domain: Domain, wanted: PodRequest) -> tuple[Reason, ...]:
     """The reasons, ordered from the claim's own words to the state of the nodes."""
     nodes = state.facts.served_nodes(domain.name)
     of_pool = of_the_pool(state, domain.name)
@@ -51,15 +51,15 @@ def explain(state: AllocatorState, domain: Domain, wanted: Wanted) -> tuple[Reas
 
 
 def _of_devices(
-    state: AllocatorState, wanted: Wanted, index: Index, unhealthy: int
+    state: AllocatorState, wanted: PodRequest, index: NodeIndex, unhealthy: int
 ) -> list[Reason]:
     found: list[Reason] = []
     board = index.board
     if unhealthy:
         found.append(Reason("in-use", "unhealthy", unhealthy, board.cards + unhealthy))
     if board.cards:
-        cards = Cards(state, board)
-        alike: dict[Hashable, list[Ask]] = {}
+        cards = DeviceMisses(state, board)
+        alike: dict[Hashable, list[DeviceRequirements]] = {}
         for ask in wanted.asks:
             alike.setdefault(_same(ask), []).append(ask)
         found += each_once(
@@ -75,7 +75,7 @@ def _of_devices(
     return found
 
 
-def _same(ask: Ask) -> Hashable:
+def _same(ask: DeviceRequirements) -> Hashable:
     """Equal for requests that fail alike on every device."""
     return (
         ask.signature,
@@ -84,7 +84,7 @@ def _same(ask: Ask) -> Hashable:
     )
 
 
-def together(state: AllocatorState, domain: Domain, wanted: Wanted) -> list[Reason]:
+def together(state: AllocatorState, domain: Domain, wanted: PodRequest) -> list[Reason]:
     """How many devices are wanted on one node, where more than one is."""
     count = sum(ask.request.count for ask in wanted.asks)
     if count <= 1 and not any(ask.constraints for ask in wanted.asks):
@@ -115,7 +115,7 @@ def together(state: AllocatorState, domain: Domain, wanted: Wanted) -> list[Reas
     ]
 
 
-def _with_enough(index: Index, nodes: Sequence[str]) -> list[str]:
+def _with_enough(index: NodeIndex, nodes: Sequence[str]) -> list[str]:
     """The nodes on which every request, by itself, has as many cards as it wants."""
     board = index.board
     rows = np.array([board.rows[name] for name in nodes], np.intp)
@@ -127,7 +127,7 @@ def _with_enough(index: Index, nodes: Sequence[str]) -> list[str]:
     return [nodes[at] for at in enough.nonzero()[0].tolist()]
 
 
-def _all_alike(ask: Ask, card: Card) -> Rating:
+def _all_alike(ask: DeviceRequirements, card: Card) -> Rating:
     """Whether there are devices does not depend on their order."""
     return (), 0, 0
 

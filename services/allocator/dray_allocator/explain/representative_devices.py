@@ -5,12 +5,12 @@ that are named in a reason are looked at again.
 """
 
 from dray.reasons import Nearest
-from dray_allocator.claim_search.device_equivalence import Forms
+from dray_allocator.claim_search.device_equivalence import DeviceEquivalence
 from dray_allocator.claim_search.node_equivalence_cache import node_of
 from dray_allocator.claim_search.visible_devices import seen_by
 from dray_allocator.claim_search.visible_pools import GroupKey, keyed, pools_of
-from dray_allocator.devices.versions import Rules
-from dray_allocator.explain.failure_counts import Tally
+from dray_allocator.devices.versions import SchedulerVersion
+from dray_allocator.explain.failure_counts import FailureCounts
 from dray_allocator.nodes.load import tie
 from dray_allocator.state.state import AllocatorState
 
@@ -18,10 +18,12 @@ Named = tuple[int, str]
 """Tie and name of a device."""
 
 
-class Naming:
+class RepresentativeDevices:
     """The nodes of groups, and the names of devices on those that were asked for."""
 
-    def __init__(self, state: AllocatorState, rules: Rules, forms: Forms) -> None:
+    def __init__(
+        self, state: AllocatorState, rules: SchedulerVersion, forms: DeviceEquivalence
+    ) -> None:
         self._state = state
         self._rules = rules
         self._forms = forms
@@ -32,7 +34,7 @@ class Naming:
         """A group is found on a node; nodes come in the order of their ties."""
         self._nodes.setdefault(key, node)
 
-    def nearest(self, tally: Tally) -> tuple[Nearest | None, str]:
+    def nearest(self, tally: FailureCounts) -> tuple[Nearest | None, str]:
         """The nearest miss, and what else is to be said of it. The tally's groups are in the order
         of their nodes."""
         if not tally.near:

@@ -7,7 +7,7 @@ import msgspec
 from dray.domain.pods import HostPort
 
 
-class Held(msgspec.Struct, frozen=True, gc=False):
+class AssumedResources(msgspec.Struct, frozen=True, gc=False):
     """What is held on one node."""
 
     cpu_milli: int = 0
@@ -18,20 +18,20 @@ class Held(msgspec.Struct, frozen=True, gc=False):
     ports: tuple[HostPort, ...] = ()
 
 
-NOTHING = Held()
+NOTHING = AssumedResources()
 
 
-class Holds:
+class AssumedPods:
     """Holds by pod. Setting a pod's hold again replaces it."""
 
     def __init__(self) -> None:
         self.version = 0
         """Moves with every change."""
-        self._pods: dict[str, tuple[str, Held]] = {}
-        self._nodes: dict[str, dict[str, Held]] = {}
-        self._sums: dict[str, Held] = {}
+        self._pods: dict[str, tuple[str, AssumedResources]] = {}
+        self._nodes: dict[str, dict[str, AssumedResources]] = {}
+        self._sums: dict[str, AssumedResources] = {}
 
-    def on(self, node: str) -> Held:
+    def on(self, node: str) -> AssumedResources:
         """The sum held on a node."""
         return self._sums.get(node, NOTHING)
 
@@ -47,7 +47,7 @@ class Holds:
         """The pods that hold something on a node."""
         return tuple(self._nodes.get(node, ()))
 
-    def set(self, pod_uid: str, node: str, held: Held | None) -> str:
+    def set(self, pod_uid: str, node: str, held: AssumedResources | None) -> str:
         """Replace a pod's hold; the node on which something was freed, or empty."""
         before = self._pods.pop(pod_uid, None)
         if before is None:
@@ -67,7 +67,7 @@ class Holds:
             self._add(pod_uid, node, held)
         return before[0]
 
-    def _add(self, pod_uid: str, node: str, held: Held) -> None:
+    def _add(self, pod_uid: str, node: str, held: AssumedResources) -> None:
         self._pods[pod_uid] = node, held
         there = self._nodes.get(node)
         if there is None:
@@ -76,8 +76,8 @@ class Holds:
         self._sums[node] = _plus(self.on(node), held)
 
 
-def _plus(some: Held, more: Held) -> Held:
-    return Held(
+def _plus(some: AssumedResources, more: AssumedResources) -> AssumedResources:
+    return AssumedResources(
         some.cpu_milli + more.cpu_milli,
         some.memory_bytes + more.memory_bytes,
         some.pods + more.pods,

@@ -18,7 +18,7 @@ _ROOM: Final = 4096
 """Kinds that may come and go before all are numbered anew."""
 
 
-class Kinds(Generic[T]):
+class EquivalenceClasses(Generic[T]):
     """Kinds are numbered from 0. Things of one kind agree in ``base`` and in all that was asked."""
 
     def __init__(self, base: Read[T]) -> None:

@@ -13,13 +13,13 @@ from typing import Final
 
 import numpy as np
 
-from dray_allocator.devices.selector_cache import Selectors
+from dray_allocator.devices.selector_cache import SelectorCache
 from dray_allocator.nodes.columns import Flags, Places, Whole, flagged, spread
 from dray_allocator.nodes.keys import NONE, Keys
 from dray_allocator.nodes.load import TIE_BITS
-from dray_allocator.nodes.plan import Plan
+from dray_allocator.nodes.plan import FilterPlan
 from dray_allocator.nodes.ratings import LoadScore, Look, NodeScore
-from dray_allocator.nodes.table import Board
+from dray_allocator.nodes.table import NodeTable
 
 _ONE_BY_ONE: Final = 16
 """Up to so many changed nodes are looked at one by one."""
@@ -30,10 +30,10 @@ _WHOLE_SHARE: Final = 4
 """From one node in so many on, all are looked at: a gather costs more per card than a sweep."""
 
 
-class Index:
+class NodeIndex:
     """The nodes of a board for one plan, by a score."""
 
-    def __init__(self, board: Board, plan: Plan, score: NodeScore) -> None:
+    def __init__(self, board: NodeTable, plan: FilterPlan, score: NodeScore) -> None:
         self.plan = plan
         self.board = board
         self.score = score
@@ -53,7 +53,7 @@ class Index:
         self._aside: dict[int, int] = {}
         """Rows that are passed over for one pod, and their keys."""
 
-    def catch_up(self, selectors: Selectors) -> None:
+    def catch_up(self, selectors: SelectorCache) -> None:
         """Look at the nodes that changed since this was called last."""
         board, position = self.board, self._position
         void = False

@@ -12,22 +12,22 @@ import numpy as np
 from msgspec.structs import replace
 
 from dray.domain.pods import Node, PodNeeds
-from dray_allocator.devices.device_requests import Ask
+from dray_allocator.devices.device_requests import DeviceRequirements
 from dray_allocator.devices.node_devices import Card
 from dray_allocator.devices.published_capacity import MOST_NANO
-from dray_allocator.devices.selector_cache import Selectors
+from dray_allocator.devices.selector_cache import SelectorCache
 from dray_allocator.nodes import equivalence_keys
 from dray_allocator.nodes.assumed_pods import NOTHING
 from dray_allocator.nodes.columns import Amounts, Flags, Places
 from dray_allocator.nodes.predicates import fits
-from dray_allocator.nodes.table import Board
+from dray_allocator.nodes.table import NodeTable
 
 _MOST: Final = 2**62
 _NOTHING_NEEDED: Final = -np.inf
 
 
 class Check(NamedTuple):
-    """What is taken of a column of ``Board.free``."""
+    """What is taken of a column of ``NodeTable.free``."""
 
     column: int
     amounts: Amounts | None
@@ -40,7 +40,7 @@ class Check(NamedTuple):
 class CardNeed:
     """What one request needs of each of its cards."""
 
-    ask: Ask
+    ask: DeviceRequirements
     selectors: tuple[str, ...]
     """Those that can be told by a card's kind."""
     is_exact: bool
@@ -50,7 +50,7 @@ class CardNeed:
     suits: Flags = field(default_factory=lambda: np.zeros(0, np.bool_))
     """Per kind, whether it matches and its taints are tolerated."""
     amounts: dict[int, Amounts] = field(default_factory=dict)
-    """Per column of ``Board.free`` and kind: what is taken, in billionths."""
+    """Per column of ``NodeTable.free`` and kind: what is taken, in billionths."""
     suits_all: bool = False
     suits_at: Sequence[int] = ()
     """``suits``, for one kind."""
@@ -60,7 +60,7 @@ class CardNeed:
     def __post_init__(self) -> None:
         self.count = self.ask.request.count
 
-    def learn(self, board: Board, selectors: Selectors) -> None:
+    def learn(self, board: NodeTable, selectors: SelectorCache) -> None:
         """Judge the kinds that came since."""
         seen, now = len(self.suits), board.card_kinds.count
         self.suits = np.append(self.suits, np.zeros(now - seen, np.bool_))
@@ -76,7 +76,7 @@ class CardNeed:
         is_one = bool((taken == taken[0]).all())
         return Check(column, None, float(taken[0])) if is_one else Check(column, amounts, 0.0)
 
-    def _judge(self, board: Board, kind: int, card: Card, selectors: Selectors) -> None:
+    def _judge(self, board: NodeTable, kind: int, card: Card, selectors: SelectorCache) -> None:
         if card.fault or self.ask.untolerated(card) is not None:
             return
         consumed = self.ask.of(card)
@@ -93,7 +93,7 @@ class CardNeed:
             known = self.amounts[column] = np.full(len(self.suits), _NOTHING_NEEDED)
         return known
 
-    def suiting(self, board: Board, places: slice | Places) -> Flags:
+    def suiting(self, board: NodeTable, places: slice | Places) -> Flags:
         """Which of these cards have enough of everything. Not to be written to."""
         found = board.open[places]
         if not self.suits_all:
@@ -103,7 +103,7 @@ class CardNeed:
             found = found & (free >= (amount if amounts is None else amounts[board.kind[places]]))
         return found
 
-    def suiting_on(self, board: Board, row: int, most: int) -> list[int]:
+    def suiting_on(self, board: NodeTable, row: int, most: int) -> list[int]:
         """Cards of one node that have enough of everything, by their index on it, and no more than
         ``most``: what ``suiting`` says, without numpy, which takes longer for so few."""
         first, found = board.first_at[row], []
@@ -124,7 +124,7 @@ class CardNeed:
 
 
 @dataclass(slots=True)
-class Plan:
+class FilterPlan:
     """What a pod needs of a node and of the node's cards."""
 
     needs: PodNeeds
@@ -153,7 +153,7 @@ class Plan:
         needs, told = self.needs, self._told
         return (needs.node_selector, needs.node_terms) == (told.node_selector, told.node_terms)
 
-    def learn(self, board: Board, selectors: Selectors) -> bool:
+    def learn(self, board: NodeTable, selectors: SelectorCache) -> bool:
         """Bring the tables up to date; whether what was derived from them before is void."""
         now = (board.numbering, board.card_kinds.count, board.node_kinds.count)
         if now == self.known:
@@ -170,7 +170,7 @@ class Plan:
         self.known = now
         return is_renumbered
 
-    def _begin(self, board: Board, selectors: Selectors) -> None:
+    def _begin(self, board: NodeTable, selectors: SelectorCache) -> None:
         self.may_run = np.zeros(0, np.bool_)
         self._told = _told(self.needs, board)
         self.tells_node = _is_all(self._told, self.needs)
@@ -180,13 +180,18 @@ class Plan:
 
 
 def plan_of(
-    board: Board, selectors: Selectors, asks: Sequence[Ask], needs: PodNeeds, *, alone: bool
-) -> Plan:
+    board: NodeTable,
+    selectors: SelectorCache,
+    asks: Sequence[DeviceRequirements],
+    needs: PodNeeds,
+    *,
+    alone: bool,
+) -> FilterPlan:
     """A plan without tables yet; the board learns to tell apart what they will depend on."""
     named = [selectors.reads(text) or () for ask in asks for text in ask.selectors]
     board.tell_cards_apart(equivalence_keys.attributes(read for reads in named for read in reads))
     board.tell_nodes_apart(equivalence_keys.labels(needs))
-    return Plan(
+    return FilterPlan(
         needs,
         alone,
         tuple(CardNeed(ask, (), False) for ask in asks),
@@ -195,19 +200,19 @@ def plan_of(
     )
 
 
-def _need(ask: Ask, board: Board, selectors: Selectors) -> CardNeed:
+def _need(ask: DeviceRequirements, board: NodeTable, selectors: SelectorCache) -> CardNeed:
     told = tuple(text for text in ask.selectors if _is_told(text, board, selectors))
     return CardNeed(ask, told, not ask.constraints and told == ask.selectors)
 
 
-def _is_told(expression: str, board: Board, selectors: Selectors) -> bool:
+def _is_told(expression: str, board: NodeTable, selectors: SelectorCache) -> bool:
     reads = selectors.reads(expression)
     return reads is not None and all(
         map(board.card_kinds.tells, equivalence_keys.attributes(reads))
     )
 
 
-def _told(needs: PodNeeds, board: Board) -> PodNeeds:
+def _told(needs: PodNeeds, board: NodeTable) -> PodNeeds:
     """Of the needs those that a node's kind tells: nothing that is used up, no name, and no label
     that is not told apart. A need that is not named here is left to the exact look."""
     tells = board.node_kinds.tells

@@ -12,7 +12,7 @@ from dray.domain.names import DEDICATED_TAINT
 from dray.domain.pods import HostPort, Node, NodeExpression, NodeTerm, PodNeeds
 from dray.domain.quantities import NANO, readable, rounded_down
 from dray.reasons import not_enough
-from dray_allocator.nodes.assumed_pods import Held
+from dray_allocator.nodes.assumed_pods import AssumedResources
 
 UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 _KEEPS_AWAY = ("NoSchedule", "NoExecute")
@@ -22,7 +22,7 @@ _BYTES = ("memory", "ephemeral-storage")
 def fits(
     needs: PodNeeds,
     node: Node,
-    held: Held,
+    held: AssumedResources,
     *,
     alone: bool = False,
     given: Collection[str] = (),
@@ -34,7 +34,7 @@ def fits(
 def failures(
     needs: PodNeeds,
     node: Node,
-    held: Held,
+    held: AssumedResources,
     *,
     alone: bool = False,
     given: Collection[str] = (),
@@ -71,7 +71,7 @@ def failures(
             yield f"node taint {taint.key}={taint.value}:{taint.effect} is not tolerated"
 
 
-def _amounts(needs: PodNeeds, node: Node, held: Held) -> list[str]:
+def _amounts(needs: PodNeeds, node: Node, held: AssumedResources) -> list[str]:
     """What every node has: cpu, memory and pod slots."""
     cpu_milli, memory_bytes, found = needs.cpu_milli, needs.memory_bytes, []
     if cpu_milli and cpu_milli + node.used_cpu_milli + held.cpu_milli > node.cpu_milli:
@@ -86,7 +86,9 @@ def _amounts(needs: PodNeeds, node: Node, held: Held) -> list[str]:
     return found
 
 
-def _resources(needs: PodNeeds, node: Node, held: Held, given: Collection[str]) -> Iterator[str]:
+def _resources(
+    needs: PodNeeds, node: Node, held: AssumedResources, given: Collection[str]
+) -> Iterator[str]:
     for name, amount in needs.resources.items():
         total = node.resources.get(name, 0)
         if name in given and total <= 0:

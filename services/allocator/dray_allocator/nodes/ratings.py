@@ -12,17 +12,17 @@ from typing import Final, Protocol
 import msgspec
 import numpy as np
 
-from dray_allocator.devices.device_requests import Ask
+from dray_allocator.devices.device_requests import DeviceRequirements
 from dray_allocator.devices.node_devices import Card
 from dray_allocator.nodes.columns import Flags, Places, Whole
 from dray_allocator.nodes.load import MOST_LOAD
-from dray_allocator.nodes.plan import Plan
-from dray_allocator.nodes.table import Board
+from dray_allocator.nodes.plan import FilterPlan
+from dray_allocator.nodes.table import NodeTable
 
 MOST_SCORE: Final = 2**22 - 1
 """Scores lie between ``-MOST_SCORE`` and this, so that score and tie make one int64."""
 
-Rank = Callable[[Ask, Card], int]
+Rank = Callable[[DeviceRequirements, Card], int]
 """A card's rating for an ask; the lowest is tried first."""
 
 
@@ -36,9 +36,9 @@ class Look:
     """Of their cards: all places of the board, or those of each row in turn."""
     suiting: Sequence[Flags]
     """Per request of the plan: which of ``places`` have enough of everything. Never those where
-    there is no card (``Board.there``), of which there may be some among all places."""
+    there is no card (``NodeTable.there``), of which there may be some among all places."""
 
-    def owner(self, board: Board) -> Places:
+    def owner(self, board: NodeTable) -> Places:
         """Of which of ``rows`` (by its number among them) each of ``places`` is."""
         if isinstance(self.rows, slice):
             return board.row[self.places]
@@ -52,17 +52,17 @@ class NodeScore(Protocol):
     def version(self) -> int:
         """Moves whenever a node may have another score though the board says nothing of it."""
 
-    def of(self, board: Board, row: int, suiting: Sequence[Flags]) -> int:
+    def of(self, board: NodeTable, row: int, suiting: Sequence[Flags]) -> int:
         """The score of one node on which the pod fits. ``suiting``: per request of the plan, which
         of the node's cards have enough."""
 
-    def of_many(self, board: Board, look: Look) -> Whole:
+    def of_many(self, board: NodeTable, look: Look) -> Whole:
         """The scores of many nodes; those of nodes on which the pod does not fit are not read."""
 
-    def order(self, board: Board, row: int, cards: list[int]) -> list[int]:
+    def order(self, board: NodeTable, row: int, cards: list[int]) -> list[int]:
         """Cards of a node, by their index on it, for a pod with one request: the best first."""
 
-    def rank(self, board: Board, row: int) -> Rank:
+    def rank(self, board: NodeTable, row: int) -> Rank:
         """The rating of a node's cards where several requests or constraints must be met."""
 
 
@@ -72,7 +72,7 @@ class Scoring:
 
     key: Hashable
     """Equal for policies that rate alike."""
-    make: Callable[[Board, Plan], NodeScore]
+    make: Callable[[NodeTable, FilterPlan], NodeScore]
     """The scores for the pods of one plan. The plan learns new kinds after that."""
 
 
@@ -90,32 +90,32 @@ class LoadScore(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
         """It reads nothing but the board."""
         return 0
 
-    def of(self, board: Board, row: int, suiting: Sequence[Flags] = ()) -> int:
+    def of(self, board: NodeTable, row: int, suiting: Sequence[Flags] = ()) -> int:
         """The mean load of the node's cards, or what is missing to the most."""
         load = board.load_sum_at[row] // (board.count_at[row] or 1)
         if load > MOST_LOAD:
             load = MOST_LOAD
         return MOST_LOAD - load if self.node_fills else load
 
-    def of_many(self, board: Board, look: Look) -> Whole:
+    def of_many(self, board: NodeTable, look: Look) -> Whole:
         """The same of many nodes."""
         means = board.load_sum[look.rows] // np.maximum(board.count[look.rows], 1)
         load = np.minimum(means, MOST_LOAD)
         return MOST_LOAD - load if self.node_fills else load
 
-    def order(self, board: Board, row: int, cards: list[int]) -> list[int]:
+    def order(self, board: NodeTable, row: int, cards: list[int]) -> list[int]:
         """By load, then tie."""
         loads = board.load_at[board.stretch(row)].tolist()
         return by_load(board, row, cards, loads, self.card_fills)
 
-    def rank(self, board: Board, row: int) -> Rank:
+    def rank(self, board: NodeTable, row: int) -> Rank:
         """The load."""
         loads, sign = board.load_at[board.stretch(row)], -1 if self.card_fills else 1
         return lambda ask, card: sign * loads[card.index]
 
 
 def by_load(
-    board: Board, row: int, cards: Sequence[int], loads: Sequence[int], fills: bool
+    board: NodeTable, row: int, cards: Sequence[int], loads: Sequence[int], fills: bool
 ) -> list[int]:
     """Cards of a node, in ascending order, by load, least first or most, then by their tie."""
     found = list(cards)

@@ -8,7 +8,7 @@ from dray.domain.devices import DeviceId
 from dray.domain.pods import Node
 from dray_allocator.devices.device_usage import DeviceUse
 from dray_allocator.devices.node_devices import Card
-from dray_allocator.nodes.assumed_pods import Held
+from dray_allocator.nodes.assumed_pods import AssumedResources
 
 _MOST: Final = 2**62
 """Amounts of cpu and memory beyond it count as this much."""
@@ -19,7 +19,7 @@ class Source:
     """Where the board reads what is so now."""
 
     node: Callable[[str], Node]
-    held: Callable[[str], Held]
+    held: Callable[[str], AssumedResources]
     cards: Callable[[str], Sequence[Card]]
     use: Callable[[DeviceId], DeviceUse]
 

@@ -10,16 +10,16 @@ from dray.domain.pods import Node
 from dray_allocator.devices.links import is_linked
 from dray_allocator.devices.node_devices import Card
 from dray_allocator.nodes import equivalence_keys
-from dray_allocator.nodes.assumed_pods import Held
+from dray_allocator.nodes.assumed_pods import AssumedResources
 from dray_allocator.nodes.columns import amounts, spread
-from dray_allocator.nodes.equivalence import Kinds
+from dray_allocator.nodes.equivalence import EquivalenceClasses
 from dray_allocator.nodes.load import card_load, tie
 from dray_allocator.nodes.source import Source, bounded, is_open
-from dray_allocator.nodes.table_columns import Table
-from dray_allocator.nodes.tie_break import Ties
+from dray_allocator.nodes.table_columns import NodeColumns
+from dray_allocator.nodes.tie_break import TieRows
 
 
-class Board(Table):
+class NodeTable(NodeColumns):
     """One pool."""
 
     def __init__(self, source: Source) -> None:
@@ -29,8 +29,8 @@ class Board(Table):
         """How many cards there are."""
         self.linked = 0
         """How many of them NVLink joins to another one."""
-        self.card_kinds = Kinds(equivalence_keys.of_card)
-        self.node_kinds = Kinds(equivalence_keys.of_node)
+        self.card_kinds = EquivalenceClasses(equivalence_keys.of_card)
+        self.node_kinds = EquivalenceClasses(equivalence_keys.of_node)
         self.numbering = 0
         """Moves whenever kinds have other numbers than before."""
         self.kinds_seen = 0
@@ -40,7 +40,7 @@ class Board(Table):
         self.log: list[int] = []
         self.log_start = 0
         """How many entries the log has lost at its beginning."""
-        self.ties = Ties()
+        self.ties = TieRows()
 
     @property
     def version(self) -> int:
@@ -141,7 +141,7 @@ class Board(Table):
             del self.log[:lost]
             self.log_start += lost
 
-    def _set_free(self, row: int, held: Held) -> None:
+    def _set_free(self, row: int, held: AssumedResources) -> None:
         node = self.nodes_in[row]
         cpu_milli = node.cpu_milli - node.used_cpu_milli - held.cpu_milli
         memory_bytes = node.memory_bytes - node.used_memory_bytes - held.memory_bytes

@@ -23,7 +23,7 @@ _FIRST: Final = 64
 _NO_NODE: Final = Node("", "", "")
 
 
-class Table:
+class NodeColumns:
     """Columns may be replaced by longer ones with any change: don't keep them. Those that end on
     ``_at`` are for one number, the others for many; both are the same memory."""
 

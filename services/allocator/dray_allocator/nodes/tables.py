@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from dray_allocator.devices.node_devices import Card
-from dray_allocator.devices.selector_cache import Selectors
-from dray_allocator.nodes.index import Index
-from dray_allocator.nodes.plan import Plan
+from dray_allocator.devices.selector_cache import SelectorCache
+from dray_allocator.nodes.index import NodeIndex
+from dray_allocator.nodes.plan import FilterPlan
 from dray_allocator.nodes.ratings import NodeScore, Scoring
 from dray_allocator.nodes.source import Source
-from dray_allocator.nodes.table import Board
+from dray_allocator.nodes.table import NodeTable
 
 MOST_INDEXES: Final = 1024
 """Signatures whose order of nodes is kept; whoever was used longest ago goes first."""
@@ -36,19 +36,19 @@ class Pools:
     """The pool for which dray allocates on a node; empty for none."""
 
 
-class Boards:
+class NodeTables:
     """A board per pool, made when it is first asked for."""
 
     def __init__(self, source: Source, pools: Pools) -> None:
         self._source = source
         self._pools = pools
-        self._boards: dict[str, Board] = {}
+        self._boards: dict[str, NodeTable] = {}
         self._pool_of: dict[str, str] = {}
         """The pool on whose board a node stands."""
         self._nodes: dict[str, bool] = {}
         """Nodes to be looked at, and whether at their cards too."""
-        self._indexes: dict[tuple[str, Hashable, bytes], Index] = {}
-        self._scored: dict[tuple[str, Hashable, bytes], tuple[Plan, NodeScore]] = {}
+        self._indexes: dict[tuple[str, Hashable, bytes], NodeIndex] = {}
+        self._scored: dict[tuple[str, Hashable, bytes], tuple[FilterPlan, NodeScore]] = {}
 
     def node_changed(self, name: str, *, cards: bool = False) -> None:
         """A node or its pool, and maybe its cards are not as they were."""
@@ -74,13 +74,13 @@ class Boards:
         self._indexes.clear()
         self._scored.clear()
 
-    def of(self, pool: str) -> Board:
+    def of(self, pool: str) -> NodeTable:
         """A pool's board, as things are now."""
         if self._nodes:
             self._read_again()
         board = self._boards.get(pool)
         if board is None:
-            board = self._boards[pool] = Board(self._source)
+            board = self._boards[pool] = NodeTable(self._source)
             for name in self._pools.nodes(pool):
                 board.put(name)
                 self._pool_of[name] = pool
@@ -92,9 +92,9 @@ class Boards:
         signature: bytes,
         *,
         scoring: Scoring,
-        plan: Callable[[Board], Plan],
-        selectors: Selectors,
-    ) -> Index:
+        plan: Callable[[NodeTable], FilterPlan],
+        selectors: SelectorCache,
+    ) -> NodeIndex:
         """The nodes of a pool in the order of a signature, as things are now.
 
         ``plan`` is asked where there is no such index. It must be the same for equal signatures.
@@ -107,7 +107,7 @@ class Boards:
             board = self.of(pool)
             self._make_room(board)
             planned = plan(board)
-            index = Index(board, planned, scoring.make(board, planned))
+            index = NodeIndex(board, planned, scoring.make(board, planned))
         self._indexes[key] = index
         index.catch_up(selectors)
         return index
@@ -118,9 +118,9 @@ class Boards:
         signature: bytes,
         *,
         scoring: Scoring,
-        plan: Callable[[Board], Plan],
-        selectors: Selectors,
-    ) -> tuple[Plan, NodeScore]:
+        plan: Callable[[NodeTable], FilterPlan],
+        selectors: SelectorCache,
+    ) -> tuple[FilterPlan, NodeScore]:
         """How pods of a signature rate nodes of a pool one by one, without an index.
 
         ``plan`` as for ``index``; what it needs of nodes is not looked at.
@@ -137,7 +137,7 @@ class Boards:
         known[0].learn(board, selectors)
         return known
 
-    def _make_room(self, board: Board) -> None:
+    def _make_room(self, board: NodeTable) -> None:
         most = max(_FEWEST, min(MOST_INDEXES, _MOST_BYTES // (8 * max(board.height, 1))))
         while len(self._indexes) >= most:
             del self._indexes[next(iter(self._indexes))]

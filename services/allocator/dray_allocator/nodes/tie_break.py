@@ -1,7 +1,7 @@
 """Which rows have the same tie: hardly ever any, but then their order must not be by chance."""
 
 
-class Ties:
+class TieRows:
     """The ties of rows. Equal ones are kept apart, so that whoever meets one can look closer."""
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
 """What a pool learns of its pods, and how they are scored by it."""
 
 from dray_allocator.nodes.ratings import Scoring
-from dray_allocator.placement.pod_request import Wanted
-from dray_allocator.scoring.fragmentation.workload_model import Learner
+from dray_allocator.placement.pod_request import PodRequest
+from dray_allocator.scoring.fragmentation.workload_model import WorkloadModel
 from dray_allocator.state.domain import Domain
 from dray_allocator.state.state import AllocatorState
 
@@ -16,7 +16,7 @@ def learned_scoring(state: AllocatorState, domain: Domain) -> Scoring | None:
     return domain.landscapes.scoring
 
 
-def see(domain: Domain, wanted: Wanted) -> None:
+def see(domain: Domain, wanted: PodRequest) -> None:
     """A pod asks for the first time."""
     learner = _learner(domain)
     learner.see(wanted.signature, wanted.pod.needs.cpu_milli, wanted.asks)
@@ -41,7 +41,7 @@ def relearn(state: AllocatorState, domain: Domain) -> None:
         domain.unwritten = learned
 
 
-def _learner(domain: Domain) -> Learner:
+def _learner(domain: Domain) -> WorkloadModel:
     if domain.learner is None:
-        domain.learner = Learner(domain.learned)
+        domain.learner = WorkloadModel(domain.learned)
     return domain.learner

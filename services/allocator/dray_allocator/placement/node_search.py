@@ -2,33 +2,35 @@
 
 from dray.domain.placement import HARD
 from dray_allocator.devices.budget import SearchBudget
-from dray_allocator.devices.device_requests import Ask, Share, has_room
+from dray_allocator.devices.device_requests import DeviceRequirements, Share, has_room
 from dray_allocator.devices.links import NOT_CONNECTED
 from dray_allocator.devices.node_devices import Card
 from dray_allocator.devices.node_search import DeviceSearch, Found
 from dray_allocator.devices.ordered_search import Rating
-from dray_allocator.nodes.index import Index
+from dray_allocator.nodes.index import NodeIndex
 from dray_allocator.nodes.predicates import fits
 from dray_allocator.nodes.ratings import NodeScore
-from dray_allocator.nodes.table import Board
-from dray_allocator.placement.pod_request import Wanted
+from dray_allocator.nodes.table import NodeTable
+from dray_allocator.placement.pod_request import PodRequest
 from dray_allocator.scoring.preference import card_key
 from dray_allocator.scoring.topology import concerns
 from dray_allocator.state.state import AllocatorState
 
 
-def filter_node(state: AllocatorState, wanted: Wanted, node: str) -> bool:
+def filter_node(state: AllocatorState, wanted: PodRequest, node: str) -> bool:
     """Whether the node takes the pod, its devices aside."""
     fact, held, given = state.facts.nodes[node].node, state.holds.on(node), state.facts.given
     return fits(wanted.pod.needs, fact, held, alone=wanted.alone, given=given)
 
 
-def is_searched(state: AllocatorState, wanted: Wanted, node: str) -> bool:
+def is_searched(state: AllocatorState, wanted: PodRequest, node: str) -> bool:
     """Whether it takes a search to find cards that are connected well enough."""
     return wanted.placement.topology == HARD or state.fleet.of(node).names_links
 
 
-def pick_devices(state: AllocatorState, index: Index, ask: Ask, row: int) -> Found | None:
+def pick_devices(
+    state: AllocatorState, index: NodeIndex, ask: DeviceRequirements, row: int
+) -> Found | None:
     """The fast path: one request without constraints takes the best cards, one by one.
 
     Where amounts are rounded in the columns, the ledger has the last word.
@@ -48,9 +50,9 @@ def pick_devices(state: AllocatorState, index: Index, ask: Ask, row: int) -> Fou
 
 def search_node(
     state: AllocatorState,
-    wanted: Wanted,
+    wanted: PodRequest,
     score: NodeScore,
-    board: Board,
+    board: NodeTable,
     row: int,
     budget: SearchBudget,
 ) -> Found | None:
@@ -58,7 +60,7 @@ def search_node(
     node, rank = board.names[row], score.rank(board, row)
     ties = board.card_tie_at[board.stretch(row)].tolist()
 
-    def rate(ask: Ask, card: Card) -> Rating:
+    def rate(ask: DeviceRequirements, card: Card) -> Rating:
         key = card_key(ask.preference, card.device) if ask.preference else ()
         return key, rank(ask, card), ties[card.index]
 

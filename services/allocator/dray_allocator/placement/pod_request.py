@@ -7,11 +7,11 @@ from dray.domain.dra.nodes import NodeSelector
 from dray.domain.pods import Pod
 from dray.reasons import Reason, bounded, name_list
 from dray_allocator.placement.unallocatable_claims import refusals
-from dray_allocator.state.pod_requirements import Pattern, Wish
+from dray_allocator.state.pod_requirements import PodPattern, PodRequirements
 from dray_allocator.state.state import AllocatorState
 
 
-class Wanted(Wish, frozen=True, gc=False):
+class PodRequest(PodRequirements, frozen=True, gc=False):
     """All that is to be found for one pod, on one node."""
 
     pod: Pod
@@ -28,7 +28,7 @@ class Wanted(Wish, frozen=True, gc=False):
         return not self.fixed_node and not self.excluded and not self.reach
 
 
-def wanted(state: AllocatorState, domain: str, pod: Pod) -> Wanted | tuple[Reason, ...]:
+def wanted(state: AllocatorState, domain: str, pod: Pod) -> PodRequest | tuple[Reason, ...]:
     """What the pod wants of dray, or the reasons why it can't be given anything."""
     if refusal := _refused_namespace(state, domain, pod):
         return (refusal,)
@@ -41,7 +41,7 @@ def wanted(state: AllocatorState, domain: str, pod: Pod) -> Wanted | tuple[Reaso
     if common.is_refused:
         return bounded(_refusals(pod, claims, common))
     are_all_open = len(claims) == len(pod.claims)
-    return Wanted(
+    return PodRequest(
         common.asks,
         common.plan,
         common.devices_signature,
@@ -75,7 +75,7 @@ def _refused_namespace(state: AllocatorState, domain: str, pod: Pod) -> Reason |
     return Reason("namespace", what, 0, 0, "pod")
 
 
-def _refusals(pod: Pod, claims: Sequence[Claim], common: Pattern) -> list[Reason]:
+def _refusals(pod: Pod, claims: Sequence[Claim], common: PodPattern) -> list[Reason]:
     reasons = []
     for claim, one in zip(claims, common.said, strict=True):
         if claim.pool and claim.pool != pod.pool:

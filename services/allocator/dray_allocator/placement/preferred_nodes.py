@@ -10,11 +10,11 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from dray_allocator.devices.device_requests import Ask
+from dray_allocator.devices.device_requests import DeviceRequirements
 from dray_allocator.devices.node_devices import Card
 from dray_allocator.devices.ordered_search import Key
 from dray_allocator.nodes.columns import Flags, Places, Whole, spread
-from dray_allocator.nodes.index import Index
+from dray_allocator.nodes.index import NodeIndex
 from dray_allocator.nodes.keys import NONE
 from dray_allocator.scoring.preference import card_key, model_of
 
@@ -25,7 +25,7 @@ QUESTIONS: Final[Mapping[Hashable, Callable[[Card], Hashable]]] = {
 """What kinds of cards must tell, beside capacities, which they always do."""
 
 
-class Liked(NamedTuple):
+class PreferredNode(NamedTuple):
     """A node that may fit. The lowest is tried first."""
 
     bound: tuple[Key, ...]
@@ -40,15 +40,17 @@ class Liked(NamedTuple):
         return self.bound, level, self.key, self.uid
 
 
-def in_order(index: Index, asks: Sequence[Ask]) -> Iterator[Liked] | None:
+def in_order(
+    index: NodeIndex, asks: Sequence[DeviceRequirements]
+) -> Iterator[PreferredNode] | None:
     """The nodes of an index, the most liked first; None where kinds don't tell how much."""
-    return _Walk(index, asks).groups() if index.board.card_kinds.tells(_MODEL) else None
+    return _NodeOrder(index, asks).groups() if index.board.card_kinds.tells(_MODEL) else None
 
 
-class _Walk:
+class _NodeOrder:
     """One pod's way through the nodes, by the worst card that it has to take."""
 
-    def __init__(self, index: Index, asks: Sequence[Ask]) -> None:
+    def __init__(self, index: NodeIndex, asks: Sequence[DeviceRequirements]) -> None:
         self.index = index
         board = index.board
         kinds = board.card_kinds
@@ -60,7 +62,7 @@ class _Walk:
         """Per request and kind of card, how many worths are better."""
         self.keys = index.keys()
 
-    def groups(self) -> Iterator[Liked]:
+    def groups(self) -> Iterator[PreferredNode]:
         """The nodes whose worst card has rank 0, then 1 and so on."""
         board = self.index.board
         if not self.values:
@@ -78,7 +80,7 @@ class _Walk:
             left &= ~enough
             yield from self._sorted(enough, level)
 
-    def _sorted(self, which: Flags, level: int) -> Iterator[Liked]:
+    def _sorted(self, which: Flags, level: int) -> Iterator[PreferredNode]:
         board = self.index.board
         rows = which.nonzero()[0]
         if sum(need.count for need in self.index.plan.cards) == 1:
@@ -87,7 +89,7 @@ class _Walk:
             bounds = self._bounds(rows)
         order = np.lexsort((self.keys[rows], *bounds.T[::-1]))
         liked = (
-            Liked(
+            PreferredNode(
                 tuple(self.values[rank] for rank in bounds[at].tolist()),
                 self.keys.item(rows.item(at)),
                 board.uid(rows.item(at)),

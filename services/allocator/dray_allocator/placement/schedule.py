@@ -15,14 +15,14 @@ from dray_allocator.devices.errors import AllocationError
 from dray_allocator.devices.links import BEYOND_NVLINK, NOT_CONNECTED
 from dray_allocator.devices.node_selection import is_reached
 from dray_allocator.devices.ordered_search import Key, worst_first
-from dray_allocator.nodes.index import Index
-from dray_allocator.nodes.plan import Plan, plan_of
+from dray_allocator.nodes.index import NodeIndex
+from dray_allocator.nodes.plan import FilterPlan, plan_of
 from dray_allocator.nodes.ratings import NodeScore, Scoring
-from dray_allocator.nodes.table import Board
+from dray_allocator.nodes.table import NodeTable
 from dray_allocator.placement.learned_policy import learned_scoring
 from dray_allocator.placement.node_search import filter_node, is_searched, pick_devices, search_node
-from dray_allocator.placement.pod_request import Wanted
-from dray_allocator.placement.preferred_nodes import QUESTIONS, Liked, in_order
+from dray_allocator.placement.pod_request import PodRequest
+from dray_allocator.placement.preferred_nodes import QUESTIONS, PreferredNode, in_order
 from dray_allocator.scoring.preference import card_key
 from dray_allocator.scoring.topology import concerns
 from dray_allocator.state.domain import Domain
@@ -47,7 +47,7 @@ class Choice(msgspec.Struct, frozen=True, gc=False):
     """What each claim gets, where structured parameters decided; else ``shares`` tell."""
 
 
-def choose(state: AllocatorState, domain: Domain, wanted: Wanted) -> Choice | None:
+def choose(state: AllocatorState, domain: Domain, wanted: PodRequest) -> Choice | None:
     """The best node on which everything fits, by what the board reads, or None."""
     if wanted.fixed_node or wanted.reach or wanted.named_nodes is not None:
         nodes = candidates(state, domain, wanted)
@@ -70,7 +70,7 @@ def choose(state: AllocatorState, domain: Domain, wanted: Wanted) -> Choice | No
     return choice
 
 
-def _plain(state: AllocatorState, index: Index, wanted: Wanted) -> Choice | None:
+def _plain(state: AllocatorState, index: NodeIndex, wanted: PodRequest) -> Choice | None:
     """For most pods, which want one card and nothing special: what is said below of all, in
     short."""
     board, ask, is_told = index.board, wanted.asks[0], index.plan.tells_node
@@ -84,7 +84,7 @@ def _plain(state: AllocatorState, index: Index, wanted: Wanted) -> Choice | None
     return None
 
 
-def index_of(state: AllocatorState, domain: Domain, wanted: Wanted) -> Index:
+def index_of(state: AllocatorState, domain: Domain, wanted: PodRequest) -> NodeIndex:
     """The nodes of the domain in the order in which pods like this one prefer them."""
     return state.boards.index(
         domain.name,
@@ -97,7 +97,7 @@ def index_of(state: AllocatorState, domain: Domain, wanted: Wanted) -> Index:
     )
 
 
-def candidates(state: AllocatorState, domain: Domain, wanted: Wanted) -> list[str]:
+def candidates(state: AllocatorState, domain: Domain, wanted: PodRequest) -> list[str]:
     """Nodes of the domain where the pod may go as far as its claims and its own words say."""
     facts = state.facts
     if wanted.fixed_node:
@@ -111,7 +111,7 @@ def candidates(state: AllocatorState, domain: Domain, wanted: Wanted) -> list[st
     return [node for node in nodes if node not in wanted.excluded] if wanted.excluded else nodes
 
 
-def is_reached_by(state: AllocatorState, wanted: Wanted, name: str) -> bool:
+def is_reached_by(state: AllocatorState, wanted: PodRequest, name: str) -> bool:
     """Whether a node can use what the pod's other claims hold already."""
     node = Node(name, state.facts.nodes[name].node.labels)
     try:
@@ -120,7 +120,7 @@ def is_reached_by(state: AllocatorState, wanted: Wanted, name: str) -> bool:
         return False
 
 
-def _preferred(board: Board, wanted: Wanted, choices: Iterator[Choice]) -> Choice | None:
+def _preferred(board: NodeTable, wanted: PodRequest, choices: Iterator[Choice]) -> Choice | None:
     """The first, or the one with the cards that the pod would rather have, or of the first few
     the one whose cards are connected best; of equals the first, which the mode ranks higher."""
     if wanted.prefers:
@@ -145,7 +145,7 @@ def _worth(shares: Sequence[Share]) -> tuple[Key, ...]:
 
 
 def _liked(
-    state: AllocatorState, index: Index, wanted: Wanted, nodes: Iterator[Liked]
+    state: AllocatorState, index: NodeIndex, wanted: PodRequest, nodes: Iterator[PreferredNode]
 ) -> Choice | None:
     """The node with the cards that the pod would rather have, of equals the one whose cards are
     connected best, of nodes in the order of what they are worth at best; those that are hard to
@@ -178,20 +178,20 @@ def _liked(
     return choice
 
 
-def _least_level(board: Board, wanted: Wanted) -> int:
+def _least_level(board: NodeTable, wanted: PodRequest) -> int:
     """The best link level that there may be on any node."""
     if not concerns(wanted.asks, wanted.placement.topology):
         return NOT_CONNECTED
     return 0 if board.linked else BEYOND_NVLINK
 
 
-def _least_level_on(state: AllocatorState, board: Board, wanted: Wanted, node: str) -> int:
+def _least_level_on(state: AllocatorState, board: NodeTable, wanted: PodRequest, node: str) -> int:
     """The best link level that there may be on a node."""
     least = _least_level(board, wanted)
     return least if least < NOT_CONNECTED and is_searched(state, wanted, node) else NOT_CONNECTED
 
 
-def _by_index(state: AllocatorState, index: Index, wanted: Wanted) -> Iterator[Choice]:
+def _by_index(state: AllocatorState, index: NodeIndex, wanted: PodRequest) -> Iterator[Choice]:
     """Nodes on which an exact look agrees with the index, the best first, those last that are
     hard to search. Where it doesn't agree, a node is passed over until it changes."""
     board, budget, hard = index.board, SearchBudget(POD_LOOKS), []
@@ -225,7 +225,7 @@ def _by_index(state: AllocatorState, index: Index, wanted: Wanted) -> Iterator[C
 
 
 def _among(
-    state: AllocatorState, domain: Domain, wanted: Wanted, nodes: Sequence[str]
+    state: AllocatorState, domain: Domain, wanted: PodRequest, nodes: Sequence[str]
 ) -> Iterator[Choice]:
     """Those of a few nodes on which everything fits, the best first."""
     board, budget = state.boards.of(domain.name), SearchBudget(POD_LOOKS)
@@ -245,14 +245,16 @@ def _among(
                 yield Choice(node, found.shares, considered, found.level)
 
 
-def _scoring(state: AllocatorState, domain: Domain, wanted: Wanted) -> Scoring:
+def _scoring(state: AllocatorState, domain: Domain, wanted: PodRequest) -> Scoring:
     """FragmentationAware fills what is loaded until something is learned."""
     if not wanted.is_aware:
         return wanted.scoring
     return learned_scoring(state, domain) or wanted.scoring
 
 
-def _score_of(state: AllocatorState, domain: Domain, wanted: Wanted) -> tuple[Plan, NodeScore]:
+def _score_of(
+    state: AllocatorState, domain: Domain, wanted: PodRequest
+) -> tuple[FilterPlan, NodeScore]:
     """How the pod rates single nodes. Its own words about nodes are left out: each pod of a
     DaemonSet names another one."""
     needs = PodNeeds(

@@ -18,7 +18,7 @@ from dray_allocator.devices.ordered_search import Key
 MODEL = "model"
 
 
-class Device(Protocol):
+class PreferableDevice(Protocol):
     """What is read of a device."""
 
     @property
@@ -38,12 +38,12 @@ def preference_of(claim: Claim, request: str) -> Preference:
     return ()
 
 
-def card_key(preference: Preference, device: Device) -> Key:
+def card_key(preference: Preference, device: PreferableDevice) -> Key:
     """One number per criterion. A card that does not say what is asked for comes last."""
     return tuple(_number(criterion, device) for criterion in preference)
 
 
-def _number(criterion: ByAmount | ByModel, device: Device) -> int:
+def _number(criterion: ByAmount | ByModel, device: PreferableDevice) -> int:
     if isinstance(criterion, ByModel):
         model = model_of(device)
         models = criterion.models
@@ -54,7 +54,7 @@ def _number(criterion: ByAmount | ByModel, device: Device) -> int:
     return criterion.sign * parse_quantity(capacity.value).nano
 
 
-def model_of(device: Device) -> str:
+def model_of(device: PreferableDevice) -> str:
     """What a device says it is; empty where it does not."""
     value = device.attributes.get(MODEL, device.attributes.get(f"{DRIVER}/{MODEL}"))
     return value if isinstance(value, str) else ""

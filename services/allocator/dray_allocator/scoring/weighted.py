@@ -16,9 +16,9 @@ import numpy as np
 from dray.domain.names import TFLOPS, VIRTUAL_TFLOPS, VIRTUAL_VRAM, VRAM
 from dray_allocator.nodes.columns import Amounts, Flags, Places, Whole
 from dray_allocator.nodes.load import FULL, MOST_LOAD
-from dray_allocator.nodes.plan import Plan
+from dray_allocator.nodes.plan import FilterPlan
 from dray_allocator.nodes.ratings import LoadScore, Look, Rank, by_load
-from dray_allocator.nodes.table import Board
+from dray_allocator.nodes.table import NodeTable
 
 CPU: Final = "cpu"
 MEMORY: Final = "memory"
@@ -48,7 +48,9 @@ class WeighedScore:
     """The fullest first, or the emptiest. Amounts are whole thousandths, so that sums are exact
     in any order and every replica has the same scores."""
 
-    def __init__(self, plan: Plan, load: LoadScore, weights: tuple[tuple[str, int], ...]) -> None:
+    def __init__(
+        self, plan: FilterPlan, load: LoadScore, weights: tuple[tuple[str, int], ...]
+    ) -> None:
         self._plan = plan
         self._load = load
         weighed = {_BUDGETS.get(name, name): weight for name, weight in weights}
@@ -63,13 +65,13 @@ class WeighedScore:
         """It reads nothing but the board."""
         return 0
 
-    def of(self, board: Board, row: int, suiting: Sequence[Flags]) -> int:
+    def of(self, board: NodeTable, row: int, suiting: Sequence[Flags]) -> int:
         """The load of one node with the pod on it, or what is missing to the most."""
         here = board.stretch(row)
         look = Look(np.array([row]), np.arange(here.start, here.stop), suiting)
         return self.of_many(board, look).item(0)
 
-    def of_many(self, board: Board, look: Look) -> Whole:
+    def of_many(self, board: NodeTable, look: Look) -> Whole:
         """The same of many nodes."""
         plan, rows = self._plan, look.rows
         height = len(board.count[rows])
@@ -88,11 +90,11 @@ class WeighedScore:
         load = mean.load(board.load_sum[rows] // np.maximum(board.count[rows], 1))
         return MOST_LOAD - load if self._load.node_fills else load
 
-    def order(self, board: Board, row: int, cards: list[int]) -> list[int]:
+    def order(self, board: NodeTable, row: int, cards: list[int]) -> list[int]:
         """By load, then tie."""
         return by_load(board, row, cards, self._card_loads(board, row), self._load.card_fills)
 
-    def rank(self, board: Board, row: int) -> Rank:
+    def rank(self, board: NodeTable, row: int) -> Rank:
         """The load."""
         loads, sign = self._card_loads(board, row), self._sign
         return lambda ask, card: sign * loads[card.index]
@@ -101,7 +103,7 @@ class WeighedScore:
     def _sign(self) -> int:
         return -1 if self._load.card_fills else 1
 
-    def _card_loads(self, board: Board, row: int) -> list[int]:
+    def _card_loads(self, board: NodeTable, row: int) -> list[int]:
         here = board.stretch(row)
         mean = _Mean(here.stop - here.start)
         for name, weight in self._devices:
@@ -112,7 +114,7 @@ class WeighedScore:
         return list(mean.load(board.load[here]).tolist())
 
     def _summed(
-        self, board: Board, name: str, places: slice | Places, owner: Places, height: int
+        self, board: NodeTable, name: str, places: slice | Places, owner: Places, height: int
     ) -> tuple[Whole, Whole, Whole]:
         """Per node what is asked for, what is in use and what there is."""
         there, kinds = board.there[places], board.kind[places]
@@ -126,7 +128,7 @@ class WeighedScore:
             asked += need.count * most
         return asked, used, total
 
-    def _use(self, board: Board, name: str, places: slice | Places) -> tuple[Whole, Whole]:
+    def _use(self, board: NodeTable, name: str, places: slice | Places) -> tuple[Whole, Whole]:
         """What is in use of each card, and what there is; nothing where there is no card. A card
         that is taken whole is in use as such."""
         total = self._table(board, name).total[board.kind[places]] * board.there[places]
@@ -134,7 +136,7 @@ class WeighedScore:
         left = np.clip(np.floor(free), -_MOST_MILLI, _MOST_MILLI).astype(np.int64)
         return np.where(board.open[places], total - left, total), total
 
-    def _table(self, board: Board, name: str) -> _Table:
+    def _table(self, board: NodeTable, name: str) -> _Table:
         """Cards of one kind agree in what they have, and so in what is taken of them."""
         kinds = board.card_kinds
         now = (board.numbering, kinds.count)

@@ -24,7 +24,7 @@ _LOOKS: Final = 4
 """How often it is looked for others, and for domains that they gave up, between two renewals."""
 
 
-class Serving:
+class LeaseHolder:
     """The leases of one replica. ``hand`` gives the core an event; ``attend`` is told, after each
     turn, of which pools facts and logs are to be read (None: of all)."""
 

@@ -9,7 +9,7 @@ from dray_allocator.state.state import AllocatorState
 _LATENCIES_S = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 
 
-class Metrics:
+class AllocatorMetrics:
     """Counters of what was appended, and gauges of the state."""
 
     def __init__(self, state: AllocatorState, registry: CollectorRegistry | None = None) -> None:

@@ -25,8 +25,8 @@ from dray.messages.decisions import log_stream
 from dray.runtime.backoff import Backoff
 from dray_allocator.core.handle import handle, is_followed_by_more, is_searching
 from dray_allocator.service.facts_consumer import FactsReader, id_of
-from dray_allocator.service.leases import Serving
-from dray_allocator.service.metrics import Metrics
+from dray_allocator.service.leases import LeaseHolder
+from dray_allocator.service.metrics import AllocatorMetrics
 from dray_allocator.service.tracing import Traces
 from dray_allocator.service.wire import OwnRecords, outgoing
 from dray_allocator.state.state import AllocatorState
@@ -34,12 +34,12 @@ from dray_allocator.values.events import (
     Append,
     AppendFailed,
     Continue,
+    DoublyAllocated,
     Effect,
     Event,
     Follow,
     LogLost,
     LogShortened,
-    Oversold,
     RecordSeen,
     RecordUndecodable,
     Send,
@@ -53,14 +53,14 @@ _REFUSED_S = 1.0
 """Until a record that the bus refused is decided again."""
 
 
-class Shell:
+class Replica:
     """One replica. ``run`` serves until cancelled; ``stop`` gives the leases back."""
 
     def __init__(
         self,
         bus: Bus,
         state: AllocatorState,
-        metrics: Metrics,
+        metrics: AllocatorMetrics,
         *,
         lease_ttl_s: float = 3.0,
         lease_renewal_s: float = 1.0,
@@ -75,7 +75,7 @@ class Shell:
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._searching: asyncio.Task[None] | None = None
         self._facts = FactsReader(bus, state, self._fold, self._hand, self._undecodable)
-        self._serving = Serving(
+        self._serving = LeaseHolder(
             bus,
             state,
             self._hand,
@@ -236,7 +236,7 @@ class Shell:
                     self._followers[domain] = task
                 case Unfollow(domain=domain):
                     self._unfollow(domain)
-                case Oversold():
+                case DoublyAllocated():
                     self._metrics.oversold.inc()
                     self._log.error(
                         "a device is sold twice, or its budget was lowered below its use",

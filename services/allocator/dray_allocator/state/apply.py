@@ -16,15 +16,15 @@ from dray.messages.facts import (
     Synced,
     Tick,
 )
-from dray_allocator.devices.node_devices import Fleet
-from dray_allocator.devices.selector_cache import Selectors
-from dray_allocator.scoring.fragmentation.score import Landscapes
+from dray_allocator.devices.node_devices import PublishedDevices
+from dray_allocator.devices.selector_cache import SelectorCache
+from dray_allocator.scoring.fragmentation.score import NodeWorths
 from dray_allocator.state.configuration import configure
 from dray_allocator.state.decision_log import Touched
 from dray_allocator.state.domain import Domain
 from dray_allocator.state.facts import Facts, NodeFact
-from dray_allocator.state.pod_requirements import Patterns
-from dray_allocator.state.pool_dependencies import Ties
+from dray_allocator.state.pod_requirements import PodPatterns
+from dray_allocator.state.pool_dependencies import PoolDependencies
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.events import (
     Effect,
@@ -51,17 +51,19 @@ def fold_fact(state: AllocatorState, event: FactSeen) -> list[Effect]:
 def forget_facts(state: AllocatorState) -> None:
     """The facts stream was re-created: start from nothing; the logs stay until new epochs."""
     state.facts = Facts()
-    state.ties = Ties()
+    state.ties = PoolDependencies()
     state.attended.begin_anew()
-    state.fleet = Fleet(state.rules.drivers)
+    state.fleet = PublishedDevices(state.rules.drivers)
     state.boards.forget()
-    state.patterns = Patterns()  # Those there are know shapes of cards by the old fleet's numbers.
-    state.selectors = Selectors()
+    state.patterns = (
+        PodPatterns()
+    )  # Those there are know shapes of cards by the old fleet's numbers.
+    state.selectors = SelectorCache()
     for domain in (*state.domains.values(), *state.elsewhere.values()):
         domain.passed = -1
         domain.unnamed = True
         domain.renamed = 0
-        domain.landscapes = Landscapes()  # As above, to the boards.
+        domain.landscapes = NodeWorths()  # As above, to the boards.
     state.refresh_all()
 
 

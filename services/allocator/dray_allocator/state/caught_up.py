@@ -9,34 +9,34 @@ from dataclasses import dataclass, field
 from dray.domain import names
 from dray.domain.claims import Claim
 from dray.domain.pods import Pod
-from dray_allocator.devices.node_devices import Fleet
+from dray_allocator.devices.node_devices import PublishedDevices
 from dray_allocator.state.decision_log import Reservation, Stage
 from dray_allocator.state.domain import Domain
 from dray_allocator.state.facts import Facts
 from dray_allocator.state.pending_allocations import executed_unknown
 from dray_allocator.state.pod_claims import known_claims, pool_of
-from dray_allocator.state.pool_dependencies import Ties
-from dray_allocator.state.subscriptions import Attended
-from dray_allocator.values.options import Rules
+from dray_allocator.state.pool_dependencies import PoolDependencies
+from dray_allocator.state.subscriptions import Subscriptions
+from dray_allocator.values.options import AllocatorOptions
 
 
 @dataclass(slots=True)
-class Known:
+class ObservedState:
     """Facts and logs as far as they are read, and what may be decided on them."""
 
-    rules: Rules = field(default_factory=Rules)
+    rules: AllocatorOptions = field(default_factory=AllocatorOptions)
     facts: Facts = field(default_factory=Facts)
-    attended: Attended = field(default_factory=Attended)
+    attended: Subscriptions = field(default_factory=Subscriptions)
     """Of which pools claims, pods and logs are folded."""
-    ties: Ties = field(default_factory=Ties)
-    fleet: Fleet = field(init=False)
+    ties: PoolDependencies = field(default_factory=PoolDependencies)
+    fleet: PublishedDevices = field(init=False)
     domains: dict[str, Domain] = field(default_factory=dict)
     """Those whose pools are attended."""
     elsewhere: dict[str, Domain] = field(default_factory=dict)
     """All others, of which no more than the epoch is known."""
 
     def __post_init__(self) -> None:
-        self.fleet = Fleet(self.rules.drivers)
+        self.fleet = PublishedDevices(self.rules.drivers)
 
     def complete(self, domain: Domain) -> bool:
         """Whether nothing is known to be missing of what earlier records were based on."""

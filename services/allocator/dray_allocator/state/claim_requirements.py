@@ -9,24 +9,24 @@ from dray.domain.devices import DeviceClass, OpaqueConfig
 from dray.domain.names import PLACEMENT_FIELD, TOPOLOGY_FIELD
 from dray.domain.placement import Placement
 from dray_allocator.devices.claim_conversion import asks_of, needs_lane, tolerations_of
-from dray_allocator.devices.device_requests import Ask
+from dray_allocator.devices.device_requests import DeviceRequirements
 from dray_allocator.devices.driver_parameters import own_parameters
 from dray_allocator.devices.percentages import percents
 from dray_allocator.scoring.preference import preference_of
 from dray_allocator.state.claim_specs import beside
 from dray_allocator.state.facts import Facts
 from dray_allocator.state.validate_claim import most_devices, validate_claim
-from dray_allocator.values.cache_budget import Room
+from dray_allocator.values.cache_budget import CacheBudget
 
 _MOST_BYTES: Final = 2**24
 
 
-class Said(msgspec.Struct, frozen=True):
+class ClaimRequirements(msgspec.Struct, frozen=True):
     """What follows from a claim's spec and the classes that it names."""
 
     needs_lane: bool
     """Whether it asks for what only structured parameters can decide."""
-    asks: tuple[Ask, ...]
+    asks: tuple[DeviceRequirements, ...]
     """As of a pod's first claim; none where the claim is refused or needs the lane."""
     nonsense: tuple[str, ...]
     """What is wrong with it, in words."""
@@ -46,15 +46,15 @@ class Said(msgspec.Struct, frozen=True):
         return self.nonsense_as_kubernetes if placement.is_compatible else self.nonsense
 
 
-class Sayings:
+class ClaimRequirementsCache:
     """What claims say, within bounds. A cache: it changes no answer while the classes are the same,
     and so is the fleet, which numbers the capacity shapes that ``asks`` remember."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[bytes, bytes], Said] = {}
-        self._room = Room(_MOST_BYTES)
+        self._known: dict[tuple[bytes, bytes], ClaimRequirements] = {}
+        self._room = CacheBudget(_MOST_BYTES)
 
-    def of(self, facts: Facts, claim: Claim) -> Said:
+    def of(self, facts: Facts, claim: Claim) -> ClaimRequirements:
         """What a claim of these facts says."""
         key = (facts.signatures[claim.uid], beside(claim.spec))
         known = self._known.get(key)
@@ -65,12 +65,12 @@ class Sayings:
         return known
 
 
-def _said(facts: Facts, claim: Claim) -> Said:
+def _said(facts: Facts, claim: Claim) -> ClaimRequirements:
     in_full, named = needs_lane(claim), [ask.device_class for ask in asks_of(claim)]
     nonsense = tuple(validate_claim(claim, is_compatible=False))
     asks = () if in_full or nonsense else claim.spec.requests
     known = facts.classes
-    return Said(
+    return ClaimRequirements(
         in_full,
         tuple(_ask(facts, claim, request) for request in asks),
         nonsense,
@@ -82,7 +82,7 @@ def _said(facts: Facts, claim: Claim) -> Said:
     )
 
 
-def _ask(facts: Facts, claim: Claim, request: DeviceRequest) -> Ask:
+def _ask(facts: Facts, claim: Claim, request: DeviceRequest) -> DeviceRequirements:
     selectors = (*_class(facts, request.device_class).selectors, *request.selectors)
     constraints = tuple(
         constraint
@@ -91,7 +91,7 @@ def _ask(facts: Facts, claim: Claim, request: DeviceRequest) -> Ask:
     )
     signature = msgspec.json.encode((request.device_class, selectors, request.tolerations))
     shares = percents(claim, request.name)
-    return Ask(
+    return DeviceRequirements(
         0,
         request,
         selectors,

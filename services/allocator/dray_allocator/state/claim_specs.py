@@ -16,7 +16,7 @@ Part = tuple[tuple[str, ...], tuple[tuple[str, str], ...]]
 _Key = tuple[tuple[Part, ...], bytes]
 
 
-class Specs:
+class ClaimSpecInterner:
     """Specs and their signatures, within bounds."""
 
     def __init__(self) -> None:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from dray.messages.decisions import AnyRecord, Learned
 from dray.reasons import Reason
-from dray_allocator.scoring.fragmentation.score import Landscapes
-from dray_allocator.scoring.fragmentation.workload_model import Learner
+from dray_allocator.scoring.fragmentation.score import NodeWorths
+from dray_allocator.scoring.fragmentation.workload_model import WorkloadModel
 from dray_allocator.state.decision_log import LogFold
 
 Turn = tuple[int, float, str]
@@ -76,9 +76,9 @@ class Domain:
 
     unwritten: Learned | None = None
     """What is decided by, and is not in the log yet: the next decision's record has it."""
-    learner: Learner | None = None
+    learner: WorkloadModel | None = None
     """While serving, where the policy learns: the pods seen."""
-    landscapes: Landscapes = field(default_factory=Landscapes)
+    landscapes: NodeWorths = field(default_factory=NodeWorths)
     """A cache of what follows from ``learned``."""
 
     @property

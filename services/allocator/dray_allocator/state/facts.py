@@ -15,7 +15,7 @@ from dray.domain.dra.slices import TaintRule
 from dray.domain.placement import Placement, placement_of
 from dray.domain.pods import Node, Pod, Policy, Pool
 from dray.messages.facts import ClaimObserved, ClusterObserved, NodeObserved, PodObserved, Tick
-from dray_allocator.state.claim_specs import Specs
+from dray_allocator.state.claim_specs import ClaimSpecInterner
 from dray_allocator.values.undecodable import UndecodableFacts
 
 GONE_KEPT_S = 600.0
@@ -82,7 +82,7 @@ class Facts:
     _served: dict[str, list[str]] = field(default_factory=dict)
     _placements: dict[str, tuple[Policy, Placement]] = field(default_factory=dict)
     """What policies say, read once."""
-    _specs: Specs = field(default_factory=Specs)
+    _specs: ClaimSpecInterner = field(default_factory=ClaimSpecInterner)
     _claim_revisions: dict[str, int] = field(default_factory=dict)
     _pod_revisions: dict[str, int] = field(default_factory=dict)
     _node_revisions: dict[str, int] = field(default_factory=dict)

@@ -24,7 +24,7 @@ def counts(reservation: Reservation, claim: Claim | None, gone: bool) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class AttemptEnd:
     """The end of a reservation that the facts show: why, and which node not to try soon."""
 
     why: WhyReleased
@@ -34,7 +34,7 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class VoidRequest:
     """The claim-controller must void the attempt before the reservation can end."""
 
     attempt: int
@@ -56,41 +56,43 @@ class Surroundings:
 
 def end_of(
     reservation: Reservation, claim: Claim | None, around: Surroundings
-) -> Ending | Wish | None:
+) -> AttemptEnd | VoidRequest | None:
     """How the reservation ends now, what must happen first, or None: nothing to do yet.
 
     ``claim`` is None only where the facts are complete: then the claim is gone.
     """
     if reservation.stage is Stage.OVER:
-        return Ending("deleted", urgent=False) if claim is None else None
+        return AttemptEnd("deleted", urgent=False) if claim is None else None
     if claim is None:
-        return Ending("deleted", urgent=reservation.stage is Stage.HELD)
+        return AttemptEnd("deleted", urgent=reservation.stage is Stage.HELD)
     if claim.allocation is not None:
         held = reservation.stage is Stage.HELD
-        return Ending("committed", urgent=False) if held else None
+        return AttemptEnd("committed", urgent=False) if held else None
     if claim.void >= reservation.attempt:
         return _voided(reservation, around)
     if reservation.stage is Stage.COMMITTED:
-        return Wish(reservation.attempt, "the allocation was cleared")
+        return VoidRequest(reservation.attempt, "the allocation was cleared")
     return _wish(reservation, around)
 
 
-def _voided(reservation: Reservation, around: Surroundings) -> Ending:
+def _voided(reservation: Reservation, around: Surroundings) -> AttemptEnd:
     node = reservation.node
     if reservation.stage is Stage.COMMITTED:
-        return Ending("withdrawn", node)
+        return AttemptEnd("withdrawn", node)
     asked_by_us = around.age_s >= around.uncommitted_after_s
     unwanted = asked_by_us or not around.pod_wants or not around.node_serves
-    return Ending("voided", "" if unwanted else node)
+    return AttemptEnd("voided", "" if unwanted else node)
 
 
-def _wish(reservation: Reservation, around: Surroundings) -> Wish | None:
+def _wish(reservation: Reservation, around: Surroundings) -> VoidRequest | None:
     if not around.pod_wants:
-        return Wish(reservation.attempt, "the pod is gone")
+        return VoidRequest(reservation.attempt, "the pod is gone")
     if not around.node_serves:
-        return Wish(reservation.attempt, f"node {reservation.node} left the domain")
+        return VoidRequest(reservation.attempt, f"node {reservation.node} left the domain")
     if around.age_s >= around.uncommitted_after_s:
-        return Wish(reservation.attempt, f"not committed after {around.uncommitted_after_s:g} s")
+        return VoidRequest(
+            reservation.attempt, f"not committed after {around.uncommitted_after_s:g} s"
+        )
     return None
 
 

@@ -13,17 +13,17 @@ from dray.domain.devices import OpaqueConfig
 from dray.domain.names import DRAY_SCHEDULER, KUBERNETES_COMPATIBLE
 from dray.domain.placement import HARD, Placement, overridden
 from dray.domain.pods import Pod, PodNeeds
-from dray_allocator.devices.device_requests import Ask
-from dray_allocator.devices.node_devices import Fleet
+from dray_allocator.devices.device_requests import DeviceRequirements
+from dray_allocator.devices.node_devices import PublishedDevices
 from dray_allocator.devices.node_search import plan_of
-from dray_allocator.devices.ordered_search import Plan
+from dray_allocator.devices.ordered_search import SearchPlan
 from dray_allocator.nodes.ratings import Scoring
 from dray_allocator.scoring.policies import scoring_of
-from dray_allocator.state.claim_requirements import Said, Sayings
+from dray_allocator.state.claim_requirements import ClaimRequirements, ClaimRequirementsCache
 from dray_allocator.state.claim_specs import beside
 from dray_allocator.state.facts import Facts
 from dray_allocator.state.validate_claim import refused_topology
-from dray_allocator.values.cache_budget import Room
+from dray_allocator.values.cache_budget import CacheBudget
 
 _MOST_BYTES: Final = 2**24
 _MOST_ALIKE: Final = 16
@@ -32,11 +32,11 @@ _Told = tuple[tuple[bytes, bytes, str], ...]
 _Key = tuple[str, str, str, bool, bool, int, int, _Told]
 
 
-class Wish(msgspec.Struct, frozen=True):
+class PodRequirements(msgspec.Struct, frozen=True):
     """What pods of one pattern have in common."""
 
-    asks: tuple[Ask, ...]
-    plan: Plan
+    asks: tuple[DeviceRequirements, ...]
+    plan: SearchPlan
     """The same as the search reads them."""
     devices_signature: bytes
     """Equal for pods that the same free devices satisfy."""
@@ -60,7 +60,7 @@ class Wish(msgspec.Struct, frozen=True):
     """Whether they would rather have some of the cards that fit."""
 
 
-class Pattern(Wish, frozen=True):
+class PodPattern(PodRequirements, frozen=True):
     """The same, and what it was worked out from. It holds until a class, a pool or a policy
     changes."""
 
@@ -68,29 +68,29 @@ class Pattern(Wish, frozen=True):
     """Whether something that a claim says can't be met at all."""
     refused_topology: str
     """Why its cards can't be had joined, though they must be; empty where that is no matter."""
-    said: tuple[Said, ...]
+    said: tuple[ClaimRequirements, ...]
     """By each of the open claims."""
     needs: PodNeeds
 
 
-class Patterns:
+class PodPatterns:
     """Patterns of pods of one fleet, within bounds. A cache: it changes no answer."""
 
     def __init__(self) -> None:
-        self._sayings = Sayings()
-        self._known: dict[_Key, list[Pattern]] = {}
+        self._sayings = ClaimRequirementsCache()
+        self._known: dict[_Key, list[PodPattern]] = {}
         """By what tells most of them apart; those of one key have other needs."""
-        self._room = Room(_MOST_BYTES)
+        self._room = CacheBudget(_MOST_BYTES)
 
     def forget(self) -> None:
         """What claims and pods say may mean something else now: a class, a pool or a policy
         changed."""
-        self._sayings, self._room = Sayings(), Room(_MOST_BYTES)
+        self._sayings, self._room = ClaimRequirementsCache(), CacheBudget(_MOST_BYTES)
         self._known.clear()
 
     def of(
-        self, facts: Facts, fleet: Fleet, domain: str, pod: Pod, claims: Sequence[Claim]
-    ) -> Pattern:
+        self, facts: Facts, fleet: PublishedDevices, domain: str, pod: Pod, claims: Sequence[Claim]
+    ) -> PodPattern:
         """The pattern of a pod of these facts with these open claims."""
         needs, pool, signatures = pod.needs, facts.pools.get(domain), facts.signatures
         # Pods that wait in a pool whose nodes were made shared again have no other binder.
@@ -113,14 +113,14 @@ class Patterns:
 
 
 def _pattern(
-    said: tuple[Said, ...],
+    said: tuple[ClaimRequirements, ...],
     told: _Told,
     policy: Placement,
     pod: Pod,
-    fleet: Fleet,
+    fleet: PublishedDevices,
     *,
     alone: bool,
-) -> Pattern:
+) -> PodPattern:
     placement = _placement(policy, said)
     in_full = placement.is_compatible or any(one.needs_lane for one in said)
     asks = () if in_full else _asks(said)
@@ -130,7 +130,7 @@ def _pattern(
     is_elsewhere = any(pool not in ("", pod.pool) for _, _, pool in told)
     faulty = any(one.faults(placement) or one.missing for one in said)
     refusal = _refused_topology(placement, said) if in_full else ""
-    return Pattern(
+    return PodPattern(
         asks,
         plan_of(asks, len(said)),
         signature,
@@ -150,7 +150,7 @@ def _pattern(
     )
 
 
-def _asks(said: Sequence[Said]) -> tuple[Ask, ...]:
+def _asks(said: Sequence[ClaimRequirements]) -> tuple[DeviceRequirements, ...]:
     """Of all claims; equal requests of several claims are several asks."""
     return tuple(
         [
@@ -161,7 +161,7 @@ def _asks(said: Sequence[Said]) -> tuple[Ask, ...]:
     )
 
 
-def _placement(policy: Placement, said: Sequence[Said]) -> Placement:
+def _placement(policy: Placement, said: Sequence[ClaimRequirements]) -> Placement:
     """The pool's, and what the first claim that says something has in its place; what the webhook
     would not have let in counts for nothing."""
     for placement, topology in [one.placement for one in said]:
@@ -170,7 +170,7 @@ def _placement(policy: Placement, said: Sequence[Said]) -> Placement:
     return policy
 
 
-def _refused_topology(placement: Placement, said: Sequence[Said]) -> str:
+def _refused_topology(placement: Placement, said: Sequence[ClaimRequirements]) -> str:
     topologies = [topology for _, topology in (one.placement for one in said)]
     return refused_topology(placement, topologies, sum(one.most_devices for one in said))
 

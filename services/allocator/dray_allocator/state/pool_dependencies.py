@@ -20,7 +20,7 @@ _MOVED: Final = "moved from"
 
 
 @dataclass(slots=True)
-class Ties:
+class PoolDependencies:
     """Pairs of pools, by the object that ties them, and what follows."""
 
     _pairs: dict[Object, tuple[Pair, ...]] = field(default_factory=dict)

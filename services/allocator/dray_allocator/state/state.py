@@ -12,18 +12,18 @@ from dataclasses import dataclass, field, fields, replace
 from dray.domain.claims import Allocation
 from dray.domain.devices import DeviceId
 from dray.messages.decisions import PodDecision
-from dray_allocator.devices.device_usage import Ledger
+from dray_allocator.devices.device_usage import DeviceUsage
 from dray_allocator.devices.node_devices import Card
-from dray_allocator.devices.selector_cache import Selectors
-from dray_allocator.nodes.assumed_pods import Held, Holds
+from dray_allocator.devices.selector_cache import SelectorCache
+from dray_allocator.nodes.assumed_pods import AssumedPods, AssumedResources
 from dray_allocator.nodes.source import Source
-from dray_allocator.nodes.tables import Boards, Pools
-from dray_allocator.state.caught_up import Known
+from dray_allocator.nodes.tables import NodeTables, Pools
+from dray_allocator.state.caught_up import ObservedState
 from dray_allocator.state.decision_log import Reservation, Stage, Touched
 from dray_allocator.state.domain import Domain
 from dray_allocator.state.facts import ClaimName
 from dray_allocator.state.pending_allocations import counts, merely_held
-from dray_allocator.state.pod_requirements import Patterns
+from dray_allocator.state.pod_requirements import PodPatterns
 
 _CACHES = ("boards", "patterns")
 
@@ -39,23 +39,23 @@ class Suspect:
 
 
 @dataclass(slots=True)
-class AllocatorState(Known):
+class AllocatorState(ObservedState):
     """Everything the decisions depend on, and what is cached of it."""
 
     stopwatch: Callable[[], int] = int
     """Microseconds; measured for people, never decided upon. ``int`` says 0, for replays."""
-    boards: Boards = field(init=False)
-    ledger: Ledger = field(default_factory=Ledger)
-    holds: Holds = field(default_factory=Holds)
-    selectors: Selectors = field(default_factory=Selectors)
-    patterns: Patterns = field(default_factory=Patterns)
+    boards: NodeTables = field(init=False)
+    ledger: DeviceUsage = field(default_factory=DeviceUsage)
+    holds: AssumedPods = field(default_factory=AssumedPods)
+    selectors: SelectorCache = field(default_factory=SelectorCache)
+    patterns: PodPatterns = field(default_factory=PodPatterns)
     shared_version: int = 0
     """Moves when devices that many nodes see change, or what is in use of them."""
     suspects: dict[DeviceId, Suspect] = field(default_factory=dict)
     """Devices of which more is used than before; to be checked."""
 
     def __post_init__(self) -> None:
-        Known.__post_init__(self)  # "super" knows the class before its slots were made
+        ObservedState.__post_init__(self)  # "super" knows the class before its slots were made
         self._make_boards()
 
     def __getstate__(self) -> dict[str, object]:
@@ -66,7 +66,7 @@ class AllocatorState(Known):
     def __setstate__(self, copied: dict[str, object]) -> None:
         for name, value in copied.items():
             setattr(self, name, value)
-        self.patterns = Patterns()
+        self.patterns = PodPatterns()
         self._make_boards()
 
     def _make_boards(self) -> None:
@@ -80,7 +80,7 @@ class AllocatorState(Known):
             nodes=lambda pool: self.facts.served_nodes(pool),
             of=lambda node: self.facts.pool_served_by(node),
         )
-        self.boards = Boards(source, pools)
+        self.boards = NodeTables(source, pools)
 
     def count(self, domain: Domain, decision: PodDecision) -> None:
         """Let a decision about open claims count, as ``touch`` would find once it is written:
@@ -245,7 +245,7 @@ class AllocatorState(Known):
         if held is not None or self.holds.has(pod_uid):
             self._set_hold(pod_uid, node, held)
 
-    def _set_hold(self, pod_uid: str, node: str, held: Held | None) -> None:
+    def _set_hold(self, pod_uid: str, node: str, held: AssumedResources | None) -> None:
         version = self.holds.version
         freed_on = self.holds.set(pod_uid, node, held)
         if version == self.holds.version:
@@ -302,7 +302,7 @@ class AllocatorState(Known):
             domain.more_supply()
 
 
-def _held(decision: PodDecision) -> Held:
+def _held(decision: PodDecision) -> AssumedResources:
     """What a pod takes of its node once it is there."""
     cpu_milli, memory_bytes = decision.cpu_milli, decision.memory_bytes
-    return Held(cpu_milli, memory_bytes, 1, decision.resources, decision.ports)
+    return AssumedResources(cpu_milli, memory_bytes, 1, decision.resources, decision.ports)

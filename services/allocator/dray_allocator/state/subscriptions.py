@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
-class Attended:
+class Subscriptions:
     """By default everything, from the first fact on."""
 
     everything: bool = True

@@ -8,7 +8,7 @@ _PER_BYTE: Final = 3
 they say in words of its own."""
 
 
-class Room:
+class CacheBudget:
     """Room for the entries of one cache, which goes as a whole where it is outgrown."""
 
     def __init__(self, most_bytes: int) -> None:

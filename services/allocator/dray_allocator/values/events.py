@@ -175,7 +175,7 @@ class Unfollow:
 
 
 @dataclass(frozen=True, slots=True)
-class Oversold:
+class DoublyAllocated:
     """A device is used more than it can be: a fault to be reported loudly."""
 
     device: str
@@ -183,4 +183,4 @@ class Oversold:
     detail: str
 
 
-Effect = Append | Send | Follow | Unfollow | Oversold
+Effect = Append | Send | Follow | Unfollow | DoublyAllocated

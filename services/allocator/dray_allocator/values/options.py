@@ -7,7 +7,7 @@ from dray.domain import names
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class AllocatorOptions:
     """Times in seconds, by the ticks' clock."""
 
     writer: str = "allocator"
@@ -39,5 +39,5 @@ class Rules:
         }
 
 
-_DEFAULT = Rules()
-_SETTINGS = tuple(field.name for field in fields(Rules) if field.name != "writer")
+_DEFAULT = AllocatorOptions()
+_SETTINGS = tuple(field.name for field in fields(AllocatorOptions) if field.name != "writer")

@@ -10,10 +10,10 @@ from dray.domain.claims import AllocatedDevice, Allocation
 from dray.domain.devices import DeviceId
 from dray.domain.pods import NodeExpression, PodNeeds
 from dray.messages.facts import SliceObserved
-from dray_allocator.devices.device_requests import Ask, eligible
+from dray_allocator.devices.device_requests import DeviceRequirements, eligible
 from dray_allocator.nodes import columns, equivalence, index, load, tables
 from dray_allocator.nodes.load import card_load
-from dray_allocator.nodes.table import Board
+from dray_allocator.nodes.table import NodeTable
 
 
 def chosen(world, uid, spec=None, **about):
@@ -151,7 +151,7 @@ def test_loads_and_ties_fit_into_a_key():
 
 def test_a_board_without_nodes_offers_none(make_world):
     world = make_world().open()
-    assert isinstance(world.state.boards.of("pool"), Board)
+    assert isinstance(world.state.boards.of("pool"), NodeTable)
     world.submit(world.a_pod("p"))
     assert not world.decisions()
 
@@ -211,7 +211,10 @@ def test_a_copy_of_the_state_has_boards_of_its_own(make_world):
 def test_nodes_of_a_copy_have_no_more_in_common_than_those_of_the_state(make_world):
     names_of = [f"n{number}" for number in range(3)]
     world = make_world().open().nodes(*map(make_world.a_node, names_of))
-    copy, ask = deepcopy(world.state), Ask(0, world.ask().requests[0], (), (), b"any")
+    copy, ask = (
+        deepcopy(world.state),
+        DeviceRequirements(0, world.ask().requests[0], (), (), b"any"),
+    )
     for name in names_of:
         (card,) = eligible(ask, copy.fleet.of(name), copy.selectors)
         assert card.node == name

@@ -6,11 +6,11 @@ from dray.cel.reads import Read
 from dray.domain.devices import DeviceId
 from dray_allocator.devices.node_devices import Card
 from dray_allocator.nodes import equivalence, equivalence_keys
-from dray_allocator.nodes.equivalence import Kinds
+from dray_allocator.nodes.equivalence import EquivalenceClasses
 
 
-def by_size() -> Kinds[str]:
-    return Kinds(len)
+def by_size() -> EquivalenceClasses[str]:
+    return EquivalenceClasses(len)
 
 
 FIRST = {"first": lambda thing: thing[0]}

@@ -11,7 +11,7 @@ from dray.domain.devices import DeviceId
 from dray.domain.pods import NodeExpression, PodNeeds
 from dray.messages.decisions import Learned, TypicalPod
 from dray.messages.facts import PodObserved
-from dray_allocator.nodes.index import Index
+from dray_allocator.nodes.index import NodeIndex
 from dray_allocator.nodes.keys import NONE
 from dray_allocator.nodes.load import FULL, TIE_BITS
 from dray_allocator.nodes.plan import plan_of
@@ -113,7 +113,7 @@ def test_one_by_one_is_as_many_together_and_as_from_nothing(make_world):
         _, want = look(world, uid, tflops, count=count)
         index = index_of(state, domain, want)
         plan = plan_of(index.board, state.selectors, want.asks, want.pod.needs, alone=want.alone)
-        fresh = Index(index.board, plan, domain.landscapes.scoring.make(index.board, plan))
+        fresh = NodeIndex(index.board, plan, domain.landscapes.scoring.make(index.board, plan))
         fresh.catch_up(state.selectors)
         assert np.array_equal(fresh.keys(), index.keys())
         for row in index.board.rows.values():

@@ -11,7 +11,7 @@ from dray.domain.quantities import parse_quantity
 from dray.messages.decisions import Decided, NodeLeft
 from dray_allocator.core.handle import handle, recompute
 from dray_allocator.devices.device_requests import oversold
-from dray_allocator.devices.device_usage import Ledger
+from dray_allocator.devices.device_usage import DeviceUsage
 from dray_allocator.state.state import AllocatorState
 from dray_allocator.values.events import FactSeen, RecordSeen
 
@@ -43,7 +43,7 @@ class Cluster(Replicas):
         """What a replica counts of each device is what its claims sum up to, and never less
         than nothing."""
         for replica in self.replicas:
-            held, summed = replica.state.ledger, Ledger()
+            held, summed = replica.state.ledger, DeviceUsage()
             if held.version == replica.checked:
                 continue
             replica.checked = held.version

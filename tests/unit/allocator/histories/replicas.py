@@ -13,16 +13,16 @@ from dray_allocator.values.events import (
     Append,
     AppendFailed,
     Continue,
+    DoublyAllocated,
     Event,
     FactSeen,
     Follow,
-    Oversold,
     RecordSeen,
     Send,
     Serve,
     Unfollow,
 )
-from dray_allocator.values.options import Rules
+from dray_allocator.values.options import AllocatorOptions
 
 REPLICAS = ("one", "two", "three", "four")
 
@@ -30,7 +30,7 @@ REPLICAS = ("one", "two", "three", "four")
 class Replica:
     """A replica and how far it has read."""
 
-    def __init__(self, name: str, rules: Rules) -> None:
+    def __init__(self, name: str, rules: AllocatorOptions) -> None:
         self.name = name
         self.state = AllocatorState(dataclasses.replace(rules, writer=name))
         self.facts = 0
@@ -46,7 +46,7 @@ class Replica:
 class Replicas(Truth):
     """A cluster and those who decide about its pods."""
 
-    RULES = Rules(exclusion_s=5, checkpoint_interval_s=60)
+    RULES = AllocatorOptions(exclusion_s=5, checkpoint_interval_s=60)
 
     def __init__(self, make: Any, replicas: int = 2) -> None:
         super().__init__(make)
@@ -75,7 +75,7 @@ class Replicas(Truth):
                 replica.outbox.append((effect, replica.last[effect.domain], after))
             elif isinstance(effect, Send):
                 self.commands.append(effect)
-            assert not isinstance(effect, Oversold), effect
+            assert not isinstance(effect, DoublyAllocated), effect
 
     def turn(self, random: Random) -> None:
         """A replica reads on, not always to the end, believes that it serves, and appends."""

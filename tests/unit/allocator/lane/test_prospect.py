@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dray.domain import names
 from dray_allocator.claim_search import node_equivalence_cache, schedule
 from dray_allocator.claim_search.node_trial import tried
-from dray_allocator.claim_search.schedule import Pause, Walk
+from dray_allocator.claim_search.schedule import NodeSearch, Pause
 from dray_allocator.core.handle import handle
 from dray_allocator.cycle import step
 from dray_allocator.cycle.schedule import find, find_with, may_fit, why_not
@@ -19,7 +19,7 @@ from dray_allocator.devices.budget import SearchBudget
 from dray_allocator.explain import claim_search
 from dray_allocator.placement.pod_request import wanted
 from dray_allocator.values.events import Continue
-from dray_allocator.values.options import Rules
+from dray_allocator.values.options import AllocatorOptions
 
 NVIDIA = "gpu.nvidia.com"
 MEMORY = {"capacity": {"requests": {"memory": "15Gi"}}}
@@ -83,7 +83,7 @@ def answers(lane: Any) -> list[Any]:
 def test_nothing_that_is_remembered_changes_an_answer(
     make_world: Any, lane: Any, clusters: list[list[str]], steps: list[tuple[str, str]]
 ) -> None:
-    rules = Rules(writer="one", drivers=(names.DRIVER, NVIDIA))
+    rules = AllocatorOptions(writer="one", drivers=(names.DRIVER, NVIDIA))
     now = type(lane)(make_world(rules).open())
     for number, kinds in enumerate(clusters):
         now.node(f"n{number}")
@@ -257,5 +257,5 @@ def test_nodes_hard_to_search_are_tried_last_and_few_of_them_long(
     assert "no choice of devices among the first 5 tried: 2 of 6 nodes" in lane.told("p")
 
     state = lane.world.state
-    walk = Walk(state, state.domains["pool"], wanted(state, "pool", state.facts.pods["p"]))
+    walk = NodeSearch(state, state.domains["pool"], wanted(state, "pool", state.facts.pods["p"]))
     assert walk.is_open(), "it may be elsewhere with the next change"

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dray_allocator.nodes.columns import Whole
-from dray_allocator.scoring.fragmentation.table import Table
+from dray_allocator.scoring.fragmentation.table import NodeStateTable
 
 _Part = tuple[int, int, int]
 """Of pods with several cards: whether a card can be one of theirs, and then what it holds and what
@@ -20,7 +20,7 @@ is left of it."""
 class Ample:
     """Cards by their code. What isn't asked for isn't computed."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: NodeStateTable) -> None:
         self._table = table
         self.is_by_card = not table.several
         """Whether no pods ask for several cards."""

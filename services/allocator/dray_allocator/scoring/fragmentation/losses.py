@@ -5,12 +5,12 @@ from typing import Final
 
 import numpy as np
 
-from dray_allocator.devices.device_requests import Ask
+from dray_allocator.devices.device_requests import DeviceRequirements
 from dray_allocator.devices.node_devices import Card
 from dray_allocator.nodes.columns import Flags, Places, Whole
-from dray_allocator.nodes.plan import Plan
+from dray_allocator.nodes.plan import FilterPlan
 from dray_allocator.nodes.ratings import Look
-from dray_allocator.scoring.fragmentation.node_worth import Landscape
+from dray_allocator.scoring.fragmentation.node_worth import NodeWorth
 from dray_allocator.scoring.fragmentation.nodes import Nodes
 from dray_allocator.scoring.fragmentation.shapes import CARD, taken_of
 from dray_allocator.scoring.fragmentation.table import STRIDE
@@ -22,7 +22,7 @@ UNIT: Final = 100_000
 class Losses:
     """Those by one landscape, as long as its nodes and the plan know the same kinds of cards."""
 
-    def __init__(self, landscape: Landscape, plan: Plan) -> None:
+    def __init__(self, landscape: NodeWorth, plan: FilterPlan) -> None:
         self.nodes = landscape.nodes
         self._landscape = landscape
         self._plan = plan
@@ -138,7 +138,7 @@ class Losses:
         return code - min(code % STRIDE, self._takes[0].item(code // STRIDE))
 
 
-def _takes(nodes: Nodes, ask: Ask, kinds: Iterable[int]) -> Whole:
+def _takes(nodes: Nodes, ask: DeviceRequirements, kinds: Iterable[int]) -> Whole:
     takes = [CARD] * len(nodes.classes)
     seen: dict[int, int] = {}
     for kind in kinds:

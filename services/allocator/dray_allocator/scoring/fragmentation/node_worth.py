@@ -7,20 +7,20 @@ import numpy as np
 
 from dray.messages.decisions import Learned
 from dray_allocator.nodes.columns import Whole
-from dray_allocator.nodes.table import Board
+from dray_allocator.nodes.table import NodeTable
 from dray_allocator.scoring.fragmentation.ample_cpu import Ample
 from dray_allocator.scoring.fragmentation.nodes import Nodes
-from dray_allocator.scoring.fragmentation.table import Table, uses_cards
+from dray_allocator.scoring.fragmentation.table import NodeStateTable, uses_cards
 
 _TOGETHER: Final = 2**15
 """Nodes times pods that are looked at in one go: what is in between takes memory."""
 
 
-class Landscape:
+class NodeWorth:
     """One board under one version of what was learned."""
 
     def __init__(
-        self, board: Board, learned: Learned, number: int, like: "Landscape | None" = None
+        self, board: NodeTable, learned: Learned, number: int, like: "NodeWorth | None" = None
     ) -> None:
         self.learned = learned
         self.number = number
@@ -28,10 +28,10 @@ class Landscape:
         self.nodes: Nodes = Nodes(board, learned.classes)
         if like is not None and like.nodes.is_of(board, learned.classes):
             self.nodes = like.nodes
-        self.table = Table(len(learned.classes), learned.pods)
+        self.table = NodeStateTable(len(learned.classes), learned.pods)
         self.ample = Ample(self.table)
 
-    def is_of(self, board: Board, learned: Learned) -> bool:
+    def is_of(self, board: NodeTable, learned: Learned) -> bool:
         """Whether it is of this board and of the same that was learned."""
         if self.nodes.board is not board:
             return False

@@ -11,16 +11,16 @@ from dray.cel.reads import Read
 from dray_allocator.devices.published_device import Card
 from dray_allocator.nodes import equivalence_keys
 from dray_allocator.nodes.columns import Places, Whole, grown, spread
-from dray_allocator.nodes.equivalence import Kinds
+from dray_allocator.nodes.equivalence import EquivalenceClasses
 from dray_allocator.nodes.load import FULL
-from dray_allocator.nodes.table import Board
+from dray_allocator.nodes.table import NodeTable
 from dray_allocator.scoring.fragmentation.shapes import CARD, class_of
 from dray_allocator.scoring.fragmentation.table import code_of
 
 Sight = tuple[int, tuple[int, ...]]
 """A node: free cpu in milli, and the code of each card; 0 where nothing is left, or where nothing
 was learned about it."""
-KindsSeen = tuple[Kinds[Card], int, int]
+KindsSeen = tuple[EquivalenceClasses[Card], int, int]
 """Of a board, with the number of their numbering, and how many there were."""
 MOST_CPU_MILLI: Final = 10**8
 """More of a node's cpu counts as this much."""
@@ -28,7 +28,7 @@ _MOST_NUMBERS: Final = 200_000
 
 
 @dataclass(frozen=True, slots=True)
-class Cards:
+class DeviceColumns:
     """The cards of some nodes that have any, node by node."""
 
     places: Places
@@ -42,7 +42,7 @@ class Cards:
 class Nodes:
     """What is on one board, by the classes of cards that something was learned about."""
 
-    def __init__(self, board: Board, classes: tuple[str, ...]) -> None:
+    def __init__(self, board: NodeTable, classes: tuple[str, ...]) -> None:
         self.board = board
         self.classes = classes
         self._class_numbers = {name: number for number, name in enumerate(classes)}
@@ -59,7 +59,7 @@ class Nodes:
         self._number_of: dict[Sight, int] = {}
         self._sights: list[Sight] = []
 
-    def is_of(self, board: Board, classes: tuple[str, ...]) -> bool:
+    def is_of(self, board: NodeTable, classes: tuple[str, ...]) -> bool:
         """Whether they are of this board, and told apart by these classes."""
         return self.board is board and self.classes == classes
 
@@ -102,11 +102,11 @@ class Nodes:
         """What is free on nodes."""
         return np.minimum(np.maximum(self.board.cpu_milli[rows], 0), MOST_CPU_MILLI)
 
-    def cards(self, rows: Whole) -> Cards:
+    def cards(self, rows: Whole) -> DeviceColumns:
         """The cards of nodes, each of which has some."""
         count = self.board.count[rows]
         places, owner = spread(self.board.first[rows], count)
-        return Cards(places, self.codes[places], owner, np.add.accumulate(count) - count)
+        return DeviceColumns(places, self.codes[places], owner, np.add.accumulate(count) - count)
 
     def _number(self, row: int) -> int:
         board = self.board
@@ -150,13 +150,13 @@ class Nodes:
             self.codes = grown(self.codes, self.board.places, 0)
 
 
-def kinds_of(board: Board) -> KindsSeen:
+def kinds_of(board: NodeTable) -> KindsSeen:
     """Equal while the numbers of kinds of cards stand for the same ones; those of another board
     never do, even where there are as many."""
     return board.card_kinds, board.numbering, board.card_kinds.count
 
 
-def tell_models_apart(board: Board) -> None:
+def tell_models_apart(board: NodeTable) -> None:
     """See to it that cards of one kind are of one class. Kinds may have other numbers then."""
     examples = map(board.card_kinds.example, range(board.card_kinds.count))
     drivers = dict.fromkeys(card.id.driver for card in examples)

@@ -12,11 +12,11 @@ import numpy as np
 
 from dray.messages.decisions import Learned
 from dray_allocator.nodes.columns import Flags, Whole
-from dray_allocator.nodes.plan import Plan
+from dray_allocator.nodes.plan import FilterPlan
 from dray_allocator.nodes.ratings import MOST_SCORE, Look, NodeScore, Rank, Scoring
-from dray_allocator.nodes.table import Board
+from dray_allocator.nodes.table import NodeTable
 from dray_allocator.scoring.fragmentation.losses import UNIT, Losses
-from dray_allocator.scoring.fragmentation.node_worth import Landscape
+from dray_allocator.scoring.fragmentation.node_worth import NodeWorth
 from dray_allocator.scoring.fragmentation.nodes import KindsSeen, kinds_of, tell_models_apart
 
 _MOST_KNOWN: Final = 50_000
@@ -25,11 +25,11 @@ _KEY_BITS: Final = 40
 nodes with so many cards the two are one whole number."""
 
 
-class Landscapes:
+class NodeWorths:
     """A pool's landscape under what it decides by now; that of before, where it was another one."""
 
     def __init__(self) -> None:
-        self._current: Landscape | None = None
+        self._current: NodeWorth | None = None
         self._made = 0
         self._kinds: KindsSeen | None = None
 
@@ -39,12 +39,12 @@ class Landscapes:
         return Scoring(self, self._score)
 
     @property
-    def latest(self) -> Landscape | None:
+    def latest(self) -> NodeWorth | None:
         """The one set last, if any was."""
         return self._current
 
     @property
-    def current(self) -> Landscape:
+    def current(self) -> NodeWorth:
         """The one set last.
 
         Raises:
@@ -54,7 +54,7 @@ class Landscapes:
             raise RuntimeError("no landscape was set")
         return self._current
 
-    def set(self, board: Board, learned: Learned) -> None:
+    def set(self, board: NodeTable, learned: Learned) -> None:
         """Decide by what was learned, on this board. Comes before an index is asked for: kinds of
         cards may have other numbers afterwards."""
         if kinds_of(board) != self._kinds:
@@ -64,16 +64,16 @@ class Landscapes:
         if known is not None and known.is_of(board, learned):
             return
         self._made += 1
-        self._current = Landscape(board, learned, self._made, like=known)
+        self._current = NodeWorth(board, learned, self._made, like=known)
 
-    def _score(self, board: Board, plan: Plan) -> NodeScore:
+    def _score(self, board: NodeTable, plan: FilterPlan) -> NodeScore:
         return FragmentationScore(self, plan)
 
 
 class FragmentationScore:
     """The scores for the pods of one plan."""
 
-    def __init__(self, landscapes: Landscapes, plan: Plan) -> None:
+    def __init__(self, landscapes: NodeWorths, plan: FilterPlan) -> None:
         self._landscapes = landscapes
         self._plan = plan
         self._bits = _KEY_BITS // max(len(plan.cards), 1)
@@ -87,7 +87,7 @@ class FragmentationScore:
         """Another one for everything that was learned."""
         return self._landscapes.current.number
 
-    def of(self, board: Board, row: int, suiting: Sequence[Flags]) -> int:
+    def of(self, board: NodeTable, row: int, suiting: Sequence[Flags]) -> int:
         """The score of one node."""
         losses, count = self._up_to_date(), board.count.item(row)
         worths = losses.with_ample_cpu(row)
@@ -106,7 +106,7 @@ class FragmentationScore:
             known = self._known[key] = self._scores(np.array((row,), np.int64)).item()
         return known
 
-    def of_many(self, board: Board, look: Look) -> Whole:
+    def of_many(self, board: NodeTable, look: Look) -> Whole:
         """The scores of many nodes; 0 for those on which the pod does not fit."""
         losses = self._up_to_date()
         rows = np.arange(board.height)[look.rows]
@@ -127,7 +127,7 @@ class FragmentationScore:
                 scores[at] = self._looked_up(keys, rows)
         return scores
 
-    def order(self, board: Board, row: int, cards: list[int]) -> list[int]:
+    def order(self, board: NodeTable, row: int, cards: list[int]) -> list[int]:
         """The card that leaves most first; of several cards those with the least left."""
         losses = self._up_to_date()
         _, codes = losses.nodes.sight(row)
@@ -136,7 +136,7 @@ class FragmentationScore:
         ties = board.card_tie[board.stretch(row)].tolist()
         return sorted(cards, key=lambda at: (rates[at], ties[at], at))
 
-    def rank(self, board: Board, row: int) -> Rank:
+    def rank(self, board: NodeTable, row: int) -> Rank:
         """The same order."""
         rates = self._up_to_date().rates(row)
         return lambda ask, card: rates[card.index]
@@ -152,7 +152,7 @@ class FragmentationScore:
             self._known.clear()
         return self._losses
 
-    def _masks(self, board: Board, look: Look, rows: Whole) -> tuple[Flags, list[Whole]]:
+    def _masks(self, board: NodeTable, look: Look, rows: Whole) -> tuple[Flags, list[Whole]]:
         """On which nodes the pod fits as far as cpu and cards go, and per request, as bits, which
         of a node's cards suit it."""
         plan, masks = self._plan, []

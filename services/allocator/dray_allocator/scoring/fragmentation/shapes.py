@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dray_allocator.devices.device_requests import Ask
+from dray_allocator.devices.device_requests import DeviceRequirements
 from dray_allocator.devices.node_devices import Card
-from dray_allocator.devices.selector_cache import Selectors
+from dray_allocator.devices.selector_cache import SelectorCache
 
 CARD: Final = 1000
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Shape:
+class PodShape:
     """A pod: its cpu, how many cards, and how much it takes of each, per class that it can use."""
 
     cpu_milli: int
@@ -29,7 +29,7 @@ def class_of(card: Card) -> str:
     return f"{card.id.driver} {model} {amounts}{shared}"
 
 
-def taken_of(ask: Ask, card: Card) -> int:
+def taken_of(ask: DeviceRequirements, card: Card) -> int:
     """How much of a card a request takes, by the capacity of which it takes most; rounded up."""
     consumed = ask.of(card)
     if consumed is None:
@@ -45,8 +45,11 @@ def taken_of(ask: Ask, card: Card) -> int:
 
 
 def shape_of(
-    cpu_milli: int, asks: Sequence[Ask], examples: Sequence[Card], selectors: Selectors
-) -> Shape:
+    cpu_milli: int,
+    asks: Sequence[DeviceRequirements],
+    examples: Sequence[Card],
+    selectors: SelectorCache,
+) -> PodShape:
     """A pod's shape; of several requests what takes most of a class counts for all of them.
 
     ``examples``: a card of every kind that there is.
@@ -60,10 +63,10 @@ def shape_of(
             name = class_of(card)
             milli[name] = max(milli.get(name, 0), most)
     cards = sum(ask.request.count for ask in asks)
-    return Shape(max(cpu_milli, 0), cards, tuple(sorted(milli.items())))
+    return PodShape(max(cpu_milli, 0), cards, tuple(sorted(milli.items())))
 
 
-def _suited(ask: Ask, card: Card, selectors: Selectors) -> int:
+def _suited(ask: DeviceRequirements, card: Card, selectors: SelectorCache) -> int:
     if ask.untolerated(card) is not None or not selectors.matches(ask.selectors, card):
         return 0
     return taken_of(ask, card)

@@ -32,7 +32,7 @@ def uses_cards(pod: TypicalPod) -> bool:
     return pod.cards > 0 and any(pod.milli)
 
 
-class Table:
+class NodeStateTable:
     """Typical pods that ask for cards. Those that ask for as many cards and for as much of each
     class share a column: they differ only in cpu, and in what they count for."""
 

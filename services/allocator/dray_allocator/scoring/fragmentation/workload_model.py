@@ -18,12 +18,12 @@ from typing import Final
 import numpy as np
 
 from dray.messages.decisions import Learned, TypicalPod
-from dray_allocator.devices.device_requests import Ask
-from dray_allocator.devices.selector_cache import Selectors
-from dray_allocator.nodes.table import Board
-from dray_allocator.scoring.fragmentation.node_worth import Landscape
+from dray_allocator.devices.device_requests import DeviceRequirements
+from dray_allocator.devices.selector_cache import SelectorCache
+from dray_allocator.nodes.table import NodeTable
+from dray_allocator.scoring.fragmentation.node_worth import NodeWorth
 from dray_allocator.scoring.fragmentation.nodes import KindsSeen, kinds_of, tell_models_apart
-from dray_allocator.scoring.fragmentation.shapes import CARD, Shape, class_of, shape_of
+from dray_allocator.scoring.fragmentation.shapes import CARD, PodShape, class_of, shape_of
 
 HALF_LIFE: Final = 4000
 """A pod seen so many pods ago counts for half."""
@@ -46,18 +46,18 @@ _SAME: Final = 0.05
 
 
 @dataclass(slots=True)
-class Seen:
+class ObservedPods:
     """Pods of one signature."""
 
     cpu_milli: int
-    asks: Sequence[Ask]
+    asks: Sequence[DeviceRequirements]
     count: float = 0.0
-    shape: Shape | None = None
+    shape: PodShape | None = None
     """None: not known for the kinds of cards that there are."""
 
 
 @dataclass(slots=True)
-class Learner:
+class WorkloadModel:
     """The pods that one replica saw, and what those saw that wrote the log before it."""
 
     before: Learned | None
@@ -67,8 +67,8 @@ class Learner:
     total: int = 0
     _weight: float = 1.0
     """Of the next pod: instead of letting all others fade, a new one counts for more."""
-    _seen: dict[bytes, Seen] = field(default_factory=dict)
-    _prior: dict[Shape, float] = field(default_factory=dict)
+    _seen: dict[bytes, ObservedPods] = field(default_factory=dict)
+    _prior: dict[PodShape, float] = field(default_factory=dict)
     _kinds: KindsSeen | None = None
 
     def __post_init__(self) -> None:
@@ -76,13 +76,13 @@ class Learner:
             self._prior = dict(_counts(self.before))
             self.total = int(sum(self._prior.values()))
 
-    def see(self, signature: bytes, cpu_milli: int, asks: Sequence[Ask]) -> None:
+    def see(self, signature: bytes, cpu_milli: int, asks: Sequence[DeviceRequirements]) -> None:
         """A pod asks for something for the first time."""
         known = self._seen.get(signature)
         if known is None:
             if len(self._seen) >= MOST_SIGNATURES:
                 self._forget_rare()
-            known = self._seen[signature] = Seen(cpu_milli, asks)
+            known = self._seen[signature] = ObservedPods(cpu_milli, asks)
         self._weight *= 2 ** (1 / HALF_LIFE)
         known.count += self._weight
         self.pods += 1
@@ -96,10 +96,10 @@ class Learner:
 
     def learn(
         self,
-        board: Board,
-        selectors: Selectors,
+        board: NodeTable,
+        selectors: SelectorCache,
         cpu_of: Callable[[str], int],
-        like: Landscape | None = None,
+        like: NodeWorth | None = None,
     ) -> Learned | None:
         """What to decide by from now on; None where it is as good as before, or nothing is there
         to learn about. ``cpu_of``: all cpu of a node, in milli. ``like``: the landscape by now,
@@ -119,7 +119,7 @@ class Learner:
         self.before = found
         return found
 
-    def _shapes(self, board: Board, selectors: Selectors) -> dict[Shape, float]:
+    def _shapes(self, board: NodeTable, selectors: SelectorCache) -> dict[PodShape, float]:
         """The shapes seen and their counts: what is typical of the pool's cards."""
         kinds = kinds_of(board)
         if kinds != self._kinds:
@@ -148,7 +148,7 @@ class Learner:
 
 
 @dataclass(slots=True)
-class Fleet:
+class PoolTotals:
     """All that a pool's nodes have."""
 
     cards: int
@@ -158,7 +158,7 @@ class Fleet:
     """Per class."""
 
 
-def _fleet(board: Board, cpu_of: Callable[[str], int]) -> Fleet:
+def _fleet(board: NodeTable, cpu_of: Callable[[str], int]) -> PoolTotals:
     kinds = board.card_kinds.count
     there = board.kind[: board.places][board.there[: board.places]]
     cards_of: dict[str, int] = {}
@@ -168,21 +168,23 @@ def _fleet(board: Board, cpu_of: Callable[[str], int]) -> Fleet:
             cards_of[name] = cards_of.get(name, 0) + cards
     counts = board.count.tolist()
     cpu_milli = sum(max(0, cpu_of(name)) for name, row in board.rows.items() if counts[row])
-    return Fleet(len(there), cpu_milli, cards_of)
+    return PoolTotals(len(there), cpu_milli, cards_of)
 
 
-def _cold_start(board: Board, fleet: Fleet, cpu_of: Callable[[str], int]) -> dict[Shape, float]:
+def _cold_start(
+    board: NodeTable, fleet: PoolTotals, cpu_of: Callable[[str], int]
+) -> dict[PodShape, float]:
     """Before anything was seen: a whole card of every class, as often as there are such cards."""
     per_card, cpu_milli_of = fleet.cpu_milli / fleet.cards, _cpu_milli_of(board, cpu_of)
     return {
-        Shape(int(min(per_card, cpu_milli_of[name] / cards)), 1, ((name, CARD),)): PRIOR
+        PodShape(int(min(per_card, cpu_milli_of[name] / cards)), 1, ((name, CARD),)): PRIOR
         * cards
         / fleet.cards
         for name, cards in sorted(fleet.cards_of.items())
     }
 
 
-def _cpu_milli_of(board: Board, cpu_of: Callable[[str], int]) -> dict[str, float]:
+def _cpu_milli_of(board: NodeTable, cpu_of: Callable[[str], int]) -> dict[str, float]:
     """Per class, the cpu of its cards: a node's is theirs in equal parts."""
     found: dict[str, float] = {}
     classes = [class_of(board.card_kinds.example(kind)) for kind in range(board.card_kinds.count)]
@@ -195,7 +197,7 @@ def _cpu_milli_of(board: Board, cpu_of: Callable[[str], int]) -> dict[str, float
 
 
 def _learned(
-    counts: Mapping[Shape, float], board: Board, fleet: Fleet, like: Landscape | None
+    counts: Mapping[PodShape, float], board: NodeTable, fleet: PoolTotals, like: NodeWorth | None
 ) -> Learned:
     classes = tuple(sorted(fleet.cards_of))
     shapes = sorted(counts)
@@ -211,7 +213,7 @@ def _learned(
     return Learned(version=1, classes=classes, pods=tuple(pods))
 
 
-def _alpha(shapes: Sequence[Shape], shares: Sequence[float], fleet: Fleet) -> float:
+def _alpha(shapes: Sequence[PodShape], shares: Sequence[float], fleet: PoolTotals) -> float:
     asked = sum(share * _milli(shape, fleet) for shape, share in zip(shapes, shares, strict=True))
     cpu = sum(share * shape.cpu_milli for shape, share in zip(shapes, shares, strict=True))
     there = fleet.cpu_milli / (CARD * fleet.cards)
@@ -219,7 +221,7 @@ def _alpha(shapes: Sequence[Shape], shares: Sequence[float], fleet: Fleet) -> fl
     return min(max(_ALPHA * scarcity**2, _LEAST_ALPHA), _MOST_ALPHA)
 
 
-def _milli(shape: Shape, fleet: Fleet) -> float:
+def _milli(shape: PodShape, fleet: PoolTotals) -> float:
     """What a pod takes of cards, in the mean over those that it can use."""
     cards = sum(fleet.cards_of.get(name, 0) for name, _ in shape.milli)
     taken = sum(milli * fleet.cards_of.get(name, 0) for name, milli in shape.milli)
@@ -227,17 +229,17 @@ def _milli(shape: Shape, fleet: Fleet) -> float:
 
 
 def _usable(
-    shapes: Sequence[Shape], classes: tuple[str, ...], board: Board, like: Landscape | None
+    shapes: Sequence[PodShape], classes: tuple[str, ...], board: NodeTable, like: NodeWorth | None
 ) -> list[float]:
     """Per shape, the share of the idle milli on all nodes that such pods could have."""
     pods = tuple(_typical(shape, classes, 0, 0, 0) for shape in shapes)
-    landscape = Landscape(board, Learned(version=0, classes=classes, pods=pods), 0, like)
+    landscape = NodeWorth(board, Learned(version=0, classes=classes, pods=pods), 0, like)
     landscape.nodes.catch_up()
     return landscape.shares()
 
 
 def _typical(
-    shape: Shape, classes: tuple[str, ...], count: int, gain: int, waste: int
+    shape: PodShape, classes: tuple[str, ...], count: int, gain: int, waste: int
 ) -> TypicalPod:
     milli = dict(shape.milli)
     return TypicalPod(
@@ -250,12 +252,12 @@ def _typical(
     )
 
 
-def _counts(learned: Learned) -> dict[Shape, float]:
+def _counts(learned: Learned) -> dict[PodShape, float]:
     """What was counted, as it was written."""
-    found: dict[Shape, float] = {}
+    found: dict[PodShape, float] = {}
     for pod in learned.pods:
         milli = zip(learned.classes, pod.milli, strict=True)
-        shape = Shape(pod.cpu_milli, pod.cards, tuple((name, one) for name, one in milli if one))
+        shape = PodShape(pod.cpu_milli, pod.cards, tuple((name, one) for name, one in milli if one))
         found[shape] = found.get(shape, 0.0) + pod.count / CARD
     return found
 
