@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from dray.runtime.clock import Clock
-from dray_claim_controller.work_queue import WorkQueue
+from dray_claim_controller.work_queue import FairWorkQueue
 
 Work = Callable[[], Awaitable[None]]
 Subject = tuple[str, str]
@@ -36,7 +36,7 @@ class ReportQueue:
         self._put_off: dict[Subject, float] = {}
         """Since when subjects were put off (monotonic)."""
         self._held = False
-        self._queue = WorkQueue(
+        self._queue = FairWorkQueue(
             clock, self._say, name="report", group_of=group_of, workers=hands, first_s=_FIRST_S
         )
 
@@ -60,7 +60,7 @@ class ReportQueue:
         if not self._held:
             self._queue.add(subject, later=True)
 
-    def look(self, on_their_way: int) -> None:
+    def scan(self, on_their_way: int) -> None:
         """How many pods are on their way now."""
         now_s = self._clock.monotonic_s()
         oldest_s = next(iter(self._put_off.values()), now_s)
