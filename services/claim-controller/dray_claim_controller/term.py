@@ -50,7 +50,7 @@ class FactsLostError(TemporaryError):
 
 @dataclass(frozen=True, slots=True)
 class TermDependencies:
-    """What a term works with."""
+    """The dependencies of a term."""
 
     bus: Bus
     kube: Kube
@@ -60,7 +60,7 @@ class TermDependencies:
     timeout_s: Timeout
     """Of writes that the Lease must cover."""
     progress: Callable[[Progress], None] = lambda _: None
-    """Told of every step, for metrics."""
+    """Called with every step, for metrics."""
     hook: Hook | None = None
 
 
@@ -174,14 +174,14 @@ class LeaderTerm:
         await self.publisher.begin(created)
         if await self._facts_created() != created:
             # The term was begun on another stream than it names, where it fences nobody out.
-            raise FactsLostError(f"the stream {FACTS_STREAM} was made anew; beginning again")
+            raise FactsLostError(f"the stream {FACTS_STREAM} was created again; beginning again")
         self.epochs.facts_are(created)
         await informers.synced()
         # A watch that is behind must not make tombstones of what a predecessor knew.
         await informers.relist()
         self._remember_given_up()
         for domain in self.epochs.orphans():
-            # It is closed beside the term; until then its nodes are no other pool's.
+            # It is closed during the term; until then its nodes join no other pool.
             self.epochs.begin_closing(domain)
         await self.feature_gates.begin(self._revision())
         await self.publisher.publish_everything()
@@ -291,8 +291,8 @@ class LeaderTerm:
             except BusUnavailableError:
                 await clock.sleep(backoff.next_s())
                 continue
-            # Rests as long as it worked: under load an object's next changes come meanwhile, and
-            # are told as one.
+            # Rests as long as it worked: under load an object changes again meanwhile, and one fact
+            # covers these changes.
             if (rest_s := min(clock.monotonic_s() - began_s, _MOST_REST_S)) > 0:
                 await clock.sleep(rest_s)
             if not informers.cache.dirty:
@@ -319,7 +319,7 @@ class LeaderTerm:
             if state is None or state.created != created:
                 raise FactsLostError(
                     f"the stream {FACTS_STREAM} is {'missing' if state is None else 'another one'}"
-                    "; publishing everything anew"
+                    "; publishing everything again"
                 )
             with contextlib.suppress(BusUnavailableError):
                 await self.followers.check()

@@ -1,7 +1,7 @@
 """Keyed work: fair between groups, one worker per key, a backoff of its own for each key.
 
 After client-go's work queue: a key that is added twice before its turn is worked on once, and one
-that is added while it is worked on is worked on again. Beside that, groups (namespaces) take turns,
+that is added while it is worked on is worked on again. Besides, groups (namespaces) take turns,
 and what takes long counts for its own group alone.
 """
 

@@ -83,7 +83,7 @@ def _program(name: str, nats: Any, config: Path, health: int) -> ProcessSpec:
         environment=environment,
         ready=answers(f"http://127.0.0.1:{health}/readyz"),
         ready_within_s=60.0,
-        execution=20,
+        order=20,
     )
 
 

@@ -17,7 +17,7 @@ from dray_claim_controller.execution.in_flight_allocations import MayCommit
 
 DRIVER, NODE = "gpu.nvidia.com", "node-1"
 KEY = (DRIVER, NODE)
-TOO_MUCH = f"is 40Gi, and {60 * 2**30} of it would be taken"
+TOO_MUCH = f"is 40Gi, and {60 * 2**30} of it would be consumed"
 
 
 def partition(name: str, memory: str, card: str = "gpu-0") -> dict[str, Any]:

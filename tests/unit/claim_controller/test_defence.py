@@ -32,7 +32,7 @@ def test_shares_are_summed_and_a_claim_counts_once() -> None:
 
     assert double_allocation(holding("a", "50"), twice, {CARD: SHARED}) is None
     problem = double_allocation(holding("a", "50"), [*twice, holding("c", "1")], {CARD: SHARED})
-    assert "101 would be taken" in str(problem)
+    assert "101 would be consumed" in str(problem)
 
 
 def test_names_with_and_without_a_domain_are_one_capacity() -> None:

@@ -1,4 +1,4 @@
-"""One object as it was last seen. Pure."""
+"""Watched objects as they were last seen. Pure."""
 
 from dataclasses import dataclass, field, replace
 from typing import Self
@@ -16,7 +16,7 @@ from dray_claim_controller.cache.anti_affinity import AntiAffinityTerm, anti_aff
 
 _READ = msgspec.json.Decoder(tuple[str, dict[str, int], tuple[HostPort, ...], Pod | None])
 TERMINAL = ("Succeeded", "Failed")
-"""Phases of pods that use nothing any more."""
+"""Phases of pods that have released their resources."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -29,7 +29,7 @@ class FactKey:
 
 @dataclass(frozen=True, slots=True)
 class ObjectProblem:
-    """An object that dray can't take as it is, and why."""
+    """An object that dray can't use as it is, and why."""
 
     resource: Resource
     namespace: str
@@ -46,7 +46,7 @@ class ObjectProblem:
 
 @dataclass(frozen=True, slots=True)
 class CachedResourceClaim:
-    """A ResourceClaim as last seen, by the watch or in the answer to an own write."""
+    """A ResourceClaim as last seen, by the watch or in the response to an own write."""
 
     claim: Claim
     object: Object
@@ -56,29 +56,29 @@ class CachedResourceClaim:
 
     @property
     def written_void(self) -> int:
-        """Attempts up to this one are void by the claim's annotation: ``claim.void`` says more
-        where that could not be written."""
+        """The highest attempt that the claim's annotation voids; ``claim.void`` is higher if the
+        annotation could not be written."""
         return attempt_annotation(self.object, VOID)
 
     @property
     def as_written(self) -> Claim:
-        """The claim as its object says it is."""
+        """The claim, with attempts void by its annotation alone."""
         return msgspec.structs.replace(self.claim, void=self.written_void)
 
     @property
     def protected(self) -> bool:
-        """Whether the finalizer that keeps an allocation from leaking is on."""
+        """Whether the claim has the finalizer that protects its allocation."""
         return CLAIM_FINALIZER in (self.object["metadata"].get("finalizers") or ())
 
     @property
     def allocation_watched(self) -> bool:
-        """Whether the watch, not only an answer, has shown the claim as it is here."""
+        """Whether the watch, not only the response to a write, has shown this revision."""
         return self.watched_revision >= self.claim.resource_version
 
 
 @dataclass(frozen=True, slots=True)
 class CachedPod:
-    """A pod as last seen; of foreign pods only what they take of their node is kept."""
+    """A pod as last seen; of pods without dray's claims only their use of the node is kept."""
 
     uid: str
     node: str
@@ -89,17 +89,17 @@ class CachedPod:
     pod: Pod | None = None
     object: Object = field(default_factory=dict)
     repels: tuple[AntiAffinityTerm, ...] = ()
-    """Whom it keeps away from where it is."""
+    """Its required anti-affinity terms."""
     resources: dict[str, int] = field(default_factory=dict)
-    """What else it takes, as in ``dray.domain.pods.PodNeeds.resources``."""
+    """Further requests, as in ``dray.domain.pods.PodNeeds.resources``."""
     ports: tuple[HostPort, ...] = ()
     fills_node: bool = False
-    """What it takes can't be read: nothing else is to be placed beside it."""
+    """Its requests can't be read, so it counts as using the whole node."""
 
 
 def unreadable_pod(obj: Object, known: CachedPod | None, revision: int) -> CachedPod:
-    """A pod that can't be read: what was known of it stays. Of an unknown one only its node counts,
-    all of it."""
+    """A pod that can't be read keeps its last state. One that was never read counts as using its
+    whole node."""
     spec = obj.get("spec")
     node = spec.get("nodeName") if isinstance(spec, dict) else None
     node = node if isinstance(node, str) else ""
@@ -117,7 +117,7 @@ def unreadable_pod(obj: Object, known: CachedPod | None, revision: int) -> Cache
 
 
 def cached_pod(obj: Object, pod: Pod | None, revision: int, *, ours: bool) -> CachedPod:
-    """The object as it is seen. ``pod``: the same, read; None where it refers to no claim."""
+    """The cached form of a pod. ``pod``: the same, converted; None if it refers to no claim."""
     spec = obj["spec"]
     status = obj.get("status") or {}
     taken = requests_of(spec, status)
@@ -139,7 +139,7 @@ def cached_pod(obj: Object, pod: Pod | None, revision: int, *, ours: bool) -> Ca
 
 
 def is_ours(claim: Claim) -> bool:
-    """Whether a claim asks for our class or holds a device of our driver. One that can't be read
+    """Whether a claim requests dray's class or holds a device of dray's driver. An unreadable claim
     may do so."""
     if claim.pool or claim.spec.unreadable:
         return True

@@ -1,4 +1,4 @@
-"""Keeps the picture: one watch per kind, and word to whoever waits for a change."""
+"""One watch per kind keeps the cache current, and wakes tasks that wait for a change."""
 
 import asyncio
 from collections import OrderedDict
@@ -38,19 +38,19 @@ Listener = Callable[[Resource, WatchEvent], None]
 
 
 class Informers:
-    """The picture and its watches."""
+    """The cache and its watches."""
 
     def __init__(self, kube: Kube, cache: ObjectCache, notes: Notes | None = None) -> None:
         self.cache = cache
         self._recorder = RuleRecorder(cache, notes)
         self.listeners: list[Listener] = []
-        """Called with every event, once the picture has it."""
+        """Called with every event, after the cache has applied it."""
         self._kube = kube
         self._causes: OrderedDict[str, str] = OrderedDict()
         self._complained: dict[FactKey, str] = {}
         self._changed = asyncio.Event()
         self._rules: Resource | None = None
-        """The version in which DeviceTaintRules are served; None: in none."""
+        """The served version of DeviceTaintRules; None: not served."""
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -60,12 +60,12 @@ class Informers:
                 group.create_task(watch(resource), name=f"watch-{resource.plural}")
 
     async def synced(self) -> None:
-        """Wait until everything was listed once."""
+        """Wait until all kinds were listed once."""
         while not self.cache.synced:
             await self.changed()
 
     async def relist(self) -> None:
-        """Bring the picture up to the server's newest state: watches may be behind."""
+        """List all kinds again, because watches may be behind."""
         for resource in WATCHED:
             if resource is not TAINT_RULES:
                 await self._apply(resource, await self._kube.list(resource))
@@ -84,43 +84,42 @@ class Informers:
         return True
 
     def apply_response(self, resource: Resource, obj: Object) -> None:
-        """Fold the answer to an own write."""
+        """Apply the response to an own write."""
         self._recorder.apply_response(resource, obj)
         self._wake()
 
     def caused(self, claim_uid: str, cause: str) -> None:
-        """What is written on the claim now, and told by its next fact, was caused by the message
-        of this id."""
+        """Name the message (by id) that causes the claim's next write, and so its next fact."""
         if cause:
             self._causes[claim_uid] = cause
         while len(self._causes) > _MOST_CAUSES:
             self._causes.popitem(last=False)
 
     def cause_of(self, claim_uid: str) -> str:
-        """The message that caused the claim's next fact, if it was one; then forgotten."""
+        """The id of the message that caused the claim's next fact, or empty; then forgotten."""
         return self._causes.pop(claim_uid, "")
 
     def evaluate(self, question: RecordedRule[A]) -> A:
-        """The pure code's answer from the picture."""
+        """The rule's answer for the cache."""
         return self._recorder.evaluate(question)
 
     def give_up(self, claim_uid: str, record: GivenUp | None) -> None:
-        """Attempts of a claim are given up though that can't be written on it; None: what was
-        given up before is forgotten."""
+        """Record that attempts of a claim are given up although the claim can't be written; None:
+        remove that record."""
         self._recorder.give_up(claim_uid, record)
         self._wake()
 
     def wake(self) -> None:
-        """Have everybody who waits for a change look again."""
+        """Wake all tasks that wait for a change."""
         self._wake()
 
     async def refresh_claim(self, uid: str, namespace: str, name: str) -> None:
-        """Read a claim from the server; one that is gone or replaced leaves the picture."""
+        """Read a claim from the server; one that is gone or replaced leaves the cache."""
         cached = self.cache.claims.get(uid)
         await self._refresh(CLAIMS, uid, namespace, name, None if cached is None else cached.object)
 
     async def refresh_pod(self, uid: str, namespace: str, name: str) -> None:
-        """Read a pod from the server; one that is gone or replaced leaves the picture."""
+        """Read a pod from the server; one that is gone or replaced leaves the cache."""
         cached = self.cache.pods.get(uid)
         await self._refresh(PODS, uid, namespace, name, None if cached is None else cached.object)
 
@@ -130,7 +129,7 @@ class Informers:
         try:
             obj = await self._kube.get(resource, name, namespace)
         except NotServedError as error:
-            # Such as one of several API servers that is of an older release.
+            # One of several API servers may be of an older release.
             raise KubeUnavailableError(str(error)) from error
         except NotFoundError:
             obj = None
@@ -148,7 +147,7 @@ class Informers:
             elif self._complained.get(key) != known.why:
                 self._complained[key] = known.why
                 structlog.get_logger().error(
-                    "an object can't be read; what it holds counts as far as that can be read",
+                    "an object can't be read; devices that it is known to hold stay allocated",
                     resource=known.resource.plural,
                     namespace=known.namespace,
                     name=known.name,
@@ -156,8 +155,7 @@ class Informers:
                 )
 
     async def _watch_rules(self, resource: Resource) -> None:
-        """Of DeviceTaintRules there are none as long as they aren't served; a server may be another
-        one later."""
+        """Watch DeviceTaintRules once they are served; until then there are none."""
         while self._rules is None:
             try:
                 self._rules = await self._served_rules()
@@ -193,8 +191,8 @@ class Informers:
                 await asyncio.sleep(_AGAIN_S)
 
     async def _apply(self, resource: Resource, event: WatchEvent) -> None:
-        """Fold an event. A list is folded in one step, so that nobody sees a part of it; what costs
-        most of that is done before, object by object, while other tasks run."""
+        """Apply an event. A list is applied in one step, so that no task sees a part of it. Its
+        objects are converted before that, one by one, so that other tasks run in between."""
         ready: dict[tuple[str, str], Any] = {}
         for obj in event.objects if isinstance(event, Listed) else ():
             ready[version_of(obj)] = convert(resource, obj)

@@ -1,4 +1,4 @@
-"""The picture: watch events folded into objects, and which facts changed meanwhile. Pure."""
+"""The cache of watched objects, and which facts changed since they were published. Pure."""
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
@@ -42,14 +42,14 @@ from dray_claim_controller.cache.resources import FACTS_OF, WATCHED, name_of, re
 _RESOURCES = {
     FACTS_OF[resource.plural]: resource for resource in WATCHED if resource.plural in FACTS_OF
 } | {"claim": CLAIMS, "pod": PODS, "slice": SLICES}
-"""What facts are about, by the facts' names."""
+"""The resource that a fact is built from, by the fact's name."""
 Converted = Mapping[tuple[str, str], Any]
-"""What ``convert`` has made of objects, by UID and resourceVersion."""
+"""Results of ``convert``, by UID and resourceVersion."""
 NONE_CONVERTED: Final[Converted] = MappingProxyType({})
 
 
 def convert(resource: Resource, obj: Object) -> Any:
-    """What the picture keeps of an object, made of it alone: most of the work of folding it."""
+    """The form in which the cache keeps an object. Most of the cost of applying an event."""
     if resource is CLAIMS:
         return claim_from(obj)
     if resource is not PODS:
@@ -62,7 +62,7 @@ def convert(resource: Resource, obj: Object) -> Any:
 
 
 def version_of(obj: Object) -> tuple[str, str]:
-    """By what ``Converted`` has an object."""
+    """An object's key in ``Converted``."""
     return obj["metadata"]["uid"], obj["metadata"]["resourceVersion"]
 
 
@@ -70,12 +70,15 @@ _REMEMBERED_GONE = 10_000
 
 
 class ObjectCache:
-    """What was observed. ``apply`` folds watch events; ``take_dirty`` says what changed."""
+    """Claims and pods by UID, by name and by node; other kinds by name; UIDs of deleted objects.
+
+    ``apply`` applies watch events; ``take_dirty`` returns the facts that changed.
+    """
 
     def __init__(self) -> None:
         self.claims: dict[str, CachedResourceClaim] = {}
         self.given_up: dict[str, GivenUp] = {}
-        """By UID of their claims, attempts that are given up and not void by annotation."""
+        """Attempts that are given up and not void by annotation, by UID of their claim."""
         self.pods: dict[str, CachedPod] = {}
         self.devices = DeviceCache()
         self.plain: dict[str, dict[str, Object]] = {resource.plural: {} for resource in WATCHED}
@@ -83,16 +86,16 @@ class ObjectCache:
         self.pool_selectors = PoolSelectors(self.plain)
         self.users = ClaimUsers()
         self.foreign_users = ClaimUsers()
-        """Pods that are not ours."""
+        """Pods without dray's claims."""
         self._foreign_pods: dict[str, Pod] = {}
         self.anti_affinity_pods: dict[str, None] = {}
-        """Pods that keep others away, by required anti-affinity."""
+        """UIDs of pods with required anti-affinity."""
         self._claim_uids: dict[tuple[str, str], str] = {}
         self._pods_of_node: dict[str, dict[str, None]] = {}
         self._gone: OrderedDict[str, None] = OrderedDict()
         self.node_revision: dict[str, int] = {}
         self.revision = 0
-        """Highest resourceVersion seen of anything."""
+        """Highest resourceVersion of any object."""
         self.listed: set[str] = set()
         """Plurals that were listed at least once."""
         self.unreadable: dict[FactKey, ObjectProblem] = {}
@@ -103,13 +106,13 @@ class ObjectCache:
 
     @property
     def synced(self) -> bool:
-        """Whether everything watched was listed once."""
+        """Whether all kinds were listed once."""
         return len(self.listed) == len(WATCHED)
 
     def apply(
         self, resource: Resource, event: WatchEvent, ready: Converted = NONE_CONVERTED
     ) -> None:
-        """Fold one watch event; ``ready``: what was converted of its objects before."""
+        """Apply one watch event; ``ready``: its objects, converted before."""
         self._ready = ready
         match event:
             case Listed(objects, revision):
@@ -121,12 +124,12 @@ class ObjectCache:
         self._ready = NONE_CONVERTED
 
     def apply_response(self, resource: Resource, obj: Object) -> None:
-        """Fold the server's answer to an own write, which the watch may show later."""
+        """Apply the response to an own write, which the watch shows later."""
         self._put(resource, obj, watched=False)
 
     def give_up(self, uid: str, record: GivenUp | None) -> None:
-        """Attempts of a claim are given up, though that could not be written on it; None: what was
-        given up before is forgotten. The claim may be unknown yet."""
+        """Record that attempts of a claim are given up although the claim can't be written; None:
+        remove that record. The claim may be unknown yet."""
         if record is None:
             self.given_up.pop(uid, None)
         else:
@@ -154,11 +157,11 @@ class ObjectCache:
         return convert(resource, obj) if found is None else found
 
     def mark(self, key: FactKey, revision: int = 0) -> None:
-        """Have a fact made again."""
+        """Have a fact built again."""
         self.dirty[key] = max(revision, self.dirty.get(key, 0))
 
     def mark_all(self) -> None:
-        """Have every fact made again, in an order that readers find easy."""
+        """Have every fact built again: pools and nodes first, then claims, then pods."""
         for plural, kind in FACTS_OF.items():
             for name in self.plain[plural]:
                 self.mark(FactKey(kind, name))
@@ -170,25 +173,25 @@ class ObjectCache:
             self.mark(FactKey("pod", uid))
 
     def take_dirty(self) -> list[tuple[FactKey, int]]:
-        """What changed, in order, with the revision that changed it; then forgotten."""
+        """Return and clear the keys that changed, in order, with the revision of the change."""
         taken = list(self.dirty.items())
         self.dirty.clear()
         return taken
 
     def take_noted(self) -> list[FactKey]:
-        """What became readable or unreadable, or may be so for another reason; then forgotten."""
+        """Return and clear the objects whose readability, or the reason of it, changed."""
         taken = list(self._noted)
         self._noted.clear()
         return taken
 
     def restore_claim(self, cached: CachedResourceClaim) -> None:
-        """Take a claim out of a recording; what it holds is told apart."""
+        """Restore a claim of a snapshot; its devices are restored separately."""
         known = self.claims.get(cached.claim.uid)
         self.devices.place(known.claim if known is not None else None, cached.claim)
         self.keep_claim(cached)
 
     def find_unreadable(self) -> None:
-        """Find what can't be read of what was taken out of a recording, claims apart."""
+        """Find the unreadable objects of a snapshot, except claims."""
         for resource in WATCHED:
             for name, obj in self.plain[resource.plural].items():
                 self._note(resource, name, obj, read(resource, obj)[1])
@@ -197,7 +200,7 @@ class ObjectCache:
                 self._note(PODS, uid, {"metadata": {"name": uid, "uid": uid}}, UNREAD)
 
     def restore_pod(self, cached: CachedPod) -> None:
-        """Take a pod out of a recording."""
+        """Restore a pod of a snapshot."""
         is_foreign = cached.pod is None and bool(cached.object)
         self.note_foreign(cached.uid, pod_from(cached.object) if is_foreign else None)
         self._use(self.pods.get(cached.uid), cached)
@@ -208,7 +211,7 @@ class ObjectCache:
     ) -> None:
         present = {obj["metadata"]["uid"] for obj in objects}
         for known, its_revision in self._objects(resource) if is_whole else ():
-            # What is newer than the list is missing from it for that reason alone.
+            # An object newer than the list is missing only because it is newer.
             if known["metadata"]["uid"] not in present and its_revision <= revision:
                 self._drop(resource, known, revision)
         for obj in objects:
@@ -240,7 +243,7 @@ class ObjectCache:
             self._put_plain(resource, obj, revision)
 
     def problem_of(self, key: FactKey, why: str) -> ObjectProblem | None:
-        """The object that a fact is about, with its problem; None where it is gone."""
+        """The object of a fact, with its problem; None if the object is gone."""
         if key.kind == "claim" and (cached := self.claims.get(key.identity)) is not None:
             metadata = cached.object["metadata"]
         elif key.kind == "pod" and (pod := self.pods.get(key.identity)) is not None:
@@ -251,12 +254,12 @@ class ObjectCache:
         return metadata and ObjectProblem.of(_RESOURCES[key.kind], metadata, why)
 
     def is_unreadable(self, key: FactKey) -> bool:
-        """Whether what a fact is about exists and can't be read: what was known of it stays."""
+        """Whether the object of a fact exists and can't be read: its last fact stays."""
         resource = _RESOURCES.get(key.kind)
         return resource is not None and FactKey(resource.plural, key.identity) in self.unreadable
 
     def _note(self, resource: Resource, identity: str, obj: Object, why: str) -> None:
-        """Note whether an object can be read; ``why`` not, or empty."""
+        """Note whether an object can be read; ``why``: the reason it can't, or empty."""
         key = FactKey(resource.plural, identity)
         if why:
             self.unreadable[key] = ObjectProblem.of(resource, obj["metadata"], why)
@@ -273,14 +276,14 @@ class ObjectCache:
         value, why = self._converted(resource, obj)
         self._note(resource, name, obj, why)
         if why and resource is SLICES:
-            # Nothing of it is offered; what claims hold of it counts by the claims.
+            # Its devices are not offered; allocated devices count by their claims.
             if name in self.devices.slices:
                 node = self.devices.slices[name][0].node
                 self.devices.forget(name)
                 self.mark(FactKey("slice", name), revision)
                 self._mark_contested(node)
         elif why and was_readable:
-            return  # It stays as it was last read.
+            return  # The last readable version stays.
         self.plain[resource.plural][name] = obj
         if why:
             return
@@ -302,8 +305,7 @@ class ObjectCache:
             revision if watched else 0, known.watched_revision if known is not None else 0
         )
         if known is not None and known.claim.resource_version >= revision:
-            # At the same revision it is the same: what the watch shows of an own write was told
-            # by its answer.
+            # The same revision is the same object: the watch repeats the response to an own write.
             self.claims[uid] = CachedResourceClaim(
                 known.claim, known.object, known.ours, watched_revision
             )
@@ -321,7 +323,7 @@ class ObjectCache:
         self._mark_contested(*dict.fromkeys((*before, *nodes_of(claim))))
 
     def _mark_contested(self, *nodes: str) -> None:
-        """Which pool has a node may depend on its slices and claims, where several select it."""
+        """Mark nodes whose pool may depend on slices and claims: several pools select them."""
         for node in nodes:
             if self.pool_selectors.may_be_contested(node):
                 self.mark(FactKey("node", node))
@@ -333,7 +335,7 @@ class ObjectCache:
                 self.mark(FactKey("slice", name))
 
     def _mark_tied(self, before: Claim | None, claim: Claim) -> None:
-        """What a claim of another pool, or one that dray didn't allocate, is news for."""
+        """Mark facts that depend on a claim of another pool, or on a foreign allocation."""
         if before is None or before.pool != claim.pool:
             for pod in self.users.of(claim):
                 if pod.pool != claim.pool:
@@ -343,7 +345,7 @@ class ObjectCache:
                 self.mark(FactKey("node", node))
 
     def _adopt_pods(self, claim: Claim) -> None:
-        # A pod may be seen before the claim that makes it one of ours.
+        # A pod may be seen before the claim that makes it a pod of dray.
         for pod in list(self.foreign_users.of(claim)):
             cached = self.pods[pod.uid]
             self._put_pod(cached.object, revision_of(cached.object))
@@ -369,7 +371,7 @@ class ObjectCache:
             self.mark(FactKey("pod", uid), revision)
 
     def _use(self, before: CachedPod | None, after: CachedPod | None) -> None:
-        """Claims of another pool than a pod that refers to them are told anew with it."""
+        """Mark claims that a pod of another pool refers to: their facts name that pool."""
         pods = [cached.pod if cached is not None else None for cached in (before, after)]
         for name in self.users.put(*pods):
             claim = self.claim_named(*name)
@@ -436,17 +438,17 @@ class ObjectCache:
         self.mark(FactKey("node", name), revision)
 
     def _touch_nodes(self, revision: int) -> None:
-        # Whichever pool changed may have gained or lost any node.
+        # The pool may have gained or lost any node.
         for name in self.plain[NODES.plural]:
             self._touch_node(name, revision)
 
     def keep_claim(self, cached: CachedResourceClaim) -> None:
-        """Keep a claim in place of what was known of it."""
+        """Store a claim."""
         self.claims[cached.claim.uid] = cached
         self._claim_uids[cached.claim.namespace, cached.claim.name] = cached.claim.uid
 
     def forget_claim(self, uid: str) -> CachedResourceClaim | None:
-        """Forget a claim; what was known of it."""
+        """Remove a claim, and return it."""
         known = self.claims.pop(uid, None)
         self.given_up.pop(uid, None)
         if known is not None:
@@ -456,7 +458,7 @@ class ObjectCache:
         return known
 
     def keep_pod(self, cached: CachedPod) -> None:
-        """Keep a pod in place of what was known of it."""
+        """Store a pod."""
         known = self.pods.get(cached.uid)
         if known is not None and known.node != cached.node:
             self._pods_of_node.get(known.node, {}).pop(cached.uid, None)
@@ -467,7 +469,7 @@ class ObjectCache:
             self._pods_of_node.setdefault(cached.node, {})[cached.uid] = None
 
     def forget_pod(self, uid: str) -> CachedPod | None:
-        """Forget a pod; what was known of it."""
+        """Remove a pod, and return it."""
         known = self.pods.pop(uid, None)
         if known is not None:
             self.anti_affinity_pods.pop(uid, None)
@@ -476,8 +478,7 @@ class ObjectCache:
         return known
 
     def note_foreign(self, uid: str, pod: Pod | None) -> None:
-        """The pod of this UID is not ours, and refers to claims; None: it is ours, refers to none,
-        or is gone."""
+        """Store a pod that refers to claims, none of them dray's; None: no longer such a pod."""
         self.foreign_users.put(self._foreign_pods.pop(uid, None), pod)
         if pod is not None:
             self._foreign_pods[uid] = pod
@@ -488,38 +489,38 @@ class ObjectCache:
         return None if uid is None else self.claims.get(uid)
 
     def pods_on(self, node: str) -> list[CachedPod]:
-        """All pods bound to a node, ended ones included."""
+        """All pods bound to a node, including terminated ones."""
         return [self.pods[uid] for uid in self._pods_of_node.get(node, ())]
 
     def our_pods(self) -> list[CachedPod]:
-        """Pods that use claims of ours."""
+        """Pods that use dray's claims."""
         return [cached for cached in self.pods.values() if cached.pod is not None]
 
     def claims_of(self, pod: Pod) -> list[CachedResourceClaim]:
-        """The pod's claims of ours that exist."""
+        """The pod's existing claims of dray."""
         return [cached for cached in self.every_claim_of(pod) if cached.ours]
 
     def every_claim_of(self, pod: Pod) -> list[CachedResourceClaim]:
-        """The pod's claims that exist, those of other drivers among them."""
+        """The pod's existing claims, of all drivers."""
         found = (
             self.claim_named(pod.namespace, entry.claim) for entry in pod.claims if entry.claim
         )
         return [cached for cached in found if cached is not None]
 
     def gone(self) -> list[str]:
-        """UIDs of objects that were seen to be deleted, oldest first."""
+        """UIDs of deleted objects, oldest first."""
         return list(self._gone)
 
     def is_gone(self, uid: str) -> bool:
-        """Whether an object was seen to be deleted."""
+        """Whether an object was deleted."""
         return uid in self._gone
 
     def remember_deleted(self, uid: str) -> None:
-        """Remember that an object was deleted, so that a late word of it is not believed."""
+        """Remember a deleted object, so that a late response does not restore it."""
         self._gone[uid] = None
         if len(self._gone) > _REMEMBERED_GONE:
             self._gone.popitem(last=False)
 
     def restore_gone(self, uids: Iterable[str]) -> None:
-        """Take what was deleted out of a recording."""
+        """Restore the UIDs of deleted objects."""
         self._gone = OrderedDict.fromkeys(uids)

@@ -1,7 +1,7 @@
-"""Events in, questions asked, answers out; a journal, if there is one, is told of each.
+"""Applies events to the cache and evaluates rules; records both in the journal (``DRAY_RECORD``).
 
-A question says all that its answer depends on beside the picture, so that the journal's lines
-alone determine every answer. Nothing here awaits: the lines have one order.
+A rule carries every input besides the cache, so the journal alone determines each answer. Nothing
+here awaits, so the journal's lines have one order.
 """
 
 from abc import abstractmethod
@@ -21,25 +21,25 @@ from dray_claim_controller.cache.resources import WATCHED
 A = TypeVar("A")
 _GIVEN_UP: Final = "given-up"
 _RECORDED_NAMES: Final = {"BindPod": "Bind", "Execution": "Order", "LateAllocation": "LateSale"}
-"""Journals keep the names that these classes of answers had at first."""
+"""Names in journals that differ from the names of classes."""
 _RESOURCES = {resource.plural: resource for resource in WATCHED}
 
 
 class RecordedRule(RuleInput, Generic[A], frozen=True, kw_only=True):
-    """What is asked, with all that the answer depends on beside the picture."""
+    """A rule whose inputs and answer are recorded: its fields are all inputs besides the cache."""
 
     @abstractmethod
     def answer(self, cache: ObjectCache) -> A:
-        """The answer. Pure."""
+        """The rule's answer. Pure."""
 
     def polled(self) -> str:
-        """What is asked about, if it is asked all the time, whether or not anything happened:
-        the journal then keeps only answers that differ from the one before."""
+        """A key for rules that are evaluated periodically, else empty: of one key the journal keeps
+        only answers that differ from the one before."""
         return ""
 
 
 class RuleRecorder:
-    """A picture, with everything that changes it and everything that is asked of it."""
+    """A cache, the events that change it, and the rules that read it."""
 
     def __init__(self, cache: ObjectCache, notes: Notes | None = None) -> None:
         self.cache = cache
@@ -48,26 +48,26 @@ class RuleRecorder:
     def apply(
         self, resource: Resource, event: WatchEvent, ready: Converted = NONE_CONVERTED
     ) -> None:
-        """Fold a watch event; ``ready``: what was converted of its objects before."""
+        """Apply a watch event; ``ready``: its objects, converted before."""
         if self._notes is not None and resource.plural in _RESOURCES:
             self._notes.consumed(*recorded_event(resource, event))
         self.cache.apply(resource, event, ready)
 
     def apply_response(self, resource: Resource, obj: Object) -> None:
-        """Fold the server's answer to an own write, or to a question of ours."""
+        """Apply the response to an own write or read."""
         if self._notes is not None and resource.plural in _RESOURCES:
             data = {"resource": resource.plural, "objects": [redacted(resource.plural, obj)]}
             self._notes.consumed("answered", data)
         self.cache.apply_response(resource, obj)
 
     def give_up(self, claim_uid: str, record: GivenUp | None) -> None:
-        """Fold that attempts of a claim are given up though that can't be written on it."""
+        """Record that attempts of a claim are given up although the claim can't be written."""
         if self._notes is not None:
             self._notes.consumed(_GIVEN_UP, {"claim_uid": claim_uid, "given_up": record})
         self.cache.give_up(claim_uid, record)
 
     def evaluate(self, question: RecordedRule[A]) -> A:
-        """The answer of the pure code."""
+        """The rule's answer."""
         answer = question.answer(self.cache)
         if self._notes is not None:
             about = name_of(type(question))
@@ -76,7 +76,7 @@ class RuleRecorder:
 
 
 def recorded_event(resource: Resource, event: WatchEvent) -> tuple[str, dict[str, Any]]:
-    """A watch event as the journal has it."""
+    """A watch event in the journal's form."""
     plural = resource.plural
     match event:
         case Listed(objects, revision):
@@ -113,7 +113,7 @@ def apply_recorded_event(cache: ObjectCache, about: str, data: dict[str, Any]) -
 
 
 def recorded_answer(answer: Any) -> Any:
-    """An answer as the journal has it: what it is, beside what it says."""
+    """An answer in the journal's form: structs by the name of their class."""
     if isinstance(answer, Message):
         return {"subject": subject_of(answer), "payload": answer}
     if isinstance(answer, tuple | list):

@@ -1,4 +1,4 @@
-"""What a pool's status remembers, whoever wrote it. Pure."""
+"""The stored status of GPUPools, read tolerantly. Pure."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,8 +10,8 @@ _LOG = {"epoch": int, "lastSequence": int, "factsCreated": str}
 
 
 def stored_status(pool: Object) -> Object:
-    """A GPUPool's status without what has another shape than its definition says: an older
-    definition, or none of dray's, may have let it in."""
+    """A GPUPool's status without fields of a wrong type: an older or foreign definition of the
+    resource may have let them in."""
     status = pool.get("status")
     if not isinstance(status, dict):
         return {}
@@ -46,16 +46,16 @@ def _are_conditions(value: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RememberedLog:
-    """What ``GPUPool.status.decisionLog`` remembers."""
+    """``GPUPool.status.decisionLog``."""
 
     epoch: int = 0
     last_sequence: int = 0
     facts_created: str = ""
-    """Which stream of facts the records count in: ``StreamState.created``."""
+    """``StreamState.created`` of the facts' stream that the log's records refer to."""
 
 
 def remembered_log(pool: Object) -> RememberedLog:
-    """The pool's log as its status remembers it; epoch 0: none was ever opened."""
+    """The pool's log by its stored status; epoch 0: none was ever opened."""
     log = stored_status(pool).get("decisionLog") or {}
     return RememberedLog(
         int(log.get("epoch") or 0),

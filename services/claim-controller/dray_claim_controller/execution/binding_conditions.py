@@ -1,12 +1,12 @@
 """Whether a pod's devices are ready for it to be bound. Pure.
 
-A device may have conditions (KEP-5007): it is attached to the node, say, only once it is
-allocated. Its driver tells in ``status.devices`` of the claim how far that is; the pod is bound
-when all of ``bindingConditions`` are true, and not by this allocation once one of
-``bindingFailureConditions`` is, or too much time has passed since the decision. As
-``isPodReadyForBinding`` of kube-scheduler's plugin ``dynamicresources`` has it; but a failure is
-seen wherever it is told, also behind a device that is merely not ready, and the time is not
-counted from ``allocationTimestamp``, which depends on the wall clock of who wrote it.
+A device may have binding conditions (KEP-5007), for example if it is attached to the node after its
+allocation. Its driver reports them in ``status.devices`` of the claim. The pod is bound when all
+``bindingConditions`` are true. The allocation is rolled back once one of
+``bindingFailureConditions`` is true, or too much time has passed since the decision. This follows
+``isPodReadyForBinding`` of kube-scheduler's plugin ``dynamicresources``, with two differences: a
+failure counts even if an earlier device is not ready, and time does not count from
+``allocationTimestamp``, which depends on the writer's wall clock.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,7 +18,7 @@ from dray_claim_controller.cache.cached_objects import CachedResourceClaim
 
 FAILED, TIMED_OUT, NODE_GONE = "binding-failed", "binding-timeout", "node-gone"
 NEVER_READY = (FAILED, TIMED_OUT, NODE_GONE)
-"""Why devices are not waited for (any more)."""
+"""Reasons to stop waiting for devices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +28,12 @@ class Unready:
     detail: str
     """Which ones, of which devices."""
     until_unix_s: float
-    """When they are waited for no more, in the facts' time."""
+    """When waiting ends, in the facts' time."""
 
 
 @dataclass(frozen=True, slots=True)
 class NeverReady:
-    """The devices are not waited for (any more)."""
+    """Waiting for the devices has ended."""
 
     reason: str
     """One of ``NEVER_READY``."""
@@ -47,7 +47,7 @@ def readiness(
     since_unix_s: float,
     timeout_s: float,
 ) -> Unready | NeverReady | None:
-    """Whether all devices that the claims hold are ready: None where they are.
+    """Why devices that the claims hold are not ready; None if all are ready.
 
     ``since_unix_s``: when they were decided, in the facts' time as ``now_unix_s``.
     """
@@ -90,7 +90,7 @@ def _missing(claim: CachedResourceClaim) -> Iterator[str]:
 
 
 def _conditioned(claim: CachedResourceClaim) -> Iterator[tuple[AllocatedDevice, Mapping[str, Any]]]:
-    """The devices that have conditions to be met, and what is told of each, by type."""
+    """Devices with binding conditions, and the reported conditions of each, by type."""
     allocation = claim.claim.allocation
     conditions: dict[tuple[str, ...], dict[str, Any]] | None = None
     for device in allocation.devices if allocation is not None else ():
@@ -103,7 +103,7 @@ def _conditioned(claim: CachedResourceClaim) -> Iterator[tuple[AllocatedDevice, 
 
 
 def _device_conditions(claim: CachedResourceClaim) -> dict[tuple[str, ...], dict[str, Any]]:
-    """Conditions by type, of each device: a share of one has a status of its own."""
+    """Reported conditions by type, of each device; a share has its own status."""
     status = claim.object.get("status") or {}
     return {
         (entry["driver"], entry["pool"], entry["device"], entry.get("shareID") or ""): {

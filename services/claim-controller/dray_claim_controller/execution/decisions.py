@@ -1,9 +1,9 @@
-"""The next step of a decision's execution, from what is observed now. Pure.
+"""The next step of a decision's execution, from observation alone. Pure.
 
 The order is that of KEP-4381 for components other than kube-scheduler: finalizer, allocation
 (with ``reservedFor`` where dray binds), then the lifting of the gate, or the binding once the
-devices are ready for it. Every step can be asked for again after a restart: nothing is remembered
-but ``committed``, the claims that this very execution saw allocated.
+devices are ready for it. Every step can be repeated after a restart: an execution remembers only
+``committed``, the claims that it saw allocated.
 """
 
 from collections.abc import Mapping
@@ -28,12 +28,12 @@ from dray_claim_controller.execution.binding_conditions import (
 )
 
 REFUSED, NOT_WRITTEN = "refused", "not-written"
-"""Why attempts end that Kubernetes keeps from being carried out."""
+"""Reasons of attempts that Kubernetes does not let dray carry out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What a decision is held against."""
+    """What is observed of the objects of a decision."""
 
     epoch: int
     """Current epoch of the domain."""
@@ -41,22 +41,22 @@ class Observed:
     claims: Mapping[str, CachedResourceClaim]
     """By UID; absent: gone."""
     committed: frozenset[str] = frozenset()
-    """UIDs that were allocated as decided before: seen by this execution, or said by the log.
+    """UIDs that were allocated as decided before: seen by this execution, or by the log.
     Such a claim is never allocated a second time by the same attempt."""
     repelled: str = ""
-    """The pod, on the decision's node or beside it, whose anti-affinity keeps this one away."""
+    """The pod whose required anti-affinity excludes this pod from the decision's node, or empty."""
     marked: frozenset[str] = frozenset()
-    """UIDs that this execution marked itself: nobody has committed them before."""
+    """UIDs that this execution marked itself, so no earlier execution committed them."""
     siblings: tuple[Claim, ...] = ()
-    """The pod's further claims of ours: an earlier decision allocated them."""
+    """The pod's other claims of dray, which an earlier decision allocated."""
     voids: Mapping[str, int] = field(default_factory=dict)
-    """By claim UID, the attempts that the pod itself says it must not be bound by."""
+    """By claim UID, the highest attempt that the pod's void annotation names."""
     devices: Unready | NeverReady | None = None
-    """Why the devices of all the pod's claims are not ready for it; None where they are."""
+    """Why devices of the pod's claims are not ready; None if all are ready."""
     node_gone: bool = False
     """Whether the decision's node does not exist (any more)."""
     given_up: Mapping[str, int] = field(default_factory=dict)
-    """By claim UID, the attempts that are given up though that could not be written."""
+    """By claim UID, the highest attempt that is given up although the claim can't be written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +75,16 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class AwaitWatch:
-    """Wait until the watch has shown the allocations, so that others can see them too."""
+    """Wait until the watch has shown the allocations, so that other components can see them."""
 
 
 @dataclass(frozen=True, slots=True)
 class AwaitDevices:
-    """Wait until the devices are ready for the pod, or something else is said of it."""
+    """Wait until the devices are ready for the pod, or an object changes."""
 
     detail: str
     until_unix_s: float
-    """When to look again at the latest, in the facts' time."""
+    """The latest time to check again, in the facts' time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,19 +99,19 @@ class BindPod:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Everything is as decided."""
+    """The decision is carried out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """This decision is not carried out (further). ``withdraw``: void it and take back what it
-    has written; otherwise somebody else has said already what becomes of it."""
+    """Stop carrying the decision out. ``withdraw``: void it and roll back its writes; otherwise
+    something else already determines what becomes of it."""
 
     reason: str
     detail: str
     withdraw: bool = False
     siblings: tuple[ClaimDecision, ...] = ()
-    """What an earlier decision gave the same pod, to be taken back together with this one."""
+    """Claims that an earlier decision allocated to the pod, to be rolled back with this one."""
 
 
 Step = Mark | Commit | AwaitWatch | AwaitDevices | LiftGate | BindPod | Done | Stop
@@ -144,8 +144,8 @@ def next_step(observed: Observed, decision: PodDecision) -> Step:
 
 
 def _bind(observed: Observed, decision: PodDecision) -> Step:
-    # Where kube-scheduler binds, it waits for the devices itself. What is taken back is everything:
-    # the pod's other claims would keep it on this node.
+    # If kube-scheduler binds, it waits for the devices itself. All claims of the pod are rolled
+    # back, because the others would keep it on this node.
     match observed.devices:
         case Unready() if observed.node_gone:
             why = f"node {decision.node} is gone"
@@ -173,8 +173,8 @@ def _pod_stops(observed: Observed, decision: PodDecision) -> Stop | None:
 
 
 def _siblings_stop(observed: Observed) -> Stop | None:
-    # Decided when its other claims were allocated. One of them may be taken back by now, or about
-    # to be, because its decision lost the claim that this one is about: all together, anew.
+    # This decision was made when the pod's other claims were allocated. If one of them is rolled
+    # back by now, or about to be, all claims of the pod are rolled back and decided again.
     for claim in observed.siblings:
         void = max(claim.void, observed.voids.get(claim.uid, 0))
         if claim.allocation is None or 0 < claim.decision <= void:
@@ -189,7 +189,7 @@ def _decided_before(observed: Observed) -> tuple[ClaimDecision, ...]:
 
 
 def decided(claim: Claim) -> ClaimDecision | None:
-    """What a claim holds, as the decision that it names; None where dray decided nothing."""
+    """A claim's allocation as a decision; None if dray did not decide it."""
     if claim.allocation is None or not claim.decision:
         return None
     return ClaimDecision(
@@ -202,7 +202,7 @@ def decided(claim: Claim) -> ClaimDecision | None:
 
 
 def _claim_step(observed: Observed, decision: PodDecision, wanted: ClaimDecision) -> Step | None:
-    """The step that the claim needs, or None where it is allocated as decided."""
+    """The step that the claim needs, or None if it is allocated as decided."""
     cached = observed.claims.get(wanted.uid)
     if cached is None:
         return Stop("claim-gone", f"claim {wanted.namespace}/{wanted.name} is gone")
@@ -211,7 +211,7 @@ def _claim_step(observed: Observed, decision: PodDecision, wanted: ClaimDecision
     bound = observed.pod is not None and bool(observed.pod.node)
     if bound and _is_allocated(claim, wanted):
         return None
-    # What it holds may be of an earlier attempt, which had the same devices.
+    # The allocation may be of an earlier attempt with the same devices.
     attempt = claim.decision if _is_allocated(claim, wanted) else wanted.attempt
     if 0 < attempt <= claim.void:
         return Stop("void", f"{where} voids attempts up to {claim.void}", withdraw=True)
@@ -220,7 +220,7 @@ def _claim_step(observed: Observed, decision: PodDecision, wanted: ClaimDecision
     if 0 < attempt <= (void := observed.given_up.get(wanted.uid, 0)):
         why = f"attempts of {where} up to {void} are given up: Kubernetes does not store their void"
         return Stop("void", why, withdraw=True)
-    # What is committed counts in every epoch, and its binding is finished; nothing else is.
+    # A committed allocation counts in every epoch, and its binding is completed; nothing else is.
     if epoch_of(wanted.attempt) < observed.epoch and not _is_allocated(claim, wanted):
         return Stop("old-epoch", f"the log's epoch is {observed.epoch} by now")
     if claim.decision > wanted.attempt:
@@ -232,7 +232,7 @@ def _claim_step(observed: Observed, decision: PodDecision, wanted: ClaimDecision
     if claim.deleting:
         return Stop("claim-deleting", f"{where} is being deleted")
     if claim.spec.unreadable:
-        # Whether attempts are void may be what can't be read.
+        # The unreadable part may be the void annotation.
         return Stop("unreadable", f"{where} {claim.spec.unreadable}", withdraw=True)
     if wanted.uid in observed.committed or _may_be_cleared(observed, decision, cached, wanted):
         return Stop("cleared", f"the allocation of {where} was taken back", withdraw=True)
@@ -249,8 +249,8 @@ def _may_be_cleared(
     observed: Observed, decision: PodDecision, cached: CachedResourceClaim, wanted: ClaimDecision
 ) -> bool:
     # Found marked by an earlier execution, and kube-scheduler has the pod in hand: it may have
-    # had an allocation of this attempt and lost it. Whether it had can't be told, so the
-    # attempt is given up; the allocator decides anew.
+    # had an allocation of this attempt and lost it. That can't be observed, so the attempt is
+    # given up, and the allocator decides again.
     if wanted.uid in observed.marked or cached.claim.decision != wanted.attempt:
         return False
     lifted = observed.pod is not None and not observed.pod.gated
@@ -258,7 +258,7 @@ def _may_be_cleared(
 
 
 def same_allocation(left: Allocation, right: Allocation) -> bool:
-    """Whether two allocations take the same of the same devices on the same node.
+    """Whether two allocations consume the same capacity of the same devices on the same node.
 
     Amounts are compared as quantities, and share ids and configuration not at all: servers
     rewrite ``1024Mi``, and drop what their gates do not know.
@@ -267,7 +267,7 @@ def same_allocation(left: Allocation, right: Allocation) -> bool:
 
 
 def device_names(allocation: Allocation) -> str:
-    """The devices of an allocation, for people."""
+    """The devices of an allocation, for messages."""
     return ", ".join(str(device.id) for device in allocation.devices) or "nothing"
 
 
@@ -290,7 +290,7 @@ def _nano(amount: str) -> int:
 
 
 def excluding_pod(cache: ObjectCache, cached: CachedPod, node: str) -> str:
-    """The pod that keeps ``seen`` away from ``node``, as ``namespace/name``; or nothing."""
+    """The pod (``namespace/name``) whose anti-affinity excludes a pod from ``node``, or empty."""
     if not cache.anti_affinity_pods or cached.pod is None:
         return ""
     labels = cached.object["metadata"].get("labels") or {}
@@ -313,7 +313,7 @@ def _labels(cache: ObjectCache, node: str) -> Mapping[str, str]:
 
 
 def voids_of(cached: CachedPod) -> dict[str, int]:
-    """Attempts, by claim UID, up to which the pod says that it must not be bound."""
+    """The highest attempt by claim UID that the pod's void annotation names."""
     found: dict[str, int] = {}
     for entry in annotation(cached.object, VOID).split(",") if cached.object else ():
         uid, _, attempt = entry.rpartition(".")
@@ -334,9 +334,9 @@ class NextStep(RecordedRule[Step], frozen=True, kw_only=True, tag="next-step"):
     now_unix_s: float = 0.0
     """The time of the facts."""
     since_unix_s: float = 0.0
-    """When it was decided, or, where no log says so, when its execution began."""
+    """When it was decided, or, if no log has that, when its execution began."""
     binding_timeout_s: float = 600.0
-    """How long after that a device may be unready for its pod."""
+    """How long after that a device may lack a binding condition."""
 
     def answer(self, cache: ObjectCache) -> Step:
         cached = cache.pods.get(self.decision.pod_uid)

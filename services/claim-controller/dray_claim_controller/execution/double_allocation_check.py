@@ -1,8 +1,8 @@
-"""The second line of defence: would this write sell a device twice? Pure.
+"""Checks that a write does not allocate a device twice. Pure.
 
-The API server checks no capacity. Right before an allocation is written, its devices are held
-against all claim statuses seen and against own writes whose outcome is not seen yet; ``counting``
-does so with the counters that devices share.
+The API server checks no capacity. Right before an allocation is written, its devices are compared
+with all observed claim statuses and with own writes whose outcome is not observed yet; counters
+that devices share are compared with the counters of their pool's slices.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ from dray_claim_controller.cache.counters import SharedCounters
 
 @dataclass(frozen=True, slots=True)
 class ClaimHolding:
-    """What one claim takes of devices."""
+    """The devices of one claim."""
 
     claim_uid: str
     allocation: Allocation
@@ -28,7 +28,7 @@ def double_allocation(
     """Why ``wanted`` must not be written, or None.
 
     ``others`` may name a claim twice (status and write in flight) and ``wanted`` itself; the
-    last one counts, and ``wanted`` never against itself. Administrative access takes nothing.
+    last one counts, and ``wanted`` never against itself. Admin access consumes nothing.
     """
     held = {other.claim_uid: other for other in others if other.claim_uid != wanted.claim_uid}
     for device_id in dict.fromkeys(device.id for device in wanted.allocation.devices):
@@ -42,7 +42,7 @@ def double_allocation(
 
 
 def suffices(device: Device, shares: Sequence[AllocatedDevice]) -> bool:
-    """Whether the device has enough for all of these shares of it."""
+    """Whether the device has enough capacity for all of these shares."""
     if not device.allow_multiple_allocations:
         return len(shares) <= 1
     return _overdrawn(device, shares) is None
@@ -64,13 +64,13 @@ def _problem(
         name, taken = overdrawn
         return (
             f"device {device_id} has {device.capacity[name].value} of {name}, and {taken} would "
-            f"be taken by {len(foreign)} claims beside this one"
+            f"be consumed by this claim and {len(foreign)} others"
         )
     return None
 
 
 def _overdrawn(device: Device, shares: Sequence[AllocatedDevice]) -> tuple[str, Quantity] | None:
-    """A capacity of which more is taken than the device has, and how much."""
+    """A capacity that is exceeded, and its sum."""
     for name, capacity in device.capacity.items():
         taken = _sum(name, shares)
         if taken.nano > amount(capacity.value).nano:
@@ -88,7 +88,7 @@ def _sum(capacity: str, shares: Sequence[AllocatedDevice]) -> Quantity:
 
 
 def amount(text: str) -> Quantity:
-    """A quantity; nothing where it is none."""
+    """A quantity; 0 if it is invalid."""
     try:
         return parse_quantity(text)
     except InvalidQuantityError:
@@ -133,7 +133,7 @@ def _counter_problem(
         if counter in touched and published is not None and taken.nano > amount(published).nano:
             return (
                 f"counter {counter[1]} of {counter[0]} of pool {'/'.join(key)} is {published}, "
-                f"and {taken} of it would be taken"
+                f"and {taken} of it would be consumed"
             )
     return None
 

@@ -1,4 +1,4 @@
-"""Walks the steps of decisions: serial per pod, a bounded number of pods at a time."""
+"""Runs the steps of decisions: serially per pod, for a limited number of pods at a time."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -36,17 +36,17 @@ from dray_claim_controller.work_queue import FairSlots
 
 _MISSING = ("pod-gone", "claim-gone")
 _LEAST_REST_S: Final = 0.1
-"""The facts' time may stand still for a while, and a rest must not be none then."""
+"""The facts' time may stand still, and waiting must not become a busy loop then."""
 _FIRST_S: Final = 0.05
 _MOST_S: Final = 5.0
-"""Of the rests between tries."""
+"""The longest backoff between tries."""
 _LONGEST_S: Final = 300.0
-"""Of those between tries to take back what was given up."""
+"""The longest backoff between tries to roll back what was given up."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Rest:
-    """Leave the slot, and go on later."""
+    """Release the slot, and continue later."""
 
     rest_s: float = 0.0
     """0: when the watch shows a change."""
@@ -54,31 +54,31 @@ class _Rest:
 
 @dataclass(slots=True)
 class _Memory:
-    """What one execution has seen and done; sets of claims by UID."""
+    """What one execution has observed and done; claims by UID."""
 
     committed: set[str]
     since_unix_s: float
-    """When it was decided, in the facts' time; if that is not known, when this began."""
+    """When it was decided, in the facts' time; if unknown, when this execution began."""
     marked: set[str] = field(default_factory=set)
     asked_for: set[str] = field(default_factory=set)
-    """Reasons of stopping after which the server was asked: the watch may be behind."""
+    """Stop reasons that were checked with the server: the watch may be behind."""
     awaited: str = ""
-    """What was last said to be waited for."""
+    """The last reported reason for waiting."""
     stop: Stop | None = None
-    """Why it is being taken back, whatever is observed from now on."""
+    """Why it is rolled back; later observations do not change that."""
     is_reported: bool = False
-    """Whether it was told that it has come to nothing."""
+    """Whether its failure was reported."""
     is_over: bool = False
-    """Whether only the outcome of a write is still to be known."""
+    """Whether it only waits for the outcome of a write."""
     is_behind: bool = False
-    """Whether the server is to be asked before anything else."""
+    """Whether to read from the server first."""
     failing_s: float = 0.0
-    """For how long reads and writes have failed, one after the other."""
+    """How long reads and writes have failed without a success."""
     backoff: Backoff = field(default_factory=lambda: Backoff(_FIRST_S, _MOST_S))
 
 
 class PodExecutor:
-    """Carries out the newest order of each pod until it is done or stopped.
+    """Carries out the newest decision of each pod until it is done or stopped.
 
     An execution holds a slot only while it does something: not while it waits for the watch, for
     its devices, or for another try. Namespaces take turns. After ``give_up_after_s`` of tries that
@@ -112,11 +112,11 @@ class PodExecutor:
         self._newest: dict[str, Execution] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._alarms: dict[str, asyncio.Event] = {}
-        """Of those that rest until another try, by pod UID."""
+        """By pod UID, of executions that wait for another try."""
 
     @property
     def double_allocations_prevented(self) -> int:
-        """Allocations not written because they would have sold a device twice."""
+        """Allocations not written because they would have allocated a device twice."""
         return self._steps.double_allocations_prevented
 
     @property
@@ -126,12 +126,12 @@ class PodExecutor:
 
     @property
     def resting(self) -> int:
-        """Of these, pods whose devices aren't ready."""
+        """Pods being executed whose devices aren't ready."""
         return self._waiters.number
 
     @property
     def failing(self) -> int:
-        """Of these, pods for which a write failed that is tried again."""
+        """Pods being executed with a failed write that is tried again."""
         return len(self._alarms)
 
     def executing(self) -> tuple[str, ...]:
@@ -195,7 +195,7 @@ class PodExecutor:
         memory = _Memory(set(execution.committed), since_unix_s, stop=unreported)
         while True:
             awaited = await self._traced(execution, memory)
-            # Nothing else runs from the question that was answered so to the beginning of the rest.
+            # No other task runs between the rule's answer and the start of waiting.
             if awaited is None or not self._is_newest(execution):
                 stop = memory.stop
                 is_given_up = stop is not None and stop.reason in (REFUSED, NOT_WRITTEN)
@@ -215,7 +215,7 @@ class PodExecutor:
 
     @staticmethod
     def _adds_no_span(step: Step, memory: _Memory) -> bool:
-        """Whether there is nothing for the trace: read again after a restart, or still waiting."""
+        """Whether the step adds nothing to the trace: repeated on restart, or still waiting."""
         if isinstance(step, Stop):
             return step.reason in _MISSING
         if isinstance(step, AwaitDevices):
@@ -223,7 +223,7 @@ class PodExecutor:
         return isinstance(step, Done)
 
     async def _carry_out(self, execution: Execution, memory: _Memory) -> AwaitDevices | None:
-        """Until it is at its end, or replaced; or has to wait for devices."""
+        """Run until the end or a replacement, or until it has to wait for devices."""
         while self._is_newest(execution):
             async with self._slots.held(execution.decision.namespace):
                 outcome = await self._go_on(execution, memory)
@@ -238,7 +238,7 @@ class PodExecutor:
         return None
 
     async def _go_on(self, execution: Execution, memory: _Memory) -> AwaitDevices | _Rest | None:
-        """As long as one step follows another; None: it is at its end, or replaced."""
+        """Run steps without a pause; None: it has ended, or was replaced."""
         if memory.is_behind and (rest := await self._refresh(execution, memory)) is not None:
             return rest
         if memory.is_over:
@@ -270,8 +270,7 @@ class PodExecutor:
         return None
 
     def _end(self, execution: Execution, memory: _Memory) -> _Rest | None:
-        """It is at its end, and so is every write of it: the devices of one whose outcome is
-        unknown are kept from others until it is over, and its claim was read."""
+        """End, once the outcome of every write is known: until then its devices stay reserved."""
         uids = [claim.uid for claim in execution.decision.claims]
         until_s = self._steps.in_flight.doubted_until_s(uids)
         if until_s is None:
@@ -333,7 +332,7 @@ class PodExecutor:
 
     @staticmethod
     def _may_be_behind(stop: Stop, memory: _Memory) -> bool:
-        # Nothing is taken back, or given up as gone, on the word of a watch alone.
+        # A watch alone is no proof that something is gone or has to be rolled back.
         doubtful = stop.withdraw or stop.reason in _MISSING
         if not doubtful or stop.reason in memory.asked_for:
             return False
@@ -403,7 +402,7 @@ class PodExecutor:
         await self._informers.refresh_pod(decision.pod_uid, decision.namespace, decision.name)
 
     async def _rest(self, execution: Execution, rest_s: float) -> None:
-        """Until then, or until the order is replaced."""
+        """Wait so long, or until the execution is replaced."""
         alarm = self._alarms[execution.decision.pod_uid] = asyncio.Event()
         sleep = asyncio.ensure_future(self._clock.sleep(rest_s))
         sleep.add_done_callback(lambda _: alarm.set())

@@ -1,4 +1,4 @@
-"""What executions tell, and are told."""
+"""What executions report, and what they need from other parts."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorEnvironment:
-    """What the executor is told by others."""
+    """Callbacks of the executor."""
 
     epoch_of: Callable[[str], int]
     """Current epoch of a domain."""

@@ -1,5 +1,5 @@
-"""Pods that make no progress: refused by kube-scheduler, robbed of their allocation by it, or
-left halfway by a lost log."""
+"""Recovers pods that make no progress: kube-scheduler refuses them, it cleared their allocation,
+or a lost log left them halfway."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -19,7 +19,7 @@ from dray_claim_controller.work_queue import FairWorkQueue
 
 @dataclass(frozen=True, slots=True)
 class _TakeBack:
-    """What is to be taken back of one pod."""
+    """What is to be rolled back for one pod."""
 
     namespace: str
     pod_uid: str
@@ -71,7 +71,7 @@ class PodRecovery:
 
     @property
     def backlog(self) -> int:
-        """What is still to be taken back."""
+        """Pods still to be rolled back."""
         return len(self._queue)
 
     async def run(self) -> None:
@@ -102,15 +102,15 @@ class PodRecovery:
                 self._finish(execution)
 
     def void_cleared(self) -> None:
-        """Void the attempts that kube-scheduler has undone; the allocators decide anew, and
-        keep away from the node for a while."""
+        """Void the attempts that kube-scheduler has undone; the allocators decide again,
+        and avoid the node for a while."""
         question = Cleared(executing=tuple(sorted(self._executing())))
         for pod_uid, claim_uid in self._informers.evaluate(question):
             claim = self._informers.cache.claims[claim_uid].claim
             self._queue.add(_TakeBack(claim.namespace, pod_uid, (claim_uid, claim.decision)))
 
     def scan(self) -> None:
-        """Withdraw what is due; the allocators see void claims and decide anew."""
+        """Roll back what is due; the allocators see void claims and decide again."""
         due = self._informers.evaluate(
             Refused(
                 after_s=self._after_s,

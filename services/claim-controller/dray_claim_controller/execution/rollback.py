@@ -1,4 +1,4 @@
-"""Takes back what a decision wrote: the pod is told, the claim voided, then cleared."""
+"""Rolls back the writes of a decision: voids the attempts on the pod and the claim, then clears."""
 
 from collections.abc import Callable
 from typing import Final
@@ -128,8 +128,8 @@ class VoidWriter:
             # What was written last may have been written by a former leader.
             await self._informers.refresh_claim(claim.uid, claim.namespace, claim.name)
         except KubeError as unread:
-            # Then what was listed when the term began counts, and what was seen since: whoever
-            # led before has written its last mark by then.
+            # Then the cache counts: it was listed when the term began, after the last write of the
+            # leader before.
             structlog.get_logger().info("not read again", claim=claim.name, error=str(unread))
         now = self._cache.claims.get(claim.uid)
         if now is None:
@@ -181,9 +181,9 @@ class Rollback:
     """Voids attempts and clears allocations that nobody but dray has reserved.
 
     Void comes first: from then on no executor, however late, commits the attempt again; a
-    restart between the two finds the claim void and clears it. Before that a pod that dray binds
-    is told: from then on no executor binds it by that attempt, and one that has bound it
-    already moved the pod, so that nothing is taken back.
+    restart between the two finds the claim void and clears it. Before that the void annotation is
+    written on a pod that dray binds: from then on no executor binds it by that attempt. If an
+    executor bound it before, the write conflicts, and nothing is rolled back.
     """
 
     def __init__(self, informers: Informers, writes: ClaimWrites, voids: VoidWriter) -> None:

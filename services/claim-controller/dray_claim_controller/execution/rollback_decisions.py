@@ -1,8 +1,8 @@
-"""What may be taken back, and what the pod is told before it is. Pure.
+"""What may be rolled back, and the void annotation that the pod gets before. Pure.
 
-A void claim refuses to be committed, but a binding names no claims: only the pod can refuse it.
-So before an allocation is cleared, the pod says by which attempts it is never bound (ADR 0022): in
-the annotation that a claim has, too, as ``<claim UID>.<attempt>``, one per claim.
+A void claim can't be committed, but a binding names no claims: only the pod can prevent it. So
+before an allocation is cleared, an annotation of the pod names the void attempts (ADR 0022), as
+``<claim UID>.<attempt>``, one per claim.
 """
 
 from dray.domain.names import OWNER_DRAY
@@ -15,7 +15,7 @@ from dray_claim_controller.execution.decisions import same_allocation, voids_of
 def may_take_back(
     cache: ObjectCache, claim_uid: str, attempt: int, *, pod_uid: str, binder: str
 ) -> bool:
-    """Whether what an attempt wrote on a claim may be taken back: nobody else uses it."""
+    """Whether the writes of an attempt on a claim may be rolled back: no other pod uses it."""
     cached = cache.claims.get(claim_uid)
     if cached is None or cached.claim.decision > attempt:
         return False
@@ -38,8 +38,8 @@ def is_held(cache: ObjectCache, wanted: ClaimDecision) -> bool:
 
 
 def pod_void_annotation(cache: ObjectCache, decision: PodDecision) -> str:
-    """What the pod is to say before anything of the decision is cleared; empty where it does, or
-    where dray does not bind it."""
+    """The pod's void annotation before anything of the decision is cleared; empty if it is already
+    right, or dray does not bind the pod."""
     cached = cache.pods.get(decision.pod_uid)
     if decision.binder != OWNER_DRAY or cached is None or cached.pod is None or cached.node:
         return ""
@@ -56,7 +56,7 @@ def pod_void_annotation(cache: ObjectCache, decision: PodDecision) -> str:
 
 
 class MayTakeBack(RecordedRule[bool], frozen=True, kw_only=True, tag="may-take-back"):
-    """Whether what a decision wrote on a claim may be taken back: nobody else uses it."""
+    """Whether the writes of a decision on a claim may be rolled back: no other pod uses it."""
 
     claim_uid: str
     attempt: int
@@ -70,8 +70,7 @@ class MayTakeBack(RecordedRule[bool], frozen=True, kw_only=True, tag="may-take-b
 
 
 class PodVoidAnnotation(RecordedRule[str], frozen=True, kw_only=True, tag="untold"):
-    """By what a pod must say that it is never bound, before anything of a decision is cleared;
-    empty where it says so already."""
+    """The pod's void annotation before anything of a decision is cleared; empty: already right."""
 
     decision: PodDecision
 
@@ -80,7 +79,7 @@ class PodVoidAnnotation(RecordedRule[str], frozen=True, kw_only=True, tag="untol
 
 
 class MayVoid(RecordedRule[bool], frozen=True, kw_only=True, tag="may-void"):
-    """Whether an allocator's wish to void a claim is granted: it is not allocated."""
+    """Whether a claim may be voided as an allocator requests: it is not allocated."""
 
     claim_uid: str
     attempt: int

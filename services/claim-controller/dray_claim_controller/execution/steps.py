@@ -1,4 +1,4 @@
-"""What each step of a decision writes, and what is told about it."""
+"""The writes of each step of a decision, and their reports."""
 
 from collections.abc import Awaitable, Callable
 
@@ -58,7 +58,7 @@ class Steps:
         self._hook = hook
 
     async def mark(self, claim: ClaimDecision, execution: Execution) -> None:
-        """Note on the claim which decision is about to allocate it."""
+        """Mark the claim with the attempt that is about to allocate it."""
         cached = self._cache.claims[claim.uid]
         await self._hold("mark", execution)
         self._informers.caused(claim.uid, execution.cause)
@@ -73,7 +73,7 @@ class Steps:
         cached = self._cache.claims[claim.uid]
         await self._hold("commit", execution)
         self._informers.caused(claim.uid, execution.cause)
-        # From the check to its entry below nothing else runs: two executions can't both pass.
+        # No other task runs between the check and the entry below: two executions can't both pass.
         checked = self._informers.evaluate(MayCommit(claim=claim, in_flight=self.in_flight.writes))
         holding = ClaimHolding(claim.uid, checked.allocation)
         if checked.problem is not None:
@@ -92,7 +92,7 @@ class Steps:
         if any(cards.device(share.id) is None for share in claim.allocation.devices):
             return Stop("device-gone", problem, withdraw=True)
         self.double_allocations_prevented += 1
-        structlog.get_logger().error("double sale prevented", claim=claim.name, why=problem)
+        structlog.get_logger().error("double allocation prevented", claim=claim.name, why=problem)
         return Stop("double-sale", problem, withdraw=True)
 
     async def lift_gate(self, execution: Execution) -> None:
@@ -156,7 +156,7 @@ class Steps:
                 timestamp_unix_s=self._clock.now_unix_s() if keeps else None,
             )
         except (ConflictError, NotFoundError, RefusedError, LeaseExpiredError):
-            # Surely not written.
+            # Certainly not written.
             self.in_flight.leave(holding.claim_uid)
             raise
         except KubeError:

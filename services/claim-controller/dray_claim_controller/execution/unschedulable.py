@@ -14,7 +14,7 @@ from dray_claim_controller.cache.rule_recorder import RecordedRule
 from dray_claim_controller.timers import Due, due
 
 UNSCHEDULABLE, SCHEDULER_ERROR = "Unschedulable", "SchedulerError"
-"""Reasons of the condition PodScheduled, beside ``SchedulingGated``."""
+"""Reasons of the condition PodScheduled, besides ``SchedulingGated``."""
 
 
 def is_unschedulable(cache: ObjectCache, cached: CachedPod) -> bool:

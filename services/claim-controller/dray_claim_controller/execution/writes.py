@@ -59,8 +59,8 @@ class ClaimWrites:
     async def void(
         self, cached: CachedResourceClaim, attempt: int, *, in_place_of_mark: bool = False
     ) -> Object:
-        """Attempts up to ``attempt`` must not be committed any more. ``in_place_of_mark``: which
-        attempt was begun is not said any more."""
+        """Attempts up to ``attempt`` must not be committed any more. ``in_place_of_mark``: remove
+        the mark of the begun attempt."""
         annotations = {VOID: str(max(attempt, cached.claim.void)), ALLOCATED: None}
         if in_place_of_mark:
             annotations |= {DECISION: None, TRACEPARENT: None}

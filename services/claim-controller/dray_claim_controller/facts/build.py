@@ -1,4 +1,4 @@
-"""Facts made from the picture. Pure."""
+"""Builds facts from the cache. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -48,13 +48,13 @@ from dray_claim_controller.facts.pool_dependencies import dependent_pools, forme
 
 @dataclass(frozen=True, slots=True)
 class NodeHistory:
-    """What beside the picture decides a node's fact."""
+    """What a node's fact depends on besides the cache."""
 
     published: NodeObserved | None = None
     """The node's last fact, if it is no tombstone."""
     left: Mapping[tuple[str, str], int] = field(default_factory=dict)
     closing: tuple[str, ...] = ()
-    """Domains whose pool is gone, but whose decisions are not all void yet."""
+    """Domains of deleted pools whose decisions are not all void yet."""
     recall: QuarantineTerms = field(default_factory=QuarantineTerms)
     tombstone: NodeObserved | None = None
     """The tombstone of a node of this name."""

@@ -15,7 +15,7 @@ FACT_OF: dict[str, type[Fact]] = {fact.NAME: fact for fact in FACTS}
 
 
 class Publish(RecordedRule[tuple[Fact, ...]], frozen=True, kw_only=True, tag="publish"):
-    """Which facts to publish about something that changed; none where all is said."""
+    """Which facts to publish about an object that changed; none if all are published."""
 
     key: FactKey
     revision: int
@@ -41,7 +41,7 @@ class Publish(RecordedRule[tuple[Fact, ...]], frozen=True, kw_only=True, tag="pu
             cache, self.key, NodeHistory(published, left, self.closing, self.recall, tombstone)
         )
         if fact is None and self.key.kind != SliceObserved.NAME and cache.is_unreadable(self.key):
-            return ()  # It exists: what was last said of it stays.
+            return ()  # The object exists: its last fact stays.
         if not self.limit_bytes:
             return tuple(plan(self.key, before, fact, self.revision, self.doubted))
         reduced = None if fact is None else fit_to_limit(fact, self.limit_bytes)

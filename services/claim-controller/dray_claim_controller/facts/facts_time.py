@@ -1,6 +1,6 @@
 """The time of the facts: counted by ticks, and not read from the wall clock.
 
-Whoever leads continues from the last tick that the bus has and adds what passed by its own
+The leader continues from the last tick that the bus has and adds what passed by its own
 monotonic clock, so a wrong wall clock changes no age. Time in which nobody leads does not count.
 """
 

@@ -19,7 +19,7 @@ from dray_claim_controller.cache.stored_pool_status import remembered_log, store
 
 @dataclass(frozen=True, slots=True)
 class NodeMembership:
-    """Where the node is said to be: in a pool, or on its way out of one."""
+    """The pool of a node, or the pool that it is leaving."""
 
     pool: str
     leaving: str = ""
@@ -41,14 +41,14 @@ class QuarantineTerms:
 
 @dataclass(frozen=True, slots=True)
 class MembershipInputs:
-    """What beside the wish decides where a node is."""
+    """What a node's next membership depends on besides the pool that has it."""
 
     published: NodeObserved | None
     left: Mapping[tuple[str, str], int]
     domains: Collection[str]
     recall: QuarantineTerms
     tombstone: NodeObserved | None = None
-    """What was last said of a node of this name that is gone."""
+    """The last fact of a deleted node of this name."""
 
 
 def next_membership(

@@ -1,6 +1,6 @@
-"""What cards have and what is taken of them, summed up. Pure.
+"""Sums of the capacity and use of a pool's devices. Pure.
 
-A pool's status is told every second, and of thousands of cards only a few changed: the sums of
+A pool's status is written every second, and of thousands of cards only a few changed: the sums of
 one DRA pool are kept until one of its devices, or who holds it, changes (``Cards.sums``).
 """
 

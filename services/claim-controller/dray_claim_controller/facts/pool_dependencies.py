@@ -1,4 +1,4 @@
-"""Which other pools have a say in a node, a claim or a pod. Pure.
+"""Which other pools a node, a claim or a pod depends on. Pure.
 
 Allocators read the claims and logs of the pools that they serve, and of those that these facts
 name (docs/adr/0026-replicas-read-what-they-decide-upon.md): so a pool may be named too long, and
@@ -18,7 +18,7 @@ def former_pools(cache: ObjectCache, node: Node, before: NodeObserved | None) ->
 
     A pool that the node has left stays until none of its claims is on the node or without
     allocation: what was decided for the node, and cleared since, may be written again.
-    ``before``: what was last said of the node, or of one of its name that is gone.
+    ``before``: the last fact of the node, or of a deleted node of its name.
     """
     held = {uid: cache.claims[uid].claim for uid in cache.devices.holders_on(node.name)}
     found = {pool: None for claim in held.values() for pool in _pools_of(cache, claim)}

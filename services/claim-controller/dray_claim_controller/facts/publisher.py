@@ -71,10 +71,10 @@ class SupersededError(PermanentError):
 
 
 class Publisher:
-    """The leader's pen. One instance per term: it starts from what the bus holds.
+    """Publishes the leader's facts. One instance per term; it starts from the facts on the bus.
 
-    Every fact is fenced by the term's own: whoever begins a term ends all others, however
-    late their messages arrive (docs/adr/0016-facts-are-fenced-by-the-term.md).
+    Every fact is fenced by the term's own: beginning a term ends all others, however late
+    their messages arrive (docs/adr/0016-facts-are-fenced-by-the-term.md).
     """
 
     def __init__(
@@ -205,7 +205,7 @@ class Publisher:
         try:
             fact = decode(payload, kind)
         except UndecodableMessageError:
-            # Written by a version that is gone; what still exists is published anew.
+            # Written by another version; facts of existing objects are published again.
             return
         self.sequence = sequence
         if isinstance(fact, Tick):

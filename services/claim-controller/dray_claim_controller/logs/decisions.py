@@ -52,7 +52,7 @@ def _voided_together(attempts: Sequence[int]) -> bool:
 
 
 class MustBegin(RecordedRule[bool], frozen=True, kw_only=True, tag="must-begin"):
-    """Whether a domain's log is begun anew, under the next epoch."""
+    """Whether a domain's log is opened again, under the next epoch."""
 
     domain: str
     remembered: RememberedLog

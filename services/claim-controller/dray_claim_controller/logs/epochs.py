@@ -73,8 +73,8 @@ class Epochs:
         self._slots = FairSlots(clock, _AT_ONCE)
 
     def facts_are(self, created: str) -> None:
-        """The stream of facts, by its time of creation: a log that counts in another one is
-        opened anew, also where the stream was made by a term that came no further."""
+        """Set the creation time of the facts' stream. A log that refers to another stream gets a
+        new epoch, even if the term that created the stream got no further."""
         self._facts_created = created
 
     def current(self, domain: str) -> int:

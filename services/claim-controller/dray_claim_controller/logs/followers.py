@@ -34,7 +34,7 @@ _CLOSED_EVERY_S: Final = 10.0
 
 
 class Followers:
-    """One reader per pool. A log that was lost is opened anew by its reader."""
+    """One reader per pool. The reader of a lost log opens its next epoch."""
 
     def __init__(
         self,
@@ -63,8 +63,8 @@ class Followers:
         """Of the logs that are being read, and not being opened."""
 
     async def run(self) -> None:
-        """Follow the logs of all pools that exist, and close those of pools that are gone, each
-        beside all others, until cancelled."""
+        """Follow the logs of all pools, and close those of deleted pools, concurrently, until
+        cancelled."""
         pools = self._informers.cache.plain[POOLS.plural]
         # A pool may have been made again since the term began, and began to close it.
         for domain in sorted({*self._epochs.closing, *self._epochs.orphans()}):
@@ -91,8 +91,8 @@ class Followers:
         }
 
     async def check(self) -> None:
-        """Have logs opened anew that are gone or end before what was seen of them. Their reader
-        may not notice: what it has not read yet it does not miss."""
+        """Open the next epoch of logs that are gone or end before a sequence known to be stored.
+        Their reader may not notice, because it may not have read so far."""
         for domain, executions in list(self._read.items()):
             seen = max(executions.stored, executions.sequence)
             state = await self._bus.state(log_stream(domain, executions.epoch))
@@ -129,7 +129,7 @@ class Followers:
             try:
                 await self._follow_epoch(domain, backoff)
             except ConflictError as error:
-                # Somebody wrote the pool's status in between: read it again.
+                # Another write of the pool's status came in between: read it again.
                 structlog.get_logger().debug("not opened yet", domain=domain, error=str(error))
             except NotFoundError:
                 structlog.get_logger().debug("the pool is gone", domain=domain)

@@ -17,7 +17,7 @@ from dray_claim_controller.owners.decisions import CameLate, LateAllocation, Str
 from dray_claim_controller.work_queue import FairWorkQueue
 
 _LOOKED_AT_S = 3600.0
-"""How long after a recall double sales are looked for: nothing is in flight for that long."""
+"""How long after a recall to check for double allocations: no write is in flight for longer."""
 WarnPod = Callable[[CachedPod, str, str], None]
 """Reports (pod, reason, message) as a warning event."""
 
@@ -143,7 +143,7 @@ class OwnerReconciler:
         if cached is None or cached.pod is None:
             return
         structlog.get_logger().error(
-            "double sale: evicting the later claim's pod",
+            "double allocation: evicting the later claim's pod",
             device=str(sale.device),
             claim=sale.claim,
             pod=f"{cached.pod.namespace}/{cached.pod.name}",

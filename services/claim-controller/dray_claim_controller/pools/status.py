@@ -44,7 +44,7 @@ def pool_status(
 ) -> dict[str, Any]:
     """The pool's status; ``nodes`` are those published as its own.
 
-    Of the decision log only the sequence is said, and only of the epoch that the status names:
+    Of the decision log only the sequence is written, and only of the epoch that the status names:
     epochs are written where they are opened.
     """
     obj = cache.plain[POOLS.plural][pool.name]

@@ -1,4 +1,4 @@
-"""BindRequests and events as objects, and the steps that the bus is told. Pure."""
+"""BindRequests, events and their messages, and the execution steps for the bus. Pure."""
 
 import hashlib
 from typing import Any

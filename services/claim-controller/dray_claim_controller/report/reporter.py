@@ -1,10 +1,10 @@
-"""Writes BindRequests, events and the annotation, after the fact and without haste.
+"""Writes BindRequests, events and the annotation, off the critical path.
 
-What is to be said of a pod is kept once per pod and subject; a newer word replaces one that
-was not written yet. What a restart loses is found again by ``look``: it goes by what is.
+There is one report per pod and subject; a newer one replaces one that was not written yet. ``scan``
+finds reports that a restart has lost, because it compares objects.
 
-While a crowd of pods is on its way to its nodes, what went well is not said, for a while: every
-write of a report would keep a pod waiting (``ReportQueue``).
+While many pods are on their way to their nodes, reports of success are deferred for a while,
+because each write would delay a pod (``ReportQueue``).
 """
 
 import asyncio
@@ -39,7 +39,7 @@ _ON_THE_BUS = ("committed", "awaiting", "bound", "ungated", "failed")
 
 
 class Reporter:
-    """A queue of things to say. What can't be written delays nothing about other pods."""
+    """A queue of reports. One that can't be written delays no report of another pod."""
 
     def __init__(
         self,
@@ -63,8 +63,8 @@ class Reporter:
         self._claims = claims
         self._queue = ReportQueue(clock, group_of=self._namespace_of, patience_s=patience_s)
         self._waiting: dict[str, None] = {}
-        """Pods that are not on their way: for nobody decided about them since they were said to
-        wait, or their devices aren't ready."""
+        """Pods that are not on their way: not decided since they were reported as waiting, or their
+        devices aren't ready."""
         self._by: dict[str, DecisionVersions] = {}
         """What the decisions were taken by about pods that were not reported as assigned yet."""
         self._reported: OrderedDict[str, None] = OrderedDict()
@@ -75,11 +75,11 @@ class Reporter:
 
     @property
     def backlog(self) -> int:
-        """Things not said yet."""
+        """Reports not written yet."""
         return len(self._queue)
 
     async def run(self, *, look_every_s: float = 0.2) -> None:
-        """Say things until cancelled."""
+        """Write reports until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._queue.run(), name="report")
             group.create_task(self._reconcile_forever(look_every_s), name="report-look")
@@ -177,7 +177,7 @@ class Reporter:
         self._warn(pod, CONDITIONS_PENDING, message, warning=False)
 
     def scan(self) -> None:
-        """Find pods that run with devices and were not reported so, whoever allocated them."""
+        """Find pods that run with devices and were not reported so, by any allocator."""
         on_their_way = 0
         for cached in self._cache.our_pods():
             pod = cached.pod
@@ -233,7 +233,7 @@ class Reporter:
     async def _succeed(
         self, pod: Pod, spec: dict[str, Any], claims: list[CachedResourceClaim]
     ) -> None:
-        # The phase last: it says that all of it was said.
+        # The phase last: it shows that everything was reported.
         await self._write_containers(pod, claims)
         await self._report_assigned(pod, claims)
         status = event_messages.succeeded_status(self._by.get(pod.uid))
@@ -310,7 +310,7 @@ class Reporter:
         try:
             await work()
         except StreamMissingError:
-            # The bus is being set up anew.
+            # The bus is being set up again.
             return
         except (TemporaryError, KubeError):
             if subject[0] in self._cache.pods or subject[0] in self._cache.claims:

@@ -51,7 +51,7 @@ class TemplateReconciler:
     """One template per shape and namespace.
 
     A template that can't be made is tried again, at least every five minutes, as long as a pod
-    waits for it; the pods are told why it is not there. It delays no other template.
+    waits for it; an event on these pods has the reason. It delays no other template.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class TemplateReconciler:
         self._failed: dict[TemplateName, None] = {}
         """Templates that could not be made when it was tried last."""
         self._reported_errors: dict[TemplateName, KubeError] = {}
-        """Why, of those whose pods were told."""
+        """Errors that were reported on the waiting pods."""
         self._templates = FairWorkQueue(
             clock, self._serve, name="templates", group_of=lambda name: name[0]
         )
@@ -98,7 +98,7 @@ class TemplateReconciler:
 
     def _listen(self, resource: Resource, event: WatchEvent) -> None:
         if isinstance(event, Listed) and resource in (PODS, CLAIMS, TEMPLATES):
-            # What was deleted before a list is told by its absence only.
+            # An object deleted before a list is only absent from it.
             for uid in self._informers.cache.pods:
                 self._check(uid)
         if resource is PODS:
@@ -155,7 +155,7 @@ class TemplateReconciler:
         try:
             await self._make(pod, wanted)
         except KubeError as error:
-            # What fails once is mostly well the next time: only a refusal is told at once.
+            # One failure is mostly over at the next try: only a refusal is reported at once.
             if isinstance(error, RefusedError) or template in self._failed:
                 self._reported_errors[template] = error
                 for uid in waiting:
