@@ -57,7 +57,7 @@ def allocate(batch: bool, mode: str, file: BinaryIO, output: str) -> None:
         if output == "json":
             click.echo(json.dumps(found))
         else:
-            for line in _told(found):
+            for line in _answer_lines(found):
                 click.echo(line)
 
 
@@ -70,7 +70,7 @@ def _reported(found: Iterable[Answer]) -> Iterator[Answer]:
             click.echo(f"{number} lines answered", err=True)
 
 
-def _told(found: Answer) -> Iterator[str]:
+def _answer_lines(found: Answer) -> Iterator[str]:
     if found["error"] is not None:
         yield f"{found['id']}: error: {found['error']}"
     elif found["allocations"] is None:

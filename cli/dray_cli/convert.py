@@ -46,7 +46,7 @@ def convert(
         raise click.UsageError("no file given: expected dray convert FILE, or - for standard input")
     conversions = [_converted(file) for file in files]
     for file, conversion in zip(files, conversions, strict=True):
-        for line in _said(name_of(file), conversion, explain=explain):
+        for line in _conversion_lines(name_of(file), conversion, explain=explain):
             click.echo(line, err=True)
     click.echo(_as_json(conversions) if output == "json" else _as_yaml(conversions), nl=False)
 
@@ -57,7 +57,7 @@ def _converted(file: TextIO) -> Conversion:
         return convert_text(text)
 
 
-def _said(file: str, conversion: Conversion, *, explain: bool) -> Iterator[str]:
+def _conversion_lines(file: str, conversion: Conversion, *, explain: bool) -> Iterator[str]:
     """The warnings, and if ``explain`` the changes, below the object that they are about."""
     notes = [note for note in conversion.notes if explain or note.is_warning]
     for (number, described), group in groupby(notes, key=lambda note: (note.document, note.object)):

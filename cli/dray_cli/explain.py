@@ -21,7 +21,7 @@ from dray.kube.ports import (
     RefusedError,
 )
 from dray_cli.cards import CardOverview, reasons_on_cards
-from dray_cli.decided_by import DecisionSource, decided_by
+from dray_cli.decision_source import DecisionSource, decided_by
 from dray_cli.output import output_option, print_json
 from dray_cli.pod_claims import claims_of, devices_of, holdings_of
 from dray_cli.target import connect_kube, kubeconfig_option

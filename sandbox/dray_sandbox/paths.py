@@ -1,4 +1,4 @@
-"""Where the local stack keeps its files, and which ports it takes."""
+"""Paths and ports of the local stack."""
 
 import os
 import random

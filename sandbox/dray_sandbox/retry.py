@@ -1,4 +1,4 @@
-"""Asking again while the answer is "not now": what people and controllers do on a busy machine."""
+"""Retries of temporary errors, as on a busy machine."""
 
 import asyncio
 import time
@@ -16,7 +16,7 @@ _PATIENCE_S = 60.0
 
 
 async def retry(act: Callable[[], Awaitable[_Answer]], *, within_s: float = _PATIENCE_S) -> _Answer:
-    """Do it until it was heard. Raises the last TemporaryError when that takes too long."""
+    """Repeat until it succeeds. Raises the last TemporaryError after ``within_s``."""
     deadline_s = time.monotonic() + within_s
     while True:
         try:
@@ -28,7 +28,7 @@ async def retry(act: Callable[[], Awaitable[_Answer]], *, within_s: float = _PAT
 
 
 class RetryingKube(KubeApi):
-    """``KubeApi`` whose creations, patches and deletions are repeated until they are heard."""
+    """``KubeApi`` whose creations, patches and deletions are repeated until they succeed."""
 
     async def create(
         self, resource: Resource, obj: Object, namespace: str = "", *, dry_run: bool = False

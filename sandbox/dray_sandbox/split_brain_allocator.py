@@ -1,6 +1,6 @@
-"""An allocator that believes that every domain is its own, whoever holds the leases; for tests.
+"""An allocator that acts as the leader of every domain without holding the leases; for tests.
 
-What keeps several of them from selling a device twice is the log alone.
+Only the log's fence keeps several of them from allocating a device twice.
 """
 
 import os
@@ -20,7 +20,7 @@ async def _leases(bus: JetStreamBus, prefix: str) -> tuple[str, ...]:
 
 
 def run_split_brain_allocator(environment: Mapping[str, str]) -> None:
-    """Run an allocator with these settings in this process, until it is told to end."""
+    """Run an allocator with these settings in this process, until it is stopped."""
     os.environ.update(environment)
     JetStreamBus.acquire = _acquire  # type: ignore[assignment,method-assign]
     JetStreamBus.leases = _leases  # type: ignore[assignment,method-assign]

@@ -23,7 +23,7 @@ from dray_node_agent.decisions.inventory import NodeState, device_name, slices
 from dray_node_agent.files.checkpoint import CheckpointFile
 from dray_sandbox.faults import leftovers
 from dray_sandbox.faults.history import StackHistory, invariants_of
-from dray_sandbox.faults.watching import WATCHED
+from dray_sandbox.faults.watches import WATCHED
 from dray_sandbox.simulation.actors import SimulatedNodeGpus
 from dray_sandbox.simulation.invariants import QuietChecks
 

@@ -32,7 +32,7 @@ from dray.messages.events import ClaimPrepared, PodRequested
 from dray.messages.facts import DomainObserved
 from dray.reasons import in_words
 from dray_cli.demo.story import Story
-from dray_cli.wording import decided_lines, env_lines, understood_text
+from dray_cli.text import decided_lines, env_lines, understood_text
 
 _STREAM_RETRY_S = 0.2
 

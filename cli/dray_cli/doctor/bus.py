@@ -10,7 +10,7 @@ from dray.messages.base import decode, subject_prefix
 from dray.messages.decisions import log_stream
 from dray.messages.facts import ClusterObserved, Tick
 from dray_cli.doctor.findings import Finding
-from dray_cli.wording import counted
+from dray_cli.text import counted
 
 AREA = "The bus"
 _READ_S = 10.0

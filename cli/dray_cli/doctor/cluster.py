@@ -27,7 +27,7 @@ from dray.kube.ports import (
 )
 from dray_claim_controller.cache.resources import name_of, read
 from dray_cli.doctor.findings import Finding, checked
-from dray_cli.wording import counted
+from dray_cli.text import counted
 from dray_webhook.registration import INVALID_TFLOPS, probe_pod
 
 AREA = "dray on it"
@@ -160,10 +160,10 @@ def _denies(binding: Object) -> bool:
 async def slices_of(kube: Kube) -> Finding:
     """The slices of dray's driver, those apart that can't be read."""
     found = (await kube.list(SLICES, field_selector=f"spec.driver={DRIVER}")).objects
-    return told_of_slices(tuple(one for one in found if not read(SLICES, one)[1]))
+    return slices_finding(tuple(one for one in found if not read(SLICES, one)[1]))
 
 
-def told_of_slices(slices: tuple[Object, ...]) -> Finding:
+def slices_finding(slices: tuple[Object, ...]) -> Finding:
     """What the node-agents have published, and whether each node's pool is whole."""
     subject = "resource slices"
     if not slices:
@@ -196,10 +196,10 @@ async def pools_of(kube: Kube) -> list[Finding]:
     if not pools:
         text = "none: no pod gets a GPU before there is one (docs/user-guide/pools.md)"
         return [Finding(AREA, "GPU pools", "broken", text)]
-    return [told_of_pool(pool) for pool in pools]
+    return [pool_finding(pool) for pool in pools]
 
 
-def told_of_pool(pool: Object) -> Finding:
+def pool_finding(pool: Object) -> Finding:
     """One pool, in the words of its own condition."""
     subject, status = f"pool {pool['metadata']['name']}", pool.get("status") or {}
     conditions = {c["type"]: c for c in status.get("conditions") or ()}

@@ -14,7 +14,7 @@ from dray_claim_controller.cache.resources import read
 from dray_cli.doctor.bus import AREA
 from dray_cli.doctor.findings import Finding
 from dray_cli.doctor.streams import read_whole
-from dray_cli.wording import counted
+from dray_cli.text import counted
 
 SUBJECT = "objects fit into messages"
 _FACTS: dict[str, type[Fact]] = {

@@ -12,7 +12,7 @@ from dray_cli.output import output_option, print_json
 from dray_cli.simulate.cluster import TIES
 from dray_cli.simulate.protocol import ARRIVED, PlacementOutcome
 from dray_cli.simulate.runs import DEFAULT, POLICIES, Job, jobs, outcomes, summary
-from dray_cli.wording import counted
+from dray_cli.text import counted
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 _SEEDS = re.compile(r"(\d+)(?:-(\d+))?")

@@ -200,12 +200,12 @@ async def _read_logs(kube: Kube, bus: Bus, found: TraceInputs) -> None:
                 continue  # of another version
             found.decisions += [
                 Decision(one, record.writer, delivered.time_unix_s)
-                for one in _said(record)
+                for one in _messages_of(record)
                 if _is_about(found, one)
             ]
 
 
-def _said(record: AnyRecord) -> tuple[PodDecision | Waiting | Release, ...]:
+def _messages_of(record: AnyRecord) -> tuple[PodDecision | Waiting | Release, ...]:
     match record:
         case Decided(pods=pods):
             return pods

@@ -148,7 +148,9 @@ def with_prepared(
     return (
         *spans,
         *(
-            msgspec.structs.replace(span, span_id=f"told-{span.span_id}", parent_id=first.span_id)
+            msgspec.structs.replace(
+                span, span_id=f"synthesized-{span.span_id}", parent_id=first.span_id
+            )
             for span in synthesized
             if span.name == "prepare"
         ),

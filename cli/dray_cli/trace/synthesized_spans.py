@@ -8,9 +8,9 @@ from dray.messages.decisions import PodDecision, Release, Waiting
 from dray.messages.events import ClaimPrepared, ExecutionStep
 from dray.reasons import in_words
 from dray.telemetry import parse
+from dray_cli.text import decided_lines, understood_text
 from dray_cli.trace.inputs import Decision, TraceInputs
 from dray_cli.trace.spans import UNFINISHED, Moment, SpanLink, TraceSpan
-from dray_cli.wording import decided_lines, understood_text
 
 _LAST_STEPS = ("bound", "ungated", "failed", "stopped")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from . import metadata, structural, typed
+from . import metadata, structural, types
 from .fields.parts import METADATA
 from .resources import ApiResource
 from .rules import ResourceRules, WithStatus
@@ -152,8 +152,8 @@ class CustomRules(ResourceRules):
         body = {k: v for k, v in obj.items() if k not in _TYPE_AND_METADATA}
         result: Object = {k: obj[k] for k in ("apiVersion", "kind") if k in obj}
         try:
-            meta = typed.read(obj.get("metadata") or {}, METADATA, unknown, "metadata")
-        except typed.WrongType as error:
+            meta = types.read(obj.get("metadata") or {}, METADATA, unknown, "metadata")
+        except types.WrongType as error:
             raise bad_request(f"error decoding {self.resource.kind}: {error}") from error
         result["metadata"] = meta
         pruned: dict[str, Any] = structural.prune(body, self._schema, unknown)

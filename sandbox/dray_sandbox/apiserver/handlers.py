@@ -13,7 +13,7 @@ from . import events, metadata, status, subresources
 from .apply import apply_patch
 from .context import Context
 from .deletion import DeleteOptions, Deletion
-from .listing import check_number, list_page, number
+from .lists import check_number, list_page, number
 from .operations import Operations
 from .requests import (
     APPLY_PATCH,

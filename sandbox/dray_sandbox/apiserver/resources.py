@@ -8,7 +8,7 @@ from typing import Final
 
 from .fields import core, devices, pods
 from .status import Object
-from .typed import Type
+from .types import Type
 
 
 @dataclass(frozen=True)

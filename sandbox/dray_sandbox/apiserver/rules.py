@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from dray.domain.equality import strictly_equal
 
-from . import metadata, typed
+from . import metadata, types
 from .resources import ApiResource
 from .status import FieldError, Object, invalid
 from .store import copy
@@ -25,7 +25,7 @@ class ResourceRules:
 
     def read(self, obj: Object, *, strict: bool) -> tuple[Object, list[str]]:
         """The object as it would be stored, with defaults; and the fields dropped."""
-        result, unknown = typed.decode(
+        result, unknown = types.decode(
             obj,
             self.resource.table,
             what=self.resource.kind,

@@ -18,7 +18,7 @@ from dray_sandbox.faults.arena import NODES, connected
 from dray_sandbox.faults.history import StackHistory, invariants_of
 from dray_sandbox.faults.plan import CARDS_PER_NODE, FaultPlan, StackFault
 from dray_sandbox.faults.users import PATIENCE_S, StackUsers, StuckStackError, sleep_until
-from dray_sandbox.faults.watching import listed, watching
+from dray_sandbox.faults.watches import listed, watching
 from dray_sandbox.simulation.invariants import QuietChecks
 from dray_sandbox.simulation.refusals import LastingRefusal
 from dray_sandbox.stack import Stack
@@ -114,7 +114,7 @@ class FaultTrial:
             for wish in self._plan.wishes:
                 group.create_task(users.live(wish, began_s))
             for fault in self._plan.faults:
-                group.create_task(self._harm(fault, began_s, history, users))
+                group.create_task(self._cause(fault, began_s, history, users))
         self._say("all faults are over")
 
     async def _make_room(self, users: StackUsers, running: list[tuple[str, str]]) -> None:
@@ -127,12 +127,12 @@ class FaultTrial:
         async with _first_error() as group:
             if self._plan.at_the_end is not None:
                 now_s = time.monotonic()
-                group.create_task(self._harm(self._plan.at_the_end, now_s, history, users))
+                group.create_task(self._cause(self._plan.at_the_end, now_s, history, users))
             for wish in self._plan.wishes:
                 group.create_task(users.delete(wish.name, wish.namespace))
         self._say("deleted everything")
 
-    async def _harm(
+    async def _cause(
         self, fault: StackFault, began_s: float, history: StackHistory, users: StackUsers
     ) -> None:
         await _moment(fault, began_s, history)

@@ -15,8 +15,8 @@ from pathlib import Path
 from dray_sandbox.golang import toolchain
 from dray_sandbox.golang.cache import alone, is_whole, keep, workshop
 from dray_sandbox.golang.failures import BuildError, build_failure, cache_errors
+from dray_sandbox.golang.program_run import run
 from dray_sandbox.golang.progress import Ticker, go_progress
-from dray_sandbox.golang.running import run
 from dray_sandbox.paths import user_cache
 
 _MOST_JOBS = 8

@@ -11,8 +11,8 @@ from pathlib import Path
 from dray.domain.errors import PermanentError
 from dray_sandbox.golang.cache import alone
 from dray_sandbox.golang.failures import cache_errors, known_cause
+from dray_sandbox.golang.program_run import run
 from dray_sandbox.golang.progress import Ticker
-from dray_sandbox.golang.running import run
 from dray_sandbox.paths import user_cache
 
 WHEEL_VERSION = "1.26.6"

@@ -279,8 +279,8 @@ class _Kubelets:
             )
         elif phase == "Pending":
             if await self._prepared(pod):
-                await self._say(pod, {"phase": "RunningLoops", "startTime": self._now()})
-        elif phase == "RunningLoops":
+                await self._say(pod, {"phase": "Running", "startTime": self._now()})
+        elif phase == "Running":
             life_s = (metadata.get("annotations") or {}).get(LIFE)
             began_s = float(pod["status"]["startTime"])
             if life_s is not None and float(self._now()) - began_s > float(life_s):

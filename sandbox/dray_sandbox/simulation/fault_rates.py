@@ -1,4 +1,4 @@
-"""How often calls are harmed, and which one call in particular."""
+"""Rates of faults per call, and a fault that a particular call triggers."""
 
 import random
 from collections.abc import Callable, Coroutine
@@ -12,7 +12,7 @@ _WRITES = ("patch", "update", "create", "bind", "delete", "append", "publish", "
 
 @dataclass(slots=True)
 class FaultRates:
-    """How often a call meets each harm; a seed draws its own mix."""
+    """The rate of each fault per call, drawn from the seed."""
 
     rates: dict[Fault, float]
     victims: tuple[str, ...]
@@ -20,7 +20,7 @@ class FaultRates:
 
     @classmethod
     def drawn(cls, draw: random.Random) -> "FaultRates":
-        """Some harms, some victims."""
+        """Draw some faults and some processes."""
         faults: list[Fault] = [fault for fault in Fault if fault is not Fault.NONE]
         chosen = draw.sample(faults, draw.randint(1, len(faults)))
         scale = draw.choice((0.002, 0.01, 0.03, 0.08))
@@ -35,7 +35,7 @@ class FaultRates:
 
 
 def weight_of(call: str, what: str) -> float:
-    """How likely a call is harmed: what runs every second, less; what decides, more."""
+    """Weight of a call's faults: less for calls of every second, more for writes."""
     if ".tick." in what or what.startswith(("leases", "domain.")):
         return 0.1
     return 2.0 if call.rpartition(".")[2] in _WRITES else 0.3
@@ -43,7 +43,7 @@ def weight_of(call: str, what: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class TriggeredFault:
-    """The next such call finds its process asleep right before it is sent."""
+    """A fault of the next matching call: its process is stopped right before it is sent."""
 
     processes: str
     """Prefix of their names."""
@@ -52,14 +52,14 @@ class TriggeredFault:
     """Prefix of what the call is about."""
     sleep_s: float
     then: Callable[[str], Coroutine[Any, Any, None]]
-    """What happens meanwhile, told what the call is about."""
+    """What happens meanwhile; gets what the call is about."""
     wakes_when_void: bool = False
-    """It wakes as soon as somebody has voided the claim that it is about."""
+    """The process continues once the call's claim is voided."""
     fault: Fault = Fault.STOP_BEFORE
-    """Or the call alone is on its way for so long."""
+    """Or only the call is delayed."""
 
     def meets(self, process: str, call: str, what: str) -> bool:
-        """Whether the call walks into it."""
+        """Whether the call triggers it."""
         return (
             call == self.call and process.startswith(self.processes) and what.startswith(self.what)
         )

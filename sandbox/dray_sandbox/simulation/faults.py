@@ -41,7 +41,7 @@ class Fault(StrEnum):
 
 
 class FaultPolicy(Protocol):
-    """Who decides what happens to calls; seeded."""
+    """Decides the faults of calls, from a seed."""
 
     def answer(
         self, process: Process, call: str, what: str, namespace: str, payload: bytes
@@ -52,7 +52,7 @@ class FaultPolicy(Protocol):
         """An object as the process gets it."""
 
     def fault(self, process: Process, call: str, what: str) -> Fault:
-        """What becomes of this call."""
+        """The fault of this call."""
 
     def latency_s(self) -> float:
         """Of an ordinary call, one way."""
@@ -70,14 +70,14 @@ class FaultPolicy(Protocol):
         """How long the API server is still away; 0 or less: it is there."""
 
     def believes(self) -> bool:
-        """Whether who asks for a lease is told that it has it, whoever has."""
+        """Whether every request for a lease is granted."""
 
     def lag_s(self, process: Process) -> float:
         """How long what the process reads from the bus is held up; 0 or less: not at all."""
 
 
 class FaultyConnection:
-    """What both doors of a process share: its fate, call by call."""
+    """Applies the policy's faults to the calls of a process."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class FaultyConnection:
         payload: bytes = b"",
         timeout_s: float | None = None,
     ) -> T:
-        """Carry a call out, as fate has it; the server gives it up after ``timeout_s``."""
+        """Make a call with the policy's fault; the server gives it up after ``timeout_s``."""
         self._check(method)
         call = f"{self._kind}.{method}"
         answer = self._policy.answer(self.process, call, what, namespace, payload)

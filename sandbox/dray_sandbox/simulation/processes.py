@@ -1,4 +1,4 @@
-"""Who takes part in a simulation: dray's processes and Kubernetes', and the nodes they run for."""
+"""The processes of a simulation, dray's and Kubernetes', and the nodes."""
 
 import random
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ OWN = ("cc-1", "cc-2", "alloc-1", "alloc-2", *(f"agent-{node}" for node in NODES
 
 @dataclass(slots=True)
 class SimulatedProcess:
-    """A process over all its lives."""
+    """A process with all its restarts."""
 
     name: str
     begin: actors.Life
@@ -35,7 +35,7 @@ class SimulatedProcess:
 def all_processes(
     seed: int, draw: random.Random, boards: Mapping[str, actors.SimulatedNodeGpus], kube: MemoryKube
 ) -> dict[str, SimulatedProcess]:
-    """All actors by name, with no life begun; what is left open about them is drawn."""
+    """All processes by name, none started; their options are drawn from the seed."""
     lives = {
         "cc-1": actors.claim_controller,
         "cc-2": actors.claim_controller,

@@ -1,4 +1,4 @@
-"""Who falls asleep right before a call that matters, and what happens meanwhile."""
+"""Stops a process right before a particular call, and changes the cluster meanwhile."""
 
 import asyncio
 import random
@@ -31,7 +31,7 @@ FACTS = ("claim", "claim", "pod", "slice", "node", "domain", "synced")
 
 
 class TriggeredFaults:
-    """One seed's ambushes; ``others`` are faults that may strike while somebody sleeps."""
+    """One seed's triggered faults; ``others`` are faults that may happen meanwhile."""
 
     def __init__(
         self,

@@ -16,7 +16,7 @@ from dray.kube.ports import CLAIMS, EVENTS, NODES, PODS, POOLS, Object
 from dray.kube.probe import probe
 from dray_sandbox.faults.arena import HURRIED
 from dray_sandbox.faults.history import StackHistory
-from dray_sandbox.faults.watching import watching
+from dray_sandbox.faults.watches import watching
 from dray_sandbox.layout import SimulatedNode, StackOptions
 
 pytestmark = [

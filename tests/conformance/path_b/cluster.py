@@ -18,7 +18,7 @@ from dray.messages.base import decode, subject_prefix
 from dray.messages.decisions import Decided, decode_record, log_stream
 from dray.messages.facts import ClaimObserved, PodObserved
 from dray_sandbox.faults.history import StackHistory
-from dray_sandbox.faults.watching import watching
+from dray_sandbox.faults.watches import watching
 from dray_sandbox.retry import connect_patiently
 from dray_sandbox.stack import Stack
 

@@ -29,7 +29,7 @@ from dray_sandbox.controlplane.build import wanted_minor
 from dray_sandbox.faults.arena import furnish
 from dray_sandbox.faults.history import StackHistory
 from dray_sandbox.faults.plan import DEDICATED, SHARED
-from dray_sandbox.faults.watching import watching
+from dray_sandbox.faults.watches import watching
 from dray_sandbox.layout import StackOptions, simulated_nodes
 from dray_sandbox.retry import connect_patiently
 from dray_sandbox.stack import Stack

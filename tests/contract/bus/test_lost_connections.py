@@ -165,7 +165,13 @@ async def test_why_no_server_can_be_reached_is_told_at_once(nats_world, eventual
     await nats_world.down()
     with capture_logs() as told:
         bus = await connect(nats_world.url, name="early", wait_s=0.0)
-        await eventually(lambda: "Connect call failed" in (bus.problem or ""))
-        await bus.close()
+
+        async def is_explained() -> bool:
+            return "Connect call failed" in (bus.problem or "")
+
+        try:
+            await eventually(is_explained)
+        finally:
+            await bus.close()
     attempts = [line for line in told if line["event"] == "can't connect to NATS"]
     assert "Connect call failed" in attempts[0]["error"]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.integration.nats_cluster.servers import NatsCluster, start_nats_cluster
 
 from benchmarks.reading_server import serving_readings
 from dray.bus.jetstream import JetStreamBus, connect
@@ -30,7 +31,6 @@ from dray.messages.base import Outgoing, encode
 from dray.messages.commands import VoidClaim
 from dray.messages.decisions import log_stream, log_subject
 from dray.messages.facts import Tick
-from dray_sandbox.nats_cluster import NatsCluster, start_nats_cluster
 from dray_sandbox.nats_server import ADMIN
 from dray_sandbox.processes import Runner
 

@@ -7,7 +7,7 @@ import pytest
 from dray.domain.names import GPU_TOPOLOGY, PLACEMENT, PREFER
 from dray.kube.memory import MemoryKube
 from dray.kube.ports import BIND_REQUESTS, CLAIMS, PODS, POLICIES, POOLS, Object
-from dray_cli.decided_by import DecisionSource, decided_by
+from dray_cli.decision_source import DecisionSource, decided_by
 from dray_cli.explain import explain_pod
 
 POOL: Object = {"metadata": {"name": "fast"}, "spec": {"schedulingConfigTemplate": "standard"}}

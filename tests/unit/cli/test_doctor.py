@@ -240,7 +240,7 @@ async def test_slices_are_counted_by_node() -> None:
     kube = MemoryKube()
     for name, node in (("a", "node-1"), ("b", "node-2")):
         await kube.create(SLICES, a_slice(name, node))
-    found = cluster.told_of_slices((await kube.list(SLICES)).objects)
+    found = cluster.slices_finding((await kube.list(SLICES)).objects)
     assert (found.grade, found.text) == ("ok", "4 devices on 2 nodes")
 
 
@@ -256,27 +256,27 @@ async def test_slices_are_counted_by_node() -> None:
     ids=["one of two", "one of the newest two"],
 )
 def test_a_pool_of_which_a_slice_is_missing_is_named(parts: tuple[dict[str, Any], ...]) -> None:
-    found = cluster.told_of_slices(parts)
+    found = cluster.slices_finding(parts)
     assert found.grade == "lesser"
     assert "node-1" in found.text
 
 
 def test_an_old_slice_beside_the_new_one_does_no_harm() -> None:
     parts = (a_slice("a", "node-1", generation=1), a_slice("b", "node-1", generation=2))
-    assert cluster.told_of_slices(parts).grade == "ok"
+    assert cluster.slices_finding(parts).grade == "ok"
 
 
 def test_a_pool_that_is_not_ready_gives_its_own_reason() -> None:
-    found = cluster.told_of_pool(a_pool(ready="False"))
+    found = cluster.pool_finding(a_pool(ready="False"))
     assert (found.grade, found.text) == ("broken", "not ready: its template is missing")
-    assert cluster.told_of_pool(a_pool()).text == "16 GPUs on 2 nodes, 3 pods wait"
+    assert cluster.pool_finding(a_pool()).text == "16 GPUs on 2 nodes, 3 pods wait"
 
 
 def test_one_of_a_kind_is_told_in_the_singular() -> None:
     small = a_pool()
     small["status"] |= {"nodes": 1, "gpus": 1, "waitingPods": 1}
-    assert cluster.told_of_pool(small).text == "1 GPU on 1 node, 1 pod waits"
-    assert cluster.told_of_slices((a_slice("a", "node-1"),)).text == "2 devices on 1 node"
+    assert cluster.pool_finding(small).text == "1 GPU on 1 node, 1 pod waits"
+    assert cluster.slices_finding((a_slice("a", "node-1"),)).text == "2 devices on 1 node"
 
 
 def test_a_pool_that_has_no_node_yet_is_not_broken() -> None:
@@ -284,7 +284,7 @@ def test_a_pool_that_has_no_node_yet_is_not_broken() -> None:
     condition = empty["status"]["conditions"][0]
     condition |= {"reason": "NoNodes", "message": "no node is in this pool"}
 
-    found = cluster.told_of_pool(empty)
+    found = cluster.pool_finding(empty)
 
     assert found.grade == "lesser"
     assert found.text.startswith("no node is in this pool: its pods wait until there is one")
@@ -297,7 +297,7 @@ def test_a_pool_whose_nodes_others_have_is_broken(ready: str) -> None:
     message = "it selects nodes that other pools have: sim-1 (placement)"
     losing["status"]["conditions"][0] |= {"reason": "NodesInOtherPools", "message": message}
 
-    found = cluster.told_of_pool(losing)
+    found = cluster.pool_finding(losing)
 
     assert (found.grade, found.text) == ("broken", f"{message} (docs/user-guide/pools.md)")
 
@@ -307,7 +307,7 @@ def test_a_pool_that_keeps_its_nodes_is_well_and_names_who_selects_them() -> Non
     message = "nodes of this pool are also selected by others, which don't get them: sim-1 (all)"
     keeping["status"]["conditions"][0]["message"] = message
 
-    found = cluster.told_of_pool(keeping)
+    found = cluster.pool_finding(keeping)
 
     assert found.grade == "ok"
     assert found.text.endswith(f"pods wait; {message}")
@@ -316,10 +316,10 @@ def test_a_pool_that_keeps_its_nodes_is_well_and_names_who_selects_them() -> Non
 def test_a_pool_says_that_kube_scheduler_has_it_or_is_to_have_it() -> None:
     theirs = a_pool()
     theirs["status"]["conditions"][0]["reason"] = "FirstFit"
-    assert cluster.told_of_pool(theirs).text.endswith("; kube-scheduler allocates, first fit")
+    assert cluster.pool_finding(theirs).text.endswith("; kube-scheduler allocates, first fit")
     between = a_pool(ready="False")
     between["status"]["conditions"][0]["reason"] = "OwnerChanging"
-    found = cluster.told_of_pool(between)
+    found = cluster.pool_finding(between)
     assert (found.grade, found.text[:28]) == ("lesser", "its owner is being changed: ")
 
 

@@ -6,7 +6,7 @@ from dray_allocator.events import FactSeen, RecordSeen
 from dray_allocator.handle import handle
 from dray_allocator.rules import Rules
 from dray_allocator.state import AllocatorState
-from dray_cli.doctor.deep.learned import as_json, learned_findings, learned_of
+from dray_cli.doctor.deep.fragmentation_data import as_json, learned_findings, learned_of
 from dray_cli.doctor.deep.snapshot import ClusterSnapshot
 
 CLASSES = ("gpu.example.com A100 vram=40Gi", "gpu.example.com  vram=80Gi")

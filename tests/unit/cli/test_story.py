@@ -1,7 +1,7 @@
 """A pod's story is told in the order of the main job, whatever the order of the sightings."""
 
 from dray_cli.demo.story import REQUIRED, Story
-from dray_cli.wording import device_lines, env_lines
+from dray_cli.text import device_lines, env_lines
 
 
 def story() -> Story:

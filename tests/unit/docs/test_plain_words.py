@@ -15,6 +15,7 @@ WORDS = (
     "boards", "keeper", "keepers", "door", "doors", "believer", "believers", "has a say",
 )  # fmt: skip
 CLEAN = (
+    "cli",
     "shared",
     "tools",
     "services/claim-controller",

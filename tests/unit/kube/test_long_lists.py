@@ -1,9 +1,6 @@
 """A long list is decoded object by object; what is in one of them is its own matter."""
 
 import asyncio
-import time
-from collections.abc import Callable
-from typing import Any
 
 import msgspec
 import pytest
@@ -189,26 +186,6 @@ async def test_deep_managed_fields_are_left_out_and_nothing_else(
     entries = found["metadata"]["managedFields"]
     assert [set(one) - {"subresource"} for one in entries] == [{"manager"}] * 2
     assert msgspec.json.encode(found["spec"]["fieldsV1"]) == fields
-
-
-def cpu_per_byte(data: bytes) -> float:
-    """The least of several runs."""
-
-    def seconds(work: Callable[[], Any]) -> float:
-        began_s = time.process_time()
-        work()
-        return time.process_time() - began_s
-
-    return min(seconds(lambda: asyncio.run(decoded_page(data, "list"))) for _ in range(3)) / len(
-        data
-    )
-
-
-def test_deep_managed_fields_cost_about_what_others_do() -> None:
-    flat = b"{" + b",".join(b'"f:%d":{"f:a":{}}' % n for n in range(4_000)) + b"}"
-    deep = nested(len(flat) // 8)
-    ordinary, hostile = (listed([an_object("o", one)] * 10) for one in (flat, deep))
-    assert cpu_per_byte(hostile) < 1.5 * cpu_per_byte(ordinary)
 
 
 def test_a_list_is_cut_in_steps_that_are_no_longer_than_its_objects() -> None:

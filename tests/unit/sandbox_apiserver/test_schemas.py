@@ -6,7 +6,7 @@ import pytest
 
 from dray_sandbox.apiserver import matchconditions, structural
 from dray_sandbox.apiserver.fields.devices import CLAIM
-from dray_sandbox.apiserver.typed import decode
+from dray_sandbox.apiserver.types import decode
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

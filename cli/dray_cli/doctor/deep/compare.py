@@ -77,7 +77,7 @@ def _user(snapshot: ClusterSnapshot, uid: str) -> Side:
 def facts_and_claims(snapshot: ClusterSnapshot) -> Iterator[tuple[str, Difference]]:
     """Claims that the bus shows otherwise than Kubernetes has them, by uid."""
     facts = snapshot.state.facts.claims
-    ours = [uid for uid, written in snapshot.claims.items() if _is_told(written.claim)]
+    ours = [uid for uid, written in snapshot.claims.items() if _is_compared(written.claim)]
     for uid in sorted({*facts, *ours}):
         written, fact = snapshot.claims.get(uid), facts.get(uid)
         known = None
@@ -89,7 +89,7 @@ def facts_and_claims(snapshot: ClusterSnapshot) -> Iterator[tuple[str, Differenc
         yield uid, _old_fact(snapshot, written, known, fact, differing)
 
 
-def _is_told(claim: Claim) -> bool:
+def _is_compared(claim: Claim) -> bool:
     return is_ours(claim) or claim.allocation is not None
 
 
@@ -107,8 +107,8 @@ def _old_fact(
         f"claim {claim.namespace}/{claim.name}",
         devices_named(_held(known), _held(fact)),
         (
-            Side("Kubernetes", _said(known, differing), _since(written)),
-            Side("facts", _said(fact, differing), snapshot.fact_times.get(claim.uid)),
+            Side("Kubernetes", _spec_text(known, differing), _since(written)),
+            Side("facts", _spec_text(fact, differing), snapshot.fact_times.get(claim.uid)),
         ),
         _OBJECT_COUNTS,
         _SEE_OBSERVER,
@@ -133,7 +133,7 @@ def _same(one: object, other: object) -> bool:
     return one == other or canonical(one) == canonical(other)
 
 
-def _said(claim: Claim | None, names: tuple[str, ...]) -> str:
+def _spec_text(claim: Claim | None, names: tuple[str, ...]) -> str:
     if claim is None:
         return "there is no such claim"
     if names == ("uid",):

@@ -11,10 +11,10 @@ from dray.messages.base import UndecodableMessageError
 from dray.messages.decisions import Learned
 from dray_cli.doctor.deep.compare import differences
 from dray_cli.doctor.deep.differences import AREA, Difference
-from dray_cli.doctor.deep.learned import as_json, learned_findings, learned_of
+from dray_cli.doctor.deep.fragmentation_data import as_json, learned_findings, learned_of
 from dray_cli.doctor.deep.snapshot import ClusterSnapshot, collect
 from dray_cli.doctor.findings import Finding
-from dray_cli.wording import counted
+from dray_cli.text import counted
 
 SETTLES_S = 5.0
 """Shorter differences are writes in progress: of a fact, a record or a status."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dray_sandbox.apiserver.typed import (
+from dray_sandbox.apiserver.types import (
     ANY,
     BOOLEAN,
     INTEGER,

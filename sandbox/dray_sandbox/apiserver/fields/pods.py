@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dray_sandbox.apiserver.fields.parts import TOLERATIONS, top
-from dray_sandbox.apiserver.typed import (
+from dray_sandbox.apiserver.types import (
     ANY,
     BOOLEAN,
     INTEGER,

@@ -8,7 +8,7 @@ import msgspec
 from dray.messages.decisions import Learned, TypicalPod
 from dray_cli.doctor.deep.snapshot import ClusterSnapshot
 from dray_cli.doctor.findings import Finding
-from dray_cli.wording import counted
+from dray_cli.text import counted
 
 AREA = "What was learned of pods"
 _SHOWN = 8
