@@ -17,11 +17,11 @@ from dray_allocator.metrics import Metrics
 from dray_allocator.rules import Rules
 from dray_allocator.shell import Shell
 from dray_allocator.state import AllocatorState
-from dray_claim_controller.settings import Execution, Lease, Publishing, Templates
+from dray_claim_controller.settings import ExecutionSettings, Lease, Publishing, Templates
 
 REAL_INTERVALS: dict[str, Any] = {
     "lease": Lease(),
-    "execution": Execution(),
+    "execution": ExecutionSettings(),
     "publishing": Publishing(),
     "templates": Templates(),
 }

@@ -21,7 +21,7 @@ from dray_allocator.handle import handle
 from dray_allocator.rules import Rules
 from dray_allocator.state import AllocatorState
 from dray_allocator.wire import decoded_fact, record_of
-from dray_claim_controller.observe.kinds import read
+from dray_claim_controller.cache.resources import read
 from dray_cli.doctor.streams import read_whole
 
 _ANSWER_S = 3.0
